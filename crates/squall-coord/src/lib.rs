@@ -1,0 +1,1 @@
+//! Members, leases, desired state and sweep over memory or Redis.

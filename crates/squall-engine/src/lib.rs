@@ -1,0 +1,1 @@
+//! Schedules, executors, virtual users and drain; the Driver trait.

@@ -1,0 +1,1 @@
+//! Samples, per-thread recorders and mergeable snapshots.

@@ -1,0 +1,1 @@
+//! Ids, Plan, load profiles and thresholds of a Squall run.

@@ -1,0 +1,1 @@
+//! The run: collection, stop rules, outcome.

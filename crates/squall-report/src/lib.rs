@@ -1,0 +1,1 @@
+//! Verdicts, renderers and run comparison.

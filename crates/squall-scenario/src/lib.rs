@@ -1,0 +1,1 @@
+//! Declared scenarios: from TOML text to a driver.

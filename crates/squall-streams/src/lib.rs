@@ -1,0 +1,1 @@
+//! Partitioned, ordered stream processing on Redis.

@@ -1,0 +1,1 @@
+//! A built-in shop API to try load tests on.

@@ -1,0 +1,1 @@
+//! Development only: redis-server launcher, targets, fault proxies.
