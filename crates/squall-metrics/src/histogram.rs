@@ -1,0 +1,202 @@
+//! The histogram that is merged, shipped and asked: chunks of counts that exist only where values fell. Merging is
+//! commutative and associative, and equal counts answer equally however they came together.
+
+use crate::layout::{CHUNK, CHUNKS, highest_of, index_of, lowest_of, middle_of};
+
+/// A distribution of nanosecond values with three digits of precision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Histogram {
+    chunks: [Option<Box<[u64; CHUNK]>>; CHUNKS],
+    count: u64,
+    sum: u128,
+    min: u64,
+    max: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { chunks: [const { None }; CHUNKS], count: 0, sum: 0, min: u64::MAX, max: 0 }
+    }
+}
+
+impl Histogram {
+    /// Counts one value. For tests and rare events: threads record into a [`LiveHistogram`](crate::LiveHistogram).
+    pub fn record(&mut self, nanos: u64) {
+        let index = index_of(nanos);
+        self.chunk(index / CHUNK)[index % CHUNK] += 1;
+        self.count += 1;
+        self.add_extremes(u128::from(nanos), nanos, nanos);
+    }
+
+    /// Adds all counts of `other`.
+    pub fn merge(&mut self, other: &Histogram) {
+        for (chunk, counts) in other.chunks.iter().enumerate() {
+            if let Some(counts) = counts {
+                self.add_chunk(chunk, counts.as_slice());
+            }
+        }
+        self.add_extremes(other.sum, other.min, other.max);
+    }
+
+    pub(crate) fn add_chunk(&mut self, chunk: usize, counts: &[u64]) {
+        let mut added = 0;
+        for (mine, theirs) in self.chunk(chunk).iter_mut().zip(counts) {
+            *mine += theirs;
+            added += theirs;
+        }
+        self.count += added;
+    }
+
+    pub(crate) fn add_extremes(&mut self, sum: u128, min: u64, max: u64) {
+        self.sum += sum;
+        self.min = self.min.min(min);
+        self.max = self.max.max(max);
+    }
+
+    fn chunk(&mut self, chunk: usize) -> &mut [u64; CHUNK] {
+        self.chunks[chunk].get_or_insert_with(|| Box::new([0; CHUNK]))
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The exact sum of all values in nanoseconds.
+    pub fn sum(&self) -> u128 {
+        self.sum
+    }
+
+    /// The exact smallest value; 0 if empty.
+    pub fn min(&self) -> u64 {
+        if self.is_empty() { 0 } else { self.min }
+    }
+
+    /// The exact largest value; 0 if empty.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The exact mean; 0 if empty.
+    pub fn mean(&self) -> f64 {
+        if self.is_empty() { 0.0 } else { self.sum as f64 / self.count as f64 }
+    }
+
+    /// The standard deviation, from bucket middles; 0 if empty.
+    pub fn stdev(&self) -> f64 {
+        if self.is_empty() {
+            return 0.0;
+        }
+        let mean = self.mean();
+        let squares: f64 = self.buckets().map(|(index, n)| (middle_of(index) as f64 - mean).powi(2) * n as f64).sum();
+        (squares / self.count as f64).sqrt()
+    }
+
+    /// The value that `percentile` (0..=100) of all values do not exceed, exact to three digits; 0 if empty.
+    pub fn percentile(&self, percentile: f64) -> u64 {
+        let rank = ((percentile / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let mut seen = 0;
+        for (index, n) in self.buckets() {
+            seen += n;
+            if seen >= rank {
+                return highest_of(index).min(self.max).max(self.min());
+            }
+        }
+        0
+    }
+
+    /// How many values are at most `nanos` (to bucket precision).
+    pub fn count_at_most(&self, nanos: u64) -> u64 {
+        let last = index_of(nanos);
+        self.buckets().take_while(|(index, _)| *index <= last).map(|(_, n)| n).sum()
+    }
+
+    /// `(lowest, highest, count)` of every bucket that holds something, upwards.
+    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        self.buckets().map(|(index, n)| (lowest_of(index), highest_of(index), n))
+    }
+
+    /// The same counts as the HdrHistogram library has them, for its file formats.
+    pub fn to_hdr(&self) -> hdrhistogram::Histogram<u64> {
+        let mut hdr = hdrhistogram::Histogram::new_with_bounds(1, crate::HIGHEST_NS, 3).expect("bounds are in order");
+        for (index, n) in self.buckets() {
+            hdr.record_n(highest_of(index), n).expect("every bucket is below the upper bound");
+        }
+        hdr
+    }
+
+    fn buckets(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.chunks
+            .iter()
+            .enumerate()
+            .filter_map(|(chunk, counts)| Some((chunk, counts.as_ref()?)))
+            .flat_map(|(chunk, counts)| counts.iter().enumerate().map(move |(i, &n)| (chunk * CHUNK + i, n)))
+            .filter(|(_, n)| *n > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LiveHistogram;
+    use proptest::prelude::*;
+
+    fn of(values: &[u64]) -> Histogram {
+        let mut histogram = Histogram::default();
+        values.iter().for_each(|&v| histogram.record(v));
+        histogram
+    }
+
+    fn latencies() -> impl Strategy<Value = Vec<u64>> {
+        prop::collection::vec((0u32..42, any::<u64>()).prop_map(|(bits, v)| v & ((1 << bits) - 1)), 1..300)
+    }
+
+    proptest! {
+        #[test]
+        fn merge_is_order_free(parts in prop::collection::vec(latencies(), 1..5)) {
+            let mut forward = Histogram::default();
+            parts.iter().for_each(|p| forward.merge(&of(p)));
+            let mut backward = Histogram::default();
+            parts.iter().rev().for_each(|p| backward.merge(&of(p)));
+            prop_assert_eq!(&forward, &backward);
+            prop_assert_eq!(&forward, &of(&parts.concat()));
+        }
+
+        #[test]
+        fn percentiles_match_an_exact_sort_within_a_tenth_of_a_percent(mut values in latencies(), p in 0.0..=100.0f64) {
+            let histogram = of(&values);
+            values.sort_unstable();
+            let rank = ((p / 100.0 * values.len() as f64).ceil() as usize).clamp(1, values.len());
+            let exact = values[rank - 1] as f64;
+            prop_assert!((histogram.percentile(p) as f64 - exact).abs() <= exact * 0.001);
+        }
+
+        #[test]
+        fn harvesting_a_live_histogram_loses_nothing(values in latencies(), cut in 0usize..300) {
+            let mut live = LiveHistogram::default();
+            let mut harvested = Histogram::default();
+            for (i, &v) in values.iter().enumerate() {
+                live.record(v);
+                if i == cut { live.harvest(&mut harvested); }
+            }
+            live.harvest(&mut harvested);
+            prop_assert_eq!(harvested, of(&values));
+        }
+
+        #[test]
+        fn agrees_with_the_hdr_library(values in latencies(), p in 0.0..=100.0f64) {
+            let hdr = of(&values).to_hdr();
+            prop_assert_eq!(hdr.len(), values.len() as u64);
+            prop_assert!(hdr.value_at_percentile(p).abs_diff(of(&values).percentile(p)) <= hdr.max() / 1000 + 1);
+        }
+    }
+
+    #[test]
+    fn an_empty_histogram_answers_zero() {
+        let empty = Histogram::default();
+        assert_eq!((empty.min(), empty.max(), empty.percentile(99.0), empty.mean()), (0, 0, 0, 0.0));
+    }
+}

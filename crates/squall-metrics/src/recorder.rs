@@ -1,0 +1,290 @@
+//! The recorder of one engine thread: takes samples, hands out one delta a second. It is never shared, so recording is a few
+//! additions: no lock, no allocation, no message.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use crate::{EngineDelta, ErrorNote, Histogram, Kind, LiveHistogram, MetricDelta, MetricKey, Outcome};
+
+/// The phases of a request in the order of [`PhaseTimes`].
+pub const PHASES: [&str; 5] = ["dns", "connect", "tls", "first_byte", "body"];
+
+/// How long each of [`PHASES`] took; zero where it did not happen.
+pub type PhaseTimes = [Duration; PHASES.len()];
+
+/// A metric's place in one recorder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MetricId(u32);
+
+/// One finished request (or group).
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    pub metric: MetricId,
+    /// From the intended start to the actual one.
+    pub wait: Duration,
+    /// From the actual start to the end.
+    pub service: Duration,
+    pub outcome: Outcome,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// Due during warm-up: counted, but kept out of the results.
+    pub warm_up: bool,
+}
+
+/// Limits of a recorder.
+#[derive(Debug, Clone, Copy)]
+pub struct RecorderConfig {
+    /// Most metrics of one recorder; further ones share a metric named `(other)`. Each costs up to a few hundred KiB.
+    pub max_metrics: usize,
+    /// Keep a histogram per phase.
+    pub phases: bool,
+    /// Most distinct failure messages kept between two harvests.
+    pub max_messages: usize,
+}
+
+impl Default for RecorderConfig {
+    fn default() -> Self {
+        RecorderConfig { max_metrics: 500, phases: false, max_messages: 50 }
+    }
+}
+
+/// Everything one thread has counted since the last harvest.
+pub struct Recorder {
+    config: RecorderConfig,
+    metrics: Vec<LiveMetric>,
+    ids: HashMap<Arc<MetricKey>, MetricId>,
+    messages: Vec<ErrorNote>,
+    engine: EngineDelta,
+    schedule_lag: LiveHistogram,
+}
+
+struct LiveMetric {
+    key: Arc<MetricKey>,
+    /// Few and repetitive: the one that was just seen is nearly always first.
+    outcomes: Vec<(Outcome, u64)>,
+    bytes_in: u64,
+    bytes_out: u64,
+    service: LiveHistogram,
+    response: LiveHistogram,
+    wait: LiveHistogram,
+    phases: Option<Box<[LiveHistogram; PHASES.len()]>>,
+}
+
+/// More distinct codes than this in one metric and harvest would make `outcomes` grow while recording.
+const OUTCOMES_WITHOUT_ALLOCATION: usize = 32;
+
+impl Recorder {
+    pub fn new(config: RecorderConfig) -> Recorder {
+        Recorder {
+            config,
+            metrics: Vec::new(),
+            ids: HashMap::new(),
+            messages: Vec::new(),
+            engine: EngineDelta::default(),
+            schedule_lag: LiveHistogram::default(),
+        }
+    }
+
+    /// The place of `key`, made at its first use. Past the cap all new keys share one place.
+    pub fn metric(&mut self, key: MetricKey) -> MetricId {
+        if let Some(id) = self.ids.get(&key) {
+            return *id;
+        }
+        if self.metrics.len() + 1 >= self.config.max_metrics && key.name != OTHER {
+            self.engine.metrics_refused += 1;
+            return self.metric(MetricKey { kind: key.kind, ..MetricKey::request(OTHER) });
+        }
+        let id = MetricId(self.metrics.len() as u32);
+        let key = Arc::new(key);
+        self.metrics.push(LiveMetric::new(key.clone(), self.config.phases));
+        self.ids.insert(key, id);
+        id
+    }
+
+    /// Counts a request that is about to be sent.
+    #[inline]
+    pub fn sent(&mut self) {
+        self.engine.sent += 1;
+    }
+
+    /// Counts a finished request in its metric.
+    #[inline]
+    pub fn record(&mut self, sample: &Sample) {
+        let metric = &mut self.metrics[sample.metric.0 as usize];
+        let counts = metric.key.kind == Kind::Request;
+        self.engine.recorded += u64::from(counts);
+        if sample.warm_up {
+            self.engine.warm_up += u64::from(counts);
+            return;
+        }
+        metric.record(sample);
+    }
+
+    /// Adds the phases of a request that was just recorded; a no-op unless phases are kept.
+    pub fn record_phases(&mut self, metric: MetricId, times: &PhaseTimes) {
+        if let Some(phases) = &mut self.metrics[metric.0 as usize].phases {
+            for (histogram, time) in phases.iter_mut().zip(times).filter(|(_, time)| !time.is_zero()) {
+                histogram.record(time.as_nanos() as u64);
+            }
+        }
+    }
+
+    /// Keeps a failure in words. Only for failures: it may allocate.
+    pub fn note(&mut self, metric: MetricId, outcome: Outcome, message: &str) {
+        let key = &self.metrics[metric.0 as usize].key;
+        let same = |n: &ErrorNote| n.outcome == outcome && n.message == message && Arc::ptr_eq(&n.metric, key);
+        if let Some(note) = self.messages.iter_mut().find(|note| same(note)) {
+            note.count += 1;
+        } else if self.messages.len() < self.config.max_messages {
+            self.messages.push(ErrorNote { metric: key.clone(), outcome, message: message.to_owned(), count: 1 });
+        }
+    }
+
+    /// Counts a started iteration and how late the engine was for it.
+    #[inline]
+    pub fn iteration(&mut self, lag: Duration, late: bool) {
+        self.engine.iterations += 1;
+        self.engine.late += u64::from(late);
+        self.schedule_lag.record(lag.as_nanos() as u64);
+    }
+
+    /// Counts starts that were due and will never happen.
+    pub fn dropped(&mut self, starts: u64) {
+        self.engine.dropped += starts;
+    }
+
+    /// Everything since the last harvest; what saw no sample is left out.
+    pub fn harvest(&mut self, users: u64, busy: u64) -> (Vec<MetricDelta>, Vec<ErrorNote>, EngineDelta) {
+        let metrics = self.metrics.iter_mut().filter_map(LiveMetric::harvest).collect();
+        let mut engine = std::mem::take(&mut self.engine);
+        self.schedule_lag.harvest(&mut engine.schedule_lag);
+        (engine.users, engine.busy) = (users, busy);
+        (metrics, std::mem::take(&mut self.messages), engine)
+    }
+}
+
+const OTHER: &str = "(other)";
+
+impl LiveMetric {
+    fn new(key: Arc<MetricKey>, phases: bool) -> LiveMetric {
+        LiveMetric {
+            key,
+            outcomes: Vec::with_capacity(OUTCOMES_WITHOUT_ALLOCATION),
+            bytes_in: 0,
+            bytes_out: 0,
+            service: LiveHistogram::default(),
+            response: LiveHistogram::default(),
+            wait: LiveHistogram::default(),
+            phases: phases.then(Box::default),
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, sample: &Sample) {
+        let (wait, service) = (sample.wait.as_nanos() as u64, sample.service.as_nanos() as u64);
+        self.service.record(service);
+        self.response.record(wait + service);
+        self.wait.record(wait);
+        self.bytes_in += sample.bytes_in;
+        self.bytes_out += sample.bytes_out;
+        match self.outcomes.iter_mut().find(|(outcome, _)| *outcome == sample.outcome) {
+            Some((_, n)) => *n += 1,
+            None => self.outcomes.push((sample.outcome, 1)),
+        }
+    }
+
+    fn harvest(&mut self) -> Option<MetricDelta> {
+        if self.outcomes.is_empty() {
+            return None;
+        }
+        let mut delta = MetricDelta {
+            key: self.key.clone(),
+            outcomes: self.outcomes.clone(),
+            bytes_in: std::mem::take(&mut self.bytes_in),
+            bytes_out: std::mem::take(&mut self.bytes_out),
+            service: Histogram::default(),
+            response: Histogram::default(),
+            wait: Histogram::default(),
+            phases: None,
+        };
+        self.outcomes.clear();
+        self.service.harvest(&mut delta.service);
+        self.response.harvest(&mut delta.response);
+        self.wait.harvest(&mut delta.wait);
+        delta.phases = self.phases.as_mut().map(|live| {
+            let mut phases: Box<[Histogram; PHASES.len()]> = Box::default();
+            live.iter_mut().zip(phases.iter_mut()).for_each(|(live, phase)| live.harvest(phase));
+            phases
+        });
+        Some(delta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(metric: MetricId) -> Sample {
+        Sample {
+            metric,
+            wait: Duration::from_millis(1),
+            service: Duration::from_millis(2),
+            outcome: Outcome::of_status(200),
+            bytes_in: 10,
+            bytes_out: 5,
+            warm_up: false,
+        }
+    }
+
+    #[test]
+    fn response_is_wait_plus_service() {
+        let mut recorder = Recorder::new(RecorderConfig::default());
+        let id = recorder.metric(MetricKey::request("a"));
+        recorder.sent();
+        recorder.record(&sample(id));
+        let (metrics, _, engine) = recorder.harvest(1, 0);
+        assert_eq!((metrics[0].service.max(), metrics[0].response.max()), (2_000_000, 3_000_000));
+        assert_eq!((engine.sent, engine.recorded, metrics[0].requests()), (1, 1, 1));
+        assert!(recorder.harvest(1, 0).0.is_empty(), "a harvest takes everything");
+    }
+
+    #[test]
+    fn warm_up_is_counted_but_kept_out() {
+        let mut recorder = Recorder::new(RecorderConfig::default());
+        let id = recorder.metric(MetricKey::request("a"));
+        recorder.record(&Sample { warm_up: true, ..sample(id) });
+        let (metrics, _, engine) = recorder.harvest(1, 0);
+        assert!(metrics.is_empty());
+        assert_eq!((engine.recorded, engine.warm_up), (1, 1));
+    }
+
+    #[test]
+    fn groups_are_no_requests() {
+        let mut recorder = Recorder::new(RecorderConfig::default());
+        let id = recorder.metric(MetricKey::group("checkout"));
+        recorder.record(&sample(id));
+        let (metrics, _, engine) = recorder.harvest(1, 0);
+        assert_eq!((metrics.len(), engine.recorded), (1, 0));
+    }
+
+    #[test]
+    fn the_number_of_metrics_is_capped() {
+        let mut recorder = Recorder::new(RecorderConfig { max_metrics: 3, ..RecorderConfig::default() });
+        let ids: Vec<_> = (0..5).map(|i| recorder.metric(MetricKey::request(format!("/users/{i}")))).collect();
+        assert_eq!(ids[2], ids[4]);
+        ids.into_iter().for_each(|id| recorder.record(&sample(id)));
+        let (metrics, _, engine) = recorder.harvest(1, 0);
+        assert_eq!((metrics.len(), metrics[2].key.name.as_str(), engine.metrics_refused), (3, OTHER, 3));
+    }
+
+    #[test]
+    fn equal_messages_are_counted_together() {
+        let mut recorder = Recorder::new(RecorderConfig::default());
+        let id = recorder.metric(MetricKey::request("a"));
+        let failed = Outcome::new(crate::Category::CheckFailed, "STATUS");
+        for message in ["expected 200", "expected 200", "expected 201"] {
+            recorder.note(id, failed, message);
+        }
+        let counts: Vec<_> = recorder.harvest(0, 0).1.into_iter().map(|note| note.count).collect();
+        assert_eq!(counts, [2, 1]);
+    }
+}

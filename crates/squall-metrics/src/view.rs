@@ -1,0 +1,355 @@
+//! The run as it is seen: totals, metrics, seconds and the engine's own figures, all from merged histograms. Terminal, files,
+//! Prometheus and thresholds read it; none of them computes statistics of its own.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+};
+
+use crate::{Delta, EngineDelta, ErrorNote, Histogram, Kind, MetricDelta, MetricKey, Outcome, recorder::PHASES};
+
+/// Everything known of a run so far.
+#[derive(Debug, Clone)]
+pub struct RunView {
+    /// All requests together; its key is named `all`.
+    pub all: MetricView,
+    /// In the order of their first appearance.
+    pub metrics: Vec<MetricView>,
+    /// One entry a second, without holes.
+    pub timeline: Vec<Second>,
+    pub engine: EngineView,
+    /// Distinct failures in words, most of them first seen first.
+    pub errors: Vec<ErrorNote>,
+    index: HashMap<Arc<MetricKey>, usize>,
+    recent: VecDeque<Vec<MetricDelta>>,
+    window_s: u32,
+}
+
+/// One metric, whole run.
+#[derive(Debug, Clone)]
+pub struct MetricView {
+    pub key: Arc<MetricKey>,
+    pub requests: u64,
+    pub errors: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub outcomes: BTreeMap<Outcome, u64>,
+    pub service: Histogram,
+    pub response: Histogram,
+    pub wait: Histogram,
+    /// In the order of [`PHASES`], if phases are recorded.
+    pub phases: Option<Box<[Histogram; PHASES.len()]>>,
+    /// One entry for each second that saw a sample.
+    pub timeline: Vec<MetricSecond>,
+}
+
+/// One second of the whole run. Times are response times in nanoseconds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Second {
+    /// Seconds from the start of the run to the end of this one.
+    pub t_s: u32,
+    pub requests: u64,
+    pub errors: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub users: u64,
+    pub busy: u64,
+    pub iterations: u64,
+    pub dropped: u64,
+    pub late: u64,
+    pub mean: f64,
+    pub p50: u64,
+    pub p90: u64,
+    pub p95: u64,
+    pub p99: u64,
+    pub max: u64,
+    pub service_p50: u64,
+    pub service_p99: u64,
+    pub lag_p99: u64,
+}
+
+/// One second of one metric, kept small because there are many. Times are response times in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MetricSecond {
+    pub t_s: u32,
+    pub requests: u32,
+    pub errors: u32,
+    pub mean: f32,
+    pub p50: f32,
+    pub p99: f32,
+}
+
+/// What the engine says of itself.
+#[derive(Debug, Clone, Default)]
+pub struct EngineView {
+    pub sent: u64,
+    pub recorded: u64,
+    pub warm_up: u64,
+    pub iterations: u64,
+    pub dropped: u64,
+    pub late: u64,
+    pub users: u64,
+    pub busy: u64,
+    pub peak_users: u64,
+    pub schedule_lag: Histogram,
+    pub metrics_refused: u64,
+}
+
+/// The identity that every report checks: what was sent was recorded, what was recorded is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accounting {
+    pub sent: u64,
+    pub recorded: u64,
+    pub reported: u64,
+    /// Part of all three: requests due during warm-up, reported only here.
+    pub warm_up: u64,
+}
+
+impl Accounting {
+    pub fn balances(&self) -> bool {
+        self.sent == self.recorded && self.recorded == self.reported
+    }
+}
+
+/// Most distinct failure messages kept for a run.
+const MAX_MESSAGES: usize = 200;
+
+impl RunView {
+    pub(crate) fn new(window_s: u32) -> RunView {
+        RunView {
+            all: MetricView::new(Arc::new(MetricKey::request("all"))),
+            metrics: Vec::new(),
+            timeline: Vec::new(),
+            engine: EngineView::default(),
+            errors: Vec::new(),
+            index: HashMap::new(),
+            recent: VecDeque::new(),
+            window_s,
+        }
+    }
+
+    /// Sent, recorded and reported so far.
+    pub fn accounting(&self) -> Accounting {
+        let EngineView { sent, recorded, warm_up, .. } = self.engine;
+        Accounting { sent, recorded, reported: self.all.requests + warm_up, warm_up }
+    }
+
+    /// The metric called `name`.
+    pub fn metric(&self, name: &str) -> Option<&MetricView> {
+        self.metrics.iter().find(|m| m.key.name == name)
+    }
+
+    /// The latest `seconds` of one metric or of all requests; `None` while the run is younger, or if fewer are kept.
+    pub fn window(&self, metric: Option<&str>, seconds: u32) -> Option<MetricView> {
+        if (self.recent.len() as u32) < seconds {
+            return None;
+        }
+        let wanted = |delta: &&MetricDelta| match metric {
+            Some(name) => delta.key.name == name,
+            None => delta.key.kind == Kind::Request,
+        };
+        let mut view = MetricView::new(self.all.key.clone());
+        let latest = self.recent.iter().rev().take(seconds as usize);
+        latest.flatten().filter(wanted).for_each(|delta| view.merge(delta));
+        Some(view)
+    }
+
+    /// The merged deltas of the latest second, one for each metric that saw a sample.
+    pub fn latest(&self) -> &[MetricDelta] {
+        self.recent.back().map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn close(&mut self, second: u32, pending: PendingSecond) {
+        while (self.timeline.len() as u32) < second {
+            self.push_second(PendingSecond::default());
+        }
+        self.push_second(pending);
+    }
+
+    fn push_second(&mut self, pending: PendingSecond) {
+        let t_s = self.timeline.len() as u32 + 1;
+        let mut all = MetricView::new(self.all.key.clone());
+        for delta in &pending.metrics {
+            if delta.key.kind == Kind::Request {
+                all.merge(delta);
+                self.all.merge(delta);
+            }
+            let index = *self.index.entry(delta.key.clone()).or_insert_with(|| {
+                self.metrics.push(MetricView::new(delta.key.clone()));
+                self.metrics.len() - 1
+            });
+            self.metrics[index].merge(delta);
+            self.metrics[index].timeline.push(MetricSecond::of(t_s, delta));
+        }
+        self.timeline.push(Second::of(t_s, &all, &pending.engine));
+        self.engine.merge(pending.engine);
+        pending.errors.into_iter().for_each(|note| self.note(note));
+        self.recent.push_back(pending.metrics);
+        // The latest second is always kept: the live view shows it.
+        while self.recent.len() > self.window_s.max(1) as usize {
+            self.recent.pop_front();
+        }
+    }
+
+    fn note(&mut self, note: ErrorNote) {
+        let same = |n: &ErrorNote| (&n.metric, n.outcome, &n.message) == (&note.metric, note.outcome, &note.message);
+        match self.errors.iter().position(same) {
+            Some(at) => self.errors[at].count += note.count,
+            None if self.errors.len() < MAX_MESSAGES => self.errors.push(note),
+            None => {}
+        }
+    }
+}
+
+impl MetricView {
+    fn new(key: Arc<MetricKey>) -> MetricView {
+        MetricView {
+            key,
+            requests: 0,
+            errors: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            outcomes: BTreeMap::new(),
+            service: Histogram::default(),
+            response: Histogram::default(),
+            wait: Histogram::default(),
+            phases: None,
+            timeline: Vec::new(),
+        }
+    }
+
+    /// Failed requests as a fraction of all; 0 if there were none.
+    pub fn error_rate(&self) -> f64 {
+        if self.requests == 0 { 0.0 } else { self.errors as f64 / self.requests as f64 }
+    }
+
+    fn merge(&mut self, delta: &MetricDelta) {
+        self.requests += delta.requests();
+        self.errors += delta.errors();
+        self.bytes_in += delta.bytes_in;
+        self.bytes_out += delta.bytes_out;
+        for (outcome, n) in &delta.outcomes {
+            *self.outcomes.entry(*outcome).or_default() += n;
+        }
+        self.service.merge(&delta.service);
+        self.response.merge(&delta.response);
+        self.wait.merge(&delta.wait);
+        if let Some(theirs) = &delta.phases {
+            let mine = self.phases.get_or_insert_default();
+            mine.iter_mut().zip(theirs.iter()).for_each(|(mine, theirs)| mine.merge(theirs));
+        }
+    }
+}
+
+impl MetricSecond {
+    fn of(t_s: u32, delta: &MetricDelta) -> MetricSecond {
+        let response = &delta.response;
+        MetricSecond {
+            t_s,
+            requests: delta.requests() as u32,
+            errors: delta.errors() as u32,
+            mean: response.mean() as f32,
+            p50: response.percentile(50.0) as f32,
+            p99: response.percentile(99.0) as f32,
+        }
+    }
+}
+
+impl Second {
+    fn of(t_s: u32, all: &MetricView, engine: &EngineDelta) -> Second {
+        let response = &all.response;
+        Second {
+            t_s,
+            requests: all.requests,
+            errors: all.errors,
+            bytes_in: all.bytes_in,
+            bytes_out: all.bytes_out,
+            users: engine.users,
+            busy: engine.busy,
+            iterations: engine.iterations,
+            dropped: engine.dropped,
+            late: engine.late,
+            mean: response.mean(),
+            p50: response.percentile(50.0),
+            p90: response.percentile(90.0),
+            p95: response.percentile(95.0),
+            p99: response.percentile(99.0),
+            max: response.max(),
+            service_p50: all.service.percentile(50.0),
+            service_p99: all.service.percentile(99.0),
+            lag_p99: engine.schedule_lag.percentile(99.0),
+        }
+    }
+}
+
+impl EngineView {
+    fn merge(&mut self, delta: EngineDelta) {
+        self.sent += delta.sent;
+        self.recorded += delta.recorded;
+        self.warm_up += delta.warm_up;
+        self.iterations += delta.iterations;
+        self.dropped += delta.dropped;
+        self.late += delta.late;
+        self.metrics_refused += delta.metrics_refused;
+        self.schedule_lag.merge(&delta.schedule_lag);
+        (self.users, self.busy) = (delta.users, delta.busy);
+        self.peak_users = self.peak_users.max(delta.users);
+    }
+}
+
+/// A second that not all sources have reported yet.
+#[derive(Default)]
+pub(crate) struct PendingSecond {
+    metrics: Vec<MetricDelta>,
+    errors: Vec<ErrorNote>,
+    engine: EngineDelta,
+}
+
+impl PendingSecond {
+    pub(crate) fn merge(&mut self, delta: Delta) {
+        for theirs in delta.metrics {
+            match self.metrics.iter_mut().find(|mine| mine.key == theirs.key) {
+                Some(mine) => mine.merge(theirs),
+                None => self.metrics.push(theirs),
+            }
+        }
+        self.errors.extend(delta.errors);
+        self.engine.merge(delta.engine);
+    }
+}
+
+impl MetricDelta {
+    fn merge(&mut self, other: MetricDelta) {
+        for (outcome, n) in other.outcomes {
+            match self.outcomes.iter_mut().find(|(mine, _)| *mine == outcome) {
+                Some((_, mine)) => *mine += n,
+                None => self.outcomes.push((outcome, n)),
+            }
+        }
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.service.merge(&other.service);
+        self.response.merge(&other.response);
+        self.wait.merge(&other.wait);
+        match (&mut self.phases, other.phases) {
+            (Some(mine), Some(theirs)) => mine.iter_mut().zip(theirs.iter()).for_each(|(m, t)| m.merge(t)),
+            (mine @ None, theirs) => *mine = theirs,
+            (Some(_), None) => {}
+        }
+    }
+}
+
+impl EngineDelta {
+    fn merge(&mut self, other: EngineDelta) {
+        self.sent += other.sent;
+        self.recorded += other.recorded;
+        self.warm_up += other.warm_up;
+        self.iterations += other.iterations;
+        self.dropped += other.dropped;
+        self.late += other.late;
+        self.metrics_refused += other.metrics_refused;
+        self.users += other.users;
+        self.busy += other.busy;
+        self.schedule_lag.merge(&other.schedule_lag);
+    }
+}

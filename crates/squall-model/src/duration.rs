@@ -1,0 +1,110 @@
+//! Durations as people write them: `500ms`, `30s`, `2m`, `1h30m`, or a bare number of seconds. Refuses signs, blanks inside
+//! and unknown units, because a load test that ran sixty times too long is found out too late.
+
+use std::time::Duration;
+
+/// Why a text is not a duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a duration: write 500ms, 30s, 2m, 1h30m, or a number of seconds")]
+pub struct ParseDurationError(pub String);
+
+const UNITS: [(&str, f64); 6] = [("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+
+/// Reads `text` as a duration. Parts add up (`1h30m`), fractions are allowed (`1.5s`), a bare number is seconds.
+///
+/// ```
+/// use std::time::Duration;
+/// assert_eq!(squall_model::parse_duration("1m30s").unwrap(), Duration::from_secs(90));
+/// assert_eq!(squall_model::parse_duration("2.5").unwrap(), Duration::from_millis(2500));
+/// assert!(squall_model::parse_duration("-1s").is_err());
+/// ```
+pub fn parse_duration(text: &str) -> Result<Duration, ParseDurationError> {
+    let refuse = || ParseDurationError(text.to_owned());
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return Err(refuse());
+    }
+    if let Ok(seconds) = plain_number(rest).ok_or(()) {
+        return Duration::try_from_secs_f64(seconds).map_err(|_| refuse());
+    }
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(refuse)?;
+        let number = plain_number(&rest[..digits]).ok_or_else(refuse)?;
+        rest = &rest[digits..];
+        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let scale = UNITS.iter().find(|(name, _)| *name == &rest[..end]).ok_or_else(refuse)?.1;
+        rest = &rest[end..];
+        let part = Duration::try_from_secs_f64(number * scale).map_err(|_| refuse())?;
+        total = total.checked_add(part).ok_or_else(refuse)?;
+    }
+    Ok(total)
+}
+
+/// Digits with at most one point; refuses what `f64::from_str` would also take (`inf`, `1e9`, signs).
+fn plain_number(text: &str) -> Option<f64> {
+    let ok = text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text.bytes().any(|b| b.is_ascii_digit());
+    ok.then(|| text.parse().ok()).flatten()
+}
+
+/// The shortest form that `parse_duration` reads back to the same value at millisecond precision: `90s` is `1m30s`.
+pub fn format_duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    if millis == 0 && !duration.is_zero() {
+        return format!("{}us", duration.as_micros());
+    }
+    let (hours, minutes, rest) = (millis / 3_600_000, millis / 60_000 % 60, millis % 60_000);
+    let mut out = String::new();
+    if hours > 0 {
+        out += &format!("{hours}h");
+    }
+    if minutes > 0 {
+        out += &format!("{minutes}m");
+    }
+    match (rest / 1000, rest % 1000) {
+        (0, 0) if !out.is_empty() => {}
+        (seconds, 0) => out += &format!("{seconds}s"),
+        (0, millis) => out += &format!("{millis}ms"),
+        (seconds, millis) => out += format!("{seconds}.{millis:03}").trim_end_matches('0').to_owned().as_str(),
+    }
+    if rest / 1000 > 0 && rest % 1000 > 0 {
+        out.push('s');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, millis: u64) {
+        assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+    }
+
+    #[test]
+    fn reads_what_people_write() {
+        check("500ms", 500);
+        check("30s", 30_000);
+        check("2m", 120_000);
+        check("1h30m", 5_400_000);
+        check("1.5s", 1_500);
+        check("0", 0);
+        check("10", 10_000);
+    }
+
+    #[test]
+    fn refuses_what_would_be_a_guess() {
+        for text in ["", " ", "-1s", "1 s 2", "5x", "s", "1e9", "inf", "1..5s", "1m30", "999999999999999999999h"] {
+            assert!(parse_duration(text).is_err(), "{text:?} should be refused");
+        }
+    }
+
+    #[test]
+    fn formatting_reads_back() {
+        for millis in [0, 1, 500, 1_500, 30_000, 90_000, 5_400_000, 61_250] {
+            let duration = Duration::from_millis(millis);
+            assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
+        }
+    }
+}

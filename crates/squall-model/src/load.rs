@@ -1,0 +1,118 @@
+//! How much load, of which kind, for how long. Refuses to know how it is produced: the engine turns these values into
+//! start times.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+use crate::Profile;
+
+/// The load of one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    pub model: LoadModel,
+    /// Stop after this many iterations have been started, if the profile has not ended before.
+    pub iterations: Option<u64>,
+    /// The first part of the run whose samples are kept out of the results.
+    pub warm_up: Duration,
+}
+
+/// Who decides when the next iteration starts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum LoadModel {
+    /// The clock: iterations start at the profile's rate per second, whatever the target does.
+    Open { rate: Profile, arrivals: Arrivals },
+    /// The users: each starts its next iteration when the last has ended and it has paused.
+    Closed { users: Profile, pause: Pause },
+}
+
+impl LoadModel {
+    /// The level over time: a rate or a number of users.
+    pub fn profile(&self) -> &Profile {
+        match self {
+            LoadModel::Open { rate, .. } => rate,
+            LoadModel::Closed { users, .. } => users,
+        }
+    }
+}
+
+/// How open-model starts are spread in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Arrivals {
+    /// Evenly, as the profile says.
+    #[default]
+    Even,
+    /// As independent people arrive: exponential gaps with the profile as their mean rate.
+    Poisson,
+}
+
+/// Think time between two iterations of one user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pause {
+    Fixed(Duration),
+    Between(Duration, Duration),
+}
+
+impl Pause {
+    pub const NONE: Pause = Pause::Fixed(Duration::ZERO);
+
+    /// The pause for a random number `unit` in `0..1`.
+    pub fn pick(self, unit: f64) -> Duration {
+        match self {
+            Pause::Fixed(duration) => duration,
+            Pause::Between(least, most) => least + most.saturating_sub(least).mul_f64(unit),
+        }
+    }
+
+    pub fn is_none(self) -> bool {
+        matches!(self, Pause::Fixed(Duration::ZERO))
+    }
+}
+
+/// Why a text is not a rate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a rate: write 500, 500/s, 90/m or 0.5/h, above 0")]
+pub struct ParseRateError(pub String);
+
+/// Reads a rate as starts per second: `500`, `500/s`, `90/m`, `7200/h`, fractions allowed.
+///
+/// ```
+/// assert_eq!(squall_model::parse_rate("90/m"), Ok(1.5));
+/// assert!(squall_model::parse_rate("-5").is_err());
+/// ```
+pub fn parse_rate(text: &str) -> Result<f64, ParseRateError> {
+    let refuse = || ParseRateError(text.to_owned());
+    let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
+    let seconds = match unit.trim() {
+        "s" | "sec" | "second" => 1.0,
+        "m" | "min" | "minute" => 60.0,
+        "h" | "hour" => 3600.0,
+        _ => return Err(refuse()),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| refuse())?;
+    if !number.is_finite() || number <= 0.0 {
+        return Err(refuse());
+    }
+    Ok(number / seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_per_second_minute_and_hour() {
+        assert_eq!(parse_rate("500"), Ok(500.0));
+        assert_eq!(parse_rate("0.5/s"), Ok(0.5));
+        assert_eq!(parse_rate("7200/h"), Ok(2.0));
+        for text in ["", "0", "-1", "x", "5/d", "inf", "nan", "/s"] {
+            assert!(parse_rate(text).is_err(), "{text:?} should be refused");
+        }
+    }
+
+    #[test]
+    fn a_pause_stays_between_its_ends() {
+        let pause = Pause::Between(Duration::from_secs(1), Duration::from_secs(3));
+        assert_eq!(pause.pick(0.0), Duration::from_secs(1));
+        assert_eq!(pause.pick(0.5), Duration::from_secs(2));
+    }
+}

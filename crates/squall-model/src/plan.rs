@@ -1,0 +1,58 @@
+//! The plan of a run: what every face of Squall (URL, TOML, Python, CQL) is turned into before anything is sent. It carries
+//! what the engine and the report need; what a task does is the driver's own.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+use crate::{Load, Pause, Threshold};
+
+/// A validated run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub name: String,
+    /// What is under test, as shown to people.
+    pub target: String,
+    pub load: Load,
+    pub tasks: Vec<TaskSpec>,
+    pub thresholds: Vec<Threshold>,
+    /// Decides every random choice of the run; the same seed gives the same order of tasks.
+    pub seed: u64,
+}
+
+/// Position of a task in [`Plan::tasks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskIndex(pub usize);
+
+/// What the engine must know of a task to choose it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskSpec {
+    pub name: String,
+    /// Share of iterations relative to the other tasks; above 0.
+    pub weight: f64,
+    /// Tasks that the same user must have completed before.
+    pub requires: Vec<TaskIndex>,
+    /// Least distance between two starts of this task by the same user.
+    pub every: Option<Every>,
+}
+
+/// A distance in time, fixed or drawn anew each time.
+pub type Every = Pause;
+
+impl TaskSpec {
+    /// A task of weight 1 without conditions.
+    pub fn new(name: impl Into<String>) -> TaskSpec {
+        TaskSpec { name: name.into(), weight: 1.0, requires: Vec::new(), every: None }
+    }
+
+    /// Whether a user may always run this task, whatever it has done before.
+    pub fn is_unconditional(&self) -> bool {
+        self.requires.is_empty() && self.every.is_none()
+    }
+}
+
+impl Plan {
+    /// How long the profile lasts.
+    pub fn duration(&self) -> Duration {
+        self.load.model.profile().duration()
+    }
+}

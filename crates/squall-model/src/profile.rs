@@ -1,0 +1,249 @@
+//! Load over time as straight pieces: constant, ramp, step, spike and stages are all lists of linear pieces, so one
+//! integral and one inverse serve every shape. Knows nothing of clocks; time is the distance from the start of the run.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+use crate::parse_duration;
+
+/// One straight piece: the level goes from `from` to `to` within `duration`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    pub duration: Duration,
+    pub from: f64,
+    pub to: f64,
+}
+
+/// A level (requests per second, or users) over time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    stages: Vec<Stage>,
+}
+
+/// Why a shape cannot be built.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ProfileError {
+    #[error("a level of {0} is not possible: give a number of 0 or more")]
+    BadLevel(f64),
+    #[error("the ramp of {} is longer than the run of {}: shorten --ramp-up or lengthen --for", crate::format_duration(*ramp), crate::format_duration(*run))]
+    RampTooLong { ramp: Duration, run: Duration },
+    #[error("a step profile needs at least 1 step")]
+    NoSteps,
+    #[error("the profile never rises above 0, so nothing would be sent")]
+    AlwaysZero,
+    #[error("the profile has no duration")]
+    Empty,
+}
+
+/// Why `--stages` cannot be read.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("`{part}` is not a stage: write DURATION:LEVEL, for example 10s:100,30s:500")]
+pub struct ParseStagesError {
+    pub part: String,
+}
+
+impl Profile {
+    /// The same level throughout.
+    pub fn constant(level: f64, run: Duration) -> Result<Profile, ProfileError> {
+        Profile::from_stages(vec![Stage { duration: run, from: level, to: level }])
+    }
+
+    /// From 0 to `level` within `ramp`, then steady until `run` is over; the ramp is part of the run.
+    pub fn ramp(level: f64, ramp: Duration, run: Duration) -> Result<Profile, ProfileError> {
+        if ramp > run {
+            return Err(ProfileError::RampTooLong { ramp, run });
+        }
+        Profile::from_stages(vec![
+            Stage { duration: ramp, from: 0.0, to: level },
+            Stage { duration: run - ramp, from: level, to: level },
+        ])
+    }
+
+    /// `steps` equal plateaus: 1/n, 2/n, … of `level`.
+    pub fn step(level: f64, steps: u32, run: Duration) -> Result<Profile, ProfileError> {
+        if steps == 0 {
+            return Err(ProfileError::NoSteps);
+        }
+        let plateau = |i: u32| level * f64::from(i + 1) / f64::from(steps);
+        Profile::from_stages(
+            (0..steps).map(|i| Stage { duration: run / steps, from: plateau(i), to: plateau(i) }).collect(),
+        )
+    }
+
+    /// Thirds: 20 % of `level` (but at least 1, or `level` if that is less), then all of it, then 20 % again.
+    pub fn spike(level: f64, run: Duration) -> Result<Profile, ProfileError> {
+        let base = (level * 0.2).max(level.min(1.0));
+        let third = |level: f64| Stage { duration: run / 3, from: level, to: level };
+        Profile::from_stages(vec![third(base), third(level), third(base)])
+    }
+
+    /// Goes in a straight line from one target to the next, starting at 0.
+    pub fn stages(targets: &[(Duration, f64)]) -> Result<Profile, ProfileError> {
+        let mut from = 0.0;
+        let mut stages = Vec::with_capacity(targets.len());
+        for &(duration, to) in targets {
+            stages.push(Stage { duration, from, to });
+            from = to;
+        }
+        Profile::from_stages(stages)
+    }
+
+    /// Any list of pieces; a piece of no duration is a jump.
+    pub fn from_stages(stages: Vec<Stage>) -> Result<Profile, ProfileError> {
+        for level in stages.iter().flat_map(|s| [s.from, s.to]) {
+            if !level.is_finite() || level < 0.0 {
+                return Err(ProfileError::BadLevel(level));
+            }
+        }
+        let stages: Vec<Stage> = stages.into_iter().filter(|s| !s.duration.is_zero()).collect();
+        if stages.is_empty() {
+            return Err(ProfileError::Empty);
+        }
+        if stages.iter().all(|s| s.from == 0.0 && s.to == 0.0) {
+            return Err(ProfileError::AlwaysZero);
+        }
+        Ok(Profile { stages })
+    }
+
+    /// The pieces, in order, none of them empty.
+    pub fn pieces(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    /// How long the whole profile lasts.
+    pub fn duration(&self) -> Duration {
+        self.stages.iter().map(|s| s.duration).sum()
+    }
+
+    /// The highest level reached.
+    pub fn peak(&self) -> f64 {
+        self.stages.iter().flat_map(|s| [s.from, s.to]).fold(0.0, f64::max)
+    }
+
+    /// The level at `at`; 0 after the end.
+    pub fn level(&self, at: Duration) -> f64 {
+        let mut begin = Duration::ZERO;
+        for stage in &self.stages {
+            if at < begin + stage.duration {
+                let part = (at - begin).as_secs_f64() / stage.duration.as_secs_f64();
+                return stage.from + (stage.to - stage.from) * part;
+            }
+            begin += stage.duration;
+        }
+        0.0
+    }
+
+    /// The number of starts due before `at`: the area under the curve.
+    pub fn area(&self, at: Duration) -> f64 {
+        let mut begin = Duration::ZERO;
+        let mut area = 0.0;
+        for stage in &self.stages {
+            let inside = at.saturating_sub(begin).min(stage.duration);
+            area += stage.area_after(inside.as_secs_f64());
+            begin += stage.duration;
+        }
+        area
+    }
+
+    /// When the area under the curve reaches `area`; `None` if it never does.
+    pub fn time_of_area(&self, area: f64) -> Option<Duration> {
+        let mut begin = Duration::ZERO;
+        let mut left = area;
+        for stage in &self.stages {
+            let whole = stage.area_after(stage.duration.as_secs_f64());
+            if left < whole {
+                return Some(begin + stage.time_of_area(left));
+            }
+            left -= whole;
+            begin += stage.duration;
+        }
+        None
+    }
+}
+
+impl Stage {
+    fn slope(&self) -> f64 {
+        (self.to - self.from) / self.duration.as_secs_f64()
+    }
+
+    fn area_after(&self, seconds: f64) -> f64 {
+        self.from * seconds + self.slope() * seconds * seconds / 2.0
+    }
+
+    /// Solves `from·t + slope·t²/2 = area` in the form that keeps its digits when the slope is tiny or `from` is 0.
+    fn time_of_area(&self, area: f64) -> Duration {
+        let root = (self.from * self.from + 2.0 * self.slope() * area).max(0.0).sqrt();
+        let denominator = self.from + root;
+        let seconds = if denominator > 0.0 { 2.0 * area / denominator } else { 0.0 };
+        Duration::from_secs_f64(seconds.clamp(0.0, self.duration.as_secs_f64()))
+    }
+}
+
+/// Reads `10s:100,30s:500`.
+pub fn parse_stages(text: &str) -> Result<Vec<(Duration, f64)>, ParseStagesError> {
+    let stage = |part: &str| {
+        let (duration, level) = part.split_once(':')?;
+        let level: f64 = level.trim().parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0)?;
+        Some((parse_duration(duration.trim()).ok()?, level))
+    };
+    text.split(',').map(|part| stage(part.trim()).ok_or_else(|| ParseStagesError { part: part.to_owned() })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    #[test]
+    fn ramp_is_part_of_the_run_and_not_longer() {
+        let profile = Profile::ramp(100.0, S(10), S(30)).unwrap();
+        assert_eq!(profile.duration(), S(30));
+        assert_eq!(profile.level(S(5)), 50.0);
+        assert_eq!(profile.area(S(30)), 500.0 + 2000.0);
+        assert!(matches!(Profile::ramp(1.0, S(2), S(1)), Err(ProfileError::RampTooLong { .. })));
+    }
+
+    #[test]
+    fn spike_is_thirds_of_twenty_hundred_twenty() {
+        let profile = Profile::spike(100.0, S(30)).unwrap();
+        assert_eq!([profile.level(S(1)), profile.level(S(15)), profile.level(S(29))], [20.0, 100.0, 20.0]);
+    }
+
+    #[test]
+    fn stages_go_from_target_to_target() {
+        let profile = Profile::stages(&parse_stages("10s:100, 30s:500").unwrap()).unwrap();
+        assert_eq!([profile.level(S(5)), profile.level(S(10)), profile.level(S(25))], [50.0, 100.0, 300.0]);
+        assert!(parse_stages("10s").is_err() && parse_stages("10s:-1").is_err() && parse_stages("").is_err());
+    }
+
+    #[test]
+    fn nothing_to_send_is_refused() {
+        assert_eq!(Profile::constant(0.0, S(1)), Err(ProfileError::AlwaysZero));
+        assert!(matches!(Profile::constant(-1.0, S(1)), Err(ProfileError::BadLevel(_))));
+        assert_eq!(Profile::constant(1.0, S(0)), Err(ProfileError::Empty));
+    }
+
+    fn profiles() -> impl Strategy<Value = Profile> {
+        prop::collection::vec((1u64..20_000, 0.0..500.0f64, 0.0..500.0f64), 1..6).prop_filter_map("zero", |parts| {
+            let stage = |(ms, from, to)| Stage { duration: Duration::from_millis(ms), from, to };
+            Profile::from_stages(parts.into_iter().map(stage).collect()).ok()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn time_of_area_is_the_inverse_of_area(profile in profiles(), part in 0.0..0.999f64) {
+            let area = profile.area(profile.duration()) * part;
+            let at = profile.time_of_area(area).expect("below the whole area");
+            prop_assert!((profile.area(at) - area).abs() < 1e-3, "area {} at {:?}", area, at);
+        }
+
+        #[test]
+        fn time_of_area_never_goes_back(profile in profiles()) {
+            let starts: Vec<_> = (0..200).map_while(|k| profile.time_of_area(f64::from(k))).collect();
+            prop_assert!(starts.is_sorted());
+        }
+    }
+}

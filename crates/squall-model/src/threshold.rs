@@ -1,0 +1,293 @@
+//! Thresholds as people write them: `p99<500ms`, `browse:p95[10s]<300ms !abort`, `error_rate<1%`, `rate>450`. This room only
+//! reads and prints them; judging a run by them is the report's work.
+
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr, time::Duration};
+
+use crate::{format_duration, parse_duration};
+
+/// One promise about the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Threshold {
+    /// Only this metric; `None` is the whole run.
+    pub metric: Option<String>,
+    pub statistic: Statistic,
+    /// Judged over a sliding window of this length instead of the whole run.
+    pub window: Option<Duration>,
+    pub comparison: Comparison,
+    /// In the statistic's own unit: nanoseconds, a fraction, per second, or a count.
+    pub limit: f64,
+    /// Stop the run as soon as it is breached.
+    pub abort: bool,
+}
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Statistic {
+    /// Percentile of the response time (from the intended start), 0..=100.
+    Percentile(f64),
+    /// Percentile of the service time (from the actual start).
+    ServicePercentile(f64),
+    Min,
+    Mean,
+    Max,
+    /// Failed requests as a fraction of all.
+    ErrorRate,
+    Errors,
+    Requests,
+    /// Requests per second.
+    Rate,
+    Dropped,
+    Late,
+}
+
+/// The unit that a statistic is given in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantity {
+    Time,
+    Fraction,
+    PerSecond,
+    Count,
+}
+
+/// The relation that must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+}
+
+/// Why a text is not a threshold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a threshold: {problem}")]
+pub struct ParseThresholdError {
+    pub text: String,
+    pub problem: String,
+}
+
+const NAMES: [(&str, Statistic); 9] = [
+    ("min", Statistic::Min),
+    ("mean", Statistic::Mean),
+    ("max", Statistic::Max),
+    ("error_rate", Statistic::ErrorRate),
+    ("errors", Statistic::Errors),
+    ("requests", Statistic::Requests),
+    ("rate", Statistic::Rate),
+    ("dropped", Statistic::Dropped),
+    ("late", Statistic::Late),
+];
+
+impl Statistic {
+    pub fn quantity(self) -> Quantity {
+        match self {
+            Statistic::Percentile(_) | Statistic::ServicePercentile(_) => Quantity::Time,
+            Statistic::Min | Statistic::Mean | Statistic::Max => Quantity::Time,
+            Statistic::ErrorRate => Quantity::Fraction,
+            Statistic::Rate => Quantity::PerSecond,
+            Statistic::Errors | Statistic::Requests | Statistic::Dropped | Statistic::Late => Quantity::Count,
+        }
+    }
+}
+
+impl FromStr for Statistic {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Statistic, String> {
+        if let Some((_, statistic)) = NAMES.iter().find(|(name, _)| *name == text) {
+            return Ok(*statistic);
+        }
+        let percentile = |digits: &str| percent_of(digits).filter(|p| (0.0..=100.0).contains(p));
+        if let Some(p) = text.strip_prefix("service_p").and_then(percentile) {
+            return Ok(Statistic::ServicePercentile(p));
+        }
+        if let Some(p) = text.strip_prefix('p').and_then(percentile) {
+            return Ok(Statistic::Percentile(p));
+        }
+        let known = NAMES.map(|(name, _)| name).join(", ");
+        Err(format!("`{text}` is no statistic; there are p50, p99, p99.9 (any percentile), service_p99, {known}"))
+    }
+}
+
+/// `99` and `99.9` as they stand; `999` and `9999` are the usual short forms of 99.9 and 99.99.
+fn percent_of(digits: &str) -> Option<f64> {
+    if !digits.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+        return None;
+    }
+    let short = digits.len() > 2 && digits.starts_with("99") && !digits.contains('.');
+    if short { format!("99.{}", &digits[2..]).parse().ok() } else { digits.parse().ok() }
+}
+
+impl fmt::Display for Statistic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Statistic::Percentile(p) => write!(f, "p{p}"),
+            Statistic::ServicePercentile(p) => write!(f, "service_p{p}"),
+            other => {
+                let name = NAMES.iter().find(|(_, s)| s == other).map(|(name, _)| *name);
+                f.write_str(name.expect("every statistic but percentiles has a name"))
+            }
+        }
+    }
+}
+
+impl Comparison {
+    /// Whether `value` keeps the promise.
+    pub fn holds(self, value: f64, limit: f64) -> bool {
+        match self {
+            Comparison::Less => value < limit,
+            Comparison::AtMost => value <= limit,
+            Comparison::Greater => value > limit,
+            Comparison::AtLeast => value >= limit,
+        }
+    }
+
+    fn symbol(self) -> &'static str {
+        match self {
+            Comparison::Less => "<",
+            Comparison::AtMost => "<=",
+            Comparison::Greater => ">",
+            Comparison::AtLeast => ">=",
+        }
+    }
+}
+
+impl FromStr for Threshold {
+    type Err = ParseThresholdError;
+
+    fn from_str(text: &str) -> Result<Threshold, ParseThresholdError> {
+        parse(text).map_err(|problem| ParseThresholdError { text: text.to_owned(), problem })
+    }
+}
+
+fn parse(text: &str) -> Result<Threshold, String> {
+    let (body, abort) = match text.trim().strip_suffix("!abort") {
+        Some(body) => (body.trim_end(), true),
+        None => (text.trim(), false),
+    };
+    let at = body.find(['<', '>']).ok_or("it needs a comparison: <, <=, > or >=, as in p99<500ms")?;
+    let (left, right) = body.split_at(at);
+    let (comparison, right) = match (right.as_bytes()[0], right.as_bytes().get(1)) {
+        (b'<', Some(b'=')) => (Comparison::AtMost, &right[2..]),
+        (b'<', _) => (Comparison::Less, &right[1..]),
+        (_, Some(b'=')) => (Comparison::AtLeast, &right[2..]),
+        (_, _) => (Comparison::Greater, &right[1..]),
+    };
+    let (metric, left) = match left.trim().rsplit_once(':') {
+        Some(("", _)) => return Err("the metric's name before `:` is empty".to_owned()),
+        Some((metric, left)) => (Some(metric.trim().to_owned()), left.trim()),
+        None => (None, left.trim()),
+    };
+    let (left, window) = match left.split_once('[') {
+        None => (left, None),
+        Some((left, window)) => {
+            let window = window.strip_suffix(']').ok_or("the window has no closing `]`")?;
+            let window = parse_duration(window).map_err(|e| e.to_string())?;
+            if window < Duration::from_secs(1) {
+                return Err("a window is at least 1s long".to_owned());
+            }
+            (left.trim(), Some(window))
+        }
+    };
+    let statistic: Statistic = left.parse()?;
+    let limit = parse_limit(statistic.quantity(), right.trim())?;
+    Ok(Threshold { metric, statistic, window, comparison, limit, abort })
+}
+
+fn parse_limit(quantity: Quantity, text: &str) -> Result<f64, String> {
+    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
+    match quantity {
+        Quantity::Time if number(text).is_some() => Err(format!("`{text}` has no unit; write {text}ms or {text}s")),
+        Quantity::Time => parse_duration(text).map(|d| d.as_nanos() as f64).map_err(|e| e.to_string()),
+        Quantity::Fraction => match text.strip_suffix('%') {
+            Some(percent) => number(percent).map(|v| v / 100.0),
+            None => number(text).filter(|v| *v <= 1.0),
+        }
+        .ok_or_else(|| format!("`{text}` is not a share; write 1% or 0.01")),
+        Quantity::PerSecond if text.contains('/') => crate::parse_rate(text).map_err(|e| e.to_string()),
+        Quantity::PerSecond | Quantity::Count => {
+            number(text).ok_or_else(|| format!("`{text}` is not a number of 0 or more"))
+        }
+    }
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(metric) = &self.metric {
+            write!(f, "{metric}:")?;
+        }
+        write!(f, "{}", self.statistic)?;
+        if let Some(window) = self.window {
+            write!(f, "[{}]", format_duration(window))?;
+        }
+        f.write_str(self.comparison.symbol())?;
+        match self.statistic.quantity() {
+            Quantity::Time => f.write_str(&format_duration(Duration::from_nanos(self.limit as u64)))?,
+            Quantity::Fraction => write!(f, "{}%", (self.limit * 1e8).round() / 1e6)?,
+            Quantity::PerSecond | Quantity::Count => write!(f, "{}", self.limit)?,
+        }
+        if self.abort { f.write_str(" !abort") } else { Ok(()) }
+    }
+}
+
+impl TryFrom<String> for Threshold {
+    type Error = ParseThresholdError;
+
+    fn try_from(text: String) -> Result<Threshold, ParseThresholdError> {
+        text.parse()
+    }
+}
+
+impl From<Threshold> for String {
+    fn from(threshold: Threshold) -> String {
+        threshold.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, printed: &str) {
+        let threshold: Threshold = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(threshold.to_string(), printed);
+        assert_eq!(printed.parse(), Ok(threshold), "reads back");
+    }
+
+    #[test]
+    fn reads_every_form() {
+        check("p99<500ms", "p99<500ms");
+        check("p999 <= 1s", "p99.9<=1s");
+        check("error_rate<1%", "error_rate<1%");
+        check("error_rate<0.005", "error_rate<0.5%");
+        check("rate>450", "rate>450");
+        check("rate>=90/m", "rate>=1.5");
+        check("browse:p95<300ms", "browse:p95<300ms");
+        check("p99[10s]<1s", "p99[10s]<1s");
+        check("shop: buy:max[1m]<2s !abort", "shop: buy:max[1m]<2s !abort");
+        check("service_p50<1ms!abort", "service_p50<1ms !abort");
+        check("dropped<=0", "dropped<=0");
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, problem) in [
+            ("p99", "comparison"),
+            ("p99<500", "no unit"),
+            ("p101<1s", "no statistic"),
+            ("foo<1", "no statistic"),
+            ("error_rate<5", "not a share"),
+            ("p99[10s<1s", "closing"),
+            ("p99[0s]<1s", "at least 1s"),
+            (":p99<1s", "empty"),
+            ("rate>x", "not a number"),
+            ("", "comparison"),
+        ] {
+            let error = text.parse::<Threshold>().expect_err(text).to_string();
+            assert!(error.contains(problem), "{text}: {error}");
+        }
+    }
+}
