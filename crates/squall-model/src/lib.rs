@@ -2,6 +2,7 @@
 //! is a value that can be computed, compared and shipped. Every other room speaks in these types.
 
 mod duration;
+mod facts;
 mod load;
 mod plan;
 mod profile;
@@ -9,6 +10,7 @@ mod segment;
 mod threshold;
 
 pub use duration::{ParseDurationError, format_duration, parse_duration};
+pub use facts::{Generator, RunFacts, StopReason, ThresholdResult};
 pub use load::{Arrivals, Load, LoadModel, ParseRateError, Pause, parse_rate};
 pub use plan::{Every, Plan, TaskIndex, TaskSpec};
 pub use profile::{ParseStagesError, Profile, ProfileError, Stage, parse_stages};
