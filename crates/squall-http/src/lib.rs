@@ -1,1 +1,43 @@
-//! The HTTP client of a virtual user.
+//! The HTTP client of one virtual user: requests rendered once, connections that are reused, responses read to the end.
+//!
+//! It knows no pacing, no schedule and no histogram: it sends one request, says what came back, when the last byte was
+//! read and how many bytes travelled. Checks, extraction and recording belong to the caller.
+//!
+//! ```no_run
+//! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
+//! use squall_http::{Body, Connector, HttpConfig, Prepared, Request, Session};
+//!
+//! let connector = Connector::new(HttpConfig::default())?;
+//! let request = Prepared::new(&Request::get("http://127.0.0.1:8089/api/products")?, &connector)?;
+//! let mut session = Session::new(&connector);
+//! let exchange = session.send(&request, Body::Keep).await;
+//! match exchange.result {
+//!     Ok(response) => println!("{} {} bytes", response.status, response.body().len()),
+//!     Err(error) => println!("{}: {error}", error.code()),
+//! }
+//! # Ok(()) }
+//! ```
+
+#![allow(dead_code)] // until TLS and HTTP/2 have landed
+
+mod config;
+mod connector;
+mod decode;
+mod dial;
+mod error;
+mod io;
+mod lane;
+mod origin;
+pub mod parse;
+mod request;
+mod response;
+mod session;
+mod timer;
+
+pub use config::{HttpConfig, HttpVersion, IpFamily, TlsOptions};
+pub use connector::Connector;
+pub use error::{Category, ConnectorError, HttpError, RequestError};
+pub use origin::Scheme;
+pub use request::{Prepared, Request, basic_auth};
+pub use response::{Body, Exchange, Headers, Phases, Response};
+pub use session::Session;

@@ -1,1 +1,3 @@
 //! Development only: redis-server launcher, targets, fault proxies.
+
+pub mod hostile;

@@ -1,0 +1,240 @@
+//! What can go wrong, one type per operation: building a client, preparing a request, exchanging it.
+//! A failed exchange is data (it has a code, a category and a latency); the other two are for the user to fix.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings that cannot work; reported before any request is sent.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectorError {
+    /// A certificate or key file could not be read.
+    #[error("cannot read {what} {path:?}: {source}")]
+    ReadFile {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// A certificate or key file has nothing usable in it.
+    #[error("{path:?} holds no {what} in PEM form")]
+    EmptyPem { what: &'static str, path: PathBuf },
+    /// A certificate or key file is damaged, or key and certificate do not belong together.
+    #[error("cannot use {what} {path:?}: {reason}")]
+    BadPem {
+        what: &'static str,
+        path: PathBuf,
+        reason: String,
+    },
+    /// Only one of certificate and key was given.
+    #[error("a client certificate needs its key and the other way round: {missing} is missing")]
+    HalfClientIdentity { missing: &'static str },
+    /// The name to verify is not a host name.
+    #[error("{name:?} is not a valid TLS server name")]
+    BadServerName { name: String },
+    /// The proxy cannot be used.
+    #[error("cannot use proxy {url}: {reason}")]
+    BadProxy { url: String, reason: &'static str },
+    /// A limit is zero.
+    #[error("{what} must be greater than 0")]
+    Zero { what: &'static str },
+}
+
+/// A request that cannot be sent; reported before any byte is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// The URL does not parse.
+    #[error("{url:?} is not a URL: {reason}")]
+    BadUrl { url: String, reason: String },
+    /// Neither http nor https.
+    #[error("{scheme}:// is not supported; use http:// or https://")]
+    Scheme { scheme: String },
+    /// The URL names no host.
+    #[error("the URL {url:?} has no host")]
+    NoHost { url: String },
+    /// Not a header name.
+    #[error("{name:?} is not a valid header name")]
+    HeaderName { name: String },
+    /// A header value with a line break or another control character.
+    #[error("the value of header {name} contains a line break or another control character")]
+    HeaderValue { name: String },
+    /// A header that the client itself must set.
+    #[error("header {name} is set by squall; remove it")]
+    ReservedHeader { name: String },
+    /// A path with a line break or another control character, or not starting with `/`.
+    #[error("the path {path:?} {reason}")]
+    Path { path: String, reason: &'static str },
+}
+
+/// How an exchange failed.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// The name has no address.
+    #[error("cannot resolve {host}: {reason}")]
+    Dns { host: String, reason: String },
+    /// Nothing listens there.
+    #[error("{address} refused the connection")]
+    ConnectRefused { address: String },
+    /// The connection could not be made for another reason.
+    #[error("cannot connect to {address}: {source}")]
+    ConnectFailed { address: String, source: io::Error },
+    /// This machine ran out of ports, descriptors or memory; the target is not to blame.
+    #[error("this machine is out of resources ({source}); raise `ulimit -n` or reuse connections")]
+    LocalLimit { source: io::Error },
+    /// No connection within the connect limit.
+    #[error("no connection within {after:?}")]
+    ConnectTimeout { after: Duration },
+    /// The handshake failed or the certificate was not accepted.
+    #[error("TLS handshake failed: {source}")]
+    Tls { source: io::Error },
+    /// The proxy could not be reached or refused.
+    #[error("proxy: {reason}")]
+    Proxy { reason: String },
+    /// The peer reset the connection under our request.
+    #[error("the connection was reset: {source}")]
+    Reset { source: io::Error },
+    /// The peer closed the connection under our request, before the first byte of an answer.
+    #[error("the connection was closed before a response")]
+    Closed,
+    /// The peer closed the connection in the middle of a response.
+    #[error("the connection ended in the middle of a response")]
+    Truncated,
+    /// Reading or writing failed for another reason.
+    #[error("the connection failed: {source}")]
+    Io { source: io::Error },
+    /// No complete response within the request's limit.
+    #[error("no complete response within {after:?}")]
+    Timeout { after: Duration },
+    /// Not HTTP.
+    #[error("malformed response: {reason}")]
+    Malformed { reason: &'static str },
+    /// The head exceeds `max_head_bytes`.
+    #[error("the response head is longer than {limit} bytes")]
+    HeadTooLarge { limit: usize },
+    /// The body exceeds `max_body_bytes`.
+    #[error("the response body is longer than {limit} bytes")]
+    BodyTooLarge { limit: usize },
+    /// HTTP/2 could not be agreed on, or failed.
+    #[error("HTTP/2: {reason}")]
+    H2 { reason: String },
+    /// The body does not decode as its Content-Encoding says.
+    #[error("cannot decode the {encoding} body: {reason}")]
+    BadEncoding {
+        encoding: &'static str,
+        reason: String,
+    },
+}
+
+/// The coarse class of a failed exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Category {
+    /// The peer does not speak the protocol properly.
+    Protocol,
+    /// Bytes could not be moved.
+    Transport,
+    /// It took too long.
+    Timeout,
+}
+
+impl Category {
+    /// The word used in results.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Category::Protocol => "protocol_error",
+            Category::Transport => "transport_error",
+            Category::Timeout => "timeout",
+        }
+    }
+}
+
+impl HttpError {
+    /// The stable name of this outcome in results.
+    pub fn code(&self) -> &'static str {
+        match self {
+            HttpError::Dns { .. } => "DNS_FAILURE",
+            HttpError::ConnectRefused { .. } => "CONNECT_REFUSED",
+            HttpError::ConnectFailed { .. } => "CONNECT_FAILED",
+            HttpError::LocalLimit { .. } => "LOCAL_LIMIT",
+            HttpError::ConnectTimeout { .. } => "CONNECT_TIMEOUT",
+            HttpError::Tls { .. } => "TLS_FAILURE",
+            HttpError::Proxy { .. } => "PROXY_FAILURE",
+            HttpError::Reset { .. } => "RESET",
+            HttpError::Closed => "CLOSED",
+            HttpError::Truncated => "TRUNCATED",
+            HttpError::Io { .. } => "IO_FAILURE",
+            HttpError::Timeout { .. } => "TIMEOUT",
+            HttpError::Malformed { .. } => "MALFORMED_RESPONSE",
+            HttpError::HeadTooLarge { .. } => "HEAD_TOO_LARGE",
+            HttpError::BodyTooLarge { .. } => "BODY_TOO_LARGE",
+            HttpError::H2 { .. } => "H2_ERROR",
+            HttpError::BadEncoding { .. } => "BAD_ENCODING",
+        }
+    }
+
+    /// The class of this outcome, as a word: `protocol_error`, `transport_error` or `timeout`.
+    pub fn category(&self) -> &'static str {
+        self.class().as_str()
+    }
+
+    /// The class of this outcome.
+    pub fn class(&self) -> Category {
+        match self {
+            HttpError::Timeout { .. } | HttpError::ConnectTimeout { .. } => Category::Timeout,
+            HttpError::Malformed { .. }
+            | HttpError::HeadTooLarge { .. }
+            | HttpError::BodyTooLarge { .. }
+            | HttpError::H2 { .. }
+            | HttpError::BadEncoding { .. } => Category::Protocol,
+            HttpError::Dns { .. }
+            | HttpError::ConnectRefused { .. }
+            | HttpError::ConnectFailed { .. }
+            | HttpError::LocalLimit { .. }
+            | HttpError::Tls { .. }
+            | HttpError::Proxy { .. }
+            | HttpError::Reset { .. }
+            | HttpError::Closed
+            | HttpError::Truncated
+            | HttpError::Io { .. } => Category::Transport,
+        }
+    }
+
+    /// True where the target was never reached: no request byte can have arrived.
+    pub fn unreachable(&self) -> bool {
+        matches!(
+            self,
+            HttpError::Dns { .. }
+                | HttpError::ConnectRefused { .. }
+                | HttpError::ConnectFailed { .. }
+                | HttpError::ConnectTimeout { .. }
+                | HttpError::LocalLimit { .. }
+                | HttpError::Tls { .. }
+                | HttpError::Proxy { .. }
+        )
+    }
+
+    /// Classifies an error of a connection that had been made.
+    pub(crate) fn from_io(source: io::Error) -> HttpError {
+        match source.kind() {
+            io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionAborted => HttpError::Reset { source },
+            // rustls: the peer went away without close_notify.
+            io::ErrorKind::UnexpectedEof => HttpError::Truncated,
+            // rustls reports alerts and broken records so.
+            io::ErrorKind::InvalidData => HttpError::Tls { source },
+            _ => HttpError::Io { source },
+        }
+    }
+
+    /// Classifies an error of an attempt to connect.
+    pub(crate) fn from_connect(address: String, source: io::Error) -> HttpError {
+        // EMFILE, ENFILE, EADDRNOTAVAIL, ENOBUFS, ENOMEM: ours, not the target's.
+        const LOCAL: [i32; 5] = [24, 23, 99, 105, 12];
+        match source.raw_os_error() {
+            Some(code) if LOCAL.contains(&code) => HttpError::LocalLimit { source },
+            _ if source.kind() == io::ErrorKind::ConnectionRefused => {
+                HttpError::ConnectRefused { address }
+            }
+            _ => HttpError::ConnectFailed { address, source },
+        }
+    }
+}

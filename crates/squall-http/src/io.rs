@@ -1,0 +1,78 @@
+//! The byte streams under a connection: TCP, Unix or TLS over either. Moves bytes; interprets none.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
+
+/// A plain socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection's stream. TLS is boxed: its state is large and most users have none.
+#[derive(Debug)]
+pub(crate) enum Io {
+    Plain(Socket),
+    Tls(Box<TlsStream<Socket>>),
+}
+
+impl Io {
+    /// Writes at once what the socket takes, without asking a timer or a waker.
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Io::Plain(Socket::Tcp(stream)) => stream.try_write(bytes),
+            Io::Plain(Socket::Unix(stream)) => stream.try_write(bytes),
+            Io::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// True while an idle connection is open and silent. Costs no system call unless epoll has reported something:
+    /// `try_read` looks at the stored readiness first, and a short `poll_read` has cleared that.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        let mut probe = [0u8; 1];
+        let read = match self {
+            Io::Plain(Socket::Tcp(stream)) => stream.try_read(&mut probe),
+            Io::Plain(Socket::Unix(stream)) => stream.try_read(&mut probe),
+            // Session tickets and key updates arrive on their own; only TLS itself can tell them from data.
+            Io::Tls(stream) => {
+                let mut cx = Context::from_waker(Waker::noop());
+                let mut buffer = ReadBuf::new(&mut probe);
+                match Pin::new(stream.as_mut()).poll_read(&mut cx, &mut buffer) {
+                    Poll::Pending => return true,
+                    Poll::Ready(read) => read.map(|()| buffer.filled().len()),
+                }
+            }
+        };
+        matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+macro_rules! delegate {
+    ($type:ty, $($variant:pat => $stream:expr),+) => {
+        impl AsyncRead for $type {
+            fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() { $($variant => Pin::new($stream).poll_read(cx, buf)),+ }
+            }
+        }
+        impl AsyncWrite for $type {
+            fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+                match self.get_mut() { $($variant => Pin::new($stream).poll_write(cx, bytes)),+ }
+            }
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() { $($variant => Pin::new($stream).poll_flush(cx)),+ }
+            }
+            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match self.get_mut() { $($variant => Pin::new($stream).poll_shutdown(cx)),+ }
+            }
+        }
+    };
+}
+
+delegate!(Socket, Socket::Tcp(stream) => stream, Socket::Unix(stream) => stream);
+delegate!(Io, Io::Plain(socket) => socket, Io::Tls(stream) => stream.as_mut());

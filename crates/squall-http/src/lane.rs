@@ -1,0 +1,195 @@
+//! The fast lane: one HTTP/1.1 exchange on one open connection. Opens nothing, retries nothing.
+//!
+//! Request bytes are written as they are, at once; the response is read into one buffer per thread and parsed there.
+//! In the steady state an exchange is one `send`, one `recv`, no allocation, no timer operation.
+
+use std::cell::RefCell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::error::HttpError;
+use crate::io::Io;
+use crate::parse::{Fed, ParseError, Reader};
+
+const SCRATCH_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// Borrowed only inside one poll, so one is enough for all connections of a thread.
+    static SCRATCH: RefCell<Box<[MaybeUninit<u8>]>> = RefCell::new(Box::new_uninit_slice(SCRATCH_BYTES));
+}
+
+/// One HTTP/1.1 connection.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    io: Io,
+    written: usize,
+    flushed: bool,
+    /// Between the first byte written and the last byte read; if it stays set, the exchange was abandoned.
+    busy: bool,
+    /// The peer stopped reading; only an answer that it sent before can still come.
+    write_failed: Option<io::Error>,
+    first_byte: Option<Instant>,
+}
+
+/// Whether a connection may carry another request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    Reuse,
+    Drop,
+}
+
+impl Lane {
+    pub(crate) fn new(io: Io) -> Lane {
+        Lane {
+            io,
+            written: 0,
+            flushed: false,
+            busy: false,
+            write_failed: None,
+            first_byte: None,
+        }
+    }
+
+    /// False when the server has closed meanwhile, has said something unasked, or an exchange was abandoned.
+    pub(crate) fn is_usable(&mut self) -> bool {
+        !self.busy && self.io.is_quiet()
+    }
+
+    /// Starts an exchange; [`Lane::poll`] does the rest.
+    pub(crate) fn begin(&mut self) {
+        self.written = 0;
+        self.flushed = matches!(self.io, Io::Plain(_));
+        self.busy = true;
+        self.first_byte = None;
+    }
+
+    /// Bytes of the request that have been handed to the socket.
+    pub(crate) fn written(&self) -> usize {
+        self.written
+    }
+
+    /// When the first byte of the answer came; only if `phases` was asked for.
+    pub(crate) fn first_byte(&self) -> Option<Instant> {
+        self.first_byte
+    }
+
+    /// Goes on with the exchange. Pending means that bytes are awaited; the caller watches the deadline, and `expired`
+    /// tells it between two reads that find data at once.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &[u8],
+        reader: &mut Reader,
+        watch: Watch,
+    ) -> Poll<Result<After, HttpError>> {
+        let sent = self.poll_send(cx, wire);
+        loop {
+            let read = SCRATCH.with_borrow_mut(|scratch| self.poll_receive(cx, scratch, reader));
+            if watch.phases && self.first_byte.is_none() && read.is_ready() {
+                self.first_byte = Some(Instant::now());
+            }
+            match ready!(read) {
+                Ok(Received::Done(after)) => {
+                    self.busy = false;
+                    let whole = sent.is_ready() && self.write_failed.is_none();
+                    return Poll::Ready(Ok(if whole { after } else { After::Drop }));
+                }
+                Ok(Received::More) if Instant::now() >= watch.deadline => {
+                    return Poll::Ready(Err(HttpError::Timeout {
+                        after: watch.timeout,
+                    }));
+                }
+                Ok(Received::More) => {}
+                Err(HttpError::Closed) if self.write_failed.is_some() => {
+                    let source = self.write_failed.take().expect("checked above");
+                    return Poll::Ready(Err(HttpError::from_io(source)));
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Writes what is left. A failure is kept back: the answer may say why the server stopped reading.
+    fn poll_send(&mut self, cx: &mut Context<'_>, wire: &[u8]) -> Poll<()> {
+        while self.written < wire.len() && self.write_failed.is_none() {
+            let rest = &wire[self.written..];
+            let wrote = match self.io.try_write(rest) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(Pin::new(&mut self.io).poll_write(cx, rest))
+                }
+                wrote => wrote,
+            };
+            match wrote {
+                Ok(count) => self.written += count,
+                Err(error) => self.write_failed = Some(error),
+            }
+        }
+        if !self.flushed {
+            if let Err(error) = ready!(Pin::new(&mut self.io).poll_flush(cx)) {
+                self.write_failed = Some(error);
+            }
+            self.flushed = true;
+        }
+        Poll::Ready(())
+    }
+
+    /// One read. `poll_read` (unlike `try_read`) clears readiness after a short read, so that the next exchange does
+    /// not begin with a `recv` that finds nothing.
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut [MaybeUninit<u8>],
+        reader: &mut Reader,
+    ) -> Poll<Result<Received, HttpError>> {
+        let mut buffer = ReadBuf::uninit(scratch);
+        if let Err(error) = ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer)) {
+            return Poll::Ready(Err(HttpError::from_io(error)));
+        }
+        let input = buffer.filled();
+        let limits = reader.limits();
+        if input.is_empty() {
+            let ended = reader.finish().map_err(|error| from_parse(error, limits));
+            return Poll::Ready(ended.map(|()| Received::Done(After::Drop)));
+        }
+        let fed = reader
+            .feed(input)
+            .map_err(|error| from_parse(error, limits))?;
+        Poll::Ready(Ok(match fed {
+            Fed::More => Received::More,
+            // Bytes that nobody asked for must never be taken for the next answer.
+            Fed::Done(used) if used < input.len() || !reader.facts().keep_alive => {
+                Received::Done(After::Drop)
+            }
+            Fed::Done(_) => Received::Done(After::Reuse),
+        }))
+    }
+}
+
+/// What the lane needs to know of the request's limits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Watch {
+    pub(crate) deadline: Instant,
+    pub(crate) timeout: std::time::Duration,
+    pub(crate) phases: bool,
+}
+
+enum Received {
+    More,
+    Done(After),
+}
+
+#[cold]
+fn from_parse(error: ParseError, limits: crate::parse::Limits) -> HttpError {
+    match error {
+        ParseError::Malformed(reason) => HttpError::Malformed { reason },
+        ParseError::HeadTooLarge => HttpError::HeadTooLarge { limit: limits.head },
+        ParseError::BodyTooLarge => HttpError::BodyTooLarge { limit: limits.body },
+        ParseError::Closed => HttpError::Closed,
+        ParseError::Truncated => HttpError::Truncated,
+    }
+}

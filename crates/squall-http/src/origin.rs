@@ -1,0 +1,71 @@
+//! Where a request goes: scheme, host and port. Decides sameness, opens nothing.
+
+use std::fmt;
+
+use url::{Host, Url};
+
+use crate::error::RequestError;
+
+/// The two schemes that we speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Plain.
+    Http,
+    /// With TLS.
+    Https,
+}
+
+/// One connection target.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Origin {
+    pub(crate) scheme: Scheme,
+    pub(crate) host: Host<String>,
+    pub(crate) port: u16,
+}
+
+impl Origin {
+    pub(crate) fn of(url: &Url) -> Result<Origin, RequestError> {
+        let scheme = match url.scheme() {
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
+            other => {
+                return Err(RequestError::Scheme {
+                    scheme: other.into(),
+                });
+            }
+        };
+        let host = url
+            .host()
+            .ok_or_else(|| RequestError::NoHost {
+                url: url.to_string(),
+            })?
+            .to_owned();
+        let port = url
+            .port_or_known_default()
+            .expect("http and https have default ports");
+        Ok(Origin { scheme, host, port })
+    }
+
+    /// `host:port`, for CONNECT, logs and addresses.
+    pub(crate) fn authority(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// As the Host header has it: the port only where it is not the scheme's own.
+    pub(crate) fn host_header(&self) -> String {
+        match (self.scheme, self.port) {
+            (Scheme::Http, 80) | (Scheme::Https, 443) => self.host.to_string(),
+            _ => self.authority(),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.scheme {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        };
+        write!(f, "{scheme}://{}", self.host_header())
+    }
+}

@@ -1,0 +1,245 @@
+//! Parses a response head and derives how its body is framed. Keeps nothing.
+
+use std::mem::MaybeUninit;
+
+use super::ParseError;
+
+/// More header lines than this count as an endless head.
+const MAX_HEADERS: usize = 128;
+
+/// How the end of the body is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Framing {
+    /// There is none.
+    #[default]
+    None,
+    /// So many bytes.
+    Length(u64),
+    /// In chunks.
+    Chunked,
+    /// Until the server closes.
+    UntilClose,
+}
+
+/// How the body is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Encoding {
+    /// Not at all.
+    #[default]
+    Identity,
+    /// gzip.
+    Gzip,
+    /// zlib or raw deflate.
+    Deflate,
+    /// Brotli.
+    Brotli,
+    /// Zstandard.
+    Zstd,
+    /// A coding, or a list of codings, that we did not ask for.
+    Other,
+}
+
+/// What a head says, as far as the client itself needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Head {
+    /// Status code, 100 to 999.
+    pub status: u16,
+    /// Bytes of the head.
+    pub length: usize,
+    /// How the body ends.
+    pub framing: Framing,
+    /// The server will keep the connection.
+    pub keep_alive: bool,
+    /// How the body is compressed.
+    pub encoding: Encoding,
+    /// There is a Set-Cookie header.
+    pub sets_cookie: bool,
+}
+
+impl Head {
+    /// A response before the real one. 101 is final: the connection is no longer ours to read.
+    pub fn interim(&self) -> bool {
+        self.status < 200 && self.status != 101
+    }
+}
+
+/// Parses a head at the start of `input`; `None` when it is not complete.
+pub(super) fn parse(input: &[u8], head_only: bool) -> Result<Option<Head>, ParseError> {
+    let mut lines = [MaybeUninit::uninit(); MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        input,
+        &mut lines,
+    );
+    let length = match parsed {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => return Err(ParseError::HeadTooLarge),
+        Err(error) => return Err(ParseError::Malformed(reason(error))),
+    };
+    let status = response.code.unwrap_or(0);
+    if status < 100 {
+        return Err(ParseError::Malformed("status code below 100"));
+    }
+    let mut fields = Fields::default();
+    for header in response.headers.iter() {
+        fields.take(header.name, header.value)?;
+    }
+    Ok(Some(fields.head(
+        status,
+        length,
+        response.version == Some(1),
+        head_only,
+    )))
+}
+
+fn reason(error: httparse::Error) -> &'static str {
+    match error {
+        httparse::Error::HeaderName => "invalid header name",
+        httparse::Error::HeaderValue => "invalid header value",
+        httparse::Error::NewLine => "invalid line end",
+        httparse::Error::Status => "invalid status line",
+        httparse::Error::Token => "invalid token",
+        httparse::Error::TooManyHeaders => "too many headers",
+        httparse::Error::Version => "invalid HTTP version",
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    length: Option<u64>,
+    transfer: Option<Transfer>,
+    close: bool,
+    keep: bool,
+    encoding: Encoding,
+    sets_cookie: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Transfer {
+    Chunked,
+    Unframed,
+}
+
+impl Fields {
+    /// Looks only at names of a length that matters: most headers cost one comparison.
+    fn take(&mut self, name: &str, value: &[u8]) -> Result<(), ParseError> {
+        match name.len() {
+            14 if name.eq_ignore_ascii_case("content-length") => self.take_length(value)?,
+            17 if name.eq_ignore_ascii_case("transfer-encoding") => self.take_transfer(value)?,
+            10 if name.eq_ignore_ascii_case("connection") => {
+                for option in items(value) {
+                    self.close |= option.eq_ignore_ascii_case(b"close");
+                    self.keep |= option.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            10 if name.eq_ignore_ascii_case("set-cookie") => self.sets_cookie = true,
+            16 if name.eq_ignore_ascii_case("content-encoding") => self.take_encoding(value),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// `5`, or the same number repeated as `5, 5` or in two lines; anything else could be read in two ways.
+    fn take_length(&mut self, value: &[u8]) -> Result<(), ParseError> {
+        let mut any = false;
+        for item in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+            let length = number(item).ok_or(ParseError::Malformed("invalid Content-Length"))?;
+            if self.length.is_some_and(|other| other != length) {
+                return Err(ParseError::Malformed("conflicting Content-Length"));
+            }
+            self.length = Some(length);
+            any = true;
+        }
+        if any {
+            Ok(())
+        } else {
+            Err(ParseError::Malformed("invalid Content-Length"))
+        }
+    }
+
+    fn take_transfer(&mut self, value: &[u8]) -> Result<(), ParseError> {
+        for coding in items(value) {
+            if coding.eq_ignore_ascii_case(b"chunked") {
+                if matches!(self.transfer, Some(Transfer::Chunked)) {
+                    return Err(ParseError::Malformed("chunked twice"));
+                }
+                self.transfer = Some(Transfer::Chunked);
+            } else if !coding.eq_ignore_ascii_case(b"identity") {
+                if matches!(self.transfer, Some(Transfer::Chunked)) {
+                    return Err(ParseError::Malformed(
+                        "chunked is not the last transfer coding",
+                    ));
+                }
+                self.transfer = Some(Transfer::Unframed);
+                self.encoding = Encoding::Other;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_encoding(&mut self, value: &[u8]) {
+        for coding in items(value) {
+            let coding = match coding {
+                c if c.eq_ignore_ascii_case(b"identity") => continue,
+                c if c.eq_ignore_ascii_case(b"gzip") || c.eq_ignore_ascii_case(b"x-gzip") => {
+                    Encoding::Gzip
+                }
+                c if c.eq_ignore_ascii_case(b"deflate") => Encoding::Deflate,
+                c if c.eq_ignore_ascii_case(b"br") => Encoding::Brotli,
+                c if c.eq_ignore_ascii_case(b"zstd") => Encoding::Zstd,
+                _ => Encoding::Other,
+            };
+            self.encoding = if self.encoding == Encoding::Identity {
+                coding
+            } else {
+                Encoding::Other
+            };
+        }
+    }
+
+    fn head(self, status: u16, length: usize, http11: bool, head_only: bool) -> Head {
+        let bodiless = head_only || status < 200 || status == 204 || status == 304;
+        let framing = match (self.transfer, self.length) {
+            _ if bodiless => Framing::None,
+            (Some(Transfer::Chunked), _) => Framing::Chunked,
+            (Some(Transfer::Unframed), _) | (None, None) => Framing::UntilClose,
+            (None, Some(length)) => Framing::Length(length),
+        };
+        let wanted = if http11 {
+            !self.close
+        } else {
+            self.keep && !self.close
+        };
+        // Both headers at once smell of smuggling: the chunks count, and the connection is not trusted again.
+        let doubtful = self.transfer.is_some() && self.length.is_some();
+        let keep_alive = wanted && !doubtful && framing != Framing::UntilClose && status != 101;
+        Head {
+            status,
+            length,
+            framing,
+            keep_alive,
+            encoding: self.encoding,
+            sets_cookie: self.sets_cookie,
+        }
+    }
+}
+
+fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value
+        .split(|&byte| byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|item| !item.is_empty())
+}
+
+/// Decimal digits only: no sign, no space, no overflow.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, &byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })
+}

@@ -1,0 +1,69 @@
+//! Where a redirect leads. Decides the next request; sends nothing.
+
+use bytes::Bytes;
+use http::Method;
+
+use super::{Prepared, Request};
+use crate::error::RequestError;
+use crate::response::Response;
+
+/// Meaningless or dangerous at another origin.
+const ORIGIN_BOUND: [&str; 3] = ["authorization", "cookie", "host"];
+/// Set anew by every rendering.
+const RENDERED: [&str; 2] = ["content-length", "proxy-authorization"];
+
+impl Prepared {
+    /// The request that a response's redirect asks for; `None` if it is no redirect or enough were followed.
+    ///
+    /// 301, 302 and 303 lead to GET (HEAD stays HEAD), 307 and 308 repeat the request. Credentials and cookies that the
+    /// request itself carried do not travel to another origin.
+    pub fn redirect(&self, response: &Response<'_>) -> Option<Result<Prepared, RequestError>> {
+        if !matches!(response.status, 301 | 302 | 303 | 307 | 308) {
+            return None;
+        }
+        let location = response.header("location")?;
+        if self.hops >= self.connector.config().max_redirects {
+            return None;
+        }
+        Some(self.follow(response.status, location))
+    }
+
+    fn follow(&self, status: u16, location: &str) -> Result<Prepared, RequestError> {
+        let from = self.url();
+        let url = from.join(location).map_err(|error| RequestError::BadUrl {
+            url: location.into(),
+            reason: error.to_string(),
+        })?;
+        let same_origin = url.origin() == from.origin();
+        let repeat = matches!(status, 307 | 308);
+        let method = match self.method {
+            Method::HEAD => Method::HEAD,
+            _ if repeat => self.method.clone(),
+            _ => Method::GET,
+        };
+        let travels = |name: &str| {
+            let one_of =
+                |names: &[&str]| names.iter().any(|other| other.eq_ignore_ascii_case(name));
+            !(one_of(&RENDERED)
+                || !same_origin && one_of(&ORIGIN_BOUND)
+                || !repeat && name.to_ascii_lowercase().starts_with("content-"))
+        };
+        let headers = self.header_lines().filter(|(name, _)| travels(name));
+        let request = Request {
+            method,
+            url,
+            headers: headers
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+            body: if repeat {
+                Bytes::copy_from_slice(self.body())
+            } else {
+                Bytes::new()
+            },
+            timeout: self.timeout,
+        };
+        let mut next = Prepared::new(&request, &self.connector)?;
+        next.hops = self.hops + 1;
+        Ok(next)
+    }
+}

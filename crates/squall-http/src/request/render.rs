@@ -1,0 +1,206 @@
+//! Writes heads: the constant part once, the whole at every change. Validates names and values before they get there.
+
+use std::io::Write as _;
+
+use http::Method;
+
+use super::{Prepared, Request, basic_auth};
+use crate::connector::Connector;
+use crate::error::RequestError;
+use crate::origin::Origin;
+
+/// What is the same in every rendering of one request.
+#[derive(Debug)]
+pub(super) struct Constant {
+    /// Method, space, and with a forward proxy the origin.
+    start: Vec<u8>,
+    /// Header lines.
+    lines: Vec<u8>,
+    /// The request's own cookies, joined.
+    cookie: String,
+}
+
+impl Constant {
+    pub(super) fn new(
+        request: &Request,
+        origin: &Origin,
+        connector: &Connector,
+        forward: bool,
+    ) -> Result<Constant, RequestError> {
+        let mut start = format!("{} ", request.method).into_bytes();
+        if forward {
+            start.extend_from_slice(origin.to_string().as_bytes());
+        }
+        let mut constant = Constant {
+            start,
+            lines: Vec::new(),
+            cookie: String::new(),
+        };
+        let has = |name: &str| {
+            request
+                .headers
+                .iter()
+                .any(|(other, _)| other.eq_ignore_ascii_case(name))
+        };
+        let mut default = |name: &str, value: &str| {
+            if !has(name) {
+                line(&mut constant.lines, name, value);
+            }
+        };
+        default("Host", &origin.host_header());
+        default("User-Agent", concat!("squall/", env!("CARGO_PKG_VERSION")));
+        default("Accept", "*/*");
+        if connector.config().decompress {
+            default("Accept-Encoding", crate::decode::ACCEPTED);
+        }
+        if !connector.config().keep_alive {
+            default("Connection", "close");
+        }
+        let url = &request.url;
+        if !url.username().is_empty() || url.password().is_some() {
+            let decode = |text: &str| percent_decode(text);
+            let password = url.password().map(decode).unwrap_or_default();
+            default(
+                "Authorization",
+                &basic_auth(&decode(url.username()), &password),
+            );
+        }
+        if forward && let Some(value) = connector.proxy_auth() {
+            default("Proxy-Authorization", value);
+        }
+        for (name, value) in &request.headers {
+            field(&mut constant.lines, &mut constant.cookie, name, value)?;
+        }
+        Ok(constant)
+    }
+}
+
+impl Prepared {
+    pub(super) fn render(
+        &mut self,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<(), RequestError> {
+        let constant = self.constant.clone();
+        let wire = &mut self.wire;
+        wire.clear();
+        wire.extend_from_slice(&constant.start);
+        wire.extend_from_slice(self.target.as_bytes());
+        wire.extend_from_slice(b" HTTP/1.1\r\n");
+        wire.extend_from_slice(&constant.lines);
+        let mut cookie = String::new();
+        for (name, value) in headers {
+            field(wire, &mut cookie, name, value)?;
+        }
+        let sends_body = matches!(self.method, Method::POST | Method::PUT | Method::PATCH);
+        if sends_body || !body.is_empty() {
+            write!(wire, "Content-Length: {}\r\n", body.len())
+                .expect("writing to a Vec cannot fail");
+        }
+        self.own_cookie = !(cookie.is_empty() && constant.cookie.is_empty());
+        if self.own_cookie {
+            wire.extend_from_slice(b"Cookie: ");
+            wire.extend_from_slice(constant.cookie.as_bytes());
+            if !cookie.is_empty() && !constant.cookie.is_empty() {
+                wire.extend_from_slice(b"; ");
+            }
+            wire.extend_from_slice(cookie.as_bytes());
+            self.cookie_at = wire.len();
+            wire.extend_from_slice(b"\r\n");
+        } else {
+            self.cookie_at = wire.len();
+        }
+        wire.extend_from_slice(b"\r\n");
+        self.body_at = wire.len();
+        wire.extend_from_slice(body);
+        Ok(())
+    }
+
+    /// Renders once more into `out`, with these cookies too.
+    pub(crate) fn render_with_cookies(&self, cookies: &str, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(&self.wire[..self.cookie_at]);
+        out.extend_from_slice(if self.own_cookie { b"; " } else { b"Cookie: " });
+        out.extend_from_slice(cookies.as_bytes());
+        if !self.own_cookie {
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(&self.wire[self.cookie_at..]);
+    }
+
+    /// The header lines as rendered.
+    pub(crate) fn header_lines(&self) -> impl Iterator<Item = (&str, &str)> {
+        let head = std::str::from_utf8(&self.wire[..self.body_at])
+            .expect("a head is rendered from strings");
+        head.split("\r\n")
+            .skip(1)
+            .filter_map(|line| line.split_once(": "))
+    }
+}
+
+/// Checks a header and writes its line; cookies are gathered, since a request may have only one Cookie line.
+fn field(
+    lines: &mut Vec<u8>,
+    cookie: &mut String,
+    name: &str,
+    value: &str,
+) -> Result<(), RequestError> {
+    if name.is_empty() || !name.bytes().all(is_token) {
+        return Err(RequestError::HeaderName { name: name.into() });
+    }
+    if value
+        .bytes()
+        .any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f)
+    {
+        return Err(RequestError::HeaderValue { name: name.into() });
+    }
+    if name.eq_ignore_ascii_case("transfer-encoding") {
+        return Err(RequestError::ReservedHeader { name: name.into() });
+    }
+    // Recorded requests carry it; ours is computed from the body and cannot be wrong.
+    if name.eq_ignore_ascii_case("content-length") {
+        return Ok(());
+    }
+    if name.eq_ignore_ascii_case("cookie") {
+        if !cookie.is_empty() {
+            cookie.push_str("; ");
+        }
+        cookie.push_str(value.trim());
+        return Ok(());
+    }
+    line(lines, name, value.trim());
+    Ok(())
+}
+
+fn line(lines: &mut Vec<u8>, name: &str, value: &str) {
+    for part in [name, ": ", value, "\r\n"] {
+        lines.extend_from_slice(part.as_bytes());
+    }
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Undoes the URL's own encoding of user and password.
+pub(crate) fn percent_decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let pair = (bytes[at] == b'%')
+            .then(|| text.get(at + 1..at + 3))
+            .flatten();
+        match pair.and_then(|pair| u8::from_str_radix(pair, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}

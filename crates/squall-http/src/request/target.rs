@@ -1,0 +1,72 @@
+//! Makes a path and query fit for a request line: encodes what may not travel, refuses what could end the line.
+
+use crate::error::RequestError;
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+/// Encodes `path` into `out`. A `%` stays, so text that is encoded already is not encoded twice.
+pub(super) fn encode(path: &str, out: &mut String) -> Result<(), RequestError> {
+    let refuse = |reason| {
+        Err(RequestError::Path {
+            path: path.into(),
+            reason,
+        })
+    };
+    out.clear();
+    match path.as_bytes().first() {
+        Some(b'/') => {}
+        None | Some(b'?') => out.push('/'),
+        Some(_) => return refuse("must start with /"),
+    }
+    for &byte in path.as_bytes() {
+        match byte {
+            b'#' => break,
+            0..0x20 | 0x7f => {
+                out.clear();
+                return refuse("contains a line break or another control character");
+            }
+            b' ' | b'"' | b'<' | b'>' | b'`' | b'{' | b'}' | b'|' | b'\\' | b'^' | 0x80.. => {
+                out.push('%');
+                out.push(char::from(HEX[usize::from(byte >> 4)]));
+                out.push(char::from(HEX[usize::from(byte & 15)]));
+            }
+            _ => out.push(char::from(byte)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, expected: &str) {
+        let mut out = String::from("old");
+        encode(path, &mut out).expect("accepted");
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn what_may_travel_stays_and_the_rest_is_encoded() {
+        check("/a/b?c=d&e=%20f", "/a/b?c=d&e=%20f");
+        check("/red shoes?q=\"é\"", "/red%20shoes?q=%22%C3%A9%22");
+        check("", "/");
+        check("?page=2", "/?page=2");
+        check("/a#b", "/a");
+    }
+
+    #[test]
+    fn line_breaks_and_relative_paths_are_refused() {
+        for path in [
+            "/a\r\nX: y",
+            "/a\nb",
+            "/\0",
+            "/\x7f",
+            "api",
+            "http://other/",
+        ] {
+            assert!(encode(path, &mut String::new()).is_err(), "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What came back: a view on the session's buffers, valid until its next request.
+
+use std::time::{Duration, Instant};
+
+use crate::error::HttpError;
+use crate::parse::Reader;
+
+/// What to do with a response's body. It is always read to the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body {
+    /// Count it and forget it; it is not decoded either.
+    Discard,
+    /// Keep it, decoded, for a check or an extractor.
+    Keep,
+}
+
+/// One request and what became of it.
+#[derive(Debug)]
+pub struct Exchange<'s> {
+    /// The response, whatever its status, or why there is none.
+    pub result: Result<Response<'s>, HttpError>,
+    /// When [`crate::Session::send`] began.
+    pub started: Instant,
+    /// When the last byte had been read, or the failure was known.
+    pub ended: Instant,
+    /// Bytes read, head and framing included (for HTTPS: before encryption).
+    pub bytes_in: u64,
+    /// Bytes written, head included (for HTTPS: before encryption).
+    pub bytes_out: u64,
+    /// Where the time went; only with [`crate::HttpConfig::phases`].
+    pub phases: Option<Phases>,
+    /// A connection was made, or tried, for this request.
+    pub new_connection: bool,
+}
+
+/// Where the time of one exchange went; zero where nothing was to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Phases {
+    /// Resolving the name.
+    pub dns: Duration,
+    /// Connecting, through a proxy too.
+    pub connect: Duration,
+    /// TLS handshake.
+    pub tls: Duration,
+    /// From the start of writing to the first byte of the answer.
+    pub first_byte: Duration,
+    /// From the first byte to the last.
+    pub body: Duration,
+}
+
+/// A complete response.
+#[derive(Clone, Copy)]
+pub struct Response<'s> {
+    /// Status code.
+    pub status: u16,
+    reader: &'s Reader,
+}
+
+impl<'s> Response<'s> {
+    pub(crate) fn new(reader: &'s Reader) -> Response<'s> {
+        Response {
+            status: reader.facts().status,
+            reader,
+        }
+    }
+
+    /// The first value of a header; names are compared without regard to case. `None` also where it is not UTF-8.
+    pub fn header(&self, name: &str) -> Option<&'s str> {
+        self.headers()
+            .find(|(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+
+    /// All headers in the order in which they came, except those whose value is not UTF-8.
+    pub fn headers(&self) -> Headers<'s> {
+        Headers::new(self.reader.head())
+    }
+
+    /// The decoded body; empty unless it was asked for with [`Body::Keep`].
+    pub fn body(&self) -> &'s [u8] {
+        self.reader.body()
+    }
+}
+
+impl std::fmt::Debug for Response<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Response")
+            .field("status", &self.status)
+            .field("headers", &self.headers().collect::<Vec<_>>())
+            .field("body_bytes", &self.body().len())
+            .finish()
+    }
+}
+
+/// Iterates over the lines of a head that has been parsed before.
+#[derive(Debug, Clone)]
+pub struct Headers<'s> {
+    rest: &'s [u8],
+}
+
+impl<'s> Headers<'s> {
+    fn new(head: &'s [u8]) -> Headers<'s> {
+        let mut headers = Headers { rest: head };
+        // httparse allows empty lines before the status line.
+        while headers.next_line().is_some_and(<[u8]>::is_empty) {}
+        headers
+    }
+
+    fn next_line(&mut self) -> Option<&'s [u8]> {
+        let end = self.rest.iter().position(|&byte| byte == b'\n')?;
+        let line = &self.rest[..end];
+        self.rest = &self.rest[end + 1..];
+        Some(line.strip_suffix(b"\r").unwrap_or(line))
+    }
+}
+
+impl<'s> Iterator for Headers<'s> {
+    type Item = (&'s str, &'s str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let line = self.next_line()?;
+            let Some(colon) = line.iter().position(|&byte| byte == b':') else {
+                continue;
+            };
+            let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
+            if let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) {
+                return Some((name, value));
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! HTTP servers that misbehave on purpose: each connection plays the same script of [`Step`]s.
+//! Blocking threads on loopback, so that any test can use them, whatever runtime it runs on or process it starts.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+/// One thing that a server does with a connection.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Read one request: its head, and its body if it has a Content-Length.
+    Read,
+    /// Send these bytes.
+    Send(Vec<u8>),
+    /// Send each of these pieces on its own.
+    SendPieces(Vec<Vec<u8>>),
+    /// Send these bytes again and again until the client goes away.
+    Endless(Vec<u8>),
+    /// Say nothing more, but stay until the client goes away.
+    Hang,
+    /// Close with a reset instead of an orderly end.
+    Reset,
+    /// Close.
+    Close,
+    /// Start the script over on the same connection.
+    Again,
+}
+
+impl Step {
+    /// Sends a text.
+    pub fn send(text: &str) -> Step {
+        Step::Send(text.as_bytes().to_vec())
+    }
+
+    /// Sends a complete response with this body.
+    pub fn respond(body: &str) -> Step {
+        Step::send(&format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    }
+}
+
+/// A server that plays a script; it stops when dropped.
+#[derive(Debug)]
+pub struct Hostile {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    listener: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stopping: AtomicBool,
+    connections: AtomicUsize,
+    requests: AtomicUsize,
+    last_request: std::sync::Mutex<Vec<u8>>,
+}
+
+impl Hostile {
+    /// Starts a server on a free port of 127.0.0.1.
+    pub fn start(script: Vec<Step>) -> Hostile {
+        Hostile::start_with(script, |stream| Ok(Box::new(stream) as Box<dyn Stream>))
+    }
+
+    /// The same, with each accepted socket wrapped first (TLS).
+    pub fn start_with<W>(script: Vec<Step>, wrap: W) -> Hostile
+    where
+        W: Fn(TcpStream) -> io::Result<Box<dyn Stream>> + Send + Sync + 'static,
+    {
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port on loopback");
+        let address = listener
+            .local_addr()
+            .expect("a bound listener has an address");
+        let shared = Arc::new(Shared::default());
+        let (script, wrap): (Arc<[Step]>, _) = (script.into(), Arc::new(wrap));
+        let accepting = shared.clone();
+        let handle = std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if accepting.stopping.load(Ordering::SeqCst) {
+                    break;
+                }
+                accepting.connections.fetch_add(1, Ordering::SeqCst);
+                let (script, wrap, shared) = (script.clone(), wrap.clone(), accepting.clone());
+                std::thread::spawn(move || serve(stream, &script, wrap.as_ref(), &shared));
+            }
+        });
+        Hostile {
+            address,
+            shared,
+            listener: Some(handle),
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http://127.0.0.1:PORT` followed by `path`.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Connections accepted so far.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// Requests read so far.
+    pub fn requests(&self) -> usize {
+        self.shared.requests.load(Ordering::SeqCst)
+    }
+
+    /// The bytes of the last request read.
+    pub fn last_request(&self) -> String {
+        let bytes = self
+            .shared
+            .last_request
+            .lock()
+            .expect("no server thread panics while holding it");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Hostile {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        // Wakes the accept call; if that fails, the listener is gone already.
+        let _ = TcpStream::connect(self.address);
+        if let Some(handle) = self.listener.take() {
+            let _ = handle.join();
+        }
+    }
+}
+
+/// A port of 127.0.0.1 on which nothing listens.
+pub fn refused_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port on loopback");
+    listener
+        .local_addr()
+        .expect("a bound listener has an address")
+}
+
+/// What a script is played on.
+pub trait Stream: Read + Write + Send {
+    /// Makes the coming close a reset.
+    fn reset(&mut self);
+}
+
+impl Stream for TcpStream {
+    fn reset(&mut self) {
+        let _ = socket2::SockRef::from(&*self).set_linger(Some(std::time::Duration::ZERO));
+    }
+}
+
+fn serve(
+    stream: TcpStream,
+    script: &[Step],
+    wrap: &dyn Fn(TcpStream) -> io::Result<Box<dyn Stream>>,
+    shared: &Shared,
+) {
+    let _ = stream.set_nodelay(true);
+    // The client may leave at any point of the script; that is not the server's failure.
+    if let Ok(mut stream) = wrap(stream) {
+        let _ = play(stream.as_mut(), script, shared);
+    }
+}
+
+fn play(stream: &mut dyn Stream, script: &[Step], shared: &Shared) -> io::Result<()> {
+    let mut at = 0;
+    while let Some(step) = script.get(at) {
+        at += 1;
+        match step {
+            Step::Read => {
+                let request = read_request(stream)?;
+                *shared.last_request.lock().expect("no other holder panics") = request;
+                shared.requests.fetch_add(1, Ordering::SeqCst);
+            }
+            Step::Send(bytes) => send(stream, bytes)?,
+            Step::SendPieces(pieces) => {
+                for piece in pieces {
+                    send(stream, piece)?;
+                }
+            }
+            Step::Endless(bytes) => loop {
+                send(stream, bytes)?;
+            },
+            Step::Hang => {
+                io::copy(stream, &mut io::sink())?;
+            }
+            Step::Reset => {
+                stream.reset();
+                return Ok(());
+            }
+            Step::Close => return Ok(()),
+            Step::Again => at = 0,
+        }
+    }
+    Ok(())
+}
+
+fn send(stream: &mut dyn Stream, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(bytes)?;
+    stream.flush()
+}
+
+fn read_request(stream: &mut dyn Stream) -> io::Result<Vec<u8>> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        read_more(stream, &mut request, 1)?;
+    }
+    let head = String::from_utf8_lossy(&request).to_ascii_lowercase();
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:"));
+    let length = length
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0);
+    read_more(stream, &mut request, length)?;
+    Ok(request)
+}
+
+fn read_more(stream: &mut dyn Stream, request: &mut Vec<u8>, count: usize) -> io::Result<()> {
+    let start = request.len();
+    request.resize(start + count, 0);
+    stream.read_exact(&mut request[start..])
+}
