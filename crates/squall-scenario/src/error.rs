@@ -1,0 +1,160 @@
+//! What is wrong with a scenario, all of it at once, in words that say where and what to do. Decides nothing: the parts that read
+//! the file report here, the command line prints it and exits with 2.
+
+use std::{fmt, ops::Range};
+
+/// Every problem of one scenario.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScenarioErrors {
+    /// The file as the user named it.
+    pub file: String,
+    /// In the order of the file; those of the command line come first. Never empty.
+    pub problems: Vec<Problem>,
+}
+
+/// One thing to fix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it was written.
+    pub place: Place,
+    /// Counted from 1; 0 when the problem is not in the file.
+    pub line: usize,
+    /// In characters, counted from 1; 0 when the problem is not in the file.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// The line that holds it, and how many characters of it are meant.
+    pub(crate) excerpt: Option<(String, usize)>,
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// These bytes of the file.
+    File(Range<usize>),
+    /// A command-line flag, as the user types it: `--rate`.
+    Flag(String),
+    /// Nowhere in particular: something is missing.
+    Nowhere,
+}
+
+impl fmt::Display for ScenarioErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            problem.write(f, &self.file)?;
+        }
+        let count = self.problems.len();
+        write!(f, "\n{count} problem{} found; nothing was sent", if count == 1 { "" } else { "s" })
+    }
+}
+
+impl std::error::Error for ScenarioErrors {}
+
+impl Problem {
+    fn write(&self, f: &mut fmt::Formatter<'_>, file: &str) -> fmt::Result {
+        match &self.place {
+            Place::File(_) => writeln!(f, "{file}:{}:{}: {}", self.line, self.column, self.message)?,
+            Place::Flag(flag) => writeln!(f, "{flag}: {}", self.message)?,
+            Place::Nowhere => writeln!(f, "{file}: {}", self.message)?,
+        }
+        if let Some((text, width)) = &self.excerpt {
+            let number = self.line.to_string();
+            let margin = " ".repeat(number.len());
+            let indent = " ".repeat(self.column.saturating_sub(1));
+            writeln!(f, " {number} | {text}")?;
+            writeln!(f, " {margin} | {indent}{}", "^".repeat((*width).max(1)))?;
+        }
+        match &self.hint {
+            Some(hint) => writeln!(f, "   hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Collects problems while a scenario is read.
+pub(crate) struct Problems<'t> {
+    file: String,
+    text: &'t str,
+    found: Vec<Problem>,
+}
+
+impl<'t> Problems<'t> {
+    pub(crate) fn new(file: &str, text: &'t str) -> Problems<'t> {
+        Problems { file: file.to_owned(), text, found: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, place: &Place, message: impl Into<String>) {
+        self.push(place, message.into(), None);
+    }
+
+    pub(crate) fn hint(&mut self, place: &Place, message: impl Into<String>, hint: impl Into<String>) {
+        self.push(place, message.into(), Some(hint.into()));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    fn push(&mut self, place: &Place, message: String, hint: Option<String>) {
+        let (line, column, excerpt) = match place {
+            Place::File(span) => locate(self.text, span),
+            Place::Flag(_) | Place::Nowhere => (0, 0, None),
+        };
+        let problem = Problem { place: place.clone(), line, column, message, hint, excerpt };
+        if !self.found.contains(&problem) {
+            self.found.push(problem);
+        }
+    }
+
+    /// `Err` with everything found, in reading order, or `value` if there was nothing.
+    pub(crate) fn finish<T>(mut self, value: Option<T>) -> Result<T, ScenarioErrors> {
+        if self.found.is_empty() && value.is_none() {
+            self.add(&Place::Nowhere, "the scenario cannot be used");
+        }
+        match value {
+            Some(value) if self.found.is_empty() => Ok(value),
+            _ => {
+                self.found.sort_by_key(|problem| (problem.line, problem.column));
+                Err(ScenarioErrors { file: self.file, problems: self.found })
+            }
+        }
+    }
+}
+
+/// Longer lines are shown cut off.
+const EXCERPT_CHARS: usize = 160;
+
+fn locate(text: &str, span: &Range<usize>) -> (usize, usize, Option<(String, usize)>) {
+    let mut start = span.start.min(text.len());
+    while !text.is_char_boundary(start) {
+        start -= 1;
+    }
+    let before = &text[..start];
+    let line = before.matches('\n').count() + 1;
+    let begin = before.rfind('\n').map_or(0, |at| at + 1);
+    let column = text[begin..start].chars().count() + 1;
+    let whole = text[begin..].lines().next().unwrap_or_default();
+    let mut end = span.end.clamp(start, begin + whole.len().max(start - begin));
+    while !text.is_char_boundary(end) {
+        end += 1;
+    }
+    let width = text[start..end].chars().count();
+    let shown: String = whole.chars().take(EXCERPT_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let excerpt = (column <= EXCERPT_CHARS).then(|| (shown, width.min(EXCERPT_CHARS + 1 - column)));
+    (line, column, excerpt)
+}
+
+/// The known name that a mistyped one was probably meant to be.
+pub(crate) fn did_you_mean<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    known
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(typed, name), name))
+        .filter(|(score, name)| *score > 0.8 || name.replace('_', "") == typed.to_lowercase().replace(['-', '_'], ""))
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, name)| name)
+}

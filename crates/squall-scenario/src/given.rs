@@ -1,0 +1,166 @@
+//! Settings as they were given, by file or by flag, before anything is judged: all optional, each with the place it came from.
+//! The command line fills these structs too; a flag beats the file, and only the merged result is validated.
+
+use crate::error::Place;
+
+/// A value and where it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given<T> {
+    pub value: T,
+    pub place: Place,
+}
+
+impl<T> Given<T> {
+    /// Given by a command-line flag, named as the user types it: `--rate`.
+    pub fn flag(flag: impl Into<String>, value: impl Into<T>) -> Given<T> {
+        Given { value: value.into(), place: Place::Flag(flag.into()) }
+    }
+}
+
+/// How much load. Texts are as people write them; both the file's `[load]` and the flags become this.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RawLoad {
+    /// Open model: `500`, `200/s`, `90/m`.
+    pub rate: Option<Given<String>>,
+    /// Closed model: `50`.
+    pub users: Option<Given<String>>,
+    /// Of a user between two iterations: `1s`, or `1s..3s` for a random one.
+    pub pause: Option<Given<String>>,
+    /// `30s`. The file's key is `for`.
+    pub duration: Option<Given<String>>,
+    /// Stop after this many iterations.
+    pub requests: Option<Given<String>>,
+    /// `5s`: from 0 to the full level, within the run.
+    pub ramp_up: Option<Given<String>>,
+    /// `10s:100,30s:500`.
+    pub stages: Option<Given<String>>,
+    /// `constant`, `ramp`, `step` or `spike`.
+    pub profile: Option<Given<String>>,
+    /// Plateaus of the profile `step`; default 5.
+    pub steps: Option<Given<String>>,
+    /// `even` or `poisson`.
+    pub arrivals: Option<Given<String>>,
+    /// `5s`: kept out of the results.
+    pub warm_up: Option<Given<String>>,
+}
+
+/// How to speak HTTP; the file's `[http]` and the flags become this.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RawHttp {
+    /// Sent with every request; a request's own header of the same name wins.
+    pub headers: Vec<(Given<String>, Given<String>)>,
+    /// For a whole request; default 30 s.
+    pub timeout: Option<Given<String>>,
+    /// For making a connection; default 10 s.
+    pub connect_timeout: Option<Given<String>>,
+    /// `auto`, `1.1` or `2`.
+    pub version: Option<Given<String>>,
+    pub keep_alive: Option<Given<bool>>,
+    pub insecure: Option<Given<bool>>,
+    /// PEM files.
+    pub ca: Option<Given<String>>,
+    pub cert: Option<Given<String>>,
+    pub key: Option<Given<String>>,
+    /// Name to verify instead of the URL's host.
+    pub server_name: Option<Given<String>>,
+    pub proxy: Option<Given<String>>,
+    /// Most redirects followed; 0 follows none. Default 10.
+    pub redirects: Option<Given<u32>>,
+    pub compression: Option<Given<bool>>,
+    /// Each user keeps its cookies. Default on.
+    pub cookies: Option<Given<bool>>,
+    /// `user:password`.
+    pub basic: Option<Given<String>>,
+    /// A token.
+    pub bearer: Option<Given<String>>,
+    pub unix_socket: Option<Given<String>>,
+    /// Measure dns, connect, tls, first byte and body.
+    pub phases: Option<Given<bool>>,
+    /// `any`, `4` or `6`.
+    pub ip: Option<Given<String>>,
+    /// `host` → `address:port` instead of DNS.
+    pub resolve: Vec<(Given<String>, Given<String>)>,
+}
+
+/// What the command line changes about a scenario.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overrides {
+    pub name: Option<Given<String>>,
+    pub target: Option<Given<String>>,
+    pub seed: Option<Given<u64>>,
+    pub load: RawLoad,
+    /// In addition to the file's; one with the same left side replaces the file's.
+    pub thresholds: Vec<Given<String>>,
+    pub http: RawHttp,
+}
+
+/// The one request of `squall run URL`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UrlRequest {
+    /// Absolute; `http://` is assumed where no scheme is given.
+    pub url: String,
+    /// Default `GET`, or `POST` with a body.
+    pub method: Option<Given<String>>,
+    /// `name=value`, added to the URL's own query.
+    pub query: Vec<Given<String>>,
+    /// At most one of these four.
+    pub body: Option<Given<String>>,
+    pub body_file: Option<Given<String>>,
+    /// JSON text; sets the content type.
+    pub json: Option<Given<String>>,
+    /// `name=value`; sets the content type.
+    pub form: Vec<Given<String>>,
+    /// Statuses that count as success: `200`, `2xx`, `200,404`.
+    pub expect_status: Option<Given<String>>,
+    /// A text that the body must contain.
+    pub expect_body: Option<Given<String>>,
+}
+
+macro_rules! prefer {
+    ($over:ident, $under:ident, $($field:ident)+) => { $($over.$field = $over.$field.take().or($under.$field);)+ };
+}
+
+impl RawLoad {
+    /// These settings where they are given, `under` elsewhere. What chooses another model or shape drops what belonged to the
+    /// other one, so that `--users 5` works on a file with a rate.
+    #[must_use]
+    pub fn over(mut self, mut under: RawLoad) -> RawLoad {
+        if self.rate.is_some() {
+            (under.users, under.pause) = (None, None);
+        }
+        if self.users.is_some() {
+            (under.rate, under.arrivals) = (None, None);
+        }
+        if self.stages.is_some() {
+            (under.ramp_up, under.profile, under.steps, under.duration) = (None, None, None, None);
+        }
+        if self.profile.is_some() || self.ramp_up.is_some() || self.duration.is_some() {
+            under.stages = None;
+        }
+        if self.profile.is_some() {
+            (under.ramp_up, under.steps) = (None, None);
+        }
+        if self.ramp_up.is_some() {
+            (under.profile, under.steps) = (None, None);
+        }
+        prefer!(self, under, rate users pause duration requests ramp_up stages profile steps arrivals warm_up);
+        self
+    }
+}
+
+impl RawHttp {
+    /// These settings where they are given, `under` elsewhere; headers are joined by name.
+    #[must_use]
+    pub fn over(mut self, under: RawHttp) -> RawHttp {
+        let own: Vec<String> = self.headers.iter().map(|(name, _)| name.value.to_ascii_lowercase()).collect();
+        let kept = under.headers.into_iter().filter(|(name, _)| !own.contains(&name.value.to_ascii_lowercase()));
+        self.headers = kept.chain(self.headers).collect();
+        self.resolve.extend(under.resolve);
+        if self.basic.is_none() && self.bearer.is_none() {
+            (self.basic, self.bearer) = (under.basic, under.bearer);
+        }
+        prefer!(self, under, timeout connect_timeout version keep_alive insecure ca cert key server_name proxy redirects
+            compression cookies unix_socket phases ip);
+        self
+    }
+}
