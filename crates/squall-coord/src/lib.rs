@@ -1,1 +1,20 @@
-//! Members, leases, desired state and sweep over memory or Redis.
+//! Who is alive and who holds what: members, leases, assignment and sweep over memory or Redis.
+//! Refuses to decide what the held things are for; a partition, a virtual user or the leader role are all just units.
+//!
+//! * [`spread`]: one pure function from units and members to an assignment.
+//! * [`Store`]: the atomic steps, with two back ends of equal meaning, [`MemoryStore`] and [`RedisStore`].
+//! * [`Seat`]: one member's loop; it joins, beats, takes what is assigned to it and gives back what is not.
+
+mod ids;
+mod memory;
+mod redis;
+mod seat;
+mod spread;
+mod store;
+
+pub use ids::{Epoch, MemberId, Revision, Unit};
+pub use memory::MemoryStore;
+pub use redis::{BlockingLink, Link, LinkError, RedisStore, SpaceKeys, expect_types};
+pub use seat::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Tenure};
+pub use spread::{Assignment, spread};
+pub use store::{Acquired, Beat, Lease, Member, Store, StoreError, View};

@@ -1,3 +1,4 @@
 //! Development only: redis-server launcher, targets, fault proxies.
 
 pub mod hostile;
+pub mod redis;

@@ -1,0 +1,41 @@
+//! The keys of one space in Redis. Refuses to invent names: whoever owns the space gives them.
+
+use std::sync::Arc;
+
+use crate::MemberId;
+
+/// Where a space lives. All keys must share a hash slot when the server is a cluster.
+#[derive(Clone, Debug)]
+pub struct SpaceKeys {
+    /// String, JSON: `{member: {"joined_at": ms, "entry": n, "leaving": true?, <units_word>: [unit, …]}}`.
+    pub members: Arc<str>,
+    /// Sorted set: member → deadline in ms.
+    pub live: Arc<str>,
+    /// Hash: `revision`, `epoch`, and `unit:<unit>` → `<epoch> <member>`.
+    pub held: Arc<str>,
+    /// Stream: one entry per revision, the last 256 or so.
+    pub control: Arc<str>,
+    /// String that exists while an administrator has closed the space.
+    pub admin: Arc<str>,
+    /// Start of the key that lives as long as a member does; the member's name follows.
+    pub beat_prefix: Arc<str>,
+    /// What units are called in the members record.
+    pub units_word: &'static str,
+}
+
+impl SpaceKeys {
+    /// The key that lives as long as the member does.
+    pub fn beat(&self, member: &MemberId) -> String {
+        format!("{}{member}", self.beat_prefix)
+    }
+
+    pub(super) fn types(&self) -> [(&str, &'static str); 5] {
+        [
+            (&self.members, "string"),
+            (&self.live, "zset"),
+            (&self.held, "hash"),
+            (&self.control, "stream"),
+            (&self.admin, "string"),
+        ]
+    }
+}

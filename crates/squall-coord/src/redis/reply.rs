@@ -1,0 +1,52 @@
+//! Turns the answer of the view script into a [`View`]. Refuses answers it does not understand instead of guessing.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::Value as Json;
+
+use super::SpaceKeys;
+use crate::{Epoch, Lease, Member, MemberId, Revision, StoreError, Unit, View};
+
+/// now, revision, members record, (member, deadline)…, (field, value)…
+pub(super) type Parts = (String, u64, String, Vec<(String, f64)>, BTreeMap<String, String>);
+
+pub(super) fn view((now, revision, record, live, held): Parts, keys: &SpaceKeys) -> Result<View, StoreError> {
+    let foreign = || StoreError::WrongType {
+        key: keys.members.to_string(),
+        expected: "members record",
+        found: "text of another kind".into(),
+    };
+    let now: f64 = now.parse().map_err(|_| foreign())?;
+    let record: BTreeMap<String, Json> = serde_json::from_str(&record).map_err(|_| foreign())?;
+    let mut members = Vec::new();
+    let mut assignment = BTreeMap::new();
+    for (id, deadline) in live {
+        let entry = record.get(&id).ok_or_else(foreign)?;
+        let number = |field: &str| entry.get(field).and_then(Json::as_f64).ok_or_else(foreign);
+        let id = MemberId::new(id);
+        let units = entry.get(keys.units_word).and_then(Json::as_array).ok_or_else(foreign)?;
+        assignment.insert(id.clone(), units.iter().map(unit).collect());
+        let leaving = entry.get("leaving").is_some();
+        let member = Member { id, age: since(now, number("joined_at")?), expires_in: since(deadline, now), leaving };
+        members.push((number("entry")?, member));
+    }
+    members.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let leases =
+        held.iter().filter_map(|(field, value)| lease(field, value)).map(|(lease, by)| (lease.unit, (by, lease.epoch)));
+    let members = members.into_iter().map(|(_, member)| member).collect();
+    Ok(View { revision: Revision(revision), members, assignment, leases: leases.collect() })
+}
+
+fn lease(field: &str, value: &str) -> Option<(Lease, MemberId)> {
+    let unit = Unit::new(field.strip_prefix("unit:")?);
+    let (epoch, holder) = value.split_once(' ')?;
+    Some((Lease { unit, epoch: Epoch(epoch.parse().ok()?) }, MemberId::new(holder)))
+}
+
+fn unit(value: &Json) -> Unit {
+    value.as_str().map_or_else(|| Unit::new(value.to_string()), Unit::new)
+}
+
+fn since(later: f64, earlier: f64) -> Duration {
+    Duration::from_secs_f64(((later - earlier) / 1000.0).max(0.0))
+}

@@ -1,0 +1,78 @@
+-- Shared by every step on a space; prepended to each script by the program.
+-- Keys: 1 members (string, JSON), 2 live (sorted set, deadline in ms), 3 held (hash), 4 control (stream).
+-- Args: 1 clock skew in ms (0 outside tests), 2 the word for units in the members record.
+-- Invariant: an expired member has lost its place and its leases before the step looks at anything.
+local unpack_time = redis.call('TIME')
+local now = tonumber(unpack_time[1]) * 1000 + math.floor(tonumber(unpack_time[2]) / 1000) + tonumber(ARGV[1])
+
+local function whole(number) return string.format('%.0f', number) end
+
+local function members()
+  local text = redis.call('GET', KEYS[1])
+  if not text then return {} end
+  local ok, decoded = pcall(cjson.decode, text)
+  if not ok or type(decoded) ~= 'table' then
+    error({err = 'FOREIGN ' .. KEYS[1] .. ' holds text that Squall did not write'})
+  end
+  return decoded
+end
+
+-- Composed by hand because cjson writes an empty list as an object.
+local function save(all)
+  local ids, parts = {}, {}
+  for id in pairs(all) do ids[#ids + 1] = id end
+  if #ids == 0 then redis.call('DEL', KEYS[1]) return end
+  table.sort(ids)
+  for at, id in ipairs(ids) do
+    local units = {}
+    for n, unit in ipairs(all[id][ARGV[2]] or {}) do
+      unit = tostring(unit)
+      units[n] = (unit == '0' or string.find(unit, '^[1-9]%d*$')) and unit or cjson.encode(unit)
+    end
+    parts[at] = cjson.encode(id) .. ':{"joined_at":' .. whole(all[id].joined_at) .. ',"entry":' .. whole(all[id].entry)
+      .. (all[id].leaving and ',"leaving":true' or '') .. ',' .. cjson.encode(ARGV[2]) .. ':[' .. table.concat(units, ',') .. ']}'
+  end
+  redis.call('SET', KEYS[1], '{' .. table.concat(parts, ',') .. '}')
+end
+
+local function revision() return tonumber(redis.call('HGET', KEYS[3], 'revision') or '0') end
+
+-- The control entry's id is the revision, so a reader that asks for everything after what it has seen misses nothing.
+local function announce(reason, ids)
+  local id = redis.call('HINCRBY', KEYS[3], 'revision', 1) .. '-0'
+  local function add()
+    return redis.pcall('XADD', KEYS[4], 'MAXLEN', '~', 256, id, 'reason', reason, 'executor_ids', cjson.encode(ids))
+  end
+  local added = add()
+  if type(added) == 'table' and added.err then
+    if string.find(added.err, 'WRONGTYPE') then error(added) end
+    redis.call('DEL', KEYS[4]) -- left over from another life of this space: it is only a wake-up
+    add()
+  end
+end
+
+-- '<epoch> <member>' → epoch, member
+local function lease(text)
+  local space = string.find(text, ' ', 1, true)
+  return string.sub(text, 1, space - 1), string.sub(text, space + 1)
+end
+
+local function drop(all, id)
+  all[id] = nil
+  redis.call('ZREM', KEYS[2], id)
+  local held = redis.call('HGETALL', KEYS[3])
+  for at = 1, #held, 2 do
+    if string.sub(held[at], 1, 5) == 'unit:' then
+      local _, holder = lease(held[at + 1])
+      if holder == id then redis.call('HDEL', KEYS[3], held[at]) end
+    end
+  end
+end
+
+local dead = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', whole(now))
+if #dead > 0 then
+  local all = members()
+  for _, id in ipairs(dead) do drop(all, id) end
+  save(all)
+  announce('dead', dead)
+end

@@ -1,0 +1,13 @@
+-- Gives leases back.
+-- Keys: as the prelude. Args: as the prelude, 3 member, 4… unit and epoch in turn. Answer: how many were given back.
+-- Invariant: a lease that has gone to somebody else, or to a later grant, is left alone.
+local count = 0
+for at = 4, #ARGV, 2 do
+  local field = 'unit:' .. ARGV[at]
+  if redis.call('HGET', KEYS[3], field) == ARGV[at + 1] .. ' ' .. ARGV[3] then
+    redis.call('HDEL', KEYS[3], field)
+    count = count + 1
+  end
+end
+if count > 0 then announce('release', {ARGV[3]}) end
+return count

@@ -1,0 +1,141 @@
+//! Members with seats on one store: who ends up with what, and what those who keep their units notice.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use squall_coord::{MemoryStore, Notice, Seat, SeatConfig, SeatConfigError, Store, Unit};
+use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{member, units};
+
+/// A member that drains at once and writes down what it was told.
+struct Node {
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+    held: Arc<Mutex<BTreeSet<Unit>>>,
+    told: Arc<Mutex<Vec<Notice>>>,
+}
+
+impl Node {
+    fn start(store: impl Store, name: &str, count: u32) -> Self {
+        let (seat, mut handle) = Seat::new(store, SeatConfig::new(member(name), units(count))).unwrap();
+        let (stop, held, told) =
+            (CancellationToken::new(), Arc::<Mutex<BTreeSet<Unit>>>::default(), Arc::<Mutex<Vec<_>>>::default());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(seat.run(stop.clone()));
+        let (mine, log) = (held.clone(), told.clone());
+        tasks.spawn(async move {
+            while let Some(notice) = handle.notices.recv().await {
+                log.lock().unwrap().push(notice.clone());
+                match notice {
+                    Notice::Granted(lease) => drop(mine.lock().unwrap().insert(lease.unit)),
+                    Notice::Dropped(lease) => drop(mine.lock().unwrap().remove(&lease.unit)),
+                    Notice::Drain(lease) => {
+                        mine.lock().unwrap().remove(&lease.unit);
+                        handle.release(lease);
+                    }
+                }
+            }
+        });
+        Self { stop, tasks, held, told }
+    }
+
+    fn holds(&self) -> usize {
+        self.held.lock().unwrap().len()
+    }
+
+    fn told(&self) -> Vec<Notice> {
+        std::mem::take(&mut *self.told.lock().unwrap())
+    }
+
+    async fn leave(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    fn crash(mut self) {
+        self.tasks.abort_all();
+    }
+}
+
+async fn seconds(count: u64) {
+    tokio::time::sleep(Duration::from_secs(count)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lone_member_takes_everything_after_the_join_delay() {
+    let store = MemoryStore::new();
+    let node = Node::start(store, "a", 8);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(node.holds(), 0);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(node.holds(), 8);
+    node.leave().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_that_do_not_move_hear_nothing_of_a_rebalance() {
+    let store = MemoryStore::new();
+    let a = Node::start(store.clone(), "a", 8);
+    seconds(1).await;
+    a.told();
+    let b = Node::start(store, "b", 8);
+    seconds(1).await;
+    assert_eq!((a.holds(), b.holds()), (4, 4));
+    let told = a.told();
+    assert_eq!(told.len(), 4, "four drains and nothing else: {told:?}");
+    assert!(told.iter().all(|notice| matches!(notice, Notice::Drain(_))));
+    a.leave().await;
+    b.leave().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaving_member_hands_over_at_once() {
+    let store = MemoryStore::new();
+    let a = Node::start(store.clone(), "a", 8);
+    let b = Node::start(store.clone(), "b", 8);
+    seconds(2).await;
+    let left = Instant::now();
+    a.leave().await;
+    while b.holds() < 8 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(left.elapsed() < Duration::from_millis(100), "{:?}", left.elapsed());
+    b.leave().await;
+    assert!(store.view().await.unwrap().members.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crashed_member_is_replaced_within_five_seconds() {
+    let store = MemoryStore::new();
+    let a = Node::start(store.clone(), "a", 8);
+    let b = Node::start(store, "b", 8);
+    seconds(2).await;
+    let crashed = Instant::now();
+    a.crash();
+    while b.holds() < 8 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(crashed.elapsed() < Duration::from_secs(5), "{:?}", crashed.elapsed());
+    b.leave().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_members_than_units_leaves_some_with_nothing() {
+    let store = MemoryStore::new();
+    let nodes: Vec<Node> = (0..5).map(|n| Node::start(store.clone(), &format!("m{n}"), 3)).collect();
+    seconds(3).await;
+    assert_eq!(nodes.iter().map(Node::holds).sum::<usize>(), 3);
+    assert!(nodes.iter().all(|node| node.holds() <= 1));
+}
+
+#[test]
+fn a_life_of_less_than_three_beats_is_refused() {
+    let config = SeatConfig { ttl: Duration::from_secs(2), ..SeatConfig::new(member("a"), units(1)) };
+    let expected = SeatConfigError::ShortLife { beat: Duration::from_secs(1), ttl: Duration::from_secs(2) };
+    assert_eq!(Seat::new(MemoryStore::new(), config).err(), Some(expected));
+}

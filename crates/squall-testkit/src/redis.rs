@@ -1,0 +1,135 @@
+//! A private redis-server (or Valkey) for one test: own port, own folder, no persistence unless asked for, gone on drop.
+//! Refuses to touch any server it did not start.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    process::{Child, Command, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// How often another free port is tried when somebody was faster.
+const ATTEMPTS: usize = 20;
+
+/// A running server. Killed by its pid when dropped.
+#[derive(Debug)]
+pub struct RedisServer {
+    folder: TempDir,
+    port: u16,
+    arguments: Vec<String>,
+    child: Option<Child>,
+}
+
+impl RedisServer {
+    /// A server that forgets everything when it ends.
+    ///
+    /// # Panics
+    /// If there is no `redis-server` on the PATH (nor at `SQUALL_TEST_REDIS_SERVER`), or it does not come up.
+    pub fn start() -> Self {
+        Self::start_with(&["--save", ""])
+    }
+
+    /// A server that keeps every write, so that it can be restarted with its data.
+    ///
+    /// # Panics
+    /// As [`RedisServer::start`].
+    pub fn start_persistent() -> Self {
+        Self::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])
+    }
+
+    /// A server with these arguments beside port, address and folder.
+    ///
+    /// # Panics
+    /// As [`RedisServer::start`].
+    pub fn start_with(arguments: &[&str]) -> Self {
+        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let mut server = Self { folder: TempDir::new().expect("a temporary folder"), port: 0, arguments, child: None };
+        for _ in 0..ATTEMPTS {
+            server.port = free_port();
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("redis-server did not start in {ATTEMPTS} attempts");
+    }
+
+    /// The server's address.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// The server's port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills the server, as a crash would.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts the server again on the same port and folder.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn revive(&mut self) {
+        self.kill();
+        assert!(self.launch(), "redis-server did not come back on port {}", self.port);
+    }
+
+    /// Stops the server's process without ending it; connections stay open and nothing answers.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a paused server go on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("the server runs");
+        kill_process(Pid::from_child(child), signal).expect("our own child can be signalled");
+    }
+
+    /// Whether the server came up; it does not when the port has been taken meanwhile.
+    fn launch(&mut self) -> bool {
+        let program = std::env::var("SQUALL_TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let mut child = Command::new(&program)
+            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--dir"])
+            .arg(self.folder.path())
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start `{program}` ({error}); apt-get install redis-server"));
+        let output = child.stdout.take().expect("piped above");
+        // The server ignores a closed output, so the rest of its log needs no reader.
+        let ready = BufReader::new(output)
+            .lines()
+            .map_while(Result::ok)
+            .any(|line| line.contains("Ready to accept connections"));
+        self.child = Some(child);
+        if !ready {
+            self.kill();
+        }
+        ready
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound").port()
+}
