@@ -1,0 +1,56 @@
+//! The one response body: a piece of memory, sent once or again and again until the length is reached. Large bodies therefore
+//! cost no memory of their own.
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+/// A body of known length.
+#[derive(Debug)]
+pub(crate) struct Content {
+    piece: Bytes,
+    remaining: u64,
+}
+
+/// What large bodies are made of.
+static FILLING: [u8; 64 * 1024] = [b'x'; 64 * 1024];
+
+impl Content {
+    /// `length` bytes of the letter x.
+    pub(crate) fn filled(length: u64) -> Content {
+        Content { piece: Bytes::from_static(&FILLING), remaining: length }
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Content {
+    fn from(bytes: T) -> Content {
+        let piece = bytes.into();
+        Content { remaining: piece.len() as u64, piece }
+    }
+}
+
+impl Body for Content {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.remaining == 0 {
+            return Poll::Ready(None);
+        }
+        let length = self.remaining.min(self.piece.len() as u64);
+        self.remaining -= length;
+        Poll::Ready(Some(Ok(Frame::data(self.piece.slice(..length as usize)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.remaining == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.remaining)
+    }
+}

@@ -1,0 +1,201 @@
+//! Serves the shop on threads of its own: each has a listener on the same port (`SO_REUSEPORT`) and a runtime, so that nothing
+//! is shared between cores but the shop's counters. Stops and joins them when dropped.
+
+use hyper::service::service_fn;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+use tokio::{net::TcpStream, task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Endpoint, respond::respond, shop::Shop, stats::Stats};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4096;
+/// How long to wait after a failed accept (out of file descriptors) before the next.
+const ACCEPT_RETRY: Duration = Duration::from_millis(20);
+
+/// A running target. Dropping it stops it.
+///
+/// ```
+/// let target = squall_target::Target::start("127.0.0.1:0").unwrap();
+/// assert_eq!(target.requests(), 0);
+/// println!("try curl {}", target.url("/api/products"));
+/// ```
+#[derive(Debug)]
+pub struct Target {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Why the target cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("`{listen}` is not an address to listen on: write HOST:PORT, for example 127.0.0.1:8089")]
+    Address { listen: String, source: io::Error },
+    #[error("cannot listen on {addr}")]
+    Bind { addr: SocketAddr, source: io::Error },
+    #[error("cannot start a serving thread")]
+    Thread { source: io::Error },
+}
+
+/// What all serving threads have in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) shop: Shop,
+    pub(crate) stats: Stats,
+    pub(crate) freeze: Freeze,
+}
+
+/// A time until which every answer waits.
+#[derive(Debug)]
+pub(crate) struct Freeze {
+    origin: Instant,
+    /// Milliseconds after `origin`; 0 is never.
+    until_ms: AtomicU64,
+}
+
+impl Freeze {
+    fn new() -> Freeze {
+        Freeze { origin: Instant::now(), until_ms: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn start(&self, until: Instant) {
+        self.until_ms.fetch_max((until - self.origin).as_millis() as u64, Relaxed);
+    }
+
+    /// The end of the freeze, if one is on.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        match self.until_ms.load(Relaxed) {
+            0 => None,
+            ms => Some(self.origin + Duration::from_millis(ms)).filter(|until| *until > Instant::now()),
+        }
+    }
+}
+
+impl Target {
+    /// Serves on one thread; port 0 takes a free one.
+    pub fn start(listen: &str) -> Result<Target, StartError> {
+        Target::start_on(listen, 1)
+    }
+
+    /// Serves on `threads` threads.
+    pub fn start_on(listen: &str, threads: usize) -> Result<Target, StartError> {
+        let addr = resolve(listen).map_err(|source| StartError::Address { listen: listen.to_owned(), source })?;
+        let bound = bind_all(addr, threads.max(1));
+        let (addr, listeners) = bound.map_err(|source| StartError::Bind { addr, source })?;
+        let (shop, stats, freeze) = (Shop::new(), Stats::new(listeners.len()), Freeze::new());
+        let (shared, stop) = (Arc::new(Shared { shop, stats, freeze }), CancellationToken::new());
+        let mut target = Target { addr, shared, stop, threads: Vec::new() };
+        for (thread, listener) in listeners.into_iter().enumerate() {
+            let spawned = target.spawn(thread, listener).map_err(|source| StartError::Thread { source })?;
+            target.threads.push(spawned);
+        }
+        Ok(target)
+    }
+
+    fn spawn(&self, thread: usize, listener: TcpListener) -> io::Result<JoinHandle<()>> {
+        let (shared, stop) = (self.shared.clone(), self.stop.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let listener = runtime.block_on(async { tokio::net::TcpListener::from_std(listener) })?;
+        let name = format!("target-{thread}");
+        std::thread::Builder::new().name(name).spawn(move || {
+            runtime.block_on(stop.run_until_cancelled(accept(listener, shared, thread)));
+        })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// `http://HOST:PORT` followed by `path`.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.addr)
+    }
+
+    /// Requests received so far, `/stats` not counted.
+    pub fn requests(&self) -> u64 {
+        self.shared.stats.total()
+    }
+
+    /// Requests received so far at one endpoint.
+    pub fn requests_of(&self, endpoint: Endpoint) -> u64 {
+        self.shared.stats.of(endpoint)
+    }
+
+    /// Lets every answer wait for `length` from now on, as a stop-the-world pause of the server would.
+    pub fn freeze(&self, length: Duration) {
+        self.shared.freeze.start(Instant::now() + length);
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        // A thread that panicked has said so on stderr; there is nothing to add while dropping.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+fn resolve(listen: &str) -> io::Result<SocketAddr> {
+    use std::net::ToSocketAddrs;
+    let missing = || io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
+    listen.to_socket_addrs()?.next().ok_or_else(missing)
+}
+
+fn bind_all(addr: SocketAddr, count: usize) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
+    // Shared ports also let a second target in, which would take half of the traffic unnoticed: ask for the port alone first.
+    let first = bind(addr, false)?;
+    let addr = first.local_addr()?;
+    drop(first);
+    let listeners = (0..count).map(|_| bind(addr, true)).collect::<io::Result<_>>()?;
+    Ok((addr, listeners))
+}
+
+fn bind(addr: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, thread: usize) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(serve(stream, shared.clone(), thread));
+                }
+                Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>, thread: usize) {
+    let service = service_fn(move |request| respond(shared.clone(), thread, request));
+    // Without this, small answers would wait for the client's acknowledgement.
+    let _ = stream.set_nodelay(true);
+    // A client that leaves or speaks nonsense is no concern of the others.
+    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+}
