@@ -1,8 +1,19 @@
 //! Turns a load into iterations at their intended times and drives virtual users through them, one runtime per core. Knows no
 //! protocol: what an iteration does is the [`Driver`]'s. Judges nothing: it ships one delta a second and stops when told.
 
+mod alarm;
+mod chooser;
+mod conductor;
 mod driver;
+mod engine;
+mod floor;
+mod life;
 mod probe;
+mod schedule;
+mod slot;
 
+pub use chooser::Cycle;
 pub use driver::{Driver, DriverError, DriverThread, Iteration, Seat, StartFailed, VirtualUser};
+pub use engine::{Engine, EngineConfig, EngineError, EngineStop, ThreadEnd};
 pub use probe::{Flight, Probe};
+pub use schedule::{Schedule, Start};

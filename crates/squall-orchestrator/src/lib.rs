@@ -1,1 +1,11 @@
-//! The run: collection, stop rules, outcome.
+//! The run: starts an engine, collects what it ships, applies the stop rules and states the facts. No HTTP, no rendering; who
+//! wants to see the run while it goes on observes it.
+
+mod control;
+mod judge;
+mod run;
+mod usage;
+
+pub use control::Control;
+pub use judge::{Judge, value_of};
+pub use run::{Finished, Live, LivePhase, Observer, RunError, RunOptions, run_local};

@@ -1,0 +1,272 @@
+//! The conductor of one thread: walks the schedule in slices, brings users in and sends them home, ships a delta every second.
+//! It wakes at most once per slack, however many starts are due, because a wake-up costs more than a request.
+
+use squall_metrics::Delta;
+use squall_model::LoadModel;
+use std::{
+    iter::Peekable,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+use crate::{
+    alarm::Alarm,
+    driver::{DriverThread, Seat},
+    engine::{EngineError, Order, ThreadEnd},
+    floor::Floor,
+    life,
+    schedule::Schedule,
+    slot::{Assignment, Signal, Slot},
+};
+
+/// How often the number of users is brought up to a profile that is not level.
+const USER_TICK: Duration = Duration::from_millis(20);
+
+pub(crate) struct Conductor<T> {
+    floor: Rc<Floor>,
+    driver: Rc<T>,
+    alarm: Alarm,
+    orders: watch::Receiver<Order>,
+    /// One message a second: what is not fetched is as long as the run is old, in seconds.
+    deltas: mpsc::UnboundedSender<Delta>,
+    lives: JoinSet<()>,
+    work: Work,
+    spawned: u64,
+    seq: u64,
+    second: u32,
+}
+
+enum Work {
+    Open {
+        schedule: Peekable<Schedule>,
+        end: Duration,
+        limited: bool,
+    },
+    /// The slots of a closed model by local user number.
+    Closed {
+        slots: Vec<Rc<Slot>>,
+        level: bool,
+        desired: u64,
+    },
+}
+
+/// Why no more starts are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Done,
+    Drained,
+    Aborted,
+}
+
+impl<T: DriverThread> Conductor<T> {
+    pub(crate) fn new(
+        floor: Rc<Floor>,
+        driver: T,
+        orders: watch::Receiver<Order>,
+        deltas: mpsc::UnboundedSender<Delta>,
+    ) -> std::io::Result<Conductor<T>> {
+        let load = &floor.config.load;
+        let work = match &load.model {
+            LoadModel::Open { rate, arrivals } => {
+                let seed = floor.config.seed;
+                let schedule = Schedule::new(rate.clone(), *arrivals, floor.segment, load.iterations, seed);
+                let end = schedule.end();
+                Work::Open { schedule: schedule.peekable(), end, limited: load.iterations.is_some() }
+            }
+            LoadModel::Closed { users, .. } => {
+                let first = users.pieces()[0].from;
+                let level = users.pieces().iter().all(|p| p.from == first && p.to == first);
+                Work::Closed { slots: Vec::new(), level, desired: 0 }
+            }
+        };
+        let (driver, alarm, lives) = (Rc::new(driver), Alarm::new()?, JoinSet::new());
+        Ok(Conductor { floor, driver, alarm, orders, deltas, lives, work, spawned: 0, seq: 0, second: 0 })
+    }
+
+    /// Runs the thread's share to its end.
+    pub(crate) async fn run(mut self) -> Result<ThreadEnd, EngineError> {
+        let over = self.make_load().await?;
+        let active = self.active(over);
+        if over != Over::Done {
+            self.floor.drop_queued();
+        }
+        self.floor.send_home();
+        let cut_off = over == Over::Aborted || !self.drain().await?;
+        if cut_off {
+            self.lives.abort_all();
+            while self.lives.join_next().await.is_some() {}
+            self.floor.drop_queued();
+        }
+        let elapsed = self.floor.elapsed(Instant::now());
+        self.ship(true);
+        Ok(ThreadEnd { active: active.unwrap_or(elapsed), elapsed, cut_off })
+    }
+
+    async fn make_load(&mut self) -> Result<Over, EngineError> {
+        loop {
+            let now = Instant::now();
+            let mut next = self.next_second();
+            let mut sooner = |due: Option<Instant>| next = due.map_or(next, |due| next.min(due));
+            sooner(self.floor.wake_sleepers(now));
+            sooner(self.start_what_is_due(now));
+            self.ship_if_due(now);
+            if self.is_done(now) {
+                return Ok(Over::Done);
+            }
+            let until = next.max(now + self.floor.config.slack);
+            if let Some(over) = self.wait(until).await? {
+                return Ok(over);
+            }
+        }
+    }
+
+    /// Waits until `until`, an order, or a nudge.
+    async fn wait(&mut self, until: Instant) -> Result<Option<Over>, EngineError> {
+        self.floor.armed_until.set(until);
+        let delay = until.saturating_duration_since(Instant::now());
+        tokio::select! {
+            biased;
+            changed = self.orders.changed() => {
+                let order = if changed.is_err() { Order::Abort } else { *self.orders.borrow_and_update() };
+                return Ok(match order {
+                    Order::Prepare | Order::Start(_) => None,
+                    Order::Drain => Some(Over::Drained),
+                    Order::Abort => Some(Over::Aborted),
+                });
+            }
+            ended = self.lives.join_next(), if !self.lives.is_empty() => check_life(ended)?,
+            () = self.floor.wait_for_nudge() => {}
+            rung = self.alarm.after(delay) => rung.map_err(EngineError::Timer)?,
+        }
+        Ok(None)
+    }
+
+    /// Waits for users to come home; `false` if the grace was over or an abort came first.
+    async fn drain(&mut self) -> Result<bool, EngineError> {
+        let deadline = Instant::now() + self.floor.config.grace;
+        while !self.lives.is_empty() {
+            let now = Instant::now();
+            self.ship_if_due(now);
+            // Users that are still starting may go to sleep for a retry.
+            self.floor.send_home();
+            if now >= deadline || self.wait(self.next_second().min(deadline)).await? == Some(Over::Aborted) {
+                return Ok(self.lives.is_empty());
+            }
+        }
+        Ok(true)
+    }
+
+    /// Starts everything due; returns when to look again.
+    fn start_what_is_due(&mut self, now: Instant) -> Option<Instant> {
+        match &mut self.work {
+            Work::Open { schedule, end, .. } => {
+                let start = self.floor.start;
+                while let Some(next) = schedule.peek() {
+                    let intended = start + next.at;
+                    if intended > now {
+                        return Some(intended);
+                    }
+                    let number = next.number;
+                    schedule.next();
+                    let assignment = Assignment { number, intended, free_since: intended };
+                    if self.floor.assign(assignment) {
+                        continue;
+                    }
+                    self.floor.queue(assignment);
+                    if self.floor.users.get() < self.floor.segment.share(self.floor.config.max_users as u64).max(1) {
+                        let seat = seat(&self.floor, self.spawned);
+                        self.spawned += 1;
+                        self.floor.users.set(self.floor.users.get() + 1);
+                        let (floor, driver) = (self.floor.clone(), self.driver.clone());
+                        self.lives.spawn_local(life::open(floor, driver, seat, Rc::default()));
+                    }
+                }
+                Some(start + *end)
+            }
+            Work::Closed { .. } => self.adjust_users(now),
+        }
+    }
+
+    /// Brings the number of closed-model users to what the profile says.
+    fn adjust_users(&mut self, now: Instant) -> Option<Instant> {
+        let Work::Closed { slots, level, desired } = &mut self.work else { return None };
+        let profile = self.floor.config.load.model.profile();
+        let elapsed = self.floor.elapsed(now);
+        let whole = (profile.level(elapsed) + 1e-9).floor() as u64;
+        let before = std::mem::replace(desired, self.floor.segment.share(whole));
+        for slot in slots.iter().take(before as usize).skip(*desired as usize) {
+            slot.send(Signal::Leave);
+        }
+        for index in before..*desired {
+            // A fresh slot each time: a user that is still leaving keeps its own.
+            let slot = Rc::new(Slot::default());
+            if slots.len() as u64 > index {
+                slots[index as usize] = slot.clone()
+            } else {
+                slots.push(slot.clone())
+            }
+            let (floor, driver) = (self.floor.clone(), self.driver.clone());
+            self.floor.users.set(self.floor.users.get() + 1);
+            let seat = seat(&self.floor, index);
+            self.lives.spawn_local(life::closed(floor, driver, seat, slot));
+        }
+        Some(if *level { self.floor.start + profile.duration() } else { now + USER_TICK })
+    }
+
+    fn is_done(&mut self, now: Instant) -> bool {
+        let elapsed = self.floor.elapsed(now);
+        match &mut self.work {
+            Work::Open { schedule, end, limited } => schedule.peek().is_none() && (*limited || elapsed >= *end),
+            Work::Closed { .. } => {
+                elapsed >= self.floor.config.load.model.profile().duration() || self.floor.budget_is_spent()
+            }
+        }
+    }
+
+    /// How long load was made; `None` if until the last answer.
+    fn active(&self, over: Over) -> Option<Duration> {
+        let now = self.floor.elapsed(Instant::now());
+        match (&self.work, over) {
+            (_, Over::Drained | Over::Aborted) => Some(now),
+            (Work::Open { end, .. }, Over::Done) => Some(*end),
+            (Work::Closed { .. }, Over::Done) if self.floor.budget_is_spent() => None,
+            (Work::Closed { .. }, Over::Done) => Some(self.floor.config.load.model.profile().duration()),
+        }
+    }
+
+    fn next_second(&self) -> Instant {
+        self.floor.start + Duration::from_secs(u64::from(self.second) + 1)
+    }
+
+    fn ship_if_due(&mut self, now: Instant) {
+        if now >= self.next_second() {
+            self.ship(false);
+            self.second = self.floor.elapsed(now).as_secs() as u32;
+        }
+    }
+
+    fn ship(&mut self, last: bool) {
+        let (metrics, errors, engine) = self.floor.probe.harvest(self.floor.users.get(), self.floor.busy.get());
+        let (source, seq, second) = (self.floor.source, self.seq, self.second);
+        self.seq += 1;
+        // The collector is gone only if the whole run was given up; there is nobody left to tell.
+        let _ = self.deltas.send(Delta { source, seq, second, metrics, errors, engine, last });
+    }
+}
+
+fn seat(floor: &Floor, local: u64) -> Seat {
+    let user = floor.segment.global(local);
+    Seat { user, seed: fastrand::Rng::with_seed(floor.config.seed ^ user.rotate_left(17)).u64(..) }
+}
+
+/// A panic in a user's code is a bug of ours or the driver's; the run ends with it instead of going on with fewer users.
+fn check_life(ended: Option<Result<(), tokio::task::JoinError>>) -> Result<(), EngineError> {
+    match ended {
+        Some(Err(error)) if error.is_panic() => Err(EngineError::UserPanicked),
+        _ => Ok(()),
+    }
+}

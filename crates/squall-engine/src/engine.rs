@@ -1,0 +1,262 @@
+//! The engine of one process: one thread and one runtime per core, each with its share of the run. It makes load, ships deltas
+//! and obeys orders; what the numbers mean is decided elsewhere.
+
+use squall_metrics::{Delta, RecorderConfig, SourceId};
+use squall_model::{Load, LoadModel, Segment, TaskSpec};
+use std::{
+    io,
+    rc::Rc,
+    sync::{Arc, atomic::AtomicU64},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::LocalSet,
+};
+
+use crate::{Driver, DriverError, Probe, conductor::Conductor, floor::Floor};
+
+/// What an engine needs to know.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Which life of which worker this is; 0 for a local run.
+    pub instance: u64,
+    /// This process's share of the run.
+    pub segment: Segment,
+    /// Threads, each a further share; at least 1.
+    pub threads: usize,
+    pub load: Load,
+    pub tasks: Vec<TaskSpec>,
+    pub seed: u64,
+    /// Most users an open model may bring in; starts that find none wait, and count as late.
+    pub max_users: usize,
+    /// How long users may finish what they are doing when the load is over.
+    pub grace: Duration,
+    /// Least distance between two wake-ups of a thread's clock; a start may be this much late when starts are dense.
+    pub slack: Duration,
+    /// A start later than this counts as late.
+    pub late_after: Duration,
+    pub recorder: RecorderConfig,
+}
+
+impl EngineConfig {
+    /// A local run of `load` over `tasks` with the usual limits.
+    pub fn new(load: Load, tasks: Vec<TaskSpec>) -> EngineConfig {
+        EngineConfig {
+            instance: 0,
+            segment: Segment::WHOLE,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            load,
+            tasks,
+            seed: 0,
+            max_users: 10_000,
+            grace: Duration::from_secs(10),
+            slack: Duration::from_micros(500),
+            late_after: Duration::from_millis(10),
+            recorder: RecorderConfig::default(),
+        }
+    }
+}
+
+/// Why an engine cannot run, or could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error("cannot start an engine thread")]
+    Thread(#[source] io::Error),
+    #[error("cannot use the system's timer")]
+    Timer(#[source] io::Error),
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    #[error("a virtual user's code panicked; the lines above say where")]
+    UserPanicked,
+    #[error("an engine thread panicked; the lines above say where")]
+    ThreadPanicked,
+}
+
+/// What all threads are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Prepare,
+    Start(Instant),
+    Drain,
+    Abort,
+}
+
+/// How a thread's share ended.
+#[derive(Debug, Clone, Copy)]
+pub struct ThreadEnd {
+    /// How long load was made.
+    pub active: Duration,
+    /// Until the last answer was in.
+    pub elapsed: Duration,
+    /// Something was still under way when the grace was over, or the run was aborted.
+    pub cut_off: bool,
+}
+
+/// A prepared or running engine.
+pub struct Engine {
+    orders: watch::Sender<Order>,
+    deltas: mpsc::UnboundedReceiver<Delta>,
+    threads: Vec<JoinHandle<Result<ThreadEnd, EngineError>>>,
+    sources: Vec<SourceId>,
+}
+
+/// Tells a running engine to stop. Cloning shares it.
+#[derive(Clone)]
+pub struct EngineStop {
+    orders: watch::Sender<Order>,
+}
+
+impl EngineStop {
+    /// No further starts; what is under way is finished within the grace.
+    pub fn drain(&self) {
+        self.orders.send_if_modified(|order| {
+            let running = matches!(order, Order::Prepare | Order::Start(_));
+            if running {
+                *order = Order::Drain;
+            }
+            running
+        });
+    }
+
+    /// Everything under way is cut off and recorded as aborted.
+    pub fn abort(&self) {
+        self.orders.send_replace(Order::Abort);
+    }
+}
+
+impl Engine {
+    /// Starts the threads and lets each build its share of the driver; no load is made before [`Engine::start`].
+    pub async fn prepare<D: Driver>(driver: D, config: EngineConfig) -> Result<Engine, EngineError> {
+        let (orders, _) = watch::channel(Order::Prepare);
+        let (deltas_tx, deltas) = mpsc::unbounded_channel();
+        let (ready_tx, mut ready) = mpsc::unbounded_channel();
+        let shared = Shared {
+            driver: Arc::new(driver),
+            budget: closed_budget(&config),
+            config: Arc::new(config),
+            ready: ready_tx,
+            deltas: deltas_tx,
+        };
+        let mut threads = Vec::new();
+        let mut sources = Vec::new();
+        for index in 0..shared.config.threads.max(1) as u32 {
+            sources.push(SourceId { instance: shared.config.instance, thread: index });
+            let (shared, orders) = (shared.clone(), orders.subscribe());
+            let thread = std::thread::Builder::new().name(format!("squall-{index}"));
+            threads.push(thread.spawn(move || thread_main(index, shared, orders)).map_err(EngineError::Thread)?);
+        }
+        drop(shared);
+        // Every thread says once that it is ready, or ends; then its sender is gone.
+        let mut count = 0;
+        while count < threads.len() && ready.recv().await.is_some() {
+            count += 1;
+        }
+        let engine = Engine { orders, deltas, threads, sources };
+        if count < engine.threads.len() {
+            engine.stop().abort();
+            engine.join()?;
+            return Err(EngineError::ThreadPanicked);
+        }
+        Ok(engine)
+    }
+
+    /// Lets all threads start at the instant `at`.
+    pub fn start(&self, at: Instant) {
+        self.orders.send_if_modified(|order| {
+            let prepared = *order == Order::Prepare;
+            if prepared {
+                *order = Order::Start(at);
+            }
+            prepared
+        });
+    }
+
+    pub fn stop(&self) -> EngineStop {
+        EngineStop { orders: self.orders.clone() }
+    }
+
+    /// Who will send deltas.
+    pub fn sources(&self) -> &[SourceId] {
+        &self.sources
+    }
+
+    /// The next delta; `None` when all threads have sent their last.
+    pub async fn next_delta(&mut self) -> Option<Delta> {
+        self.deltas.recv().await
+    }
+
+    /// Waits for all threads. The longest of them counts.
+    pub fn join(self) -> Result<ThreadEnd, EngineError> {
+        let mut whole = ThreadEnd { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false };
+        let ends: Vec<_> =
+            self.threads.into_iter().map(|t| t.join().unwrap_or(Err(EngineError::ThreadPanicked))).collect();
+        for end in ends {
+            let end = end?;
+            whole.active = whole.active.max(end.active);
+            whole.elapsed = whole.elapsed.max(end.elapsed);
+            whole.cut_off |= end.cut_off;
+        }
+        Ok(whole)
+    }
+}
+
+struct Shared<D> {
+    driver: Arc<D>,
+    config: Arc<EngineConfig>,
+    budget: Option<Arc<AtomicU64>>,
+    ready: mpsc::UnboundedSender<()>,
+    deltas: mpsc::UnboundedSender<Delta>,
+}
+
+impl<D> Clone for Shared<D> {
+    fn clone(&self) -> Self {
+        let Shared { driver, config, budget, ready, deltas } = self;
+        let (driver, config, budget) = (driver.clone(), config.clone(), budget.clone());
+        Shared { driver, config, budget, ready: ready.clone(), deltas: deltas.clone() }
+    }
+}
+
+/// An open model's limit is in its schedule; a closed model's users share one count, so that it is exact.
+fn closed_budget(config: &EngineConfig) -> Option<Arc<AtomicU64>> {
+    let closed = matches!(config.load.model, LoadModel::Closed { .. });
+    let limit = config.load.iterations.filter(|_| closed)?;
+    Some(Arc::new(AtomicU64::new(config.segment.share(limit))))
+}
+
+fn thread_main<D: Driver>(
+    index: u32,
+    shared: Shared<D>,
+    orders: watch::Receiver<Order>,
+) -> Result<ThreadEnd, EngineError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(EngineError::Thread)?;
+    let local = LocalSet::new();
+    let end = runtime.block_on(local.run_until(thread_run(index, shared, orders)));
+    // Tasks that were aborted hold flights that record themselves when dropped; the conductor has waited for those.
+    drop(local);
+    end
+}
+
+async fn thread_run<D: Driver>(
+    index: u32,
+    shared: Shared<D>,
+    mut orders: watch::Receiver<Order>,
+) -> Result<ThreadEnd, EngineError> {
+    let Shared { driver, config, budget, ready, deltas } = shared;
+    let probe = Probe::new(config.recorder, Instant::now());
+    let driver_thread = driver.thread(probe.clone())?;
+    let _ = ready.send(());
+    drop(ready);
+    let start = match orders.wait_for(|order| *order != Order::Prepare).await.as_deref() {
+        Ok(Order::Start(at)) => *at,
+        _ => return Ok(ThreadEnd { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false }),
+    };
+    orders.mark_unchanged();
+    tokio::time::sleep_until(start.into()).await;
+    probe.measure_from(start + config.load.warm_up);
+    let segment = config.segment.split(index, config.threads.max(1) as u32);
+    let source = SourceId { instance: config.instance, thread: index };
+    let floor = Rc::new(Floor::new(config, segment, source, probe, start, budget));
+    Conductor::new(floor, driver_thread, orders, deltas).map_err(EngineError::Timer)?.run().await
+}

@@ -1,0 +1,238 @@
+//! What the conductor and the virtual users of one thread share: who is idle, who sleeps, what is waiting to be started. Only
+//! ever touched by its own thread, so plain cells do. Decides nothing.
+
+use squall_metrics::SourceId;
+use squall_model::{LoadModel, Pause, Segment, TaskIndex, TaskSpec};
+use std::{
+    cell::{Cell, RefCell},
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+    future::poll_fn,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Probe,
+    chooser::Cycle,
+    engine::EngineConfig,
+    slot::{Assignment, Signal, Slot},
+};
+
+/// Starts that wait for a free user; past this many they are dropped, and counted. 24 bytes each.
+const LONGEST_BACKLOG: usize = 1_000_000;
+
+pub(crate) struct Floor {
+    pub(crate) config: Arc<EngineConfig>,
+    pub(crate) segment: Segment,
+    pub(crate) source: SourceId,
+    pub(crate) probe: Probe,
+    /// `None` if tasks have conditions: each user then chooses for itself.
+    pub(crate) cycle: Option<Cycle>,
+    pub(crate) start: Instant,
+    /// Iterations left in the whole process, for a closed model with a limit.
+    budget: Option<Arc<AtomicU64>>,
+    pub(crate) leaving: Cell<bool>,
+    pub(crate) users: Cell<u64>,
+    pub(crate) busy: Cell<u64>,
+    /// Iterations this thread has begun.
+    pub(crate) begun: Cell<u64>,
+    idle: RefCell<Vec<Rc<Slot>>>,
+    backlog: RefCell<VecDeque<Assignment>>,
+    sleepers: RefCell<BinaryHeap<Reverse<Sleeper>>>,
+    sleeps: Cell<u64>,
+    conductor: RefCell<Option<Waker>>,
+    nudged: Cell<bool>,
+    /// The conductor will look around by then anyway.
+    pub(crate) armed_until: Cell<Instant>,
+}
+
+struct Sleeper {
+    due: Instant,
+    sleep: u64,
+    slot: Rc<Slot>,
+}
+
+impl Floor {
+    pub(crate) fn new(
+        config: Arc<EngineConfig>,
+        segment: Segment,
+        source: SourceId,
+        probe: Probe,
+        start: Instant,
+        budget: Option<Arc<AtomicU64>>,
+    ) -> Floor {
+        let unconditional = config.tasks.iter().all(TaskSpec::is_unconditional);
+        Floor {
+            cycle: unconditional.then(|| Cycle::new(&config.tasks, config.seed)),
+            config,
+            segment,
+            source,
+            probe,
+            start,
+            budget,
+            leaving: Cell::new(false),
+            users: Cell::new(0),
+            busy: Cell::new(0),
+            begun: Cell::new(0),
+            idle: RefCell::default(),
+            backlog: RefCell::default(),
+            sleepers: RefCell::default(),
+            sleeps: Cell::new(0),
+            conductor: RefCell::default(),
+            nudged: Cell::new(false),
+            armed_until: Cell::new(start),
+        }
+    }
+
+    pub(crate) fn pause(&self) -> Pause {
+        match &self.config.load.model {
+            LoadModel::Closed { pause, .. } => *pause,
+            LoadModel::Open { .. } => Pause::NONE,
+        }
+    }
+
+    /// Takes one iteration from the limit, if there is one.
+    pub(crate) fn take_budget(&self) -> bool {
+        let Some(budget) = &self.budget else { return true };
+        let taken = budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if taken.is_err() {
+            self.nudge();
+        }
+        taken.is_ok()
+    }
+
+    pub(crate) fn budget_is_spent(&self) -> bool {
+        self.budget.as_ref().is_some_and(|b| b.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Gives a start that is due to an idle user; the most recently used first, so that no more connections are kept busy than
+    /// needed. `false` if nobody is idle.
+    pub(crate) fn assign(&self, assignment: Assignment) -> bool {
+        let Some(slot) = self.idle.borrow_mut().pop() else { return false };
+        slot.send(Signal::Start(assignment));
+        true
+    }
+
+    pub(crate) fn rest(&self, slot: &Rc<Slot>) {
+        self.idle.borrow_mut().push(slot.clone());
+    }
+
+    /// Queues a start for the next user that becomes free.
+    pub(crate) fn queue(&self, assignment: Assignment) {
+        let mut backlog = self.backlog.borrow_mut();
+        if backlog.len() >= LONGEST_BACKLOG {
+            self.probe.dropped(1);
+        } else {
+            backlog.push_back(assignment);
+        }
+    }
+
+    pub(crate) fn take_queued(&self) -> Option<Assignment> {
+        let queued = self.backlog.borrow_mut().pop_front()?;
+        Some(Assignment { free_since: Instant::now(), ..queued })
+    }
+
+    /// Gives up everything that still waits for a user.
+    pub(crate) fn drop_queued(&self) {
+        let queued = std::mem::take(&mut *self.backlog.borrow_mut());
+        self.probe.dropped(queued.len() as u64);
+    }
+
+    /// Sleeps until `due` or until told to leave.
+    pub(crate) async fn sleep(&self, slot: &Rc<Slot>, due: Instant) -> Signal {
+        if self.leaving.get() {
+            return Signal::Leave;
+        }
+        let sleep = self.sleeps.get() + 1;
+        self.sleeps.set(sleep);
+        slot.sleep.set(sleep);
+        self.sleepers.borrow_mut().push(Reverse(Sleeper { due, sleep, slot: slot.clone() }));
+        if due + self.config.slack < self.armed_until.get() {
+            self.nudge();
+        }
+        let signal = slot.receive().await;
+        slot.sleep.set(0);
+        signal
+    }
+
+    /// Wakes everybody whose sleep is over; returns when the next one is.
+    pub(crate) fn wake_sleepers(&self, now: Instant) -> Option<Instant> {
+        let mut sleepers = self.sleepers.borrow_mut();
+        while let Some(Reverse(first)) = sleepers.peek() {
+            if first.due > now {
+                return Some(first.due);
+            }
+            let Reverse(Sleeper { sleep, slot, .. }) = sleepers.pop().expect("it was just seen");
+            if slot.sleep.get() == sleep {
+                slot.send(Signal::Due);
+            }
+        }
+        None
+    }
+
+    /// Tells everybody who waits to leave; those in an iteration see it when they come back.
+    pub(crate) fn send_home(&self) {
+        self.leaving.set(true);
+        for slot in self.idle.borrow_mut().drain(..) {
+            slot.send(Signal::Leave);
+        }
+        for Reverse(sleeper) in self.sleepers.borrow_mut().drain() {
+            if sleeper.slot.sleep.get() == sleeper.sleep {
+                sleeper.slot.send(Signal::Leave);
+            }
+        }
+    }
+
+    pub(crate) fn task_of(&self, number: u64) -> Option<TaskIndex> {
+        self.cycle.as_ref().map(|cycle| cycle.task(number))
+    }
+
+    pub(crate) fn elapsed(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.start)
+    }
+
+    /// Makes the conductor look around at once.
+    pub(crate) fn nudge(&self) {
+        self.nudged.set(true);
+        if let Some(waker) = self.conductor.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    pub(crate) async fn wait_for_nudge(&self) {
+        poll_fn(|cx| {
+            if self.nudged.replace(false) {
+                return Poll::Ready(());
+            }
+            *self.conductor.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl PartialEq for Sleeper {
+    fn eq(&self, other: &Self) -> bool {
+        (self.due, self.sleep) == (other.due, other.sleep)
+    }
+}
+
+impl Eq for Sleeper {}
+
+impl PartialOrd for Sleeper {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Sleeper {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.due, self.sleep).cmp(&(other.due, other.sleep))
+    }
+}

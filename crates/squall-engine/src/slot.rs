@@ -1,0 +1,68 @@
+//! Where a waiting virtual user is reached: its conductor leaves a start or rings its sleep, and the user's task is woken.
+//! One small allocation per user for its whole life; handing over a start allocates nothing.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    task::{Poll, Waker},
+    time::Instant,
+};
+
+/// A start handed to a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    pub(crate) number: u64,
+    pub(crate) intended: Instant,
+    /// When a user was free for it: what passed between this and the actual start is the engine's own lag.
+    pub(crate) free_since: Instant,
+}
+
+/// What a waiting user is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Start(Assignment),
+    /// The sleep is over.
+    Due,
+    /// The run is being drained.
+    Leave,
+}
+
+#[derive(Default)]
+pub(crate) struct Slot {
+    signal: Cell<Option<Signal>>,
+    waker: RefCell<Option<Waker>>,
+    /// Tells the present sleep from one that was given up.
+    pub(crate) sleep: Cell<u64>,
+}
+
+impl Slot {
+    /// Leaves `signal` for the user; a `Leave` is never overwritten.
+    pub(crate) fn send(&self, signal: Signal) {
+        if self.signal.get() != Some(Signal::Leave) {
+            self.signal.set(Some(signal));
+        }
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether the user was told to leave and has not noticed yet.
+    pub(crate) fn must_leave(&self) -> bool {
+        self.signal.get() == Some(Signal::Leave)
+    }
+
+    /// Waits for the next signal.
+    pub(crate) async fn receive(&self) -> Signal {
+        poll_fn(|cx| match self.signal.take() {
+            Some(signal) => Poll::Ready(signal),
+            None => {
+                let mut waker = self.waker.borrow_mut();
+                if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+                    *waker = Some(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}

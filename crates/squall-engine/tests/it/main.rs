@@ -1,0 +1,5 @@
+//! The engine with drivers made for the test: what is promised of starts, counts, stopping and waiting.
+
+mod drivers;
+mod runs;
+mod stopping;

@@ -1,0 +1,119 @@
+//! Whole runs: every start happens once, limits are exact, waiting counts.
+
+use crate::drivers::{Scripted, closed, config, open, run};
+use squall_engine::EngineConfig;
+use squall_model::{Pause, TaskIndex, TaskSpec};
+use std::{sync::atomic::Ordering, time::Duration};
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+#[tokio::test]
+async fn an_open_run_starts_every_number_exactly_once() {
+    let driver = Scripted::new(|_| MS(1));
+    let (config, log) = (config(open(500.0, MS(2000)), &driver), driver.log.clone());
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..1000).collect::<Vec<_>>());
+    let accounting = view.accounting();
+    assert!(accounting.balances(), "{accounting:?}");
+    assert_eq!((accounting.sent, view.engine.dropped), (1000, 0));
+}
+
+#[tokio::test]
+async fn weights_are_exact_over_the_whole_process() {
+    let mut driver = Scripted::new(|_| MS(0));
+    driver.tasks = vec![TaskSpec { weight: 3.0, ..TaskSpec::new("a") }, TaskSpec::new("b")];
+    let (config, log) = (config(open(400.0, MS(1000)), &driver), driver.log.clone());
+    run(driver, config, |_, _| {}).await;
+    let mut order = log.iterations.lock().unwrap().clone();
+    order.sort_unstable();
+    for window in order.windows(80) {
+        assert_eq!(window.iter().filter(|(_, task)| *task == 0).count(), 60);
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_target_shows_in_response_times_and_not_in_the_number_of_starts() {
+    // Number 50 (at 0.5 s) freezes its user for a second; one user only, so everything behind it waits.
+    let driver = Scripted::new(|n| if n == 50 { MS(1000) } else { MS(0) });
+    let config = EngineConfig { threads: 1, max_users: 1, ..config(open(100.0, MS(2000)), &driver) };
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!(view.all.requests, 200);
+    let (response, service) = (view.all.response.percentile(75.0), view.all.service.percentile(75.0));
+    assert!(response > MS(300).as_nanos() as u64, "the wait of the starts behind is in the response time: {response}");
+    assert!(service < MS(100).as_nanos() as u64, "and not in the service time: {service}");
+    assert!(view.engine.late >= 90, "late starts are counted: {}", view.engine.late);
+}
+
+#[tokio::test]
+async fn a_closed_run_keeps_its_limit_exactly() {
+    let driver = Scripted::new(|_| MS(1));
+    let mut load = closed(7.0, MS(0), Duration::from_secs(60));
+    load.iterations = Some(333);
+    let (config, log) = (config(load, &driver), driver.log.clone());
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!(view.accounting().reported, 333);
+    assert_eq!((log.started.load(Ordering::Relaxed), log.stopped.load(Ordering::Relaxed)), (7, 7));
+}
+
+#[tokio::test]
+async fn an_open_run_keeps_its_limit_exactly() {
+    let driver = Scripted::new(|_| MS(1));
+    let mut load = open(1000.0, Duration::from_secs(60));
+    load.iterations = Some(321);
+    let config = config(load, &driver);
+    let (view, end) = run(driver, config, |_, _| {}).await;
+    assert_eq!(view.accounting().reported, 321);
+    assert_eq!(end.active, MS(321));
+}
+
+#[tokio::test]
+async fn warm_up_is_kept_out_of_the_results_and_accounted_for() {
+    let driver = Scripted::new(|_| MS(0));
+    let mut load = open(200.0, MS(1000));
+    load.warm_up = MS(500);
+    let config = config(load, &driver);
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!((view.all.requests, view.engine.warm_up), (100, 100));
+    assert!(view.accounting().balances());
+}
+
+#[tokio::test]
+async fn users_follow_a_profile_up_and_down() {
+    let driver = Scripted::new(|_| MS(1));
+    let stages = [(MS(1000), 8.0), (MS(1500), 8.0), (MS(500), 0.0), (MS(500), 0.0)];
+    let profile = squall_model::Profile::stages(&stages).unwrap();
+    let mut load = closed(1.0, MS(1), MS(1));
+    load.model = squall_model::LoadModel::Closed { users: profile, pause: Pause::Fixed(MS(5)) };
+    let (config, log) = (config(load, &driver), driver.log.clone());
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    let users: Vec<_> = view.timeline.iter().map(|s| s.users).collect();
+    assert_eq!(users[1], 8, "{users:?}");
+    assert_eq!(log.started.load(Ordering::Relaxed), log.stopped.load(Ordering::Relaxed));
+    assert_eq!(view.engine.users, 0);
+}
+
+#[tokio::test]
+async fn a_task_runs_after_what_it_requires() {
+    let mut driver = Scripted::new(|_| MS(0));
+    driver.tasks = vec![TaskSpec::new("browse"), TaskSpec { requires: vec![TaskIndex(0)], ..TaskSpec::new("buy") }];
+    let mut load = closed(1.0, MS(0), Duration::from_secs(10));
+    load.iterations = Some(20);
+    let (config, log) = (config(load, &driver), driver.log.clone());
+    run(driver, config, |_, _| {}).await;
+    let tasks: Vec<_> = log.iterations.lock().unwrap().iter().map(|(_, task)| *task).collect();
+    assert_eq!(tasks[0], 0);
+    assert_eq!(tasks.iter().filter(|t| **t == 1).count(), 9, "every second one once it may: {tasks:?}");
+}
+
+#[tokio::test]
+async fn a_user_that_cannot_start_is_retried() {
+    let driver = Scripted::new(|_| MS(0));
+    driver.failing_starts.store(1, Ordering::Relaxed);
+    let mut load = closed(1.0, MS(0), Duration::from_secs(10));
+    load.iterations = Some(5);
+    let config = EngineConfig { threads: 1, ..config(load, &driver) };
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!(view.all.requests, 5);
+}

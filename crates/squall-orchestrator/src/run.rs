@@ -1,0 +1,280 @@
+//! One run from start to facts. The run decides when to stop (its plan, its thresholds, its person); the engine obeys.
+
+use squall_engine::{Driver, Engine, EngineConfig, EngineError, EngineStop, ThreadEnd};
+use squall_metrics::{Collector, Delta, RecorderConfig, RunView};
+use squall_model::{Generator, LoadModel, Plan, RunFacts, StopReason};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::{
+    control::{Control, Wish},
+    judge::Judge,
+    usage::Usage,
+};
+
+/// How a run is carried out on this machine; none of it changes what is asked of the target.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// Engine threads; by default one per core this process may use.
+    pub threads: Option<usize>,
+    /// Most users an open model may bring in.
+    pub max_users: usize,
+    /// How long what is under way may take to finish when the load is over.
+    pub grace: Duration,
+    /// Least distance between two looks at the schedule.
+    pub slack: Duration,
+    /// A start later than this counts as late.
+    pub late_after: Duration,
+    /// Keep timings per phase.
+    pub phases: bool,
+    /// Seconds of full histograms kept for observers, at least what the thresholds need.
+    pub keep_s: u32,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        RunOptions {
+            threads: None,
+            max_users: 10_000,
+            grace: Duration::from_secs(10),
+            slack: Duration::from_micros(500),
+            late_after: Duration::from_millis(10),
+            phases: false,
+            keep_s: 1,
+        }
+    }
+}
+
+/// Sees a run while it goes on.
+pub trait Observer {
+    /// Called after every second of the run, when it changes phase, and once at the end.
+    fn second(&mut self, plan: &Plan, view: &RunView, live: &Live);
+}
+
+/// What is true of a run right now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Live {
+    pub elapsed: Duration,
+    pub phase: LivePhase,
+    /// The rate or number of users that the plan asks for now.
+    pub level_now: f64,
+    /// CPU used by this process so far, in seconds.
+    pub cpu_s: f64,
+    pub rss_bytes: u64,
+}
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LivePhase {
+    Starting,
+    WarmUp,
+    Running,
+    Draining,
+    Done,
+}
+
+/// A run that is over.
+pub struct Finished {
+    pub view: RunView,
+    pub facts: RunFacts,
+}
+
+/// Why a run could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("an engine thread's delta could not be merged: {0}")]
+    Delta(#[from] squall_metrics::Refused),
+}
+
+/// Runs `plan` in this process to its end, however it ends.
+pub async fn run_local<D: Driver>(
+    plan: &Plan,
+    driver: D,
+    options: RunOptions,
+    control: &Control,
+    observers: &mut [&mut dyn Observer],
+) -> Result<Finished, RunError> {
+    let config = engine_config(plan, &options);
+    let threads = config.threads as u32;
+    let mut wishes = control.subscribe();
+    let mut engine = Engine::prepare(driver, config).await?;
+    let window = Judge::longest_window(plan).max(options.keep_s);
+    let mut run = Run {
+        plan,
+        collector: Collector::new(engine.sources().to_vec(), window),
+        judge: Judge::new(plan),
+        stop: engine.stop(),
+        reason: StopReason::Completed,
+        start: Instant::now(),
+        phase: LivePhase::Starting,
+        before: Usage::now(),
+    };
+    let started_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+    run.show(observers);
+    engine.start(run.start);
+    loop {
+        tokio::select! {
+            biased;
+            Ok(()) = wishes.changed() => { let wish = *wishes.borrow_and_update(); run.obey(wish, observers) }
+            delta = engine.next_delta() => match delta {
+                Some(delta) => run.take(delta, observers)?,
+                None => break,
+            },
+            () = tokio::time::sleep(run.until_phase_ends()) => run.show(observers),
+        }
+    }
+    let end = engine.join()?;
+    Ok(run.finish(started_unix_ms, end, threads, observers))
+}
+
+fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
+    let mut config = EngineConfig::new(plan.load.clone(), plan.tasks.clone());
+    config.threads = options.threads.unwrap_or(config.threads).max(1);
+    config.seed = plan.seed;
+    config.max_users = options.max_users;
+    config.grace = options.grace;
+    config.slack = options.slack;
+    config.late_after = options.late_after;
+    config.recorder = RecorderConfig { phases: options.phases, ..RecorderConfig::default() };
+    config
+}
+
+/// The state of a run under way.
+struct Run<'a> {
+    plan: &'a Plan,
+    collector: Collector,
+    judge: Judge,
+    stop: EngineStop,
+    reason: StopReason,
+    start: Instant,
+    phase: LivePhase,
+    before: Usage,
+}
+
+impl Run<'_> {
+    fn take(&mut self, delta: Delta, observers: &mut [&mut dyn Observer]) -> Result<(), RunError> {
+        if self.collector.merge(delta)? == 0 {
+            return Ok(());
+        }
+        if self.judge.look(self.collector.view()).is_some() && self.reason == StopReason::Completed {
+            self.reason = StopReason::Threshold;
+            self.stop.drain();
+        }
+        self.show(observers);
+        Ok(())
+    }
+
+    fn obey(&mut self, wish: Wish, observers: &mut [&mut dyn Observer]) {
+        match wish {
+            Wish::Run => return,
+            Wish::Drain => {
+                self.reason = StopReason::Interrupted;
+                self.stop.drain();
+            }
+            Wish::Abort => {
+                self.reason = StopReason::Aborted;
+                self.stop.abort();
+            }
+        }
+        self.show(observers);
+    }
+
+    /// When the next phase begins by itself; a long time if none does.
+    fn until_phase_ends(&self) -> Duration {
+        let elapsed = self.start.elapsed();
+        let ends = match self.phase {
+            LivePhase::Starting => return Duration::ZERO,
+            LivePhase::WarmUp => self.plan.load.warm_up,
+            LivePhase::Running => self.plan.duration(),
+            LivePhase::Draining | LivePhase::Done => Duration::MAX,
+        };
+        ends.saturating_sub(elapsed).min(Duration::from_secs(3600))
+    }
+
+    fn phase_now(&self) -> LivePhase {
+        let elapsed = self.start.elapsed();
+        if self.reason != StopReason::Completed || elapsed >= self.plan.duration() {
+            LivePhase::Draining
+        } else if elapsed < self.plan.load.warm_up {
+            LivePhase::WarmUp
+        } else {
+            LivePhase::Running
+        }
+    }
+
+    fn show(&mut self, observers: &mut [&mut dyn Observer]) {
+        self.phase = self.phase_now();
+        self.tell(observers);
+    }
+
+    fn tell(&self, observers: &mut [&mut dyn Observer]) {
+        let (elapsed, usage) = (self.start.elapsed(), Usage::now());
+        let live = Live {
+            elapsed,
+            phase: self.phase,
+            level_now: self.plan.load.model.profile().level(elapsed),
+            cpu_s: (usage.cpu - self.before.cpu).as_secs_f64(),
+            rss_bytes: usage.max_rss_bytes,
+        };
+        observers.iter_mut().for_each(|observer| observer.second(self.plan, self.collector.view(), &live));
+    }
+
+    fn finish(
+        mut self,
+        started_unix_ms: u64,
+        end: ThreadEnd,
+        threads: u32,
+        observers: &mut [&mut dyn Observer],
+    ) -> Finished {
+        self.phase = LivePhase::Done;
+        self.tell(observers);
+        let usage = Usage::now();
+        let view = self.collector.finish();
+        let measured = end.active.saturating_sub(self.plan.load.warm_up);
+        let thresholds = self.judge.verdicts(&view, measured);
+        let cpu_s = (usage.cpu - self.before.cpu).as_secs_f64();
+        let saturated_because = saturation(self.plan, &view, end, cpu_s, threads);
+        let generator = Generator {
+            threads,
+            cpu_s,
+            max_rss_bytes: usage.max_rss_bytes,
+            saturated: !saturated_because.is_empty(),
+            saturated_because,
+        };
+        let stop =
+            if end.cut_off && self.reason == StopReason::Interrupted { StopReason::Aborted } else { self.reason };
+        let (active, elapsed) = (end.active, end.elapsed);
+        let facts = RunFacts { started_unix_ms, active, elapsed, stop, thresholds, generator };
+        Finished { view, facts }
+    }
+}
+
+/// Schedule lag above this means that the generator, not the target, decided when requests started.
+const WORST_LAG: Duration = Duration::from_millis(10);
+
+/// Share of the threads' CPU above which the generator has nothing left to give.
+const FULL_CPU: f64 = 0.95;
+
+/// Every way in which the generator was the limit, in words that say what to do.
+fn saturation(plan: &Plan, view: &RunView, end: ThreadEnd, cpu_s: f64, threads: u32) -> Vec<String> {
+    let mut because = Vec::new();
+    let lag = Duration::from_nanos(view.engine.schedule_lag.percentile(99.0));
+    if lag > WORST_LAG {
+        because.push(format!(
+            "starts were {:.1} ms behind their schedule (p99): use fewer requests per machine, or more threads",
+            lag.as_secs_f64() * 1e3
+        ));
+    }
+    if view.engine.dropped > 0 && matches!(plan.load.model, LoadModel::Open { .. }) {
+        because.push(format!(
+            "{} starts never happened because all {} users were busy: raise --max-users or lower the rate",
+            view.engine.dropped, view.engine.peak_users
+        ));
+    }
+    let share = cpu_s / (end.elapsed.as_secs_f64().max(0.001) * f64::from(threads));
+    if share > FULL_CPU && end.elapsed > Duration::from_secs(1) {
+        because.push(format!("the generator used {:.0} % of its {threads} core(s): use more machines", share * 100.0));
+    }
+    because
+}
