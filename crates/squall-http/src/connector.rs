@@ -1,10 +1,16 @@
 //! What all users of a run share: checked settings, trust, name cache. Built once; opens nothing by itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use url::Url;
 
 use crate::config::HttpConfig;
+use crate::dial::Names;
 use crate::error::ConnectorError;
-use crate::request::basic_auth;
+use crate::request::{basic_auth, percent_decode};
+use crate::tls;
 
 /// Checked settings, cheap to clone and to share between threads.
 #[derive(Debug, Clone)]
@@ -15,7 +21,27 @@ pub struct Connector {
 #[derive(Debug)]
 struct Shared {
     config: HttpConfig,
-    proxy_auth: Option<String>,
+    proxy: Option<Proxy>,
+    server_name: Option<ServerName<'static>>,
+    tls: OnceLock<Arc<ClientConfig>>,
+    names: Names,
+}
+
+/// A proxy as we use it.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) kind: ProxyKind,
+    pub(crate) host: url::Host<String>,
+    pub(crate) port: u16,
+    pub(crate) credentials: Option<(String, String)>,
+    /// The value of Proxy-Authorization.
+    pub(crate) authorization: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProxyKind {
+    Http,
+    Socks5,
 }
 
 impl Connector {
@@ -30,12 +56,21 @@ impl Connector {
                 return Err(ConnectorError::Zero { what });
             }
         }
-        let proxy_auth = match &config.proxy {
-            Some(proxy) => check_proxy(proxy)?,
-            None => None,
-        };
+        let options = &config.tls;
+        let tls = OnceLock::new();
+        // Loading the system's trust takes tens of milliseconds: left until something needs TLS. Files of the user's
+        // are read now, while there is someone to tell.
+        if options.ca.is_some() || options.client_cert.is_some() || options.client_key.is_some() {
+            let _ = tls.set(tls::client_config(options, config.version)?);
+        }
         Ok(Connector {
-            shared: Arc::new(Shared { config, proxy_auth }),
+            shared: Arc::new(Shared {
+                proxy: config.proxy.as_ref().map(Proxy::new).transpose()?,
+                server_name: options.server_name.as_deref().map(tls::server_name).transpose()?,
+                tls,
+                names: Names::default(),
+                config,
+            }),
         })
     }
 
@@ -44,25 +79,47 @@ impl Connector {
         &self.shared.config
     }
 
-    /// The value of Proxy-Authorization.
-    pub(crate) fn proxy_auth(&self) -> Option<&str> {
-        self.shared.proxy_auth.as_deref()
+    pub(crate) fn proxy(&self) -> Option<&Proxy> {
+        self.shared.proxy.as_ref()
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.shared.names
+    }
+
+    pub(crate) fn server_name(&self) -> Option<&ServerName<'static>> {
+        self.shared.server_name.as_ref()
+    }
+
+    /// The settings of every handshake; slow the first time, so preparing a request asks for them too.
+    pub(crate) fn tls(&self) -> &Arc<ClientConfig> {
+        let config = self.config();
+        self.shared.tls.get_or_init(|| {
+            tls::client_config(&config.tls, config.version).expect("settings with files were read by `new`")
+        })
     }
 }
 
-fn check_proxy(proxy: &url::Url) -> Result<Option<String>, ConnectorError> {
-    let refuse = |reason| ConnectorError::BadProxy {
-        url: format!("{}://…", proxy.scheme()),
-        reason,
-    };
-    if !matches!(proxy.scheme(), "http" | "socks5" | "socks5h") {
-        return Err(refuse("only http:// and socks5:// proxies are supported"));
+impl Proxy {
+    fn new(url: &Url) -> Result<Proxy, ConnectorError> {
+        // The URL may hold a password: messages name only its scheme and host.
+        let shown = format!("{}://{}", url.scheme(), url.host_str().unwrap_or(""));
+        let kind = match url.scheme() {
+            "http" => ProxyKind::Http,
+            "socks5" | "socks5h" => ProxyKind::Socks5,
+            _ => {
+                let reason = "only http:// and socks5:// proxies are supported";
+                return Err(ConnectorError::BadProxy { url: shown, reason });
+            }
+        };
+        let Some(host) = url.host().map(|host| host.to_owned()) else {
+            return Err(ConnectorError::BadProxy { url: shown, reason: "it names no host" });
+        };
+        let port = url.port_or_known_default().unwrap_or(1080);
+        let (user, password) = (url.username(), url.password());
+        let credentials = (!user.is_empty() || password.is_some())
+            .then(|| (percent_decode(user), password.map(percent_decode).unwrap_or_default()));
+        let authorization = credentials.as_ref().map(|(user, password)| basic_auth(user, password));
+        Ok(Proxy { kind, host, port, credentials, authorization })
     }
-    if proxy.host().is_none() {
-        return Err(refuse("it names no host"));
-    }
-    let (user, password) = (proxy.username(), proxy.password());
-    let decode = crate::request::percent_decode;
-    Ok((!user.is_empty() || password.is_some())
-        .then(|| basic_auth(&decode(user), &password.map(decode).unwrap_or_default())))
 }

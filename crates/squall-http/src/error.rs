@@ -10,21 +10,13 @@ use std::time::Duration;
 pub enum ConnectorError {
     /// A certificate or key file could not be read.
     #[error("cannot read {what} {path:?}: {source}")]
-    ReadFile {
-        what: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    ReadFile { what: &'static str, path: PathBuf, source: io::Error },
     /// A certificate or key file has nothing usable in it.
     #[error("{path:?} holds no {what} in PEM form")]
     EmptyPem { what: &'static str, path: PathBuf },
     /// A certificate or key file is damaged, or key and certificate do not belong together.
     #[error("cannot use {what} {path:?}: {reason}")]
-    BadPem {
-        what: &'static str,
-        path: PathBuf,
-        reason: String,
-    },
+    BadPem { what: &'static str, path: PathBuf, reason: String },
     /// Only one of certificate and key was given.
     #[error("a client certificate needs its key and the other way round: {missing} is missing")]
     HalfClientIdentity { missing: &'static str },
@@ -118,10 +110,7 @@ pub enum HttpError {
     H2 { reason: String },
     /// The body does not decode as its Content-Encoding says.
     #[error("cannot decode the {encoding} body: {reason}")]
-    BadEncoding {
-        encoding: &'static str,
-        reason: String,
-    },
+    BadEncoding { encoding: &'static str, reason: String },
 }
 
 /// The coarse class of a failed exchange.
@@ -214,9 +203,9 @@ impl HttpError {
     /// Classifies an error of a connection that had been made.
     pub(crate) fn from_io(source: io::Error) -> HttpError {
         match source.kind() {
-            io::ErrorKind::ConnectionReset
-            | io::ErrorKind::BrokenPipe
-            | io::ErrorKind::ConnectionAborted => HttpError::Reset { source },
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => {
+                HttpError::Reset { source }
+            }
             // rustls: the peer went away without close_notify.
             io::ErrorKind::UnexpectedEof => HttpError::Truncated,
             // rustls reports alerts and broken records so.
@@ -231,9 +220,7 @@ impl HttpError {
         const LOCAL: [i32; 5] = [24, 23, 99, 105, 12];
         match source.raw_os_error() {
             Some(code) if LOCAL.contains(&code) => HttpError::LocalLimit { source },
-            _ if source.kind() == io::ErrorKind::ConnectionRefused => {
-                HttpError::ConnectRefused { address }
-            }
+            _ if source.kind() == io::ErrorKind::ConnectionRefused => HttpError::ConnectRefused { address },
             _ => HttpError::ConnectFailed { address, source },
         }
     }

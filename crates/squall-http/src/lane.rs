@@ -45,14 +45,7 @@ pub(crate) enum After {
 
 impl Lane {
     pub(crate) fn new(io: Io) -> Lane {
-        Lane {
-            io,
-            written: 0,
-            flushed: false,
-            busy: false,
-            write_failed: None,
-            first_byte: None,
-        }
+        Lane { io, written: 0, flushed: false, busy: false, write_failed: None, first_byte: None }
     }
 
     /// False when the server has closed meanwhile, has said something unasked, or an exchange was abandoned.
@@ -100,9 +93,7 @@ impl Lane {
                     return Poll::Ready(Ok(if whole { after } else { After::Drop }));
                 }
                 Ok(Received::More) if Instant::now() >= watch.deadline => {
-                    return Poll::Ready(Err(HttpError::Timeout {
-                        after: watch.timeout,
-                    }));
+                    return Poll::Ready(Err(HttpError::Timeout { after: watch.timeout }));
                 }
                 Ok(Received::More) => {}
                 Err(HttpError::Closed) if self.write_failed.is_some() => {
@@ -148,7 +139,7 @@ impl Lane {
     ) -> Poll<Result<Received, HttpError>> {
         let mut buffer = ReadBuf::uninit(scratch);
         if let Err(error) = ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer)) {
-            return Poll::Ready(Err(HttpError::from_io(error)));
+            return Poll::Ready(Err(read_failed(error, reader)));
         }
         let input = buffer.filled();
         let limits = reader.limits();
@@ -156,15 +147,11 @@ impl Lane {
             let ended = reader.finish().map_err(|error| from_parse(error, limits));
             return Poll::Ready(ended.map(|()| Received::Done(After::Drop)));
         }
-        let fed = reader
-            .feed(input)
-            .map_err(|error| from_parse(error, limits))?;
+        let fed = reader.feed(input).map_err(|error| from_parse(error, limits))?;
         Poll::Ready(Ok(match fed {
             Fed::More => Received::More,
             // Bytes that nobody asked for must never be taken for the next answer.
-            Fed::Done(used) if used < input.len() || !reader.facts().keep_alive => {
-                Received::Done(After::Drop)
-            }
+            Fed::Done(used) if used < input.len() || !reader.facts().keep_alive => Received::Done(After::Drop),
             Fed::Done(_) => Received::Done(After::Reuse),
         }))
     }
@@ -184,7 +171,18 @@ enum Received {
 }
 
 #[cold]
-fn from_parse(error: ParseError, limits: crate::parse::Limits) -> HttpError {
+fn read_failed(error: io::Error, reader: &mut Reader) -> HttpError {
+    // TLS cut off without a goodbye: the end of the stream, but none that may end a body.
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        let ended = reader.finish().err().unwrap_or(ParseError::Truncated);
+        return from_parse(ended, reader.limits());
+    }
+    HttpError::from_io(error)
+}
+
+/// A reader's complaint as the outcome of an exchange.
+#[cold]
+pub(crate) fn from_parse(error: ParseError, limits: crate::parse::Limits) -> HttpError {
     match error {
         ParseError::Malformed(reason) => HttpError::Malformed { reason },
         ParseError::HeadTooLarge => HttpError::HeadTooLarge { limit: limits.head },

@@ -18,13 +18,13 @@
 //! # Ok(()) }
 //! ```
 
-#![allow(dead_code)] // until TLS and HTTP/2 have landed
-
 mod config;
 mod connector;
+mod cookies;
 mod decode;
 mod dial;
 mod error;
+mod h2;
 mod io;
 mod lane;
 mod origin;
@@ -33,6 +33,7 @@ mod request;
 mod response;
 mod session;
 mod timer;
+mod tls;
 
 pub use config::{HttpConfig, HttpVersion, IpFamily, TlsOptions};
 pub use connector::Connector;

@@ -15,6 +15,16 @@ pub enum Scheme {
     Https,
 }
 
+impl Scheme {
+    /// As URLs have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+}
+
 /// One connection target.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
@@ -29,20 +39,11 @@ impl Origin {
             "http" => Scheme::Http,
             "https" => Scheme::Https,
             other => {
-                return Err(RequestError::Scheme {
-                    scheme: other.into(),
-                });
+                return Err(RequestError::Scheme { scheme: other.into() });
             }
         };
-        let host = url
-            .host()
-            .ok_or_else(|| RequestError::NoHost {
-                url: url.to_string(),
-            })?
-            .to_owned();
-        let port = url
-            .port_or_known_default()
-            .expect("http and https have default ports");
+        let host = url.host().ok_or_else(|| RequestError::NoHost { url: url.to_string() })?.to_owned();
+        let port = url.port_or_known_default().expect("http and https have default ports");
         Ok(Origin { scheme, host, port })
     }
 
@@ -62,10 +63,6 @@ impl Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.scheme {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        };
-        write!(f, "{scheme}://{}", self.host_header())
+        write!(f, "{}://{}", self.scheme.as_str(), self.host_header())
     }
 }

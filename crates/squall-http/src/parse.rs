@@ -83,10 +83,7 @@ impl Reader {
     pub fn new(limits: Limits) -> Reader {
         Reader {
             limits,
-            expect: Expect {
-                head_only: false,
-                keep: false,
-            },
+            expect: Expect { head_only: false, keep: false },
             stage: Stage::Done,
             facts: Head::default(),
             head: Vec::new(),
@@ -119,20 +116,12 @@ impl Reader {
                     let take = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                     self.take_body(&rest[..take])?;
                     let left = left - take as u64;
-                    self.stage = if left == 0 {
-                        Stage::Done
-                    } else {
-                        Stage::Length(left)
-                    };
+                    self.stage = if left == 0 { Stage::Done } else { Stage::Length(left) };
                     &rest[take..]
                 }
                 Stage::Chunked(mut chunked) => {
                     let rest = chunked.feed(rest, self)?;
-                    self.stage = if chunked.done() {
-                        Stage::Done
-                    } else {
-                        Stage::Chunked(chunked)
-                    };
+                    self.stage = if chunked.done() { Stage::Done } else { Stage::Chunked(chunked) };
                     rest
                 }
                 Stage::UntilClose => {
@@ -146,11 +135,7 @@ impl Reader {
             }
         }
         let done = matches!(self.stage, Stage::Done);
-        let used = if done {
-            input.len() - rest.len()
-        } else {
-            input.len()
-        };
+        let used = if done { input.len() - rest.len() } else { input.len() };
         self.received += used as u64;
         Ok(if done { Fed::Done(used) } else { Fed::More })
     }
@@ -203,13 +188,18 @@ impl Reader {
         self.body = body;
     }
 
-    /// Takes a response that another protocol has framed (HTTP/2): a head in HTTP/1 form without a body.
-    pub(crate) fn adopt(&mut self, facts: Head, head: &[u8], body: Vec<u8>) {
-        self.facts = facts;
-        self.head.clear();
-        self.head.extend_from_slice(head);
-        self.body = body;
+    /// Takes a head that another protocol (HTTP/2) has framed, in HTTP/1 form.
+    pub(crate) fn adopt_head(&mut self, text: &[u8]) -> Result<(), ParseError> {
+        self.check_head(text.len())?;
+        self.facts = head::parse(text, true)?.ok_or(ParseError::Malformed("incomplete head"))?;
+        self.head.extend_from_slice(text);
         self.stage = Stage::Done;
+        Ok(())
+    }
+
+    /// Takes a part of a body that another protocol has framed.
+    pub(crate) fn adopt_body(&mut self, bytes: &[u8]) -> Result<(), ParseError> {
+        self.take_body(bytes)
     }
 
     /// Gives memory back that a usual response does not need.
@@ -238,11 +228,7 @@ impl Reader {
         }
         // Parsing again from the start at every byte would be quadratic: wait for a line end.
         self.head.extend_from_slice(input);
-        let parsed = if input.contains(&b'\n') {
-            head::parse(&self.head, self.expect.head_only)?
-        } else {
-            None
-        };
+        let parsed = if input.contains(&b'\n') { head::parse(&self.head, self.expect.head_only)? } else { None };
         let Some(facts) = parsed else {
             self.check_head(self.head.len())?;
             return Ok(None);
@@ -254,11 +240,7 @@ impl Reader {
     }
 
     fn check_head(&self, length: usize) -> Result<(), ParseError> {
-        if length > self.limits.head {
-            Err(ParseError::HeadTooLarge)
-        } else {
-            Ok(())
-        }
+        if length > self.limits.head { Err(ParseError::HeadTooLarge) } else { Ok(()) }
     }
 
     fn enter_body(&mut self, facts: Head) -> Result<(), ParseError> {
@@ -296,3 +278,6 @@ impl Reader {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

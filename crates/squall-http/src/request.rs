@@ -12,8 +12,8 @@ use bytes::Bytes;
 use http::Method;
 use url::Url;
 
-use crate::config::HttpVersion;
 use crate::connector::Connector;
+use crate::dial::forwards;
 use crate::error::RequestError;
 use crate::origin::{Origin, Scheme};
 use render::Constant;
@@ -37,17 +37,9 @@ pub struct Request {
 impl Request {
     /// A request without headers or body.
     pub fn new(method: Method, url: &str) -> Result<Request, RequestError> {
-        let url = Url::parse(url).map_err(|error| RequestError::BadUrl {
-            url: url.into(),
-            reason: error.to_string(),
-        })?;
-        Ok(Request {
-            method,
-            url,
-            headers: Vec::new(),
-            body: Bytes::new(),
-            timeout: None,
-        })
+        let url =
+            Url::parse(url).map_err(|error| RequestError::BadUrl { url: url.into(), reason: error.to_string() })?;
+        Ok(Request { method, url, headers: Vec::new(), body: Bytes::new(), timeout: None })
     }
 
     /// A GET request.
@@ -58,10 +50,7 @@ impl Request {
 
 /// The value of an Authorization header for basic authentication.
 pub fn basic_auth(user: &str, password: &str) -> String {
-    format!(
-        "Basic {}",
-        base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"))
-    )
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")))
 }
 
 /// A request in the form in which it is sent.
@@ -89,14 +78,10 @@ impl Prepared {
     /// Checks and renders a request.
     pub fn new(request: &Request, connector: &Connector) -> Result<Prepared, RequestError> {
         let origin = Origin::of(&request.url)?;
-        let config = connector.config();
-        let forward = config
-            .proxy
-            .as_ref()
-            .is_some_and(|proxy| proxy.scheme() == "http")
-            && config.unix_socket.is_none()
-            && origin.scheme == Scheme::Http
-            && config.version != HttpVersion::Http2;
+        if origin.scheme == Scheme::Https {
+            connector.tls();
+        }
+        let forward = forwards(connector, &origin);
         let constant = Constant::new(request, &origin, connector, forward)?;
         let mut prepared = Prepared {
             origin: Arc::new(origin),
@@ -121,12 +106,7 @@ impl Prepared {
     }
 
     /// Renders again into the same buffers, with another path, these headers after the constant ones, and this body.
-    pub fn patch(
-        &mut self,
-        path_and_query: &str,
-        headers: &[(&str, &str)],
-        body: &[u8],
-    ) -> Result<(), RequestError> {
+    pub fn patch(&mut self, path_and_query: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
         target::encode(path_and_query, &mut self.target)?;
         self.render(headers, body)
     }

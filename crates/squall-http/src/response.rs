@@ -58,17 +58,12 @@ pub struct Response<'s> {
 
 impl<'s> Response<'s> {
     pub(crate) fn new(reader: &'s Reader) -> Response<'s> {
-        Response {
-            status: reader.facts().status,
-            reader,
-        }
+        Response { status: reader.facts().status, reader }
     }
 
     /// The first value of a header; names are compared without regard to case. `None` also where it is not UTF-8.
     pub fn header(&self, name: &str) -> Option<&'s str> {
-        self.headers()
-            .find(|(other, _)| other.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value)
+        self.headers().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     /// All headers in the order in which they came, except those whose value is not UTF-8.

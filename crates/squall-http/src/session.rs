@@ -6,11 +6,14 @@ use std::task::Poll;
 use std::time::Instant;
 
 use crate::connector::Connector;
+use crate::cookies::Jar;
+use crate::decode::decode;
 use crate::dial;
 use crate::error::HttpError;
+use crate::h2::H2;
 use crate::lane::{After, Lane, Watch};
 use crate::origin::Origin;
-use crate::parse::{Expect, Limits, Reader};
+use crate::parse::{Encoding, Expect, Limits, Reader};
 use crate::request::Prepared;
 use crate::response::{Body, Exchange, Phases, Response};
 use crate::timer::Timer;
@@ -25,27 +28,45 @@ pub struct Session {
     slots: Vec<Slot>,
     reader: Reader,
     timer: Timer,
+    jar: Jar,
+    /// The request as sent, where cookies make it differ from its rendering.
+    wire: Vec<u8>,
 }
 
 #[derive(Debug)]
 struct Slot {
     origin: Arc<Origin>,
-    lane: Lane,
+    connection: Connection,
+}
+
+/// HTTP/2 is boxed: most users have none.
+#[derive(Debug)]
+enum Connection {
+    Lane(Lane),
+    H2(Box<H2>),
+}
+
+impl Connection {
+    fn is_usable(&mut self) -> bool {
+        match self {
+            Connection::Lane(lane) => lane.is_usable(),
+            Connection::H2(h2) => h2.is_usable(),
+        }
+    }
 }
 
 impl Session {
     /// A user without connections or cookies; costs little until it sends something.
     pub fn new(connector: &Connector) -> Session {
         let config = connector.config();
-        let limits = Limits {
-            head: config.max_head_bytes,
-            body: config.max_body_bytes,
-        };
+        let limits = Limits { head: config.max_head_bytes, body: config.max_body_bytes };
         Session {
             connector: connector.clone(),
             slots: Vec::new(),
             reader: Reader::new(limits),
             timer: Timer::default(),
+            jar: Jar::default(),
+            wire: Vec::new(),
         }
     }
 
@@ -58,16 +79,9 @@ impl Session {
         let started = Instant::now();
         let config = self.connector.config();
         let timeout = request.timeout.unwrap_or(config.timeout);
-        let watch = Watch {
-            deadline: started + timeout,
-            timeout,
-            phases: config.phases,
-        };
+        let watch = Watch { deadline: started + timeout, timeout, phases: config.phases };
         self.reader.trim(KEPT_BUFFER_BYTES);
-        self.reader.begin(Expect {
-            head_only: request.method == http::Method::HEAD,
-            keep: body == Body::Keep,
-        });
+        self.reader.begin(Expect { head_only: request.method == http::Method::HEAD, keep: body == Body::Keep });
         let mut dialled = None;
         let index = match self.idle_slot(&request.origin) {
             Some(index) => index,
@@ -76,63 +90,73 @@ impl Session {
                 Err(error) => return failed(error, started, watch, dialled),
             },
         };
-        self.timer.start(started, watch.deadline);
-        let sent_at = if watch.phases {
-            Instant::now()
-        } else {
-            started
+        let sent_at = if watch.phases { Instant::now() } else { started };
+        let traffic = match &mut self.slots[index].connection {
+            Connection::Lane(lane) => {
+                let wire = if self.jar.is_empty() {
+                    request.as_bytes()
+                } else {
+                    add_cookies(&self.jar, request, &mut self.wire)
+                };
+                self.timer.start(started, watch.deadline);
+                lane.begin();
+                let (reader, timer) = (&mut self.reader, &mut self.timer);
+                let outcome = poll_fn(|cx| match lane.poll(cx, wire, reader, watch) {
+                    Poll::Ready(outcome) => Poll::Ready(outcome),
+                    Poll::Pending => timer.poll(cx).map(|()| Err(HttpError::Timeout { after: timeout })),
+                })
+                .await;
+                Traffic {
+                    outcome,
+                    bytes_in: reader.received(),
+                    bytes_out: lane.written() as u64,
+                    first_byte: lane.first_byte(),
+                }
+            }
+            Connection::H2(h2) => {
+                Box::pin(exchange_h2(h2, request, &self.jar, &mut self.reader, watch, dialled.is_some())).await
+            }
         };
-        let wire = request.as_bytes();
-        let lane = &mut self.slots[index].lane;
-        lane.begin();
-        let (reader, timer) = (&mut self.reader, &mut self.timer);
-        let outcome = poll_fn(|cx| match lane.poll(cx, wire, reader, watch) {
-            Poll::Ready(outcome) => Poll::Ready(outcome),
-            Poll::Pending => timer
-                .poll(cx)
-                .map(|()| Err(HttpError::Timeout { after: timeout })),
-        })
-        .await;
         let ended = Instant::now();
         let phases = watch.phases.then(|| {
-            let first = lane.first_byte().unwrap_or(ended);
-            let new = dialled.unwrap_or_default();
-            Phases {
-                first_byte: first - sent_at,
-                body: ended - first,
-                ..new
-            }
+            let first = traffic.first_byte.unwrap_or(ended);
+            Phases { first_byte: first - sent_at, body: ended - first, ..dialled.unwrap_or_default() }
         });
-        let bytes_out = lane.written() as u64;
-        if !matches!(outcome, Ok(After::Reuse)) || !self.connector.config().keep_alive {
+        if !matches!(traffic.outcome, Ok(After::Reuse)) || !self.connector.config().keep_alive {
             self.slots.swap_remove(index);
         }
+        let result = traffic.outcome.and_then(|_| self.finish(request));
         Exchange {
             started,
             ended,
-            bytes_in: self.reader.received(),
-            bytes_out,
+            bytes_in: traffic.bytes_in,
+            bytes_out: traffic.bytes_out,
             phases,
             new_connection: dialled.is_some(),
-            result: outcome.map(|_| Response::new(&self.reader)),
+            result: result.map(|()| Response::new(&self.reader)),
         }
     }
 
     /// Forgets all cookies.
-    pub fn clear_cookies(&mut self) {}
+    pub fn clear_cookies(&mut self) {
+        self.jar.clear();
+    }
 
     /// Closes all connections.
     pub fn close(&mut self) {
         self.slots.clear();
     }
 
+    /// Gives back the memory of the last response; worth calling before a long pause.
+    pub fn trim(&mut self) {
+        self.reader.trim(0);
+        self.wire = Vec::new();
+    }
+
     /// An open connection to this origin, if there is one that the server has not closed.
     fn idle_slot(&mut self, origin: &Arc<Origin>) -> Option<usize> {
-        let index = self
-            .slots
-            .iter()
-            .position(|slot| Arc::ptr_eq(&slot.origin, origin) || slot.origin == *origin)?;
-        if self.slots[index].lane.is_usable() {
+        let index = self.slots.iter().position(|slot| Arc::ptr_eq(&slot.origin, origin) || slot.origin == *origin)?;
+        if self.slots[index].connection.is_usable() {
             return Some(index);
         }
         self.slots.swap_remove(index);
@@ -147,22 +171,73 @@ impl Session {
         dialled: &mut Option<Phases>,
     ) -> Result<usize, HttpError> {
         let phases = dialled.insert(Phases::default());
-        let io = dial::dial(&self.connector, &request.origin, watch, phases).await?;
-        self.slots.push(Slot {
-            origin: request.origin.clone(),
-            lane: Lane::new(io),
-        });
+        let made = dial::dial(&self.connector, &request.origin, watch, phases).await?;
+        let connection = if made.http2 {
+            let opening = H2::open(made.io, self.connector.config().max_head_bytes);
+            let opened = tokio::time::timeout_at(watch.deadline.into(), opening).await;
+            Connection::H2(Box::new(opened.map_err(|_| HttpError::Timeout { after: watch.timeout })??))
+        } else {
+            Connection::Lane(Lane::new(made.io))
+        };
+        self.slots.push(Slot { origin: request.origin.clone(), connection });
         Ok(self.slots.len() - 1)
+    }
+
+    /// What remains once the last byte has been read, outside the measured time: cookies and decoding.
+    fn finish(&mut self, request: &Prepared) -> Result<(), HttpError> {
+        let facts = *self.reader.facts();
+        if facts.sets_cookie && self.connector.config().cookies {
+            self.jar.take(&request.url(), Response::new(&self.reader));
+        }
+        if facts.encoding != Encoding::Identity
+            && self.connector.config().decompress
+            && !self.reader.body().is_empty()
+            && let Some(decoded) = decode(facts.encoding, self.reader.body(), self.reader.limits().body)
+        {
+            self.reader.replace_body(decoded?);
+        }
+        Ok(())
     }
 }
 
-#[cold]
-fn failed<'s>(
-    error: HttpError,
-    started: Instant,
+/// What an exchange left behind, over either protocol.
+struct Traffic {
+    outcome: Result<After, HttpError>,
+    bytes_in: u64,
+    bytes_out: u64,
+    first_byte: Option<Instant>,
+}
+
+fn add_cookies<'w>(jar: &Jar, request: &'w Prepared, out: &'w mut Vec<u8>) -> &'w [u8] {
+    let mut cookies = String::new();
+    jar.write(&request.url(), &mut cookies);
+    if cookies.is_empty() {
+        return request.as_bytes();
+    }
+    request.render_with_cookies(&cookies, out);
+    out
+}
+
+async fn exchange_h2(
+    h2: &mut H2,
+    request: &Prepared,
+    jar: &Jar,
+    reader: &mut Reader,
     watch: Watch,
-    dialled: Option<Phases>,
-) -> Exchange<'s> {
+    new: bool,
+) -> Traffic {
+    let mut cookies = String::new();
+    if !jar.is_empty() {
+        jar.write(&request.url(), &mut cookies);
+    }
+    h2.begin(new);
+    let outcome = h2.exchange(request, &cookies, reader, watch).await;
+    let (bytes_in, bytes_out) = h2.bytes();
+    Traffic { outcome: outcome.map(|()| After::Reuse), bytes_in, bytes_out, first_byte: h2.first_byte() }
+}
+
+#[cold]
+fn failed<'s>(error: HttpError, started: Instant, watch: Watch, dialled: Option<Phases>) -> Exchange<'s> {
     Exchange {
         result: Err(error),
         started,

@@ -28,10 +28,7 @@ impl Timer {
     pub(crate) fn start(&mut self, now: Instant, deadline: Instant) {
         self.deadline = Some(deadline);
         // Tokio never fires early, so a timer armed for later than now has not fired and still holds its waker.
-        self.trusted = self
-            .armed
-            .as_ref()
-            .is_some_and(|armed| now < armed.until && armed.until <= deadline);
+        self.trusted = self.armed.as_ref().is_some_and(|armed| now < armed.until && armed.until <= deadline);
     }
 
     /// Ready once the deadline has passed; otherwise the task will be woken in time to ask again.

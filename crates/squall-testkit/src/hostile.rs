@@ -36,10 +36,7 @@ impl Step {
 
     /// Sends a complete response with this body.
     pub fn respond(body: &str) -> Step {
-        Step::send(&format!(
-            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        ))
+        Step::send(&format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
     }
 }
 
@@ -70,11 +67,8 @@ impl Hostile {
     where
         W: Fn(TcpStream) -> io::Result<Box<dyn Stream>> + Send + Sync + 'static,
     {
-        let listener =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port on loopback");
-        let address = listener
-            .local_addr()
-            .expect("a bound listener has an address");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port on loopback");
+        let address = listener.local_addr().expect("a bound listener has an address");
         let shared = Arc::new(Shared::default());
         let (script, wrap): (Arc<[Step]>, _) = (script.into(), Arc::new(wrap));
         let accepting = shared.clone();
@@ -88,11 +82,7 @@ impl Hostile {
                 std::thread::spawn(move || serve(stream, &script, wrap.as_ref(), &shared));
             }
         });
-        Hostile {
-            address,
-            shared,
-            listener: Some(handle),
-        }
+        Hostile { address, shared, listener: Some(handle) }
     }
 
     /// Where it listens.
@@ -117,11 +107,7 @@ impl Hostile {
 
     /// The bytes of the last request read.
     pub fn last_request(&self) -> String {
-        let bytes = self
-            .shared
-            .last_request
-            .lock()
-            .expect("no server thread panics while holding it");
+        let bytes = self.shared.last_request.lock().expect("no server thread panics while holding it");
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
@@ -140,9 +126,7 @@ impl Drop for Hostile {
 /// A port of 127.0.0.1 on which nothing listens.
 pub fn refused_address() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port on loopback");
-    listener
-        .local_addr()
-        .expect("a bound listener has an address")
+    listener.local_addr().expect("a bound listener has an address")
 }
 
 /// What a script is played on.
@@ -157,12 +141,7 @@ impl Stream for TcpStream {
     }
 }
 
-fn serve(
-    stream: TcpStream,
-    script: &[Step],
-    wrap: &dyn Fn(TcpStream) -> io::Result<Box<dyn Stream>>,
-    shared: &Shared,
-) {
+fn serve(stream: TcpStream, script: &[Step], wrap: &dyn Fn(TcpStream) -> io::Result<Box<dyn Stream>>, shared: &Shared) {
     let _ = stream.set_nodelay(true);
     // The client may leave at any point of the script; that is not the server's failure.
     if let Ok(mut stream) = wrap(stream) {
@@ -214,12 +193,8 @@ fn read_request(stream: &mut dyn Stream) -> io::Result<Vec<u8>> {
         read_more(stream, &mut request, 1)?;
     }
     let head = String::from_utf8_lossy(&request).to_ascii_lowercase();
-    let length = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length:"));
-    let length = length
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(0);
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    let length = length.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     read_more(stream, &mut request, length)?;
     Ok(request)
 }

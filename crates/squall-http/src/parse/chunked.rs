@@ -33,11 +33,7 @@ pub(super) struct Chunked {
 
 impl Default for Chunked {
     fn default() -> Self {
-        Chunked {
-            state: State::SizeStart,
-            size: 0,
-            extra: 0,
-        }
+        Chunked { state: State::SizeStart, size: 0, extra: 0 }
     }
 }
 
@@ -47,22 +43,14 @@ impl Chunked {
     }
 
     /// Takes what belongs to the body and returns what does not.
-    pub(super) fn feed<'i>(
-        &mut self,
-        mut input: &'i [u8],
-        reader: &mut Reader,
-    ) -> Result<&'i [u8], ParseError> {
+    pub(super) fn feed<'i>(&mut self, mut input: &'i [u8], reader: &mut Reader) -> Result<&'i [u8], ParseError> {
         while !self.done() {
             if let State::Data(left) = self.state {
                 let take = input.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                 reader.take_body(&input[..take])?;
                 input = &input[take..];
                 let left = left - take as u64;
-                self.state = if left == 0 {
-                    State::DataCr
-                } else {
-                    State::Data(left)
-                };
+                self.state = if left == 0 { State::DataCr } else { State::Data(left) };
                 if left > 0 {
                     break;
                 }
@@ -86,10 +74,7 @@ impl Chunked {
             (State::Size, b';' | b' ' | b'\t') => State::Extension,
             (State::Size, _) => {
                 let digit = hex(byte).ok_or(ParseError::Malformed("invalid chunk size"))?;
-                let shifted = self
-                    .size
-                    .checked_mul(16)
-                    .ok_or(ParseError::Malformed("chunk size overflows"))?;
+                let shifted = self.size.checked_mul(16).ok_or(ParseError::Malformed("chunk size overflows"))?;
                 self.size = shifted + digit;
                 State::Size
             }
@@ -118,11 +103,7 @@ impl Chunked {
 
     fn skip(&mut self, reader: &Reader, next: State) -> Result<State, ParseError> {
         self.extra += 1;
-        if self.extra > reader.limits.head {
-            Err(ParseError::HeadTooLarge)
-        } else {
-            Ok(next)
-        }
+        if self.extra > reader.limits.head { Err(ParseError::HeadTooLarge) } else { Ok(next) }
     }
 }
 

@@ -67,11 +67,7 @@ impl Head {
 pub(super) fn parse(input: &[u8], head_only: bool) -> Result<Option<Head>, ParseError> {
     let mut lines = [MaybeUninit::uninit(); MAX_HEADERS];
     let mut response = httparse::Response::new(&mut []);
-    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
-        &mut response,
-        input,
-        &mut lines,
-    );
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, input, &mut lines);
     let length = match parsed {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),
@@ -86,12 +82,7 @@ pub(super) fn parse(input: &[u8], head_only: bool) -> Result<Option<Head>, Parse
     for header in response.headers.iter() {
         fields.take(header.name, header.value)?;
     }
-    Ok(Some(fields.head(
-        status,
-        length,
-        response.version == Some(1),
-        head_only,
-    )))
+    Ok(Some(fields.head(status, length, response.version == Some(1), head_only)))
 }
 
 fn reason(error: httparse::Error) -> &'static str {
@@ -152,11 +143,7 @@ impl Fields {
             self.length = Some(length);
             any = true;
         }
-        if any {
-            Ok(())
-        } else {
-            Err(ParseError::Malformed("invalid Content-Length"))
-        }
+        if any { Ok(()) } else { Err(ParseError::Malformed("invalid Content-Length")) }
     }
 
     fn take_transfer(&mut self, value: &[u8]) -> Result<(), ParseError> {
@@ -168,9 +155,7 @@ impl Fields {
                 self.transfer = Some(Transfer::Chunked);
             } else if !coding.eq_ignore_ascii_case(b"identity") {
                 if matches!(self.transfer, Some(Transfer::Chunked)) {
-                    return Err(ParseError::Malformed(
-                        "chunked is not the last transfer coding",
-                    ));
+                    return Err(ParseError::Malformed("chunked is not the last transfer coding"));
                 }
                 self.transfer = Some(Transfer::Unframed);
                 self.encoding = Encoding::Other;
@@ -183,19 +168,13 @@ impl Fields {
         for coding in items(value) {
             let coding = match coding {
                 c if c.eq_ignore_ascii_case(b"identity") => continue,
-                c if c.eq_ignore_ascii_case(b"gzip") || c.eq_ignore_ascii_case(b"x-gzip") => {
-                    Encoding::Gzip
-                }
+                c if c.eq_ignore_ascii_case(b"gzip") || c.eq_ignore_ascii_case(b"x-gzip") => Encoding::Gzip,
                 c if c.eq_ignore_ascii_case(b"deflate") => Encoding::Deflate,
                 c if c.eq_ignore_ascii_case(b"br") => Encoding::Brotli,
                 c if c.eq_ignore_ascii_case(b"zstd") => Encoding::Zstd,
                 _ => Encoding::Other,
             };
-            self.encoding = if self.encoding == Encoding::Identity {
-                coding
-            } else {
-                Encoding::Other
-            };
+            self.encoding = if self.encoding == Encoding::Identity { coding } else { Encoding::Other };
         }
     }
 
@@ -207,30 +186,16 @@ impl Fields {
             (Some(Transfer::Unframed), _) | (None, None) => Framing::UntilClose,
             (None, Some(length)) => Framing::Length(length),
         };
-        let wanted = if http11 {
-            !self.close
-        } else {
-            self.keep && !self.close
-        };
+        let wanted = if http11 { !self.close } else { self.keep && !self.close };
         // Both headers at once smell of smuggling: the chunks count, and the connection is not trusted again.
         let doubtful = self.transfer.is_some() && self.length.is_some();
         let keep_alive = wanted && !doubtful && framing != Framing::UntilClose && status != 101;
-        Head {
-            status,
-            length,
-            framing,
-            keep_alive,
-            encoding: self.encoding,
-            sets_cookie: self.sets_cookie,
-        }
+        Head { status, length, framing, keep_alive, encoding: self.encoding, sets_cookie: self.sets_cookie }
     }
 }
 
 fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .split(|&byte| byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .filter(|item| !item.is_empty())
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|item| !item.is_empty())
 }
 
 /// Decimal digits only: no sign, no space, no overflow.

@@ -30,10 +30,9 @@ impl Prepared {
 
     fn follow(&self, status: u16, location: &str) -> Result<Prepared, RequestError> {
         let from = self.url();
-        let url = from.join(location).map_err(|error| RequestError::BadUrl {
-            url: location.into(),
-            reason: error.to_string(),
-        })?;
+        let url = from
+            .join(location)
+            .map_err(|error| RequestError::BadUrl { url: location.into(), reason: error.to_string() })?;
         let same_origin = url.origin() == from.origin();
         let repeat = matches!(status, 307 | 308);
         let method = match self.method {
@@ -42,8 +41,7 @@ impl Prepared {
             _ => Method::GET,
         };
         let travels = |name: &str| {
-            let one_of =
-                |names: &[&str]| names.iter().any(|other| other.eq_ignore_ascii_case(name));
+            let one_of = |names: &[&str]| names.iter().any(|other| other.eq_ignore_ascii_case(name));
             !(one_of(&RENDERED)
                 || !same_origin && one_of(&ORIGIN_BOUND)
                 || !repeat && name.to_ascii_lowercase().starts_with("content-"))
@@ -52,14 +50,8 @@ impl Prepared {
         let request = Request {
             method,
             url,
-            headers: headers
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect(),
-            body: if repeat {
-                Bytes::copy_from_slice(self.body())
-            } else {
-                Bytes::new()
-            },
+            headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            body: if repeat { Bytes::copy_from_slice(self.body()) } else { Bytes::new() },
             timeout: self.timeout,
         };
         let mut next = Prepared::new(&request, &self.connector)?;

@@ -31,17 +31,8 @@ impl Constant {
         if forward {
             start.extend_from_slice(origin.to_string().as_bytes());
         }
-        let mut constant = Constant {
-            start,
-            lines: Vec::new(),
-            cookie: String::new(),
-        };
-        let has = |name: &str| {
-            request
-                .headers
-                .iter()
-                .any(|(other, _)| other.eq_ignore_ascii_case(name))
-        };
+        let mut constant = Constant { start, lines: Vec::new(), cookie: String::new() };
+        let has = |name: &str| request.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
         let mut default = |name: &str, value: &str| {
             if !has(name) {
                 line(&mut constant.lines, name, value);
@@ -60,12 +51,9 @@ impl Constant {
         if !url.username().is_empty() || url.password().is_some() {
             let decode = |text: &str| percent_decode(text);
             let password = url.password().map(decode).unwrap_or_default();
-            default(
-                "Authorization",
-                &basic_auth(&decode(url.username()), &password),
-            );
+            default("Authorization", &basic_auth(&decode(url.username()), &password));
         }
-        if forward && let Some(value) = connector.proxy_auth() {
+        if forward && let Some(value) = connector.proxy().and_then(|proxy| proxy.authorization.as_deref()) {
             default("Proxy-Authorization", value);
         }
         for (name, value) in &request.headers {
@@ -76,11 +64,7 @@ impl Constant {
 }
 
 impl Prepared {
-    pub(super) fn render(
-        &mut self,
-        headers: &[(&str, &str)],
-        body: &[u8],
-    ) -> Result<(), RequestError> {
+    pub(super) fn render(&mut self, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
         let constant = self.constant.clone();
         let wire = &mut self.wire;
         wire.clear();
@@ -94,8 +78,7 @@ impl Prepared {
         }
         let sends_body = matches!(self.method, Method::POST | Method::PUT | Method::PATCH);
         if sends_body || !body.is_empty() {
-            write!(wire, "Content-Length: {}\r\n", body.len())
-                .expect("writing to a Vec cannot fail");
+            write!(wire, "Content-Length: {}\r\n", body.len()).expect("writing to a Vec cannot fail");
         }
         self.own_cookie = !(cookie.is_empty() && constant.cookie.is_empty());
         if self.own_cookie {
@@ -130,28 +113,17 @@ impl Prepared {
 
     /// The header lines as rendered.
     pub(crate) fn header_lines(&self) -> impl Iterator<Item = (&str, &str)> {
-        let head = std::str::from_utf8(&self.wire[..self.body_at])
-            .expect("a head is rendered from strings");
-        head.split("\r\n")
-            .skip(1)
-            .filter_map(|line| line.split_once(": "))
+        let head = std::str::from_utf8(&self.wire[..self.body_at]).expect("a head is rendered from strings");
+        head.split("\r\n").skip(1).filter_map(|line| line.split_once(": "))
     }
 }
 
 /// Checks a header and writes its line; cookies are gathered, since a request may have only one Cookie line.
-fn field(
-    lines: &mut Vec<u8>,
-    cookie: &mut String,
-    name: &str,
-    value: &str,
-) -> Result<(), RequestError> {
+fn field(lines: &mut Vec<u8>, cookie: &mut String, name: &str, value: &str) -> Result<(), RequestError> {
     if name.is_empty() || !name.bytes().all(is_token) {
         return Err(RequestError::HeaderName { name: name.into() });
     }
-    if value
-        .bytes()
-        .any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f)
-    {
+    if value.bytes().any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f) {
         return Err(RequestError::HeaderValue { name: name.into() });
     }
     if name.eq_ignore_ascii_case("transfer-encoding") {
@@ -188,9 +160,7 @@ pub(crate) fn percent_decode(text: &str) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let pair = (bytes[at] == b'%')
-            .then(|| text.get(at + 1..at + 3))
-            .flatten();
+        let pair = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
         match pair.and_then(|pair| u8::from_str_radix(pair, 16).ok()) {
             Some(byte) => {
                 out.push(byte);

@@ -6,12 +6,7 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 /// Encodes `path` into `out`. A `%` stays, so text that is encoded already is not encoded twice.
 pub(super) fn encode(path: &str, out: &mut String) -> Result<(), RequestError> {
-    let refuse = |reason| {
-        Err(RequestError::Path {
-            path: path.into(),
-            reason,
-        })
-    };
+    let refuse = |reason| Err(RequestError::Path { path: path.into(), reason });
     out.clear();
     match path.as_bytes().first() {
         Some(b'/') => {}
@@ -58,14 +53,7 @@ mod tests {
 
     #[test]
     fn line_breaks_and_relative_paths_are_refused() {
-        for path in [
-            "/a\r\nX: y",
-            "/a\nb",
-            "/\0",
-            "/\x7f",
-            "api",
-            "http://other/",
-        ] {
+        for path in ["/a\r\nX: y", "/a\nb", "/\0", "/\x7f", "api", "http://other/"] {
             assert!(encode(path, &mut String::new()).is_err(), "{path:?}");
         }
     }

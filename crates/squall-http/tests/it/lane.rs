@@ -20,9 +20,5 @@ async fn a_response_is_read_and_its_connection_is_reused() {
         assert_eq!(response.header("content-LENGTH"), Some("5"));
     }
     assert_eq!((server.connections(), server.requests()), (1, 3));
-    assert!(
-        server
-            .last_request()
-            .starts_with("GET /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:")
-    );
+    assert!(server.last_request().starts_with("GET /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:"));
 }

@@ -1,0 +1,206 @@
+//! HTTP/2 behind the same session: one connection, one stream at a time. Slower than the lane and not tuned.
+//!
+//! `h2` itself rather than hyper: hyper wants an executor to detach tasks on; here the connection's one task has an
+//! owner, and ends with it.
+
+mod counted;
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use tokio::task::JoinHandle;
+
+use crate::error::HttpError;
+use crate::io::Io;
+use crate::lane::Watch;
+use crate::parse::{ParseError, Reader};
+use crate::request::Prepared;
+use counted::{Counted, Counts};
+
+/// Room for a response in flight without waiting for window updates.
+const WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// One HTTP/2 connection.
+#[derive(Debug)]
+pub(crate) struct H2 {
+    sender: SendRequest<Bytes>,
+    driver: Driver,
+    counts: Counts,
+    /// Counters at the start of the exchange in hand.
+    before: (u64, u64),
+    busy: bool,
+    first_byte: Option<Instant>,
+}
+
+/// The task that moves the connection's frames, also while the user pauses; ends when its owner is dropped.
+#[derive(Debug)]
+struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl H2 {
+    /// Greets the server.
+    pub(crate) async fn open(io: Io, max_head_bytes: usize) -> Result<H2, HttpError> {
+        let (io, counts) = Counted::new(io);
+        let (sender, connection) = h2::client::Builder::new()
+            .enable_push(false)
+            .initial_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .max_header_list_size(u32::try_from(max_head_bytes).unwrap_or(u32::MAX))
+            .handshake(io)
+            .await
+            .map_err(from_h2)?;
+        let driver = Driver(tokio::spawn(async move {
+            // A failure of the connection reaches the exchange through its stream.
+            let _ = connection.await;
+        }));
+        Ok(H2 { sender, driver, counts, before: (0, 0), busy: false, first_byte: None })
+    }
+
+    /// False when the connection has ended meanwhile or an exchange was abandoned.
+    pub(crate) fn is_usable(&mut self) -> bool {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        !self.busy && !self.driver.0.is_finished() && !matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Err(_)))
+    }
+
+    /// Starts an exchange; its bytes count from here, except on a new connection, where the greeting counts too.
+    pub(crate) fn begin(&mut self, new: bool) {
+        self.before = if new { (0, 0) } else { self.counts.get() };
+        self.busy = true;
+        self.first_byte = None;
+    }
+
+    /// Bytes read and written in this exchange.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let (read, written) = self.counts.get();
+        (read - self.before.0, written - self.before.1)
+    }
+
+    /// When the head of the answer came.
+    pub(crate) fn first_byte(&self) -> Option<Instant> {
+        self.first_byte
+    }
+
+    /// Sends a request and reads its response into `reader`.
+    pub(crate) async fn exchange(
+        &mut self,
+        request: &Prepared,
+        cookies: &str,
+        reader: &mut Reader,
+        watch: Watch,
+    ) -> Result<(), HttpError> {
+        let outcome = tokio::time::timeout_at(watch.deadline.into(), self.run(request, cookies, reader)).await;
+        match outcome {
+            Ok(Ok(())) => {
+                self.busy = false;
+                Ok(())
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(HttpError::Timeout { after: watch.timeout }),
+        }
+    }
+
+    async fn run(&mut self, request: &Prepared, cookies: &str, reader: &mut Reader) -> Result<(), HttpError> {
+        poll_fn(|cx| self.sender.poll_ready(cx)).await.map_err(from_h2)?;
+        let body = request.body();
+        let message = message(request, cookies)?;
+        let (response, upload) = self.sender.send_request(message, body.is_empty()).map_err(from_h2)?;
+        let (head, stream) = answer(response, upload, Bytes::copy_from_slice(body)).await?.into_parts();
+        self.first_byte = Some(Instant::now());
+        reader.adopt_head(&render_head(&head)).map_err(|error| from_parse(error, reader))?;
+        read_body(stream, reader).await
+    }
+}
+
+/// Waits for the head of the response while the body goes out; a server may answer before it has read all.
+async fn answer(
+    response: ResponseFuture,
+    upload: SendStream<Bytes>,
+    body: Bytes,
+) -> Result<http::Response<RecvStream>, HttpError> {
+    let mut response = pin!(response);
+    let mut upload = pin!(send_body(upload, body));
+    let mut sending = true;
+    poll_fn(|cx| {
+        // What stopped the upload is told by the response too, and better.
+        sending = sending && upload.as_mut().poll(cx).is_pending();
+        response.as_mut().poll(cx).map_err(from_h2)
+    })
+    .await
+}
+
+async fn send_body(mut stream: SendStream<Bytes>, mut body: Bytes) -> Result<(), h2::Error> {
+    while !body.is_empty() {
+        stream.reserve_capacity(body.len());
+        let Some(room) = poll_fn(|cx| stream.poll_capacity(cx)).await else { return Ok(()) };
+        let part = body.split_to(room?.min(body.len()));
+        stream.send_data(part, body.is_empty())?;
+    }
+    Ok(())
+}
+
+async fn read_body(mut stream: RecvStream, reader: &mut Reader) -> Result<(), HttpError> {
+    while let Some(part) = stream.data().await {
+        let part = part.map_err(from_h2)?;
+        reader.adopt_body(&part).map_err(|error| from_parse(error, reader))?;
+        let _ = stream.flow_control().release_capacity(part.len());
+    }
+    stream.trailers().await.map_err(from_h2)?;
+    Ok(())
+}
+
+/// The request in HTTP/2's form: from the lines that HTTP/1.1 would send, without those about the connection.
+fn message(request: &Prepared, cookies: &str) -> Result<http::Request<()>, HttpError> {
+    const CONNECTION: [&str; 6] = ["host", "connection", "keep-alive", "upgrade", "proxy-connection", "te"];
+    let host = request.header_lines().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+    let scheme = request.origin.scheme.as_str();
+    let authority = host.map_or_else(|| request.origin.host_header(), |(_, value)| value.to_owned());
+    let mut builder = http::Request::builder()
+        .method(request.method.clone())
+        .version(http::Version::HTTP_2)
+        .uri(format!("{scheme}://{authority}{}", request.path_and_query()));
+    for (name, value) in request.header_lines() {
+        let name = name.to_ascii_lowercase();
+        if !CONNECTION.contains(&name.as_str()) {
+            builder = builder.header(name, value);
+        }
+    }
+    if !cookies.is_empty() {
+        builder = builder.header(http::header::COOKIE, cookies);
+    }
+    builder.body(()).map_err(|error| HttpError::H2 { reason: error.to_string() })
+}
+
+/// The head as HTTP/1.1 would have it, so that headers are looked up in one way only.
+fn render_head(head: &http::response::Parts) -> Vec<u8> {
+    let mut text = format!("HTTP/1.1 {} \r\n", head.status.as_u16()).into_bytes();
+    for (name, value) in &head.headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            text.extend_from_slice(part);
+        }
+    }
+    text.extend_from_slice(b"\r\n");
+    text
+}
+
+fn from_parse(error: ParseError, reader: &Reader) -> HttpError {
+    crate::lane::from_parse(error, reader.limits())
+}
+
+fn from_h2(error: h2::Error) -> HttpError {
+    match error.get_io().map(std::io::Error::kind) {
+        // How h2 reports the end of a connection that still had a stream open.
+        Some(std::io::ErrorKind::BrokenPipe) => HttpError::Closed,
+        Some(_) => HttpError::from_io(error.into_io().expect("it is an I/O error")),
+        None => HttpError::H2 { reason: error.to_string() },
+    }
+}

@@ -1,0 +1,62 @@
+//! Counts the bytes that pass through a stream, for protocols that frame out of our sight.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::io::Io;
+
+/// Bytes read and written so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counts(Arc<[AtomicU64; 2]>);
+
+impl Counts {
+    pub(super) fn get(&self) -> (u64, u64) {
+        (self.0[0].load(Ordering::Relaxed), self.0[1].load(Ordering::Relaxed))
+    }
+}
+
+/// A stream with its counters.
+#[derive(Debug)]
+pub(super) struct Counted {
+    io: Io,
+    counts: Counts,
+}
+
+impl Counted {
+    pub(super) fn new(io: Io) -> (Counted, Counts) {
+        let counts = Counts::default();
+        (Counted { io, counts: counts.clone() }, counts)
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        self.counts.0[0].fetch_add((buf.filled().len() - before) as u64, Ordering::Relaxed);
+        read
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.io).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(count)) = &wrote {
+            self.counts.0[1].fetch_add(*count as u64, Ordering::Relaxed);
+        }
+        wrote
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
