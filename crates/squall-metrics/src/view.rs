@@ -76,6 +76,7 @@ pub struct MetricSecond {
     pub errors: u32,
     pub mean: f32,
     pub p50: f32,
+    pub p95: f32,
     pub p99: f32,
 }
 
@@ -157,6 +158,11 @@ impl RunView {
     /// The merged deltas of the latest second, one for each metric that saw a sample.
     pub fn latest(&self) -> &[MetricDelta] {
         self.recent.back().map_or(&[], Vec::as_slice)
+    }
+
+    /// The same for up to `seconds` of the latest seconds, oldest first; fewer if fewer are kept.
+    pub fn latest_seconds(&self, seconds: usize) -> impl Iterator<Item = &[MetricDelta]> {
+        self.recent.iter().skip(self.recent.len().saturating_sub(seconds)).map(Vec::as_slice)
     }
 
     pub(crate) fn close(&mut self, second: u32, pending: PendingSecond) {
@@ -250,6 +256,7 @@ impl MetricSecond {
             errors: delta.errors() as u32,
             mean: response.mean() as f32,
             p50: response.percentile(50.0) as f32,
+            p95: response.percentile(95.0) as f32,
             p99: response.percentile(99.0) as f32,
         }
     }

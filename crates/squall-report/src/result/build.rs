@@ -1,0 +1,277 @@
+//! Fills the result file from a run. Decides nothing and formats nothing.
+
+use squall_metrics::{Accounting, ErrorNote, Histogram, Kind, MetricSecond, MetricView, Outcome, PHASES, Second};
+use squall_model::{LoadModel, Quantity, StopReason, ThresholdResult};
+use std::{collections::BTreeMap, time::Duration};
+
+use super::*;
+use crate::{
+    Run,
+    format::{ms, rfc3339, round},
+    run::load_in_words,
+    verdict,
+};
+
+/// The run as a result file.
+pub fn result(run: &Run<'_>) -> ResultFile {
+    let verdict = verdict(run);
+    let all = &run.view.all;
+    ResultFile {
+        schema: SCHEMA.to_owned(),
+        version: run.version.to_owned(),
+        run: run_file(run),
+        totals: totals(run),
+        accounting: accounting(run.view.accounting()),
+        latency_ms: LatencyFile {
+            service: percentiles(&all.service),
+            response: percentiles(&all.response),
+            wait: percentiles(&all.wait),
+        },
+        outcomes: outcomes(&all.outcomes),
+        metrics: run.view.metrics.iter().map(|m| metric(run, m)).collect(),
+        errors: errors(&run.view.errors),
+        thresholds: run.facts.thresholds.iter().map(threshold).collect(),
+        generator: generator(run),
+        timeline: run.view.timeline.iter().map(|s| second(run, s)).collect(),
+        verdict,
+        exit_code: verdict.exit_code(),
+    }
+}
+
+fn run_file(run: &Run<'_>) -> RunFile {
+    let (plan, facts) = (run.plan, run.facts);
+    let load = &plan.load;
+    RunFile {
+        name: plan.name.clone(),
+        target: plan.target.clone(),
+        command: run.command.map(str::to_owned),
+        seed: plan.seed,
+        started: rfc3339(facts.started_unix_ms),
+        started_unix_ms: facts.started_unix_ms,
+        active_s: seconds(facts.active),
+        elapsed_s: seconds(facts.elapsed),
+        warm_up_s: seconds(load.warm_up),
+        measured_s: seconds(run.measured()),
+        stop: stop_name(facts.stop).to_owned(),
+        strict: run.strict,
+        load: LoadFile {
+            model: match load.model {
+                LoadModel::Open { .. } => "open".to_owned(),
+                LoadModel::Closed { .. } => "closed".to_owned(),
+            },
+            peak: round(load.model.profile().peak()),
+            duration_s: seconds(plan.duration()),
+            iterations: load.iterations,
+            text: load_in_words(load),
+        },
+    }
+}
+
+fn stop_name(stop: StopReason) -> &'static str {
+    match stop {
+        StopReason::Completed => "completed",
+        StopReason::Interrupted => "interrupted",
+        StopReason::Aborted => "aborted",
+        StopReason::Threshold => "threshold",
+    }
+}
+
+fn totals(run: &Run<'_>) -> TotalsFile {
+    let (all, engine) = (&run.view.all, &run.view.engine);
+    TotalsFile {
+        requests: all.requests,
+        errors: all.errors,
+        error_rate: round(all.error_rate()),
+        rate: round(run.rate(all)),
+        dropped: engine.dropped,
+        late: engine.late,
+        bytes_in: all.bytes_in,
+        bytes_out: all.bytes_out,
+        iterations: engine.iterations,
+        peak_users: engine.peak_users,
+    }
+}
+
+fn accounting(accounting: Accounting) -> AccountingFile {
+    let Accounting { sent, recorded, reported, warm_up } = accounting;
+    let balanced = accounting.balances();
+    AccountingFile { sent, recorded, reported, warm_up, balanced, explanation: explain(accounting) }
+}
+
+/// Why sent, recorded and reported differ, if they do.
+pub(crate) fn explain(accounting: Accounting) -> Option<String> {
+    let Accounting { sent, recorded, reported, .. } = accounting;
+    let mut reasons = Vec::new();
+    if sent > recorded {
+        reasons.push(format!(
+            "{} requests were begun and their end was never recorded: a worker or thread died",
+            sent - recorded
+        ));
+    }
+    if recorded > sent {
+        reasons.push(format!("{} more requests were recorded than sent: please report this bug", recorded - sent));
+    }
+    if recorded > reported {
+        reasons.push(format!("{} recorded requests never reached the report: a delta was lost", recorded - reported));
+    }
+    if reported > recorded {
+        reasons
+            .push(format!("{} more requests are reported than recorded: please report this bug", reported - recorded));
+    }
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+pub(crate) fn percentiles(histogram: &Histogram) -> Percentiles {
+    let at = |percentile| ms(histogram.percentile(percentile) as f64);
+    Percentiles {
+        min: ms(histogram.min() as f64),
+        mean: ms(histogram.mean()),
+        p50: at(50.0),
+        p90: at(90.0),
+        p95: at(95.0),
+        p99: at(99.0),
+        p999: at(99.9),
+        max: ms(histogram.max() as f64),
+        stdev: ms(histogram.stdev()),
+    }
+}
+
+/// The most frequent first.
+fn outcomes(outcomes: &BTreeMap<Outcome, u64>) -> Vec<OutcomeFile> {
+    let file = |(outcome, &count): (&Outcome, &u64)| OutcomeFile {
+        category: outcome.category.name().to_owned(),
+        code: outcome.code.to_string(),
+        count,
+    };
+    let mut files: Vec<_> = outcomes.iter().map(file).collect();
+    files.sort_by_key(|outcome| std::cmp::Reverse(outcome.count));
+    files
+}
+
+pub(crate) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Request => "request",
+        Kind::Group => "group",
+        Kind::Custom => "custom",
+    }
+}
+
+fn metric(run: &Run<'_>, metric: &MetricView) -> MetricFile {
+    let phases = metric.phases.iter().flat_map(|phases| PHASES.iter().zip(phases.iter()));
+    let phases = phases.filter(|(_, histogram)| !histogram.is_empty());
+    MetricFile {
+        name: metric.key.name.clone(),
+        kind: kind_name(metric.key.kind).to_owned(),
+        group: metric.key.group.clone(),
+        tags: metric.key.tags.clone(),
+        requests: metric.requests,
+        errors: metric.errors,
+        error_rate: round(metric.error_rate()),
+        rate: round(run.rate(metric)),
+        bytes_in: metric.bytes_in,
+        bytes_out: metric.bytes_out,
+        outcomes: outcomes(&metric.outcomes),
+        service_ms: percentiles(&metric.service),
+        response_ms: percentiles(&metric.response),
+        wait_ms: percentiles(&metric.wait),
+        phases_ms: phases.map(|(name, histogram)| ((*name).to_owned(), percentiles(histogram))).collect(),
+        timeline: metric.timeline.iter().map(metric_second).collect(),
+    }
+}
+
+fn metric_second(second: &MetricSecond) -> MetricSecondFile {
+    MetricSecondFile {
+        t_s: second.t_s,
+        requests: u64::from(second.requests),
+        errors: u64::from(second.errors),
+        mean_ms: ms(f64::from(second.mean)),
+        p50_ms: ms(f64::from(second.p50)),
+        p95_ms: ms(f64::from(second.p95)),
+        p99_ms: ms(f64::from(second.p99)),
+    }
+}
+
+fn errors(notes: &[ErrorNote]) -> Vec<ErrorFile> {
+    let file = |note: &ErrorNote| ErrorFile {
+        metric: note.metric.name.clone(),
+        category: note.outcome.category.name().to_owned(),
+        code: note.outcome.code.to_string(),
+        message: note.message.clone(),
+        count: note.count,
+    };
+    let mut files: Vec<_> = notes.iter().map(file).collect();
+    files.sort_by_key(|error| std::cmp::Reverse(error.count));
+    files
+}
+
+fn threshold(result: &ThresholdResult) -> ThresholdFile {
+    let threshold = &result.threshold;
+    let quantity = threshold.statistic.quantity();
+    let (unit, scale) = match quantity {
+        Quantity::Time => ("ms", 1e-6),
+        Quantity::Fraction => ("fraction", 1.0),
+        Quantity::PerSecond => ("per_s", 1.0),
+        Quantity::Count => ("count", 1.0),
+    };
+    ThresholdFile {
+        threshold: threshold.to_string(),
+        metric: threshold.metric.clone(),
+        statistic: threshold.statistic.to_string(),
+        unit: unit.to_owned(),
+        limit: round(threshold.limit * scale),
+        value: result.value.filter(|v| v.is_finite()).map(|value| round(value * scale)),
+        passed: result.passed,
+        breached_at_s: result.breached_at_s,
+    }
+}
+
+fn generator(run: &Run<'_>) -> GeneratorFile {
+    let generator = &run.facts.generator;
+    let sent = run.view.engine.sent.max(1) as f64;
+    GeneratorFile {
+        threads: generator.threads,
+        cpu_s: round(generator.cpu_s),
+        cpu_us_per_request: round(generator.cpu_s * 1e6 / sent),
+        max_rss_bytes: generator.max_rss_bytes,
+        schedule_lag_ms: percentiles(&run.view.engine.schedule_lag),
+        saturated: generator.saturated,
+        saturated_because: generator.saturated_because.clone(),
+    }
+}
+
+fn second(run: &Run<'_>, second: &Second) -> SecondFile {
+    let begin = Duration::from_secs(u64::from(second.t_s) - 1);
+    let middle = begin + Duration::from_millis(500);
+    SecondFile {
+        t_s: second.t_s,
+        rate: second.requests as f64,
+        users: second.users,
+        errors: second.errors,
+        p50_ms: ms(second.p50 as f64),
+        p90_ms: ms(second.p90 as f64),
+        p95_ms: ms(second.p95 as f64),
+        p99_ms: ms(second.p99 as f64),
+        max_ms: ms(second.max as f64),
+        mean_ms: ms(second.mean),
+        service_p50_ms: ms(second.service_p50 as f64),
+        service_p99_ms: ms(second.service_p99 as f64),
+        lag_p99_ms: ms(second.lag_p99 as f64),
+        target: round(target_level(run, middle)),
+        busy: second.busy,
+        iterations: second.iterations,
+        dropped: second.dropped,
+        late: second.late,
+        bytes_in: second.bytes_in,
+        bytes_out: second.bytes_out,
+        warm_up: begin < run.plan.load.warm_up,
+    }
+}
+
+/// What the profile asks for; nothing once it is over.
+fn target_level(run: &Run<'_>, at: Duration) -> f64 {
+    if at < run.facts.active { run.plan.load.model.profile().level(at) } else { 0.0 }
+}
+
+fn seconds(duration: Duration) -> f64 {
+    round(duration.as_secs_f64())
+}

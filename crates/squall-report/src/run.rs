@@ -1,0 +1,77 @@
+//! What every renderer is given: the plan, the measurements and the facts of one finished run. Holds references only.
+
+use squall_metrics::{MetricView, RunView};
+use squall_model::{Load, LoadModel, Pause, Plan, RunFacts, format_duration};
+use std::time::Duration;
+
+use crate::format::number;
+
+/// A finished run, as seen by all renderers.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    pub plan: &'a Plan,
+    pub view: &'a RunView,
+    pub facts: &'a RunFacts,
+    /// A schedule that could not be kept fails the run.
+    pub strict: bool,
+    /// The command line that started it, for the reader who wants to repeat it.
+    pub command: Option<&'a str>,
+    /// Of Squall itself.
+    pub version: &'a str,
+}
+
+/// How text is laid out for a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    pub colour: bool,
+    /// Columns available.
+    pub width: usize,
+}
+
+impl Style {
+    /// No colour, 100 columns: what a file or a test gets.
+    pub const PLAIN: Style = Style { colour: false, width: 100 };
+}
+
+impl Run<'_> {
+    /// The time that rates are per: load was being made and the warm-up was over.
+    pub(crate) fn measured(&self) -> Duration {
+        self.facts.active.saturating_sub(self.plan.load.warm_up)
+    }
+
+    /// Requests per second of measured time.
+    pub(crate) fn rate(&self, metric: &MetricView) -> f64 {
+        let seconds = self.measured().as_secs_f64();
+        if seconds > 0.0 { metric.requests as f64 / seconds } else { 0.0 }
+    }
+}
+
+/// The load in words: `200/s for 30s`.
+pub(crate) fn load_in_words(load: &Load) -> String {
+    let profile = load.model.profile();
+    let (peak, lasts) = (profile.peak(), format_duration(profile.duration()));
+    let steady = profile.pieces().iter().all(|piece| piece.from == peak && piece.to == peak);
+    let up_to = if steady { "" } else { "up to " };
+    let mut words = match &load.model {
+        LoadModel::Open { .. } => format!("{up_to}{}/s for {lasts}", number(peak)),
+        LoadModel::Closed { pause, .. } => {
+            let users = if peak == 1.0 { "user" } else { "users" };
+            format!("{up_to}{} {users} for {lasts}{}", number(peak), pause_in_words(*pause))
+        }
+    };
+    if let Some(iterations) = load.iterations {
+        words += &format!(", at most {} iterations", number(iterations as f64));
+    }
+    if !load.warm_up.is_zero() {
+        words += &format!(", the first {} as warm-up", format_duration(load.warm_up));
+    }
+    words
+}
+
+fn pause_in_words(pause: Pause) -> String {
+    match pause {
+        pause if pause.is_none() => String::new(),
+        Pause::Fixed(time) => format!(", pausing {}", format_duration(time)),
+        Pause::Between(least, most) => format!(", pausing {}–{}", format_duration(least), format_duration(most)),
+    }
+}

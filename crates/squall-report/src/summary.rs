@@ -1,0 +1,387 @@
+//! What people read in the terminal when a run is over. Says everything once, in the order in which it is asked: how much,
+//! how fast, what went wrong, was that allowed, can the numbers be trusted. Computes nothing.
+
+use squall_metrics::{Category, Histogram, Kind, MetricView, Outcome};
+use squall_model::{LoadModel, Quantity, StopReason, ThresholdResult};
+
+use crate::{
+    Run, Style, Verdict,
+    format::{bytes, count, digits, number, percent, rfc3339, time},
+    result::explain,
+    run::load_in_words,
+    text::{Cell, Table, Tone, cell, clean, fit, toned, wrap},
+    verdict,
+    verdict::schedule_missed,
+};
+
+/// Most failure messages and outcomes shown; the files have them all.
+const MOST_LINES: usize = 10;
+
+/// The summary, ending in a line break.
+pub fn summary(run: &Run<'_>, style: Style) -> String {
+    let parts = [
+        head(run, style),
+        totals(run, style),
+        latency(run, style),
+        metrics(run, style),
+        outcomes(run, style),
+        errors(run, style),
+        thresholds(run, style),
+        trust(run, style),
+        ending(run, style),
+    ];
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    format!("\n{}", parts.join("\n"))
+}
+
+fn title(style: Style, text: &str) -> String {
+    format!("  {}\n", style.paint(Tone::Accent, text))
+}
+
+fn head(run: &Run<'_>, style: Style) -> String {
+    let model = match run.plan.load.model {
+        LoadModel::Open { .. } => "open model",
+        LoadModel::Closed { .. } => "closed model",
+    };
+    let started = rfc3339(run.facts.started_unix_ms);
+    let started = format!("{} {} UTC", &started[..10], &started[11..19]);
+    let what = fit(&format!("{} · {}", clean(&run.plan.name), clean(&run.plan.target)), style.width.saturating_sub(2));
+    let how = format!("{} · {model} · started {started}", load_in_words(&run.plan.load));
+    let how = wrap(&how, style.width.saturating_sub(2));
+    let how: String = how.iter().map(|line| format!("  {}\n", style.paint(Tone::Dim, line))).collect();
+    format!("  {}\n{how}", style.paint(Tone::Bold, &what))
+}
+
+fn totals(run: &Run<'_>, style: Style) -> String {
+    let (all, engine) = (&run.view.all, &run.view.engine);
+    let measured = run.measured().as_secs_f64();
+    let per_second = |value: u64| if measured > 0.0 { value as f64 / measured } else { 0.0 };
+    let errors = if all.errors > 0 { Tone::Bad } else { Tone::Good };
+    let unmet = |n: u64| if n > 0 { Tone::Warn } else { Tone::Plain };
+    let mut table = Table::new().left("").right("", 0).right("", 0).left("").left("").right("", 0).right("", 0);
+    let gap = || cell("  ");
+    let label = |text: &str| toned(Tone::Dim, text);
+    table.row(vec![
+        label("requests"),
+        toned(Tone::Bold, count(all.requests)),
+        toned(Tone::Bold, format!("{}/s", number(run.rate(all)))),
+        gap(),
+        label("errors"),
+        toned(errors, count(all.errors)),
+        toned(errors, percent(all.error_rate())),
+    ]);
+    table.row(vec![
+        label("received"),
+        cell(bytes(all.bytes_in as f64)),
+        cell(format!("{}/s", bytes(per_second(all.bytes_in)))),
+        gap(),
+        label("dropped starts"),
+        toned(unmet(engine.dropped), count(engine.dropped)),
+        cell(""),
+    ]);
+    table.row(vec![
+        label("sent"),
+        cell(bytes(all.bytes_out as f64)),
+        cell(format!("{}/s", bytes(per_second(all.bytes_out)))),
+        gap(),
+        label("late starts"),
+        toned(unmet(engine.late), count(engine.late)),
+        cell(""),
+    ]);
+    table.row(vec![
+        label("measured"),
+        cell(time(measured * 1e9)),
+        cell(""),
+        gap(),
+        label("most users"),
+        cell(count(engine.peak_users)),
+        cell(""),
+    ]);
+    table.render(style)
+}
+
+fn latency(run: &Run<'_>, style: Style) -> String {
+    let all = &run.view.all;
+    if all.requests == 0 {
+        return String::new();
+    }
+    let mut table = Table::new()
+        .left("latency")
+        .right("min", 3)
+        .right("mean", 2)
+        .right("p50", 0)
+        .right("p90", 4)
+        .right("p95", 1)
+        .right("p99", 0)
+        .right("p99.9", 5)
+        .right("max", 0);
+    let rows = [
+        ("response", &all.response, Tone::Bold),
+        ("service", &all.service, Tone::Plain),
+        ("wait", &all.wait, Tone::Plain),
+    ];
+    for (name, histogram, tone) in rows {
+        let at = |percentile| toned(tone, time(histogram.percentile(percentile) as f64));
+        table.row(vec![
+            toned(tone, name),
+            toned(tone, time(histogram.min() as f64)),
+            toned(tone, time(histogram.mean())),
+            at(50.0),
+            at(90.0),
+            at(95.0),
+            at(99.0),
+            at(99.9),
+            toned(tone, time(histogram.max() as f64)),
+        ]);
+    }
+    table.render(style)
+}
+
+fn metrics(run: &Run<'_>, style: Style) -> String {
+    if run.view.metrics.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new()
+        .left("metric (response time)")
+        .right("requests", 0)
+        .right("rate", 3)
+        .right("errors", 1)
+        .right("mean", 4)
+        .right("p50", 0)
+        .right("p95", 2)
+        .right("p99", 0)
+        .right("max", 5);
+    run.view.metrics.iter().for_each(|metric| table.row(metric_row(run, metric)));
+    table.render(style)
+}
+
+fn metric_row(run: &Run<'_>, metric: &MetricView) -> Vec<Cell> {
+    let response: &Histogram = &metric.response;
+    let at = |percentile| cell(time(response.percentile(percentile) as f64));
+    vec![
+        cell(metric_label(metric)),
+        cell(count(metric.requests)),
+        cell(format!("{}/s", number(run.rate(metric)))),
+        toned(if metric.errors > 0 { Tone::Bad } else { Tone::Dim }, count(metric.errors)),
+        cell(time(response.mean())),
+        at(50.0),
+        at(95.0),
+        at(99.0),
+        cell(time(response.max() as f64)),
+    ]
+}
+
+/// The name, with what tells it from others of the same name.
+fn metric_label(metric: &MetricView) -> String {
+    let key = &metric.key;
+    let mut label = match &key.group {
+        Some(group) => format!("{group} › {}", key.name),
+        None => key.name.clone(),
+    };
+    match key.kind {
+        Kind::Request => {}
+        Kind::Group => label += " (group)",
+        Kind::Custom => label += " (custom)",
+    }
+    for (name, value) in &key.tags {
+        label += &format!(" {name}={value}");
+    }
+    clean(&label)
+}
+
+fn outcomes(run: &Run<'_>, style: Style) -> String {
+    let all = &run.view.all;
+    if all.requests == 0 {
+        return String::new();
+    }
+    let mut outcomes: Vec<(&Outcome, &u64)> = all.outcomes.iter().collect();
+    outcomes.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+    let mut table = Table::new().left("outcome").left("code").right("requests", 0).right("share", 0);
+    for &(outcome, &n) in outcomes.iter().take(MOST_LINES) {
+        let tone = if outcome.category == Category::Ok { Tone::Good } else { Tone::Bad };
+        let share = percent(n as f64 / all.requests as f64);
+        table.row(vec![
+            toned(tone, outcome.category.name()),
+            cell(outcome.code.to_string()),
+            cell(count(n)),
+            cell(share),
+        ]);
+    }
+    table.render(style) + &and_more(outcomes.len(), style)
+}
+
+fn and_more(lines: usize, style: Style) -> String {
+    match lines.saturating_sub(MOST_LINES) {
+        0 => String::new(),
+        more => format!("  {}\n", style.paint(Tone::Dim, &format!("… and {more} more; --json has them all"))),
+    }
+}
+
+fn errors(run: &Run<'_>, style: Style) -> String {
+    let mut notes: Vec<_> = run.view.errors.iter().collect();
+    if notes.is_empty() {
+        return String::new();
+    }
+    notes.sort_by_key(|note| std::cmp::Reverse(note.count));
+    let mut out = title(style, "what went wrong");
+    let width = notes.iter().take(MOST_LINES).map(|note| count(note.count).len()).max().unwrap_or(0);
+    for note in notes.iter().take(MOST_LINES) {
+        let times = format!("{:>width$}", count(note.count));
+        let text = format!("× {} in {}: {}", note.outcome.code, clean(&note.metric.name), clean(&note.message));
+        let text = fit(&text, style.width.saturating_sub(width + 3));
+        out += &format!("  {} {text}\n", style.paint(Tone::Bad, &times));
+    }
+    out + &and_more(notes.len(), style)
+}
+
+fn thresholds(run: &Run<'_>, style: Style) -> String {
+    if run.facts.thresholds.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new().left("").left("threshold").right("value", 0).left("");
+    for result in &run.facts.thresholds {
+        let (mark, tone) = if result.passed { ("✓", Tone::Good) } else { ("✗", Tone::Bad) };
+        let text = clean(&result.threshold.to_string());
+        table.row(vec![
+            toned(tone, mark),
+            toned(tone, text),
+            toned(tone, value(result)),
+            toned(Tone::Dim, remark(result)),
+        ]);
+    }
+    table.render(style)
+}
+
+/// A threshold's value in its own unit.
+pub(crate) fn value(result: &ThresholdResult) -> String {
+    match (result.value, result.threshold.statistic.quantity()) {
+        (None, _) => "no data".to_owned(),
+        (Some(value), Quantity::Time) => time(value),
+        (Some(value), Quantity::Fraction) => percent(value),
+        (Some(value), Quantity::PerSecond) => format!("{}/s", number(value)),
+        (Some(value), Quantity::Count) => number(value),
+    }
+}
+
+fn remark(result: &ThresholdResult) -> String {
+    match (result.value, result.breached_at_s) {
+        (None, _) => "nothing was measured for it".to_owned(),
+        (_, Some(second)) if result.threshold.abort => format!("breached after {second} s, which stopped the run"),
+        (_, Some(second)) => format!("first breached after {second} s"),
+        (_, None) if result.threshold.window.is_some() => "worst window".to_owned(),
+        (_, None) => String::new(),
+    }
+}
+
+fn trust(run: &Run<'_>, style: Style) -> String {
+    let engine = &run.view.engine;
+    let mut out = labelled(style, "generator", &generator_line(run), Tone::Plain);
+    let (accounting, tone) = accounting_line(run);
+    out += &labelled(style, "accounting", &accounting, tone);
+    if engine.metrics_refused > 0 {
+        let text = format!("{} metric names were too many and are counted as `(other)`", count(engine.metrics_refused));
+        out += &labelled(style, "", &text, Tone::Warn);
+    }
+    out + &doubts(run, style)
+}
+
+/// A dim label and a text that is wrapped beside it.
+fn labelled(style: Style, label: &str, text: &str, tone: Tone) -> String {
+    const LABEL: usize = 12;
+    let lines = wrap(text, style.width.saturating_sub(LABEL + 2));
+    let lines = lines.iter().enumerate().map(|(i, line)| {
+        let label = format!("{:<LABEL$}", if i == 0 { label } else { "" });
+        format!("  {}{}\n", style.paint(Tone::Dim, &label), style.paint(tone, line))
+    });
+    lines.collect()
+}
+
+pub(crate) fn generator_line(run: &Run<'_>) -> String {
+    let (generator, engine) = (&run.facts.generator, &run.view.engine);
+    let threads = if generator.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", generator.threads) };
+    let lag = &engine.schedule_lag;
+    format!(
+        "{} CPU on {threads} ({} per request) · {} memory · schedule lag p99 {}, max {}",
+        time(generator.cpu_s * 1e9),
+        time(generator.cpu_s * 1e9 / engine.sent.max(1) as f64),
+        bytes(generator.max_rss_bytes as f64),
+        time(lag.percentile(99.0) as f64),
+        time(lag.max() as f64),
+    )
+}
+
+pub(crate) fn accounting_line(run: &Run<'_>) -> (String, Tone) {
+    let accounting = run.view.accounting();
+    let warm_up = match accounting.warm_up {
+        0 => String::new(),
+        n => format!(" ({} of them warm-up)", count(n)),
+    };
+    match explain(accounting) {
+        None => (format!("sent = recorded = reported {}{warm_up}", count(accounting.sent)), Tone::Plain),
+        Some(reason) => {
+            let [sent, recorded, reported] = [accounting.sent, accounting.recorded, accounting.reported].map(count);
+            (format!("sent {sent}, recorded {recorded}, reported {reported}{warm_up}: {reason}"), Tone::Bad)
+        }
+    }
+}
+
+/// Why the numbers may say more about the generator than about the target.
+fn doubts(run: &Run<'_>, style: Style) -> String {
+    if !schedule_missed(run) {
+        return String::new();
+    }
+    let mut out = "\n".to_owned();
+    for line in wrap(&format!("! {DOUBT}"), style.width.saturating_sub(4)) {
+        out += &format!("  {}\n", style.paint(Tone::Warn, &line));
+    }
+    for reason in reasons_for_doubt(run) {
+        for (i, line) in wrap(&clean(&reason), style.width.saturating_sub(6)).iter().enumerate() {
+            out += &format!("  {} {}\n", if i == 0 { "·" } else { " " }, style.paint(Tone::Warn, line));
+        }
+    }
+    out
+}
+
+pub(crate) const DOUBT: &str =
+    "The generator did not make all the load that was asked for: the target may be capable of more.";
+
+pub(crate) fn reasons_for_doubt(run: &Run<'_>) -> Vec<String> {
+    let mut reasons = run.facts.generator.saturated_because.clone();
+    if run.view.engine.dropped > 0 {
+        reasons.push(format!("{} starts were due and never happened", count(run.view.engine.dropped)));
+    }
+    reasons
+}
+
+fn ending(run: &Run<'_>, style: Style) -> String {
+    let verdict = verdict(run);
+    let tone = if verdict == Verdict::Passed { Tone::Good } else { Tone::Bad };
+    let code = match verdict.exit_code() {
+        0 => String::new(),
+        code => style.paint(Tone::Dim, &format!("  (exit code {code})")),
+    };
+    format!("  {}{code}\n", style.paint(tone, &verdict_in_words(run)))
+}
+
+/// The verdict as a sentence.
+pub(crate) fn verdict_in_words(run: &Run<'_>) -> String {
+    let thresholds = &run.facts.thresholds;
+    let breached = thresholds.iter().filter(|t| !t.passed).count();
+    match verdict(run) {
+        Verdict::Passed if run.view.all.requests == 0 => "✓ Passed, but no request was measured".to_owned(),
+        Verdict::Passed if thresholds.is_empty() => "✓ Passed: the run is complete; no thresholds were set".to_owned(),
+        Verdict::Passed => format!("✓ Passed: {} of {} thresholds held", thresholds.len(), thresholds.len()),
+        Verdict::ThresholdBreached => {
+            let early = if run.facts.stop == StopReason::Threshold { ", so the run was stopped early" } else { "" };
+            format!("✗ Failed: {breached} of {} thresholds breached{early}", thresholds.len())
+        }
+        Verdict::TargetUnreachable => format!("✗ Failed: {} could not be reached", clean(&run.plan.target)),
+        Verdict::ScheduleMissed => "✗ Failed: the generator could not keep its schedule (--strict)".to_owned(),
+        Verdict::Interrupted => {
+            format!(
+                "✗ Interrupted after {} s: the results are of the part that ran",
+                digits(run.facts.active.as_secs_f64())
+            )
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Text for terminals: colours, cleaned strings and tables that fit the width. Knows nothing of runs.
+
+use crate::Style;
+
+/// What a piece of text means; how that looks is decided here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Tone {
+    #[default]
+    Plain,
+    Bold,
+    Dim,
+    Good,
+    Bad,
+    Warn,
+    Accent,
+}
+
+impl Style {
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Plain => return text.to_owned(),
+            Tone::Bold => "1",
+            Tone::Dim => "2",
+            Tone::Good => "32",
+            Tone::Bad => "1;31",
+            Tone::Warn => "33",
+            Tone::Accent => "1;36",
+        };
+        if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// `text` without anything that could move the cursor, change colours or reorder letters: it may come from a server.
+pub(crate) fn clean(text: &str) -> String {
+    let harmful = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    text.chars()
+        .map(|c| {
+            if c == '\n' || c == '\t' {
+                ' '
+            } else if harmful(c) {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+/// `text` cut to `width` characters, with an ellipsis if something was lost.
+pub(crate) fn fit(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// `text` in lines of at most `width` characters, broken at blanks; a longer word is cut.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(fit(word, width)),
+        }
+    }
+    lines
+}
+
+/// One cell of a [`Table`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+pub(crate) fn cell(text: impl Into<String>) -> Cell {
+    Cell { text: text.into(), tone: Tone::Plain }
+}
+
+pub(crate) fn toned(tone: Tone, text: impl Into<String>) -> Cell {
+    Cell { text: text.into(), tone }
+}
+
+/// Rows in aligned columns. Columns that the width has no room for are left out, the least important first.
+pub(crate) struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+}
+
+struct Column {
+    title: &'static str,
+    left: bool,
+    /// 0 is never left out; the highest goes first.
+    expendable: u8,
+}
+
+const INDENT: usize = 2;
+const GAP: usize = 2;
+/// The first column never shrinks below this.
+const LEAST_FIRST: usize = 12;
+
+impl Table {
+    pub(crate) fn new() -> Table {
+        Table { columns: Vec::new(), rows: Vec::new() }
+    }
+
+    pub(crate) fn left(mut self, title: &'static str) -> Table {
+        self.columns.push(Column { title, left: true, expendable: 0 });
+        self
+    }
+
+    pub(crate) fn right(mut self, title: &'static str, expendable: u8) -> Table {
+        self.columns.push(Column { title, left: false, expendable });
+        self
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<Cell>) {
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(cells);
+    }
+
+    pub(crate) fn render(&self, style: Style) -> String {
+        let mut widths: Vec<usize> = (0..self.columns.len()).map(|i| self.natural_width(i)).collect();
+        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
+        let total =
+            |shown: &[usize], widths: &[usize]| INDENT + shown.iter().map(|&i| widths[i] + GAP).sum::<usize>() - GAP;
+        while total(&shown, &widths) > style.width {
+            let droppable = shown.iter().filter(|&&i| self.columns[i].expendable > 0);
+            let Some(&victim) = droppable.max_by_key(|&&i| self.columns[i].expendable) else { break };
+            shown.retain(|&i| i != victim);
+        }
+        let excess = total(&shown, &widths).saturating_sub(style.width);
+        widths[0] = widths[0].min(widths[0].saturating_sub(excess).max(LEAST_FIRST));
+        let mut out = String::new();
+        if self.columns.iter().any(|column| !column.title.is_empty()) {
+            let titles = self.columns.iter().map(|column| toned(Tone::Dim, column.title)).collect::<Vec<_>>();
+            self.line(&mut out, &titles, &shown, &widths, style);
+        }
+        for row in &self.rows {
+            self.line(&mut out, row, &shown, &widths, style);
+        }
+        out
+    }
+
+    fn natural_width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().map(|row| row[column].text.chars().count()).max().unwrap_or(0);
+        cells.max(self.columns[column].title.chars().count())
+    }
+
+    fn line(&self, out: &mut String, cells: &[Cell], shown: &[usize], widths: &[usize], style: Style) {
+        out.push_str(&" ".repeat(INDENT));
+        for (place, &i) in shown.iter().enumerate() {
+            let text = fit(&cells[i].text, widths[i]);
+            let padding = " ".repeat(widths[i] - text.chars().count());
+            let text = style.paint(cells[i].tone, &text);
+            let last = place + 1 == shown.len();
+            match self.columns[i].left {
+                true if last => out.push_str(&text),
+                true => out.push_str(&format!("{text}{padding}")),
+                false => out.push_str(&format!("{padding}{text}")),
+            }
+            if !last {
+                out.push_str(&" ".repeat(GAP));
+            }
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_cannot_paint_the_terminal() {
+        assert_eq!(clean("a\x1b[31mb\r\nc\u{202e}d\u{9b}"), "a�[31mb� c�d�");
+    }
+
+    #[test]
+    fn a_table_gives_up_its_least_important_column_first() {
+        let mut table = Table::new().left("name").right("rate", 0).right("p90", 2).right("p99", 1);
+        table.row(vec![cell("browse"), cell("10"), cell("1 ms"), cell("2 ms")]);
+        assert_eq!(
+            table.render(Style { colour: false, width: 80 }),
+            "  name    rate   p90   p99\n  browse    10  1 ms  2 ms\n"
+        );
+        assert_eq!(table.render(Style { colour: false, width: 22 }), "  name    rate   p99\n  browse    10  2 ms\n");
+        assert_eq!(table.render(Style { colour: false, width: 15 }), "  name    rate\n  browse    10\n");
+    }
+
+    #[test]
+    fn colours_do_not_disturb_alignment() {
+        let mut table = Table::new().left("a").right("b", 0);
+        table.row(vec![toned(Tone::Good, "x"), toned(Tone::Bad, "1")]);
+        let painted = table.render(Style { colour: true, width: 80 });
+        assert_eq!(painted.lines().nth(1), Some("  \x1b[32mx\x1b[0m  \x1b[1;31m1\x1b[0m"));
+    }
+}

@@ -1,0 +1,85 @@
+//! The one word that a run ends with, and its exit code. Judges what was measured; thresholds themselves were judged by the
+//! orchestrator. Exit code 2 (usage) is not here: it means that there was no run.
+
+use serde::{Deserialize, Serialize};
+use squall_metrics::{Category, Code, Outcome};
+use squall_model::StopReason;
+
+use crate::Run;
+
+/// How a run ended, for people and for CI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Passed,
+    ThresholdBreached,
+    TargetUnreachable,
+    ScheduleMissed,
+    Interrupted,
+}
+
+impl Verdict {
+    pub const ALL: [Verdict; 5] = [
+        Verdict::Passed,
+        Verdict::ThresholdBreached,
+        Verdict::TargetUnreachable,
+        Verdict::ScheduleMissed,
+        Verdict::Interrupted,
+    ];
+
+    /// The process's exit code; documented in docs/exit-codes.md and stable.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Verdict::Passed => 0,
+            Verdict::ThresholdBreached => 1,
+            Verdict::TargetUnreachable => 3,
+            Verdict::ScheduleMissed => 4,
+            Verdict::Interrupted => 130,
+        }
+    }
+
+    /// The name in result files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Passed => "passed",
+            Verdict::ThresholdBreached => "threshold_breached",
+            Verdict::TargetUnreachable => "target_unreachable",
+            Verdict::ScheduleMissed => "schedule_missed",
+            Verdict::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// Judges a run. Where several apply, the first of these wins, because it makes the later ones meaningless:
+/// interrupted (the run is not whole) → unreachable (nothing was tested) → threshold breached → schedule missed (only with
+/// `strict`) → passed.
+pub fn verdict(run: &Run<'_>) -> Verdict {
+    match run.facts.stop {
+        StopReason::Interrupted | StopReason::Aborted => Verdict::Interrupted,
+        _ if unreachable(run) => Verdict::TargetUnreachable,
+        StopReason::Threshold => Verdict::ThresholdBreached,
+        StopReason::Completed if run.facts.thresholds.iter().any(|t| !t.passed) => Verdict::ThresholdBreached,
+        StopReason::Completed if run.strict && schedule_missed(run) => Verdict::ScheduleMissed,
+        StopReason::Completed => Verdict::Passed,
+    }
+}
+
+/// Whether the generator did not make the load that was asked for.
+pub(crate) fn schedule_missed(run: &Run<'_>) -> bool {
+    run.facts.generator.saturated || run.view.engine.dropped > 0
+}
+
+/// Requests were sent and not one byte of an answer came back.
+fn unreachable(run: &Run<'_>) -> bool {
+    let all = &run.view.all;
+    all.requests > 0 && all.bytes_in == 0 && all.outcomes.keys().all(|outcome| no_answer(*outcome))
+}
+
+/// A request that timed out on an open connection did reach somebody; one that timed out while connecting did not.
+fn no_answer(outcome: Outcome) -> bool {
+    match outcome.category {
+        Category::TransportError => true,
+        Category::Timeout => outcome.code == Code::Named("CONNECT_TIMEOUT"),
+        Category::Ok | Category::ProtocolError | Category::CheckFailed | Category::Exception => false,
+    }
+}

@@ -1,0 +1,90 @@
+//! The result file says what was measured, and reads back.
+
+use crate::sample::{Recipe, judged, shop};
+use squall_report::{ReadResultError, ResultFile, SCHEMA, result};
+
+#[test]
+fn a_result_reads_back_as_it_was_written() {
+    let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
+    finished.facts.thresholds = vec![judged("checkout:p95[5s]<30ms", Some(31.25e6), false, Some(9))];
+    let written = result(&finished.run());
+    assert_eq!(ResultFile::parse(&written.to_json()).unwrap(), written);
+}
+
+#[test]
+fn a_result_of_another_schema_is_refused_with_a_reason() {
+    let text = result(&shop().run()).to_json().replace(SCHEMA, "squall.result/9");
+    assert!(
+        matches!(ResultFile::parse(&text), Err(ReadResultError::OtherSchema { found }) if found == "squall.result/9")
+    );
+    assert!(ResultFile::parse("{\"hello\": 1}").unwrap_err().to_string().contains("--json"));
+}
+
+#[test]
+fn fields_that_a_later_version_adds_are_ignored() {
+    let mut value: serde_json::Value = serde_json::from_str(&result(&shop().run()).to_json()).unwrap();
+    value["totals"]["brand_new"] = 7.into();
+    assert!(ResultFile::parse(&value.to_string()).is_ok());
+}
+
+#[test]
+fn totals_are_the_sum_of_the_requests_and_not_of_the_groups() {
+    let file = result(&shop().run());
+    let requests = file.metrics.iter().filter(|m| m.kind == "request");
+    assert_eq!(file.totals.requests, requests.clone().map(|m| m.requests).sum::<u64>());
+    assert_eq!(file.totals.errors, requests.map(|m| m.errors).sum::<u64>());
+    assert_eq!(file.totals.requests, 6000);
+    assert_eq!(file.totals.rate, 200.0);
+    assert_eq!(file.totals.requests, file.outcomes.iter().map(|o| o.count).sum::<u64>());
+    assert_eq!(file.totals.requests as f64, file.timeline.iter().map(|s| s.rate).sum::<f64>());
+    assert!((file.totals.error_rate - file.totals.errors as f64 / 6000.0).abs() < 1e-6);
+    assert!(file.metrics.iter().any(|m| m.kind == "group" && m.requests > 0));
+}
+
+#[test]
+fn rates_are_per_active_time_less_warm_up() {
+    let finished = Recipe { seconds: 20, warm_up: 5, ..Recipe::default() }.make();
+    let file = result(&finished.run());
+    assert_eq!((file.totals.requests, file.totals.rate, file.run.measured_s), (3000, 200.0, 15.0));
+    assert_eq!((file.accounting.sent, file.accounting.reported, file.accounting.warm_up), (4000, 4000, 1000));
+    assert!(file.accounting.balanced && file.accounting.explanation.is_none());
+    let warm_up: Vec<_> = file.timeline.iter().filter(|s| s.warm_up).map(|s| s.t_s).collect();
+    assert_eq!(warm_up, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn latencies_are_in_milliseconds_and_in_order() {
+    let finished = shop();
+    let file = result(&finished.run());
+    let response = file.latency_ms.response;
+    let exact = finished.view.all.response.percentile(99.0) as f64 / 1e6;
+    assert!((response.p99 - exact).abs() < 1e-6, "{} is not {exact}", response.p99);
+    let order = [response.min, response.p50, response.p90, response.p95, response.p99, response.p999, response.max];
+    assert!(order.is_sorted() && response.min > 0.0, "{order:?}");
+    assert!(response.mean > response.min && response.mean < response.max);
+}
+
+#[test]
+fn accounting_that_does_not_balance_says_why() {
+    let mut finished = shop();
+    finished.view.engine.sent += 3;
+    let accounting = result(&finished.run()).accounting;
+    assert!(!accounting.balanced);
+    assert!(accounting.explanation.unwrap().starts_with("3 requests were begun"));
+}
+
+#[test]
+fn thresholds_are_in_the_unit_they_name() {
+    let mut finished = shop();
+    finished.facts.thresholds = vec![
+        judged("p99<500ms", Some(40.5e6), true, None),
+        judged("error_rate<1%", Some(0.02), false, None),
+        judged("nobody:rate>5", None, false, None),
+    ];
+    let file = result(&finished.run());
+    let said: Vec<_> = file.thresholds.iter().map(|t| (t.unit.as_str(), t.limit, t.value, t.passed)).collect();
+    let expected =
+        [("ms", 500.0, Some(40.5), true), ("fraction", 0.01, Some(0.02), false), ("per_s", 5.0, None, false)];
+    assert_eq!(said, expected);
+    assert_eq!(file.exit_code, 1);
+}

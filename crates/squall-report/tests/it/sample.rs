@@ -1,0 +1,251 @@
+//! Makes realistic finished runs through the real recorder and collector. Deterministic: the same sample is the same bytes.
+
+use squall_metrics::{
+    Category, Collector, Delta, MetricId, MetricKey, Outcome, Recorder, RecorderConfig, RunView, Sample, SourceId,
+};
+use squall_model::{
+    Arrivals, Generator, Load, LoadModel, Plan, Profile, RunFacts, StopReason, TaskSpec, Threshold, ThresholdResult,
+};
+use squall_report::Run;
+use std::{collections::BTreeMap, time::Duration};
+
+/// A run that owns what a [`Run`] borrows.
+pub(crate) struct Finished {
+    pub(crate) plan: Plan,
+    pub(crate) view: RunView,
+    pub(crate) facts: RunFacts,
+    pub(crate) strict: bool,
+}
+
+impl Finished {
+    pub(crate) fn run(&self) -> Run<'_> {
+        Run {
+            plan: &self.plan,
+            view: &self.view,
+            facts: &self.facts,
+            strict: self.strict,
+            command: Some("squall run shop.toml --json result.json"),
+            version: "0.1.0 (abc1234)",
+        }
+    }
+}
+
+/// What to make.
+#[derive(Debug, Clone)]
+pub(crate) struct Recipe {
+    pub(crate) seconds: u32,
+    pub(crate) rate: u32,
+    pub(crate) warm_up: u32,
+    pub(crate) seed: u64,
+    /// Every service time is multiplied by this.
+    pub(crate) slowness: f64,
+    /// Seconds in which `checkout` answers 503.
+    pub(crate) failing: std::ops::Range<u32>,
+    pub(crate) phases: bool,
+    pub(crate) target: Target,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Target {
+    Healthy,
+    Refusing,
+}
+
+impl Default for Recipe {
+    fn default() -> Self {
+        Recipe {
+            seconds: 30,
+            rate: 200,
+            warm_up: 0,
+            seed: 1,
+            slowness: 1.0,
+            failing: 14..17,
+            phases: false,
+            target: Target::Healthy,
+        }
+    }
+}
+
+/// The shop under its usual load: three tasks and a group on two threads, with a failing stretch and a few timeouts.
+pub(crate) fn shop() -> Finished {
+    Recipe::default().make()
+}
+
+impl Recipe {
+    pub(crate) fn make(self) -> Finished {
+        self.watch(|_| {})
+    }
+
+    /// Makes the run and shows the view after each second, as a live renderer would see it.
+    pub(crate) fn watch(self, mut each_second: impl FnMut(&RunView)) -> Finished {
+        let mut threads: Vec<Thread> = (0..2).map(|i| Thread::new(&self, i)).collect();
+        let mut collector = Collector::new(threads.iter().map(|t| t.source), 10);
+        for second in 0..self.seconds {
+            for thread in &mut threads {
+                collector.merge(thread.second(&self, second)).expect("deltas are in order");
+            }
+            each_second(collector.view());
+        }
+        Finished { plan: self.plan(), facts: self.facts(), view: collector.finish(), strict: false }
+    }
+
+    fn plan(&self) -> Plan {
+        let duration = Duration::from_secs(u64::from(self.seconds));
+        let rate = Profile::constant(f64::from(self.rate), duration).expect("a level above 0");
+        Plan {
+            name: "shop".to_owned(),
+            target: "http://127.0.0.1:8089".to_owned(),
+            load: Load {
+                model: LoadModel::Open { rate, arrivals: Arrivals::Even },
+                iterations: None,
+                warm_up: Duration::from_secs(u64::from(self.warm_up)),
+            },
+            tasks: ["browse", "login", "checkout"].map(TaskSpec::new).to_vec(),
+            thresholds: Vec::new(),
+            seed: 42,
+        }
+    }
+
+    fn facts(&self) -> RunFacts {
+        RunFacts {
+            started_unix_ms: 1_794_779_763_250,
+            active: Duration::from_secs(u64::from(self.seconds)),
+            elapsed: Duration::from_millis(u64::from(self.seconds) * 1000 + 12),
+            stop: StopReason::Completed,
+            thresholds: Vec::new(),
+            generator: Generator {
+                threads: 2,
+                cpu_s: 0.412_345,
+                max_rss_bytes: 29_413_376,
+                saturated: false,
+                saturated_because: Vec::new(),
+            },
+        }
+    }
+}
+
+/// A judged threshold; times are in nanoseconds, as everywhere.
+pub(crate) fn judged(text: &str, value: Option<f64>, passed: bool, breached_at_s: Option<u32>) -> ThresholdResult {
+    let threshold: Threshold = text.parse().expect("a threshold");
+    ThresholdResult { threshold, value, passed, breached_at_s }
+}
+
+struct Thread {
+    source: SourceId,
+    recorder: Recorder,
+    browse: MetricId,
+    login: MetricId,
+    checkout: MetricId,
+    purchase: MetricId,
+    random: Random,
+    seq: u64,
+}
+
+impl Thread {
+    fn new(recipe: &Recipe, thread: u32) -> Thread {
+        let mut recorder = Recorder::new(RecorderConfig { phases: recipe.phases, ..RecorderConfig::default() });
+        let tags = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
+        Thread {
+            source: SourceId { instance: 0, thread },
+            browse: recorder.metric(MetricKey::request("browse")),
+            login: recorder.metric(MetricKey { group: Some("purchase".to_owned()), ..MetricKey::request("login") }),
+            checkout: recorder.metric(MetricKey {
+                group: Some("purchase".to_owned()),
+                tags,
+                ..MetricKey::request("checkout")
+            }),
+            purchase: recorder.metric(MetricKey::group("purchase")),
+            recorder,
+            random: Random(recipe.seed * 1000 + u64::from(thread)),
+            seq: 0,
+        }
+    }
+
+    fn second(&mut self, recipe: &Recipe, second: u32) -> Delta {
+        // The target's mood drifts slowly, as real ones do.
+        let mood = 1.0 + 0.15 * (f64::from(second) / 4.0).sin();
+        for _ in 0..recipe.rate / 2 {
+            self.request(recipe, second, mood);
+        }
+        let (metrics, errors, engine) = self.recorder.harvest(16 + u64::from(second % 3), 2);
+        let (seq, last) = (self.seq, second + 1 == recipe.seconds);
+        self.seq += 1;
+        Delta { source: self.source, seq, second, metrics, errors, engine, last }
+    }
+
+    fn request(&mut self, recipe: &Recipe, second: u32, mood: f64) {
+        let lag = Duration::from_nanos(20_000 + (self.random.unit() * 60_000.0) as u64);
+        self.recorder.iteration(lag, false);
+        self.recorder.sent();
+        let dice = self.random.unit();
+        let (metric, base_ms, bytes_in) = match dice {
+            d if d < 0.7 => (self.browse, 4.0, 2_400),
+            d if d < 0.85 => (self.login, 12.0, 310),
+            _ => (self.checkout, 21.0, 540),
+        };
+        let service_ms = base_ms * mood * recipe.slowness * self.random.lognormal(0.35);
+        let (outcome, service_ms, bytes_in) = self.fate(recipe, second, metric, service_ms, bytes_in);
+        let (service, warm_up) = (Duration::from_secs_f64(service_ms / 1e3), second < recipe.warm_up);
+        let sample = Sample { metric, wait: lag, service, outcome, bytes_in, bytes_out: 180, warm_up };
+        self.recorder.record(&sample);
+        let ms = |share: f64| Duration::from_secs_f64(service_ms * share / 1e3);
+        self.recorder.record_phases(metric, &[Duration::ZERO, ms(0.1), Duration::ZERO, ms(0.7), ms(0.2)]);
+        if metric == self.checkout {
+            let service = service * 2;
+            let (bytes_in, bytes_out) = (0, 0);
+            let metric = self.purchase;
+            self.recorder.record(&Sample { metric, wait: Duration::ZERO, service, bytes_in, bytes_out, ..sample });
+        }
+    }
+
+    fn fate(
+        &mut self,
+        recipe: &Recipe,
+        second: u32,
+        metric: MetricId,
+        service_ms: f64,
+        bytes: u64,
+    ) -> (Outcome, f64, u64) {
+        if recipe.target == Target::Refusing {
+            let refused = Outcome::new(Category::TransportError, "CONNECT_REFUSED");
+            self.recorder.note(metric, refused, "127.0.0.1:8089 refused the connection");
+            return (refused, 0.08, 0);
+        }
+        if metric == self.checkout && recipe.failing.contains(&second) {
+            let failed = Outcome::of_status(503);
+            self.recorder.note(metric, failed, "503 Service Unavailable: {\"error\":\"<b>payment</b> is down\"}");
+            return (failed, service_ms * 0.3, 96);
+        }
+        if self.random.unit() < 0.001 {
+            let timeout = Outcome::new(Category::Timeout, "TIMEOUT");
+            self.recorder.note(metric, timeout, "no complete response within 1s");
+            return (timeout, 1000.0, 0);
+        }
+        (Outcome::of_status(if metric == self.checkout { 201 } else { 200 }), service_ms, bytes)
+    }
+}
+
+/// A small generator, so that samples do not change when a crate does.
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    /// In `0..1`.
+    pub(crate) fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Standard normal.
+    pub(crate) fn normal(&mut self) -> f64 {
+        let (u, v) = (self.unit().max(f64::MIN_POSITIVE), self.unit());
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+
+    /// With median 1.
+    pub(crate) fn lognormal(&mut self, sigma: f64) -> f64 {
+        (sigma * self.normal()).exp()
+    }
+}

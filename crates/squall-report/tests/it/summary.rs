@@ -1,0 +1,63 @@
+//! The summary as people read it.
+
+use crate::sample::{Recipe, Target, judged, shop};
+use squall_model::StopReason;
+use squall_report::{Style, summary};
+
+#[test]
+fn a_run_with_errors_and_a_breached_threshold() {
+    let mut finished = shop();
+    finished.facts.thresholds = vec![
+        judged("p99<500ms", Some(48.2e6), true, None),
+        judged("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
+        judged("error_rate<1%", Some(0.0158), false, Some(15)),
+    ];
+    insta::assert_snapshot!(summary(&finished.run(), Style::PLAIN));
+}
+
+#[test]
+fn a_saturated_generator_is_said_in_plain_words() {
+    let mut finished = Recipe { warm_up: 5, ..Recipe::default() }.make();
+    finished.view.engine.dropped = 1234;
+    finished.facts.generator.saturated = true;
+    finished.facts.generator.saturated_because = vec!["one thread was busy 99 % of the time: add --threads".to_owned()];
+    insta::assert_snapshot!(summary(&finished.run(), Style { colour: false, width: 72 }));
+}
+
+#[test]
+fn an_unreachable_target() {
+    let finished = Recipe { seconds: 2, target: Target::Refusing, ..Recipe::default() }.make();
+    insta::assert_snapshot!(summary(&finished.run(), Style::PLAIN));
+}
+
+#[test]
+fn nothing_measured() {
+    let mut finished = Recipe { seconds: 2, warm_up: 2, ..Recipe::default() }.make();
+    finished.facts.stop = StopReason::Interrupted;
+    insta::assert_snapshot!(summary(&finished.run(), Style::PLAIN));
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    let mut finished = shop();
+    finished.facts.thresholds = vec![judged("checkout:p95[10s]<100ms", Some(67.1e6), true, None)];
+    for width in [70, 80, 100, 140] {
+        let text = summary(&finished.run(), Style { colour: false, width });
+        let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
+        assert!(widest.chars().count() <= width, "{width} columns, but: {widest}");
+    }
+}
+
+#[test]
+fn colour_changes_nothing_but_colour() {
+    let finished = shop();
+    let painted = summary(&finished.run(), Style { colour: true, width: 100 });
+    assert!(painted.contains("\x1b["));
+    let mut plain = String::new();
+    let mut rest = painted.as_str();
+    while let Some((before, after)) = rest.split_once("\x1b[") {
+        plain += before;
+        rest = after.split_once('m').expect("every sequence ends").1;
+    }
+    assert_eq!(plain + rest, summary(&finished.run(), Style::PLAIN));
+}

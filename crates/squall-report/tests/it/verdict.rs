@@ -1,0 +1,94 @@
+//! Every verdict, every exit code, and which wins.
+
+use crate::sample::{Finished, Recipe, Target, judged, shop};
+use squall_model::StopReason;
+use squall_report::{Verdict, verdict};
+
+#[track_caller]
+fn check(finished: &Finished, expected: Verdict, exit_code: u8) {
+    assert_eq!(verdict(&finished.run()), expected);
+    assert_eq!(expected.exit_code(), exit_code);
+}
+
+fn refusing() -> Finished {
+    Recipe { seconds: 3, target: Target::Refusing, ..Recipe::default() }.make()
+}
+
+#[test]
+fn a_complete_run_without_breaches_has_passed() {
+    let mut finished = shop();
+    check(&finished, Verdict::Passed, 0);
+    finished.facts.thresholds = vec![judged("p99<500ms", Some(4e7), true, None)];
+    check(&finished, Verdict::Passed, 0);
+}
+
+#[test]
+fn one_breached_threshold_fails_the_run() {
+    let mut finished = shop();
+    finished.facts.thresholds =
+        vec![judged("p99<500ms", Some(4e7), true, None), judged("rate>450", Some(200.0), false, None)];
+    check(&finished, Verdict::ThresholdBreached, 1);
+}
+
+#[test]
+fn a_threshold_that_stopped_the_run_fails_it() {
+    let mut finished = shop();
+    finished.facts.stop = StopReason::Threshold;
+    check(&finished, Verdict::ThresholdBreached, 1);
+}
+
+#[test]
+fn a_target_that_never_answers_is_unreachable_whatever_the_thresholds_say() {
+    let mut finished = refusing();
+    check(&finished, Verdict::TargetUnreachable, 3);
+    finished.facts.thresholds = vec![judged("error_rate<1%", Some(1.0), false, None)];
+    check(&finished, Verdict::TargetUnreachable, 3);
+    finished.facts.stop = StopReason::Threshold;
+    check(&finished, Verdict::TargetUnreachable, 3);
+}
+
+#[test]
+fn a_target_that_answered_once_was_reachable() {
+    let finished = Recipe { failing: 0..30, ..Recipe::default() }.make();
+    check(&finished, Verdict::Passed, 0);
+}
+
+#[test]
+fn a_run_in_which_nothing_was_sent_is_not_unreachable() {
+    let finished = Recipe { seconds: 3, warm_up: 3, target: Target::Refusing, ..Recipe::default() }.make();
+    check(&finished, Verdict::Passed, 0);
+}
+
+#[test]
+fn a_missed_schedule_fails_only_strict_runs() {
+    let mut finished = shop();
+    finished.facts.generator.saturated = true;
+    check(&finished, Verdict::Passed, 0);
+    finished.strict = true;
+    check(&finished, Verdict::ScheduleMissed, 4);
+    finished.facts.thresholds = vec![judged("rate>450", Some(200.0), false, None)];
+    check(&finished, Verdict::ThresholdBreached, 1);
+}
+
+#[test]
+fn dropped_starts_are_a_missed_schedule() {
+    let mut finished = Finished { strict: true, ..shop() };
+    finished.view.engine.dropped = 1;
+    check(&finished, Verdict::ScheduleMissed, 4);
+}
+
+#[test]
+fn an_interrupted_run_is_interrupted_before_all_else() {
+    let mut finished = refusing();
+    finished.facts.thresholds = vec![judged("error_rate<1%", Some(1.0), false, None)];
+    for stop in [StopReason::Interrupted, StopReason::Aborted] {
+        finished.facts.stop = stop;
+        check(&finished, Verdict::Interrupted, 130);
+    }
+}
+
+#[test]
+fn exit_codes_are_distinct_and_leave_2_to_the_command_line() {
+    let codes: std::collections::BTreeSet<u8> = Verdict::ALL.map(Verdict::exit_code).into();
+    assert_eq!(codes.into_iter().collect::<Vec<_>>(), [0, 1, 3, 4, 130]);
+}
