@@ -1,0 +1,44 @@
+//! The cost of recording one sample, and of harvesting a second's worth.
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use squall_metrics::{MetricKey, Outcome, Recorder, RecorderConfig, Sample};
+use std::{hint::black_box, time::Duration};
+
+fn record(c: &mut Criterion) {
+    let mut recorder = Recorder::new(RecorderConfig::default());
+    let metric = recorder.metric(MetricKey::request("browse"));
+    let mut random = 1u64;
+    c.bench_function("record one sample", |b| {
+        b.iter(|| {
+            // A spread of latencies around a millisecond, so that the branch and cache behaviour is that of a real run.
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let service = Duration::from_nanos(200_000 + (random >> 43));
+            let outcome = Outcome::of_status(200);
+            recorder.sent();
+            let sample =
+                Sample { metric, wait: Duration::ZERO, service, outcome, bytes_in: 200, bytes_out: 80, warm_up: false };
+            recorder.record(black_box(&sample));
+        });
+    });
+    c.bench_function("record 10,000 samples and harvest", |b| {
+        b.iter(|| {
+            for i in 0..10_000u64 {
+                let service = Duration::from_nanos(200_000 + i * 301);
+                let outcome = Outcome::of_status(200);
+                recorder.record(&Sample {
+                    metric,
+                    wait: service,
+                    service,
+                    outcome,
+                    bytes_in: 1,
+                    bytes_out: 1,
+                    warm_up: false,
+                });
+            }
+            black_box(recorder.harvest(1, 1))
+        });
+    });
+}
+
+criterion_group!(benches, record);
+criterion_main!(benches);

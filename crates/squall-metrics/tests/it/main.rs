@@ -1,0 +1,61 @@
+//! What recording promises of the system around it.
+
+use squall_metrics::{Category, Code, MetricKey, Outcome, Recorder, RecorderConfig, Sample};
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    time::Duration,
+};
+
+/// Counts this thread's allocations.
+struct Counting;
+
+thread_local!(static ALLOCATIONS: Cell<u64> = const { Cell::new(0) });
+
+// SAFETY: every call is handed to the system allocator unchanged; counting touches only a thread-local cell without destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|n| n.set(n.get() + 1));
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: `at` came from `alloc` above, which is the system's.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations_during(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.with(Cell::get);
+    work();
+    ALLOCATIONS.with(Cell::get) - before
+}
+
+#[test]
+fn the_counter_counts() {
+    assert!(allocations_during(|| drop(Box::new(1))) > 0);
+}
+
+#[test]
+fn recording_a_sample_never_allocates() {
+    let mut recorder = Recorder::new(RecorderConfig { phases: true, ..RecorderConfig::default() });
+    let metric = recorder.metric(MetricKey::request("browse"));
+    let codes = [Code::Http(200), Code::Http(503), Code::Named("CONNECT_REFUSED"), Code::Http(404)];
+    // The very first sample, every magnitude of latency, several outcomes, phases, lag: none of it may allocate.
+    let allocations = allocations_during(|| {
+        for i in 0..100_000u64 {
+            let wait = Duration::from_nanos(i * 7);
+            let service = Duration::from_nanos(1 << (i % 45));
+            let outcome = Outcome { category: Category::Ok, code: codes[i as usize % codes.len()] };
+            recorder.sent();
+            recorder.iteration(wait, false);
+            recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 100, bytes_out: 50, warm_up: false });
+            recorder.record_phases(metric, &[service; 5]);
+        }
+    });
+    assert_eq!(allocations, 0);
+}
