@@ -1,0 +1,60 @@
+# The two commands of the README: `make demo` and `make test`. Everything that they need is installed here.
+# Nothing is downloaded but Debian packages and crates, and nothing is installed that is there already.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+SQUALL := target/release/squall
+# Two cores are the least that the tests are made for; more are used where they are.
+JOBS ?= $(shell nproc)
+# Of each fuzz target in `make test`.
+FUZZ_SECONDS ?= 30
+
+.PHONY: demo test check fmt clippy edges deny unit fuzz bench build tools redis clean help
+
+help:
+	@echo "make demo    build, start the built-in shop, run the tour for 20 s, leave squall-report.html"
+	@echo "make test    install what the tests need and run them all"
+	@echo "make check   format, lints, edges between rooms, licences"
+	@echo "make bench   side by side with wrk, oha, k6, locust (those that are installed)"
+	@echo "make build   target/release/squall"
+
+demo: build
+	@scripts/demo $(SQUALL)
+
+build:
+	$(CARGO) build --release --locked -j $(JOBS) -p squall-cli
+
+test: tools check unit fuzz
+	@echo "all tests passed"
+
+check: fmt clippy edges deny
+
+fmt:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy --workspace --all-targets --locked -j $(JOBS) -- -D warnings
+
+edges:
+	python3 scripts/check-edges
+
+deny:
+	scripts/deny
+
+unit: redis
+	$(CARGO) test --workspace --locked -j $(JOBS)
+
+fuzz:
+	scripts/fuzz $(FUZZ_SECONDS)
+
+bench: build
+	bench/run
+
+tools:
+	scripts/install-tools
+
+redis:
+	scripts/install-redis
+
+clean:
+	$(CARGO) clean
