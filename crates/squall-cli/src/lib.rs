@@ -1,1 +1,29 @@
-//! The squall command.
+//! The `squall` command: arguments → configuration → wiring → exit code. Wires the other rooms together and shows what they say;
+//! computes no load, no statistics and no verdict of its own.
+
+mod args;
+mod baseline;
+mod commands;
+mod exit;
+mod find_max;
+mod output_file;
+mod settings;
+mod signals;
+mod stop;
+mod subject;
+mod terminal;
+
+use clap::Parser;
+use std::ffi::OsString;
+
+/// Runs one command line, program name included, and gives the exit code.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match args::Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return exit::of_parsing(&error),
+    };
+    match commands::dispatch(cli.command) {
+        Ok(code) => code,
+        Err(refusal) => exit::report(&refusal),
+    }
+}

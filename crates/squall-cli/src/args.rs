@@ -1,0 +1,105 @@
+//! The command line as people type it. Says what may be given, with help and examples; judges nothing beyond its grammar, so that
+//! a flag and the same key of a file are judged by the same code.
+
+mod compare;
+mod http;
+mod load;
+mod output;
+mod run;
+mod search;
+
+use clap::{Args, Parser, Subcommand, builder::styling};
+use clap_complete::Shell;
+use std::path::PathBuf;
+
+pub(crate) use compare::CompareArgs;
+pub(crate) use http::{HttpArgs, RequestArgs};
+pub(crate) use load::LoadArgs;
+pub(crate) use output::OutputArgs;
+pub(crate) use run::{EngineArgs, RunArgs};
+pub(crate) use search::SearchArgs;
+
+/// Load tests, measured right.
+#[derive(Debug, Parser)]
+#[command(name = "squall", version = env!("SQUALL_VERSION"), styles = STYLES, arg_required_else_help = true)]
+#[command(after_help = EXAMPLES, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const STYLES: styling::Styles = styling::Styles::styled()
+    .header(styling::AnsiColor::Green.on_default().bold())
+    .usage(styling::AnsiColor::Green.on_default().bold())
+    .literal(styling::AnsiColor::Cyan.on_default().bold())
+    .placeholder(styling::AnsiColor::Cyan.on_default());
+
+const EXAMPLES: &str = "\
+Examples:
+  squall target                                            a shop API to try things on, at 127.0.0.1:8089
+  squall run http://127.0.0.1:8089/health --rate 500 --for 30s
+  squall run shop.toml --html report.html
+  squall compare before.json after.json
+  squall new shop                                          a folder to start from
+
+Exit codes: 0 passed, 1 threshold breached or slower, 2 usage, 3 target not reached, 4 generator too slow (--strict),
+130 interrupted. NO_COLOR turns colours off.";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a load test: a URL or a .toml scenario
+    Run(Box<RunArgs>),
+    /// Tell whether a run got slower than another, with statistics
+    Compare(CompareArgs),
+    /// Serve a shop API to try load tests on
+    Target(TargetArgs),
+    /// Make a folder with a scenario to start from
+    New(NewArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+}
+
+/// Arguments of `squall target`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  squall target
+  squall target --listen 127.0.0.1:9000 --threads 2
+  curl http://127.0.0.1:8089/                              what it serves
+  curl http://127.0.0.1:8089/stats                         what it has received")]
+pub(crate) struct TargetArgs {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8089")]
+    pub(crate) listen: String,
+    /// Serving threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: Option<u16>,
+    /// Listen on an address that others can reach. There is no login: anyone may use it
+    #[arg(long)]
+    pub(crate) allow_remote: bool,
+}
+
+/// Arguments of `squall new`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  squall new shop
+  cd shop && squall run scenario.toml --check")]
+pub(crate) struct NewArgs {
+    /// The folder to make; nothing that exists is overwritten
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+}
+
+/// Arguments of `squall completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  squall completions bash > ~/.local/share/bash-completion/completions/squall
+  squall completions zsh > \"${fpath[1]}/_squall\"
+  squall completions fish > ~/.config/fish/completions/squall.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell to print it for
+    pub(crate) shell: Shell,
+}

@@ -1,0 +1,32 @@
+//! `squall compare`.
+
+use clap::Args;
+use std::path::PathBuf;
+
+use super::search::share;
+
+/// Arguments of `squall compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  squall compare before.json after.json
+  squall run shop.toml --save-baseline                     keep a run to compare with
+  squall run shop.toml --json now.json ; squall compare now.json
+  squall compare before.json after.json --tolerance 10% --json
+
+A change counts when it is significant (Welch's test on batch means) and larger than the tolerance.
+Exit codes: 0 no regression, 1 a significant regression beyond the tolerance, 2 usage.")]
+pub(crate) struct CompareArgs {
+    /// Two results (before, after), or one to compare with the saved baseline
+    #[arg(value_name = "RESULT", num_args = 1..=2, required = true)]
+    pub(crate) results: Vec<PathBuf>,
+    /// The saved baseline, when one result is given
+    #[arg(long, value_name = "PATH", default_value = crate::baseline::DEFAULT)]
+    pub(crate) baseline: PathBuf,
+    /// Changes up to this are not a regression
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
+    pub(crate) tolerance: f64,
+    /// Print the comparison as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

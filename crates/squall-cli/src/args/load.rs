@@ -1,0 +1,47 @@
+//! The load flags. Values stay texts: the scenario room reads them as it reads the file's keys, and reports all mistakes at once.
+
+use clap::Args;
+
+/// How much load.
+#[derive(Debug, Default, Args)]
+pub(crate) struct LoadArgs {
+    /// Open load: starts per second, minute or hour, e.g. 500, 90/m, 0.5/s
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
+    pub(crate) rate: Option<String>,
+    /// Closed load: so many users, each waiting for its answer before it goes on
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) users: Option<String>,
+    /// Pause of a user between two iterations, e.g. 1s or 1s..3s
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) pause: Option<String>,
+    /// How long, e.g. 30s, 5m, 1h30m
+    #[arg(long = "for", value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) duration: Option<String>,
+    /// Stop after this many iterations
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) requests: Option<String>,
+    /// Rise from 0 to the full load within this time, which is part of --for
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) ramp_up: Option<String>,
+    /// Straight lines from level to level, e.g. 10s:100,30s:500,10s:0
+    #[arg(long, value_name = "STAGES", allow_hyphen_values = true)]
+    pub(crate) stages: Option<String>,
+    /// Shape over time: constant, ramp, step or spike
+    #[arg(long, value_name = "SHAPE", visible_alias = "mode")]
+    pub(crate) profile: Option<String>,
+    /// Plateaus of --profile step
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) steps: Option<String>,
+    /// Spread of the starts of an open load: even or poisson
+    #[arg(long, value_name = "KIND")]
+    pub(crate) arrivals: Option<String>,
+    /// Short for --arrivals poisson
+    #[arg(long, conflicts_with = "arrivals")]
+    pub(crate) poisson: bool,
+    /// First part of the run, kept out of the results
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) warm_up: Option<String>,
+    /// Decides every random choice; the same seed gives the same order of tasks
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}

@@ -1,0 +1,58 @@
+//! The flags that say what a run leaves behind. Those with a usual place may be given without one.
+
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// What a run leaves behind.
+#[derive(Debug, Default, Args)]
+pub(crate) struct OutputArgs {
+    /// Write the result (squall.result/1); without a path to standard output
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "-")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write a report with charts, one file [without a path: squall-report.html]
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "squall-report.html")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write thresholds and tasks as JUnit test cases [without a path: squall-junit.xml]
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "squall-junit.xml")]
+    pub(crate) junit: Option<PathBuf>,
+    /// Write one line per metric; without a path to standard output
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "-")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Write an HdrHistogram log, an interval per second and metric [without a path: squall.hlog]
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "squall.hlog")]
+    pub(crate) hdr: Option<PathBuf>,
+    /// Write one JSON object a second; without a path to standard output
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "-")]
+    pub(crate) json_lines: Option<PathBuf>,
+    /// Keep the result for `squall compare` [without a path: .squall/baseline.json]
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = crate::baseline::DEFAULT)]
+    pub(crate) save_baseline: Option<PathBuf>,
+    /// Serve metrics for Prometheus while the run lasts, e.g. 127.0.0.1:9090
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) prometheus: Option<SocketAddr>,
+    /// Let --prometheus listen on an address that others can reach. There is no login
+    #[arg(long, requires = "prometheus")]
+    pub(crate) allow_remote: bool,
+    /// Print nothing but errors
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// One line a second instead of the live dashboard
+    #[arg(long)]
+    pub(crate) no_tui: bool,
+}
+
+impl OutputArgs {
+    /// The flags whose value may be left out, with what they mean then.
+    pub(crate) fn optional_values(&mut self) -> [(&mut Option<PathBuf>, &'static str); 7] {
+        [
+            (&mut self.json, "-"),
+            (&mut self.html, "squall-report.html"),
+            (&mut self.junit, "squall-junit.xml"),
+            (&mut self.csv, "-"),
+            (&mut self.hdr, "squall.hlog"),
+            (&mut self.json_lines, "-"),
+            (&mut self.save_baseline, crate::baseline::DEFAULT),
+        ]
+    }
+}

@@ -1,0 +1,76 @@
+//! `squall run`: what to run, how the generator works, what the run must keep. The load, HTTP, search and output flags have files
+//! of their own.
+
+use clap::Args;
+use std::time::Duration;
+
+use super::{HttpArgs, LoadArgs, OutputArgs, RequestArgs, SearchArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  squall run http://127.0.0.1:8089/health --rate 500 --for 30s
+  squall run http://127.0.0.1:8089/health --users 50 --pause 100ms --for 1m --threshold 'p99<200ms'
+  squall run http://127.0.0.1:8089/api/products --stages 10s:100,30s:500 --html report.html
+  squall run shop.toml --target http://127.0.0.1:8089 --json result.json
+  squall run shop.toml --check
+  squall run http://127.0.0.1:8089/api/products --find-max 'p99<50ms'
+
+Load is open (--rate: starts follow the clock, whatever the target does) or closed (--users: each waits for its answer).
+Ctrl-C finishes what is under way and reports; twice aborts.
+Exit codes: 0 passed, 1 threshold breached, 2 usage, 3 target not reached, 4 generator too slow (--strict), 130 interrupted.";
+
+/// Arguments of `squall run`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// A URL, or a scenario file (.toml)
+    #[arg(value_name = "URL|FILE")]
+    pub(crate) what: Option<String>,
+    /// Base URL, instead of the scenario's own
+    #[arg(long, value_name = "URL")]
+    pub(crate) target: Option<String>,
+    /// Name of the run in reports
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Check the scenario, print the plan and send nothing
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// A promise that the run must keep, e.g. 'p99<500ms', 'error_rate<1%', 'browse:p95[10s]<1s !abort'; repeatable
+    #[arg(long = "threshold", value_name = "PROMISE", short = 't')]
+    pub(crate) thresholds: Vec<String>,
+    /// Fail with 4 if the generator could not keep its schedule
+    #[arg(long)]
+    pub(crate) strict: bool,
+    #[command(flatten, next_help_heading = "Load")]
+    pub(crate) load: LoadArgs,
+    #[command(flatten, next_help_heading = "Request (with a URL)")]
+    pub(crate) request: RequestArgs,
+    #[command(flatten, next_help_heading = "HTTP")]
+    pub(crate) http: HttpArgs,
+    #[command(flatten, next_help_heading = "Search")]
+    pub(crate) search: SearchArgs,
+    #[command(flatten, next_help_heading = "Generator")]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten, next_help_heading = "Output")]
+    pub(crate) output: OutputArgs,
+}
+
+/// How the generator works.
+#[derive(Debug, Args)]
+pub(crate) struct EngineArgs {
+    /// Engine threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: Option<u16>,
+    /// Most users that an open load may need at once; starts beyond are counted as dropped
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_users: Option<u32>,
+    /// How long iterations under way may still take at the end
+    #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
+    pub(crate) grace: Option<Duration>,
+    /// How much starts may be bundled to save wake-ups
+    #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
+    pub(crate) slack: Option<Duration>,
+    /// A start that is later than this is counted as late
+    #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
+    pub(crate) late_after: Option<Duration>,
+}

@@ -1,0 +1,20 @@
+//! One file per command; here only which is called.
+
+mod compare;
+mod completions;
+mod new;
+pub(crate) mod run;
+mod target;
+
+use crate::{args::Command, exit::Refusal};
+
+/// Runs `command` and gives the exit code.
+pub(crate) fn dispatch(command: Command) -> Result<u8, Refusal> {
+    match command {
+        Command::Run(args) => run::run(*args),
+        Command::Compare(args) => compare::compare(&args),
+        Command::Target(args) => target::serve(&args),
+        Command::New(args) => new::scaffold(&args),
+        Command::Completions(args) => completions::print(&args),
+    }
+}

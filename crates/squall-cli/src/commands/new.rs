@@ -1,0 +1,49 @@
+//! `squall new`: a folder with a scenario that runs as it is. Overwrites nothing.
+
+use std::{fs, io, path::Path};
+
+use crate::{
+    args::NewArgs,
+    exit::{PASSED, Refusal},
+    terminal::print,
+};
+
+/// The files of a new project. They are checked by the tests of this crate: the scenario must be valid as it is written here.
+const FILES: [(&str, &str); 4] = [
+    ("scenario.toml", include_str!("../scaffold/scenario.toml")),
+    ("README.md", include_str!("../scaffold/README.md")),
+    ("ci.yml", include_str!("../scaffold/ci.yml")),
+    (".gitignore", include_str!("../scaffold/gitignore")),
+];
+
+pub(crate) fn scaffold(args: &NewArgs) -> Result<u8, Refusal> {
+    let folder = &args.folder;
+    if let Some((name, _)) = FILES.iter().find(|(name, _)| folder.join(name).exists()) {
+        return Err(Refusal::new(format!(
+            "{} exists already and is not overwritten; choose another folder",
+            folder.join(name).display()
+        )));
+    }
+    fs::create_dir_all(folder).map_err(|error| Refusal::file("create", folder, &error))?;
+    for (name, content) in FILES {
+        let path = folder.join(name);
+        write_new(&path, content).map_err(|error| Refusal::file("write", &path, &error))?;
+    }
+    let shown = folder.display();
+    print::stdout(
+        format!(
+            "made {shown}: scenario.toml, README.md, ci.yml, .gitignore\n\n\
+             squall target                        # in another terminal: a shop to try it on\n\
+             cd {shown}\n\
+             squall run scenario.toml --check     # the plan, without sending anything\n\
+             squall run scenario.toml\n"
+        )
+        .as_bytes(),
+    )?;
+    Ok(PASSED)
+}
+
+fn write_new(path: &Path, content: &str) -> io::Result<()> {
+    let mut file = fs::File::create_new(path)?;
+    io::Write::write_all(&mut file, content.as_bytes())
+}

@@ -1,0 +1,126 @@
+//! `squall run`: reads the scenario, opens the outputs, carries the run out and reports it. Nothing is sent before everything that
+//! can be refused has been looked at.
+
+mod carry_out;
+mod outputs;
+
+use squall_report::{Run, summary, verdict};
+use squall_scenario::{Disk, Scenario};
+use std::path::{Path, PathBuf};
+
+pub(crate) use carry_out::{Shown, carry_out};
+use outputs::Outputs;
+
+use crate::{
+    args::RunArgs,
+    exit::{PASSED, Refusal},
+    find_max, settings,
+    stop::StopButton,
+    subject::Subject,
+    terminal::{self, print},
+};
+
+pub(crate) fn run(mut args: RunArgs) -> Result<u8, Refusal> {
+    let scenario = read(&subject(&mut args)?, &args)?;
+    if args.check {
+        print::stdout(scenario.describe().as_bytes())?;
+        return Ok(PASSED);
+    }
+    match &args.search.find_max {
+        Some(promise) => find_max::find_max(&args, &scenario, promise),
+        None => measure(&args, &scenario),
+    }
+}
+
+/// What to run; `--json http://…` gave it to the flag, which can do without.
+fn subject(args: &mut RunArgs) -> Result<Subject, Refusal> {
+    if args.what.is_none() {
+        for (value, otherwise) in args.output.optional_values() {
+            let taken = value.as_ref().and_then(|path| path.to_str()).filter(|text| Subject::is_meant_by(text));
+            if let Some(what) = taken.map(str::to_owned) {
+                *value = Some(PathBuf::from(otherwise));
+                args.what = Some(what);
+                break;
+            }
+        }
+    }
+    let missing =
+        || Refusal::new("what shall be run? Give a URL or a .toml scenario; `squall run --help` has examples");
+    Subject::of(args.what.as_deref().ok_or_else(missing)?)
+}
+
+fn read(subject: &Subject, args: &RunArgs) -> Result<Scenario, Refusal> {
+    let overrides = settings::overrides(args)?;
+    let scenario = match subject {
+        Subject::Url(_) if args.target.is_some() => {
+            return Err(Refusal::new("--target replaces the base URL of a scenario file; with a URL, write it there"));
+        }
+        Subject::Url(url) => Scenario::from_url(settings::request(url, &args.request), &mut Disk::here(), overrides),
+        Subject::File(path) => {
+            if let Some(flag) = settings::url_only_flag(&args.request) {
+                return Err(Refusal::new(format!(
+                    "{flag} belongs to `squall run URL`; {} has its own requests",
+                    path.display()
+                )));
+            }
+            let text = read_text(path)?;
+            Scenario::parse(&path.display().to_string(), &text, &mut Disk::beside(path), overrides)
+        }
+    };
+    scenario.map_err(|errors| Refusal::new(errors.to_string()))
+}
+
+fn read_text(path: &Path) -> Result<String, Refusal> {
+    std::fs::read_to_string(path).map_err(|error| Refusal::file("read", path, &error))
+}
+
+fn measure(args: &RunArgs, scenario: &Scenario) -> Result<u8, Refusal> {
+    let button = StopButton::new(squall_orchestrator::Control::new());
+    let mut outputs = Outputs::open(&args.output, &scenario.plan)?;
+    let live = !args.output.quiet && !outputs.needs_stdout_alone();
+    let carried = carry_out(scenario, &args.engine, &button, Shown { live, no_tui: args.output.no_tui }, &mut outputs)?;
+    let command = command_line();
+    let run = Run {
+        plan: &scenario.plan,
+        view: &carried.view,
+        facts: &carried.facts,
+        strict: args.strict,
+        command: Some(&command),
+        version: env!("SQUALL_VERSION"),
+    };
+    outputs.write(&run)?;
+    if !args.output.quiet {
+        if outputs.needs_stdout_alone() {
+            eprint!("{}", summary(&run, terminal::stderr_style()));
+        } else {
+            print::stdout(summary(&run, terminal::stdout_style()).as_bytes())?;
+        }
+    }
+    outputs.tell_what_was_written(args.output.quiet);
+    Ok(verdict(&run).exit_code())
+}
+
+/// The command line as it can be typed again; what logs in is left out.
+fn command_line() -> String {
+    let mut words = vec!["squall".to_owned()];
+    let mut hide = false;
+    for argument in std::env::args().skip(1) {
+        let secret = std::mem::replace(&mut hide, matches!(argument.as_str(), "--basic" | "--bearer"));
+        let assigned = ["--basic=", "--bearer="].into_iter().find(|flag| argument.starts_with(flag));
+        words.push(match (secret, assigned) {
+            (true, _) => "…".to_owned(),
+            (_, Some(flag)) => format!("{flag}…"),
+            _ => quoted(&argument),
+        });
+    }
+    words.join(" ")
+}
+
+fn quoted(argument: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        argument.to_owned()
+    } else {
+        format!("'{}'", argument.replace('\'', r"'\''"))
+    }
+}

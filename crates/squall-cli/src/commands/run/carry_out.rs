@@ -1,0 +1,86 @@
+//! One run with everything that watches it: the dashboard or the lines, the outputs that are written as it goes, the signals.
+
+use squall_orchestrator::{Finished, Observer, RunOptions, run_local};
+use squall_scenario::Scenario;
+use std::convert::Infallible;
+
+use crate::{
+    args::EngineArgs,
+    exit::{Refusal, chain},
+    signals::StopSignals,
+    stop::StopButton,
+    terminal::{self, dashboard::Dashboard, lines::Lines},
+};
+
+/// What is shown while the run lasts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown {
+    pub(crate) live: bool,
+    pub(crate) no_tui: bool,
+}
+
+impl Shown {
+    pub(crate) const NOTHING: Shown = Shown { live: false, no_tui: true };
+}
+
+/// Runs `scenario` to its end.
+pub(crate) fn carry_out(
+    scenario: &Scenario,
+    engine: &EngineArgs,
+    button: &StopButton,
+    shown: Shown,
+    watcher: &mut dyn Observer,
+) -> Result<Finished, Refusal> {
+    let mut dashboard = None;
+    let (mut lines, mut counting) = (Lines::default(), button.clone());
+    if shown.live && !shown.no_tui && terminal::can_show_dashboard() {
+        dashboard = Dashboard::open(button.clone()).ok();
+    }
+    let full_screen = dashboard.is_some();
+    let mut observers: Vec<&mut dyn Observer> = vec![watcher, &mut counting];
+    match &mut dashboard {
+        Some(dashboard) => observers.push(dashboard),
+        None if shown.live => observers.push(&mut lines),
+        None => {}
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let finished = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?.block_on(async {
+        let signals =
+            StopSignals::listen().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
+        let run =
+            run_local(&scenario.plan, scenario.driver(), options(engine, scenario), button.control(), &mut observers);
+        tokio::select! {
+            finished = run => finished.map_err(|error| Refusal::new(chain(&error))),
+            never = obey(signals, button, full_screen) => match never {},
+        }
+    });
+    drop(dashboard);
+    finished
+}
+
+fn options(args: &EngineArgs, scenario: &Scenario) -> RunOptions {
+    let default = RunOptions::default();
+    RunOptions {
+        threads: args.threads.map(usize::from),
+        max_users: args.max_users.map_or(default.max_users, |most| most as usize),
+        grace: args.grace.unwrap_or(default.grace),
+        slack: args.slack.unwrap_or(default.slack),
+        late_after: args.late_after.unwrap_or(default.late_after),
+        phases: scenario.http.phases,
+        ..default
+    }
+}
+
+async fn obey(mut signals: StopSignals, button: &StopButton, full_screen: bool) -> Infallible {
+    loop {
+        signals.next().await;
+        let presses = button.press();
+        if full_screen {
+            continue;
+        }
+        match presses {
+            1 => eprintln!("draining: {} in flight, press Ctrl-C again to abort", button.in_flight()),
+            _ => eprintln!("aborting"),
+        }
+    }
+}

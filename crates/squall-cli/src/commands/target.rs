@@ -1,0 +1,35 @@
+//! `squall target`: serves the built-in shop until it is told to stop.
+
+use squall_target::Target;
+use std::net::ToSocketAddrs;
+
+use crate::{
+    args::TargetArgs,
+    exit::{PASSED, Refusal, chain},
+    signals,
+};
+
+pub(crate) fn serve(args: &TargetArgs) -> Result<u8, Refusal> {
+    if !args.allow_remote && !is_loopback(&args.listen) {
+        return Err(Refusal::new(format!(
+            "{} can be reached from other machines and the target has no login; \
+             add --allow-remote if that is meant",
+            args.listen
+        )));
+    }
+    let threads = match args.threads {
+        Some(threads) => threads.into(),
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let target = Target::start_on(&args.listen, threads).map_err(|error| Refusal::new(chain(&error)))?;
+    println!("serving a shop at {} with {threads} thread{}", target.url("/"), if threads == 1 { "" } else { "s" });
+    println!("try: squall run {} --rate 500 --for 10s        (Ctrl-C stops)", target.url("/api/products"));
+    signals::wait_for_one().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
+    println!("received {} requests", target.requests());
+    Ok(PASSED)
+}
+
+fn is_loopback(listen: &str) -> bool {
+    // A name that does not resolve is refused by the target itself, with a better message.
+    listen.to_socket_addrs().map_or(true, |mut addrs| addrs.all(|addr| addr.ip().is_loopback()))
+}

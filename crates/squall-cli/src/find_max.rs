@@ -1,0 +1,204 @@
+//! `--find-max`: the highest rate that holds a promise, by repeated short runs. The search itself is a value that is told how a
+//! probe went and says what to probe next; here probes are run and put into words.
+
+mod search;
+
+use squall_model::{Arrivals, LoadModel, Plan, Profile, Quantity, Statistic, Threshold, ThresholdResult};
+use squall_orchestrator::{Control, Finished, Live, Observer};
+use squall_report::{Run, Verdict, verdict};
+use squall_scenario::Scenario;
+use std::time::Duration;
+
+use crate::{
+    args::RunArgs,
+    commands::run::{Shown, carry_out},
+    exit::{self, Refusal},
+    stop::StopButton,
+    terminal::{format, print},
+};
+use search::{Answer, Held, Search};
+
+/// Where the search begins when no rate is given.
+const FIRST_RATE: f64 = 50.0;
+/// Each probe is preceded by this much load that is not judged: connections are made, caches filled.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// A target that answers fast because it fails does not hold a promise about time.
+const ERRORS_ALLOWED: &str = "error_rate<1%";
+
+/// Searches, prints what was found and gives the exit code.
+pub(crate) fn find_max(args: &RunArgs, scenario: &Scenario, promise: &Threshold) -> Result<u8, Refusal> {
+    let mut search = Search::new(first_rate(args, &scenario.plan), args.search.find_max_precision);
+    let button = StopButton::new(Control::new());
+    let length = args.search.find_max_probe;
+    let table = Table::new(args, promise)?;
+    while let Some(rate) = search.next() {
+        let probe = Scenario { plan: probe_plan(&scenario.plan, promise, rate, length)?, ..scenario.clone() };
+        let finished = carry_out(&probe, &args.engine, &button, Shown::NOTHING, &mut Nobody)?;
+        let run = Run {
+            plan: &probe.plan,
+            view: &finished.view,
+            facts: &finished.facts,
+            strict: false,
+            command: None,
+            version: env!("SQUALL_VERSION"),
+        };
+        match verdict(&run) {
+            Verdict::Interrupted => {
+                table.close(&search, args, "interrupted; so far: ")?;
+                return Ok(exit::INTERRUPTED);
+            }
+            Verdict::TargetUnreachable => {
+                let reason = finished.view.errors.first().map_or(String::new(), |note| format!(": {}", note.message));
+                return Err(Refusal::unreachable(format!("the target could not be reached{reason}")));
+            }
+            Verdict::Passed | Verdict::ThresholdBreached | Verdict::ScheduleMissed => {}
+        }
+        let held = judge(&finished);
+        table.row(rate, held, &finished)?;
+        search.note(rate, held);
+    }
+    table.close(&search, args, "")?;
+    Ok(match search.answer() {
+        Some(Answer::Found { .. } | Answer::NoLimit { .. }) => exit::PASSED,
+        Some(Answer::GeneratorLimit { .. }) if args.strict => exit::TOO_SLOW,
+        Some(Answer::GeneratorLimit { .. }) => exit::PASSED,
+        Some(Answer::NothingMade { .. }) => exit::TOO_SLOW,
+        Some(Answer::NothingHolds { .. }) | None => exit::BREACHED,
+    })
+}
+
+fn first_rate(args: &RunArgs, plan: &Plan) -> f64 {
+    match &plan.load.model {
+        LoadModel::Open { rate, .. } if args.load.rate.is_some() => rate.peak(),
+        _ => FIRST_RATE,
+    }
+}
+
+/// The same plan at a steady rate, with the promise to be found out about.
+fn probe_plan(plan: &Plan, promise: &Threshold, rate: f64, length: Duration) -> Result<Plan, Refusal> {
+    let mut probe = plan.clone();
+    let warm_up = WARM_UP.min(length / 2);
+    let arrivals = match plan.load.model {
+        LoadModel::Open { arrivals, .. } => arrivals,
+        LoadModel::Closed { .. } => Arrivals::Even,
+    };
+    let steady = Profile::constant(rate, length + warm_up);
+    let rate = steady.map_err(|error| Refusal::new(format!("--find-max-probe: {error}")))?;
+    probe.load.model = LoadModel::Open { rate, arrivals };
+    probe.load.iterations = None;
+    probe.load.warm_up = warm_up;
+    probe.thresholds.insert(0, promise.clone());
+    if probe.thresholds.iter().all(|t| t.statistic != Statistic::ErrorRate) {
+        probe.thresholds.push(ERRORS_ALLOWED.parse().expect("a valid threshold"));
+    }
+    Ok(probe)
+}
+
+fn judge(finished: &Finished) -> Held {
+    let (generator, dropped) = (&finished.facts.generator, finished.view.engine.dropped);
+    // Starts that found every user busy are the target's doing: it answered too slowly. Anything else is the generator's.
+    let own_reasons =
+        generator.saturated_because.len() - usize::from(dropped > 0).min(generator.saturated_because.len());
+    match finished.facts.thresholds.iter().all(|threshold| threshold.passed) && dropped == 0 {
+        _ if own_reasons > 0 => Held::GeneratorTooSlow,
+        true => Held::Yes,
+        false => Held::No,
+    }
+}
+
+/// Sees nothing.
+struct Nobody;
+
+impl Observer for Nobody {
+    fn second(&mut self, _: &Plan, _: &squall_metrics::RunView, _: &Live) {}
+}
+
+/// The table of probes, printed line by line as they end.
+struct Table {
+    quiet: bool,
+    promise: Threshold,
+}
+
+impl Table {
+    fn new(args: &RunArgs, promise: &Threshold) -> Result<Table, Refusal> {
+        let table = Table { quiet: args.output.quiet, promise: promise.clone() };
+        let length = squall_model::format_duration(args.search.find_max_probe);
+        table.say(&format!(
+            "searching for the highest rate that holds {promise}, in probes of {length}, to within {}\n\n{:>12}  {:>12}  {:>10}  {}\n",
+            percent(args.search.find_max_precision),
+            "rate",
+            promise.statistic.to_string(),
+            "errors",
+            "held",
+        ))?;
+        Ok(table)
+    }
+
+    fn row(&self, rate: f64, held: Held, finished: &Finished) -> Result<(), Refusal> {
+        let value = finished.facts.thresholds.first().and_then(|result| result.value);
+        let value = value.map_or("–".to_owned(), |value| shown(&self.promise, value));
+        let held = match held {
+            Held::Yes => "yes".to_owned(),
+            Held::No => format!("no: {}", broken(&finished.facts.thresholds, finished.view.engine.dropped)),
+            Held::GeneratorTooSlow => {
+                let because = finished.facts.generator.saturated_because.join("; ");
+                format!("does not count, the generator was the limit: {because}")
+            }
+        };
+        let errors = percent(finished.view.all.error_rate());
+        self.say(&format!("{:>12}  {value:>12}  {errors:>10}  {held}\n", format!("{}/s", format::rate(rate))))
+    }
+
+    fn close(&self, search: &Search, args: &RunArgs, before: &str) -> Result<(), Refusal> {
+        let precision = percent(args.search.find_max_precision);
+        let per_second = |rate: f64| format!("{}/s", format::rate(rate));
+        let answer = match search.answer() {
+            None => "nothing is known yet".to_owned(),
+            Some(Answer::Found { rate, above }) => format!(
+                "highest rate that holds {}: {} ± {precision} ({} did not hold)",
+                self.promise,
+                per_second(rate),
+                per_second(above)
+            ),
+            Some(Answer::GeneratorLimit { rate, above }) => format!(
+                "{} holds {}, and at {} this generator was the limit, not the target",
+                per_second(rate),
+                self.promise,
+                per_second(above)
+            ),
+            Some(Answer::NothingHolds { lowest }) => format!("not even {} holds {}", per_second(lowest), self.promise),
+            Some(Answer::NothingMade { lowest }) => format!("this generator cannot even make {}", per_second(lowest)),
+            Some(Answer::NoLimit { rate }) => {
+                format!("{} holds {}, and no limit was found", per_second(rate), self.promise)
+            }
+        };
+        print::stdout(format!("\n{before}{answer}\n").as_bytes())
+    }
+
+    fn say(&self, text: &str) -> Result<(), Refusal> {
+        if self.quiet { Ok(()) } else { print::stdout(text.as_bytes()) }
+    }
+}
+
+fn broken(results: &[ThresholdResult], dropped: u64) -> String {
+    match results.iter().find(|result| !result.passed) {
+        Some(result) => match result.value {
+            Some(value) => format!("{} was {}", result.threshold, shown(&result.threshold, value)),
+            None => format!("{} had nothing to judge", result.threshold),
+        },
+        None => format!("{dropped} starts found no free user"),
+    }
+}
+
+fn shown(threshold: &Threshold, value: f64) -> String {
+    match threshold.statistic.quantity() {
+        Quantity::Time => format::time(value),
+        Quantity::Fraction => percent(value),
+        Quantity::PerSecond => format!("{}/s", format::rate(value)),
+        Quantity::Count => format::count(value as u64),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", (share * 10_000.0).round() / 100.0)
+}

@@ -1,0 +1,160 @@
+//! From flags to what the scenario room takes. Every value keeps the name of its flag, so that a mistake is reported there.
+
+use squall_scenario::{Given, Overrides, RawHttp, RawLoad, UrlRequest};
+
+use crate::{
+    args::{HttpArgs, LoadArgs, RequestArgs, RunArgs},
+    exit::Refusal,
+};
+
+/// What the flags change about a scenario.
+pub(crate) fn overrides(args: &RunArgs) -> Result<Overrides, Refusal> {
+    Ok(Overrides {
+        name: text("--name", &args.name),
+        target: text("--target", &args.target),
+        seed: args.load.seed.map(|seed| Given::flag("--seed", seed)),
+        load: load(&args.load),
+        thresholds: args.thresholds.iter().map(|promise| Given::flag("--threshold", promise.as_str())).collect(),
+        http: http(&args.http)?,
+    })
+}
+
+/// The request of `squall run URL`.
+pub(crate) fn request(url: &str, args: &RequestArgs) -> UrlRequest {
+    let list = |flag: &str, values: &[String]| values.iter().map(|value| Given::flag(flag, value.as_str())).collect();
+    UrlRequest {
+        url: url.to_owned(),
+        method: text("--method", &args.method),
+        query: list("--query", &args.query),
+        body: text("--body", &args.body),
+        body_file: text("--body-file", &args.body_file),
+        json: text("--body-json", &args.body_json),
+        form: list("--form", &args.form),
+        expect_status: text("--expect-status", &args.expect_status),
+        expect_body: text("--expect-body", &args.expect_body),
+    }
+}
+
+/// The first flag that only makes sense with a URL, if one was given.
+pub(crate) fn url_only_flag(args: &RequestArgs) -> Option<&'static str> {
+    let given = [
+        ("--method", args.method.is_some()),
+        ("--query", !args.query.is_empty()),
+        ("--body", args.body.is_some()),
+        ("--body-file", args.body_file.is_some()),
+        ("--body-json", args.body_json.is_some()),
+        ("--form", !args.form.is_empty()),
+        ("--expect-status", args.expect_status.is_some()),
+        ("--expect-body", args.expect_body.is_some()),
+    ];
+    given.into_iter().find_map(|(flag, given)| given.then_some(flag))
+}
+
+fn text(flag: &str, value: &Option<String>) -> Option<Given<String>> {
+    value.as_ref().map(|value| Given::flag(flag, value.as_str()))
+}
+
+fn load(args: &LoadArgs) -> RawLoad {
+    let poisson = args.poisson.then(|| Given::flag("--poisson", "poisson"));
+    RawLoad {
+        rate: text("--rate", &args.rate),
+        users: text("--users", &args.users),
+        pause: text("--pause", &args.pause),
+        duration: text("--for", &args.duration),
+        requests: text("--requests", &args.requests),
+        ramp_up: text("--ramp-up", &args.ramp_up),
+        stages: text("--stages", &args.stages),
+        profile: text("--profile", &args.profile),
+        steps: text("--steps", &args.steps),
+        arrivals: text("--arrivals", &args.arrivals).or(poisson),
+        warm_up: text("--warm-up", &args.warm_up),
+    }
+}
+
+fn http(args: &HttpArgs) -> Result<RawHttp, Refusal> {
+    let switch = |flag: &str, given: bool, value: bool| given.then(|| Given::<bool>::flag(flag, value));
+    let choice = |flag: &str, given: bool, value: &str| given.then(|| Given::<String>::flag(flag, value));
+    let no_redirects = args.no_redirects.then(|| Given::flag("--no-redirects", 0u32));
+    Ok(RawHttp {
+        headers: pairs("--header", &args.headers, ':', "NAME: VALUE")?,
+        timeout: text("--timeout", &args.timeout),
+        connect_timeout: text("--connect-timeout", &args.connect_timeout),
+        version: choice("--http1", args.http1, "1.1").or(choice("--http2", args.http2, "2")),
+        keep_alive: switch("--no-keep-alive", args.no_keep_alive, false),
+        insecure: switch("--insecure", args.insecure, true),
+        ca: text("--ca", &args.ca),
+        cert: text("--cert", &args.cert),
+        key: text("--key", &args.key),
+        server_name: text("--server-name", &args.server_name),
+        proxy: text("--proxy", &args.proxy),
+        redirects: args.max_redirects.map(|most| Given::flag("--max-redirects", most)).or(no_redirects),
+        compression: switch("--compressed", args.compressed, true).or(switch(
+            "--no-compression",
+            args.no_compression,
+            false,
+        )),
+        cookies: switch("--cookies", args.cookies, true).or(switch("--no-cookies", args.no_cookies, false)),
+        basic: text("--basic", &args.basic),
+        bearer: text("--bearer", &args.bearer),
+        unix_socket: text("--unix-socket", &args.unix_socket),
+        phases: switch("--phases", args.phases, true),
+        ip: choice("--ipv4", args.ipv4, "4").or(choice("--ipv6", args.ipv6, "6")),
+        resolve: pairs("--resolve", &args.resolve, '=', "HOST=ADDRESS:PORT")?,
+    })
+}
+
+type Pair = (Given<String>, Given<String>);
+
+fn pairs(flag: &str, values: &[String], separator: char, form: &str) -> Result<Vec<Pair>, Refusal> {
+    let pair = |text: &String| {
+        let (name, value) = text.split_once(separator).filter(|(name, _)| !name.trim().is_empty())?;
+        Some((Given::flag(flag, name.trim()), Given::flag(flag, value.trim())))
+    };
+    let refusal = |text: &String| Refusal::new(format!("{flag}: `{text}` has no `{separator}`: write '{form}'"));
+    values.iter().map(|text| pair(text).ok_or_else(|| refusal(text))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn run(line: &str) -> RunArgs {
+        let words = ["squall", "run", "http://x/"].into_iter().chain(line.split_whitespace());
+        match Cli::try_parse_from(words).expect(line).command {
+            Command::Run(args) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_arrive_under_their_own_names() {
+        let given = overrides(&run("--rate 5 --poisson --for 1s -H a:b --no-redirects -4 --http2 --seed 7")).unwrap();
+        assert_eq!(given.load.rate, Some(Given::flag("--rate", "5")));
+        assert_eq!(given.load.arrivals, Some(Given::flag("--poisson", "poisson")));
+        assert_eq!(given.http.headers, [(Given::flag("--header", "a"), Given::flag("--header", "b"))]);
+        assert_eq!(given.http.redirects, Some(Given::flag("--no-redirects", 0u32)));
+        assert_eq!(given.http.ip, Some(Given::flag("--ipv4", "4")));
+        assert_eq!(given.http.version, Some(Given::flag("--http2", "2")));
+        assert_eq!(given.seed, Some(Given::flag("--seed", 7u64)));
+        assert_eq!(given.http.keep_alive, None);
+    }
+
+    #[test]
+    fn a_negative_rate_reaches_the_judge() {
+        assert_eq!(overrides(&run("--rate -5")).unwrap().load.rate, Some(Given::flag("--rate", "-5")));
+    }
+
+    #[test]
+    fn a_header_without_a_colon_is_refused() {
+        let refusal = overrides(&run("-H nonsense")).unwrap_err().to_string();
+        assert!(refusal.contains("NAME: VALUE"), "{refusal}");
+    }
+
+    #[test]
+    fn request_flags_are_known_to_need_a_url() {
+        assert_eq!(url_only_flag(&run("").request), None);
+        assert_eq!(url_only_flag(&run("-d x").request), Some("--body"));
+    }
+}

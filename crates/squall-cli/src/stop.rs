@@ -1,0 +1,105 @@
+//! The stop button: Ctrl-C, SIGTERM and the `q` key press it. Once drains, twice aborts, a third time ends the process without a
+//! report, for the case that even aborting hangs.
+
+use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use squall_metrics::RunView;
+use squall_model::Plan;
+use squall_orchestrator::{Control, Live, Observer};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use crate::{exit, terminal};
+
+/// Counts how often a stop was asked for and tells the run. Cloning shares it.
+#[derive(Debug, Clone)]
+pub(crate) struct StopButton {
+    control: Control,
+    presses: Arc<AtomicU32>,
+    in_flight: Arc<AtomicU64>,
+}
+
+impl StopButton {
+    pub(crate) fn new(control: Control) -> StopButton {
+        StopButton { control, presses: Arc::default(), in_flight: Arc::default() }
+    }
+
+    /// Asks for the next stronger stop; gives how often that has been done.
+    pub(crate) fn press(&self) -> u32 {
+        let presses = self.presses.fetch_add(1, Ordering::SeqCst) + 1;
+        match presses {
+            1 => self.control.drain(),
+            2 => self.control.abort(),
+            _ => {
+                terminal::give_back();
+                std::process::exit(i32::from(exit::INTERRUPTED));
+            }
+        }
+        presses
+    }
+
+    pub(crate) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Users in an iteration, as last seen.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn presses(&self) -> u32 {
+        self.presses.load(Ordering::SeqCst)
+    }
+}
+
+/// Keeps the number of iterations under way, for the message that a signal prints.
+impl Observer for StopButton {
+    fn second(&mut self, _: &Plan, view: &RunView, _: &Live) {
+        self.in_flight.store(view.engine.busy, Ordering::SeqCst);
+    }
+}
+
+/// How often the key thread looks whether it should end.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Presses the button when a key asks for it, until dropped.
+pub(crate) struct KeyWatch {
+    ending: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl KeyWatch {
+    pub(crate) fn start(button: StopButton) -> KeyWatch {
+        let ending = Arc::new(AtomicBool::new(false));
+        let ended = ending.clone();
+        let watch = move || {
+            // A terminal that gives no events any more (closed) is left alone; signals still work.
+            while let (false, Ok(ready)) = (ended.load(Ordering::SeqCst), event::poll(POLL)) {
+                if ready && event::read().is_ok_and(|event| asks_to_stop(&event)) {
+                    button.press();
+                }
+            }
+        };
+        KeyWatch { ending, thread: Some(std::thread::spawn(watch)) }
+    }
+}
+
+impl Drop for KeyWatch {
+    fn drop(&mut self) {
+        self.ending.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn asks_to_stop(event: &Event) -> bool {
+    let Event::Key(key) = event else { return false };
+    let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    key.kind == KeyEventKind::Press && (control_c || matches!(key.code, KeyCode::Char('q' | 'Q')))
+}

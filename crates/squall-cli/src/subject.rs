@@ -1,0 +1,87 @@
+//! What `squall run` is given: a URL or a scenario file. Guesses nothing: a word that could be either is refused with the way to
+//! write it.
+
+use std::path::{Path, PathBuf};
+
+use crate::exit::Refusal;
+
+/// What to run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Url(String),
+    File(PathBuf),
+}
+
+impl Subject {
+    /// Reads the argument of `squall run`.
+    pub(crate) fn of(what: &str) -> Result<Subject, Refusal> {
+        let extension = Path::new(what).extension().and_then(|extension| extension.to_str());
+        if what.contains("://") {
+            return Ok(Subject::Url(what.to_owned()));
+        }
+        match extension {
+            Some("toml") => return Ok(Subject::File(what.into())),
+            Some("py") => return Err(python(what)),
+            _ if Path::new(what).is_file() => return Ok(Subject::File(what.into())),
+            _ => {}
+        }
+        if has_port_or_is_local(what) { Ok(Subject::Url(what.to_owned())) } else { Err(unclear(what)) }
+    }
+
+    /// Whether a text can only be meant as the subject.
+    pub(crate) fn is_meant_by(text: &str) -> bool {
+        text.contains("://") || text.ends_with(".toml") || text.ends_with(".py")
+    }
+}
+
+/// `localhost/x`, `127.0.0.1`, `shop:8080/x`, `[::1]:80`: nobody names a file like that.
+fn has_port_or_is_local(what: &str) -> bool {
+    let host = what.split(['/', '?', '#']).next().unwrap_or_default();
+    let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    let with_port = !name.is_empty() && port.parse::<u16>().is_ok();
+    with_port || name == "localhost" || name.parse::<std::net::IpAddr>().is_ok()
+}
+
+fn python(what: &str) -> Refusal {
+    Refusal::new(format!(
+        "{what} is a Python scenario; this program runs URLs and .toml scenarios.\n  \
+         Python scenarios come with the Python package: pip install squall, then: python3 -m squall run {what}"
+    ))
+}
+
+fn unclear(what: &str) -> Refusal {
+    let hint = match Path::new(what).with_extension("toml") {
+        file if file.is_file() => format!("did you mean {}?", file.display()),
+        _ => format!("write http://{what} or https://{what} for a URL, or give a .toml file that exists"),
+    };
+    Refusal::new(format!("`{what}` is neither a URL nor a scenario file: {hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(what: &str, expected: &Subject) {
+        assert_eq!(Subject::of(what).ok().as_ref(), Some(expected), "{what}");
+    }
+
+    #[test]
+    fn urls_and_files_are_told_apart() {
+        let url = |text: &str| Subject::Url(text.to_owned());
+        for text in ["http://a/b.toml", "localhost", "localhost:80/x", "127.0.0.1", "[::1]:8080/", "shop:8080/x?y=1"] {
+            check(text, &url(text));
+        }
+        check("shop.toml", &Subject::File("shop.toml".into()));
+        check("a/b/shop.toml", &Subject::File("a/b/shop.toml".into()));
+    }
+
+    #[test]
+    fn what_could_be_either_is_refused_with_a_hint() {
+        let refusal = Subject::of("example.com/shop").unwrap_err().to_string();
+        assert!(refusal.contains("https://example.com/shop"), "{refusal}");
+        let refusal = Subject::of("shop.py").unwrap_err().to_string();
+        assert!(refusal.contains("pip install squall"), "{refusal}");
+    }
+}

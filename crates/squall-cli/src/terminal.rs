@@ -1,0 +1,37 @@
+//! What people see in a terminal: the live dashboard, or one line a second, and the final words. Renders; computes no statistics.
+
+pub(crate) mod dashboard;
+pub(crate) mod format;
+pub(crate) mod lines;
+pub(crate) mod print;
+mod screen;
+
+pub(crate) use screen::give_back;
+
+use squall_report::Style;
+use std::io::IsTerminal;
+
+/// Colours, unless `NO_COLOR` or a dumb terminal says otherwise; the width of the terminal, or 100 columns.
+pub(crate) fn style(is_terminal: bool) -> Style {
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    let width = crossterm::terminal::size().map_or(Style::PLAIN.width, |(columns, _)| usize::from(columns));
+    if is_terminal { Style { colour: wanted && able, width: width.clamp(60, 140) } } else { Style::PLAIN }
+}
+
+/// The style of standard output.
+pub(crate) fn stdout_style() -> Style {
+    style(std::io::stdout().is_terminal())
+}
+
+/// The style of standard error.
+pub(crate) fn stderr_style() -> Style {
+    style(std::io::stderr().is_terminal())
+}
+
+/// Whether the dashboard can be shown: it draws on standard error and reads keys.
+pub(crate) fn can_show_dashboard() -> bool {
+    let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    let big_enough = crossterm::terminal::size().is_ok_and(|(columns, rows)| columns >= 60 && rows >= 16);
+    std::io::stderr().is_terminal() && std::io::stdin().is_terminal() && able && big_enough
+}

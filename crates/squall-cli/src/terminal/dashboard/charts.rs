@@ -1,0 +1,114 @@
+//! The two charts: load over time against the plan, and response times.
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Style},
+    symbols::Marker,
+    text::{Line, Span},
+    widgets::{Axis, Chart, Dataset, GraphType},
+};
+use squall_metrics::Second;
+use squall_model::LoadModel;
+use std::time::Duration;
+
+use super::{Scene, panel, tint};
+use crate::terminal::format::{clock, rate, time};
+
+/// Most seconds shown at once; longer runs show their latest part.
+const SPAN_S: u32 = 180;
+/// A short run's charts are not stretched beyond this.
+const LEAST_S: u32 = 20;
+
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+    let [left, right] = Layout::horizontal([Constraint::Ratio(1, 2); 2]).spacing(1).areas(area);
+    draw_rate(frame, left, scene);
+    draw_times(frame, right, scene);
+}
+
+/// The part of the timeline shown, and its ends in seconds.
+fn shown<'a>(scene: &Scene<'a>) -> (&'a [Second], [f64; 2]) {
+    let timeline = &scene.view.timeline;
+    let from = timeline.len().saturating_sub(SPAN_S as usize);
+    let whole = scene.plan.duration().as_secs() as u32;
+    let to = (from as u32 + whole.clamp(LEAST_S, SPAN_S)).max(timeline.len() as u32);
+    (&timeline[from..], [from as f64, f64::from(to)])
+}
+
+fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+    let (seconds, bounds) = shown(scene);
+    let open = matches!(scene.plan.load.model, LoadModel::Open { .. });
+    // Iterations are what an open plan promises; with several requests each, requests would not be comparable with it.
+    let value = |second: &Second| if open { second.iterations } else { second.requests } as f64;
+    let points: Vec<_> = seconds.iter().map(|second| (f64::from(second.t_s) - 0.5, value(second))).collect();
+    let profile = scene.plan.load.model.profile();
+    let plan_at = |t: f64| (t, profile.level(Duration::from_secs_f64(t)));
+    // The level just at the end is 0; the line stops a hair before.
+    let end = profile.duration().as_secs_f64().min(bounds[1]) * 0.9999;
+    let planned: Vec<_> = match open {
+        true => (0..=200).map(|i| plan_at(bounds[0] + (end - bounds[0]) * f64::from(i) / 200.0)).collect(),
+        false => Vec::new(),
+    };
+    let highest = points.iter().chain(&planned).map(|(_, y)| *y).fold(1.0, f64::max);
+    let now = points.last().map_or(0.0, |(_, y)| *y);
+    let title = Line::from(vec![
+        Span::styled(if open { " starts/s " } else { " requests/s " }, Style::new().bold()),
+        Span::styled(rate(now), Style::new().fg(tint::ACCENT).bold()),
+        Span::styled(load_now(scene, open), Style::new().fg(tint::DIM)),
+    ]);
+    let series = [(planned.as_slice(), tint::PLAN), (points.as_slice(), tint::ACCENT)];
+    draw_chart(frame, area, title, &series, (bounds, highest, rate));
+}
+
+fn load_now(scene: &Scene<'_>, open: bool) -> String {
+    match open {
+        true => format!(" of {} planned ", rate(scene.live.level_now)),
+        false => format!(" from {} users ", rate(scene.live.level_now)),
+    }
+}
+
+fn draw_times(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+    let (seconds, bounds) = shown(scene);
+    let measured = || seconds.iter().filter(|second| second.requests > 0);
+    let points = |value: fn(&Second) -> u64| -> Vec<_> {
+        measured().map(|second| (f64::from(second.t_s) - 0.5, value(second) as f64)).collect()
+    };
+    let (p50, p99) = (points(|second| second.p50), points(|second| second.p99));
+    let highest = p99.iter().map(|(_, y)| *y).fold(1e3, f64::max);
+    let last = |points: &[(f64, f64)]| points.last().map_or("–".to_owned(), |(_, y)| time(*y));
+    let title = Line::from(vec![
+        Span::styled(" response time ", Style::new().bold()),
+        Span::styled(format!("p50 {}  ", last(&p50)), Style::new().fg(tint::FAST).bold()),
+        Span::styled(format!("p99 {} ", last(&p99)), Style::new().fg(tint::SLOW).bold()),
+    ]);
+    let series = [(p99.as_slice(), tint::SLOW), (p50.as_slice(), tint::FAST)];
+    draw_chart(frame, area, title, &series, (bounds, highest, time));
+}
+
+type Scale = ([f64; 2], f64, fn(f64) -> String);
+
+fn draw_chart<'a>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: Line<'_>,
+    series: &[(&'a [(f64, f64)], Color)],
+    scale: Scale,
+) {
+    let (x_bounds, highest, label) = scale;
+    let top = highest * 1.1;
+    let dim = Style::new().fg(tint::DIM);
+    let dataset = |&(points, colour): &(&'a [(f64, f64)], Color)| {
+        let style = Style::new().fg(colour);
+        Dataset::default().marker(Marker::Braille).graph_type(GraphType::Line).style(style).data(points)
+    };
+    let datasets = series.iter().map(dataset).collect();
+    let seconds = |at: f64| Span::raw(clock(Duration::from_secs_f64(at)));
+    let x_labels = vec![seconds(x_bounds[0]), seconds((x_bounds[0] + x_bounds[1]) / 2.0), seconds(x_bounds[1])];
+    let y_labels = vec![Span::raw("0"), Span::raw(label(top / 2.0)), Span::raw(label(top))];
+    let chart = Chart::new(datasets)
+        .block(panel(title))
+        .legend_position(None)
+        .x_axis(Axis::default().bounds(x_bounds).labels(x_labels).style(dim))
+        .y_axis(Axis::default().bounds([0.0, top]).labels(y_labels).style(dim));
+    frame.render_widget(chart, area);
+}

@@ -1,0 +1,81 @@
+//! The bottom: whether the generator itself is well, and what the keys do.
+
+use ratatui::{
+    Frame,
+    layout::Rect,
+    style::{Color, Style, Stylize},
+    text::{Line, Span},
+    widgets::Paragraph,
+};
+
+use super::{Scene, panel, tint};
+use crate::terminal::format::{bytes, count, time};
+
+/// Schedule lag from here on deserves a second look, and a third.
+const LAG_WARN_NS: u64 = 1_000_000;
+const LAG_BAD_NS: u64 = 10_000_000;
+
+pub(super) fn draw_health(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>, boxed: bool) {
+    let second = scene.view.timeline.last();
+    let (engine, lag) = (&scene.view.engine, second.map_or(0, |second| second.lag_p99));
+    let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+    let traffic = second.map_or((0, 0), |second| (second.bytes_in, second.bytes_out));
+    let own = Line::from(
+        [
+            item("cpu", format!("{:.0} %", scene.cpu * 100.0), grade(scene.cpu / cores, 0.7, 0.95)),
+            item("schedule lag p99", time(lag as f64), grade(lag as f64, LAG_WARN_NS as f64, LAG_BAD_NS as f64)),
+            item("late", count(engine.late), grade(engine.late as f64, 1.0, f64::INFINITY)),
+            item("dropped", count(engine.dropped), grade(engine.dropped as f64, 1.0, 1.0)),
+            item("memory", bytes(scene.live.rss_bytes as f64), tint::GOOD),
+        ]
+        .concat(),
+    );
+    if !boxed {
+        return frame.render_widget(own, area);
+    }
+    let load = Line::from(
+        [
+            item("users", format!("{} ({} busy)", count(engine.users), count(engine.busy)), Color::Reset),
+            item("in", format!("{}/s", bytes(traffic.0 as f64)), Color::Reset),
+            item("out", format!("{}/s", bytes(traffic.1 as f64)), Color::Reset),
+            item("iterations", count(engine.iterations), Color::Reset),
+            item("warm-up", count(engine.warm_up), Color::Reset),
+        ]
+        .concat(),
+    );
+    frame.render_widget(Paragraph::new(vec![own, load]).block(panel(Span::from(" generator ").bold())), area);
+}
+
+fn item<'a>(name: &'static str, value: String, colour: Color) -> Vec<Span<'a>> {
+    let name = Span::styled(format!("{name} "), Style::new().fg(tint::DIM));
+    vec![name, Span::styled(value, Style::new().fg(colour).bold()), Span::raw("    ")]
+}
+
+fn grade(value: f64, warn: f64, bad: f64) -> Color {
+    match value {
+        v if v >= bad => tint::BAD,
+        v if v >= warn => tint::WARN,
+        _ => tint::GOOD,
+    }
+}
+
+pub(super) fn draw_keys(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+    let line = match scene.presses {
+        0 => Line::from(vec![
+            Span::styled(" q ", Style::new().bold().reversed()),
+            Span::styled(" stop, finish what is under way and report   ", Style::new().fg(tint::DIM)),
+            Span::styled(" q q ", Style::new().bold().reversed()),
+            Span::styled(" abort", Style::new().fg(tint::DIM)),
+        ]),
+        1 => Line::from(vec![
+            Span::styled(
+                format!("draining: {} in flight, ", count(scene.view.engine.busy)),
+                Style::new().fg(tint::WARN),
+            ),
+            Span::styled(" q ", Style::new().bold().reversed()),
+            Span::styled(" again aborts", Style::new().fg(tint::WARN)),
+        ]),
+        _ => Line::styled("aborting", Style::new().fg(tint::BAD)),
+    };
+    frame.render_widget(line, area);
+}

@@ -1,0 +1,66 @@
+//! The top: what is being tested, where the run is, and how far.
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style, Stylize},
+    text::{Line, Span},
+    widgets::LineGauge,
+};
+use squall_orchestrator::LivePhase;
+
+use super::{Scene, tint};
+use crate::terminal::format::clock;
+
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+    let [title, bar, _] =
+        Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Length(1)]).areas(area);
+    let (word, colour) = phase(scene.live.phase);
+    let badge = format!(" {word} ");
+    let [left, right] =
+        Layout::horizontal([Constraint::Min(10), Constraint::Length(badge.chars().count() as u16)]).areas(title);
+    let names = Line::from(vec![
+        Span::styled("squall ", Style::new().fg(tint::ACCENT).add_modifier(Modifier::BOLD)),
+        Span::raw(printable(&scene.plan.name)).bold(),
+        Span::styled("  →  ", Style::new().fg(tint::DIM)),
+        Span::raw(printable(&scene.plan.target)),
+    ]);
+    frame.render_widget(names, left);
+    frame.render_widget(Span::styled(badge, Style::new().fg(Color::Black).bg(colour).bold()), right);
+    draw_progress(frame, bar, scene, colour);
+}
+
+fn draw_progress(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>, colour: Color) {
+    let (elapsed, total) = (scene.live.elapsed, scene.plan.duration());
+    let by_time = elapsed.as_secs_f64() / total.as_secs_f64();
+    let by_count = scene.plan.load.iterations.map(|n| scene.view.engine.iterations as f64 / n.max(1) as f64);
+    let done = by_count.unwrap_or(0.0).max(by_time);
+    let done = if scene.live.phase == LivePhase::Done { 1.0 } else { done.clamp(0.0, 1.0) };
+    let label = match scene.plan.load.iterations {
+        Some(n) => format!("{} of {} iterations", scene.view.engine.iterations, n),
+        None => format!("{} / {}", clock(elapsed), clock(total)),
+    };
+    let gauge = LineGauge::default()
+        .ratio(done)
+        .label(Span::styled(format!("{label:<14}"), Style::new().bold()))
+        .filled_symbol("━")
+        .unfilled_symbol("─")
+        .filled_style(Style::new().fg(colour))
+        .unfilled_style(Style::new().fg(tint::DIM));
+    frame.render_widget(gauge, area);
+}
+
+fn phase(phase: LivePhase) -> (&'static str, Color) {
+    match phase {
+        LivePhase::Starting => ("STARTING", tint::ACCENT),
+        LivePhase::WarmUp => ("WARM-UP", tint::WARN),
+        LivePhase::Running => ("RUNNING", tint::GOOD),
+        LivePhase::Draining => ("DRAINING", tint::WARN),
+        LivePhase::Done => ("DONE", tint::ACCENT),
+    }
+}
+
+/// Names come from files and flags; control characters in them must not reach the terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '·' } else { c }).collect()
+}

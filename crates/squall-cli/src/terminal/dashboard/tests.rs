@@ -1,0 +1,97 @@
+use super::*;
+use ratatui::{Terminal, backend::TestBackend};
+use squall_metrics::{Collector, Delta, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId};
+use squall_model::{Arrivals, Load, LoadModel, Profile, TaskSpec};
+use squall_orchestrator::LivePhase;
+
+/// A run of `seconds` in which every tenth request of `buy` fails.
+fn view(seconds: u32) -> RunView {
+    let source = SourceId { instance: 0, thread: 0 };
+    let mut collector = Collector::new([source], 1);
+    for second in 0..seconds {
+        let mut recorder = Recorder::new(RecorderConfig::default());
+        for (name, requests) in [("browse", 30u64), ("buy", 10)] {
+            let metric = recorder.metric(MetricKey::request(name));
+            for i in 0..requests {
+                recorder.sent();
+                let status = if name == "buy" && i == 0 { 503 } else { 200 };
+                let service = Duration::from_millis(5 + i + u64::from(second % 7) * 3);
+                let (wait, outcome) = (Duration::ZERO, Outcome::of_status(status));
+                let (bytes_in, bytes_out, warm_up) = (400, 90, false);
+                recorder.record(&Sample { metric, wait, service, outcome, bytes_in, bytes_out, warm_up });
+                recorder.iteration(Duration::from_micros(120), false);
+            }
+        }
+        let (metrics, errors, engine) = recorder.harvest(12, 3);
+        let last = second + 1 == seconds;
+        let delta = Delta { source, seq: second.into(), second, metrics, errors, engine, last };
+        collector.merge(delta).expect("deltas in order");
+    }
+    collector.finish()
+}
+
+fn plan() -> Plan {
+    let rate = Profile::ramp(50.0, Duration::from_secs(10), Duration::from_secs(30)).expect("a ramp");
+    let model = LoadModel::Open { rate, arrivals: Arrivals::Even };
+    Plan {
+        name: "shop\u{1b}[31m".to_owned(),
+        target: "http://127.0.0.1:8089".to_owned(),
+        load: Load { model, iterations: None, warm_up: Duration::ZERO },
+        tasks: vec![TaskSpec::new("browse"), TaskSpec::new("buy")],
+        thresholds: Vec::new(),
+        seed: 1,
+    }
+}
+
+fn drawn(size: (u16, u16), seconds: u32, presses: u32) -> String {
+    let (plan, view) = (plan(), view(seconds));
+    let elapsed = Duration::from_secs(seconds.into());
+    let live = Live { elapsed, phase: LivePhase::Running, level_now: 40.0, cpu_s: 1.0, rss_bytes: 9 << 20 };
+    let scene = Scene { plan: &plan, view: &view, live: &live, cpu: 0.34, presses, colour: true };
+    let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).expect("a test terminal");
+    terminal.draw(|frame| draw(frame, &scene)).expect("a drawing");
+    terminal.backend().to_string()
+}
+
+#[test]
+fn a_run_is_seen_whole() {
+    let text = drawn((120, 36), 12, 0);
+    for part in [
+        "RUNNING",
+        "0:12 / 0:30",
+        "starts/s 40 of 40 planned",
+        "response time",
+        "browse",
+        "buy",
+        "all",
+        "360",
+        "12",
+        "HTTP_200",
+        "HTTP_503",
+        "cpu 34 %",
+        "schedule lag p99 120 µs",
+        "dropped 0",
+        "12 (3 busy)",
+        "stop, finish",
+    ] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn names_cannot_steer_the_terminal() {
+    assert!(!drawn((120, 36), 1, 0).contains('\u{1b}'));
+}
+
+#[test]
+fn any_size_and_an_empty_run_can_be_drawn() {
+    for size in [(60, 16), (80, 24), (200, 60), (20, 5), (1, 1)] {
+        drawn(size, 0, 1);
+        drawn(size, 3, 2);
+    }
+}
+
+#[test]
+fn draining_says_how_to_abort() {
+    assert!(drawn((120, 36), 3, 1).contains("draining: 3 in flight"));
+}
