@@ -54,6 +54,9 @@ enum Work {
     },
 }
 
+/// How many users an open model may bring in at each look at the schedule, however few it has.
+const FEWEST_AT_ONCE: u64 = 8;
+
 /// Why no more starts are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Over {
@@ -117,6 +120,9 @@ impl<T: DriverThread> Conductor<T> {
             if self.is_done(now) {
                 return Ok(Over::Done);
             }
+            if self.users_to_bring_in() > 0 {
+                next = now;
+            }
             let until = next.max(now + self.floor.config.slack);
             if let Some(over) = self.wait(until).await? {
                 return Ok(over);
@@ -164,31 +170,44 @@ impl<T: DriverThread> Conductor<T> {
     fn start_what_is_due(&mut self, now: Instant) -> Option<Instant> {
         match &mut self.work {
             Work::Open { schedule, end, .. } => {
-                let start = self.floor.start;
+                let mut next_due = self.floor.start + *end;
                 while let Some(next) = schedule.peek() {
-                    let intended = start + next.at;
+                    let intended = self.floor.start + next.at;
                     if intended > now {
-                        return Some(intended);
+                        next_due = intended;
+                        break;
                     }
-                    let number = next.number;
+                    let assignment = Assignment { number: next.number, intended, free_since: intended };
                     schedule.next();
-                    let assignment = Assignment { number, intended, free_since: intended };
-                    if self.floor.assign(assignment) {
-                        continue;
-                    }
-                    self.floor.queue(assignment);
-                    if self.floor.users.get() < self.floor.segment.share(self.floor.config.max_users as u64).max(1) {
-                        let seat = seat(&self.floor, self.spawned);
-                        self.spawned += 1;
-                        self.floor.users.set(self.floor.users.get() + 1);
-                        let (floor, driver) = (self.floor.clone(), self.driver.clone());
-                        self.lives.spawn_local(life::open(floor, driver, seat, Rc::default()));
+                    if !self.floor.assign(assignment) {
+                        self.floor.queue(assignment);
                     }
                 }
-                Some(start + *end)
+                self.bring_in_users();
+                Some(next_due)
             }
             Work::Closed { .. } => self.adjust_users(now),
         }
+    }
+
+    /// Brings in users for starts that found nobody idle, but only a few at a time: after a hiccup of the generator those who are
+    /// busy will be back within a slice, and opening a connection for each late start would only prolong it.
+    fn bring_in_users(&mut self) {
+        for _ in 0..self.users_to_bring_in() {
+            let seat = seat(&self.floor, self.spawned);
+            self.spawned += 1;
+            self.floor.users.set(self.floor.users.get() + 1);
+            self.lives.spawn_local(life::open(self.floor.clone(), self.driver.clone(), seat, Rc::default()));
+        }
+    }
+
+    fn users_to_bring_in(&self) -> u64 {
+        let users = self.floor.users.get();
+        let most = self.floor.segment.share(self.floor.config.max_users as u64).max(1);
+        let starting = users - self.floor.busy.get().min(users);
+        // Who was brought in and has not begun yet will take a queued start each.
+        let wanted = (self.floor.queued() as u64).saturating_sub(starting);
+        wanted.min(FEWEST_AT_ONCE.max(users / 8)).min(most.saturating_sub(users))
     }
 
     /// Brings the number of closed-model users to what the profile says.

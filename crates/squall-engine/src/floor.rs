@@ -138,6 +138,10 @@ impl Floor {
         Some(Assignment { free_since: Instant::now(), ..queued })
     }
 
+    pub(crate) fn queued(&self) -> usize {
+        self.backlog.borrow().len()
+    }
+
     /// Gives up everything that still waits for a user.
     pub(crate) fn drop_queued(&self) {
         let queued = std::mem::take(&mut *self.backlog.borrow_mut());

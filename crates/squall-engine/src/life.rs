@@ -42,7 +42,7 @@ pub(crate) async fn open<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, seat:
             let started = Instant::now();
             let lag = started.saturating_duration_since(free_since.max(intended));
             let late = started.saturating_duration_since(intended) > floor.config.late_after;
-            floor.probe.iteration(lag, late);
+            floor.probe.iteration(intended, lag, late);
             choice.run(&floor, &mut user, Iteration { number, task, intended, started }).await;
         }
         user.stop().await;
@@ -79,7 +79,7 @@ pub(crate) async fn closed<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, sea
                 intended = started;
             }
             let lag = started.saturating_duration_since(intended);
-            floor.probe.iteration(lag, lag > floor.config.late_after);
+            floor.probe.iteration(intended, lag, lag > floor.config.late_after);
             choice.run(&floor, &mut user, Iteration { number, task, intended, started }).await;
             number += 1;
             if !pause.is_none() {

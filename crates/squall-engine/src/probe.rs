@@ -59,8 +59,11 @@ impl Probe {
         self.shared.measure_from.set(at);
     }
 
-    pub(crate) fn iteration(&self, lag: Duration, late: bool) {
-        self.shared.recorder.borrow_mut().iteration(lag, late);
+    /// Counts an iteration; how punctual it was is kept only outside warm-up.
+    pub(crate) fn iteration(&self, intended: Instant, lag: Duration, late: bool) {
+        if intended >= self.shared.measure_from.get() {
+            self.shared.recorder.borrow_mut().iteration(lag, late);
+        }
     }
 
     pub(crate) fn dropped(&self, starts: u64) {
