@@ -3,8 +3,8 @@
 
 mod build;
 
-pub(crate) use build::explain;
 pub use build::result;
+pub(crate) use build::{explain, kind_name, percentiles};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

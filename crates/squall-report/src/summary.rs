@@ -172,7 +172,7 @@ fn metric_row(run: &Run<'_>, metric: &MetricView) -> Vec<Cell> {
 }
 
 /// The name, with what tells it from others of the same name.
-fn metric_label(metric: &MetricView) -> String {
+pub(crate) fn metric_label(metric: &MetricView) -> String {
     let key = &metric.key;
     let mut label = match &key.group {
         Some(group) => format!("{group} › {}", key.name),

@@ -1,5 +1,9 @@
 //! The report as its users see it: runs made by the real recorder and collector, rendered and read back.
 
+mod files;
+mod hdr;
+mod live;
+mod prometheus;
 mod result;
 mod sample;
 mod summary;

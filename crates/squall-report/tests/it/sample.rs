@@ -89,7 +89,7 @@ impl Recipe {
         Finished { plan: self.plan(), facts: self.facts(), view: collector.finish(), strict: false }
     }
 
-    fn plan(&self) -> Plan {
+    pub(crate) fn plan(&self) -> Plan {
         let duration = Duration::from_secs(u64::from(self.seconds));
         let rate = Profile::constant(f64::from(self.rate), duration).expect("a level above 0");
         Plan {

@@ -1,0 +1,58 @@
+//! The result as CSV (RFC 4180): one row for each metric and one for all requests together. For spreadsheets; seconds and
+//! messages are in the JSON file.
+
+use squall_metrics::MetricView;
+
+use crate::{
+    Percentiles, Run,
+    format::round,
+    result::{kind_name, percentiles},
+};
+
+const HEAD: [&str; 10] =
+    ["metric", "kind", "group", "tags", "requests", "errors", "error_rate", "rate", "bytes_in", "bytes_out"];
+const TIMES: [&str; 8] = ["min", "mean", "p50", "p90", "p95", "p99", "p999", "max"];
+
+/// The table, with a header row; lines end in CRLF as the standard has it.
+pub fn csv(run: &Run<'_>) -> String {
+    let titles = HEAD.into_iter().map(str::to_owned);
+    let times = ["response", "service"].into_iter().flat_map(|of| TIMES.map(|p| format!("{of}_{p}_ms")));
+    let mut out = line(titles.chain(times));
+    out += &row(run, &run.view.all, "total");
+    for metric in &run.view.metrics {
+        out += &row(run, metric, kind_name(metric.key.kind));
+    }
+    out
+}
+
+fn row(run: &Run<'_>, metric: &MetricView, kind: &str) -> String {
+    let key = &metric.key;
+    let tags: Vec<_> = key.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let head = [
+        key.name.clone(),
+        kind.to_owned(),
+        key.group.clone().unwrap_or_default(),
+        tags.join(";"),
+        metric.requests.to_string(),
+        metric.errors.to_string(),
+        round(metric.error_rate()).to_string(),
+        round(run.rate(metric)).to_string(),
+        metric.bytes_in.to_string(),
+        metric.bytes_out.to_string(),
+    ];
+    let times = [&metric.response, &metric.service].into_iter().flat_map(|h| times(percentiles(h)));
+    line(head.into_iter().chain(times.map(|value| value.to_string())))
+}
+
+fn times(p: Percentiles) -> [f64; 8] {
+    [p.min, p.mean, p.p50, p.p90, p.p95, p.p99, p.p999, p.max]
+}
+
+fn line(fields: impl Iterator<Item = String>) -> String {
+    fields.map(quoted).collect::<Vec<_>>().join(",") + "\r\n"
+}
+
+fn quoted(field: String) -> String {
+    let plain = !field.contains([',', '"', '\r', '\n']);
+    if plain { field } else { format!("\"{}\"", field.replace('"', "\"\"")) }
+}

@@ -1,0 +1,105 @@
+//! The result as JUnit XML, so that CI systems show thresholds as tests. A metric with errors is no failed test: what is
+//! allowed is for thresholds to say.
+
+use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
+use squall_metrics::{Kind, MetricView};
+use squall_model::ThresholdResult;
+use std::time::Duration;
+
+use crate::{
+    Run, Verdict,
+    format::{count, number, percent, time},
+    summary::{metric_label, reasons_for_doubt, value, verdict_in_words},
+    verdict,
+};
+
+/// The XML document.
+pub fn junit(run: &Run<'_>) -> String {
+    let mut report = Report::new(format!("squall: {}", run.plan.name));
+    report.set_time(run.facts.elapsed);
+    report.add_test_suites([whole(run), thresholds(run), metrics(run)]);
+    report.to_string().expect("names and messages are cleaned of what XML cannot hold")
+}
+
+/// Whether the run itself came to its end: without this, a run that tested nothing would look green.
+fn whole(run: &Run<'_>) -> TestSuite {
+    let verdict = verdict(run);
+    let status = match verdict {
+        Verdict::Passed | Verdict::ThresholdBreached => TestCaseStatus::success(),
+        Verdict::TargetUnreachable | Verdict::ScheduleMissed | Verdict::Interrupted => {
+            failure(NonSuccessKind::Error, verdict.name(), &verdict_in_words(run), &reasons_for_doubt(run).join("\n"))
+        }
+    };
+    let mut suite = TestSuite::new("run");
+    let mut case = TestCase::new("the run is complete", status);
+    case.set_classname(run.plan.name.as_str()).set_time(run.facts.elapsed);
+    suite.add_test_case(case);
+    suite.set_time(run.facts.elapsed);
+    let all = &run.view.all;
+    suite.add_properties([
+        Property::new("target", run.plan.target.as_str()),
+        Property::new("squall", run.version),
+        Property::new("requests", all.requests.to_string()),
+        Property::new("errors", all.errors.to_string()),
+        Property::new("rate", number(run.rate(all))),
+        Property::new("verdict", verdict.name()),
+    ]);
+    suite
+}
+
+fn thresholds(run: &Run<'_>) -> TestSuite {
+    let mut suite = TestSuite::new("thresholds");
+    suite.add_test_cases(run.facts.thresholds.iter().map(|result| threshold(run, result)));
+    suite
+}
+
+fn threshold(run: &Run<'_>, result: &ThresholdResult) -> TestCase {
+    let text = result.threshold.to_string();
+    let status = if result.passed {
+        TestCaseStatus::success()
+    } else {
+        let when = result.breached_at_s.map_or(String::new(), |second| format!(", first breached after {second} s"));
+        let message = format!("{text} does not hold: {}{when}", value(result));
+        failure(NonSuccessKind::Failure, "threshold_breached", &message, "")
+    };
+    let mut case = TestCase::new(text, status);
+    case.set_classname(format!("{}.thresholds", run.plan.name));
+    case.set_system_out(format!("value: {}", value(result)));
+    case
+}
+
+fn metrics(run: &Run<'_>) -> TestSuite {
+    let mut suite = TestSuite::new("metrics");
+    suite.add_test_cases(run.view.metrics.iter().map(|metric| self::metric(run, metric)));
+    suite
+}
+
+fn metric(run: &Run<'_>, metric: &MetricView) -> TestCase {
+    let mut case = TestCase::new(metric_label(metric), TestCaseStatus::success());
+    let class = if metric.key.kind == Kind::Request { "requests" } else { "groups" };
+    case.set_classname(format!("{}.{class}", run.plan.name));
+    case.set_time(Duration::from_nanos(metric.response.mean() as u64));
+    let response = &metric.response;
+    case.set_system_out(format!(
+        "{} requests, {}/s, {} errors ({}), response time mean {}, p50 {}, p95 {}, p99 {}, max {}",
+        count(metric.requests),
+        number(run.rate(metric)),
+        count(metric.errors),
+        percent(metric.error_rate()),
+        time(response.mean()),
+        time(response.percentile(50.0) as f64),
+        time(response.percentile(95.0) as f64),
+        time(response.percentile(99.0) as f64),
+        time(response.max() as f64),
+    ));
+    case
+}
+
+fn failure(kind: NonSuccessKind, name: &str, message: &str, description: &str) -> TestCaseStatus {
+    let mut status = TestCaseStatus::non_success(kind);
+    status.set_type(name).set_message(message);
+    if !description.is_empty() {
+        status.set_description(description);
+    }
+    status
+}

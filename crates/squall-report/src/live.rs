@@ -1,0 +1,183 @@
+//! The run while it goes on, one line a second: JSON for machines (the fields of LoadPilot's metric line) and aligned columns
+//! for people without a terminal. Keeps no state between lines.
+
+use serde::Serialize;
+use squall_metrics::{Histogram, Kind, RunView, Second};
+use squall_model::{LoadModel, Plan};
+use std::time::Duration;
+
+use crate::{
+    Style,
+    format::{count, ms, percent, round, time},
+    text::Tone,
+};
+
+/// The run so far, at the end of one of its seconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Tick<'a> {
+    pub view: &'a RunView,
+    pub plan: &'a Plan,
+    /// Since the start of the run.
+    pub elapsed: Duration,
+    pub phase: Phase,
+    /// Wall clock in milliseconds since 1970.
+    pub unix_ms: u64,
+}
+
+/// What the load is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    RampUp,
+    Steady,
+    RampDown,
+    Done,
+}
+
+impl Phase {
+    /// What the profile is doing at `elapsed`; past its end the last answers are awaited, which counts as ramping down.
+    /// `Done` is for the caller to say: only it knows when the last answer is in.
+    pub fn at(plan: &Plan, elapsed: Duration) -> Phase {
+        let mut begin = Duration::ZERO;
+        for piece in plan.load.model.profile().pieces() {
+            begin += piece.duration;
+            if elapsed < begin {
+                return match piece.from.total_cmp(&piece.to) {
+                    std::cmp::Ordering::Less => Phase::RampUp,
+                    std::cmp::Ordering::Equal => Phase::Steady,
+                    std::cmp::Ordering::Greater => Phase::RampDown,
+                };
+            }
+        }
+        Phase::RampDown
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    timestamp_secs: f64,
+    elapsed_secs: f64,
+    current_rps: f64,
+    target_rps: f64,
+    requests_total: u64,
+    errors_total: u64,
+    active_workers: u64,
+    phase: Phase,
+    latency: Latency,
+    tasks: Vec<Task<'a>>,
+    users: u64,
+    dropped_total: u64,
+    late_total: u64,
+}
+
+#[derive(Serialize)]
+struct Task<'a> {
+    name: &'a str,
+    requests: u64,
+    errors: u64,
+    latency: Latency,
+}
+
+/// Response times since the start of the run.
+#[derive(Serialize)]
+struct Latency {
+    p50_ms: f64,
+    p95_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
+    min_ms: f64,
+    mean_ms: f64,
+}
+
+impl Latency {
+    fn of(histogram: &Histogram) -> Latency {
+        Latency {
+            p50_ms: ms(histogram.percentile(50.0) as f64),
+            p95_ms: ms(histogram.percentile(95.0) as f64),
+            p99_ms: ms(histogram.percentile(99.0) as f64),
+            max_ms: ms(histogram.max() as f64),
+            min_ms: ms(histogram.min() as f64),
+            mean_ms: ms(histogram.mean()),
+        }
+    }
+}
+
+/// One JSON object, without a line break. Totals and latencies are since the start, `current_rps` is of the latest second.
+pub fn json_line(tick: &Tick<'_>) -> String {
+    let (view, load) = (tick.view, &tick.plan.load);
+    let second = view.timeline.last();
+    let target_rps = match (&load.model, tick.phase) {
+        (LoadModel::Closed { .. }, _) | (_, Phase::Done) => 0.0,
+        (LoadModel::Open { rate, .. }, _) => rate.level(tick.elapsed),
+    };
+    let task = |metric: &'_ squall_metrics::MetricView| (metric.requests, metric.errors, Latency::of(&metric.response));
+    let tasks = view.metrics.iter().filter(|metric| metric.key.kind == Kind::Request).map(|metric| {
+        let (requests, errors, latency) = task(metric);
+        Task { name: &metric.key.name, requests, errors, latency }
+    });
+    let line = Line {
+        timestamp_secs: tick.unix_ms as f64 / 1e3,
+        elapsed_secs: round(tick.elapsed.as_secs_f64()),
+        current_rps: second.map_or(0.0, |second| current_rate(tick.plan, second) as f64),
+        target_rps: round(target_rps),
+        requests_total: view.all.requests,
+        errors_total: view.all.errors,
+        active_workers: view.engine.busy,
+        phase: tick.phase,
+        latency: Latency::of(&view.all.response),
+        tasks: tasks.collect(),
+        users: view.engine.users,
+        dropped_total: view.engine.dropped,
+        late_total: view.engine.late,
+    };
+    serde_json::to_string(&line).expect("every field has a JSON form")
+}
+
+/// Warm-up requests are not in the results, but the load is real: their iterations stand in for them.
+fn current_rate(plan: &Plan, second: &Second) -> u64 {
+    if warming_up(plan, second) { second.iterations } else { second.requests }
+}
+
+fn warming_up(plan: &Plan, second: &Second) -> bool {
+    Duration::from_secs(u64::from(second.t_s)) <= plan.load.warm_up
+}
+
+/// The titles above [`live_line`]'s columns.
+pub fn live_header(style: Style) -> String {
+    style.paint(Tone::Dim, &columns(["time", "rate", "users", "p50", "p99", "errors"].map(str::to_owned)))
+}
+
+/// The latest second in aligned columns, without a line break.
+pub fn live_line(tick: &Tick<'_>, style: Style) -> String {
+    let none = Second::default();
+    let second = tick.view.timeline.last().unwrap_or(&none);
+    let latency = |nanos: u64| if second.requests == 0 { "–".to_owned() } else { time(nanos as f64) };
+    let errors = match (warming_up(tick.plan, second), second.errors) {
+        (true, _) => "warm-up".to_owned(),
+        (false, 0) => "0".to_owned(),
+        (false, n) => format!("{} ({})", count(n), percent(n as f64 / second.requests.max(1) as f64)),
+    };
+    let line = columns([
+        clock(tick.elapsed),
+        format!("{}/s", count(current_rate(tick.plan, second))),
+        count(second.users),
+        latency(second.p50),
+        latency(second.p99),
+        errors,
+    ]);
+    style.paint(if second.errors > 0 { Tone::Bad } else { Tone::Plain }, &line)
+}
+
+fn columns([time, rate, users, p50, p99, errors]: [String; 6]) -> String {
+    format!("{time:>8} {rate:>11} {users:>8} {p50:>9} {p99:>9}  {errors}")
+}
+
+/// `0:07`, `12:34`, `1:02:03`.
+fn clock(elapsed: Duration) -> String {
+    // A second that has just closed may be seen a hair before or after it is over.
+    let seconds = elapsed.as_secs_f64().round() as u64;
+    match seconds / 3600 {
+        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
+        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+    }
+}

@@ -1,0 +1,48 @@
+//! The lines of a run that is still going on.
+
+use crate::sample::Recipe;
+use squall_metrics::RunView;
+use squall_model::{Arrivals, LoadModel, Plan, Profile};
+use squall_report::{Phase, Style, Tick, json_line, live_header, live_line};
+use std::time::Duration;
+
+fn tick<'a>(plan: &'a Plan, view: &'a RunView, phase: Phase) -> Tick<'a> {
+    let seconds = view.timeline.len() as u64;
+    Tick { view, plan, elapsed: Duration::from_secs(seconds), phase, unix_ms: 1_794_779_763_250 + seconds * 1000 }
+}
+
+#[test]
+fn a_json_line_has_the_fields_of_the_seed_and_its_totals_are_since_the_start() {
+    let plan = Recipe::default().plan();
+    let mut line = String::new();
+    Recipe::default().watch(|view| {
+        if view.timeline.len() == 15 {
+            line = json_line(&tick(&plan, view, Phase::Steady));
+        }
+    });
+    assert!(!line.contains('\n'));
+    let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((value["requests_total"].as_u64(), value["current_rps"].as_f64()), (Some(3000), Some(200.0)));
+    let tasks = value["tasks"].as_array().unwrap();
+    assert_eq!(tasks.iter().map(|t| t["requests"].as_u64().unwrap()).sum::<u64>(), 3000);
+    insta::assert_snapshot!(serde_json::to_string_pretty(&value).unwrap());
+}
+
+#[test]
+fn live_lines_are_aligned_under_their_header() {
+    let recipe = Recipe { seconds: 17, warm_up: 2, ..Recipe::default() };
+    let plan = recipe.plan();
+    let mut lines = vec![live_header(Style::PLAIN)];
+    recipe.watch(|view| lines.push(live_line(&tick(&plan, view, Phase::Steady), Style::PLAIN)));
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn phases_follow_the_profile() {
+    let mut plan = Recipe::default().plan();
+    let stages = [(Duration::from_secs(10), 100.0), (Duration::from_secs(10), 100.0), (Duration::from_secs(10), 0.0)];
+    let rate = Profile::stages(&stages).unwrap();
+    plan.load.model = LoadModel::Open { rate, arrivals: Arrivals::Even };
+    let at = |s| Phase::at(&plan, Duration::from_secs(s));
+    assert_eq!([at(5), at(10), at(25), at(31)], [Phase::RampUp, Phase::Steady, Phase::RampDown, Phase::RampDown]);
+}
