@@ -1,6 +1,7 @@
 //! Verdicts, every rendering of a run's result, and run comparison. Fetches nothing, measures nothing and keeps no clock: it
 //! turns `(&Plan, &RunView, &RunFacts)` into text, and computes statistics only from merged histograms and their seconds.
 
+mod compare;
 mod csv;
 mod format;
 mod hdrlog;
@@ -13,6 +14,7 @@ mod summary;
 mod text;
 mod verdict;
 
+pub use compare::{Change, Compared, Comparison, Effect, Row, compare};
 pub use csv::csv;
 pub use hdrlog::HdrLog;
 pub use junit::junit;

@@ -1,5 +1,6 @@
 //! The report as its users see it: runs made by the real recorder and collector, rendered and read back.
 
+mod compare;
 mod files;
 mod hdr;
 mod live;

@@ -39,6 +39,8 @@ pub(crate) struct Recipe {
     pub(crate) seed: u64,
     /// Every service time is multiplied by this.
     pub(crate) slowness: f64,
+    /// How far the target's mood swings, slowly, as those of real ones do.
+    pub(crate) drift: f64,
     /// Seconds in which `checkout` answers 503.
     pub(crate) failing: std::ops::Range<u32>,
     pub(crate) phases: bool,
@@ -59,6 +61,7 @@ impl Default for Recipe {
             warm_up: 0,
             seed: 1,
             slowness: 1.0,
+            drift: 0.15,
             failing: 14..17,
             phases: false,
             target: Target::Healthy,
@@ -162,8 +165,7 @@ impl Thread {
     }
 
     fn second(&mut self, recipe: &Recipe, second: u32) -> Delta {
-        // The target's mood drifts slowly, as real ones do.
-        let mood = 1.0 + 0.15 * (f64::from(second) / 4.0).sin();
+        let mood = 1.0 + recipe.drift * (f64::from(second) / 4.0).sin();
         for _ in 0..recipe.rate / 2 {
             self.request(recipe, second, mood);
         }

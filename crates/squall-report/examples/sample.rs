@@ -1,0 +1,34 @@
+//! Writes every rendering of a made-up run into a directory, to look at: `cargo run -p squall-report --example sample -- DIR`.
+
+#[allow(dead_code)]
+#[path = "../tests/it/sample.rs"]
+mod sample;
+
+use squall_report::{HdrLog, Style, csv, junit, prometheus, result, summary};
+use std::{fs, path::PathBuf, time::Duration};
+
+fn main() -> std::io::Result<()> {
+    let dir = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "sample-run".to_owned()));
+    fs::create_dir_all(&dir)?;
+    let start = std::time::UNIX_EPOCH + Duration::from_millis(1_794_779_763_250);
+    let mut log = HdrLog::new(fs::File::create(dir.join("run.hdr"))?, start)?;
+    let recipe = sample::Recipe { phases: true, seconds: 60, ..sample::Recipe::default() };
+    let mut finished = recipe.watch(|view| log.second(view).expect("the log is written"));
+    log.finish()?;
+    finished.facts.thresholds = vec![
+        sample::judged("p99<500ms", Some(48.2e6), true, None),
+        sample::judged("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
+        sample::judged("error_rate<0.5%", Some(0.0091), false, Some(15)),
+    ];
+    let run = finished.run();
+    fs::write(dir.join("result.json"), result(&run).to_json())?;
+    fs::write(dir.join("junit.xml"), junit(&run))?;
+    fs::write(dir.join("metrics.csv"), csv(&run))?;
+    let generator = Some(&finished.facts.generator);
+    let elapsed = Duration::from_secs(30);
+    let scrape = prometheus::Scrape { view: run.view, plan: run.plan, elapsed, generator, version: run.version };
+    fs::write(dir.join("metrics.prom"), prometheus::text(&scrape))?;
+    fs::write(dir.join("metrics.pb"), prometheus::protobuf(&scrape))?;
+    print!("{}", summary(&run, Style { colour: true, width: 100 }));
+    Ok(())
+}

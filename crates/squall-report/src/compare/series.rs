@@ -1,0 +1,66 @@
+//! The seconds of a run that can be compared: whole ones, after the warm-up, while load was being made, and at the full level
+//! of the profile if it lasted long enough. Ramps would otherwise pass for noise and hide real changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{MetricFile, ResultFile};
+
+/// Fewer seconds than this say nothing.
+pub(super) const LEAST_SECONDS: usize = 10;
+
+/// One metric's comparable seconds, in order; silent ones are in it.
+pub(super) struct Series {
+    pub(super) seconds: Vec<Second>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Second {
+    pub(super) requests: f64,
+    pub(super) errors: f64,
+    pub(super) mean: f64,
+    pub(super) p50: f64,
+    pub(super) p95: f64,
+    pub(super) p99: f64,
+}
+
+impl Series {
+    pub(super) fn of_run(file: &ResultFile) -> Series {
+        let chosen = full_load(file);
+        let seconds = file.timeline.iter().filter(|second| chosen.contains(&second.t_s)).map(|second| Second {
+            requests: second.rate,
+            errors: second.errors as f64,
+            mean: second.mean_ms,
+            p50: second.p50_ms,
+            p95: second.p95_ms,
+            p99: second.p99_ms,
+        });
+        Series { seconds: seconds.collect() }
+    }
+
+    pub(super) fn of_metric(file: &ResultFile, metric: &MetricFile) -> Series {
+        let mut seconds: BTreeMap<u32, Second> = full_load(file).into_iter().map(|t| (t, Second::default())).collect();
+        for second in &metric.timeline {
+            if let Some(place) = seconds.get_mut(&second.t_s) {
+                *place = Second {
+                    requests: second.requests as f64,
+                    errors: second.errors as f64,
+                    mean: second.mean_ms,
+                    p50: second.p50_ms,
+                    p95: second.p95_ms,
+                    p99: second.p99_ms,
+                };
+            }
+        }
+        Series { seconds: seconds.into_values().collect() }
+    }
+}
+
+/// The comparable seconds by their `t_s`.
+pub(super) fn full_load(file: &ResultFile) -> BTreeSet<u32> {
+    // A tenth of a second of grace, because runs do not end on the dot.
+    let active = |t_s: u32| f64::from(t_s) <= file.run.active_s + 0.1;
+    let whole: Vec<_> = file.timeline.iter().filter(|second| !second.warm_up && active(second.t_s)).collect();
+    let peak = whole.iter().map(|second| second.target).fold(0.0, f64::max);
+    let full: BTreeSet<u32> = whole.iter().filter(|s| s.target >= 0.999 * peak).map(|s| s.t_s).collect();
+    if full.len() >= LEAST_SECONDS { full } else { whole.iter().map(|second| second.t_s).collect() }
+}
