@@ -2,10 +2,15 @@
 
 use squall_http::HttpConfig;
 use squall_model::{Plan, Segment};
+use std::sync::Arc;
 
 use crate::{
-    Files, Overrides, ScenarioDriver, ScenarioErrors, UrlRequest,
+    Files, Given, Overrides, ScenarioDriver, ScenarioErrors, UrlRequest,
+    build::{Builder, Built, build},
+    describe,
     error::{Place, Problems},
+    program::Program,
+    read::{self, RawBody, RawExpect, RawRequest, RawScenario, RawTask},
 };
 
 /// A validated scenario.
@@ -13,34 +18,57 @@ use crate::{
 pub struct Scenario {
     /// What the engine and the report must know.
     pub plan: Plan,
-    /// The settings of the HTTP client.
-    pub http: HttpConfig,
+    program: Arc<Program>,
 }
 
 impl Scenario {
     /// Reads a scenario file's `text`. `file` is its name for messages; `files` reads what it refers to.
+    ///
+    /// ```
+    /// use squall_scenario::{NoFiles, Overrides, Scenario};
+    /// let text = r#"
+    ///     target = "http://127.0.0.1:8089"
+    ///     [[task]]
+    ///     name = "browse"
+    ///     get = "/api/products?page={{ random(1, 20) }}"
+    /// "#;
+    /// let scenario = Scenario::parse("shop.toml", text, &mut NoFiles, Overrides::default()).unwrap();
+    /// assert_eq!(scenario.plan.name, "shop");
+    ///
+    /// let errors = Scenario::parse("shop.toml", "taget = 1", &mut NoFiles, Overrides::default()).unwrap_err();
+    /// assert!(errors.to_string().contains("did you mean `target`?"));
+    /// ```
     pub fn parse(
         file: &str,
         text: &str,
         files: &mut dyn Files,
         overrides: Overrides,
     ) -> Result<Scenario, ScenarioErrors> {
-        let _ = (files, overrides);
         let mut problems = Problems::new(file, text);
-        problems.add(&Place::Nowhere, "not built yet");
-        problems.finish(None)
+        let raw = read::read(text, &mut problems);
+        let stem = std::path::Path::new(file).file_stem().and_then(|stem| stem.to_str()).unwrap_or("scenario");
+        let mut builder = Builder::new(&mut problems, files, text);
+        let built = raw.and_then(|raw| build(raw, overrides, stem, &mut builder));
+        problems.finish(built.map(Scenario::from))
     }
 
-    /// A scenario of one request.
+    /// A scenario of one request. Its problems name flags instead of lines.
     pub fn from_url(
         request: UrlRequest,
         files: &mut dyn Files,
         overrides: Overrides,
     ) -> Result<Scenario, ScenarioErrors> {
-        let _ = (request, files, overrides);
         let mut problems = Problems::new("command line", "");
-        problems.add(&Place::Nowhere, "not built yet");
-        problems.finish(None)
+        let url = request.url.clone();
+        let raw = raw_of_url(request, &mut problems);
+        let mut builder = Builder::new(&mut problems, files, "");
+        let built = build(raw, Overrides { target: None, ..overrides }, &url, &mut builder);
+        problems.finish(built.map(Scenario::from))
+    }
+
+    /// The settings of the HTTP client.
+    pub fn http(&self) -> &HttpConfig {
+        self.program.connector.config()
     }
 
     /// The driver of the whole run.
@@ -50,12 +78,81 @@ impl Scenario {
 
     /// The driver of one share of a run: data rows are dealt so that no two shares use the same one.
     pub fn driver_for(&self, segment: Segment) -> ScenarioDriver {
-        let _ = segment;
-        ScenarioDriver {}
+        ScenarioDriver::new(self.program.clone(), segment)
     }
 
     /// The plan in words.
     pub fn describe(&self) -> String {
-        format!("{} against {}\n", self.plan.name, self.plan.target)
+        describe::describe(&self.plan, &self.program)
     }
+}
+
+impl From<Built> for Scenario {
+    fn from(built: Built) -> Scenario {
+        Scenario { plan: built.plan, program: built.program }
+    }
+}
+
+/// The scenario file that would say the same.
+fn raw_of_url(request: UrlRequest, problems: &mut Problems<'_>) -> RawScenario {
+    let place = Place::Flag("URL".to_owned());
+    let has_scheme = request.url.contains("://") || request.url.starts_with("{{");
+    let url = if has_scheme { request.url } else { format!("http://{}", request.url) };
+    if has_scheme && !(url.starts_with("http://") || url.starts_with("https://") || url.starts_with("{{")) {
+        problems.hint(&place, format!("`{url}` cannot be tested"), "only http:// and https:// are spoken");
+    }
+    let bodies = [
+        request.body.map(|body| (body.place.clone(), RawBody::Text(body))),
+        request.body_file.map(|file| (file.place.clone(), RawBody::File(file))),
+        request.json.map(|json| (json.place.clone(), RawBody::JsonText(json))),
+        request.form.first().cloned().map(|first| (first.place, RawBody::Form(pairs(&request.form, problems)))),
+    ];
+    let mut bodies = bodies.into_iter().flatten();
+    let body = bodies.next().map(|(_, body)| body);
+    for (second, _) in bodies {
+        problems.add(&second, "the request already has a body: give only one");
+    }
+    let default_method = if body.is_some() { "POST" } else { "GET" };
+    let method = request.method.unwrap_or(Given { value: default_method.to_owned(), place: place.clone() });
+    let status = request.expect_status.iter().flat_map(|given| {
+        given.value.split(',').map(|status| Given { value: status.to_owned(), place: given.place.clone() })
+    });
+    let expect = RawExpect {
+        status: status.collect(),
+        body_contains: request.expect_body.into_iter().collect(),
+        ..RawExpect::default()
+    };
+    let name = format!("{} {}", method.value.to_ascii_uppercase(), path_of(&url));
+    let request = RawRequest {
+        method: Some(method),
+        url: Some(Given { value: url, place: place.clone() }),
+        query: pairs(&request.query, problems),
+        body,
+        expect: Some(expect),
+        ..RawRequest::default()
+    };
+    let task = RawTask { name: Some(Given { value: name, place: place.clone() }), ..RawTask::of(request, place) };
+    RawScenario { tasks: vec![task], ..RawScenario::default() }
+}
+
+/// The path of a URL, without its query, as a name for its metric.
+fn path_of(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |at| at + 3);
+    let path = url[host..].find('/').map_or("/", |at| &url[host + at..]);
+    path.split(['?', '#']).next().unwrap_or("/")
+}
+
+/// `name=value` texts.
+fn pairs(given: &[Given<String>], problems: &mut Problems<'_>) -> read::Pairs {
+    let pair = |given: &Given<String>| match given.value.split_once('=') {
+        Some((name, value)) => {
+            let part = |text: &str| Given { value: text.to_owned(), place: given.place.clone() };
+            Some((part(name), part(value)))
+        }
+        None => {
+            problems.add(&given.place, format!("`{}` is not of the form name=value", given.value));
+            None
+        }
+    };
+    given.iter().filter_map(pair).collect()
 }

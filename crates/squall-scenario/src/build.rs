@@ -1,0 +1,145 @@
+//! From raw settings to a validated scenario: resolves names, compiles texts, checks what goes together. Every problem is reported
+//! where it was written and building goes on with a stand-in, so that one run of `--check` finds them all.
+
+mod check;
+mod http;
+mod load;
+mod names;
+mod request;
+mod tasks;
+mod thresholds;
+mod value;
+
+pub(crate) use value::LONGEST;
+
+pub(crate) use request::encode_header;
+use squall_http::{Connector, HttpConfig};
+use squall_model::{Load, LoadModel, Pause, Plan, Profile};
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    Files, Given, Overrides,
+    error::{Place, Problems},
+    program::{Flow, Program},
+    read::RawScenario,
+    template::{Escape, Part, Piece, Scope, Template, parse},
+};
+
+/// What building needs at hand everywhere.
+pub(crate) struct Builder<'b, 't> {
+    pub(crate) problems: &'b mut Problems<'t>,
+    pub(crate) files: &'b mut dyn Files,
+    pub(crate) text: &'t str,
+    scope: Scope,
+}
+
+/// Everything that a scenario consists of.
+pub(crate) struct Built {
+    pub(crate) plan: Plan,
+    pub(crate) program: Arc<Program>,
+}
+
+pub(crate) fn build(
+    mut raw: RawScenario,
+    overrides: Overrides,
+    default_name: &str,
+    builder: &mut Builder<'_, '_>,
+) -> Option<Built> {
+    raw.load = overrides.load.over(raw.load);
+    raw.http = overrides.http.over(raw.http);
+    let load = load::build_load(&raw.load, builder.problems).unwrap_or_else(stand_in_load);
+    let (data, slots) = builder.names(&raw);
+    let http = builder.http(&raw.http);
+    let connector = builder.connector(&http);
+    let target = overrides.target.or(raw.target.take()).map(|target| builder.target(&target));
+    let requests = request::Common::new(builder, &raw.http, target.clone(), connector.clone());
+    let tasks = builder.tasks(&raw, &requests);
+    let on_start = builder.on_start(&raw, &requests);
+    if requests.target_missed.get() {
+        let hint = "add target = \"http://…\" at the top of the file, or --target";
+        builder.problems.hint(&Place::Nowhere, "there is no target for paths like \"/\" to start from", hint);
+    }
+    let (specs, flows): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
+    let thresholds = builder.thresholds(&raw.thresholds, &overrides.thresholds, &flows, &on_start);
+    let shown = target.map(|target| target.url).or_else(|| first_origin(&flows)).unwrap_or_default();
+    let name = overrides.name.or(raw.name).map_or(default_name.to_owned(), |name| name.value);
+    let seed = overrides.seed.or(raw.seed).map_or(0, |seed| seed.value);
+    let plan = Plan { name, target: shown, load, tasks: specs, thresholds, seed };
+    let program = Program { connector, data, slots, on_start, tasks: flows };
+    builder.problems.is_empty().then(|| Built { plan, program: Arc::new(program) })
+}
+
+impl<'b, 't> Builder<'b, 't> {
+    pub(crate) fn new(problems: &'b mut Problems<'t>, files: &'b mut dyn Files, text: &'t str) -> Builder<'b, 't> {
+        Builder { problems, files, text, scope: Scope::default() }
+    }
+
+    /// Compiles a text; values stand in it as they are until told otherwise.
+    fn template(&mut self, given: &Given<String>) -> Template {
+        let pieces = match parse(&given.value) {
+            Ok(pieces) => pieces,
+            Err(error) => {
+                let place = self.narrow(given, &error.at);
+                self.problems.hint(&place, format!("bad template: {error}"), "write {{ name }} or {{ function() }}");
+                return Template::default();
+            }
+        };
+        let mut template = Template::default();
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => template.push_text(&text),
+                Piece::Expr(ast) => match self.scope.resolve(&ast, self.files) {
+                    Ok(expr) => template.parts.push(Part::Value(expr, Escape::None)),
+                    Err(error) => {
+                        let place = self.narrow(given, &error.at);
+                        match error.hint {
+                            Some(hint) => self.problems.hint(&place, error.message, hint),
+                            None => self.problems.add(&place, error.message),
+                        }
+                    }
+                },
+            }
+        }
+        template
+    }
+
+    /// A text that must not change during the run, for example a host.
+    fn constant(&mut self, given: &Given<String>, what: &str) -> String {
+        let template = self.template(given).fold();
+        if template.constant().is_none() {
+            let hint = "only constant variables and env() can be used here";
+            self.problems.hint(&given.place, format!("{what} cannot change during the run"), hint);
+        }
+        template.constant().unwrap_or_default().to_owned()
+    }
+
+    /// The place of some bytes of a value, if the file has them just as they are (without escapes).
+    fn narrow(&self, given: &Given<String>, at: &std::ops::Range<usize>) -> Place {
+        let Place::File(span) = &given.place else { return given.place.clone() };
+        let begin = self.text.get(span.clone()).and_then(|raw| raw.find(&given.value));
+        match begin {
+            Some(begin) if !given.value.is_empty() => {
+                Place::File(span.start + begin + at.start..span.start + begin + at.end)
+            }
+            _ => given.place.clone(),
+        }
+    }
+
+    fn connector(&mut self, http: &HttpConfig) -> Connector {
+        Connector::new(http.clone()).unwrap_or_else(|error| {
+            self.problems.add(&Place::Nowhere, format!("[http] cannot be used: {error}"));
+            Connector::new(HttpConfig::default()).expect("the default settings are sound")
+        })
+    }
+}
+
+/// Lets building go on after the load was refused.
+fn stand_in_load() -> Load {
+    let users = Profile::constant(1.0, Duration::from_secs(1)).expect("one user for one second is a profile");
+    Load { model: LoadModel::Closed { users, pause: Pause::NONE }, iterations: None, warm_up: Duration::ZERO }
+}
+
+fn first_origin(flows: &[Flow]) -> Option<String> {
+    let step = flows.iter().flat_map(|flow| &flow.steps).next()?;
+    Some(step.request.constant.url.origin().ascii_serialization())
+}

@@ -1,0 +1,135 @@
+//! Expectations and extractions, compiled.
+
+use regex::bytes::Regex;
+use serde_json_path::JsonPath;
+use std::time::Duration;
+
+use super::Builder;
+use crate::{
+    Given,
+    check::{Checks, Extract, JsonCheck, Source, TextCheck, Wanted},
+    read::{RawExpect, RawExtract, RawHeaderCheck, RawJsonCheck},
+    template::Binding,
+};
+
+impl Builder<'_, '_> {
+    pub(super) fn checks(&mut self, raw: &RawExpect) -> Checks {
+        let statuses = raw.status.iter().filter_map(|status| self.status(status)).collect();
+        let headers = raw.headers.iter().filter_map(|(name, check)| {
+            let check = match check {
+                RawHeaderCheck::Equals(value) => TextCheck::Equals(self.template(value).fold()),
+                RawHeaderCheck::Contains(value) => TextCheck::Contains(self.template(value).fold()),
+                RawHeaderCheck::Matches(pattern) => TextCheck::Matches(self.regex(pattern)?),
+                RawHeaderCheck::Present(present) => TextCheck::Present(*present),
+            };
+            Some((name.value.clone(), check))
+        });
+        let headers = headers.collect();
+        let mut body = Vec::new();
+        for text in &raw.body_contains {
+            body.push(TextCheck::Contains(self.template(text).fold()));
+        }
+        body.extend(raw.body_matches.iter().filter_map(|pattern| self.regex(pattern).map(TextCheck::Matches)));
+        let json = raw.json.iter().filter_map(|(path, check)| self.json_check(path, check)).collect();
+        let max = raw.max_ms.as_ref().and_then(|given| {
+            let max = Duration::try_from_secs_f64(given.value / 1000.0).ok().filter(|max| !max.is_zero());
+            if max.is_none() {
+                self.problems.add(&given.place, "max_ms must be a number of milliseconds above 0");
+            }
+            max
+        });
+        Checks { statuses, headers, body, json, max }
+    }
+
+    /// `200` or `2xx`.
+    fn status(&mut self, given: &Given<String>) -> Option<(u16, u16)> {
+        let text = given.value.trim();
+        let class = text.strip_suffix("xx").or(text.strip_suffix("XX")).and_then(|class| class.parse::<u16>().ok());
+        if let Some(class @ 1..=5) = class {
+            return Some((class * 100, class * 100 + 99));
+        }
+        match text.parse::<u16>() {
+            Ok(status @ 100..=599) => Some((status, status)),
+            _ => {
+                self.problems.hint(
+                    &given.place,
+                    format!("`{text}` is not a status"),
+                    "write 200, [200, 201] or \"2xx\"",
+                );
+                None
+            }
+        }
+    }
+
+    fn regex(&mut self, given: &Given<String>) -> Option<Regex> {
+        // The limit keeps a pattern like (a{999}){999} from taking the machine's memory.
+        match regex::bytes::RegexBuilder::new(&given.value).size_limit(1 << 20).build() {
+            Ok(regex) => Some(regex),
+            Err(error) => {
+                let text = error.to_string();
+                let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                self.problems.hint(
+                    &given.place,
+                    format!("bad regular expression: {last}"),
+                    "see https://docs.rs/regex",
+                );
+                None
+            }
+        }
+    }
+
+    fn json_path(&mut self, given: &Given<String>) -> Option<JsonPath> {
+        match JsonPath::parse(&given.value) {
+            Ok(path) => Some(path),
+            Err(error) => {
+                let at = error.position().min(given.value.len());
+                let place = self.narrow(given, &(at..given.value.len()));
+                let hint = "write for example $.items[0].id (RFC 9535)";
+                self.problems.hint(&place, format!("bad JSONPath: {}", error.message()), hint);
+                None
+            }
+        }
+    }
+
+    fn json_check(&mut self, path: &Given<String>, check: &RawJsonCheck) -> Option<JsonCheck> {
+        let wanted = match check {
+            RawJsonCheck::Present(present) => Wanted::Present(*present),
+            RawJsonCheck::Count(count) => Wanted::Count(usize::try_from(*count).unwrap_or(usize::MAX)),
+            RawJsonCheck::Equals(value) => {
+                let template = self.json(value);
+                match template.constant().map(serde_json::from_str) {
+                    Some(Ok(value)) => Wanted::EqualsConstant(value),
+                    _ => Wanted::Equals(template),
+                }
+            }
+        };
+        let (path, shown) = (self.json_path(path)?, path.value.clone());
+        Some(JsonCheck { path, shown, wanted })
+    }
+
+    pub(super) fn extract(&mut self, name: &Given<String>, raw: &RawExtract) -> Option<Extract> {
+        let source = match (&raw.json, &raw.header, &raw.regex) {
+            (Some(path), _, _) => Source::Json(self.json_path(path)?, path.value.clone()),
+            (_, Some(header), _) => Source::Header(header.value.clone()),
+            (_, _, Some(pattern)) => {
+                let regex = self.regex(pattern)?;
+                let default = usize::from(regex.captures_len() > 1);
+                let group = raw.group.as_ref().map_or(default, |group| group.value as usize);
+                if group >= regex.captures_len() {
+                    let place = raw.group.as_ref().map_or(&pattern.place, |group| &group.place);
+                    self.problems.add(place, format!("the pattern has no group {group}"));
+                }
+                Source::Regex(regex, group)
+            }
+            (None, None, None) => return None,
+        };
+        if let (Some(group), true) = (&raw.group, raw.regex.is_none()) {
+            self.problems.add(&group.place, "`group` belongs to a regex");
+        }
+        let default = raw.default.as_ref().map(|given| given.value.clone());
+        match self.scope.variables.get(&name.value) {
+            Some(Binding::Slot(slot)) => Some(Extract { slot: *slot, name: name.value.clone(), source, default }),
+            _ => unreachable!("every extracted name was given a slot"),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The settings of the HTTP client.
+
+use squall_http::{HttpConfig, HttpVersion, IpFamily, TlsOptions};
+use std::{net::SocketAddr, path::PathBuf};
+use url::Url;
+
+use super::{Builder, value::limit};
+use crate::{
+    Given, RawHttp,
+    error::{Place, Problems},
+};
+
+impl Builder<'_, '_> {
+    pub(super) fn http(&mut self, raw: &RawHttp) -> HttpConfig {
+        let default = HttpConfig::default();
+        let on = |given: &Option<Given<bool>>, default: bool| given.as_ref().map_or(default, |given| given.value);
+        let mut time = |given: &Option<Given<String>>, default| {
+            given.as_ref().and_then(|given| limit(given, self.problems)).unwrap_or(default)
+        };
+        let (timeout, connect_timeout) =
+            (time(&raw.timeout, default.timeout), time(&raw.connect_timeout, default.connect_timeout));
+        HttpConfig {
+            version: version(raw, self.problems),
+            keep_alive: on(&raw.keep_alive, default.keep_alive),
+            tls: self.tls(raw),
+            proxy: self.proxy(raw),
+            connect_timeout,
+            timeout,
+            max_redirects: raw.redirects.as_ref().map_or(default.max_redirects, |given| given.value),
+            decompress: on(&raw.compression, default.decompress),
+            ip: ip(raw, self.problems),
+            unix_socket: raw.unix_socket.as_ref().map(|given| self.located(given)),
+            phases: on(&raw.phases, default.phases),
+            resolve: raw.resolve.iter().filter_map(|pair| resolve(pair, self.problems)).collect(),
+            cookies: on(&raw.cookies, default.cookies),
+            ..default
+        }
+    }
+
+    fn tls(&mut self, raw: &RawHttp) -> TlsOptions {
+        if let (Some(cert), None) = (&raw.cert, &raw.key) {
+            self.problems.hint(&cert.place, "a client certificate needs its key", "add `key`");
+        }
+        if let (None, Some(key)) = (&raw.cert, &raw.key) {
+            self.problems.hint(&key.place, "a client key needs its certificate", "add `cert`");
+        }
+        let pair = raw.cert.is_some() && raw.key.is_some();
+        TlsOptions {
+            insecure: raw.insecure.as_ref().is_some_and(|given| given.value),
+            ca: raw.ca.as_ref().and_then(|given| self.readable(given)),
+            client_cert: raw.cert.as_ref().filter(|_| pair).and_then(|given| self.readable(given)),
+            client_key: raw.key.as_ref().filter(|_| pair).and_then(|given| self.readable(given)),
+            server_name: raw.server_name.as_ref().map(|given| given.value.clone()),
+        }
+    }
+
+    /// Where a file is; flags speak of the working directory, the file of its own folder.
+    fn located(&self, given: &Given<String>) -> PathBuf {
+        match given.place {
+            Place::File(_) => self.files.locate(&given.value),
+            Place::Flag(_) | Place::Nowhere => PathBuf::from(&given.value),
+        }
+    }
+
+    fn readable(&mut self, given: &Given<String>) -> Option<PathBuf> {
+        let path = self.located(given);
+        match std::fs::File::open(&path) {
+            Ok(_) => Some(path),
+            Err(error) => {
+                self.problems.add(&given.place, format!("cannot read {}: {error}", path.display()));
+                None
+            }
+        }
+    }
+
+    fn proxy(&mut self, raw: &RawHttp) -> Option<Url> {
+        let given = raw.proxy.as_ref()?;
+        let text = self.constant(given, "the proxy");
+        let usable = |url: &Url| matches!(url.scheme(), "http" | "socks5" | "socks5h") && url.has_host();
+        match Url::parse(&text) {
+            Ok(url) if usable(&url) => Some(url),
+            _ => {
+                self.problems.hint(&given.place, "that is not a proxy", "write http://host:port or socks5://host:port");
+                None
+            }
+        }
+    }
+}
+
+fn version(raw: &RawHttp, problems: &mut Problems<'_>) -> HttpVersion {
+    let Some(given) = &raw.version else { return HttpVersion::default() };
+    match given.value.as_str() {
+        "auto" => HttpVersion::Auto,
+        "1" | "1.1" => HttpVersion::Http1,
+        "2" | "2.0" => HttpVersion::Http2,
+        other => {
+            problems.hint(&given.place, format!("unknown HTTP version `{other}`"), "there are auto, 1.1 and 2");
+            HttpVersion::default()
+        }
+    }
+}
+
+fn ip(raw: &RawHttp, problems: &mut Problems<'_>) -> IpFamily {
+    let Some(given) = &raw.ip else { return IpFamily::default() };
+    match given.value.as_str() {
+        "any" => IpFamily::Any,
+        "4" => IpFamily::V4,
+        "6" => IpFamily::V6,
+        other => {
+            problems.hint(&given.place, format!("unknown address family `{other}`"), "there are any, 4 and 6");
+            IpFamily::default()
+        }
+    }
+}
+
+fn resolve(pair: &(Given<String>, Given<String>), problems: &mut Problems<'_>) -> Option<(String, SocketAddr)> {
+    let (host, address) = pair;
+    let parsed = address.value.parse().ok();
+    let parsed = parsed.or_else(|| Some(SocketAddr::new(address.value.parse().ok()?, 0)));
+    if parsed.is_none() {
+        problems
+            .add(&address.place, format!("`{}` is not an address: write 127.0.0.1 or 127.0.0.1:8080", address.value));
+    }
+    Some((host.value.clone(), parsed?))
+}

@@ -1,0 +1,225 @@
+//! From raw load settings to the load of a plan. The one place that knows which of them go together; used for files and URLs alike.
+
+use squall_model::{
+    Arrivals, Load, LoadModel, Pause, Profile, ProfileError, Stage, format_duration, parse_rate, parse_stages,
+};
+use std::time::Duration;
+
+use super::value::{LONGEST, count, duration, pause};
+use crate::{Given, RawLoad, error::Problems};
+
+const DEFAULT_USERS: f64 = 10.0;
+const DEFAULT_RUN: Duration = Duration::from_secs(30);
+const DEFAULT_STEPS: u32 = 5;
+const MOST_STEPS: u32 = 10_000;
+/// Beyond this a number is a typing mistake, and sums over a run stay exact below it.
+const HIGHEST_LEVEL: f64 = 1e7;
+
+/// The load, or `None` with every reason reported.
+pub(crate) fn build_load(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<Load> {
+    refuse_contradictions(raw, problems);
+    let open = raw.rate.is_some() || (raw.users.is_none() && raw.stages.is_some());
+    let level = level(raw, problems);
+    let run = raw.duration.as_ref().map(|given| duration(given, problems));
+    let iterations = raw.requests.as_ref().map(|given| count(given, problems));
+    let warm_up = raw.warm_up.as_ref().map_or(Some(Duration::ZERO), |given| duration(given, problems));
+    let pause = raw.pause.as_ref().map_or(Some(Pause::NONE), |given| pause(given, problems));
+    let arrivals = arrivals(raw, problems);
+    let run = match (run, &raw.requests) {
+        (Some(run), _) => run,
+        (None, Some(_)) => Some(LONGEST),
+        (None, None) => Some(DEFAULT_RUN),
+    };
+    let profile = profile(raw, level, run, problems);
+    let whole = profile.as_ref().map(Profile::duration);
+    if let (Some(given), Some(warm_up), Some(whole)) = (&raw.warm_up, warm_up, whole)
+        && warm_up >= whole
+    {
+        let (warm_up, whole) = (format_duration(warm_up), format_duration(whole));
+        problems.hint(
+            &given.place,
+            format!("the warm-up of {warm_up} leaves nothing of a run of {whole}"),
+            "shorten warm_up or lengthen the run",
+        );
+    }
+    let profile = profile?;
+    let model = if open {
+        LoadModel::Open { rate: profile, arrivals: arrivals? }
+    } else {
+        LoadModel::Closed { users: profile, pause: pause? }
+    };
+    let iterations = match iterations {
+        None => None,
+        Some(iterations) => Some(iterations?),
+    };
+    Some(Load { model, iterations, warm_up: warm_up? })
+}
+
+/// Settings that exclude each other.
+fn refuse_contradictions(raw: &RawLoad, problems: &mut Problems<'_>) {
+    let open = raw.rate.as_ref().or(raw.stages.as_ref().filter(|_| raw.users.is_none()));
+    for (one, other, message, hint) in [
+        (
+            &raw.rate,
+            &raw.users,
+            "both `rate` and `users` are given",
+            "a rate keeps its pace, users wait for answers: choose one",
+        ),
+        (
+            &raw.stages,
+            &raw.duration,
+            "both `stages` and `for` are given",
+            "stages say how long the run lasts: remove `for`",
+        ),
+        (&raw.stages, &raw.ramp_up, "both `stages` and `ramp_up` are given", "make the ramp the first stage"),
+        (
+            &raw.stages,
+            &raw.profile,
+            "both `stages` and `profile` are given",
+            "stages are a profile of their own: remove `profile`",
+        ),
+    ] {
+        if let (Some(_), Some(other)) = (one, other) {
+            problems.hint(&other.place, message, hint);
+        }
+    }
+    if let (Some(_), Some(pause)) = (open, &raw.pause) {
+        problems.hint(
+            &pause.place,
+            "`pause` does not go with a rate",
+            "a rate sets its own pace; use `users` with a pause",
+        );
+    }
+    if let (None, Some(arrivals)) = (open, &raw.arrivals) {
+        problems.hint(&arrivals.place, "`arrivals` does not go with users", "use `rate` for arrivals");
+    }
+    let shape = raw.profile.as_ref().map(|profile| profile.value.as_str());
+    if let (Some(ramp_up), Some(shape @ ("constant" | "step" | "spike"))) = (&raw.ramp_up, shape) {
+        problems.hint(
+            &ramp_up.place,
+            format!("`ramp_up` does not go with profile `{shape}`"),
+            "use profile = \"ramp\"",
+        );
+    }
+    if let (Some(steps), true) = (&raw.steps, shape != Some("step")) {
+        problems.hint(&steps.place, "`steps` needs profile `step`", "add profile = \"step\"");
+    }
+}
+
+/// The full level: a rate per second or a number of users.
+fn level(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<f64> {
+    let (given, level) = match (&raw.rate, &raw.users) {
+        (Some(rate), _) => match parse_rate(&rate.value) {
+            Ok(level) => (rate, level),
+            Err(error) => {
+                problems.add(&rate.place, error.to_string());
+                return None;
+            }
+        },
+        (None, Some(users)) => (users, count(users, problems)? as f64),
+        // Where stages begin that name no level to begin at.
+        (None, None) if raw.stages.is_some() => return Some(0.0),
+        (None, None) => return Some(DEFAULT_USERS),
+    };
+    if level > HIGHEST_LEVEL {
+        problems.add(&given.place, format!("`{}` is more than Squall can count: at most {HIGHEST_LEVEL}", given.value));
+        return None;
+    }
+    Some(level)
+}
+
+fn arrivals(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<Arrivals> {
+    match raw.arrivals.as_ref().map(|given| (given.value.as_str(), given)) {
+        None | Some(("even", _)) => Some(Arrivals::Even),
+        Some(("poisson", _)) => Some(Arrivals::Poisson),
+        Some((other, given)) => {
+            problems.hint(&given.place, format!("unknown arrivals `{other}`"), "there are even and poisson");
+            None
+        }
+    }
+}
+
+fn profile(raw: &RawLoad, level: Option<f64>, run: Option<Duration>, problems: &mut Problems<'_>) -> Option<Profile> {
+    if let Some(stages) = &raw.stages {
+        return staged(stages, level?, problems);
+    }
+    let ramp = raw.ramp_up.as_ref().map(|given| duration(given, problems));
+    let shape = raw.profile.as_ref().map_or("constant", |given| given.value.as_str());
+    let steps = steps(raw, problems);
+    let shape_place = raw.profile.as_ref().or(raw.ramp_up.as_ref()).or(raw.duration.as_ref());
+    if let (Some(given), Some(run)) = (&raw.profile, run)
+        && run == LONGEST
+        && !matches!(shape, "constant")
+        && ramp.is_none()
+    {
+        problems.hint(&given.place, format!("profile `{shape}` needs to know how long the run lasts"), "add `for`");
+        return None;
+    }
+    let (level, run) = (level?, run?);
+    let built = match (shape, ramp) {
+        ("constant" | "ramp", Some(ramp)) => Profile::ramp(level, ramp?, run),
+        ("constant", None) => Profile::constant(level, run),
+        ("ramp", None) => Profile::ramp(level, run, run),
+        ("step", _) => Profile::step(level, steps?, run),
+        ("spike", _) => Profile::spike(level, run),
+        (other, _) => {
+            let place = &raw.profile.as_ref()?.place;
+            problems.hint(place, format!("unknown profile `{other}`"), "there are constant, ramp, step and spike");
+            return None;
+        }
+    };
+    let place = match &built {
+        Err(ProfileError::RampTooLong { .. }) => raw.ramp_up.as_ref(),
+        _ => shape_place,
+    };
+    judged(built, place, problems)
+}
+
+fn steps(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<u32> {
+    let Some(given) = &raw.steps else { return Some(DEFAULT_STEPS) };
+    let steps = count(given, problems)?;
+    let steps = u32::try_from(steps).ok().filter(|steps| *steps <= MOST_STEPS);
+    if steps.is_none() {
+        problems.add(&given.place, format!("at most {MOST_STEPS} steps are possible"));
+    }
+    steps
+}
+
+/// Straight lines from level to level, beginning at the given rate or number of users.
+fn staged(given: &Given<String>, begin: f64, problems: &mut Problems<'_>) -> Option<Profile> {
+    let parsed = match parse_stages(&given.value) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            problems.add(&given.place, error.to_string());
+            return None;
+        }
+    };
+    let mut from = begin;
+    let mut stages = Vec::with_capacity(parsed.len());
+    let mut whole = Duration::ZERO;
+    for (duration, to) in parsed {
+        whole = whole.saturating_add(duration);
+        if to > HIGHEST_LEVEL || whole > LONGEST {
+            problems.add(&given.place, format!("a stage goes beyond {HIGHEST_LEVEL} or the run beyond ten years"));
+            return None;
+        }
+        stages.push(Stage { duration, from, to });
+        from = to;
+    }
+    judged(Profile::from_stages(stages), Some(given), problems)
+}
+
+fn judged(
+    built: Result<Profile, ProfileError>,
+    given: Option<&Given<String>>,
+    problems: &mut Problems<'_>,
+) -> Option<Profile> {
+    match built {
+        Ok(profile) => Some(profile),
+        Err(error) => {
+            let place = given.map_or(crate::error::Place::Nowhere, |given| given.place.clone());
+            problems.add(&place, error.to_string());
+            None
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The names that templates may use: variables, data columns, extracted values. Reads the data files.
+
+use super::Builder;
+use crate::{
+    Given,
+    data::{DataTable, Order, Per},
+    program::SlotSpec,
+    read::{RawData, RawJson, RawScenario},
+    template::{Binding, DataNames, Value},
+};
+
+impl Builder<'_, '_> {
+    /// Fills the scope and returns what stands behind it.
+    pub(super) fn names(&mut self, raw: &RawScenario) -> (Vec<DataTable>, Vec<SlotSpec>) {
+        let mut slots = Vec::new();
+        let extracted = self.extracted(raw);
+        self.scope.without_data = true;
+        for (name, value) in &raw.variables {
+            self.variable(name, value, extracted.contains(&name.value), &mut slots);
+        }
+        self.scope.without_data = false;
+        for name in extracted {
+            if !self.scope.variables.contains_key(&name) {
+                self.scope.variables.insert(name.clone(), Binding::Slot(slots.len()));
+                slots.push(SlotSpec { name, initial: None });
+            }
+        }
+        let mut tables = Vec::new();
+        for data in &raw.data {
+            if let Some(table) = self.data(data) {
+                let names = DataNames { index: tables.len(), columns: table.columns.clone() };
+                self.scope.data.insert(table.name.clone(), names);
+                tables.push(table);
+            }
+        }
+        (tables, slots)
+    }
+
+    /// A variable may use those above it. One that is constant is folded into every text; any other is drawn anew for each user.
+    fn variable(&mut self, name: &Given<String>, value: &RawJson, extracted: bool, slots: &mut Vec<SlotSpec>) {
+        if !is_name(&name.value) {
+            let hint = "use letters, digits, _ and -, beginning with a letter";
+            self.problems.hint(&name.place, format!("`{}` cannot be a variable's name", name.value), hint);
+        }
+        let (template, literal) = match value {
+            RawJson::Literal(given) => (crate::template::Template::text(&given.value), true),
+            RawJson::Text(given) => (self.template(given).fold(), false),
+            RawJson::Array(_) | RawJson::Object(_) => unreachable!("refused when it was read"),
+        };
+        let binding = match template.constant() {
+            Some(text) if !extracted => Binding::Constant(Value { text: text.to_owned(), literal }),
+            _ => {
+                slots.push(SlotSpec { name: name.value.clone(), initial: Some(template) });
+                Binding::Slot(slots.len() - 1)
+            }
+        };
+        self.scope.variables.insert(name.value.clone(), binding);
+    }
+
+    /// All names that any response sets, in the order of the file.
+    fn extracted(&mut self, raw: &RawScenario) -> Vec<String> {
+        let inline = raw.tasks.iter().filter_map(|task| task.request.as_ref());
+        let steps = raw.tasks.iter().flat_map(|task| &task.steps).chain(&raw.on_start);
+        let requests = inline.chain(steps.filter_map(|step| step.request.as_ref()));
+        let mut names: Vec<String> = Vec::new();
+        for (name, _) in requests.flat_map(|request| &request.extract) {
+            if !is_name(&name.value) {
+                let hint = "use letters, digits, _ and -, beginning with a letter";
+                self.problems.hint(&name.place, format!("`{}` cannot be a variable's name", name.value), hint);
+            }
+            if !names.contains(&name.value) {
+                names.push(name.value.clone());
+            }
+        }
+        names
+    }
+
+    fn data(&mut self, raw: &RawData) -> Option<DataTable> {
+        let order = match raw.order.as_ref().map(|given| given.value.as_str()) {
+            None | Some("in_turn") => Some(Order::InTurn),
+            Some("random") => Some(Order::Random),
+            Some("unique") => Some(Order::Unique),
+            Some(other) => {
+                let place = &raw.order.as_ref()?.place;
+                self.problems.hint(place, format!("unknown order `{other}`"), "there are in_turn, random and unique");
+                None
+            }
+        };
+        let per = match raw.per.as_ref().map(|given| given.value.as_str()) {
+            None | Some("iteration") => Some(Per::Iteration),
+            Some("user") => Some(Per::User),
+            Some(other) => {
+                let place = &raw.per.as_ref()?.place;
+                self.problems.hint(place, format!("unknown `per = \"{other}\"`"), "there are iteration and user");
+                None
+            }
+        };
+        if raw.name.is_none() {
+            self.problems.hint(&raw.place, "data needs a name", "add name = \"user\" and use {{ user.column }}");
+        }
+        if raw.file.is_none() {
+            self.problems.hint(&raw.place, "data needs a file", "add file = \"users.csv\"");
+        }
+        let (name, file) = (raw.name.as_ref()?, raw.file.as_ref()?);
+        if self.scope.data.contains_key(&name.value) {
+            self.problems.add(&name.place, format!("there is already data called `{}`", name.value));
+        } else if !is_name(&name.value) {
+            self.problems.add(&name.place, format!("`{}` cannot be a name of data", name.value));
+        }
+        let mut table = self.rows(&name.value, file)?;
+        (table.order, table.per) = (order?, per?);
+        Some(table)
+    }
+
+    fn rows(&mut self, name: &str, file: &Given<String>) -> Option<DataTable> {
+        let read: fn(&str, &[u8]) -> Result<DataTable, String> = match file.value.rsplit('.').next() {
+            Some("csv") => DataTable::csv,
+            Some("jsonl" | "ndjson") => DataTable::jsonl,
+            _ => {
+                self.problems.add(&file.place, "data comes from files that end in .csv, .jsonl or .ndjson");
+                return None;
+            }
+        };
+        let bytes = self.read_file(file)?;
+        match read(name, &bytes) {
+            Ok(table) => Some(table),
+            Err(error) => {
+                self.problems.add(&file.place, format!("{}: {error}", file.value));
+                None
+            }
+        }
+    }
+
+    /// The bytes of a file that the scenario names.
+    pub(super) fn read_file(&mut self, file: &Given<String>) -> Option<Vec<u8>> {
+        match self.files.read(&file.value) {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                let path = self.files.locate(&file.value);
+                self.problems.add(&file.place, format!("cannot read {}: {error}", path.display()));
+                None
+            }
+        }
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
+}

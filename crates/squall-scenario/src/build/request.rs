@@ -1,0 +1,393 @@
+//! Requests: where they go, what they carry, and which parts of them change from one to the next.
+
+use squall_http::{Connector, Prepared, Request};
+use std::cell::Cell;
+use url::Url;
+
+use super::{Builder, value::limit};
+use crate::{
+    Given, RawHttp,
+    error::Place,
+    program::{Dynamic, DynamicHeader, HeaderEncoding, RequestSpec},
+    read::{Pairs, RawBody, RawJson, RawRequest},
+    template::{Escape, Part, Template, write_json_string},
+};
+
+/// Where paths start.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    /// As given.
+    pub(super) url: String,
+}
+
+/// What all requests of a scenario have in common.
+pub(super) struct Common {
+    target: Option<Target>,
+    connector: Connector,
+    headers: Vec<Header>,
+    authorization: Option<Header>,
+    /// A path was given without anything for it to start from.
+    pub(super) target_missed: Cell<bool>,
+}
+
+#[derive(Clone)]
+struct Header {
+    name: String,
+    value: Template,
+    encoding: HeaderEncoding,
+    place: Place,
+}
+
+/// Stands in for what is missing or wrong; nothing is ever sent to it.
+const NOWHERE: &str = "http://target.invalid";
+
+/// Headers that the client sets itself unless the constant part of a request has them.
+const CLIENT_DEFAULTS: [&str; 6] = ["host", "user-agent", "accept", "accept-encoding", "connection", "authorization"];
+
+impl Common {
+    pub(super) fn new(
+        builder: &mut Builder<'_, '_>,
+        http: &RawHttp,
+        target: Option<Target>,
+        connector: Connector,
+    ) -> Common {
+        Common {
+            target,
+            connector,
+            headers: builder.headers(&http.headers),
+            authorization: builder.authorization(http.basic.as_ref(), http.bearer.as_ref()),
+            target_missed: Cell::new(false),
+        }
+    }
+}
+
+/// The parts of a request before they are put together.
+struct Body {
+    content: Content,
+    content_type: Option<&'static str>,
+}
+
+enum Content {
+    Bytes(Vec<u8>),
+    Template(Template),
+}
+
+impl Builder<'_, '_> {
+    /// The base of all paths.
+    pub(super) fn target(&mut self, given: &Given<String>) -> Target {
+        let text = self.constant(given, "the target");
+        match Url::parse(&text) {
+            Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+                let message = format!("`{text}` is not a target: it does not begin with http:// or https://");
+                self.problems.hint(&given.place, message, format!("write http://{text}"));
+            }
+            Ok(url) if url.query().is_some() || url.fragment().is_some() => {
+                self.problems.add(&given.place, "a target has no query: paths are added to its end");
+            }
+            Ok(_) => return Target { url: text },
+            Err(error) => {
+                let hint = if text.contains("://") { "write http://host:port" } else { "begin it with http://" };
+                self.problems.hint(&given.place, format!("`{text}` is not a URL: {error}"), hint);
+            }
+        }
+        Target { url: NOWHERE.to_owned() }
+    }
+
+    pub(super) fn request(&mut self, raw: &RawRequest, place: &Place, common: &Common) -> Option<RequestSpec> {
+        let method = self.method(raw);
+        let body = raw.body.as_ref().map(|body| self.body(body));
+        let headers = self.all_headers(raw, body.as_ref(), common);
+        let timeout = raw.timeout.as_ref().and_then(|given| limit(given, self.problems));
+        let Some(url) = &raw.url else {
+            let hint = "add get = \"/path\" (or post, put, patch, delete, head, options)";
+            self.problems.hint(place, "there is no request here", hint);
+            return None;
+        };
+        let shown = format!("{method} {}", url.value);
+        let (origin, mut path) = self.address(url, common)?;
+        self.add_query(&raw.query, &mut path);
+        let path = path.fold();
+        let (constant, dynamic): (Vec<Header>, Vec<Header>) =
+            headers.into_iter().partition(|header| header.value.constant().is_some());
+        let (bytes, template) = match body.map(|body| body.content) {
+            None => (Vec::new(), None),
+            Some(Content::Bytes(bytes)) => (bytes, None),
+            Some(Content::Template(template)) => match template.constant() {
+                Some(text) => (text.as_bytes().to_vec(), None),
+                None => (Vec::new(), Some(template)),
+            },
+        };
+        let full = format!("{origin}{}", path.constant().unwrap_or("/"));
+        let parsed = match Url::parse(&full) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                self.problems.add(&url.place, format!("`{full}` is not a URL: {error}"));
+                return None;
+            }
+        };
+        let request = Request {
+            method: method.parse().unwrap_or_default(),
+            url: parsed,
+            headers: constant.iter().map(written).collect(),
+            body: bytes.into(),
+            timeout,
+        };
+        self.try_out(&request, common, url, &constant);
+        let is_dynamic = path.constant().is_none() || !dynamic.is_empty() || template.is_some();
+        let dynamic = is_dynamic.then(|| Dynamic {
+            path,
+            origin,
+            rebuild: dynamic
+                .iter()
+                .any(|header| CLIENT_DEFAULTS.iter().any(|default| header.name.eq_ignore_ascii_case(default))),
+            headers: dynamic
+                .into_iter()
+                .map(|Header { name, value, encoding, .. }| DynamicHeader { name, value, encoding })
+                .collect(),
+            body: template,
+        });
+        Some(RequestSpec { constant: request, dynamic, shown })
+    }
+
+    /// Lets the client check what it will be given during the run.
+    fn try_out(&mut self, request: &Request, common: &Common, url: &Given<String>, headers: &[Header]) {
+        let Err(error) = Prepared::new(request, &common.connector) else { return };
+        let text = error.to_string();
+        let guilty = headers.iter().find(|header| text.contains(&header.name) && !header.name.is_empty());
+        let place = guilty.map_or(&url.place, |header| &header.place);
+        self.problems.add(place, text);
+    }
+
+    fn method(&mut self, raw: &RawRequest) -> String {
+        let Some(given) = &raw.method else { return "GET".to_owned() };
+        let method = given.value.to_ascii_uppercase();
+        let known = method.parse::<http::Method>().is_ok() && method != "CONNECT";
+        if !known {
+            self.problems.hint(&given.place, format!("`{}` is not a method", given.value), "use GET, POST, PUT, …");
+        }
+        if known { method } else { "GET".to_owned() }
+    }
+
+    /// Scheme and authority, and the path that is asked for there.
+    fn address(&mut self, given: &Given<String>, common: &Common) -> Option<(String, Template)> {
+        let template = self.template(given).into_path().fold();
+        let starts_with_value = matches!(template.parts.first(), Some(Part::Value(..)));
+        let first = match template.parts.first() {
+            Some(Part::Text(text)) => text.as_str(),
+            _ => "",
+        };
+        if first.starts_with("http://") || first.starts_with("https://") {
+            return self.absolute(given, template);
+        }
+        if !(starts_with_value || first.is_empty() || first.starts_with('/') || first.starts_with('?')) {
+            let message = format!("`{}` is neither a path nor a URL", given.value);
+            self.problems.hint(&given.place, message, "begin it with / or http://");
+            return None;
+        }
+        let Some(target) = &common.target else {
+            common.target_missed.set(true);
+            return None;
+        };
+        let base = Url::parse(&target.url).unwrap_or_else(|_| Url::parse(NOWHERE).expect("a sound URL"));
+        let origin = authority(&base);
+        let mut path = Template::default();
+        if !starts_with_value {
+            path.push_text(base.path().trim_end_matches('/'));
+        }
+        path.append(template);
+        Some((origin, path))
+    }
+
+    fn absolute(&mut self, given: &Given<String>, mut template: Template) -> Option<(String, Template)> {
+        let more = template.parts.len() > 1;
+        let Some(Part::Text(first)) = template.parts.first_mut() else { return None };
+        let host = first.find("://").map_or(0, |at| at + 3);
+        let end = first[host..].find(['/', '?', '#']).map(|at| host + at);
+        if end.is_none() && more {
+            let hint = "put the path behind a / and keep the host constant";
+            self.problems.hint(&given.place, "the host of a request cannot change during the run", hint);
+            return None;
+        }
+        let rest = first.split_off(end.unwrap_or(first.len()));
+        let base = match Url::parse(first) {
+            Ok(base) => base,
+            Err(error) => {
+                self.problems.add(&given.place, format!("`{first}` is not a URL: {error}"));
+                return None;
+            }
+        };
+        *first = rest;
+        if first.is_empty() || first.starts_with(['?', '#']) {
+            first.insert(0, '/');
+        }
+        Some((authority(&base), template))
+    }
+
+    fn add_query(&mut self, query: &Pairs, path: &mut Template) {
+        let mut joined = path.parts.iter().any(|part| matches!(part, Part::Text(text) if text.contains('?')));
+        for (name, value) in query {
+            path.push_text(if std::mem::replace(&mut joined, true) { "&" } else { "?" });
+            self.add_pair(name, value, path);
+        }
+    }
+
+    /// `name=value`, both encoded.
+    fn add_pair(&mut self, name: &Given<String>, value: &Given<String>, out: &mut Template) {
+        let mut text = String::new();
+        Escape::Query.write(&name.value, false, &mut text);
+        text.push('=');
+        out.push_text(&text);
+        for part in self.template(value).parts {
+            match part {
+                Part::Text(text) => {
+                    let mut encoded = String::new();
+                    Escape::Query.write(&text, false, &mut encoded);
+                    out.push_text(&encoded);
+                }
+                Part::Value(expr, _) => out.parts.push(Part::Value(expr, Escape::Query)),
+            }
+        }
+    }
+
+    fn body(&mut self, raw: &RawBody) -> Body {
+        let (content, content_type) = match raw {
+            RawBody::Text(text) => (Content::Template(self.template(text).fold()), None),
+            RawBody::File(file) => (Content::Bytes(self.read_file(file).unwrap_or_default()), None),
+            RawBody::JsonText(text) => (Content::Template(self.template(text).fold()), Some("application/json")),
+            RawBody::Json(value) => (Content::Template(self.json(value)), Some("application/json")),
+            RawBody::Form(pairs) => {
+                let mut form = Template::default();
+                for (index, (name, value)) in pairs.iter().enumerate() {
+                    form.push_text(if index == 0 { "" } else { "&" });
+                    self.add_pair(name, value, &mut form);
+                }
+                (Content::Template(form.fold()), Some("application/x-www-form-urlencoded"))
+            }
+        };
+        Body { content, content_type }
+    }
+
+    /// JSON text. A string that is one `{{ expression }}` and nothing else takes the type of its value.
+    pub(super) fn json(&mut self, value: &RawJson) -> Template {
+        let mut out = Template::default();
+        self.write_json(value, &mut out);
+        out.fold()
+    }
+
+    fn write_json(&mut self, value: &RawJson, out: &mut Template) {
+        match value {
+            RawJson::Literal(given) => out.push_text(&given.value),
+            RawJson::Text(given) => {
+                let template = self.template(given);
+                if let [Part::Value(expr, _)] = template.parts.as_slice() {
+                    out.parts.push(Part::Value(expr.clone(), Escape::JsonValue));
+                    return;
+                }
+                out.push_text("\"");
+                for part in template.parts {
+                    match part {
+                        Part::Text(text) => {
+                            let mut quoted = String::new();
+                            write_json_string(&text, &mut quoted);
+                            out.push_text(&quoted[1..quoted.len() - 1]);
+                        }
+                        Part::Value(expr, _) => out.parts.push(Part::Value(expr, Escape::Json)),
+                    }
+                }
+                out.push_text("\"");
+            }
+            RawJson::Array(items) => {
+                out.push_text("[");
+                for (index, item) in items.iter().enumerate() {
+                    out.push_text(if index == 0 { "" } else { "," });
+                    self.write_json(item, out);
+                }
+                out.push_text("]");
+            }
+            RawJson::Object(entries) => {
+                out.push_text("{");
+                for (index, (key, item)) in entries.iter().enumerate() {
+                    out.push_text(if index == 0 { "" } else { "," });
+                    let mut quoted = String::new();
+                    write_json_string(key, &mut quoted);
+                    out.push_text(&quoted);
+                    out.push_text(":");
+                    self.write_json(item, out);
+                }
+                out.push_text("}");
+            }
+        }
+    }
+
+    /// The common headers and the request's own; of two with one name the request's wins.
+    fn all_headers(&mut self, raw: &RawRequest, body: Option<&Body>, common: &Common) -> Vec<Header> {
+        let mut own = self.headers(&raw.headers);
+        let has = |headers: &[Header], name: &str| headers.iter().any(|header| header.name.eq_ignore_ascii_case(name));
+        let authorization = self.authorization(raw.basic.as_ref(), raw.bearer.as_ref());
+        if let (Some(given), true) = (&authorization, has(&own, "authorization")) {
+            self.problems.add(&given.place, "the request has an Authorization header and a login: keep one");
+        }
+        own.extend(authorization);
+        let inherited: Vec<Header> = common.headers.iter().filter(|header| !has(&own, &header.name)).cloned().collect();
+        let mut all = inherited;
+        all.extend(own);
+        if !has(&all, "authorization") {
+            all.extend(common.authorization.clone());
+        }
+        if let Some(content_type) = body.and_then(|body| body.content_type).filter(|_| !has(&all, "content-type")) {
+            all.push(Header {
+                name: "Content-Type".to_owned(),
+                value: Template::text(content_type),
+                encoding: HeaderEncoding::Plain,
+                place: Place::Nowhere,
+            });
+        }
+        all
+    }
+
+    fn headers(&mut self, pairs: &Pairs) -> Vec<Header> {
+        let header = |(name, value): &(Given<String>, Given<String>)| Header {
+            name: name.value.clone(),
+            value: self.template(value).fold(),
+            encoding: HeaderEncoding::Plain,
+            place: name.place.clone(),
+        };
+        pairs.iter().map(header).collect()
+    }
+
+    fn authorization(&mut self, basic: Option<&Given<String>>, bearer: Option<&Given<String>>) -> Option<Header> {
+        if let (Some(_), Some(bearer)) = (basic, bearer) {
+            self.problems.add(&bearer.place, "both `basic` and `bearer` are given: keep one");
+        }
+        let (given, prefix, encoding) = match (basic, bearer) {
+            (Some(basic), _) => (basic, "", HeaderEncoding::Basic),
+            (None, Some(bearer)) => (bearer, "Bearer ", HeaderEncoding::Plain),
+            (None, None) => return None,
+        };
+        let mut value = Template::text(prefix);
+        value.append(self.template(given));
+        Some(Header { name: "Authorization".to_owned(), value: value.fold(), encoding, place: given.place.clone() })
+    }
+}
+
+/// A constant header as it is sent.
+fn written(header: &Header) -> (String, String) {
+    let value = header.value.constant().unwrap_or_default();
+    (header.name.clone(), encode_header(value, header.encoding))
+}
+
+/// The value of a header in the form in which it travels.
+pub(crate) fn encode_header(value: &str, encoding: HeaderEncoding) -> String {
+    match encoding {
+        HeaderEncoding::Plain => value.to_owned(),
+        HeaderEncoding::Basic => {
+            let (user, password) = value.split_once(':').unwrap_or((value, ""));
+            squall_http::basic_auth(user, password)
+        }
+    }
+}
+
+/// Scheme, login, host and port of `url`, as they were given.
+fn authority(url: &Url) -> String {
+    url[..url::Position::BeforePath].to_owned()
+}

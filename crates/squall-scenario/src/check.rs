@@ -1,0 +1,97 @@
+//! Expectations on responses and values taken out of them. Judges one response at a time; records nothing.
+
+mod extract;
+mod judge;
+
+pub(crate) use extract::{Extract, Source};
+pub(crate) use judge::{Answer, Verdict};
+
+use regex::bytes::Regex;
+use serde_json_path::JsonPath;
+use std::time::Duration;
+
+use crate::template::Template;
+
+/// What a response must be like.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    /// Ranges of statuses that are success; empty is the usual reading: below 400.
+    pub(crate) statuses: Vec<(u16, u16)>,
+    pub(crate) headers: Vec<(String, TextCheck)>,
+    pub(crate) body: Vec<TextCheck>,
+    pub(crate) json: Vec<JsonCheck>,
+    /// Longest service time.
+    pub(crate) max: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub(crate) enum TextCheck {
+    Equals(Template),
+    Contains(Template),
+    Matches(Regex),
+    Present(bool),
+}
+
+#[derive(Debug)]
+pub(crate) struct JsonCheck {
+    pub(crate) path: JsonPath,
+    /// The path as written.
+    pub(crate) shown: String,
+    pub(crate) wanted: Wanted,
+}
+
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    /// All selected values, and at least one, equal this JSON text.
+    Equals(Template),
+    EqualsConstant(serde_json::Value),
+    Present(bool),
+    Count(usize),
+}
+
+impl Checks {
+    /// Whether nothing but the status is looked at.
+    pub(crate) fn only_status(&self) -> bool {
+        self.headers.is_empty() && !self.needs_body() && self.max.is_none()
+    }
+
+    pub(crate) fn needs_body(&self) -> bool {
+        !(self.body.is_empty() && self.json.is_empty())
+    }
+
+    pub(crate) fn accepts(&self, status: u16) -> bool {
+        if self.statuses.is_empty() {
+            return status < 400;
+        }
+        self.statuses.iter().any(|(low, high)| (*low..=*high).contains(&status))
+    }
+
+    /// Whether a redirect is what the scenario wants to see rather than to follow.
+    pub(crate) fn wants_redirect(&self, status: u16) -> bool {
+        !self.statuses.is_empty() && self.accepts(status)
+    }
+
+    pub(crate) fn data_used(&self, used: &mut Vec<usize>) {
+        let texts = self.headers.iter().map(|(_, check)| check).chain(&self.body);
+        for check in texts {
+            if let TextCheck::Equals(template) | TextCheck::Contains(template) = check {
+                template.data_used(used);
+            }
+        }
+        for check in &self.json {
+            if let Wanted::Equals(template) = &check.wanted {
+                template.data_used(used);
+            }
+        }
+    }
+
+    /// The statuses in words.
+    pub(crate) fn statuses_shown(&self) -> String {
+        let one = |(low, high): &(u16, u16)| match (low % 100, high - low) {
+            (_, 0) => low.to_string(),
+            (0, 99) => format!("{}xx", low / 100),
+            _ => format!("{low}-{high}"),
+        };
+        self.statuses.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+}

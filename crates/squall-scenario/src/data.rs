@@ -1,0 +1,199 @@
+//! Rows from CSV and JSONL files, kept in one piece of memory, and the dealing of them to users. Reads no file itself.
+
+use squall_model::Segment;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One data source, read completely before the run.
+#[derive(Debug)]
+pub(crate) struct DataTable {
+    pub(crate) name: String,
+    pub(crate) columns: Vec<String>,
+    pub(crate) order: Order,
+    pub(crate) per: Per,
+    pub(crate) rows: usize,
+    /// All cells, row by row.
+    text: String,
+    /// Where each cell ends in `text`.
+    ends: Vec<usize>,
+    /// Which cells JSON writes without quotes; empty if none is.
+    literals: Vec<bool>,
+}
+
+/// Which row comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// One after the other, from the beginning again after the last; all users share the count.
+    InTurn,
+    Random,
+    /// One after the other, each only once in the whole run.
+    Unique,
+}
+
+/// How long a user keeps a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Per {
+    Iteration,
+    /// For as long as it lives.
+    User,
+}
+
+impl DataTable {
+    pub(crate) fn cell(&self, row: usize, column: usize) -> (&str, bool) {
+        let index = row * self.columns.len() + column;
+        let begin = if index == 0 { 0 } else { self.ends[index - 1] };
+        (&self.text[begin..self.ends[index]], self.literals.get(index).copied().unwrap_or(false))
+    }
+
+    /// Reads comma-separated values whose first line names the columns.
+    pub(crate) fn csv(name: &str, bytes: &[u8]) -> Result<DataTable, String> {
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::Headers).from_reader(bytes);
+        let headers = reader.headers().map_err(|error| error.to_string())?;
+        let columns: Vec<String> = headers.iter().map(str::to_owned).collect();
+        let mut table = DataTable::new(name, columns)?;
+        for record in reader.records() {
+            let record = record.map_err(|error| error.to_string())?;
+            record.iter().for_each(|cell| table.push(cell, None));
+            table.rows += 1;
+        }
+        table.checked()
+    }
+
+    /// Reads one JSON object per line; columns are all names that occur.
+    pub(crate) fn jsonl(name: &str, bytes: &[u8]) -> Result<DataTable, String> {
+        let text = std::str::from_utf8(bytes).map_err(|error| format!("not UTF-8: {error}"))?;
+        let mut rows = Vec::new();
+        let mut columns: Vec<String> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let value = serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1))?;
+            let serde_json::Value::Object(row) = value else {
+                return Err(format!("line {}: not a JSON object", index + 1));
+            };
+            columns.extend(row.keys().filter(|key| seen.insert((*key).clone())).cloned());
+            rows.push(row);
+        }
+        let mut table = DataTable::new(name, columns)?;
+        for row in &rows {
+            for index in 0..table.columns.len() {
+                match row.get(&table.columns[index]) {
+                    None => table.push("", Some(false)),
+                    Some(serde_json::Value::String(text)) => table.push(text, Some(false)),
+                    Some(other) => table.push(&other.to_string(), Some(true)),
+                }
+            }
+        }
+        table.rows = rows.len();
+        table.checked()
+    }
+
+    fn new(name: &str, columns: Vec<String>) -> Result<DataTable, String> {
+        if let Some(twice) = columns.iter().enumerate().find(|(i, column)| columns[..*i].contains(column)) {
+            return Err(format!("the column `{}` occurs twice", twice.1));
+        }
+        let (text, ends, literals) = (String::new(), Vec::new(), Vec::new());
+        let (order, per) = (Order::InTurn, Per::Iteration);
+        Ok(DataTable { name: name.to_owned(), columns, order, per, rows: 0, text, ends, literals })
+    }
+
+    fn push(&mut self, cell: &str, literal: Option<bool>) {
+        self.text.push_str(cell);
+        self.ends.push(self.text.len());
+        self.literals.extend(literal);
+    }
+
+    fn checked(self) -> Result<DataTable, String> {
+        if self.rows == 0 { Err("it has no rows".to_owned()) } else { Ok(self) }
+    }
+}
+
+/// Deals the rows of one source to all users of all threads of one segment.
+#[derive(Debug)]
+pub(crate) struct Dealer {
+    segment: Segment,
+    next: AtomicU64,
+}
+
+impl Dealer {
+    pub(crate) fn new(segment: Segment) -> Dealer {
+        Dealer { segment, next: AtomicU64::new(0) }
+    }
+
+    /// The next row, or `None` when a unique source has no more.
+    pub(crate) fn deal(&self, table: &DataTable, rng: &mut fastrand::Rng) -> Option<usize> {
+        if table.order == Order::Random {
+            return Some(rng.usize(..table.rows));
+        }
+        // A counter and nothing else: no other memory is published by it.
+        let turn = self.segment.global(self.next.fetch_add(1, Ordering::Relaxed));
+        match table.order {
+            Order::Unique => usize::try_from(turn).ok().filter(|row| *row < table.rows),
+            Order::InTurn | Order::Random => Some((turn % table.rows as u64) as usize),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn csv_cells_are_found_by_row_and_column() {
+        let table = DataTable::csv("user", b"\xef\xbb\xbfname, password\nann,\"a,b\"\nbob,\n").unwrap();
+        assert_eq!((table.columns.as_slice(), table.rows), (&["name".to_owned(), "password".to_owned()][..], 2));
+        assert_eq!([table.cell(0, 0), table.cell(0, 1)], [("ann", false), ("a,b", false)]);
+        assert_eq!([table.cell(1, 0), table.cell(1, 1)], [("bob", false), ("", false)]);
+    }
+
+    #[test]
+    fn jsonl_keeps_what_is_a_number() {
+        let table = DataTable::jsonl("p", b"{\"id\":7,\"name\":\"x\"}\n\n{\"id\":8,\"tags\":[1]}\n").unwrap();
+        assert_eq!(table.columns, ["id", "name", "tags"]);
+        assert_eq!([table.cell(0, 0), table.cell(0, 1), table.cell(0, 2)], [("7", true), ("x", false), ("", false)]);
+        assert_eq!(table.cell(1, 2), ("[1]", true));
+    }
+
+    #[test]
+    fn broken_files_say_where() {
+        for (result, expected) in [
+            (DataTable::csv("d", b"a,b\n1\n"), "line: 2"),
+            (DataTable::csv("d", b"a,b\n"), "no rows"),
+            (DataTable::csv("d", b""), "no rows"),
+            (DataTable::csv("d", b"a,a\n1,2\n"), "twice"),
+            (DataTable::jsonl("d", b"{}\n[1]\n"), "line 2: not a JSON object"),
+            (DataTable::jsonl("d", b"{\"a\":\n"), "line 1"),
+            (DataTable::jsonl("d", b"\xff"), "UTF-8"),
+        ] {
+            let error = result.expect_err(expected);
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    fn table(rows: usize, order: Order) -> DataTable {
+        let text = format!("id\n{}", (0..rows).map(|row| format!("{row}\n")).collect::<String>());
+        DataTable { order, ..DataTable::csv("d", text.as_bytes()).unwrap() }
+    }
+
+    #[test]
+    fn unique_rows_of_all_segments_are_each_dealt_once() {
+        let table = table(10, Order::Unique);
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut dealt = Vec::new();
+        for part in 0..3 {
+            let dealer = Dealer::new(Segment::WHOLE.split(part, 3));
+            while let Some(row) = dealer.deal(&table, &mut rng) {
+                dealt.push(row);
+            }
+        }
+        dealt.sort_unstable();
+        assert_eq!(dealt, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn rows_in_turn_begin_again() {
+        let (table, dealer) = (table(3, Order::InTurn), Dealer::new(Segment::WHOLE));
+        let mut rng = fastrand::Rng::with_seed(1);
+        let dealt: Vec<_> = (0..5).filter_map(|_| dealer.deal(&table, &mut rng)).collect();
+        assert_eq!(dealt, [0, 1, 2, 0, 1]);
+    }
+}

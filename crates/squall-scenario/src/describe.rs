@@ -1,0 +1,130 @@
+//! A scenario in words, for `--check`: what would be sent, how much of it, and what is promised.
+
+use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, Stage, format_duration};
+use std::fmt::Write as _;
+
+use crate::{
+    check::Checks,
+    data::{DataTable, Order, Per},
+    program::{Flow, Program, Step},
+};
+
+pub(crate) fn describe(plan: &Plan, program: &Program) -> String {
+    let mut out = String::new();
+    let mut line = |text: String| writeln!(out, "{text}").expect("writing to a string does not fail");
+    line(format!("{} against {}", plan.name, plan.target));
+    line(format!("  load        {}", load(&plan.load)));
+    if !plan.load.warm_up.is_zero() {
+        line(format!("  warm-up     {} kept out of the results", format_duration(plan.load.warm_up)));
+    }
+    line(format!("  seed        {}", plan.seed));
+    for table in &program.data {
+        line(format!("  data        {}", data(table)));
+    }
+    if !program.on_start.steps.is_empty() {
+        line("  each user first".to_owned());
+        program.on_start.steps.iter().for_each(|step| line(format!("    {}", request(step))));
+    }
+    line("  tasks".to_owned());
+    let whole: f64 = plan.tasks.iter().map(|task| task.weight).sum();
+    for (spec, flow) in plan.tasks.iter().zip(&program.tasks) {
+        let share = spec.weight / whole * 100.0;
+        let required: Vec<&str> = spec.requires.iter().map(|index| plan.tasks[index.0].name.as_str()).collect();
+        let mut notes = Vec::new();
+        if !required.is_empty() {
+            notes.push(format!("after {}", required.join(", ")));
+        }
+        notes.extend(spec.every.map(|every| format!("at most every {}", pause(every))));
+        notes.extend(flow.timeout.map(|timeout| format!("within {}", format_duration(timeout))));
+        let notes = if notes.is_empty() { String::new() } else { format!("  ({})", notes.join("; ")) };
+        line(format!("    {share:5.1}%  {}{notes}", spec.name));
+        steps(flow).for_each(|text| line(format!("            {text}")));
+    }
+    if plan.thresholds.is_empty() {
+        line("  thresholds  none".to_owned());
+    } else {
+        let thresholds: Vec<String> = plan.thresholds.iter().map(ToString::to_string).collect();
+        line(format!("  thresholds  {}", thresholds.join(", ")));
+    }
+    out
+}
+
+fn load(load: &Load) -> String {
+    let profile = load.model.profile();
+    let (unit, more) = match &load.model {
+        LoadModel::Open { arrivals: Arrivals::Even, .. } => ("requests/s", String::new()),
+        LoadModel::Open { arrivals: Arrivals::Poisson, .. } => ("requests/s, Poisson arrivals", String::new()),
+        LoadModel::Closed { pause: Pause::NONE, .. } => ("users", String::new()),
+        LoadModel::Closed { pause: wait, .. } => ("users", format!(", pausing {}", pause(*wait))),
+    };
+    let piece = |stage: &Stage| match stage.from == stage.to {
+        true => format!("{} for {}", number(stage.to), format_duration(stage.duration)),
+        false => format!("{} → {} in {}", number(stage.from), number(stage.to), format_duration(stage.duration)),
+    };
+    // A run that only its number of iterations ends has a duration that means nothing.
+    let shape = match (load.iterations, profile.pieces()) {
+        (Some(_), [only]) if profile.duration() >= crate::build::LONGEST => number(only.to),
+        (_, pieces) => pieces.iter().map(piece).collect::<Vec<_>>().join(", then "),
+    };
+    let end = load.iterations.map_or(String::new(), |iterations| format!(", until {iterations} iterations"));
+    format!("{shape} {unit}{more}{end}")
+}
+
+fn number(level: f64) -> String {
+    format!("{}", (level * 1000.0).round() / 1000.0)
+}
+
+fn pause(pause: Pause) -> String {
+    match pause {
+        Pause::Fixed(fixed) => format_duration(fixed),
+        Pause::Between(least, most) => format!("{} to {}", format_duration(least), format_duration(most)),
+    }
+}
+
+fn data(table: &DataTable) -> String {
+    let order = match table.order {
+        Order::InTurn => "in turn",
+        Order::Random => "at random",
+        Order::Unique => "each once",
+    };
+    let per = match table.per {
+        Per::Iteration => "iteration",
+        Per::User => "user",
+    };
+    let DataTable { name, columns, rows, .. } = table;
+    format!("{name}: {rows} rows of {}, {order}, one per {per}", columns.join(", "))
+}
+
+fn steps(flow: &Flow) -> impl Iterator<Item = String> {
+    flow.steps.iter().map(request)
+}
+
+fn request(step: &Step) -> String {
+    let mut text = step.request.shown.clone();
+    let checks = checks(&step.checks);
+    if !checks.is_empty() {
+        let _ = write!(text, "  expects {}", checks.join(", "));
+    }
+    if !step.extracts.is_empty() {
+        let names: Vec<&str> = step.extracts.iter().map(|extract| extract.name.as_str()).collect();
+        let _ = write!(text, "  → {}", names.join(", "));
+    }
+    if let Some(think) = step.think {
+        let _ = write!(text, "  then waits {}", pause(think));
+    }
+    text
+}
+
+fn checks(checks: &Checks) -> Vec<String> {
+    let mut words = Vec::new();
+    if !checks.statuses.is_empty() {
+        words.push(format!("status {}", checks.statuses_shown()));
+    }
+    words.extend(checks.headers.iter().map(|(name, _)| format!("header {name}")));
+    if !checks.body.is_empty() {
+        words.push("its body".to_owned());
+    }
+    words.extend(checks.json.iter().map(|check| check.shown.clone()));
+    words.extend(checks.max.map(|max| format!("at most {} ms", max.as_secs_f64() * 1000.0)));
+    words
+}

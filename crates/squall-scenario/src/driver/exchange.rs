@@ -1,0 +1,100 @@
+//! What an exchange means: its outcome, whether it is to be followed, and its record.
+
+use squall_engine::{Flight, Probe};
+use squall_http::{Exchange, HttpError, Prepared, Response};
+use squall_metrics::{Category, MetricId, Outcome};
+
+use super::Shared;
+use crate::{check::Verdict, program::Step};
+
+pub(super) fn is_redirect(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308)
+}
+
+/// The request that `response` leads to, or why it leads nowhere; `None` if it is to be judged as it is.
+pub(super) fn follow(
+    shared: &Shared,
+    step: &Step,
+    request: &Prepared,
+    response: &Response<'_>,
+) -> Option<Result<Prepared, Verdict>> {
+    if !is_redirect(response.status) || step.checks.wants_redirect(response.status) {
+        return None;
+    }
+    let failed = |code, note| Verdict { outcome: Outcome::new(Category::ProtocolError, code), note: Some(note) };
+    match request.redirect(response) {
+        Some(Ok(next)) => Some(Ok(next)),
+        Some(Err(error)) => Some(Err(failed("BAD_REDIRECT", error.to_string()))),
+        None if response.header("location").is_some() && follows(shared) => {
+            Some(Err(failed("TOO_MANY_REDIRECTS", "the redirects do not end".to_owned())))
+        }
+        None => None,
+    }
+}
+
+fn follows(shared: &Shared) -> bool {
+    shared.program.connector.config().max_redirects > 0
+}
+
+/// The outcome of an exchange without a response.
+#[cold]
+pub(super) fn failure(error: &HttpError) -> Verdict {
+    let category = match error.class() {
+        squall_http::Category::Protocol => Category::ProtocolError,
+        squall_http::Category::Transport => Category::TransportError,
+        squall_http::Category::Timeout => Category::Timeout,
+    };
+    Verdict { outcome: Outcome::new(category, error.code()), note: Some(error.to_string()) }
+}
+
+/// Records an exchange as judged.
+pub(super) fn land(probe: &Probe, metric: MetricId, flight: Flight<'_>, exchange: &Exchange<'_>, verdict: &Verdict) {
+    flight.end(exchange.ended, verdict.outcome, exchange.bytes_in, exchange.bytes_out);
+    record_phases(probe, metric, exchange);
+    if let Some(note) = &verdict.note {
+        probe.note(metric, verdict.outcome, note);
+    }
+}
+
+#[inline]
+pub(super) fn record_phases(probe: &Probe, metric: MetricId, exchange: &Exchange<'_>) {
+    if let Some(phases) = &exchange.phases {
+        probe.phases(metric, &[phases.dns, phases.connect, phases.tls, phases.first_byte, phases.body]);
+    }
+}
+
+/// The rare rest of a plain request: it failed, or it leads somewhere else. `Err` says whether the task was completed.
+#[cold]
+pub(super) fn settle(
+    shared: &Shared,
+    step: &Step,
+    metric: MetricId,
+    request: &Prepared,
+    (flight, exchange): (Flight<'_>, &Exchange<'_>),
+) -> Result<Prepared, bool> {
+    let probe = &shared.probe;
+    let response = match &exchange.result {
+        Ok(response) => response,
+        Err(error) => {
+            land(probe, metric, flight, exchange, &failure(error));
+            return Err(false);
+        }
+    };
+    let passing = Verdict { outcome: step.checks.passing(response.status), note: None };
+    match follow(shared, step, request, response) {
+        Some(Ok(next)) => {
+            land(probe, metric, flight, exchange, &passing);
+            Ok(next)
+        }
+        Some(Err(verdict)) => {
+            land(probe, metric, flight, exchange, &verdict);
+            Err(false)
+        }
+        None => {
+            let accepted = step.checks.accepts(response.status);
+            let verdict = if accepted { passing } else { step.checks.refused(response.status) };
+            land(probe, metric, flight, exchange, &verdict);
+            Err(accepted)
+        }
+    }
+}

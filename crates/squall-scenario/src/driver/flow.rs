@@ -1,0 +1,286 @@
+//! Walks a user through the steps of a flow: draws its data, renders, sends, follows, judges, extracts, records, waits.
+
+use squall_http::{Body, Prepared, Session};
+use squall_metrics::{Category, MetricId, Outcome};
+use std::time::{Duration, Instant};
+
+use super::{
+    Lane, LaneStep, Shared,
+    exchange::{failure, follow, land},
+    render::{RenderError, Rendered},
+};
+use crate::{
+    check::{Answer, Verdict},
+    data::Per,
+    program::{Dynamic, Flow, Step},
+    template::{Context, Unset, Value},
+};
+
+/// A user on its way through one iteration.
+pub(super) struct Walk<'u> {
+    pub(super) shared: &'u Shared,
+    pub(super) session: &'u mut Session,
+    pub(super) rng: &'u mut fastrand::Rng,
+    pub(super) slots: &'u mut [Option<Value>],
+    pub(super) rows: &'u mut [Option<usize>],
+    pub(super) user: u64,
+    pub(super) iteration: u64,
+}
+
+/// When a request should have started, when it did, and by when its task must be over.
+#[derive(Clone, Copy)]
+struct Times {
+    intended: Instant,
+    started: Instant,
+    deadline: Option<Instant>,
+}
+
+/// How a step ended: when, and with what if it failed.
+type Ended = (Instant, Option<Outcome>);
+
+/// A span around consecutive steps.
+struct Span {
+    metric: MetricId,
+    begun: Instant,
+    failed: Option<Outcome>,
+}
+
+/// A user that has nothing to send waits this long, so that a closed loop does not spin.
+const IDLE: Duration = Duration::from_millis(100);
+
+const TASK_TIMEOUT: Outcome =
+    Outcome { category: Category::Timeout, code: squall_metrics::Code::Named("TASK_TIMEOUT") };
+
+impl Walk<'_> {
+    /// Runs `flow` once and says whether it was completed.
+    pub(super) async fn flow(&mut self, flow: &Flow, lane: &Lane, intended: Instant, started: Instant) -> bool {
+        if let Err(data) = self.draw(flow) {
+            let note = format!("data `{}` has no more rows", self.shared.program.data[data].name);
+            return self.nothing_sent(lane, intended, started, "DATA_EXHAUSTED", &note).await;
+        }
+        let deadline = flow.timeout.map(|timeout| started + timeout);
+        let mut times = Times { intended, started, deadline };
+        let (mut ended, mut failed, mut completed) = (started, None, true);
+        let mut group: Option<Span> = None;
+        for (index, (step, here)) in flow.steps.iter().zip(&lane.steps).enumerate() {
+            if index > 0 {
+                let now = Instant::now();
+                times = Times { intended: now, started: now, deadline };
+            }
+            self.enter(here.group, times.started, ended, &mut group);
+            let (end, outcome) = self.step(step, here, times).await;
+            ended = end;
+            failed = failed.or(outcome);
+            if let Some(group) = &mut group {
+                group.failed = group.failed.or(outcome);
+            }
+            if outcome.is_some() && !step.continue_on_failure {
+                completed = false;
+                break;
+            }
+            let more = index + 1 < flow.steps.len();
+            if self.think(step, deadline).await && more {
+                (ended, failed, completed) = (Instant::now(), failed.or(Some(TASK_TIMEOUT)), false);
+                break;
+            }
+        }
+        self.enter(None, ended, ended, &mut group);
+        for span in &lane.spans {
+            self.shared.probe.span(*span, started, ended, failed.unwrap_or(PASSED));
+        }
+        completed
+    }
+
+    /// Follows a redirect to its end.
+    pub(super) async fn hops(&mut self, step: &Step, here: &LaneStep, next: Prepared) -> bool {
+        let now = Instant::now();
+        let times = Times { intended: now, started: now, deadline: None };
+        self.exchange(step, here, None, Some(next), times).await.1.is_none()
+    }
+
+    /// Takes a row of every data source that `flow` uses, or says which has none left.
+    fn draw(&mut self, flow: &Flow) -> Result<(), usize> {
+        for &index in &flow.data {
+            let table = &self.shared.program.data[index];
+            if table.per == Per::User && self.rows[index].is_some() {
+                continue;
+            }
+            self.rows[index] = self.shared.dealers[index].deal(table, self.rng);
+            if self.rows[index].is_none() {
+                return Err(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Records an iteration that failed before anything could be sent.
+    async fn nothing_sent(
+        &mut self,
+        lane: &Lane,
+        intended: Instant,
+        started: Instant,
+        code: &'static str,
+        note: &str,
+    ) -> bool {
+        let outcome = Outcome::new(Category::Exception, code);
+        let (probe, now) = (&self.shared.probe, Instant::now());
+        if let Some(first) = lane.steps.first() {
+            probe.begin(first.metric, intended, started).end(now, outcome, 0, 0);
+            probe.note(first.metric, outcome, note);
+        }
+        for span in &lane.spans {
+            probe.span(*span, started, now, outcome);
+        }
+        tokio::time::sleep(IDLE).await;
+        false
+    }
+
+    /// Ends the group in hand if the next step is of another, and begins that.
+    fn enter(&self, next: Option<MetricId>, now: Instant, ended: Instant, group: &mut Option<Span>) {
+        if let Some(span) = group.take_if(|span| Some(span.metric) != next) {
+            self.shared.probe.span(span.metric, span.begun, ended, span.failed.unwrap_or(PASSED));
+        }
+        if let (None, Some(metric)) = (&group, next) {
+            *group = Some(Span { metric, begun: now, failed: None });
+        }
+    }
+
+    async fn step(&mut self, step: &Step, here: &LaneStep, times: Times) -> Ended {
+        let Some(dynamic) = &step.request.dynamic else {
+            return self.exchange(step, here, None, None, times).await;
+        };
+        match self.render(step, dynamic, here) {
+            Ok(rendered) => self.exchange(step, here, Some(rendered), None, times).await,
+            Err(error) => {
+                let (code, note) = match error {
+                    RenderError::Unset(unset) => ("VARIABLE_UNSET", unset_note(self.shared, unset)),
+                    RenderError::Refused(reason) => ("BAD_REQUEST", reason),
+                };
+                let outcome = Outcome::new(Category::Exception, code);
+                let (probe, now) = (&self.shared.probe, Instant::now());
+                probe.begin(here.metric, times.intended, times.started).end(now, outcome, 0, 0);
+                probe.note(here.metric, outcome, &note);
+                tokio::time::sleep(IDLE).await;
+                (now, Some(outcome))
+            }
+        }
+    }
+
+    fn render<'l>(&mut self, step: &Step, dynamic: &Dynamic, here: &'l LaneStep) -> Result<Rendered<'l>, RenderError> {
+        let shared = self.shared;
+        let connector = &shared.program.connector;
+        shared.scratch.borrow_mut().render(&step.request, dynamic, here, connector, &mut self.context())
+    }
+
+    /// Sends a request and whatever it is redirected to, and judges the last response.
+    async fn exchange(
+        &mut self,
+        step: &Step,
+        here: &LaneStep,
+        rendered: Option<Rendered<'_>>,
+        mut hop: Option<Prepared>,
+        mut times: Times,
+    ) -> Ended {
+        let probe = &self.shared.probe;
+        let keep = if step.needs_body() { Body::Keep } else { Body::Discard };
+        loop {
+            let first = rendered.as_ref().map_or(&here.prepared, Rendered::get);
+            let request = hop.as_ref().unwrap_or(first);
+            let metric = if hop.is_some() { here.redirect_metric(step, probe) } else { here.metric };
+            let flight = probe.begin(metric, times.intended, times.started);
+            let sending = self.session.send(request, keep);
+            let exchange = match times.deadline {
+                None => sending.await,
+                Some(deadline) => match tokio::time::timeout_at(deadline.into(), sending).await {
+                    Ok(exchange) => exchange,
+                    Err(_) => {
+                        let now = Instant::now();
+                        flight.end(now, TASK_TIMEOUT, 0, 0);
+                        return (now, Some(TASK_TIMEOUT));
+                    }
+                },
+            };
+            let ended = exchange.ended;
+            let response = match &exchange.result {
+                Ok(response) => *response,
+                Err(error) => {
+                    let verdict = failure(error);
+                    land(probe, metric, flight, &exchange, &verdict);
+                    return (ended, Some(verdict.outcome));
+                }
+            };
+            let verdict = match follow(self.shared, step, request, &response) {
+                Some(Ok(next)) => {
+                    let passing = Verdict { outcome: step.checks.passing(response.status), note: None };
+                    land(probe, metric, flight, &exchange, &passing);
+                    hop = Some(next);
+                    let now = Instant::now();
+                    times = Times { intended: now, started: now, ..times };
+                    continue;
+                }
+                Some(Err(verdict)) => verdict,
+                None => {
+                    let mut context = Context {
+                        slots: self.slots,
+                        data: &self.shared.program.data,
+                        rows: self.rows,
+                        user: self.user,
+                        iteration: self.iteration,
+                        rng: self.rng,
+                    };
+                    let mut answer = Answer::new(response);
+                    let service = ended.saturating_duration_since(times.started);
+                    match step.checks.judge(&mut answer, service, &mut context) {
+                        Ok(verdict) if verdict.outcome.is_error() => verdict,
+                        Ok(verdict) => take_out(step, &mut answer, self.slots).unwrap_or(verdict),
+                        Err(unset) => Verdict {
+                            outcome: Outcome::new(Category::Exception, "VARIABLE_UNSET"),
+                            note: Some(unset_note(self.shared, unset)),
+                        },
+                    }
+                }
+            };
+            land(probe, metric, flight, &exchange, &verdict);
+            return (ended, verdict.outcome.is_error().then_some(verdict.outcome));
+        }
+    }
+
+    /// Waits as the step says; returns whether the task's time ran out meanwhile.
+    async fn think(&mut self, step: &Step, deadline: Option<Instant>) -> bool {
+        let Some(think) = step.think else { return false };
+        let until = Instant::now() + think.pick(self.rng.f64());
+        let over = deadline.filter(|deadline| *deadline < until);
+        tokio::time::sleep_until(over.unwrap_or(until).into()).await;
+        over.is_some()
+    }
+
+    fn context(&mut self) -> Context<'_> {
+        Context {
+            slots: self.slots,
+            data: &self.shared.program.data,
+            rows: self.rows,
+            user: self.user,
+            iteration: self.iteration,
+            rng: self.rng,
+        }
+    }
+}
+
+/// The outcome of a span without failures.
+const PASSED: Outcome = Outcome { category: Category::Ok, code: squall_metrics::Code::Named("OK") };
+
+fn unset_note(shared: &Shared, unset: Unset) -> String {
+    let name = &shared.program.slots[unset.slot].name;
+    format!("the variable `{name}` has no value yet: no response has brought it")
+}
+
+/// Sets the variables that a good response brings; a verdict if one of them is not there.
+fn take_out(step: &Step, answer: &mut Answer<'_>, slots: &mut [Option<Value>]) -> Option<Verdict> {
+    for extract in &step.extracts {
+        match extract.take(answer) {
+            Ok(value) => slots[extract.slot] = Some(value),
+            Err(note) => return Some(Verdict::failed("EXTRACT", note)),
+        }
+    }
+    None
+}

@@ -1,0 +1,102 @@
+//! One virtual user: its session, its variables, its rows. Plain requests are sent right here; everything else is a flow.
+
+use squall_engine::{Iteration, Seat, StartFailed, VirtualUser};
+use squall_http::{Body, Session};
+use std::{rc::Rc, time::Instant};
+
+use super::{
+    Shared,
+    exchange::{is_redirect, record_phases, settle},
+    flow::Walk,
+};
+use crate::template::{Context, Value};
+
+/// One virtual user of a scenario.
+pub struct ScenarioUser {
+    shared: Rc<Shared>,
+    session: Session,
+    rng: fastrand::Rng,
+    user: u64,
+    /// Its variables, in the program's order.
+    slots: Box<[Option<Value>]>,
+    /// The row in hand of each data source.
+    rows: Box<[Option<usize>]>,
+}
+
+impl ScenarioUser {
+    pub(super) fn new(shared: Rc<Shared>, seat: Seat) -> ScenarioUser {
+        let program = &shared.program;
+        let mut rng = fastrand::Rng::with_seed(seat.seed);
+        let mut slots: Vec<Option<Value>> = Vec::with_capacity(program.slots.len());
+        for slot in &program.slots {
+            let mut context =
+                Context { slots: &slots, data: &[], rows: &[], user: seat.user, iteration: 0, rng: &mut rng };
+            let mut text = String::new();
+            let made = slot.initial.as_ref().is_some_and(|initial| initial.render(&mut context, &mut text).is_ok());
+            slots.push(made.then(|| Value::text(text)));
+        }
+        let session = Session::new(&program.connector);
+        let rows = vec![None; program.data.len()].into();
+        ScenarioUser { session, rng, user: seat.user, slots: slots.into(), rows, shared }
+    }
+
+    fn walk(&mut self, iteration: u64) -> Walk<'_> {
+        Walk {
+            shared: &self.shared,
+            session: &mut self.session,
+            rng: &mut self.rng,
+            slots: &mut self.slots,
+            rows: &mut self.rows,
+            user: self.user,
+            iteration,
+        }
+    }
+}
+
+impl VirtualUser for ScenarioUser {
+    async fn start(&mut self) -> Result<(), StartFailed> {
+        let shared = self.shared.clone();
+        if shared.program.on_start.steps.is_empty() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let mut walk = self.walk(0);
+        match Box::pin(walk.flow(&shared.program.on_start, &shared.on_start, now, now)).await {
+            true => Ok(()),
+            false => Err(StartFailed("on_start did not succeed".to_owned())),
+        }
+    }
+
+    async fn iterate(&mut self, iteration: Iteration) -> bool {
+        let index = iteration.task.0;
+        let lane = &self.shared.tasks[index];
+        if !lane.plain {
+            let shared = self.shared.clone();
+            let mut walk = self.walk(iteration.number);
+            let (flow, lane) = (&shared.program.tasks[index], &shared.tasks[index]);
+            return Box::pin(walk.flow(flow, lane, iteration.intended, iteration.started)).await;
+        }
+        let here = &lane.steps[0];
+        let probe = &self.shared.probe;
+        let flight = probe.begin(here.metric, iteration.intended, iteration.started);
+        let exchange = self.session.send(&here.prepared, Body::Discard).await;
+        let step = &self.shared.program.tasks[index].steps[0];
+        match &exchange.result {
+            Ok(response) if step.checks.accepts(response.status) && !is_redirect(response.status) => {
+                let outcome = step.checks.passing(response.status);
+                flight.end(exchange.ended, outcome, exchange.bytes_in, exchange.bytes_out);
+                record_phases(probe, here.metric, &exchange);
+                true
+            }
+            _ => match settle(&self.shared, step, here.metric, &here.prepared, (flight, &exchange)) {
+                Err(completed) => completed,
+                Ok(next) => {
+                    let shared = self.shared.clone();
+                    let (step, lane) = (&shared.program.tasks[index].steps[0], &shared.tasks[index].steps[0]);
+                    let mut walk = self.walk(iteration.number);
+                    Box::pin(walk.hops(step, lane, next)).await
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A scenario with every name resolved and every text compiled: what the driver runs. Immutable, shared by all threads.
+
+use squall_http::Connector;
+use squall_metrics::MetricKey;
+use squall_model::Pause;
+use std::time::Duration;
+
+use crate::{
+    check::{Checks, Extract},
+    data::DataTable,
+    template::Template,
+};
+
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) connector: Connector,
+    pub(crate) data: Vec<DataTable>,
+    /// The variables of a user.
+    pub(crate) slots: Vec<SlotSpec>,
+    /// Runs once for each user; has no steps if there is nothing to do.
+    pub(crate) on_start: Flow,
+    /// In the plan's order.
+    pub(crate) tasks: Vec<Flow>,
+}
+
+/// A variable of which every user has its own.
+#[derive(Debug)]
+pub(crate) struct SlotSpec {
+    pub(crate) name: String,
+    /// Its value when the user comes to life; without one it must be extracted first.
+    pub(crate) initial: Option<Template>,
+}
+
+/// Requests in order.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    /// Names of the spans that are recorded around the whole flow.
+    pub(crate) spans: Vec<String>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) steps: Vec<Step>,
+    /// Data sources of which it needs a row.
+    pub(crate) data: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) metric: MetricKey,
+    /// Consecutive steps of one group are timed together.
+    pub(crate) group: Option<String>,
+    /// Wait after it.
+    pub(crate) think: Option<Pause>,
+    pub(crate) continue_on_failure: bool,
+    pub(crate) request: RequestSpec,
+    pub(crate) checks: Checks,
+    pub(crate) extracts: Vec<Extract>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RequestSpec {
+    /// The request itself if nothing changes, else its constant part.
+    pub(crate) constant: squall_http::Request,
+    pub(crate) dynamic: Option<Dynamic>,
+    /// Method and path as written, for people.
+    pub(crate) shown: String,
+}
+
+/// What is rendered anew each time.
+#[derive(Debug)]
+pub(crate) struct Dynamic {
+    pub(crate) path: Template,
+    /// Scheme and authority; taken off the front of a path that begins with it.
+    pub(crate) origin: String,
+    pub(crate) headers: Vec<DynamicHeader>,
+    /// `None` sends the constant one.
+    pub(crate) body: Option<Template>,
+    /// One of the headers replaces a default of the client, so that the request must be made from scratch.
+    pub(crate) rebuild: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct DynamicHeader {
+    pub(crate) name: String,
+    pub(crate) value: Template,
+    pub(crate) encoding: HeaderEncoding,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeaderEncoding {
+    Plain,
+    /// `user:password` becomes `Basic …`.
+    Basic,
+}
+
+impl Step {
+    pub(crate) fn needs_body(&self) -> bool {
+        self.checks.needs_body() || self.extracts.iter().any(Extract::needs_body)
+    }
+
+    pub(crate) fn data_used(&self, used: &mut Vec<usize>) {
+        if let Some(dynamic) = &self.request.dynamic {
+            dynamic.path.data_used(used);
+            dynamic.headers.iter().for_each(|header| header.value.data_used(used));
+            dynamic.body.iter().for_each(|body| body.data_used(used));
+        }
+        self.checks.data_used(used);
+    }
+}

@@ -1,0 +1,166 @@
+//! Which names a template may use and what they stand for.
+
+use std::collections::HashMap;
+
+use super::{Ast, Expr, Value, parse::AstKind};
+use crate::{Files, error::did_you_mean};
+
+/// What a name stands for.
+#[derive(Debug, Clone)]
+pub(crate) enum Binding {
+    /// Always this.
+    Constant(Value),
+    /// The user's variable of this number.
+    Slot(usize),
+}
+
+/// A data source as templates see it.
+#[derive(Debug, Clone)]
+pub(crate) struct DataNames {
+    pub(crate) index: usize,
+    pub(crate) columns: Vec<String>,
+}
+
+/// All names of a scenario.
+#[derive(Debug, Default)]
+pub(crate) struct Scope {
+    pub(crate) variables: HashMap<String, Binding>,
+    pub(crate) data: HashMap<String, DataNames>,
+    /// Where data has no meaning: in variables, which outlive every row.
+    pub(crate) without_data: bool,
+}
+
+/// Why an expression has no meaning: which part of it, what is wrong, what to do.
+pub(crate) struct Unresolved {
+    pub(crate) at: std::ops::Range<usize>,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+const FUNCTIONS: [(&str, &str); 9] = [
+    ("random", "random(1, 20)"),
+    ("random_string", "random_string(8)"),
+    ("uuid", "uuid()"),
+    ("now", "now()"),
+    ("now_ms", "now_ms()"),
+    ("user", "user()"),
+    ("iteration", "iteration()"),
+    ("env", "env(\"NAME\")"),
+    ("choice", "choice(\"a\", \"b\")"),
+];
+
+/// Longer random strings are a mistake.
+const MAX_RANDOM_STRING: usize = 1 << 20;
+
+impl Scope {
+    pub(crate) fn resolve(&self, ast: &Ast, files: &mut dyn Files) -> Result<Expr, Unresolved> {
+        match &ast.kind {
+            AstKind::Text(text) => Ok(Expr::Constant(Value::text(text))),
+            AstKind::Number(text) => Ok(Expr::Constant(Value::literal(text))),
+            AstKind::Name(name) => self.variable(name, ast),
+            AstKind::Column(data, column) => self.column(data, column, ast),
+            AstKind::Call(name, arguments) => self.call(name, arguments, ast, files),
+        }
+    }
+
+    fn variable(&self, name: &str, ast: &Ast) -> Result<Expr, Unresolved> {
+        match self.variables.get(name) {
+            Some(Binding::Constant(value)) => Ok(Expr::Constant(value.clone())),
+            Some(Binding::Slot(slot)) => Ok(Expr::Slot(*slot)),
+            None => Err(Unresolved {
+                at: ast.at.clone(),
+                message: format!("unknown variable `{name}`"),
+                hint: Some(self.meant(name)),
+            }),
+        }
+    }
+
+    fn meant(&self, name: &str) -> String {
+        if let Some((_, example)) = FUNCTIONS.iter().find(|(function, _)| *function == name) {
+            return format!("to call the function write {example}");
+        }
+        if let Some(data) = self.data.get(name) {
+            return format!("`{name}` is data; name a column: {name}.{}", data.columns.join(&format!(", {name}.")));
+        }
+        match did_you_mean(name, self.variables.keys().map(String::as_str)) {
+            Some(known) => format!("did you mean `{known}`?"),
+            None => "declare it in [variables] or extract it from a response".to_owned(),
+        }
+    }
+
+    fn column(&self, data: &str, column: &str, ast: &Ast) -> Result<Expr, Unresolved> {
+        let refuse = |message: String, hint: String| Err(Unresolved { at: ast.at.clone(), message, hint: Some(hint) });
+        if self.without_data {
+            return refuse("a variable cannot use data".to_owned(), "use the column where it is needed".to_owned());
+        }
+        let Some(names) = self.data.get(data) else {
+            let hint = match did_you_mean(data, self.data.keys().map(String::as_str)) {
+                Some(known) => format!("did you mean `{known}.{column}`?"),
+                None => "declare it as [[data]] with a name and a file".to_owned(),
+            };
+            return refuse(format!("unknown data `{data}`"), hint);
+        };
+        match names.columns.iter().position(|known| known == column) {
+            Some(column) => Ok(Expr::Column { data: names.index, column }),
+            None => {
+                let hint = match did_you_mean(column, names.columns.iter().map(String::as_str)) {
+                    Some(known) => format!("did you mean `{data}.{known}`?"),
+                    None => format!("there are {}", names.columns.join(", ")),
+                };
+                refuse(format!("data `{data}` has no column `{column}`"), hint)
+            }
+        }
+    }
+
+    fn call(&self, name: &str, arguments: &[Ast], ast: &Ast, files: &mut dyn Files) -> Result<Expr, Unresolved> {
+        let refuse = |message: String, hint: Option<String>| Err(Unresolved { at: ast.at.clone(), message, hint });
+        let example = FUNCTIONS.iter().find(|(known, _)| *known == name);
+        let Some((_, example)) = example else {
+            let known = FUNCTIONS.iter().map(|(known, _)| *known);
+            let hint = match did_you_mean(name, known.clone()) {
+                Some(known) => format!("did you mean `{known}`?"),
+                None => format!("there are {}", known.collect::<Vec<_>>().join(", ")),
+            };
+            return refuse(format!("unknown function `{name}`"), Some(hint));
+        };
+        let arguments: Vec<Expr> =
+            arguments.iter().map(|argument| self.resolve(argument, files)).collect::<Result<_, _>>()?;
+        let whole = |index: usize| match arguments.get(index) {
+            Some(Expr::Constant(value)) => value.text.parse::<i64>().ok(),
+            _ => None,
+        };
+        let wrong = || refuse(format!("`{name}` cannot be called like this"), Some(format!("write {example}")));
+        match (name, arguments.len()) {
+            ("random", 2) => match (whole(0), whole(1)) {
+                (Some(low), Some(high)) if low <= high => Ok(Expr::Random { low, high }),
+                (Some(low), Some(high)) => refuse(
+                    format!("`random` from {low} to {high} has nothing to choose from"),
+                    Some(format!("write random({high}, {low})")),
+                ),
+                _ => refuse("`random` takes two whole numbers".to_owned(), Some(format!("write {example}"))),
+            },
+            ("random_string", 1) => match whole(0).and_then(|length| usize::try_from(length).ok()) {
+                Some(length) if (1..=MAX_RANDOM_STRING).contains(&length) => Ok(Expr::RandomString(length)),
+                _ => refuse(format!("`random_string` takes a length from 1 to {MAX_RANDOM_STRING}"), None),
+            },
+            ("uuid", 0) => Ok(Expr::Uuid),
+            ("now", 0) => Ok(Expr::Now),
+            ("now_ms", 0) => Ok(Expr::NowMs),
+            ("user", 0) => Ok(Expr::User),
+            ("iteration", 0) => Ok(Expr::Iteration),
+            ("choice", 1..) => Ok(Expr::Choice(arguments)),
+            ("env", 1 | 2) => match (&arguments[0], arguments.get(1)) {
+                (Expr::Constant(variable), default) => match (files.env(&variable.text), default) {
+                    (Some(value), _) => Ok(Expr::Constant(Value::text(value))),
+                    (None, Some(default)) => Ok(default.clone()),
+                    (None, None) => refuse(
+                        format!("the environment variable {} is not set", variable.text),
+                        Some(format!("set it, or give a default: env(\"{}\", \"…\")", variable.text)),
+                    ),
+                },
+                _ => wrong(),
+            },
+            _ => wrong(),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! What is sent and what is recorded, against a target that counts.
+
+use squall_engine::{Driver, DriverThread, Iteration, Probe, Seat, VirtualUser};
+use squall_metrics::{Category, Kind, RecorderConfig};
+use squall_model::TaskIndex;
+use squall_target::Endpoint;
+use std::{collections::BTreeMap, time::Instant};
+
+use crate::harness::{Memory, block_on, run, scenario, target, with_files};
+
+/// One user runs all tasks of `rest` twice; `expected` are the lines of requests, then of groups.
+#[track_caller]
+fn check(rest: &str, requests: &[&str], groups: &[&str]) {
+    let target = target();
+    let (record, _) = run(&scenario(&target, rest), 2);
+    assert_eq!(record.lines(Kind::Request), requests, "{:?}", record.notes());
+    assert_eq!(record.lines(Kind::Group), groups);
+    assert_eq!((record.engine.sent, record.engine.recorded), (target.requests(), target.requests()));
+}
+
+#[test]
+fn a_plain_task_records_what_the_target_counts() {
+    check("[[task]]\nname = 'health'\nget = '/health'", &["health: HTTP_200×2"], &[]);
+}
+
+#[test]
+fn a_status_from_400_on_is_an_error_unless_it_is_expected() {
+    check("[[task]]\nname = 'x'\nget = '/nothing'", &["x: HTTP_404×2"], &[]);
+    check("[[task]]\nname = 'x'\nget = '/nothing'\nexpect = { status = 404 }", &["x: HTTP_404×2"], &[]);
+    check("[[task]]\nname = 'x'\nget = '/health'\nexpect = { status = [201, '3xx'] }", &["x: STATUS×2"], &[]);
+    check("[[task]]\nname = 'x'\nget = '/nothing'\nexpect = { status = 200 }", &["x: HTTP_404×2"], &[]);
+}
+
+#[test]
+fn an_expected_404_completes_its_task_and_an_unexpected_one_does_not() {
+    let target = target();
+    let text =
+        "[[task]]\nname = 'a'\nget = '/nothing'\nexpect = { status = 404 }\n[[task]]\nname = 'b'\nget = '/nothing'";
+    let (record, completed) = run(&scenario(&target, text), 1);
+    assert_eq!(completed, [true, false]);
+    let categories: Vec<_> = record.metrics.iter().map(|metric| metric.outcomes[0].0.category).collect();
+    assert_eq!(categories, [Category::Ok, Category::ProtocolError]);
+}
+
+#[test]
+fn redirect_hops_are_samples_of_their_own() {
+    check(
+        "[[task]]\nname = 'go'\nget = '/redirect/3'",
+        &["go: HTTP_302×2", "go (redirect): HTTP_302×4 HTTP_200×2"],
+        &[],
+    );
+    check("[http]\nredirects = false\n[[task]]\nname = 'go'\nget = '/redirect/3'", &["go: HTTP_302×2"], &[]);
+    check("[[task]]\nname = 'go'\nget = '/redirect/3'\nexpect = { status = 302 }", &["go: HTTP_302×2"], &[]);
+    check(
+        "[http]\nredirects = 1\n[[task]]\nname = 'go'\nget = '/redirect/3'",
+        &["go: HTTP_302×2", "go (redirect): TOO_MANY_REDIRECTS×2"],
+        &[],
+    );
+}
+
+#[test]
+fn checks_are_held_against_the_last_response_of_a_redirect() {
+    check(
+        "[[task]]\nname = 'go'\nget = '/redirect/1'\nexpect = { json = { '$.status' = 'ok' } }",
+        &["go: HTTP_302×2", "go (redirect): HTTP_200×2"],
+        &[],
+    );
+}
+
+/// Checks one expectation on `/api/products/7`; `code` is the outcome and `note` what is said about it.
+#[track_caller]
+fn expect(expectation: &str, code: &str, note: &str) {
+    let target = target();
+    let text = format!("[[task]]\nname = 'p'\nget = '/api/products/7'\nexpect = {{ {expectation} }}");
+    let (record, completed) = run(&scenario(&target, &text), 1);
+    assert_eq!(record.lines(Kind::Request), [format!("p: {code}×1")], "{:?}", record.notes());
+    assert_eq!(completed, [code == "HTTP_200"]);
+    assert!(record.notes().join("").contains(note), "{:?}", record.notes());
+}
+
+#[test]
+fn every_expectation_can_hold_and_fail() {
+    expect("status = '2xx'", "HTTP_200", "");
+    expect("header = { content-type = 'application/json' }", "HTTP_200", "");
+    expect("header = { content-type = { contains = 'json' }, x-none = false }", "HTTP_200", "");
+    expect("header = { content-type = { matches = '^app.*json$' } }", "HTTP_200", "");
+    expect("header = { x-none = 'a' }", "HEADER", "expected header x-none to be \"a\", it is missing");
+    expect("header = { content-type = true }", "HTTP_200", "");
+    expect("header = { content-type = 'text/html' }", "HEADER", "got \"application/json\"");
+    expect("body_contains = 'Chair'", "BODY", "expected the body to contain \"Chair\", got");
+    expect("body_contains = ['Compass', '\"id\":7']", "HTTP_200", "");
+    expect("body_matches = 'price_cents.:\\d+'", "HTTP_200", "");
+    expect("body_matches = '^nothing'", "BODY", "to match ^nothing");
+    expect("json = { '$.id' = 7, '$.in_stock' = true, '$.name' = 'Copper Compass 7' }", "HTTP_200", "");
+    expect("json = { '$.id' = 8 }", "JSON", "expected $.id to be 8, got 7");
+    expect("json = { '$.nothing' = 8 }", "JSON", "it does not exist");
+    expect("json = { '$.nothing' = { exists = false }, '$.*' = { count = 4 } }", "HTTP_200", "");
+    expect("json = { '$.*' = { count = 5 } }", "JSON", "to select 5, got 4");
+    expect("json = { '$.id' = { exists = false } }", "JSON", "not to exist");
+    expect("max_ms = 60000", "HTTP_200", "");
+    expect("max_ms = 0.000001", "MAX_MS", "took longer");
+}
+
+#[test]
+fn a_body_that_is_no_json_fails_its_json_check() {
+    check("[[task]]\nname = 'x'\nget = '/bytes/9'\nexpect = { json = { '$' = 1 } }", &["x: JSON×2"], &[]);
+}
+
+const FLOW: &str = r#"
+[variables]
+product = 7
+[[on_start]]
+name = "login"
+post = "/auth/login"
+json = { username = "user-{{ user() }}", password = "{{ random_string(8) }}" }
+extract = { token = "$.access_token" }
+[[task]]
+name = "buy"
+group = "checkout"
+tags = { area = "shop" }
+[[task.step]]
+name = "order"
+post = "/api/orders"
+bearer = "{{ token }}"
+json = { product_id = "{{ product }}", quantity = "{{ random(2, 2) }}" }
+extract = { id = "$.id", kind = { header = "content-type" }, sum = { regex = 'total_cents.:(\d+)' } }
+[[task.step]]
+name = "look"
+get = "/api/orders/{{ id }}"
+expect = { status = 200, json = { "$.quantity" = 2, "$.product_id" = "{{ product }}" }, body_contains = "{{ sum }}" }
+"#;
+
+#[test]
+fn a_flow_hands_values_from_step_to_step() {
+    check(
+        FLOW,
+        &["buy/order: HTTP_201×2", "buy/look: HTTP_200×2", "on_start/login: HTTP_200×1"],
+        &["buy: OK×2", "checkout: OK×2"],
+    );
+}
+
+#[test]
+fn tags_and_groups_are_part_of_the_metric() {
+    let target = target();
+    let (record, _) = run(&scenario(&target, FLOW), 1);
+    let order = record.metrics.iter().find(|metric| metric.key.name == "buy/order").expect("recorded");
+    assert_eq!(order.key.group.as_deref(), Some("checkout"));
+    assert_eq!(order.key.tags.get("area").map(String::as_str), Some("shop"));
+}
+
+#[test]
+fn a_failed_step_ends_its_flow_unless_told_otherwise() {
+    let flow = |more: &str| {
+        format!(
+            "[[task]]\nname = 'f'\n[[task.step]]\nname = 'a'\nget = '/nothing'\n{more}\n\
+             [[task.step]]\nname = 'b'\nget = '/health'"
+        )
+    };
+    check(&flow(""), &["f/a: HTTP_404×2"], &["f: HTTP_404×2"]);
+    check(&flow("continue_on_failure = true"), &["f/a: HTTP_404×2", "f/b: HTTP_200×2"], &["f: HTTP_404×2"]);
+}
+
+#[test]
+fn consecutive_steps_of_a_group_are_one_span() {
+    let step = |name: &str, group: &str| {
+        let group = if group.is_empty() { String::new() } else { format!("group = '{group}'\n") };
+        format!("[[task.step]]\nname = '{name}'\nget = '/health'\n{group}")
+    };
+    let steps = [("a", "x"), ("b", "x"), ("c", ""), ("d", "x"), ("e", "y")].map(|(name, group)| step(name, group));
+    let target = target();
+    let (record, _) = run(&scenario(&target, &format!("[[task]]\nname = 'f'\n{}", steps.join(""))), 1);
+    assert_eq!(record.lines(Kind::Group), ["f: OK×1", "x: OK×2", "y: OK×1"]);
+}
+
+#[test]
+fn a_missing_value_is_a_failed_extraction() {
+    let target = target();
+    let text = "[[task]]\nname = 'x'\nget = '/health'\nextract = { token = '$.token' }\n\
+                [[task]]\nname = 'y'\nget = '/api/products/{{ token }}'\n\
+                [[task]]\nname = 'z'\nget = '/health'\nextract = { other = { json = '$.no', default = '5' } }\n\
+                [[task]]\nname = 'w'\nget = '/api/products/{{ other }}'";
+    let (record, completed) = run(&scenario(&target, text), 1);
+    assert_eq!(record.lines(Kind::Request), ["x: EXTRACT×1", "y: VARIABLE_UNSET×1", "z: HTTP_200×1", "w: HTTP_200×1"]);
+    assert_eq!(completed, [false, false, true, true]);
+    assert_eq!(target.requests(), 3, "nothing can be sent without the value");
+    assert!(record.notes()[0].contains("cannot extract `token`: $.token selects nothing"));
+    assert!(record.notes()[1].contains("the variable `token` has no value yet"));
+}
+
+#[test]
+fn a_task_that_takes_too_long_is_cut_off() {
+    let target = target();
+    let text = "[[task]]\nname = 'slow'\ntimeout = '30ms'\nget = '/delay/60000'\n\
+                [[task]]\nname = 'flow'\ntimeout = '30ms'\n[[task.step]]\nname = 'a'\nget = '/health'\nthink = '1h'\n\
+                [[task.step]]\nname = 'b'\nget = '/health'\n\
+                [[task]]\nname = 'after'\nget = '/health'";
+    let (record, completed) = run(&scenario(&target, text), 1);
+    assert_eq!(record.lines(Kind::Request), ["slow: TASK_TIMEOUT×1", "flow/a: HTTP_200×1", "after: HTTP_200×1"]);
+    assert_eq!(record.lines(Kind::Group), ["flow: TASK_TIMEOUT×1"]);
+    assert_eq!(completed, [false, false, true]);
+    let slow = &record.metrics[0];
+    assert!(slow.service.max() >= 30_000_000 && slow.outcomes[0].0.category == Category::Timeout);
+}
+
+#[test]
+fn a_request_timeout_is_the_clients() {
+    check("[http]\ntimeout = '30ms'\n[[task]]\nname = 'slow'\nget = '/delay/60000'", &["slow: TIMEOUT×2"], &[]);
+}
+
+#[test]
+fn a_target_that_is_not_there_is_counted_with_its_reason() {
+    let target = target();
+    let scenario = scenario(&target, "[[task]]\nname = 'x'\nget = '/health'");
+    drop(target);
+    let (record, completed) = run(&scenario, 2);
+    assert_eq!(record.lines(Kind::Request), ["x: CONNECT_REFUSED×2"]);
+    assert_eq!((completed, record.engine.sent), (vec![false, false], 2));
+    assert!(record.notes()[0].contains("refused"));
+}
+
+#[test]
+fn a_login_that_fails_keeps_the_user_from_starting() {
+    let target = target();
+    let text = "[[on_start]]\nname = 'login'\npost = '/auth/login'\njson = { username = 'a', password = 'wrong' }\n\
+                [[task]]\nname = 'x'\nget = '/health'";
+    let (record, completed) = run(&scenario(&target, text), 1);
+    assert_eq!(record.lines(Kind::Request), ["on_start/login: HTTP_401×1"]);
+    assert!(completed.is_empty());
+}
+
+const USERS: &str = "[[data]]\nname = 'user'\nfile = 'users.csv'\norder = 'ORDER'\n\
+    [[task]]\nname = 'x'\nget = '/echo'\nquery = { who = '{{ user.name }}' }\nheaders = { x-who = '{{ user.name }}' }\n\
+    expect = { body_contains = ['x-who', '{{ user.name }}'] }";
+
+fn users() -> Memory {
+    Memory(BTreeMap::from([("users.csv", "name\nann\nbob\ncid\n")]))
+}
+
+#[test]
+fn unique_rows_run_out_with_a_clear_outcome() {
+    let target = target();
+    let (record, completed) = run(&with_files(&target, &USERS.replace("ORDER", "unique"), users()), 4);
+    assert_eq!(record.lines(Kind::Request), ["x: HTTP_200×3 DATA_EXHAUSTED×1"]);
+    assert_eq!((completed, target.requests()), (vec![true, true, true, false], 3));
+    assert_eq!(record.metrics[0].outcomes[1].0.category, Category::Exception);
+    assert_eq!(record.notes(), ["data `user` has no more rows"]);
+}
+
+#[test]
+fn rows_in_turn_and_at_random_never_run_out() {
+    for order in ["in_turn", "random"] {
+        let target = target();
+        let (record, _) = run(&with_files(&target, &USERS.replace("ORDER", order), users()), 7);
+        assert_eq!(record.lines(Kind::Request), ["x: HTTP_200×7"]);
+    }
+}
+
+#[test]
+fn unique_rows_are_shared_by_all_threads_of_a_driver() {
+    let target = target();
+    let driver = with_files(&target, &USERS.replace("ORDER", "unique"), users()).driver();
+    let exhausted: usize = (0..3)
+        .map(|thread| {
+            block_on(async {
+                let probe = Probe::new(RecorderConfig::default(), Instant::now());
+                let mut user = driver.thread(probe).expect("sound").user(Seat { user: thread, seed: thread });
+                let mut failed = 0;
+                for number in 0..2 {
+                    let now = Instant::now();
+                    let done =
+                        user.iterate(Iteration { number, task: TaskIndex(0), intended: now, started: now }).await;
+                    failed += usize::from(!done);
+                }
+                failed
+            })
+        })
+        .sum();
+    assert_eq!((exhausted, target.requests()), (3, 3), "six iterations, three rows");
+}
+
+#[test]
+fn a_row_per_user_stays_with_it() {
+    let target = target();
+    let text = USERS.replace("order = 'ORDER'", "order = 'unique'\nper = 'user'");
+    let (record, _) = run(&with_files(&target, &text, users()), 5);
+    assert_eq!(record.lines(Kind::Request), ["x: HTTP_200×5"]);
+}
+
+#[test]
+fn what_is_in_flight_when_the_run_is_aborted_is_recorded() {
+    let target = target();
+    let scenario = scenario(&target, "[[task]]\nname = 'slow'\nget = '/delay/60000'");
+    block_on(async {
+        let probe = Probe::new(RecorderConfig::default(), Instant::now());
+        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(Seat { user: 0, seed: 0 });
+        let now = Instant::now();
+        let iteration = Iteration { number: 0, task: TaskIndex(0), intended: now, started: now };
+        let arrived = async {
+            while target.requests_of(Endpoint::Delay) == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = user.iterate(iteration) => panic!("it waits a minute"),
+            () = arrived => {}
+        }
+        let (metrics, _, engine) = probe.harvest(0, 0);
+        assert_eq!((engine.sent, engine.recorded), (1, 1));
+        assert_eq!(metrics[0].outcomes[0].0.code.to_string(), "ABORTED");
+    });
+}

@@ -1,0 +1,87 @@
+//! Runs a scenario's users by hand, without an engine, against a target in this process.
+
+use squall_engine::{Driver, DriverThread, Iteration, Probe, Seat, VirtualUser};
+use squall_metrics::{EngineDelta, ErrorNote, Kind, MetricDelta, RecorderConfig};
+use squall_model::TaskIndex;
+use squall_scenario::{Files, Overrides, Scenario};
+use squall_target::Target;
+use std::{collections::BTreeMap, future::Future, io, time::Instant};
+
+/// Files and environment from memory.
+#[derive(Default)]
+pub(crate) struct Memory(pub(crate) BTreeMap<&'static str, &'static str>);
+
+impl Files for Memory {
+    fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
+        let found = self.0.get(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(found.as_bytes().to_vec())
+    }
+
+    fn env(&mut self, name: &str) -> Option<String> {
+        self.0.get(name).map(|value| (*value).to_owned())
+    }
+}
+
+pub(crate) fn target() -> Target {
+    Target::start("127.0.0.1:0").expect("a free port")
+}
+
+/// A scenario against `target`; `rest` is everything below the target's line.
+pub(crate) fn scenario(target: &Target, rest: &str) -> Scenario {
+    with_files(target, rest, Memory::default())
+}
+
+pub(crate) fn with_files(target: &Target, rest: &str, mut files: Memory) -> Scenario {
+    let text = format!("target = \"{}\"\n{rest}", target.url(""));
+    Scenario::parse("shop.toml", &text, &mut files, Overrides::default()).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// What a probe recorded.
+pub(crate) struct Record {
+    pub(crate) metrics: Vec<MetricDelta>,
+    pub(crate) notes: Vec<ErrorNote>,
+    pub(crate) engine: EngineDelta,
+}
+
+impl Record {
+    /// `name: OUTCOME×n, …` for each metric of `kind`.
+    pub(crate) fn lines(&self, kind: Kind) -> Vec<String> {
+        let of_kind = self.metrics.iter().filter(|metric| metric.key.kind == kind);
+        let outcomes = |metric: &MetricDelta| {
+            let one = |(outcome, n): &(squall_metrics::Outcome, u64)| format!("{}×{n}", outcome.code);
+            metric.outcomes.iter().map(one).collect::<Vec<_>>().join(" ")
+        };
+        of_kind.map(|metric| format!("{}: {}", metric.key.name, outcomes(metric))).collect()
+    }
+
+    pub(crate) fn notes(&self) -> Vec<&str> {
+        self.notes.iter().map(|note| note.message.as_str()).collect()
+    }
+}
+
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+}
+
+/// One user starts and then runs every task in turn, `rounds` times. Returns which iterations were completed too.
+pub(crate) fn run(scenario: &Scenario, rounds: u64) -> (Record, Vec<bool>) {
+    block_on(async {
+        let probe = Probe::new(RecorderConfig::default(), Instant::now());
+        let thread = scenario.driver().thread(probe.clone()).expect("a sound scenario");
+        let mut user = thread.user(Seat { user: 3, seed: 7 });
+        let mut completed = Vec::new();
+        if user.start().await.is_ok() {
+            for number in 0..rounds {
+                for task in 0..scenario.plan.tasks.len() {
+                    let now = Instant::now();
+                    let iteration = Iteration { number, task: TaskIndex(task), intended: now, started: now };
+                    completed.push(user.iterate(iteration).await);
+                }
+            }
+        }
+        user.stop().await;
+        drop(user);
+        let (metrics, notes, engine) = probe.harvest(0, 0);
+        (Record { metrics, notes, engine }, completed)
+    })
+}

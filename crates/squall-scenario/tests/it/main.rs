@@ -1,0 +1,4 @@
+//! The scenario room from outside: what is refused and how it is said, what is sent, and what is recorded.
+
+mod driver;
+mod harness;
