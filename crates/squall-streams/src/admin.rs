@@ -1,0 +1,333 @@
+//! What operators ask and do: definitions, lag, members, quarantine, reset, reading along.
+//! Refuses to disturb running workers: a reset needs them stopped, and reading along takes nothing.
+
+use std::collections::BTreeMap;
+
+use redis::{FromRedisValue, RedisError, Value, aio::ConnectionManager, streams::StreamInfoGroupsReply};
+use serde::Serialize;
+use squall_coord::{Link, RedisStore, Store, StoreError, View, expect_types};
+
+use crate::{
+    hash::Hasher,
+    names::{Namespace, ProcessorName, StreamName},
+};
+
+/// How long an administrator may keep a space closed.
+const CLOSED_MS: u64 = 30_000;
+/// Entries counted at a time on servers that do not tell the lag.
+const PAGE: usize = 10_000;
+
+/// An operator's request that could not be met.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// Nobody has opened the stream.
+    #[error("there is no stream `{0}` (key `{1}`); is the namespace right?")]
+    NoStream(StreamName, String),
+    /// The definition is not readable.
+    #[error("key `{0}` does not hold a stream's definition")]
+    Definition(String),
+    /// Workers are running.
+    #[error("processor `{0}` has {1} running workers; stop them first")]
+    Running(ProcessorName, usize),
+    /// Another administrator is at it.
+    #[error("key `{0}` says that another administrator is at work; try again in half a minute")]
+    Closed(String),
+    /// A store step failed, or a key is in use for something else.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The server did not answer, or refused.
+    #[error("Redis did not do it")]
+    Redis(#[from] RedisError),
+}
+
+/// What everybody agrees on about a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Definition {
+    /// How many partitions.
+    pub partitions: u32,
+    /// How keys become partitions.
+    pub hasher: Hasher,
+}
+
+/// How far a processor is behind in one partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PartitionLag {
+    /// The partition.
+    pub partition: u32,
+    /// Events in it, acknowledged ones included.
+    pub length: u64,
+    /// Fetched by a worker, not acknowledged.
+    pub pending: u64,
+    /// Not fetched yet.
+    pub waiting: u64,
+    /// The id up to which events were fetched.
+    pub last_delivered: String,
+    /// Whether it stands still.
+    pub quarantined: bool,
+}
+
+/// Operators' tools on one server and namespace.
+#[derive(Clone)]
+pub struct Admin {
+    link: Link,
+    namespace: Namespace,
+}
+
+impl Admin {
+    /// Tools for a namespace.
+    pub fn new(link: Link, namespace: Namespace) -> Self {
+        Self { link, namespace }
+    }
+
+    fn commands(&self) -> ConnectionManager {
+        self.link.commands()
+    }
+
+    /// The stored definition of a stream, if anybody has opened it.
+    pub async fn definition(&self, name: &StreamName) -> Result<Option<Definition>, AdminError> {
+        let key = self.namespace.meta(name);
+        if let Some(wrong) = expect_types(&mut self.commands(), &[(&key, "hash")]).await {
+            return Err(wrong.into());
+        }
+        let fields: BTreeMap<String, String> =
+            redis::cmd("HGETALL").arg(&key).query_async(&mut self.commands()).await?;
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let hasher = match fields.get("hasher").map(String::as_str) {
+            Some("xxh64") => Some(Hasher::Xxh64),
+            Some("md5") => Some(Hasher::Md5),
+            _ => None,
+        };
+        let partitions = fields.get("partitions").and_then(|count| count.parse().ok());
+        match (partitions, hasher) {
+            (Some(partitions), Some(hasher)) => Ok(Some(Definition { partitions, hasher })),
+            _ => Err(AdminError::Definition(key)),
+        }
+    }
+
+    async fn partitions(&self, name: &StreamName) -> Result<u32, AdminError> {
+        let found = self.definition(name).await?;
+        found.map(|found| found.partitions).ok_or_else(|| AdminError::NoStream(name.clone(), self.namespace.meta(name)))
+    }
+
+    /// How far a processor is behind, partition by partition.
+    pub async fn lag(&self, name: &ProcessorName) -> Result<Vec<PartitionLag>, AdminError> {
+        let mut all = Vec::new();
+        for partition in 0..self.partitions(name.stream()).await? {
+            all.push(self.partition_lag(name, partition).await?);
+        }
+        Ok(all)
+    }
+
+    async fn partition_lag(&self, name: &ProcessorName, partition: u32) -> Result<PartitionLag, AdminError> {
+        let key = self.namespace.events(name.stream(), partition);
+        if let Some(wrong) = expect_types(&mut self.commands(), &[(&key, "stream")]).await {
+            return Err(wrong.into());
+        }
+        let mut commands = self.commands();
+        let length: u64 = redis::cmd("XLEN").arg(&key).query_async(&mut commands).await?;
+        let quarantine = self.namespace.quarantine(name, partition);
+        let quarantined = redis::cmd("EXISTS").arg(quarantine).query_async(&mut commands).await?;
+        let groups =
+            redis::cmd("XINFO").arg("GROUPS").arg(&key).query_async::<StreamInfoGroupsReply>(&mut commands).await;
+        let group = match groups {
+            Ok(reply) => reply.groups.into_iter().find(|group| group.name == name.processor()),
+            Err(_) if length == 0 => None, // no such key yet
+            Err(error) => return Err(error.into()),
+        };
+        let mut lag =
+            PartitionLag { partition, length, pending: 0, waiting: length, last_delivered: "0-0".into(), quarantined };
+        if let Some(group) = group {
+            lag.waiting = match group.lag {
+                Some(told) => told as u64,
+                None => self.count_after(&key, &group.last_delivered_id).await?,
+            };
+            lag.pending = group.pending as u64;
+            lag.last_delivered = group.last_delivered_id;
+        }
+        Ok(lag)
+    }
+
+    /// Redis before 7 does not tell the lag, and no version does after entries were deleted.
+    async fn count_after(&self, key: &str, id: &str) -> Result<u64, AdminError> {
+        let (mut after, mut count) = (id.to_owned(), 0);
+        loop {
+            let mut command = redis::cmd("XRANGE");
+            command.arg(key).arg(format!("({after}")).arg("+").arg("COUNT").arg(PAGE);
+            let page: Vec<(String, Value)> = command.query_async(&mut self.commands()).await?;
+            count += page.len() as u64;
+            match page.last() {
+                Some((last, _)) if page.len() == PAGE => after.clone_from(last),
+                _ => return Ok(count),
+            }
+        }
+    }
+
+    /// Who runs a processor and who holds which partition.
+    pub async fn members(&self, name: &ProcessorName) -> Result<View, AdminError> {
+        Ok(self.space(name).view().await?)
+    }
+
+    fn space(&self, name: &ProcessorName) -> RedisStore {
+        RedisStore::new(&self.link, self.namespace.space(name))
+    }
+
+    /// Partitions that stand still, with the reason as JSON.
+    pub async fn quarantined(&self, name: &ProcessorName) -> Result<BTreeMap<u32, String>, AdminError> {
+        let mut all = BTreeMap::new();
+        for partition in 0..self.partitions(name.stream()).await? {
+            let key = self.namespace.quarantine(name, partition);
+            let reason: Option<String> = redis::cmd("GET").arg(key).query_async(&mut self.commands()).await?;
+            all.extend(reason.map(|reason| (partition, reason)));
+        }
+        Ok(all)
+    }
+
+    /// Lets a partition go on; with `skip`, without the events that failed. Says whether it stood still.
+    pub async fn clear(&self, name: &ProcessorName, partition: u32, skip: bool) -> Result<bool, AdminError> {
+        let key = self.namespace.quarantine(name, partition);
+        let reason: Option<String> = redis::cmd("GET").arg(&key).query_async(&mut self.commands()).await?;
+        let Some(reason) = reason else { return Ok(false) };
+        let mut pipeline = redis::pipe();
+        pipeline.atomic();
+        if skip {
+            let reason: serde_json::Value = serde_json::from_str(&reason).unwrap_or_default();
+            let ids: Vec<&str> =
+                reason["xids"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
+            if !ids.is_empty() {
+                pipeline.xack(self.namespace.events(name.stream(), partition), name.processor(), &ids).ignore();
+            }
+        }
+        pipeline.del(&key).ignore();
+        let () = pipeline.query_async(&mut self.commands()).await?;
+        Ok(true)
+    }
+
+    /// Makes a processor begin again at `start` (an id, `0` for the first event, `$` for what comes next), in every partition.
+    pub async fn reset(&self, name: &ProcessorName, start: &str) -> Result<u32, AdminError> {
+        self.exclusively(name, |mut pipeline, events, group| {
+            pipeline.cmd("XGROUP").arg("CREATE").arg(events).arg(group).arg(start).arg("MKSTREAM").ignore();
+            pipeline
+        })
+        .await
+    }
+
+    /// Makes the stream forget a processor, so that it no longer keeps events from being trimmed.
+    pub async fn remove(&self, name: &ProcessorName) -> Result<u32, AdminError> {
+        self.exclusively(name, |pipeline, _, _| pipeline).await
+    }
+
+    /// Destroys the groups while nobody can take a partition, and does what `then` adds.
+    async fn exclusively(
+        &self,
+        name: &ProcessorName,
+        then: impl Fn(redis::Pipeline, &str, &str) -> redis::Pipeline,
+    ) -> Result<u32, AdminError> {
+        let partitions = self.partitions(name.stream()).await?;
+        let admin = self.namespace.space(name).admin;
+        let mut commands = self.commands();
+        let closed: Value = redis::cmd("SET")
+            .arg(&*admin)
+            .arg("reset")
+            .arg("NX")
+            .arg("PX")
+            .arg(CLOSED_MS)
+            .query_async(&mut commands)
+            .await?;
+        if closed == Value::Nil {
+            return Err(AdminError::Closed(admin.to_string()));
+        }
+        let outcome = self.destroy(name, partitions, then).await;
+        let opened: Result<i64, _> = redis::cmd("DEL").arg(&*admin).query_async(&mut commands).await;
+        outcome?;
+        opened?;
+        Ok(partitions)
+    }
+
+    async fn destroy(
+        &self,
+        name: &ProcessorName,
+        partitions: u32,
+        then: impl Fn(redis::Pipeline, &str, &str) -> redis::Pipeline,
+    ) -> Result<(), AdminError> {
+        let running = self.members(name).await?.members.len();
+        if running > 0 {
+            return Err(AdminError::Running(name.clone(), running));
+        }
+        for partition in 0..partitions {
+            let events = self.namespace.events(name.stream(), partition);
+            let exists: bool = redis::cmd("EXISTS").arg(&events).query_async(&mut self.commands()).await?;
+            let mut pipeline = redis::pipe();
+            pipeline.atomic().del(self.namespace.quarantine(name, partition)).ignore();
+            if exists {
+                pipeline.cmd("XGROUP").arg("DESTROY").arg(&events).arg(name.processor()).ignore();
+            }
+            let () = then(pipeline, &events, name.processor()).query_async(&mut self.commands()).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads a stream along from now on, or from its beginning.
+    pub async fn tail(&self, name: &StreamName, from_start: bool) -> Result<Tail, AdminError> {
+        let mut positions = Vec::new();
+        for partition in 0..self.partitions(name).await? {
+            let key = self.namespace.events(name, partition);
+            let last = if from_start { "0-0".to_owned() } else { self.last_id(&key).await? };
+            positions.push((key, last));
+        }
+        Ok(Tail { link: self.link.blocking(), positions })
+    }
+
+    async fn last_id(&self, key: &str) -> Result<String, AdminError> {
+        let mut command = redis::cmd("XREVRANGE");
+        command.arg(key).arg("+").arg("-").arg("COUNT").arg(1);
+        let last: Vec<(String, Value)> = command.query_async(&mut self.commands()).await?;
+        Ok(last.into_iter().next().map_or_else(|| "0-0".to_owned(), |(id, _)| id))
+    }
+}
+
+/// A reader that takes nothing: no group, no acknowledgement.
+pub struct Tail {
+    link: squall_coord::BlockingLink,
+    positions: Vec<(String, String)>,
+}
+
+/// One event as it went by.
+#[derive(Clone, Debug, Serialize)]
+pub struct Passed {
+    /// Its partition.
+    pub partition: u32,
+    /// Its id.
+    pub id: String,
+    /// What it holds.
+    pub record: serde_json::Value,
+}
+
+impl Tail {
+    /// The next events; empty when none came for five seconds.
+    pub async fn next(&mut self) -> Result<Vec<Passed>, AdminError> {
+        let wait = std::time::Duration::from_secs(5);
+        let mut command = redis::cmd("XREAD");
+        command.arg("COUNT").arg(100).arg("BLOCK").arg(5_000).arg("STREAMS");
+        let (keys, ids): (Vec<&String>, Vec<&String>) = self.positions.iter().map(|(key, id)| (key, id)).unzip();
+        command.arg(keys).arg(ids);
+        let streams: Vec<(String, Vec<(String, Value)>)> = match self.link.query(&command, wait).await? {
+            Value::Nil => return Ok(Vec::new()),
+            answer => FromRedisValue::from_redis_value(answer).map_err(RedisError::from)?,
+        };
+        let mut passed = Vec::new();
+        for (key, entries) in streams {
+            let Some((at, position)) = self.positions.iter_mut().enumerate().find(|(_, (name, _))| *name == key) else {
+                continue;
+            };
+            for (id, fields) in entries {
+                let record = crate::entry::body(fields).map(|body| crate::codec::show(&body)).unwrap_or_default();
+                position.1.clone_from(&id);
+                passed.push(Passed { partition: at as u32, id, record });
+            }
+        }
+        passed.sort_by_key(|event| crate::entry::EntryId::parse(event.id.as_bytes()));
+        Ok(passed)
+    }
+}

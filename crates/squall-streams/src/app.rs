@@ -1,0 +1,67 @@
+//! The app: a name, a server and a namespace, from which streams and workers are made. Refuses to hold global state.
+
+use serde::{Serialize, de::DeserializeOwned};
+use squall_coord::{Link, LinkError};
+
+use crate::{
+    names::{NameError, Namespace, StreamName, check_app},
+    stream::StreamBuilder,
+    worker::Worker,
+};
+
+/// An app that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// A name that cannot be used.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// No server.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// An app on a server. Clones share the connection.
+#[derive(Clone)]
+pub struct App {
+    name: String,
+    link: Link,
+    namespace: Namespace,
+}
+
+impl App {
+    /// Connects in the default namespace.
+    pub async fn connect(name: &str, url: &str) -> Result<Self, ConnectError> {
+        Self::connect_in(name, url, Namespace::default()).await
+    }
+
+    /// Connects in a namespace of your choice.
+    pub async fn connect_in(name: &str, url: &str, namespace: Namespace) -> Result<Self, ConnectError> {
+        check_app(name)?;
+        Ok(Self { name: name.to_owned(), link: Link::open(url).await?, namespace })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Begins the definition of a stream; [`StreamBuilder::open`] ends it.
+    pub fn stream<R: Serialize + DeserializeOwned + Send + Sync + 'static>(&self, name: &str) -> StreamBuilder<R> {
+        StreamBuilder::new(self.link.clone(), self.namespace.clone(), StreamName::new(&self.name, name))
+    }
+
+    /// A worker of this app, with nothing to do yet.
+    pub fn worker(&self) -> Worker {
+        Worker::new(self.name.clone(), self.link.clone(), self.namespace.clone())
+    }
+
+    /// The connection.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+}

@@ -1,0 +1,398 @@
+//! The subcommands of `squall stream`. Refuses to hold logic of its own: arguments in, library calls, text out.
+
+use std::{
+    io::{self, BufRead, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use squall_coord::{Link, LinkError};
+
+use crate::{
+    App, Compression, ConnectError, Hasher, Layout, NameError, Namespace, OpenError, ProcessorName, SendError, Stream,
+    StreamName, WhenFull,
+    admin::{Admin, AdminError, Definition},
+};
+
+/// Lines sent at a time.
+const CHUNK: usize = 1000;
+
+/// Ordered streams on Redis.
+#[derive(Debug, Subcommand)]
+pub enum StreamCommand {
+    /// Send one record.
+    Send(SendOne),
+    /// Send the records of a file, one JSON object per line.
+    Sendmany(SendFile),
+    /// Print events as they come, without taking them.
+    Tail(TailArgs),
+    /// Show how far a processor is behind in each partition.
+    Lag(Look),
+    /// Show who runs a processor and who holds which partition.
+    Members(Look),
+    /// Make a stopped processor begin again, or be forgotten.
+    Reset(Reset),
+    /// Show partitions that stand still, and let them go on.
+    Quarantine(Quarantine),
+}
+
+#[derive(Debug, Args)]
+pub struct Server {
+    /// The server.
+    #[arg(long, env = "SQUALL_REDIS", default_value = "redis://127.0.0.1:6379", value_name = "URL")]
+    redis: String,
+    /// Put before every key, with cluster hash tags; '' for the plain key names of the original system.
+    #[arg(long, default_value = "squall", value_name = "NAME")]
+    namespace: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Sending {
+    /// APP.STREAM
+    stream: String,
+    /// The field whose value orders the events.
+    #[arg(long, value_name = "FIELD")]
+    partition_by: Option<String>,
+    /// How many partitions the stream has [default: as stored, else 16].
+    #[arg(long)]
+    partitions: Option<u32>,
+    /// How keys become partitions [default: as stored, else xxh64].
+    #[arg(long)]
+    hasher: Option<Hasher>,
+    /// How many events a partition may hold.
+    #[arg(long, default_value_t = 50_000)]
+    partition_size: usize,
+    /// How records are laid out.
+    #[arg(long, default_value = "json")]
+    layout: Layout,
+    /// How records are compressed.
+    #[arg(long, default_value = "none")]
+    compression: Compression,
+    /// Fail at once when a partition is full, instead of waiting half a minute.
+    #[arg(long)]
+    no_wait: bool,
+    /// Drop the oldest events of a full partition that no processor reads.
+    #[arg(long)]
+    drop_unread: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub struct SendOne {
+    #[command(flatten)]
+    to: Sending,
+    /// The record, a JSON object.
+    json: String,
+}
+
+#[derive(Debug, Args)]
+pub struct SendFile {
+    #[command(flatten)]
+    to: Sending,
+    /// The file; `-` for standard input.
+    file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct TailArgs {
+    /// APP.STREAM
+    stream: String,
+    /// Begin with the first event that is still there.
+    #[arg(long)]
+    from_start: bool,
+    /// End after so many events.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub struct Look {
+    /// APP.STREAM.PROCESSOR
+    processor: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub struct Reset {
+    /// APP.STREAM.PROCESSOR
+    processor: String,
+    /// Where to begin: 0 for the first event, $ for what comes next, or an id.
+    #[arg(long, default_value = "0", value_name = "ID")]
+    start: String,
+    /// Forget the processor instead.
+    #[arg(long, conflicts_with = "start")]
+    remove: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Args)]
+pub struct Quarantine {
+    /// APP.STREAM.PROCESSOR
+    processor: String,
+    /// Let this partition go on.
+    #[arg(long, value_name = "PARTITION")]
+    clear: Option<u32>,
+    /// Let all partitions go on.
+    #[arg(long, conflicts_with = "clear")]
+    clear_all: bool,
+    /// Leave out the events that failed.
+    #[arg(long)]
+    skip: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// A command that could not be done.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // each says it all
+pub enum CliError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Send(#[from] SendError),
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    #[error("{place} is not a JSON object: {reason}")]
+    Json { place: String, reason: String },
+    #[error("{place} has no field `{field}`, which --partition-by names")]
+    NoKey { place: String, field: String },
+    #[error("cannot read `{file}`")]
+    File {
+        file: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{sent} records were sent before this went wrong")]
+    Partly {
+        sent: usize,
+        #[source]
+        source: Box<CliError>,
+    },
+    #[error("cannot write the output")]
+    Output(#[from] io::Error),
+}
+
+/// Does what a command says and prints to standard output.
+pub async fn run(command: StreamCommand) -> Result<ExitCode, CliError> {
+    let out = &mut io::stdout();
+    match command {
+        StreamCommand::Send(args) => send(args, out).await?,
+        StreamCommand::Sendmany(args) => send_file(args, out).await?,
+        StreamCommand::Tail(args) => tail(args, out).await?,
+        StreamCommand::Lag(args) => lag(args, out).await?,
+        StreamCommand::Members(args) => members(args, out).await?,
+        StreamCommand::Reset(args) => reset(args, out).await?,
+        StreamCommand::Quarantine(args) => return quarantine(args, out).await,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Server {
+    async fn admin(&self) -> Result<Admin, CliError> {
+        Ok(Admin::new(Link::open(&self.redis).await?, Namespace::new(&self.namespace)?))
+    }
+}
+
+impl Sending {
+    async fn open(&self) -> Result<Stream<Value>, CliError> {
+        let name = StreamName::parse(&self.stream)?;
+        let namespace = Namespace::new(&self.server.namespace)?;
+        let app = App::connect_in(name.app(), &self.server.redis, namespace.clone()).await?;
+        let stored = Admin::new(app.link().clone(), namespace).definition(&name).await?;
+        let stored = stored.unwrap_or(Definition { partitions: 16, hasher: Hasher::default() });
+        let mut stream = app
+            .stream(name.stream())
+            .partitions(self.partitions.unwrap_or(stored.partitions))
+            .hasher(self.hasher.unwrap_or(stored.hasher))
+            .partition_size(self.partition_size)
+            .layout(self.layout)
+            .compression(self.compression);
+        if let Some(field) = &self.partition_by {
+            stream = stream.partition_by(field);
+        }
+        if self.no_wait {
+            stream = stream.when_full(WhenFull::Fail);
+        }
+        if self.drop_unread {
+            stream = stream.drop_unread();
+        }
+        Ok(stream.open().await?)
+    }
+
+    /// Reads one record and sees that it has its key.
+    fn read(&self, text: &str, place: impl Fn() -> String) -> Result<Value, CliError> {
+        let record: Value =
+            serde_json::from_str(text).map_err(|error| CliError::Json { place: place(), reason: error.to_string() })?;
+        let Some(fields) = record.as_object() else {
+            return Err(CliError::Json { place: place(), reason: "it is something else".into() });
+        };
+        match &self.partition_by {
+            Some(field) if !fields.contains_key(field) => Err(CliError::NoKey { place: place(), field: field.clone() }),
+            _ => Ok(record),
+        }
+    }
+}
+
+async fn send(args: SendOne, out: &mut impl Write) -> Result<(), CliError> {
+    let record = args.to.read(&args.json, || "the record".into())?;
+    let stream = args.to.open().await?;
+    let id = stream.send(&record).await?;
+    let partition = stream.route(&record).map_err(SendError::from)?;
+    writeln!(out, "{} {id}", stream.namespace().events(stream.name(), partition))?;
+    Ok(())
+}
+
+async fn send_file(args: SendFile, out: &mut impl Write) -> Result<(), CliError> {
+    let file = args.file.display().to_string();
+    let failed = |source| CliError::File { file: file.clone(), source };
+    let input: Box<dyn BufRead> = match file.as_str() {
+        "-" => Box::new(io::stdin().lock()),
+        _ => Box::new(io::BufReader::new(std::fs::File::open(&args.file).map_err(failed)?)),
+    };
+    let stream = args.to.open().await?;
+    let (mut chunk, mut sent) = (Vec::with_capacity(CHUNK), 0);
+    let partly = |sent: usize, source: CliError| match sent {
+        0 => source,
+        sent => CliError::Partly { sent, source: Box::new(source) },
+    };
+    for (number, line) in (1..).zip(input.lines()) {
+        let line = line.map_err(failed)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        match args.to.read(&line, || format!("line {number}")) {
+            Ok(record) => chunk.push(record),
+            Err(error) => {
+                let before = stream.send_many(&chunk).await.map(|ids| ids.len());
+                return Err(partly(sent + before.unwrap_or(0), error));
+            }
+        }
+        if chunk.len() == CHUNK {
+            stream.send_many(&chunk).await.map_err(|error| partly(sent, error.into()))?;
+            sent += chunk.len();
+            chunk.clear();
+        }
+    }
+    stream.send_many(&chunk).await.map_err(|error| partly(sent, error.into()))?;
+    writeln!(out, "sent {} records to {} in {} partitions", sent + chunk.len(), stream.name(), stream.partitions())?;
+    Ok(())
+}
+
+async fn tail(args: TailArgs, out: &mut impl Write) -> Result<(), CliError> {
+    let name = StreamName::parse(&args.stream)?;
+    let mut tail = args.server.admin().await?.tail(&name, args.from_start).await?;
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        for event in tail.next().await? {
+            if left == 0 {
+                break;
+            }
+            writeln!(out, "{}", serde_json::to_string(&event).expect("texts and numbers"))?;
+            left -= 1;
+        }
+        out.flush()?;
+    }
+    Ok(())
+}
+
+async fn lag(args: Look, out: &mut impl Write) -> Result<(), CliError> {
+    let name = ProcessorName::parse(&args.processor)?;
+    let all = args.server.admin().await?.lag(&name).await?;
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&all).expect("texts and numbers"))?;
+        return Ok(());
+    }
+    writeln!(out, "{:>9} {:>9} {:>9} {:>9}  last delivered", "partition", "waiting", "pending", "length")?;
+    for one in &all {
+        let mark = if one.quarantined { "  quarantined" } else { "" };
+        let (partition, waiting, pending, length) = (one.partition, one.waiting, one.pending, one.length);
+        writeln!(out, "{partition:>9} {waiting:>9} {pending:>9} {length:>9}  {}{mark}", one.last_delivered)?;
+    }
+    let behind: u64 = all.iter().map(|one| one.waiting + one.pending).sum();
+    writeln!(out, "{name} is {behind} events behind")?;
+    Ok(())
+}
+
+async fn members(args: Look, out: &mut impl Write) -> Result<(), CliError> {
+    let name = ProcessorName::parse(&args.processor)?;
+    let view = args.server.admin().await?.members(&name).await?;
+    let held = |id: &squall_coord::MemberId| -> Vec<u64> {
+        let mine = view.leases.iter().filter(|(_, (holder, _))| holder == id);
+        let mut units: Vec<u64> = mine.filter_map(|(unit, _)| unit.as_str().parse().ok()).collect();
+        units.sort_unstable();
+        units
+    };
+    if args.json {
+        let all: Vec<Value> = view
+            .members
+            .iter()
+            .map(|member| {
+                json!({
+                    "id": member.id, "age_ms": member.age.as_millis() as u64, "expires_in_ms": member.expires_in.as_millis() as u64,
+                    "leaving": member.leaving, "partitions": held(&member.id),
+                })
+            })
+            .collect();
+        writeln!(out, "{}", Value::Array(all))?;
+        return Ok(());
+    }
+    writeln!(out, "{} workers run {name}", view.members.len())?;
+    for member in &view.members {
+        let state = if member.leaving { "leaving" } else { "active" };
+        writeln!(out, "{}  {state}  for {:.0?}  holds {:?}", member.id, member.age, held(&member.id))?;
+    }
+    Ok(())
+}
+
+async fn reset(args: Reset, out: &mut impl Write) -> Result<(), CliError> {
+    let name = ProcessorName::parse(&args.processor)?;
+    let admin = args.server.admin().await?;
+    if args.remove {
+        let partitions = admin.remove(&name).await?;
+        writeln!(out, "{name} is forgotten in {partitions} partitions")?;
+    } else {
+        let partitions = admin.reset(&name, &args.start).await?;
+        writeln!(out, "{name} begins again at {} in {partitions} partitions", args.start)?;
+    }
+    Ok(())
+}
+
+async fn quarantine(args: Quarantine, out: &mut impl Write) -> Result<ExitCode, CliError> {
+    let name = ProcessorName::parse(&args.processor)?;
+    let admin = args.server.admin().await?;
+    let found = admin.quarantined(&name).await?;
+    let wanted: Vec<u32> = match args.clear {
+        Some(partition) => vec![partition],
+        None if args.clear_all => found.keys().copied().collect(),
+        None => {
+            for (partition, reason) in &found {
+                writeln!(out, "{partition}  {reason}")?;
+            }
+            writeln!(out, "{} partitions of {name} stand still", found.len())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let mut cleared = 0;
+    for partition in &wanted {
+        cleared += usize::from(admin.clear(&name, *partition, args.skip).await?);
+    }
+    writeln!(out, "{cleared} partitions of {name} go on")?;
+    let missed = args.clear.is_some() && cleared == 0;
+    Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,89 @@
+//! One entry of a Redis stream: its id and its fields, as read. Refuses to know what the fields mean.
+
+use std::fmt;
+
+use redis::Value;
+
+/// `milliseconds-sequence`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EntryId {
+    /// Milliseconds since 1970 by the server's clock.
+    pub ms: u64,
+    /// Which entry of that millisecond.
+    pub seq: u64,
+}
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.ms, self.seq)
+    }
+}
+
+impl EntryId {
+    /// Reads `ms-seq`.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let (ms, seq) = text.split_once('-')?;
+        Some(Self { ms: ms.parse().ok()?, seq: seq.parse().ok()? })
+    }
+}
+
+/// The fields of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// One field, called `data`.
+    Data(Vec<u8>),
+    /// Any other fields.
+    Fields(Vec<(Vec<u8>, Vec<u8>)>),
+    /// Still pending, but no longer in the stream.
+    Deleted,
+}
+
+impl Body {
+    /// The value of the field `data`.
+    pub fn data(&self) -> Option<&[u8]> {
+        match self {
+            Self::Data(data) => Some(data),
+            Self::Fields(fields) => {
+                fields.iter().find(|(name, _)| name == crate::codec::DATA).map(|(_, value)| value.as_slice())
+            }
+            Self::Deleted => None,
+        }
+    }
+}
+
+/// One event as it lies in the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its id.
+    pub id: EntryId,
+    /// Its fields.
+    pub body: Body,
+}
+
+/// Reads `id, body, id, body, …` as the fetch script answers it.
+pub(crate) fn entries(values: impl Iterator<Item = Value>) -> Option<Vec<Entry>> {
+    let mut values = values;
+    let mut entries = Vec::new();
+    while let Some(id) = values.next() {
+        let Value::BulkString(id) = id else { return None };
+        entries.push(Entry { id: EntryId::parse(&id)?, body: body(values.next()?)? });
+    }
+    Some(entries)
+}
+
+pub(crate) fn body(value: Value) -> Option<Body> {
+    match value {
+        Value::BulkString(data) => Some(Body::Data(data)),
+        Value::Nil | Value::Boolean(false) => Some(Body::Deleted),
+        Value::Array(parts) => {
+            let mut parts = parts.into_iter();
+            let mut fields = Vec::with_capacity(parts.len() / 2);
+            while let (Some(Value::BulkString(name)), Some(Value::BulkString(value))) = (parts.next(), parts.next()) {
+                fields.push((name, value));
+            }
+            Some(Body::Fields(fields))
+        }
+        _ => None,
+    }
+}

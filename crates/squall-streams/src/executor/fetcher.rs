@@ -1,0 +1,150 @@
+//! Keeps the lanes of one executor filled: several reads at once, none for a lane that has enough.
+//! Refuses to block at the server inside a read; a separate connection waits for new events without taking them.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use redis::{RedisError, Value};
+use squall_coord::{BlockingLink, Link};
+use tracing::{debug, warn};
+
+use crate::{
+    entry::EntryId,
+    hub::Hub,
+    lane::Lane,
+    partition::{Fenced, PartitionError},
+};
+
+/// How long the watcher waits at the server before it asks again.
+const WATCH: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Fetches for ever.
+pub(super) async fn fetch(hub: Arc<Hub>) {
+    let mut fetching: FuturesUnordered<BoxFuture<'static, ()>> = FuturesUnordered::new();
+    loop {
+        for lane in hub.lanes() {
+            if fetching.len() >= hub.settings.fetches {
+                break;
+            }
+            if let Some((count, pending)) = lane.claim_fetch() {
+                fetching.push(fetch_one(hub.clone(), lane, count, pending).boxed());
+            }
+        }
+        tokio::select! {
+            Some(()) = fetching.next() => {}
+            () = hub.hungry.notified() => {}
+        }
+    }
+}
+
+async fn fetch_one(hub: Arc<Hub>, lane: Arc<Lane>, count: usize, pending: Option<EntryId>) {
+    match lane.partition.fetch(count, pending).await {
+        Ok(Fenced::Done(fetched)) => {
+            let idle = fetched.drained.is_some();
+            lane.fetched(fetched.entries, pending.is_some(), fetched.drained);
+            if idle {
+                hub.idle.notify_one();
+            }
+        }
+        Ok(Fenced::Refused) => lane.lost(),
+        Err(error) if error.no_group() => lane.lost(),
+        Err(error) => {
+            complain(&hub, &lane, &error);
+            tokio::time::sleep(RETRY).await;
+            lane.fetch_failed();
+        }
+    }
+}
+
+fn complain(hub: &Hub, lane: &Lane, error: &PartitionError) {
+    warn!(processor = %hub.name, partition = lane.partition.number, %error, cause = ?std::error::Error::source(error), "fetch failed");
+}
+
+/// Watches idle lanes for ever; wakes those that have new events.
+pub(super) async fn watch(hub: Arc<Hub>, link: Link) {
+    let mut waiting = link.blocking();
+    loop {
+        let idle: Vec<(Arc<Lane>, EntryId)> =
+            hub.lanes().into_iter().filter_map(|lane| lane.idle().map(|from| (lane, from))).collect();
+        if idle.is_empty() {
+            hub.idle.notified().await;
+            continue;
+        }
+        match wait(&hub, &link, &mut waiting, &idle).await {
+            Ok(ready) => {
+                for (lane, _) in &idle {
+                    if ready.iter().any(|key| *key == lane.partition.events) {
+                        lane.wake();
+                    }
+                }
+                if !ready.is_empty() {
+                    hub.hungry.notify_one();
+                }
+            }
+            Err(error) => {
+                debug!(processor = %hub.name, %error, "watching for new events failed");
+                tokio::time::sleep(RETRY).await;
+                // The server may have lost its data; a fenced read finds out.
+                idle.iter().for_each(|(lane, _)| lane.wake());
+                hub.hungry.notify_one();
+            }
+        }
+    }
+}
+
+/// Waits for events after the ids of idle lanes, or until the set of idle lanes changes. Answers the keys that have some.
+async fn wait(
+    hub: &Hub,
+    link: &Link,
+    waiting: &mut BlockingLink,
+    idle: &[(Arc<Lane>, EntryId)],
+) -> Result<Vec<String>, RedisError> {
+    let client = waiting.client_id().await?;
+    let mut command = redis::cmd("XREAD");
+    command.arg("COUNT").arg(1).arg("BLOCK").arg(u64::try_from(WATCH.as_millis()).unwrap_or(u64::MAX)).arg("STREAMS");
+    for (lane, _) in idle {
+        command.arg(&lane.partition.events);
+    }
+    for (_, from) in idle {
+        command.arg(from.to_string());
+    }
+    let mut reading = Box::pin(waiting.query::<Value>(&command, WATCH));
+    tokio::select! {
+        answer = &mut reading => return answer.map(keys),
+        () = hub.idle.notified() => {}
+    }
+    // The set has changed: free the connection. It may not be blocked yet, or not any more.
+    loop {
+        tokio::select! {
+            answer = &mut reading => return answer.map(keys),
+            () = unblock(link, client) => {}
+        }
+    }
+}
+
+async fn unblock(link: &Link, client: i64) {
+    let outcome: Result<i64, RedisError> =
+        redis::cmd("CLIENT").arg("UNBLOCK").arg(client).query_async(&mut link.commands()).await;
+    if !matches!(outcome, Ok(1)) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn keys(answer: Value) -> Vec<String> {
+    let name = |value: Value| match value {
+        Value::BulkString(name) => String::from_utf8(name).ok(),
+        _ => None,
+    };
+    match answer {
+        Value::Array(streams) => streams
+            .into_iter()
+            .filter_map(|stream| match stream {
+                Value::Array(pair) => pair.into_iter().next().and_then(name),
+                _ => None,
+            })
+            .collect(),
+        Value::Map(streams) => streams.into_iter().filter_map(|(key, _)| name(key)).collect(),
+        _ => Vec::new(),
+    }
+}

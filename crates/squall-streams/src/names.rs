@@ -1,0 +1,230 @@
+//! Every Redis key of a stream, one builder each, and the names they are built from.
+//! Refuses names that would make two keys collide. docs/redis.md lists the same keys with types and writers.
+
+use std::{fmt, sync::Arc};
+
+use squall_coord::SpaceKeys;
+
+/// Where keys live. The default, `squall`, puts `squall:` before every key and hash-tags it, so that the keys of one
+/// partition, and those of one processor, share a cluster slot. The empty namespace gives the seed's names exactly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace(Arc<str>);
+
+impl Default for Namespace {
+    fn default() -> Self {
+        Self("squall".into())
+    }
+}
+
+impl Namespace {
+    /// A namespace; empty for the seed's own key names.
+    pub fn new(name: &str) -> Result<Self, NameError> {
+        if name.contains(|c: char| c.is_whitespace() || c == '{' || c == '}') {
+            return Err(NameError { kind: "namespace", name: name.to_owned(), rule: "no blanks and no braces" });
+        }
+        Ok(Self(name.into()))
+    }
+
+    fn key(&self, start: &str, rest: fmt::Arguments<'_>) -> String {
+        if self.0.is_empty() { format!("{start}:{rest}") } else { format!("{}:{start}:{rest}", self.0) }
+    }
+
+    /// The part of a name that decides the cluster slot.
+    fn tag(&self, part: impl fmt::Display) -> String {
+        if self.0.is_empty() { part.to_string() } else { format!("{{{part}}}") }
+    }
+}
+
+/// A name that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` cannot be a {kind}: {rule}")]
+pub struct NameError {
+    /// What it should name.
+    pub kind: &'static str,
+    /// What was given.
+    pub name: String,
+    /// What is allowed.
+    pub rule: &'static str,
+}
+
+/// `app.stream`. The app's name has no dots; the stream's may.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StreamName {
+    app: Arc<str>,
+    stream: Arc<str>,
+}
+
+impl StreamName {
+    /// A stream of an app.
+    pub fn new(app: &str, stream: &str) -> Result<Self, NameError> {
+        check_app(app)?;
+        check("stream name", stream, "letters, digits, `_`, `-` and inner dots", |c| c == '.')?;
+        if stream.starts_with('.') || stream.ends_with('.') {
+            return Err(NameError { kind: "stream name", name: stream.into(), rule: "dots only inside" });
+        }
+        Ok(Self { app: app.into(), stream: stream.into() })
+    }
+
+    /// Reads `APP.STREAM`.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let rule = "write it as APP.STREAM";
+        let (app, stream) = text.split_once('.').ok_or(NameError { kind: "stream", name: text.into(), rule })?;
+        Self::new(app, stream)
+    }
+
+    /// The app's name.
+    pub fn app(&self) -> &str {
+        &self.app
+    }
+
+    /// The stream's name.
+    pub fn stream(&self) -> &str {
+        &self.stream
+    }
+
+    /// A processor on this stream.
+    pub fn processor(&self, name: &str) -> Result<ProcessorName, NameError> {
+        check("processor name", name, "letters, digits, `_` and `-`", |_| false)?;
+        Ok(ProcessorName { stream: self.clone(), processor: name.into() })
+    }
+}
+
+impl fmt::Display for StreamName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.app, self.stream)
+    }
+}
+
+/// `app.stream.processor`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessorName {
+    stream: StreamName,
+    processor: Arc<str>,
+}
+
+impl ProcessorName {
+    /// Reads `APP.STREAM.PROCESSOR`.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let rule = "write it as APP.STREAM.PROCESSOR";
+        let (stream, processor) =
+            text.rsplit_once('.').ok_or(NameError { kind: "processor", name: text.into(), rule })?;
+        let (app, stream) = stream.split_once('.').ok_or(NameError { kind: "processor", name: text.into(), rule })?;
+        StreamName::new(app, stream)?.processor(processor)
+    }
+
+    /// The stream it reads.
+    pub fn stream(&self) -> &StreamName {
+        &self.stream
+    }
+
+    /// Its own name, which is also the name of its consumer groups.
+    pub fn processor(&self) -> &str {
+        &self.processor
+    }
+}
+
+impl fmt::Display for ProcessorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.stream, self.processor)
+    }
+}
+
+pub(crate) fn check_app(app: &str) -> Result<(), NameError> {
+    check("app name", app, "letters, digits, `_` and `-`", |_| false)
+}
+
+fn check(kind: &'static str, name: &str, rule: &'static str, also: impl Fn(char) -> bool) -> Result<(), NameError> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || also(c);
+    if name.is_empty() || !name.chars().all(fine) {
+        return Err(NameError { kind, name: name.to_owned(), rule });
+    }
+    Ok(())
+}
+
+impl Namespace {
+    /// The events of one partition: a stream.
+    pub fn events(&self, name: &StreamName, partition: u32) -> String {
+        self.key("__strm", format_args!("{name}.{}", self.tag(partition)))
+    }
+
+    /// The last batch of one sender to one partition: a string, for idempotent retries.
+    pub(crate) fn sent(&self, name: &StreamName, partition: u32, sender: &str) -> String {
+        self.key("__sent", format_args!("{name}.{}.{sender}", self.tag(partition)))
+    }
+
+    /// What everybody must agree on about a stream: a hash.
+    pub(crate) fn meta(&self, name: &StreamName) -> String {
+        self.key("__meta", format_args!("{name}"))
+    }
+
+    /// Who may acknowledge events of one partition: a hash with owner, epoch and until.
+    pub fn lock(&self, name: &ProcessorName, partition: u32) -> String {
+        self.key("__lock", format_args!("{name}.{}", self.tag(partition)))
+    }
+
+    /// Why a partition stands still: a string, JSON.
+    pub(crate) fn quarantine(&self, name: &ProcessorName, partition: u32) -> String {
+        self.key("__quar", format_args!("{name}.{}", self.tag(partition)))
+    }
+
+    /// The worker that runs `on_leader` tasks: a string.
+    pub fn leader(&self, app: &str) -> String {
+        self.key("__lead", format_args!("{app}"))
+    }
+
+    /// Where the executors of a processor meet.
+    pub fn space(&self, name: &ProcessorName) -> SpaceKeys {
+        let name = self.tag(name);
+        SpaceKeys {
+            members: self.key("__memb", format_args!("{name}")).into(),
+            live: self.key("__live", format_args!("{name}")).into(),
+            held: self.key("__held", format_args!("{name}")).into(),
+            control: self.key("__ctrl", format_args!("{name}")).into(),
+            admin: self.key("__lock", format_args!("{name}.admin")).into(),
+            beat_prefix: self.key("__beat", format_args!("{name}.")).into(),
+            units_word: "partitions",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printer() -> ProcessorName {
+        ProcessorName::parse("myapp.orders.printer").unwrap()
+    }
+
+    #[test]
+    fn the_empty_namespace_has_the_seeds_names() {
+        let seed = Namespace::new("").unwrap();
+        let space = seed.space(&printer());
+        assert_eq!(seed.events(printer().stream(), 3), "__strm:myapp.orders.3");
+        assert_eq!(&*space.members, "__memb:myapp.orders.printer");
+        assert_eq!(&*space.control, "__ctrl:myapp.orders.printer");
+        assert_eq!(seed.lock(&printer(), 3), "__lock:myapp.orders.printer.3");
+        assert_eq!(&*space.admin, "__lock:myapp.orders.printer.admin");
+        assert_eq!(space.beat(&squall_coord::MemberId::new("x")), "__beat:myapp.orders.printer.x");
+        assert_eq!(seed.leader("myapp"), "__lead:myapp");
+    }
+
+    #[test]
+    fn other_namespaces_tag_by_partition_and_by_processor() {
+        let squall = Namespace::default();
+        assert_eq!(squall.events(printer().stream(), 3), "squall:__strm:myapp.orders.{3}");
+        assert_eq!(squall.lock(&printer(), 3), "squall:__lock:myapp.orders.printer.{3}");
+        assert_eq!(&*squall.space(&printer()).members, "squall:__memb:{myapp.orders.printer}");
+        assert_eq!(&*squall.space(&printer()).admin, "squall:__lock:{myapp.orders.printer}.admin");
+    }
+
+    #[test]
+    fn names_that_could_collide_are_refused() {
+        for bad in ["", "a.b", "a b", "{a}", "a\n"] {
+            assert!(check_app(bad).is_err(), "{bad:?}");
+        }
+        assert!(StreamName::parse("orders").is_err());
+        assert_eq!(StreamName::parse("myapp.dead.orders").unwrap().stream(), "dead.orders");
+        assert_eq!(ProcessorName::parse("myapp.dead.orders.p").unwrap().stream().stream(), "dead.orders");
+        assert!(Namespace::new("a{b}").is_err());
+    }
+}

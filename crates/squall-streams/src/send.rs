@@ -1,0 +1,242 @@
+//! Appends records to partitions: in batches, once each however often a batch is retried, never over what is unread.
+//! Refuses to drop anything silently: a full partition makes the sender wait or fail.
+
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use futures_util::future::try_join_all;
+use redis::{RedisError, Script, Value, aio::ConnectionManager};
+use serde::{Serialize, de::DeserializeOwned};
+use squall_coord::{Link, StoreError, expect_types};
+use tokio::{sync::Mutex, time::Instant};
+
+use crate::{
+    codec::EncodeError,
+    entry::EntryId,
+    names::{Namespace, StreamName},
+    stream::{PATIENCE, Routed, Stream},
+};
+
+static SEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/send.lua")));
+
+/// Large enough to make the round trip cheap, small enough not to hold up the server.
+const BATCH: usize = 200;
+/// Longer than any retry goes on.
+const REMEMBER: Duration = Duration::from_secs(600);
+/// How long a batch is retried while the server is away.
+const RETRY_FOR: Duration = Duration::from_secs(30);
+
+/// What sending to a full partition does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Waits for room, at most this long.
+    Wait(Duration),
+    /// Fails at once.
+    Fail,
+}
+
+impl Default for WhenFull {
+    fn default() -> Self {
+        Self::Wait(PATIENCE)
+    }
+}
+
+/// A record that was not, or perhaps not, appended.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// It cannot be written.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// No room.
+    #[error("partition `{key}` is full ({size} events): {}", lagging(.behind))]
+    Full {
+        /// The partition's events.
+        key: String,
+        /// How many it may hold.
+        size: usize,
+        /// The processor that is furthest behind; empty when none is registered.
+        behind: String,
+    },
+    /// A key is in use for something else.
+    #[error(transparent)]
+    WrongType(StoreError),
+    /// The server did not answer, or refused; the batch may or may not have been appended.
+    #[error("sending to `{key}` failed")]
+    Redis {
+        /// The partition's events.
+        key: String,
+        /// What happened.
+        #[source]
+        source: RedisError,
+    },
+    /// Another sender uses this sender's name.
+    #[error("a batch for `{key}` came after a later one of the same sender")]
+    Stale {
+        /// The partition's events.
+        key: String,
+    },
+}
+
+fn lagging(behind: &str) -> String {
+    if behind.is_empty() {
+        "no processor is registered on it, so nothing may be trimmed; start one, raise the size, or let unread events be dropped".into()
+    } else {
+        format!(
+            "processor `{behind}` has not acknowledged them; start more workers, raise the size, or remove the processor"
+        )
+    }
+}
+
+/// Appends to the partitions of one stream. At most one batch per partition is on its way, which keeps retries in order.
+pub(crate) struct Sender {
+    commands: ConnectionManager,
+    lanes: Vec<Lane>,
+    size: usize,
+    when_full: WhenFull,
+    drop_unread: bool,
+}
+
+struct Lane {
+    events: String,
+    sent: String,
+    /// Number of the last batch, held while one is on its way.
+    sequence: Arc<Mutex<u64>>,
+}
+
+impl Sender {
+    pub(crate) fn new(link: &Link, namespace: &Namespace, name: &StreamName, partitions: u32, size: usize) -> Self {
+        let sender = uuid::Uuid::new_v4().simple().to_string();
+        let lanes = (0..partitions).map(|n| Lane {
+            events: namespace.events(name, n),
+            sent: namespace.sent(name, n, &sender),
+            sequence: Arc::default(),
+        });
+        Self {
+            commands: link.commands(),
+            lanes: lanes.collect(),
+            size,
+            when_full: WhenFull::default(),
+            drop_unread: false,
+        }
+    }
+
+    pub(crate) fn when_full(mut self, when_full: WhenFull, drop_unread: bool) -> Self {
+        self.when_full = when_full;
+        self.drop_unread = drop_unread;
+        self
+    }
+
+    /// Appends records of one partition in order.
+    async fn append(&self, partition: u32, records: &[Routed]) -> Result<Vec<EntryId>, SendError> {
+        let lane = &self.lanes[partition as usize];
+        let mut sequence = lane.sequence.lock().await;
+        let mut ids = Vec::with_capacity(records.len());
+        for batch in records.chunks(BATCH.min(self.size)) {
+            *sequence += 1;
+            ids.extend(self.insist(lane, *sequence, batch).await?);
+        }
+        Ok(ids)
+    }
+
+    /// Retries one batch under one number until it is in, cannot be, or patience ends.
+    async fn insist(&self, lane: &Lane, sequence: u64, batch: &[Routed]) -> Result<Vec<EntryId>, SendError> {
+        let begin = Instant::now();
+        let mut wait = Duration::from_millis(2);
+        loop {
+            let patience = match self.once(lane, sequence, batch).await {
+                Ok(Some(ids)) => return Ok(ids),
+                Ok(None) => return Err(SendError::Stale { key: lane.events.clone() }),
+                Err(SendError::Full { key, size, behind }) => match self.when_full {
+                    WhenFull::Wait(patience) if begin.elapsed() < patience => patience,
+                    _ => return Err(SendError::Full { key, size, behind }),
+                },
+                Err(SendError::Redis { source, .. }) if passing(&source) && begin.elapsed() < RETRY_FOR => RETRY_FOR,
+                Err(error) => return Err(error),
+            };
+            tokio::time::sleep(wait.min(patience.saturating_sub(begin.elapsed()))).await;
+            wait = (wait * 2).min(Duration::from_millis(250));
+        }
+    }
+
+    async fn once(&self, lane: &Lane, sequence: u64, batch: &[Routed]) -> Result<Option<Vec<EntryId>>, SendError> {
+        let mut call = SEND.key(&lane.events);
+        call.key(&lane.sent).arg(sequence).arg(self.size).arg(u64::try_from(REMEMBER.as_millis()).unwrap_or(u64::MAX));
+        call.arg(u8::from(self.drop_unread)).arg(batch.len());
+        for record in batch {
+            call.arg(record.fields.len() * 2);
+            for (name, value) in &record.fields {
+                call.arg(name).arg(value);
+            }
+        }
+        let answer: Vec<Value> = match call.invoke_async(&mut self.commands.clone()).await {
+            Ok(answer) => answer,
+            Err(source) => return Err(self.explain(lane, source).await),
+        };
+        let texts: Vec<Vec<u8>> = answer
+            .into_iter()
+            .filter_map(|part| match part {
+                Value::BulkString(text) => Some(text),
+                _ => None,
+            })
+            .collect();
+        match texts.split_first() {
+            Some((word, ids)) if word == b"ok" => Ok(Some(ids.iter().filter_map(|id| EntryId::parse(id)).collect())),
+            Some((word, rest)) if word == b"full" => Err(SendError::Full {
+                key: lane.events.clone(),
+                size: self.size,
+                behind: rest.first().map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default(),
+            }),
+            _ => Ok(None),
+        }
+    }
+
+    async fn explain(&self, lane: &Lane, source: RedisError) -> SendError {
+        if source.to_string().contains("WRONGTYPE") {
+            let keys = [(&*lane.events, "stream"), (&*lane.sent, "string")];
+            if let Some(wrong) = expect_types(&mut self.commands.clone(), &keys).await {
+                return SendError::WrongType(wrong);
+            }
+        }
+        SendError::Redis { key: lane.events.clone(), source }
+    }
+}
+
+/// Whether the server may be back soon.
+fn passing(error: &RedisError) -> bool {
+    error.is_io_error() || error.is_timeout() || error.is_connection_dropped() || error.code() == Some("LOADING")
+}
+
+impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> Stream<R> {
+    /// Appends a record and says under which id.
+    pub async fn send(&self, record: &R) -> Result<EntryId, SendError> {
+        let routed = self.encode(record)?;
+        let ids = self.sender().append(routed.partition, &[routed]).await?;
+        Ok(ids.into_iter().next_back().unwrap_or_default())
+    }
+
+    /// Appends records, all partitions at once, each in the order given; the ids come in the order of the records.
+    /// Awaiting it is the back-pressure: it returns when everything is in. After an error, what was sent before it stays.
+    pub async fn send_many<'a>(&self, records: impl IntoIterator<Item = &'a R>) -> Result<Vec<EntryId>, SendError> {
+        let mut places: Vec<Vec<usize>> = vec![Vec::new(); self.partitions() as usize];
+        let mut batches: Vec<Vec<Routed>> = places.iter().map(|_| Vec::new()).collect();
+        let mut count = 0;
+        for record in records {
+            let routed = self.encode(record)?;
+            let partition = routed.partition as usize;
+            places[partition].push(count);
+            batches[partition].push(routed);
+            count += 1;
+        }
+        let sends = batches.iter().zip(0u32..).filter(|(batch, _)| !batch.is_empty());
+        let sent = try_join_all(sends.map(|(batch, partition)| self.sender().append(partition, batch))).await?;
+        let mut ids = vec![EntryId::default(); count];
+        for (places, sent) in places.iter().filter(|places| !places.is_empty()).zip(sent) {
+            for (place, id) in places.iter().zip(sent) {
+                ids[*place] = id;
+            }
+        }
+        Ok(ids)
+    }
+}

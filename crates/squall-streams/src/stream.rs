@@ -1,0 +1,303 @@
+//! A stream of typed records: its definition, the check that everybody shares it, and the routing of records.
+//! Refuses to open a stream whose partition count or hasher differs from what is stored.
+
+use std::{marker::PhantomData, sync::Arc, time::Duration};
+
+use redis::RedisError;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use squall_coord::{Link, StoreError, expect_types};
+
+use crate::{
+    codec::{Codec, Compression, EncodeError, Layout, to_json},
+    hash::Hasher,
+    names::{NameError, Namespace, StreamName},
+    send::{Sender, WhenFull},
+};
+
+/// The seed's defaults.
+const PARTITIONS: u32 = 16;
+const SIZE: usize = 50_000;
+
+/// A stream that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A name that cannot be used.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// There is no way to choose a partition.
+    #[error("stream `{0}` has {1} partitions, so it must say with partition_by(…) which key orders its events")]
+    NoKey(StreamName, u32),
+    /// Nothing can be stored in it.
+    #[error("stream `{0}` needs at least one partition and room for at least one event in each")]
+    Empty(StreamName),
+    /// Flat records are not compressed.
+    #[error("stream `{0}` is flat, and flat records are not compressed: choose one of the two")]
+    FlatCompressed(StreamName),
+    /// The stored definition differs.
+    #[error(
+        "stream `{name}` has {stored} {what} in Redis (key `{key}`), but was opened with {wanted}. Events of one key would \
+         change places. Open it with {stored}, or use another stream name, or stop everything, process what is left, and \
+         delete `{key}` together with the stream's `__strm` keys"
+    )]
+    Changed {
+        /// The stream.
+        name: StreamName,
+        /// Where the definition is stored.
+        key: String,
+        /// Partitions or hasher.
+        what: &'static str,
+        /// What everybody else uses.
+        stored: String,
+        /// What was asked for.
+        wanted: String,
+    },
+    /// A key is in use for something else.
+    #[error(transparent)]
+    WrongType(StoreError),
+    /// The server did not answer, or refused.
+    #[error("the definition of stream `{name}` cannot be read")]
+    Redis {
+        /// The stream.
+        name: StreamName,
+        /// What it said.
+        #[source]
+        source: RedisError,
+    },
+}
+
+type KeyOf<R> = Arc<dyn Fn(&R, &Value) -> Value + Send + Sync>;
+
+/// Describes a stream before it is opened. Made by [`crate::App::stream`].
+pub struct StreamBuilder<R> {
+    pub(crate) link: Link,
+    pub(crate) namespace: Namespace,
+    pub(crate) name: Result<StreamName, NameError>,
+    key: Option<KeyOf<R>>,
+    partitions: u32,
+    size: usize,
+    hasher: Hasher,
+    codec: Codec,
+    when_full: WhenFull,
+    drop_unread: bool,
+}
+
+impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
+    pub(crate) fn new(link: Link, namespace: Namespace, name: Result<StreamName, NameError>) -> Self {
+        Self {
+            link,
+            namespace,
+            name,
+            key: None,
+            partitions: PARTITIONS,
+            size: SIZE,
+            hasher: Hasher::default(),
+            codec: Codec::default(),
+            when_full: WhenFull::default(),
+            drop_unread: false,
+        }
+    }
+
+    /// Orders events by a field of the record. A record without the field counts as having `null` there.
+    #[must_use]
+    pub fn partition_by(mut self, field: impl Into<String>) -> Self {
+        let field = field.into();
+        self.key = Some(Arc::new(move |_, json| json.get(&field).cloned().unwrap_or(Value::Null)));
+        self
+    }
+
+    /// Orders events by a key computed from the record.
+    #[must_use]
+    pub fn partition_by_key<K: Into<Value>>(mut self, key: impl Fn(&R) -> K + Send + Sync + 'static) -> Self {
+        self.key = Some(Arc::new(move |record, _| key(record).into()));
+        self
+    }
+
+    /// How many partitions, and so how many workers at most, share the stream. Default 16; fixed for the stream's life.
+    #[must_use]
+    pub fn partitions(mut self, count: u32) -> Self {
+        self.partitions = count;
+        self
+    }
+
+    /// How many events a partition holds before acknowledged ones are trimmed and then senders wait. Default 50,000.
+    #[must_use]
+    pub fn partition_size(mut self, events: usize) -> Self {
+        self.size = events;
+        self
+    }
+
+    /// How keys become partitions. Default xxh64; fixed for the stream's life.
+    #[must_use]
+    pub fn hasher(mut self, hasher: Hasher) -> Self {
+        self.hasher = hasher;
+        self
+    }
+
+    /// How records are laid out. Default JSON.
+    #[must_use]
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.codec.layout = layout;
+        self
+    }
+
+    /// How JSON is compressed. Default not at all.
+    #[must_use]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.codec.compression = compression;
+        self
+    }
+
+    /// What sending to a full partition does. Default: wait up to 30 s.
+    #[must_use]
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
+        self
+    }
+
+    /// Lets a full partition drop its oldest events as long as no processor is registered on it. Default: it counts as full.
+    #[must_use]
+    pub fn drop_unread(mut self) -> Self {
+        self.drop_unread = true;
+        self
+    }
+
+    /// Checks the definition against what is stored, or stores it.
+    pub async fn open(self) -> Result<Stream<R>, OpenError> {
+        let name = self.name?;
+        if self.partitions == 0 || self.size == 0 {
+            return Err(OpenError::Empty(name));
+        }
+        if self.key.is_none() && self.partitions > 1 {
+            return Err(OpenError::NoKey(name, self.partitions));
+        }
+        if self.codec.layout == Layout::Flat && self.codec.compression != Compression::None {
+            return Err(OpenError::FlatCompressed(name));
+        }
+        agree(&self.link, &self.namespace, &name, self.partitions, self.hasher).await?;
+        let sender = Sender::new(&self.link, &self.namespace, &name, self.partitions, self.size);
+        Ok(Stream {
+            inner: Arc::new(Inner {
+                link: self.link,
+                namespace: self.namespace,
+                name,
+                key: self.key,
+                partitions: self.partitions,
+                hasher: self.hasher,
+                codec: self.codec,
+                sender: sender.when_full(self.when_full, self.drop_unread),
+                record: PhantomData,
+            }),
+        })
+    }
+}
+
+/// Stores the definition if there is none; whoever comes later must have the same.
+async fn agree(
+    link: &Link,
+    namespace: &Namespace,
+    name: &StreamName,
+    partitions: u32,
+    hasher: Hasher,
+) -> Result<(), OpenError> {
+    let key = namespace.meta(name);
+    let mut pipeline = redis::pipe();
+    pipeline.atomic().hset_nx(&key, "partitions", partitions).ignore();
+    pipeline.hset_nx(&key, "hasher", hasher.to_string()).ignore();
+    pipeline.hget(&key, "partitions").hget(&key, "hasher");
+    let stored: Result<(String, String), RedisError> = pipeline.query_async(&mut link.commands()).await;
+    let (stored_partitions, stored_hasher) = match stored {
+        Ok(stored) => stored,
+        Err(source) => {
+            let wrong = expect_types(&mut link.commands(), &[(&key, "hash")]).await;
+            return Err(wrong.map_or(OpenError::Redis { name: name.clone(), source }, OpenError::WrongType));
+        }
+    };
+    let pairs = [
+        ("partitions", stored_partitions, partitions.to_string()),
+        ("as its hasher", stored_hasher, hasher.to_string()),
+    ];
+    match pairs.into_iter().find(|(_, stored, wanted)| stored != wanted) {
+        Some((what, stored, wanted)) => Err(OpenError::Changed { name: name.clone(), key, what, stored, wanted }),
+        None => Ok(()),
+    }
+}
+
+/// A stream of records. Clones share it.
+pub struct Stream<R> {
+    inner: Arc<Inner<R>>,
+}
+
+impl<R> Clone for Stream<R> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+struct Inner<R> {
+    link: Link,
+    namespace: Namespace,
+    name: StreamName,
+    key: Option<KeyOf<R>>,
+    partitions: u32,
+    hasher: Hasher,
+    codec: Codec,
+    sender: Sender,
+    record: PhantomData<fn() -> R>,
+}
+
+impl<R> Stream<R> {
+    /// Its name.
+    pub fn name(&self) -> &StreamName {
+        &self.inner.name
+    }
+
+    /// How many partitions it has.
+    pub fn partitions(&self) -> u32 {
+        self.inner.partitions
+    }
+
+    pub(crate) fn codec(&self) -> Codec {
+        self.inner.codec
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.inner.link
+    }
+
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.inner.namespace
+    }
+
+    pub(crate) fn sender(&self) -> &Sender {
+        &self.inner.sender
+    }
+}
+
+/// A record on its way: its partition and its fields.
+pub(crate) struct Routed {
+    pub(crate) partition: u32,
+    pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> Stream<R> {
+    /// The partition a record goes to.
+    pub fn route(&self, record: &R) -> Result<u32, EncodeError> {
+        Ok(self.partition_of(record, &to_json(record)?))
+    }
+
+    pub(crate) fn encode(&self, record: &R) -> Result<Routed, EncodeError> {
+        let json = to_json(record)?;
+        Ok(Routed { partition: self.partition_of(record, &json), fields: self.inner.codec.encode(&json)? })
+    }
+
+    fn partition_of(&self, record: &R, json: &Value) -> u32 {
+        match &self.inner.key {
+            Some(key) => self.inner.hasher.partition(&key(record, json), self.inner.partitions),
+            None => 0,
+        }
+    }
+}
+
+/// Default patience of senders.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,90 @@
+//! One process's share of an app: an executor per processor, leadership, background tasks.
+//! Refuses to install signal handlers; whoever runs it cancels the token.
+
+use std::sync::Arc;
+
+use squall_coord::Link;
+use tokio::{sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::{
+    executor::{ExecutorError, execute},
+    leader::campaign,
+    metrics::StreamMetrics,
+    names::{Namespace, ProcessorName},
+    processor::Processor,
+    tasks::Task,
+};
+
+/// Runs processors and tasks until told to stop.
+pub struct Worker {
+    app: String,
+    id: String,
+    link: Link,
+    namespace: Namespace,
+    processors: Vec<Processor>,
+    tasks: Vec<Task>,
+}
+
+impl Worker {
+    pub(crate) fn new(app: String, link: Link, namespace: Namespace) -> Self {
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        Self { app, id, link, namespace, processors: Vec::new(), tasks: Vec::new() }
+    }
+
+    /// Adds a processor.
+    #[must_use]
+    pub fn processor(mut self, processor: Processor) -> Self {
+        self.processors.push(processor);
+        self
+    }
+
+    /// Adds a task.
+    #[must_use]
+    pub fn task(mut self, task: Task) -> Self {
+        self.tasks.push(task);
+        self
+    }
+
+    /// The counters of its processors, for [`StreamMetrics::render`].
+    pub fn metrics(&self) -> Vec<(ProcessorName, Arc<StreamMetrics>)> {
+        let named =
+            self.processors.iter().filter_map(|processor| Some((processor.name.clone().ok()?, processor.metrics())));
+        named.collect()
+    }
+
+    /// Runs until `stop`, then hands everything over. A processor that halts ends the others, drained, and is the error.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), ExecutorError> {
+        info!(app = self.app, worker = self.id, processors = self.processors.len(), "worker starts");
+        let stop = stop.child_token();
+        let (leading_tx, leading) = watch::channel(false);
+        let mut background = JoinSet::new();
+        if self.tasks.iter().any(Task::needs_leader) {
+            let key = self.namespace.leader(&self.app);
+            background.spawn(campaign(self.link.clone(), key, self.id.clone(), leading_tx, stop.clone()));
+        }
+        for task in self.tasks {
+            background.spawn(task.run(leading.clone(), stop.clone()));
+        }
+        let mut executors = JoinSet::new();
+        let idle = self.processors.is_empty();
+        for processor in self.processors {
+            executors.spawn(execute(processor, stop.clone()));
+        }
+        let mut outcome = Ok(());
+        while let Some(ended) = executors.join_next().await {
+            let ended = ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+            if outcome.is_ok() {
+                outcome = ended;
+            }
+            stop.cancel();
+        }
+        if idle {
+            stop.cancelled().await;
+        }
+        while background.join_next().await.is_some() {}
+        info!(app = self.app, worker = self.id, "worker ends");
+        outcome
+    }
+}

@@ -1,0 +1,127 @@
+//! Judges what was processed: every event, in order, by owners whose epochs never go back.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use squall_streams::EntryId;
+
+/// One event as a processor saw it, in the order it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) partition: u32,
+    pub(crate) id: EntryId,
+    pub(crate) epoch: u64,
+}
+
+/// Collects what all workers process.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<Seen>>>);
+
+impl Log {
+    pub(crate) fn write(&self, seen: Seen) {
+        self.0.lock().unwrap().push(seen);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Seen> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn distinct(&self) -> usize {
+        let mut all: Vec<(u32, EntryId)> = self.all().iter().map(|seen| (seen.partition, seen.id)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.len()
+    }
+}
+
+/// Every event of `sent` at least once; in each partition new events appear in order, epochs never go back, and one owner
+/// never sees an event twice. Answers how many events were seen again by a later owner.
+#[track_caller]
+pub(crate) fn check_at_least_once(seen: &[Seen], sent: &[(u32, EntryId)]) -> usize {
+    let mut by_partition: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
+    for one in seen {
+        by_partition.entry(one.partition).or_default().push(*one);
+    }
+    let mut expected: BTreeMap<u32, Vec<EntryId>> = BTreeMap::new();
+    for (partition, id) in sent {
+        expected.entry(*partition).or_default().push(*id);
+    }
+    let mut repeated = 0;
+    for (partition, ids) in &mut expected {
+        ids.sort_unstable();
+        let seen = by_partition.remove(partition).unwrap_or_default();
+        let mut next = 0; // first event nobody has seen
+        let mut owner: Option<(u64, EntryId)> = None;
+        for one in &seen {
+            if let Some((epoch, last)) = owner {
+                assert!(one.epoch >= epoch, "partition {partition}: {one:?} after a newer owner at epoch {epoch}");
+                if one.epoch == epoch {
+                    assert!(one.id > last, "partition {partition}: {one:?} after {last} by the same owner");
+                }
+            }
+            owner = Some((one.epoch, one.id));
+            match ids.binary_search(&one.id) {
+                Ok(at) if at == next => next += 1,
+                Ok(at) if at < next => repeated += 1,
+                Ok(_) => panic!("partition {partition}: {one:?} before {}", ids[next]),
+                Err(_) => panic!("partition {partition}: {one:?} was never sent"),
+            }
+        }
+        assert_eq!(next, ids.len(), "partition {partition}: {} of {} events processed", next, ids.len());
+    }
+    assert!(by_partition.is_empty(), "events of partitions nobody sent to: {by_partition:?}");
+    repeated
+}
+
+/// As [`check_at_least_once`], and nothing twice.
+#[track_caller]
+pub(crate) fn check_exactly_once(seen: &[Seen], sent: &[(u32, EntryId)]) {
+    assert_eq!(check_at_least_once(seen, sent), 0, "some events were processed again");
+}
+
+mod tests {
+    use super::*;
+
+    fn id(seq: u64) -> EntryId {
+        EntryId { ms: 1, seq }
+    }
+
+    fn seen(list: &[(u64, u64)]) -> Vec<Seen> {
+        list.iter().map(|(seq, epoch)| Seen { partition: 0, id: id(*seq), epoch: *epoch }).collect()
+    }
+
+    const SENT: [u64; 3] = [1, 2, 3];
+
+    fn judge(list: &[(u64, u64)]) -> usize {
+        check_at_least_once(&seen(list), &SENT.map(|seq| (0, id(seq))))
+    }
+
+    #[test]
+    fn a_replay_by_the_next_owner_is_fine() {
+        assert_eq!(judge(&[(1, 5), (2, 5), (2, 6), (3, 6)]), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "after a newer owner")]
+    fn an_old_owner_coming_back_is_not() {
+        judge(&[(1, 5), (2, 6), (2, 5), (3, 6)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "before")]
+    fn a_gap_is_not() {
+        judge(&[(1, 5), (3, 5), (2, 5)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "2 of 3")]
+    fn a_missing_event_is_not() {
+        judge(&[(1, 5), (2, 5)]);
+    }
+}

@@ -1,0 +1,127 @@
+//! Workers and streams to test with. Every test has a server of its own.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use squall_streams::{App, EntryId, Events, ExecutorError, Namespace, Processor, Settings, Stream, StreamMetrics};
+use squall_testkit::redis::RedisServer;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::checker::{Log, Seen};
+
+/// What tests send: a key, and a number that makes the record unique.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) order_id: u64,
+    pub(crate) number: u64,
+}
+
+pub(crate) fn orders(count: u64) -> Vec<Order> {
+    (0..count).map(|number| Order { order_id: number % 97, number }).collect()
+}
+
+pub(crate) async fn app(server: &RedisServer) -> App {
+    App::connect_in("shop", &server.url(), Namespace::new("").unwrap()).await.unwrap()
+}
+
+pub(crate) async fn stream(app: &App, partitions: u32) -> Stream<Order> {
+    app.stream("orders").partition_by("order_id").partitions(partitions).open().await.unwrap()
+}
+
+/// Sends records and says where they went.
+pub(crate) async fn send(stream: &Stream<Order>, records: &[Order]) -> Vec<(u32, EntryId)> {
+    let ids = stream.send_many(records).await.unwrap();
+    records.iter().map(|record| stream.route(record).unwrap()).zip(ids).collect()
+}
+
+/// Writes down what it sees, one event at a time.
+pub(crate) async fn record(mut events: Events<Order>, log: Log) -> Result<(), std::io::Error> {
+    let (partition, epoch) = (events.partition(), events.fence().epoch.0);
+    while let Some(event) = events.next().await {
+        log.write(Seen { partition, id: event.id, epoch });
+    }
+    Ok(())
+}
+
+pub(crate) fn recorder(stream: &Stream<Order>, log: &Log) -> Processor {
+    let log = log.clone();
+    Processor::new("recorder", stream, move |events| record(events, log.clone()))
+}
+
+/// Short times, for tests that must wait for them.
+pub(crate) fn quick() -> Settings {
+    Settings {
+        beat: Duration::from_millis(100),
+        lease: Duration::from_millis(400),
+        join_delay: Duration::from_millis(50),
+        ..Settings::default()
+    }
+}
+
+/// A worker running in this process.
+pub(crate) struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), ExecutorError>>,
+    pub(crate) metrics: Arc<StreamMetrics>,
+}
+
+impl Running {
+    pub(crate) fn start(app: &App, processor: Processor) -> Self {
+        let stop = CancellationToken::new();
+        let metrics = processor.metrics();
+        let task = tokio::spawn(app.worker().processor(processor).run(stop.clone()));
+        Self { stop, task, metrics }
+    }
+
+    pub(crate) async fn stop(self) -> Result<(), ExecutorError> {
+        self.stop.cancel();
+        self.task.await.unwrap()
+    }
+
+    /// What it ended with by itself.
+    pub(crate) async fn ended(self) -> Result<(), ExecutorError> {
+        within(self.task).await.unwrap()
+    }
+}
+
+/// Waits for something that happens elsewhere; there is no event to wait for across processes, so it looks again and again.
+#[track_caller]
+pub(crate) fn eventually<'a, F: Future<Output = bool> + 'a>(
+    what: &'a str,
+    mut look: impl FnMut() -> F + 'a,
+) -> impl Future<Output = ()> + 'a {
+    async move {
+        let patience = tokio::time::Instant::now() + Duration::from_secs(60);
+        while !look().await {
+            assert!(tokio::time::Instant::now() < patience, "waited a minute for: {what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// A bound on tests that would otherwise hang.
+pub(crate) async fn within<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("done within a minute")
+}
+
+/// Waits until so many different events have been processed.
+pub(crate) async fn processed(log: &Log, count: usize) {
+    eventually("all events processed", || async { log.len() >= count && log.distinct() >= count }).await;
+}
+
+/// Nothing is pending in any partition of the recorder's group.
+pub(crate) async fn pending(app: &App, stream: &Stream<Order>, group: &str) -> u64 {
+    let mut total = 0;
+    for partition in 0..stream.partitions() {
+        let key = app.namespace().events(stream.name(), partition);
+        let summary: redis::Value =
+            redis::cmd("XPENDING").arg(key).arg(group).query_async(&mut app.link().commands()).await.unwrap();
+        if let redis::Value::Array(parts) = summary
+            && let Some(redis::Value::Int(count)) = parts.first()
+        {
+            total += *count as u64;
+        }
+    }
+    total
+}
