@@ -106,9 +106,14 @@ impl Prepared {
     }
 
     /// Renders again into the same buffers, with another path, these headers after the constant ones, and this body.
+    /// A refused patch changes nothing.
     pub fn patch(&mut self, path_and_query: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
+        for (name, value) in headers {
+            render::check(name, value)?;
+        }
         target::encode(path_and_query, &mut self.target)?;
-        self.render(headers, body)
+        self.render(headers, body);
+        Ok(())
     }
 
     /// The method.

@@ -3,8 +3,8 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
 /// One thing that a server does with a connection.
@@ -22,8 +22,10 @@ pub enum Step {
     Hang,
     /// Close with a reset instead of an orderly end.
     Reset,
-    /// Close.
+    /// Close, with a goodbye if the stream is TLS.
     Close,
+    /// Close without a goodbye.
+    Cut,
     /// Start the script over on the same connection.
     Again,
 }
@@ -53,7 +55,9 @@ struct Shared {
     stopping: AtomicBool,
     connections: AtomicUsize,
     requests: AtomicUsize,
-    last_request: std::sync::Mutex<Vec<u8>>,
+    last_request: Mutex<Vec<u8>>,
+    closed: Mutex<usize>,
+    closing: Condvar,
 }
 
 impl Hostile {
@@ -79,7 +83,11 @@ impl Hostile {
                 }
                 accepting.connections.fetch_add(1, Ordering::SeqCst);
                 let (script, wrap, shared) = (script.clone(), wrap.clone(), accepting.clone());
-                std::thread::spawn(move || serve(stream, &script, wrap.as_ref(), &shared));
+                std::thread::spawn(move || {
+                    serve(stream, &script, wrap.as_ref(), &shared);
+                    *shared.closed.lock().expect("no holder panics") += 1;
+                    shared.closing.notify_all();
+                });
             }
         });
         Hostile { address, shared, listener: Some(handle) }
@@ -103,6 +111,13 @@ impl Hostile {
     /// Requests read so far.
     pub fn requests(&self) -> usize {
         self.shared.requests.load(Ordering::SeqCst)
+    }
+
+    /// Blocks until the server has closed this many connections.
+    pub fn wait_until_closed(&self, count: usize) {
+        let closed = self.shared.closed.lock().expect("no holder panics");
+        let waited = self.shared.closing.wait_while(closed, |closed| *closed < count);
+        drop(waited.expect("no holder panics"));
     }
 
     /// The bytes of the last request read.
@@ -133,6 +148,9 @@ pub fn refused_address() -> SocketAddr {
 pub trait Stream: Read + Write + Send {
     /// Makes the coming close a reset.
     fn reset(&mut self);
+
+    /// Says goodbye, where the protocol has a way to.
+    fn close(&mut self) {}
 }
 
 impl Stream for TcpStream {
@@ -175,7 +193,11 @@ fn play(stream: &mut dyn Stream, script: &[Step], shared: &Shared) -> io::Result
                 stream.reset();
                 return Ok(());
             }
-            Step::Close => return Ok(()),
+            Step::Close => {
+                stream.close();
+                return Ok(());
+            }
+            Step::Cut => return Ok(()),
             Step::Again => at = 0,
         }
     }

@@ -2,3 +2,4 @@
 
 pub mod hostile;
 pub mod redis;
+pub mod tls;

@@ -57,14 +57,16 @@ impl Constant {
             default("Proxy-Authorization", value);
         }
         for (name, value) in &request.headers {
-            field(&mut constant.lines, &mut constant.cookie, name, value)?;
+            check(name, value)?;
+            field(&mut constant.lines, &mut constant.cookie, name, value);
         }
         Ok(constant)
     }
 }
 
 impl Prepared {
-    pub(super) fn render(&mut self, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
+    /// Writes head and body anew; the headers have been checked.
+    pub(super) fn render(&mut self, headers: &[(&str, &str)], body: &[u8]) {
         let constant = self.constant.clone();
         let wire = &mut self.wire;
         wire.clear();
@@ -74,7 +76,7 @@ impl Prepared {
         wire.extend_from_slice(&constant.lines);
         let mut cookie = String::new();
         for (name, value) in headers {
-            field(wire, &mut cookie, name, value)?;
+            field(wire, &mut cookie, name, value);
         }
         let sends_body = matches!(self.method, Method::POST | Method::PUT | Method::PATCH);
         if sends_body || !body.is_empty() {
@@ -96,7 +98,6 @@ impl Prepared {
         wire.extend_from_slice(b"\r\n");
         self.body_at = wire.len();
         wire.extend_from_slice(body);
-        Ok(())
     }
 
     /// Renders once more into `out`, with these cookies too.
@@ -118,8 +119,8 @@ impl Prepared {
     }
 }
 
-/// Checks a header and writes its line; cookies are gathered, since a request may have only one Cookie line.
-fn field(lines: &mut Vec<u8>, cookie: &mut String, name: &str, value: &str) -> Result<(), RequestError> {
+/// Refuses what is not a header, could end its line, or would contradict the framing that we set.
+pub(super) fn check(name: &str, value: &str) -> Result<(), RequestError> {
     if name.is_empty() || !name.bytes().all(is_token) {
         return Err(RequestError::HeaderName { name: name.into() });
     }
@@ -129,19 +130,20 @@ fn field(lines: &mut Vec<u8>, cookie: &mut String, name: &str, value: &str) -> R
     if name.eq_ignore_ascii_case("transfer-encoding") {
         return Err(RequestError::ReservedHeader { name: name.into() });
     }
-    // Recorded requests carry it; ours is computed from the body and cannot be wrong.
-    if name.eq_ignore_ascii_case("content-length") {
-        return Ok(());
-    }
+    Ok(())
+}
+
+/// Writes a header's line; cookies are gathered, since a request may have only one Cookie line.
+fn field(lines: &mut Vec<u8>, cookie: &mut String, name: &str, value: &str) {
     if name.eq_ignore_ascii_case("cookie") {
         if !cookie.is_empty() {
             cookie.push_str("; ");
         }
         cookie.push_str(value.trim());
-        return Ok(());
+    } else if !name.eq_ignore_ascii_case("content-length") {
+        // Recorded requests carry a length; ours is computed from the body and cannot be wrong.
+        line(lines, name, value.trim());
     }
-    line(lines, name, value.trim());
-    Ok(())
 }
 
 fn line(lines: &mut Vec<u8>, name: &str, value: &str) {

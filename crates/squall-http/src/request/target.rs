@@ -4,22 +4,22 @@ use crate::error::RequestError;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Encodes `path` into `out`. A `%` stays, so text that is encoded already is not encoded twice.
+/// Encodes `path` into `out`, or leaves `out` as it is. A `%` stays, so text that is encoded already is not encoded twice.
 pub(super) fn encode(path: &str, out: &mut String) -> Result<(), RequestError> {
     let refuse = |reason| Err(RequestError::Path { path: path.into(), reason });
+    if !matches!(path.as_bytes().first(), None | Some(b'/' | b'?')) {
+        return refuse("must start with /");
+    }
+    if path.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
+        return refuse("contains a line break or another control character");
+    }
     out.clear();
-    match path.as_bytes().first() {
-        Some(b'/') => {}
-        None | Some(b'?') => out.push('/'),
-        Some(_) => return refuse("must start with /"),
+    if !path.starts_with('/') {
+        out.push('/');
     }
     for &byte in path.as_bytes() {
         match byte {
             b'#' => break,
-            0..0x20 | 0x7f => {
-                out.clear();
-                return refuse("contains a line break or another control character");
-            }
             b' ' | b'"' | b'<' | b'>' | b'`' | b'{' | b'}' | b'|' | b'\\' | b'^' | 0x80.. => {
                 out.push('%');
                 out.push(char::from(HEX[usize::from(byte >> 4)]));

@@ -1,8 +1,23 @@
 //! The client against real sockets on loopback.
 
+mod allocations;
+mod codings;
+mod cookies;
+mod faults;
+mod http2;
+mod keep_alive;
 mod lane;
+mod proxies;
+mod redirects;
+mod requests;
+mod routes;
+mod settings;
+mod tls;
 
-use squall_http::{Connector, HttpConfig, Prepared, Request};
+use std::time::Duration;
+
+use squall_http::{Body, Connector, HttpConfig, Prepared, Request, Session};
+use squall_testkit::hostile::{Hostile, Step};
 
 /// A client with default settings, except for what `change` changes.
 fn connector(change: impl FnOnce(&mut HttpConfig)) -> Connector {
@@ -15,3 +30,29 @@ fn connector(change: impl FnOnce(&mut HttpConfig)) -> Connector {
 fn get(connector: &Connector, url: &str) -> Prepared {
     Prepared::new(&Request::get(url).expect("a URL"), connector).expect("a valid request")
 }
+
+/// A GET request that gives up soon; for answers that never come.
+fn get_hastily(connector: &Connector, url: &str) -> Prepared {
+    let mut request = Request::get(url).expect("a URL");
+    request.timeout = Some(SHORT);
+    Prepared::new(&request, connector).expect("a valid request")
+}
+
+/// Status and body of one GET by a new user.
+async fn fetch(connector: &Connector, url: &str) -> Result<(u16, String), String> {
+    let mut session = Session::new(connector);
+    let request = get(connector, url);
+    let exchange = session.send(&request, Body::Keep).await;
+    match exchange.result {
+        Ok(response) => Ok((response.status, String::from_utf8_lossy(response.body()).into_owned())),
+        Err(error) => Err(error.code().to_owned()),
+    }
+}
+
+/// A server that answers every request with these bytes.
+fn server(response: &str) -> Hostile {
+    Hostile::start(vec![Step::Read, Step::send(response), Step::Again])
+}
+
+/// Short, for tests in which it must pass.
+const SHORT: Duration = Duration::from_millis(60);

@@ -1,0 +1,83 @@
+//! The steady state takes no memory: counted by an allocator that every test of this binary runs on.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use squall_http::{Body, Session};
+use squall_testkit::hostile::{Hostile, Step};
+
+use crate::{connector, get};
+
+thread_local! {
+    static TAKEN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts what each thread takes; the servers of other threads do not disturb.
+struct Counting;
+
+// SAFETY: every call is passed on unchanged to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // A thread that is ending has no counter left.
+        let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+async fn taken_by_a_hundred_requests(response: &str, body: Body) -> usize {
+    let server = Hostile::start(vec![Step::Read, Step::send(response), Step::Again]);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    let mut session = Session::new(&connector);
+    for _ in 0..3 {
+        session.send(&request, body).await.result.expect("a response");
+    }
+    let before = TAKEN.get();
+    for _ in 0..100 {
+        session.send(&request, body).await.result.expect("a response");
+    }
+    TAKEN.get() - before
+}
+
+#[tokio::test]
+async fn a_steady_user_takes_no_memory() {
+    let response = "HTTP/1.1 200 OK\r\nDate: today\r\nServer: x\r\nContent-Length: 65\r\n\r\n";
+    let response = format!("{response}{}", "x".repeat(65));
+    assert_eq!(taken_by_a_hundred_requests(&response, Body::Discard).await, 0);
+    assert_eq!(taken_by_a_hundred_requests(&response, Body::Keep).await, 0);
+}
+
+#[tokio::test]
+async fn chunked_bodies_take_no_memory_either() {
+    let response = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    assert_eq!(taken_by_a_hundred_requests(response, Body::Keep).await, 0);
+}
+
+#[tokio::test]
+async fn patching_a_request_takes_no_memory() {
+    let connector = connector(|_| {});
+    let mut request = get(&connector, "http://127.0.0.1/");
+    let mut patch = |page: usize| {
+        let paths = ["/api/products?page=10", "/api/products?page=11"];
+        request.patch(paths[page % 2], &[("X-Request-Id", "123456")], b"{\"a\":1}").expect("a valid patch");
+    };
+    (0..3).for_each(&mut patch);
+    let before = TAKEN.get();
+    (0..100).for_each(patch);
+    assert_eq!(TAKEN.get() - before, 0);
+}

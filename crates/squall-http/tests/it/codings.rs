@@ -1,0 +1,103 @@
+//! Compressed bodies: decoded when kept, counted as they travelled, refused when broken or too large.
+
+use std::io::Write;
+
+use squall_http::{Body, Session};
+use squall_testkit::hostile::{Hostile, Step};
+
+use crate::{connector, fetch, get};
+
+const TEXT: &str = "squall squall squall squall squall squall";
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(bytes).expect("memory");
+    encoder.finish().expect("memory")
+}
+
+fn zlib(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(bytes).expect("memory");
+    encoder.finish().expect("memory")
+}
+
+fn raw_deflate(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(bytes).expect("memory");
+    encoder.finish().expect("memory")
+}
+
+/// Brotli's stored form: window bits, one uncompressed meta-block, an empty last one.
+fn brotli(bytes: &[u8]) -> Vec<u8> {
+    let length = bytes.len() as u32 - 1;
+    // From the lowest bit: WBITS=16 (0), ISLAST=0, MNIBBLES=4 (00), MLEN-1 (16 bits), ISUNCOMPRESSED=1.
+    let header: u32 = (length << 4) | (1 << 20);
+    let mut out = header.to_le_bytes()[..3].to_vec();
+    out.extend_from_slice(bytes);
+    out.push(0b11);
+    out
+}
+
+fn encoded(coding: &str, body: &[u8]) -> Hostile {
+    let mut response =
+        format!("HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+    response.extend_from_slice(body);
+    Hostile::start(vec![Step::Read, Step::Send(response), Step::Again])
+}
+
+#[tokio::test]
+async fn every_coding_that_we_ask_for_is_undone() {
+    let zstd = zstd::encode_all(TEXT.as_bytes(), 3).expect("memory");
+    for (coding, body) in [
+        ("gzip", gzip(TEXT.as_bytes())),
+        ("x-gzip", gzip(TEXT.as_bytes())),
+        ("deflate", zlib(TEXT.as_bytes())),
+        ("deflate", raw_deflate(TEXT.as_bytes())),
+        ("br", brotli(TEXT.as_bytes())),
+        ("zstd", zstd),
+        ("identity", TEXT.as_bytes().to_vec()),
+    ] {
+        let server = encoded(coding, &body);
+        assert_eq!(fetch(&connector(|_| {}), &server.url("/")).await, Ok((200, TEXT.into())), "{coding}");
+        assert!(server.last_request().contains("\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n"));
+    }
+}
+
+#[tokio::test]
+async fn without_decompress_nothing_is_asked_for_and_nothing_undone() {
+    let server = encoded("gzip", b"not really gzip");
+    let connector = connector(|config| config.decompress = false);
+    assert_eq!(fetch(&connector, &server.url("/")).await, Ok((200, "not really gzip".into())));
+    assert!(!server.last_request().contains("Accept-Encoding"));
+}
+
+#[tokio::test]
+async fn a_broken_body_is_an_outcome_of_its_own() {
+    let mut cut = gzip(TEXT.as_bytes());
+    cut.truncate(cut.len() - 9);
+    for (coding, body) in
+        [("gzip", cut), ("gzip", b"plain".to_vec()), ("br", vec![0xff; 9]), ("zstd", b"plain".to_vec())]
+    {
+        let server = encoded(coding, &body);
+        assert_eq!(fetch(&connector(|_| {}), &server.url("/")).await, Err("BAD_ENCODING".into()), "{coding}");
+    }
+}
+
+#[tokio::test]
+async fn a_small_body_that_unpacks_to_a_huge_one_is_refused() {
+    let server = encoded("gzip", &gzip(&vec![0; 10_000_000]));
+    let connector = connector(|config| config.max_body_bytes = 1_000_000);
+    assert_eq!(fetch(&connector, &server.url("/")).await, Err("BODY_TOO_LARGE".into()));
+}
+
+#[tokio::test]
+async fn bytes_count_as_they_travelled() {
+    let body = gzip(&vec![b'x'; 100_000]);
+    let server = encoded("gzip", &body);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    let mut session = Session::new(&connector);
+    let exchange = session.send(&request, Body::Keep).await;
+    assert!(exchange.bytes_in < 1000);
+    assert_eq!(exchange.result.expect("a response").body().len(), 100_000);
+}

@@ -1,0 +1,195 @@
+//! HTTP/2 over TLS and with prior knowledge, against h2's own server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Response};
+use squall_http::{Body, HttpVersion, Prepared, Request, Session};
+use squall_testkit::hostile::{Hostile, Step};
+use squall_testkit::tls::{Authority, Validity};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::{connector, fetch, get, get_hastily};
+
+/// Answers `/echo` with what it was sent, `/cookie` with the cookies, `/reset` with a reset, and hangs on `/hang`.
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+    let mut held = Vec::new();
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        let (head, mut body) = request.into_parts();
+        match head.uri.path() {
+            "/reset" => respond.send_reset(h2::Reason::REFUSED_STREAM),
+            "/hang" => held.push(respond),
+            path => {
+                let mut text = format!("{} {path} ", head.method).into_bytes();
+                // Data needs the connection to be driven meanwhile.
+                let whole = async {
+                    while let Some(Ok(part)) = body.data().await {
+                        let _ = body.flow_control().release_capacity(part.len());
+                        text.extend_from_slice(&part);
+                    }
+                };
+                drive(&mut connection, whole).await;
+                if path == "/cookie" {
+                    let cookies = head.headers.get_all("cookie").iter().flat_map(|value| value.as_bytes().to_vec());
+                    text.extend(cookies);
+                }
+                let answer = Response::builder().status(201).header("x-answer", "42").header("set-cookie", "id=7");
+                let mut stream = respond.send_response(answer.body(()).expect("a response"), false).expect("a stream");
+                let _ = stream.send_data(Bytes::from(text), true);
+            }
+        }
+    }
+}
+
+async fn drive<S, F>(connection: &mut h2::server::Connection<S, Bytes>, work: F)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    F: Future<Output = ()>,
+{
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|cx| {
+        let _ = connection.poll_closed(cx);
+        work.as_mut().poll(cx)
+    })
+    .await;
+}
+
+/// A server that lives as long as the test's runtime.
+async fn start(tls: Option<TlsAcceptor>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            match tls.clone() {
+                None => tokio::spawn(serve(stream)),
+                Some(acceptor) => tokio::spawn(async move {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        serve(stream).await;
+                    }
+                }),
+            };
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn prior_knowledge_works_and_the_connection_is_reused() {
+    let address = start(None).await;
+    let connector = connector(|config| config.version = HttpVersion::Http2);
+    let request = get(&connector, &format!("http://{address}/a?b=c"));
+    let mut session = Session::new(&connector);
+    for round in 0..3 {
+        let exchange = session.send(&request, Body::Keep).await;
+        assert_eq!(exchange.new_connection, round == 0);
+        assert!(exchange.bytes_in > 0 && exchange.bytes_out > 0 && exchange.ended > exchange.started);
+        let response = exchange.result.expect("a response");
+        assert_eq!((response.status, response.body()), (201, &b"GET /a "[..]));
+        assert_eq!(response.header("X-Answer"), Some("42"));
+    }
+}
+
+#[tokio::test]
+async fn alpn_chooses_http2() {
+    let authority = Authority::new();
+    let identity = authority.issue(&["127.0.0.1"], Validity::Current);
+    let config = Authority::server_config(&identity, None, &["h2", "http/1.1"]);
+    let address = start(Some(TlsAcceptor::from(config))).await;
+    for version in [HttpVersion::Auto, HttpVersion::Http2] {
+        let connector = connector(|config| {
+            config.version = version;
+            config.tls.ca = Some(authority.ca_file());
+        });
+        let fetched = fetch(&connector, &format!("https://{address}/tls")).await;
+        assert_eq!(fetched, Ok((201, "GET /tls ".into())), "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn large_bodies_travel_both_ways() {
+    let address = start(None).await;
+    let connector = connector(|config| config.version = HttpVersion::Http2);
+    let mut request = Request::new(Method::POST, &format!("http://{address}/echo")).expect("a URL");
+    request.body = Bytes::from(vec![b'z'; 3_000_000]);
+    let request = Prepared::new(&request, &connector).expect("a valid request");
+    let mut session = Session::new(&connector);
+    for _ in 0..2 {
+        let exchange = session.send(&request, Body::Keep).await;
+        assert!(exchange.bytes_out > 3_000_000 && exchange.bytes_in > 3_000_000);
+        assert_eq!(exchange.result.expect("a response").body().len(), 3_000_000 + "POST /echo ".len());
+    }
+}
+
+#[tokio::test]
+async fn cookies_come_and_go_as_over_http1() {
+    let address = start(None).await;
+    let connector = connector(|config| config.version = HttpVersion::Http2);
+    let request = get(&connector, &format!("http://{address}/cookie"));
+    let mut session = Session::new(&connector);
+    assert_eq!(session.send(&request, Body::Keep).await.result.expect("a response").body(), b"GET /cookie ");
+    assert_eq!(session.send(&request, Body::Keep).await.result.expect("a response").body(), b"GET /cookie id=7");
+}
+
+#[tokio::test]
+async fn failures_have_their_codes() {
+    let address = start(None).await;
+    let connector = connector(|config| {
+        config.version = HttpVersion::Http2;
+        config.max_body_bytes = 1000;
+    });
+    assert_eq!(fetch(&connector, &format!("http://{address}/reset")).await, Err("H2_ERROR".into()));
+    let hang = get_hastily(&connector, &format!("http://{address}/hang"));
+    let mut hanging = Session::new(&connector);
+    let error = hanging.send(&hang, Body::Keep).await.result.expect_err("a failure");
+    assert_eq!(error.code(), "TIMEOUT");
+    let mut request = Request::new(Method::POST, &format!("http://{address}/echo")).expect("a URL");
+    request.body = Bytes::from(vec![b'z'; 5000]);
+    let request = Prepared::new(&request, &connector).expect("a valid request");
+    let mut session = Session::new(&connector);
+    let error = session.send(&request, Body::Keep).await.result.expect_err("a failure");
+    assert_eq!(error.code(), "BODY_TOO_LARGE");
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_http1_or_leaves_is_told_apart() {
+    let connector = connector(|config| config.version = HttpVersion::Http2);
+    let old = Hostile::start(vec![Step::send("HTTP/1.1 400 Bad Request\r\n\r\n"), Step::Hang]);
+    assert_eq!(fetch(&connector, &old.url("/")).await, Err("H2_ERROR".into()));
+    let leaving = Hostile::start(vec![Step::Read, Step::Close]);
+    let code = fetch(&connector, &leaving.url("/")).await.expect_err("a failure");
+    assert!(["CLOSED", "RESET"].contains(&code.as_str()), "{code}");
+}
+
+#[tokio::test]
+async fn a_connection_that_ended_while_idle_is_replaced() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let gone = Arc::new(tokio::sync::Notify::new());
+    let told = gone.clone();
+    let server = tokio::spawn(async move {
+        for _ in 0..2 {
+            let (stream, _) = listener.accept().await.expect("a client");
+            let mut connection = h2::server::handshake(stream).await.expect("a greeting");
+            let (_, mut respond) = connection.accept().await.expect("a request").expect("a stream");
+            respond.send_response(Response::new(()), true).expect("a stream");
+            connection.graceful_shutdown();
+            while connection.accept().await.is_some() {}
+            drop(connection);
+            told.notify_one();
+        }
+    });
+    let connector = connector(|config| config.version = HttpVersion::Http2);
+    let request = get(&connector, &format!("http://{address}/"));
+    let mut session = Session::new(&connector);
+    for _ in 0..2 {
+        let exchange = session.send(&request, Body::Discard).await;
+        assert!(exchange.new_connection);
+        assert_eq!(exchange.result.expect("a response").status, 200);
+        gone.notified().await;
+    }
+    server.await.expect("no panic");
+}

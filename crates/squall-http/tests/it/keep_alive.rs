@@ -1,0 +1,134 @@
+//! When connections are kept, replaced and dropped.
+
+use squall_http::{Body, Session};
+use squall_testkit::hostile::{Hostile, Step};
+
+use crate::{connector, get, get_hastily};
+
+/// Codes of `count` requests by one user.
+async fn codes(session: &mut Session, request: &squall_http::Prepared, count: usize) -> Vec<String> {
+    let mut codes = Vec::new();
+    for _ in 0..count {
+        let exchange = session.send(request, Body::Discard).await;
+        codes.push(match exchange.result {
+            Ok(response) => response.status.to_string(),
+            Err(error) => error.code().to_owned(),
+        });
+    }
+    codes
+}
+
+#[tokio::test]
+async fn without_keep_alive_every_request_has_its_connection() {
+    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Again]);
+    let connector = connector(|config| config.keep_alive = false);
+    let request = get(&connector, &server.url("/"));
+    assert_eq!(codes(&mut Session::new(&connector), &request, 3).await, ["200", "200", "200"]);
+    assert_eq!(server.connections(), 3);
+    assert!(server.last_request().contains("\r\nConnection: close\r\n"));
+}
+
+#[tokio::test]
+async fn a_server_that_announces_its_close_costs_no_request() {
+    let response = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx";
+    let server = Hostile::start(vec![Step::Read, Step::send(response), Step::Close]);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    assert_eq!(codes(&mut Session::new(&connector), &request, 3).await, ["200", "200", "200"]);
+    assert_eq!(server.connections(), 3);
+}
+
+#[tokio::test]
+async fn a_connection_found_closed_before_writing_is_replaced_silently() {
+    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Read, Step::respond("x"), Step::Close]);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    let mut session = Session::new(&connector);
+    for round in 0..3 {
+        assert_eq!(codes(&mut session, &request, 2).await, ["200", "200"], "round {round}");
+        server.wait_until_closed(round + 1);
+        // On loopback the end has arrived by now; one turn of the runtime's driver sees it.
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(server.connections(), 3);
+}
+
+#[tokio::test]
+async fn a_close_under_a_written_request_is_counted_and_not_retried() {
+    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Read, Step::Close]);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    let mut session = Session::new(&connector);
+    assert_eq!(codes(&mut session, &request, 4).await, ["200", "CLOSED", "200", "CLOSED"]);
+    assert_eq!((server.connections(), server.requests()), (2, 4));
+}
+
+#[tokio::test]
+async fn bytes_after_a_response_are_never_taken_for_the_next() {
+    let response = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 500 Evil\r\nContent-Length: 0\r\n\r\n";
+    let server = Hostile::start(vec![Step::Read, Step::send(response), Step::Again]);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    assert_eq!(codes(&mut Session::new(&connector), &request, 3).await, ["200", "200", "200"]);
+    assert_eq!(server.connections(), 3);
+}
+
+#[tokio::test]
+async fn a_failed_exchange_drops_its_connection() {
+    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Read, Step::Hang]);
+    let connector = connector(|_| {});
+    let patient = get(&connector, &server.url("/"));
+    let hasty = get_hastily(&connector, &server.url("/"));
+    let mut session = Session::new(&connector);
+    for _ in 0..2 {
+        assert_eq!(codes(&mut session, &patient, 1).await, ["200"]);
+        assert_eq!(codes(&mut session, &hasty, 1).await, ["TIMEOUT"]);
+    }
+    assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
+async fn an_abandoned_exchange_does_not_leave_its_answer_to_the_next() {
+    let server =
+        Hostile::start(vec![Step::Read, Step::respond("first"), Step::Read, Step::respond("other"), Step::Hang]);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    let mut session = Session::new(&connector);
+    assert_eq!(codes(&mut session, &request, 1).await, ["200"]);
+    {
+        let abandoned = session.send(&request, Body::Keep);
+        let mut abandoned = std::pin::pin!(abandoned);
+        std::future::poll_fn(|cx| {
+            assert!(abandoned.as_mut().poll(cx).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+    }
+    let exchange = session.send(&request, Body::Keep).await;
+    assert!(exchange.new_connection);
+    assert_eq!(exchange.result.expect("a response").body(), b"first");
+}
+
+#[tokio::test]
+async fn a_closed_session_connects_again() {
+    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Again]);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    let mut session = Session::new(&connector);
+    codes(&mut session, &request, 2).await;
+    session.close();
+    session.trim();
+    codes(&mut session, &request, 2).await;
+    assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
+async fn each_origin_has_its_own_connection() {
+    let servers = [0, 1].map(|_| Hostile::start(vec![Step::Read, Step::respond("x"), Step::Again]));
+    let connector = connector(|_| {});
+    let mut session = Session::new(&connector);
+    for server in servers.iter().cycle().take(6) {
+        codes(&mut session, &get(&connector, &server.url("/")), 1).await;
+    }
+    assert_eq!(servers.map(|server| (server.connections(), server.requests())), [(1, 3), (1, 3)]);
+}

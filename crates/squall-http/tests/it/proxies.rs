@@ -1,0 +1,129 @@
+//! Through a proxy: forwarded, tunnelled, over SOCKS5; and every way in which the proxy says no.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+
+use squall_http::{Connector, HttpConfig};
+use squall_testkit::hostile::{Hostile, Step, refused_address};
+use squall_testkit::tls::{Authority, Validity, wrap};
+
+use crate::{connector, fetch};
+
+fn through(proxy: &str, change: impl FnOnce(&mut HttpConfig)) -> Connector {
+    connector(|config| {
+        config.proxy = Some(proxy.parse().expect("a URL"));
+        change(config);
+    })
+}
+
+/// Accepts one client, greets it with `greet` (which says where to), then copies both ways. Tells what it was asked.
+fn relay(
+    greet: impl FnOnce(&mut TcpStream) -> (String, SocketAddr) + Send + 'static,
+    accepted: &'static [u8],
+) -> (SocketAddr, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let (tx, rx) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        let (asked, target) = greet(&mut client);
+        tx.send(asked).expect("a test that waits");
+        let mut server = TcpStream::connect(target).expect("a target");
+        client.write_all(accepted).expect("a client");
+        let mut back = (server.try_clone().expect("a handle"), client.try_clone().expect("a handle"));
+        std::thread::spawn(move || std::io::copy(&mut back.0, &mut back.1));
+        let _ = std::io::copy(&mut client, &mut server);
+    });
+    (address, rx)
+}
+
+fn read_head(client: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).expect("a head");
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).expect("text")
+}
+
+fn read_bytes<const N: usize>(client: &mut TcpStream) -> [u8; N] {
+    let mut bytes = [0; N];
+    client.read_exact(&mut bytes).expect("bytes");
+    bytes
+}
+
+#[tokio::test]
+async fn plain_requests_are_forwarded_with_their_whole_url_and_credentials() {
+    let proxy = Hostile::start(vec![Step::Read, Step::respond("from the proxy"), Step::Again]);
+    let connector = through(&format!("http://me:s%40fe@{}", proxy.address()), |_| {});
+    assert_eq!(fetch(&connector, "http://shop.test:81/a?b").await, Ok((200, "from the proxy".into())));
+    let request = proxy.last_request();
+    assert!(request.starts_with("GET http://shop.test:81/a?b HTTP/1.1\r\nHost: shop.test:81\r\n"), "{request}");
+    assert!(request.contains("\r\nProxy-Authorization: Basic bWU6c0BmZQ==\r\n"), "{request}");
+}
+
+#[tokio::test]
+async fn https_goes_through_a_tunnel() {
+    let authority = Authority::new();
+    let identity = authority.issue(&["shop.test"], Validity::Current);
+    let config = Authority::server_config(&identity, None, &[]);
+    let server = Hostile::start_with(vec![Step::Read, Step::respond("secret")], wrap(config));
+    let target = server.address();
+    let (address, asked) =
+        relay(move |client| (read_head(client), target), b"HTTP/1.1 200 Connection established\r\n\r\n");
+    let connector = through(&format!("http://me:pw@{address}"), |config| config.tls.ca = Some(authority.ca_file()));
+    assert_eq!(fetch(&connector, "https://shop.test/a").await, Ok((200, "secret".into())));
+    let asked = asked.recv().expect("a tunnel");
+    assert!(asked.starts_with("CONNECT shop.test:443 HTTP/1.1\r\nHost: shop.test:443\r\n"), "{asked}");
+    assert!(asked.contains("Proxy-Authorization: Basic bWU6cHc=\r\n"), "{asked}");
+    let inner = server.last_request();
+    assert!(inner.starts_with("GET /a HTTP/1.1\r\n") && !inner.contains("Proxy-"), "{inner}");
+}
+
+#[tokio::test]
+async fn socks5_with_credentials_leads_to_the_named_host() {
+    let server = Hostile::start(vec![Step::Read, Step::respond("hello")]);
+    let target = server.address();
+    let (address, asked) = relay(
+        move |client| {
+            assert_eq!(read_bytes(client), [5, 2, 0, 2]);
+            client.write_all(&[5, 2]).expect("a client");
+            assert_eq!(&read_bytes::<7>(client), b"\x01\x02me\x02pw");
+            client.write_all(&[1, 0]).expect("a client");
+            let [.., length] = read_bytes::<5>(client);
+            let mut name = vec![0; usize::from(length) + 2];
+            client.read_exact(&mut name).expect("a name");
+            (String::from_utf8_lossy(&name[..name.len() - 2]).into_owned(), target)
+        },
+        &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+    );
+    let connector = through(&format!("socks5://me:pw@{address}"), |_| {});
+    assert_eq!(fetch(&connector, "http://shop.test/").await, Ok((200, "hello".into())));
+    assert_eq!(asked.recv().expect("a tunnel"), "shop.test");
+    assert!(server.last_request().starts_with("GET / HTTP/1.1\r\n"));
+}
+
+#[tokio::test]
+async fn a_proxy_that_fails_is_named_as_the_culprit() {
+    let failure = Err("PROXY_FAILURE".to_owned());
+    let refused = through(&format!("http://{}", refused_address()), |_| {});
+    assert_eq!(fetch(&refused, "http://shop.test/").await, failure);
+    for script in [
+        vec![Step::Read, Step::send("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")],
+        vec![Step::Read, Step::send("HTTP/1.1 502 Bad Gateway\r\n\r\n")],
+        vec![Step::Read, Step::send("nonsense\r\n\r\n"), Step::Hang],
+        vec![Step::Read, Step::Close],
+        vec![Step::Read, Step::Endless(b"HTTP/1.1 200 OK\r\n".to_vec())],
+    ] {
+        let proxy = Hostile::start(script);
+        let connector = through(&format!("http://{}", proxy.address()), |_| {});
+        assert_eq!(fetch(&connector, "https://shop.test/").await, failure);
+    }
+    for answer in [vec![5, 0xff], vec![4, 0], vec![5, 0, 5, 5, 0, 1]] {
+        let proxy = Hostile::start(vec![Step::Send(answer), Step::Hang]);
+        let connector = through(&format!("socks5://{}", proxy.address()), |_| {});
+        assert_eq!(fetch(&connector, "http://shop.test/").await, failure);
+    }
+}

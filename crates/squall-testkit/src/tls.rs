@@ -1,0 +1,151 @@
+//! Certificates made on the spot: an authority, servers that it vouches for (or no longer does), clients.
+//! For tests only; keys live as long as the directory that holds them.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use tempfile::TempDir;
+
+use crate::hostile::Stream;
+
+/// A certificate authority with a directory for what it issues.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+    directory: TempDir,
+}
+
+/// A certificate and its key.
+pub struct Identity {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+    /// PEM file of the certificate.
+    pub cert_file: PathBuf,
+    /// PEM file of the key.
+    pub key_file: PathBuf,
+}
+
+/// How long a certificate is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Validity {
+    /// For decades.
+    Current,
+    /// It ended years ago.
+    Expired,
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Authority::new()
+    }
+}
+
+impl Authority {
+    /// A new authority that nobody trusts yet.
+    pub fn new() -> Authority {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names are valid names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        write(&directory.path().join("ca.pem"), &certificate.pem());
+        Authority { certificate: certificate.der().clone(), issuer: Issuer::new(params, key), directory }
+    }
+
+    /// PEM file of its certificate.
+    pub fn ca_file(&self) -> PathBuf {
+        self.directory.path().join("ca.pem")
+    }
+
+    /// Vouches for a server or client of these names (host names or IP addresses).
+    pub fn issue(&self, names: &[&str], validity: Validity) -> Identity {
+        let key = KeyPair::generate().expect("a key");
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let label = names.first().map_or("nobody", String::as_str).replace([':', '*'], "_");
+        let mut params = CertificateParams::new(names).expect("valid names");
+        if validity == Validity::Expired {
+            params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+        }
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let file = |suffix: &str| self.directory.path().join(format!("{label}-{validity:?}.{suffix}"));
+        let identity = Identity {
+            certificate: certificate.der().clone(),
+            key: PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+            cert_file: file("pem"),
+            key_file: file("key"),
+        };
+        write(&identity.cert_file, &certificate.pem());
+        write(&identity.key_file, &key.serialize_pem());
+        identity
+    }
+
+    /// What a server with this identity offers; with `clients`, it insists on a certificate that they issued.
+    pub fn server_config(identity: &Identity, clients: Option<&Authority>, alpn: &[&str]) -> Arc<ServerConfig> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .expect("the provider supports TLS 1.2 and 1.3");
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(authority) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(authority.certificate.clone()).expect("a valid authority");
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                builder.with_client_cert_verifier(verifier.expect("a verifier"))
+            }
+        };
+        let chain = vec![identity.certificate.clone()];
+        let mut config = builder.with_single_cert(chain, identity.key.clone_key()).expect("a key that fits");
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Arc::new(config)
+    }
+}
+
+/// Wraps the sockets of a [`crate::hostile::Hostile`] server in TLS.
+pub fn wrap(config: Arc<ServerConfig>) -> impl Fn(TcpStream) -> io::Result<Box<dyn Stream>> + Send + Sync {
+    move |socket| {
+        let connection = ServerConnection::new(config.clone()).map_err(io::Error::other)?;
+        Ok(Box::new(Tls(StreamOwned::new(connection, socket))))
+    }
+}
+
+struct Tls(StreamOwned<ServerConnection, TcpStream>);
+
+impl Read for Tls {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Write for Tls {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Stream for Tls {
+    fn reset(&mut self) {
+        self.0.sock.reset();
+    }
+
+    fn close(&mut self) {
+        self.0.conn.send_close_notify();
+        let _ = self.0.flush();
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("a writable temporary directory");
+}
