@@ -60,7 +60,7 @@ pub(crate) fn build(
         builder.problems.hint(&Place::Nowhere, "there is no target for paths like \"/\" to start from", hint);
     }
     let (specs, flows): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
-    let thresholds = builder.thresholds(&raw.thresholds, &overrides.thresholds, &flows, &on_start);
+    let thresholds = builder.thresholds(&raw, &overrides.thresholds);
     let shown = target.map(|target| target.url).or_else(|| first_origin(&flows)).unwrap_or_default();
     let name = overrides.name.or(raw.name).map_or(default_name.to_owned(), |name| name.value);
     let seed = overrides.seed.or(raw.seed).map_or(0, |seed| seed.value);

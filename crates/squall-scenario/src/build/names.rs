@@ -27,11 +27,12 @@ impl Builder<'_, '_> {
         }
         let mut tables = Vec::new();
         for data in &raw.data {
-            if let Some(table) = self.data(data) {
-                let names = DataNames { index: tables.len(), columns: table.columns.clone() };
-                self.scope.data.insert(table.name.clone(), names);
-                tables.push(table);
+            let table = self.data(data);
+            let columns = table.as_ref().map(|table| table.columns.clone());
+            if let Some(name) = &data.name {
+                self.scope.data.insert(name.value.clone(), DataNames { index: tables.len(), columns });
             }
+            tables.extend(table);
         }
         (tables, slots)
     }

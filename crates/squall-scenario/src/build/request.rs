@@ -184,11 +184,9 @@ impl Builder<'_, '_> {
             self.problems.hint(&given.place, message, "begin it with / or http://");
             return None;
         }
-        let Some(target) = &common.target else {
-            common.target_missed.set(true);
-            return None;
-        };
-        let base = Url::parse(&target.url).unwrap_or_else(|_| Url::parse(NOWHERE).expect("a sound URL"));
+        common.target_missed.set(common.target_missed.get() || common.target.is_none());
+        let target = common.target.as_ref().map_or(NOWHERE, |target| target.url.as_str());
+        let base = Url::parse(target).unwrap_or_else(|_| Url::parse(NOWHERE).expect("a sound URL"));
         let origin = authority(&base);
         let mut path = Template::default();
         if !starts_with_value {

@@ -154,7 +154,7 @@ impl Builder<'_, '_> {
         let mut names: Vec<String> = Vec::new();
         let mut steps = Vec::new();
         for (index, raw) in raw.iter().enumerate() {
-            let name = raw.name.as_ref().map_or_else(|| (index + 1).to_string(), |name| name.value.clone());
+            let name = step_name(raw, index);
             if names.contains(&name) {
                 let place = raw.name.as_ref().map_or(&raw.place, |name| &name.place);
                 self.problems.add(place, format!("`{flow}` already has a step called `{name}`"));
@@ -212,6 +212,11 @@ fn flow(spans: Vec<String>, timeout: Option<std::time::Duration>, steps: Vec<Ste
     let mut data = Vec::new();
     steps.iter().for_each(|step| step.data_used(&mut data));
     Flow { spans, timeout, steps, data }
+}
+
+/// A step without a name is known by its number.
+pub(super) fn step_name(step: &RawStep, index: usize) -> String {
+    step.name.as_ref().map_or_else(|| (index + 1).to_string(), |name| name.value.clone())
 }
 
 /// Whether following `requires` from `from` leads to `to`.

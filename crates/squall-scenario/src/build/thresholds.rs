@@ -2,21 +2,15 @@
 
 use squall_model::Threshold;
 
-use super::Builder;
-use crate::{Given, error::did_you_mean, program::Flow};
+use super::{Builder, tasks::step_name};
+use crate::{Given, error::did_you_mean, read::RawScenario};
 
 impl Builder<'_, '_> {
     /// The file's thresholds and then the flags'; a flag replaces what the file says of the same quantity.
-    pub(super) fn thresholds(
-        &mut self,
-        file: &[Given<String>],
-        flags: &[Given<String>],
-        tasks: &[Flow],
-        on_start: &Flow,
-    ) -> Vec<Threshold> {
-        let names = metric_names(tasks, on_start);
+    pub(super) fn thresholds(&mut self, raw: &RawScenario, flags: &[Given<String>]) -> Vec<Threshold> {
+        let names = metric_names(raw);
         let mut thresholds: Vec<Threshold> = Vec::new();
-        for given in file.iter().chain(flags) {
+        for given in raw.thresholds.iter().chain(flags) {
             let threshold: Threshold = match given.value.parse() {
                 Ok(threshold) => threshold,
                 Err(error) => {
@@ -28,7 +22,7 @@ impl Builder<'_, '_> {
             if let Some(metric) = threshold.metric.as_ref().filter(|metric| !names.contains(metric)) {
                 let hint = match did_you_mean(metric, names.iter().map(String::as_str)) {
                     Some(known) => format!("did you mean `{known}`?"),
-                    None => format!("there are {}", names.join(", ")),
+                    None => format!("there are {}", listed(&names)),
                 };
                 self.problems.hint(&given.place, format!("there is no metric `{metric}`"), hint);
             }
@@ -41,6 +35,12 @@ impl Builder<'_, '_> {
     }
 }
 
+/// The names worth listing: those of redirects go without saying.
+fn listed(names: &[String]) -> String {
+    let listed: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.ends_with(" (redirect)")).collect();
+    listed.join(", ")
+}
+
 /// Whether both promise something about the same quantity in the same direction.
 fn replaces(new: &Threshold, old: &Threshold) -> bool {
     use squall_model::Comparison::{AtLeast, AtMost, Greater, Less};
@@ -51,20 +51,29 @@ fn replaces(new: &Threshold, old: &Threshold) -> bool {
     (&new.metric, new.statistic, new.window, upper(new)) == (&old.metric, old.statistic, old.window, upper(old))
 }
 
-fn metric_names(tasks: &[Flow], on_start: &Flow) -> Vec<String> {
+/// The names of all metrics that the scenario can have, taken from what was written, so that a task with another mistake still
+/// counts.
+fn metric_names(raw: &RawScenario) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    let mut add = |name: &str| {
-        if !names.iter().any(|known| known == name) {
-            names.push(name.to_owned());
+    let mut add = |name: String| {
+        if !names.contains(&name) {
+            names.push(name);
         }
     };
-    for flow in tasks.iter().chain([on_start]) {
-        flow.spans.iter().for_each(|span| add(span));
-        for step in &flow.steps {
-            add(&step.metric.name);
-            add(&format!("{} (redirect)", step.metric.name));
-            step.group.iter().for_each(|group| add(group));
+    let on_start = ("on_start", &raw.on_start);
+    let flows = raw.tasks.iter().filter_map(|task| Some((task.name.as_ref()?.value.as_str(), &task.steps)));
+    for (flow, steps) in flows.chain([on_start]) {
+        if flow != "on_start" {
+            add(flow.to_owned());
+            add(format!("{flow} (redirect)"));
+        }
+        for (index, step) in steps.iter().enumerate() {
+            let name = format!("{flow}/{}", step_name(step, index));
+            add(name.clone());
+            add(format!("{name} (redirect)"));
+            step.group.iter().for_each(|group| add(group.value.clone()));
         }
     }
+    raw.tasks.iter().filter_map(|task| task.group.as_ref()).for_each(|group| add(group.value.clone()));
     names
 }

@@ -18,8 +18,14 @@ use crate::{
 /// then says nothing about the user.
 pub(crate) fn read(text: &str, problems: &mut Problems<'_>) -> Option<RawScenario> {
     let (root, errors) = DeTable::parse_recoverable(text);
+    let mut last_line = None;
     for error in &errors {
         let span = error.span().unwrap_or(text.len()..text.len());
+        // After the first mistake of a line the parser only guesses what the rest of it is.
+        let line = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
+        if last_line.replace(line) == Some(line) {
+            continue;
+        }
         problems.hint(&Place::File(span), format!("not valid TOML: {}", error.message()), "see https://toml.io");
     }
     if !errors.is_empty() {

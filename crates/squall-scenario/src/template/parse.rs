@@ -141,7 +141,9 @@ impl Reader<'_> {
             }
             return Ok(AstKind::Column(name, column));
         }
+        let end = self.at;
         if !self.take('(') {
+            self.at = end;
             return Ok(AstKind::Name(name));
         }
         let mut arguments = Vec::new();

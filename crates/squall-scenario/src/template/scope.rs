@@ -18,7 +18,8 @@ pub(crate) enum Binding {
 #[derive(Debug, Clone)]
 pub(crate) struct DataNames {
     pub(crate) index: usize,
-    pub(crate) columns: Vec<String>,
+    /// `None` if the file could not be read, which has been reported: any column may then be meant.
+    pub(crate) columns: Option<Vec<String>>,
 }
 
 /// All names of a scenario.
@@ -80,7 +81,8 @@ impl Scope {
             return format!("to call the function write {example}");
         }
         if let Some(data) = self.data.get(name) {
-            return format!("`{name}` is data; name a column: {name}.{}", data.columns.join(&format!(", {name}.")));
+            let column = data.columns.as_ref().and_then(|columns| columns.first()).map_or("column", String::as_str);
+            return format!("`{name}` is data; name a column, for example {name}.{column}");
         }
         match did_you_mean(name, self.variables.keys().map(String::as_str)) {
             Some(known) => format!("did you mean `{known}`?"),
@@ -100,12 +102,13 @@ impl Scope {
             };
             return refuse(format!("unknown data `{data}`"), hint);
         };
-        match names.columns.iter().position(|known| known == column) {
+        let Some(columns) = &names.columns else { return Ok(Expr::Column { data: names.index, column: 0 }) };
+        match columns.iter().position(|known| known == column) {
             Some(column) => Ok(Expr::Column { data: names.index, column }),
             None => {
-                let hint = match did_you_mean(column, names.columns.iter().map(String::as_str)) {
+                let hint = match did_you_mean(column, columns.iter().map(String::as_str)) {
                     Some(known) => format!("did you mean `{data}.{known}`?"),
-                    None => format!("there are {}", names.columns.join(", ")),
+                    None => format!("there are {}", columns.join(", ")),
                 };
                 refuse(format!("data `{data}` has no column `{column}`"), hint)
             }

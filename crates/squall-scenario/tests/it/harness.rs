@@ -85,3 +85,48 @@ pub(crate) fn run(scenario: &Scenario, rounds: u64) -> (Record, Vec<bool>) {
         (Record { metrics, notes, engine }, completed)
     })
 }
+
+/// A server that keeps what it receives, byte for byte, and answers 200.
+pub(crate) struct Capture {
+    pub(crate) url: String,
+    received: std::sync::mpsc::Receiver<String>,
+}
+
+impl Capture {
+    pub(crate) fn start() -> Capture {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let (tx, received) = std::sync::mpsc::channel();
+        // Ends with the connection: one user has one, and closes it when it is dropped.
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept()?;
+            serve(stream, &tx)
+        });
+        Capture { url, received }
+    }
+
+    /// Everything received since the last call.
+    pub(crate) fn take(&self) -> Vec<String> {
+        self.received.try_iter().collect()
+    }
+}
+
+fn serve(stream: std::net::TcpStream, tx: &std::sync::mpsc::Sender<String>) -> io::Result<()> {
+    use io::{BufRead, Read, Write};
+    let mut reader = io::BufReader::new(stream);
+    loop {
+        let mut text = String::new();
+        while !text.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut text)? == 0 {
+                return Ok(());
+            }
+        }
+        let length = text.lines().find_map(|line| line.strip_prefix("Content-Length: ")?.parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        reader.read_exact(&mut body)?;
+        text.push_str(&String::from_utf8_lossy(&body));
+        // Sent before the answer, so that whoever has the answer finds it.
+        tx.send(text).expect("the test is still there");
+        reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
+    }
+}

@@ -1,0 +1,268 @@
+//! What is refused and how it is said. Each row is one mistake; the snapshots show whole messages as people see them.
+
+use proptest::prelude::*;
+use squall_scenario::{Given, NoFiles, Overrides, RawLoad, Scenario, ScenarioErrors, UrlRequest};
+use std::collections::BTreeMap;
+
+use crate::harness::Memory;
+
+fn parse(text: &str) -> Result<Scenario, ScenarioErrors> {
+    Scenario::parse("shop.toml", text, &mut NoFiles, Overrides::default())
+}
+
+/// A scenario that is sound but for `more`; `at` is the line and column of the one problem, `message` part of it or of its hint.
+#[track_caller]
+fn refuse(more: &str, at: (usize, usize), message: &str) {
+    refuse_whole(&format!("target = 'http://h'\n[[task]]\nname = 'x'\nget = '/'\n{more}"), at, message);
+}
+
+#[track_caller]
+fn refuse_whole(text: &str, at: (usize, usize), message: &str) {
+    let errors = parse(text).expect_err(text);
+    let [problem] = errors.problems.as_slice() else { panic!("one problem, not\n{errors}") };
+    let said = format!("{} / {}", problem.message, problem.hint.as_deref().unwrap_or_default());
+    assert!(said.contains(message), "{said}");
+    assert_eq!((problem.line, problem.column), at, "{errors}");
+}
+
+#[test]
+fn names_and_types() {
+    refuse("wieght = 5", (5, 1), "unknown key `wieght` in [[task]] / did you mean `weight`?");
+    refuse("zzz = 5", (5, 1), "there are basic, bearer, body");
+    refuse("weight = 'five'", (5, 10), "`weight` must be a number, not a string");
+    refuse("headers = 5", (5, 11), "`headers` must be a table of names and values, not an integer");
+    refuse("expect = { statuss = 200 }", (5, 12), "did you mean `status`?");
+    refuse("[lod]", (5, 2), "unknown key `lod` in a scenario / did you mean `load`?");
+    refuse("[load]\nramp-up = 1", (6, 1), "did you mean `ramp_up`?");
+    refuse("[http]\nkeepalive = true", (6, 1), "did you mean `keep_alive`?");
+    refuse_whole("[task]\nname = 'x'\nget = 'http://h/'", (1, 1), "write [[task]]");
+    refuse_whole("a = \nb = 1\n", (1, 5), "not valid TOML");
+}
+
+#[test]
+fn tasks() {
+    refuse("weight = 0", (5, 10), "a weight of 0 is not possible / give a number above 0");
+    refuse("weight = -1.5", (5, 10), "a weight of -1.5 is not possible");
+    refuse("weight = inf", (5, 10), "a weight of inf is not possible");
+    refuse("requires = ['y']", (5, 13), "there is no task `y`");
+    refuse("requires = 'x'", (5, 12), "`x` can never run");
+    refuse("every = '1x'", (5, 9), "`1x` is not a duration");
+    refuse("think = ['3s', '1s']", (5, 9), "ends before it begins");
+    refuse("timeout = 0", (5, 11), "a limit of 0");
+    refuse("[[task]]\nname = 'x'\nget = '/'", (6, 8), "there is already a task called `x`");
+    refuse("[[task]]\nname = 'y'", (5, 1), "the task `y` has no request");
+    refuse("[[task]]\nname = 'y'\n[[task.step]]\nname = 'a'", (7, 1), "the step `a` has no request");
+    refuse("[[task]]\nget = '/'", (5, 1), "a task needs a name");
+    refuse("[[task]]\nname = 'y'\nexpect = { status = 200 }", (5, 1), "there is no request here");
+    refuse("[[task.step]]\nget = '/'", (2, 1), "has a request and steps");
+    refuse("post = '/'", (5, 8), "a second request in one table");
+    refuse("url = '/'", (5, 7), "the request is given twice");
+    refuse_whole("target = 'http://h'", (0, 0), "the scenario has no task");
+    refuse_whole(
+        "target = 'http://h'\n[[task]]\nname = 'f'\n[[task.step]]\nname = 'a'\nget = '/'\n[[task.step]]\nname = 'a'\nget = '/'",
+        (8, 8),
+        "`f` already has a step called `a`",
+    );
+}
+
+#[test]
+fn circles_of_requires() {
+    let text = "target = 'http://h'\n[[task]]\nname = 'a'\nget = '/'\nrequires = ['b']\n\
+                [[task]]\nname = 'b'\nget = '/'\nrequires = ['a']\n[[task]]\nname = 'c'\nget = '/'\nrequires = ['a']";
+    let errors = parse(text).unwrap_err();
+    let lines: Vec<usize> = errors.problems.iter().map(|problem| problem.line).collect();
+    assert_eq!(lines, [5, 9], "only those in the circle are to blame\n{errors}");
+}
+
+#[test]
+fn loads() {
+    refuse("[load]\nrate = 0", (6, 8), "`0` is not a rate");
+    refuse("[load]\nrate = -5", (6, 8), "`-5` is not a rate");
+    refuse("[load]\nrate = '5/x'", (6, 8), "`5/x` is not a rate");
+    refuse("[load]\nrate = 1e300", (6, 8), "more than Squall can count");
+    refuse("[load]\nusers = 0", (6, 9), "`0` is not a whole number of 1 or more");
+    refuse("[load]\nusers = 1.5", (6, 9), "whole number");
+    refuse("[load]\nrate = 5\nusers = 5", (7, 9), "both `rate` and `users`");
+    refuse("[load]\nramp_up = '31s'", (6, 11), "longer than the run of 30s");
+    refuse("[load]\nfor = '10s'\nwarm_up = '10s'", (7, 11), "leaves nothing of a run of 10s");
+    refuse("[load]\nfor = '-1s'", (6, 7), "is not a duration");
+    refuse("[load]\nfor = 0", (6, 7), "no duration");
+    refuse("[load]\nfor = '99999999h'", (6, 7), "longer than ten years");
+    refuse("[load]\nrequests = 0", (6, 12), "whole number");
+    refuse("[load]\nrate = 5\npause = '1s'", (7, 9), "`pause` does not go with a rate");
+    refuse("[load]\narrivals = 'poisson'", (6, 12), "`arrivals` does not go with users");
+    refuse("[load]\nrate = 1\narrivals = 'x'", (7, 12), "unknown arrivals `x`");
+    refuse("[load]\nstages = '10s'", (6, 10), "`10s` is not a stage");
+    refuse("[load]\nstages = '10s:0'", (6, 10), "never rises above 0");
+    refuse("[load]\nstages = '10s:5'\nfor = 5", (7, 7), "both `stages` and `for`");
+    refuse("[load]\nprofile = 'sawtooth'", (6, 11), "unknown profile `sawtooth`");
+    refuse("[load]\nprofile = 'spike'\nrequests = 5", (6, 11), "needs to know how long the run lasts");
+    refuse("[load]\nprofile = 'spike'\nramp_up = 5", (7, 11), "does not go with profile `spike`");
+    refuse("[load]\nsteps = 3", (6, 9), "`steps` needs profile `step`");
+    refuse("[load]\nthresholds = ['p99<5']", (6, 15), "has no unit");
+    refuse("[load]\nthresholds = ['y:p99<5s']", (6, 15), "there is no metric `y`");
+}
+
+#[test]
+fn requests() {
+    refuse("expect = { status = 99 }", (5, 21), "`99` is not a status");
+    refuse("expect = { status = '6xx' }", (5, 21), "`6xx` is not a status");
+    refuse("expect = { body_matches = '(' }", (5, 27), "bad regular expression: unclosed group");
+    refuse("expect = { json = { '$.[' = 1 } }", (5, 24), "bad JSONPath");
+    refuse("expect = { max_ms = 0 }", (5, 21), "above 0");
+    refuse("extract = { t = '' }", (5, 17), "bad JSONPath");
+    refuse("extract = { t = { json = '$', header = 'a' } }", (5, 17), "exactly one source");
+    refuse("extract = { t = { regex = 'a(b)', group = 2 } }", (5, 43), "the pattern has no group 2");
+    refuse("extract = { '5' = '$.a' }", (5, 13), "`5` cannot be a variable's name");
+    refuse("body = 'a'\njson = {}", (6, 8), "two bodies");
+    refuse("body_file = 'no.bin'", (5, 13), "cannot read no.bin");
+    refuse("headers = { 'a b' = 'c' }", (5, 13), "is not a valid header name");
+    refuse("headers = { a = \"b\\nc\" }", (5, 13), "line break");
+    refuse("basic = 'a:b'\nbearer = 'c'", (6, 10), "both `basic` and `bearer`");
+    refuse_whole("[[task]]\nname = 'x'\nget = '/'", (0, 0), "there is no target");
+    refuse_whole("target = 'ftp://h'\n[[task]]\nname = 'x'\nget = '/'", (1, 10), "does not begin with http://");
+    refuse_whole("target = 'h:80'\n[[task]]\nname = 'x'\nget = '/'", (1, 10), "http://h:80");
+    refuse_whole("target = 'http://'\n[[task]]\nname = 'x'\nget = '/'", (1, 10), "is not a URL");
+    refuse_whole("target = 'http://h'\n[[task]]\nname = 'x'\nget = 'api'", (4, 7), "begin it with / or http://");
+    refuse_whole("[[task]]\nname = 'x'\nget = 'http://h{{ user() }}/'", (3, 7), "host of a request cannot change");
+    refuse_whole("target = 'http://h'\n[[task]]\nname = 'x'\nmethod = 'a b'\nurl = '/'", (4, 10), "is not a method");
+}
+
+#[test]
+fn templates() {
+    refuse("body = 'a {{ b'", (5, 11), "`{{` is not closed");
+    refuse("body = '{{ tokn }}'\nextract = { token = '$.a' }", (5, 12), "did you mean `token`?");
+    refuse("body = '{{ uuid }}'", (5, 12), "to call the function write uuid()");
+    refuse("body = '{{ rndom(1, 2) }}'", (5, 12), "did you mean `random`?");
+    refuse("body = '{{ random(5, 2) }}'", (5, 12), "write random(2, 5)");
+    refuse("body = '{{ random(1) }}'", (5, 12), "write random(1, 20)");
+    refuse("body = '{{ random(1, user()) }}'", (5, 12), "two whole numbers");
+    refuse("body = '{{ user.name }}'", (5, 12), "unknown data `user`");
+    refuse("body = '{{ env(\"NOPE\") }}'", (5, 12), "NOPE is not set");
+    refuse("json = { a = [1, 'x{{ y }}'] }", (5, 23), "unknown variable `y`");
+    refuse("[variables]\na = '{{ b }}'\nb = 1", (6, 9), "unknown variable `b`");
+    refuse("[variables]\na = [1]", (6, 5), "must be a string, a number");
+}
+
+#[test]
+fn data() {
+    refuse("[[data]]\nname = 'd'\nfile = 'no.csv'", (7, 8), "cannot read no.csv");
+    refuse("[[data]]\nname = 'd'\nfile = 'no.txt'", (7, 8), ".csv, .jsonl");
+    refuse("[[data]]\nfile = 'no.txt'", (5, 1), "data needs a name");
+    let text = "target = 'http://h'\n[[data]]\nname = 'd'\nfile = 'd.csv'\norder = 'x'\n[[data]]\nname = 'e'\nfile = 'd.csv'\n\
+                per = 'x'\n[[task]]\nname = 'x'\nget = '/'";
+    let mut files = Memory(BTreeMap::from([("d.csv", "a\n1\n")]));
+    let errors = Scenario::parse("x.toml", text, &mut files, Overrides::default()).unwrap_err();
+    let lines: Vec<usize> = errors.problems.iter().map(|problem| problem.line).collect();
+    assert_eq!(lines, [5, 9], "{errors}");
+}
+
+#[test]
+fn every_mistake_is_reported_at_once_with_its_line() {
+    let text = include_str!("broken.toml");
+    insta::assert_snapshot!(parse(text).unwrap_err());
+}
+
+#[test]
+fn mistakes_of_the_command_line_name_their_flag() {
+    let flag = |name: &str, value: &str| Some(Given::flag(name, value));
+    let overrides = Overrides {
+        load: RawLoad { rate: flag("--rate", "-1"), users: flag("--users", "5"), ..RawLoad::default() },
+        thresholds: vec![Given::flag("--threshold", "p99<x")],
+        ..Overrides::default()
+    };
+    let request = UrlRequest { url: "http://[bad".to_owned(), ..UrlRequest::default() };
+    let errors = Scenario::from_url(request, &mut NoFiles, overrides).unwrap_err();
+    insta::assert_snapshot!(errors);
+}
+
+#[test]
+fn malformed_urls_are_refused() {
+    for url in ["", "http://", "ftp://h/", "http://h:99999/", "http://a b/", "://", "http:///x"] {
+        let request = UrlRequest { url: url.to_owned(), ..UrlRequest::default() };
+        assert!(Scenario::from_url(request, &mut NoFiles, Overrides::default()).is_err(), "{url:?}");
+    }
+}
+
+#[test]
+fn a_sound_scenario_describes_itself() {
+    let text = include_str!("shop.toml");
+    let mut files = Memory(BTreeMap::from([("users.csv", "name,password\nann,x\nbob,y\n")]));
+    let scenario = Scenario::parse("shop.toml", text, &mut files, Overrides::default()).unwrap();
+    insta::assert_snapshot!(scenario.describe());
+}
+
+/// Words that scenarios are made of, so that random texts get far.
+const WORDS: &[&str] = &[
+    "[[task]]\n",
+    "[load]\n",
+    "[http]\n",
+    "[variables]\n",
+    "[[data]]\n",
+    "[[on_start]]\n",
+    "[[task.step]]\n",
+    "name",
+    "get",
+    "rate",
+    "users",
+    "for",
+    "stages",
+    "expect",
+    "extract",
+    "json",
+    "headers",
+    "query",
+    "target",
+    " = ",
+    "'http://h'",
+    "'/'",
+    "'{{ random(1, 2) }}'",
+    "'{{",
+    "}}'",
+    "{ ",
+    " }",
+    "[",
+    "]",
+    ", ",
+    "1",
+    "-1",
+    "1e400",
+    "nan",
+    "'x'",
+    "\"\\u00e9\"",
+    "\n",
+    "\n",
+    "'$.a'",
+    "status",
+    "weight",
+    "every",
+    "'1s'",
+    "requires",
+    "true",
+    "1979-05-27",
+    "'''",
+    "{{ env('A') }}",
+    "é",
+    "\u{1F600}",
+];
+
+proptest! {
+    #[test]
+    fn junk_never_panics(text in "\\PC*") {
+        let _ = parse(&text).map_err(|errors| errors.to_string());
+    }
+
+    #[test]
+    fn pieces_of_scenarios_never_panic(words in prop::collection::vec(prop::sample::select(WORDS), 0..40)) {
+        let text = words.concat();
+        let _ = parse(&text).map_err(|errors| errors.to_string());
+    }
+
+    #[test]
+    fn a_damaged_scenario_never_panics(at in 0usize..2000, length in 0usize..20, with in "\\PC{0,4}") {
+        let text = include_str!("shop.toml");
+        let cut = |at: usize| (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let damaged = format!("{}{with}{}", &text[..cut(at)], &text[cut(at + length)..]);
+        let _ = parse(&damaged).map_err(|errors| errors.to_string());
+    }
+}

@@ -1,0 +1,262 @@
+//! What the language means, byte for byte as it arrives at a server.
+
+use squall_scenario::{Given, Overrides, Scenario, UrlRequest};
+use std::collections::BTreeMap;
+
+use crate::harness::{Capture, Memory, run};
+
+const FILES: [(&str, &str); 4] = [
+    ("users.csv", "name,password\nann b,s3cret/&\n"),
+    ("items.jsonl", "{\"id\":7,\"name\":\"x \\\"y\\\"\",\"tags\":[1,2]}\n"),
+    ("body.bin", "{{ not a template }}"),
+    ("TOKEN", "t0ken"),
+];
+
+const BEFORE: &str = r#"
+[variables]
+page = 3
+word = "red shoes"
+base = "/api"
+mail = "{{ word }}@x"
+key = "{{ env('TOKEN') }}"
+[[data]]
+name = "user"
+file = "users.csv"
+[[data]]
+name = "item"
+file = "items.jsonl"
+"#;
+
+fn send(prefix: &str, request: &str) -> String {
+    let capture = Capture::start();
+    let text = format!("target = \"{}{prefix}\"\n{BEFORE}\n[[task]]\nname = 'x'\n{request}", capture.url);
+    let mut files = Memory(BTreeMap::from(FILES));
+    let scenario = Scenario::parse("x.toml", &text, &mut files, Overrides::default());
+    let scenario = scenario.unwrap_or_else(|errors| panic!("{errors}"));
+    let (record, _) = run(&scenario, 1);
+    let received = capture.take();
+    assert_eq!(received.len(), 1, "{:?}", record.notes());
+    received[0].clone()
+}
+
+/// The request line must be `line`.
+#[track_caller]
+fn line(request: &str, expected: &str) {
+    assert_eq!(send("", request).lines().next(), Some(format!("{expected} HTTP/1.1").as_str()));
+}
+
+/// There must be exactly one header of that name, with that value.
+#[track_caller]
+fn header(request: &str, name: &str, value: &str) {
+    let text = send("", request);
+    let head = text.split("\r\n\r\n").next().expect("a head");
+    let found: Vec<&str> = head
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .filter(|(found, _)| found.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value)
+        .collect();
+    assert_eq!(found, [value], "{text}");
+}
+
+#[track_caller]
+fn body(request: &str, expected: &str) {
+    let text = send("", request);
+    assert_eq!(text.split_once("\r\n\r\n").map(|(_, body)| body), Some(expected), "{text}");
+}
+
+#[test]
+fn methods_and_paths() {
+    line("get = '/a?b=c'", "GET /a?b=c");
+    line("post = '/a'", "POST /a");
+    line("put = '/a'", "PUT /a");
+    line("patch = '/a'", "PATCH /a");
+    line("delete = '/a'", "DELETE /a");
+    line("head = '/a'", "HEAD /a");
+    line("options = '/a'", "OPTIONS /a");
+    line("method = 'purge'\nurl = '/a'", "PURGE /a");
+    line("get = ''", "GET /");
+    line("get = '?a=1'", "GET /?a=1");
+    line("get = '/red shoes'", "GET /red%20shoes");
+}
+
+#[test]
+fn values_are_encoded_for_where_they_stand() {
+    line("get = '{{ base }}/p/{{ page }}'", "GET /api/p/3");
+    line("get = '/p/{{ word }}/{{ user.password }}'", "GET /p/red%20shoes/s3cret%2F%26");
+    line("get = '/p?q={{ word }}&u={{ user.name }}'", "GET /p?q=red%20shoes&u=ann%20b");
+    line(
+        "get = '/p'\nquery = { q = 'a b&c', 'd e' = '{{ word }}', n = 5, t = true }",
+        "GET /p?q=a%20b%26c&d%20e=red%20shoes&n=5&t=true",
+    );
+    line("get = '/p?x=1'\nquery = { y = 2 }", "GET /p?x=1&y=2");
+    line("get = '/p/{{ item.id }}/{{ item.tags }}'", "GET /p/7/%5B1%2C2%5D");
+    line("get = '/{{ \"{{\" }}'", "GET /%7B%7B");
+}
+
+#[test]
+fn a_target_with_a_path_is_the_beginning_of_every_path() {
+    let first = |prefix: &str, request: &str| send(prefix, request).lines().next().unwrap_or_default().to_owned();
+    assert_eq!(first("/v1", "get = '/p'"), "GET /v1/p HTTP/1.1");
+    assert_eq!(first("/v1/", "get = '/p/{{ page }}'"), "GET /v1/p/3 HTTP/1.1");
+}
+
+#[test]
+fn absolute_urls_ignore_the_target() {
+    let capture = Capture::start();
+    let text =
+        format!("target = 'http://127.0.0.1:1'\n[[task]]\nname = 'x'\nget = '{}/p/{{{{ user() }}}}'", capture.url);
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    run(&scenario, 1);
+    assert!(capture.take()[0].starts_with("GET /p/3 HTTP/1.1"));
+}
+
+#[test]
+fn headers_of_the_request_win_over_common_ones() {
+    header("get = '/'\nheaders = { X-A = 'b', accept = 'text/html' }", "X-A", "b");
+    header("get = '/'\nheaders = { accept = 'text/html' }", "Accept", "text/html");
+    header("get = '/'\nheaders = { User-Agent = 'u{{ user() }}' }", "User-Agent", "u3");
+    header("get = '/'\nheaders = { X-K = '{{ key }}' }", "X-K", "t0ken");
+    let common = "[http]\nheaders = { X-A = 'common', X-B = 'kept' }\nbearer = 'all'\n";
+    let capture = Capture::start();
+    let text = format!(
+        "target = '{}'\n{common}[[task]]\nname = 'x'\nget = '/'\nheaders = {{ x-a = 'own{{{{ iteration() }}}}' }}",
+        capture.url
+    );
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    run(&scenario, 2);
+    let received = capture.take();
+    for (number, text) in received.iter().enumerate() {
+        assert!(text.contains(&format!("x-a: own{number}\r\n")) && !text.contains("common"), "{text}");
+        assert!(text.contains("X-B: kept\r\n") && text.contains("Authorization: Bearer all\r\n"), "{text}");
+    }
+}
+
+#[test]
+fn logins() {
+    header("get = '/'\nbasic = 'ann:pass'", "Authorization", "Basic YW5uOnBhc3M=");
+    header("get = '/'\nbasic = { user = 'ann', password = 'pass' }", "Authorization", "Basic YW5uOnBhc3M=");
+    header("get = '/'\nbasic = '{{ user.name }}:{{ user() }}'", "Authorization", "Basic YW5uIGI6Mw==");
+    header("get = '/'\nbearer = '{{ key }}'", "Authorization", "Bearer t0ken");
+}
+
+#[test]
+fn bodies() {
+    body("post = '/'\nbody = 'a {{ page }} b'", "a 3 b");
+    body("post = '/'\nbody = 'user {{ user() }}'", "user 3");
+    body("post = '/'\nbody_file = 'body.bin'", "{{ not a template }}");
+    body("post = '/x/{{ user() }}'\nbody_file = 'body.bin'", "{{ not a template }}");
+    body("post = '/'\nform = { a = 'x y', b = '{{ word }}&{{ user() }}' }", "a=x%20y&b=red%20shoes%263");
+    header("post = '/'\nform = { a = 1 }", "Content-Type", "application/x-www-form-urlencoded");
+    header("post = '/'\njson = {}", "Content-Type", "application/json");
+    header("post = '/'\njson = {}\nheaders = { content-type = 'x/y' }", "Content-Type", "x/y");
+    body("post = '/'\njson = '{\"n\": {{ page }}}'", "{\"n\": 3}");
+}
+
+#[test]
+fn json_keeps_types_and_order() {
+    body("post = '/'\njson = { b = 1, a = [true, 1.5, 'x'], z = {} }", r#"{"b":1,"a":[true,1.5,"x"],"z":{}}"#);
+    body("post = '/'\njson = { n = '{{ page }}', s = 'p{{ page }}' }", r#"{"n":3,"s":"p3"}"#);
+    body("post = '/'\njson = { n = '{{ random(5, 5) }}', s = '{{ choice(\"k\") }}!' }", r#"{"n":5,"s":"k!"}"#);
+    body(
+        "post = '/'\njson = { i = '{{ item.id }}', n = '{{ item.name }}', t = '{{ item.tags }}' }",
+        r#"{"i":7,"n":"x \"y\"","t":[1,2]}"#,
+    );
+    body("post = '/'\njson = { m = '<{{ item.name }}>', u = '{{ user.name }}' }", r#"{"m":"<x \"y\">","u":"ann b"}"#);
+    body("post = '/'\njson = ['{{ mail }}', '{{ user() }}', '{{ iteration() }}']", r#"["red shoes@x",3,0]"#);
+}
+
+#[test]
+fn made_up_values_have_their_form() {
+    let text = send("", "post = '/'\nbody = '{{ uuid() }} {{ now() }} {{ now_ms() }} {{ random_string(12) }}'");
+    let body: Vec<&str> = text.split_once("\r\n\r\n").unwrap().1.split(' ').collect();
+    assert_eq!(body.iter().map(|part| part.len()).collect::<Vec<_>>(), [36, 24, 13, 12], "{body:?}");
+    assert!(body[1].ends_with('Z') && body[2].parse::<u64>().is_ok());
+}
+
+#[test]
+fn a_variable_with_a_random_part_is_drawn_once_for_each_user() {
+    let capture = Capture::start();
+    let text = format!(
+        "target = '{}'\n[variables]\nsession = '{{{{ uuid() }}}}'\nlong = 's-{{{{ session }}}}'\n\
+         [[task]]\nname = 'x'\nget = '/{{{{ session }}}}/{{{{ long }}}}'",
+        capture.url
+    );
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    run(&scenario, 3);
+    let received = capture.take();
+    let paths: Vec<&str> = received.iter().filter_map(|text| text.split(' ').nth(1)).collect();
+    assert_eq!(paths.len(), 3);
+    assert!(paths.iter().all(|path| *path == paths[0]), "{paths:?}");
+    assert_eq!(&paths[0][1..37], &paths[0][40..], "{paths:?}");
+}
+
+#[test]
+fn a_path_from_a_response_is_used_as_it_is() {
+    let capture = Capture::start();
+    let text = format!(
+        "target = '{}/v1'\n[variables]\nnext = '/orders/7?x=a%20b'\n\
+         [[task]]\nname = 'a'\nget = '/a'\nextract = {{ next = {{ header = 'location', default = '{0}/o/8' }} }}\n\
+         [[task]]\nname = 'b'\nget = '{{{{ next }}}}'",
+        capture.url
+    );
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    run(&scenario, 1);
+    let received = capture.take();
+    assert!(received[1].starts_with("GET /o/8 HTTP/1.1"), "{}", received[1]);
+}
+
+#[test]
+fn a_value_cannot_smuggle_a_line_into_the_head() {
+    let capture = Capture::start();
+    let text = format!(
+        "target = '{}'\n[[data]]\nname = 'd'\nfile = 'd.jsonl'\n\
+         [[task]]\nname = 'a'\nget = '/'\nheaders = {{ x = '{{{{ d.v }}}}' }}",
+        capture.url
+    );
+    let mut files = Memory(BTreeMap::from([("d.jsonl", "{\"v\":\"a\\r\\nX-Evil: 1\"}")]));
+    let scenario = Scenario::parse("x.toml", &text, &mut files, Overrides::default()).unwrap();
+    let (record, _) = run(&scenario, 1);
+    assert_eq!(record.lines(squall_metrics::Kind::Request), ["a: BAD_REQUEST×1"]);
+    assert!(capture.take().is_empty());
+}
+
+fn from_url(request: UrlRequest, overrides: Overrides) -> (Scenario, String) {
+    let capture = Capture::start();
+    let request = UrlRequest { url: request.url.replace("HOST", capture.url.trim_start_matches("http://")), ..request };
+    let scenario = Scenario::from_url(request, &mut Memory::default(), overrides);
+    let scenario = scenario.unwrap_or_else(|errors| panic!("{errors}"));
+    run(&scenario, 1);
+    (scenario, capture.take().remove(0))
+}
+
+fn flag(name: &str, value: &str) -> Given<String> {
+    Given::flag(name, value)
+}
+
+#[test]
+fn a_url_is_a_scenario_of_one_request() {
+    let request = UrlRequest { url: "HOST/api/products?page=2".to_owned(), ..UrlRequest::default() };
+    let (scenario, text) = from_url(request, Overrides::default());
+    assert!(text.starts_with("GET /api/products?page=2 HTTP/1.1"), "{text}");
+    assert_eq!(scenario.plan.tasks[0].name, "GET /api/products");
+    assert!(scenario.plan.target.starts_with("http://127.0.0.1:"), "{}", scenario.plan.target);
+}
+
+#[test]
+fn a_url_with_flags_is_the_request_that_they_say() {
+    let request = UrlRequest {
+        url: "http://HOST/p".to_owned(),
+        query: vec![flag("--query", "q=a b")],
+        json: Some(flag("--json", "{\"a\":{\"b\":1}}")),
+        ..UrlRequest::default()
+    };
+    let mut overrides = Overrides::default();
+    overrides.http.headers.push((flag("--header", "X-A"), flag("--header", "b")));
+    overrides.http.basic = Some(flag("--basic", "ann:pass"));
+    let (_, text) = from_url(request, overrides);
+    assert!(text.starts_with("POST /p?q=a%20b HTTP/1.1"), "{text}");
+    for part in ["X-A: b\r\n", "Basic YW5uOnBhc3M=\r\n", "Content-Type: application/json\r\n", "{\"a\":{\"b\":1}}"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}

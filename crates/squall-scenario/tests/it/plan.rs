@@ -1,0 +1,113 @@
+//! From load settings to the plan: defaults, shapes, and how flags change a file.
+
+use squall_model::{Arrivals, LoadModel, Pause, Threshold};
+use squall_scenario::{Given, NoFiles, Overrides, RawLoad, Scenario};
+use std::time::Duration;
+
+const TASK: &str = "[[task]]\nname = 'x'\nget = '/'\n";
+
+fn parse(load: &str, overrides: Overrides) -> Scenario {
+    let text = format!("target = 'http://127.0.0.1:1'\n[load]\n{load}\n{TASK}");
+    Scenario::parse("shop.toml", &text, &mut NoFiles, overrides).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// The load in words, as `--check` prints it.
+#[track_caller]
+fn check(load: &str, expected: &str) {
+    check_with(load, RawLoad::default(), expected);
+}
+
+#[track_caller]
+fn check_with(load: &str, flags: RawLoad, expected: &str) {
+    let scenario = parse(load, Overrides { load: flags, ..Overrides::default() });
+    let text = scenario.describe();
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("load")).expect("a line on load");
+    assert_eq!(line.trim(), expected);
+}
+
+#[test]
+fn loads_are_what_they_say() {
+    check("", "10 for 30s users");
+    check("rate = 200", "200 for 30s requests/s");
+    check("rate = '90/m'\nfor = '1m'", "1.5 for 1m requests/s");
+    check("rate = 0.5\narrivals = 'poisson'", "0.5 for 30s requests/s, Poisson arrivals");
+    check("users = 50\npause = '1s'\nfor = 10", "50 for 10s users, pausing 1s");
+    check("users = 50\npause = ['1s', '3s']", "50 for 30s users, pausing 1s to 3s");
+    check("users = 2\nrequests = 1000", "2 users, until 1000 iterations");
+    check("rate = 5\nrequests = 10\nfor = '1m'", "5 for 1m requests/s, until 10 iterations");
+    check("rate = 100\nramp_up = '10s'", "0 → 100 in 10s, then 100 for 20s requests/s");
+    check("rate = 100\nprofile = 'ramp'", "0 → 100 in 30s requests/s");
+    check("rate = 100\nprofile = 'ramp'\nramp_up = '30s'", "0 → 100 in 30s requests/s");
+    check("rate = 100\nprofile = 'step'\nsteps = 2", "50 for 15s, then 100 for 15s requests/s");
+    check("users = 100\nprofile = 'spike'", "20 for 10s, then 100 for 10s, then 20 for 10s users");
+    check("stages = '10s:100,30s:500'", "0 → 100 in 10s, then 100 → 500 in 30s requests/s");
+    check("rate = 100\nstages = ['10s:100', '30s:500']", "100 for 10s, then 100 → 500 in 30s requests/s");
+    check("users = 1\nstages = [{ for = '10s', to = 5 }]", "1 → 5 in 10s users");
+}
+
+#[test]
+fn the_model_of_the_plan_is_the_model_of_the_file() {
+    let model = |load: &str| parse(load, Overrides::default()).plan.load.model;
+    assert!(matches!(model("rate = 5\narrivals = 'poisson'"), LoadModel::Open { arrivals: Arrivals::Poisson, .. }));
+    assert!(matches!(model("users = 5\npause = '1s'"), LoadModel::Closed { pause: Pause::Fixed(_), .. }));
+    let plan = parse("warm_up = '5s'", Overrides::default()).plan;
+    assert_eq!((plan.load.warm_up, plan.seed, plan.name.as_str()), (Duration::from_secs(5), 0, "shop"));
+}
+
+fn flag(name: &str, value: &str) -> Option<Given<String>> {
+    Some(Given::flag(name, value))
+}
+
+#[test]
+fn a_flag_beats_the_file() {
+    let none = RawLoad::default;
+    let file = "rate = 100\nfor = '1m'\nramp_up = '10s'\narrivals = 'poisson'";
+    check_with(
+        file,
+        RawLoad { rate: flag("--rate", "5/s"), ..none() },
+        "0 → 5 in 10s, then 5 for 50s requests/s, Poisson arrivals",
+    );
+    check_with(file, RawLoad { users: flag("--users", "5"), ..none() }, "0 → 5 in 10s, then 5 for 50s users");
+    check_with(
+        file,
+        RawLoad { stages: flag("--stages", "5s:1"), ..none() },
+        "100 → 1 in 5s requests/s, Poisson arrivals",
+    );
+    check_with(
+        "stages = '10s:100'",
+        RawLoad { duration: flag("--for", "5s"), rate: flag("--rate", "1"), ..none() },
+        "1 for 5s requests/s",
+    );
+    check_with("users = 5\npause = '1s'", RawLoad { rate: flag("--rate", "5"), ..none() }, "5 for 30s requests/s");
+    check_with(
+        "users = 5",
+        RawLoad { pause: flag("--pause", "1s..2s"), ..none() },
+        "5 for 30s users, pausing 1s to 2s",
+    );
+}
+
+#[test]
+fn flags_replace_name_target_seed_and_thresholds() {
+    let overrides = Overrides {
+        name: Some(Given::flag("--name", "other")),
+        target: Some(Given::flag("--target", "http://localhost:2/base")),
+        seed: Some(Given::flag("--seed", 9u64)),
+        thresholds: vec![Given::flag("--threshold", "p99<1s"), Given::flag("--threshold", "x:p50<1ms")],
+        ..Overrides::default()
+    };
+    let plan = parse("thresholds = ['p99<5s', 'p99>1ms', 'error_rate<1%']", overrides).plan;
+    assert_eq!((plan.name.as_str(), plan.target.as_str(), plan.seed), ("other", "http://localhost:2/base", 9));
+    let thresholds: Vec<String> = plan.thresholds.iter().map(Threshold::to_string).collect();
+    assert_eq!(thresholds, ["p99>1ms", "error_rate<1%", "p99<1s", "x:p50<1ms"]);
+}
+
+#[test]
+fn tasks_carry_their_weights_and_conditions() {
+    let text = "target = 'http://h'\n[[task]]\nname = 'a'\nweight = 2.5\nget = '/'\n\
+                [[task]]\nname = 'b'\nget = '/'\nrequires = ['a']\nevery = ['1s', '2s']";
+    let plan = Scenario::parse("x.toml", text, &mut NoFiles, Overrides::default()).unwrap().plan;
+    assert_eq!((plan.tasks[0].weight, plan.tasks[1].weight), (2.5, 1.0));
+    assert_eq!(plan.tasks[1].requires, [squall_model::TaskIndex(0)]);
+    assert_eq!(plan.tasks[1].every, Some(Pause::Between(Duration::from_secs(1), Duration::from_secs(2))));
+    assert!(plan.tasks[0].is_unconditional());
+}
