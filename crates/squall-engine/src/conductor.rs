@@ -2,10 +2,11 @@
 //! It wakes at most once per slack, however many starts are due, because a wake-up costs more than a request.
 
 use squall_metrics::Delta;
-use squall_model::LoadModel;
+use squall_model::{LoadModel, Profile, ShareSet};
 use std::{
-    iter::Peekable,
+    collections::BTreeMap,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{
@@ -16,7 +17,7 @@ use tokio::{
 use crate::{
     alarm::Alarm,
     driver::{DriverThread, Seat},
-    engine::{EngineError, Order, ThreadEnd},
+    engine::{Duty, EngineError, Order, ThreadEnd},
     floor::Floor,
     life,
     schedule::Schedule,
@@ -30,7 +31,10 @@ pub(crate) struct Conductor<T> {
     floor: Rc<Floor>,
     driver: Rc<T>,
     alarm: Alarm,
-    orders: watch::Receiver<Order>,
+    told: Told,
+    /// This thread's part of the process's shares.
+    shares: ShareSet,
+    profile: Profile,
     /// One message a second: what is not fetched is as long as the run is old, in seconds.
     deltas: mpsc::UnboundedSender<Delta>,
     lives: JoinSet<()>,
@@ -42,16 +46,20 @@ pub(crate) struct Conductor<T> {
 
 enum Work {
     Open {
-        schedule: Peekable<Schedule>,
-        end: Duration,
+        schedule: Schedule,
         limited: bool,
     },
-    /// The slots of a closed model by local user number.
+    /// The users of a closed model that are here, by their number in the run.
     Closed {
-        slots: Vec<Rc<Slot>>,
-        level: bool,
+        slots: BTreeMap<u64, Rc<Slot>>,
         desired: u64,
     },
+}
+
+/// What a conductor hears from outside its thread.
+pub(crate) struct Told {
+    pub(crate) orders: watch::Receiver<Order>,
+    pub(crate) duty: watch::Receiver<Arc<Duty>>,
 }
 
 /// How many users an open model may bring in at each look at the schedule, however few it has.
@@ -69,25 +77,35 @@ impl<T: DriverThread> Conductor<T> {
     pub(crate) fn new(
         floor: Rc<Floor>,
         driver: T,
-        orders: watch::Receiver<Order>,
+        mut told: Told,
         deltas: mpsc::UnboundedSender<Delta>,
     ) -> std::io::Result<Conductor<T>> {
-        let load = &floor.config.load;
-        let work = match &load.model {
-            LoadModel::Open { rate, arrivals } => {
-                let seed = floor.config.seed;
-                let schedule = Schedule::new(rate.clone(), *arrivals, floor.segment, load.iterations, seed);
-                let end = schedule.end();
-                Work::Open { schedule: schedule.peekable(), end, limited: load.iterations.is_some() }
+        let duty = told.duty.borrow_and_update().clone();
+        let shares = part_of_thread(&floor, duty.shares);
+        let (config, profile) = (&floor.config, duty.profile.clone());
+        let work = match &config.load.model {
+            LoadModel::Open { arrivals, .. } => {
+                let limit = config.load.iterations;
+                let schedule = Schedule::new(profile.clone(), *arrivals, shares, limit, config.seed);
+                Work::Open { schedule, limited: limit.is_some() }
             }
-            LoadModel::Closed { users, .. } => {
-                let first = users.pieces()[0].from;
-                let level = users.pieces().iter().all(|p| p.from == first && p.to == first);
-                Work::Closed { slots: Vec::new(), level, desired: 0 }
-            }
+            LoadModel::Closed { .. } => Work::Closed { slots: BTreeMap::new(), desired: 0 },
         };
         let (driver, alarm, lives) = (Rc::new(driver), Alarm::new()?, JoinSet::new());
-        Ok(Conductor { floor, driver, alarm, orders, deltas, lives, work, spawned: 0, seq: 0, second: 0 })
+        Ok(Conductor {
+            floor,
+            driver,
+            alarm,
+            told,
+            shares,
+            profile,
+            deltas,
+            lives,
+            work,
+            spawned: 0,
+            seq: 0,
+            second: 0,
+        })
     }
 
     /// Runs the thread's share to its end.
@@ -136,14 +154,15 @@ impl<T: DriverThread> Conductor<T> {
         let delay = until.saturating_duration_since(Instant::now());
         tokio::select! {
             biased;
-            changed = self.orders.changed() => {
-                let order = if changed.is_err() { Order::Abort } else { *self.orders.borrow_and_update() };
+            changed = self.told.orders.changed() => {
+                let order = if changed.is_err() { Order::Abort } else { *self.told.orders.borrow_and_update() };
                 return Ok(match order {
                     Order::Prepare | Order::Start(_) => None,
                     Order::Drain => Some(Over::Drained),
                     Order::Abort => Some(Over::Aborted),
                 });
             }
+            Ok(()) = self.told.duty.changed() => self.change_duty(),
             ended = self.lives.join_next(), if !self.lives.is_empty() => check_life(ended)?,
             () = self.floor.wait_for_nudge() => {}
             rung = self.alarm.after(delay) => rung.map_err(EngineError::Timer)?,
@@ -166,11 +185,30 @@ impl<T: DriverThread> Conductor<T> {
         Ok(true)
     }
 
+    fn change_duty(&mut self) {
+        let duty = self.told.duty.borrow_and_update().clone();
+        let now = Instant::now();
+        // What was due up to now is this thread's by its old shares.
+        self.start_what_is_due(now);
+        self.shares = part_of_thread(&self.floor, duty.shares);
+        self.profile = duty.profile.clone();
+        let elapsed = self.floor.elapsed(now);
+        match &mut self.work {
+            Work::Open { schedule, .. } => schedule.change(self.shares, duty.profile.clone(), elapsed),
+            Work::Closed { slots, desired } => {
+                let lost = slots.extract_if(.., |user, _| !self.shares.contains(*user));
+                lost.for_each(|(_, slot)| slot.send(Signal::Leave));
+                // Users gained are those of the level already reached.
+                *desired = 0;
+            }
+        }
+    }
+
     /// Starts everything due; returns when to look again.
     fn start_what_is_due(&mut self, now: Instant) -> Option<Instant> {
         match &mut self.work {
-            Work::Open { schedule, end, .. } => {
-                let mut next_due = self.floor.start + *end;
+            Work::Open { schedule, .. } => {
+                let mut next_due = self.floor.start + schedule.end();
                 while let Some(next) = schedule.peek() {
                     let intended = self.floor.start + next.at;
                     if intended > now {
@@ -194,8 +232,8 @@ impl<T: DriverThread> Conductor<T> {
     /// busy will be back within a slice, and opening a connection for each late start would only prolong it.
     fn bring_in_users(&mut self) {
         for _ in 0..self.users_to_bring_in() {
-            let seat = seat(&self.floor, self.spawned);
-            self.spawned += 1;
+            let user = self.next_open_user();
+            let seat = seat(&self.floor, user);
             self.floor.users.set(self.floor.users.get() + 1);
             self.lives.spawn_local(life::open(self.floor.clone(), self.driver.clone(), seat, Rc::default()));
         }
@@ -203,46 +241,48 @@ impl<T: DriverThread> Conductor<T> {
 
     fn users_to_bring_in(&self) -> u64 {
         let users = self.floor.users.get();
-        let most = self.floor.segment.share(self.floor.config.max_users as u64).max(1);
+        let most = (self.floor.config.max_users / self.floor.config.threads.max(1)).max(1) as u64;
         let starting = users - self.floor.busy.get().min(users);
         // Who was brought in and has not begun yet will take a queued start each.
         let wanted = (self.floor.queued() as u64).saturating_sub(starting);
         wanted.min(FEWEST_AT_ONCE.max(users / 8)).min(most.saturating_sub(users))
     }
 
+    /// A number for a new open-model user that no other thread or worker with other shares gives out.
+    fn next_open_user(&mut self) -> u64 {
+        let number = self.shares.next(self.spawned).unwrap_or(self.spawned);
+        self.spawned = number + 1;
+        number
+    }
+
     /// Brings the number of closed-model users to what the profile says.
     fn adjust_users(&mut self, now: Instant) -> Option<Instant> {
-        let Work::Closed { slots, level, desired } = &mut self.work else { return None };
-        let profile = self.floor.config.load.model.profile();
+        let Work::Closed { slots, desired } = &mut self.work else { return None };
         let elapsed = self.floor.elapsed(now);
-        let whole = (profile.level(elapsed) + 1e-9).floor() as u64;
-        let before = std::mem::replace(desired, self.floor.segment.share(whole));
-        for slot in slots.iter().take(before as usize).skip(*desired as usize) {
+        let before = std::mem::replace(desired, (self.profile.level(elapsed) + 1e-9).floor() as u64);
+        for (_, slot) in slots.split_off(desired) {
             slot.send(Signal::Leave);
         }
-        for index in before..*desired {
-            // A fresh slot each time: a user that is still leaving keeps its own.
-            let slot = Rc::new(Slot::default());
-            if slots.len() as u64 > index {
-                slots[index as usize] = slot.clone()
-            } else {
-                slots.push(slot.clone())
-            }
-            let (floor, driver) = (self.floor.clone(), self.driver.clone());
-            self.floor.users.set(self.floor.users.get() + 1);
-            let seat = seat(&self.floor, index);
-            self.lives.spawn_local(life::closed(floor, driver, seat, slot));
+        let mut from = before;
+        while let Some(user) = self.shares.next(from).filter(|user| user < desired) {
+            from = user + 1;
+            slots.entry(user).or_insert_with(|| {
+                let (slot, floor) = (Rc::new(Slot::default()), self.floor.clone());
+                floor.users.set(floor.users.get() + 1);
+                let life = life::closed(floor, self.driver.clone(), seat(&self.floor, user), slot.clone());
+                self.lives.spawn_local(life);
+                slot
+            });
         }
-        Some(if *level { self.floor.start + profile.duration() } else { now + USER_TICK })
+        let level_until = self.profile.level_until(elapsed);
+        Some(level_until.map_or(now + USER_TICK, |at| self.floor.start + at))
     }
 
     fn is_done(&mut self, now: Instant) -> bool {
         let elapsed = self.floor.elapsed(now);
         match &mut self.work {
-            Work::Open { schedule, end, limited } => schedule.peek().is_none() && (*limited || elapsed >= *end),
-            Work::Closed { .. } => {
-                elapsed >= self.floor.config.load.model.profile().duration() || self.floor.budget_is_spent()
-            }
+            Work::Open { schedule, limited } => schedule.peek().is_none() && (*limited || elapsed >= schedule.end()),
+            Work::Closed { .. } => elapsed >= self.profile.duration() || self.floor.budget_is_spent(),
         }
     }
 
@@ -251,9 +291,9 @@ impl<T: DriverThread> Conductor<T> {
         let now = self.floor.elapsed(Instant::now());
         match (&self.work, over) {
             (_, Over::Drained | Over::Aborted) => Some(now),
-            (Work::Open { end, .. }, Over::Done) => Some(*end),
+            (Work::Open { schedule, .. }, Over::Done) => Some(schedule.end()),
             (Work::Closed { .. }, Over::Done) if self.floor.budget_is_spent() => None,
-            (Work::Closed { .. }, Over::Done) => Some(self.floor.config.load.model.profile().duration()),
+            (Work::Closed { .. }, Over::Done) => Some(self.profile.duration()),
         }
     }
 
@@ -277,8 +317,11 @@ impl<T: DriverThread> Conductor<T> {
     }
 }
 
-fn seat(floor: &Floor, local: u64) -> Seat {
-    let user = floor.segment.global(local);
+fn part_of_thread(floor: &Floor, shares: ShareSet) -> ShareSet {
+    shares.part(floor.source.thread as usize, floor.config.threads.max(1))
+}
+
+fn seat(floor: &Floor, user: u64) -> Seat {
     Seat { user, seed: fastrand::Rng::with_seed(floor.config.seed ^ user.rotate_left(17)).u64(..) }
 }
 

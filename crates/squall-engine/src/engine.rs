@@ -2,7 +2,7 @@
 //! and obeys orders; what the numbers mean is decided elsewhere.
 
 use squall_metrics::{Delta, RecorderConfig, SourceId};
-use squall_model::{Load, LoadModel, Segment, TaskSpec};
+use squall_model::{Load, LoadModel, Profile, ShareSet, TaskSpec};
 use std::{
     io,
     rc::Rc,
@@ -15,16 +15,20 @@ use tokio::{
     task::LocalSet,
 };
 
-use crate::{Driver, DriverError, Probe, conductor::Conductor, floor::Floor};
+use crate::{
+    Driver, DriverError, Probe,
+    conductor::{Conductor, Told},
+    floor::Floor,
+};
 
 /// What an engine needs to know.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
     /// Which life of which worker this is; 0 for a local run.
     pub instance: u64,
-    /// This process's share of the run.
-    pub segment: Segment,
-    /// Threads, each a further share; at least 1.
+    /// What this process holds of the run to begin with; all of it in a local run.
+    pub shares: ShareSet,
+    /// Threads, among which the shares are divided; at least 1.
     pub threads: usize,
     pub load: Load,
     pub tasks: Vec<TaskSpec>,
@@ -45,7 +49,7 @@ impl EngineConfig {
     pub fn new(load: Load, tasks: Vec<TaskSpec>) -> EngineConfig {
         EngineConfig {
             instance: 0,
-            segment: Segment::WHOLE,
+            shares: ShareSet::ALL,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             load,
             tasks,
@@ -83,6 +87,14 @@ pub(crate) enum Order {
     Abort,
 }
 
+/// What this process is to do of a run; may change while it goes on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Duty {
+    pub shares: ShareSet,
+    /// The rate or the number of users of the whole run, the same up to now as it was.
+    pub profile: Profile,
+}
+
 /// How a thread's share ended.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadEnd {
@@ -97,6 +109,7 @@ pub struct ThreadEnd {
 /// A prepared or running engine.
 pub struct Engine {
     orders: watch::Sender<Order>,
+    duty: watch::Sender<Arc<Duty>>,
     deltas: mpsc::UnboundedReceiver<Delta>,
     threads: Vec<JoinHandle<Result<ThreadEnd, EngineError>>>,
     sources: Vec<SourceId>,
@@ -130,6 +143,8 @@ impl Engine {
     /// Starts the threads and lets each build its share of the driver; no load is made before [`Engine::start`].
     pub async fn prepare<D: Driver>(driver: D, config: EngineConfig) -> Result<Engine, EngineError> {
         let (orders, _) = watch::channel(Order::Prepare);
+        let profile = config.load.model.profile().clone();
+        let (duty, _) = watch::channel(Arc::new(Duty { shares: config.shares, profile }));
         let (deltas_tx, deltas) = mpsc::unbounded_channel();
         let (ready_tx, mut ready) = mpsc::unbounded_channel();
         let shared = Shared {
@@ -143,9 +158,9 @@ impl Engine {
         let mut sources = Vec::new();
         for index in 0..shared.config.threads.max(1) as u32 {
             sources.push(SourceId { instance: shared.config.instance, thread: index });
-            let (shared, orders) = (shared.clone(), orders.subscribe());
+            let (shared, orders, duty) = (shared.clone(), orders.subscribe(), duty.subscribe());
             let thread = std::thread::Builder::new().name(format!("squall-{index}"));
-            threads.push(thread.spawn(move || thread_main(index, shared, orders)).map_err(EngineError::Thread)?);
+            threads.push(thread.spawn(move || thread_main(index, shared, orders, duty)).map_err(EngineError::Thread)?);
         }
         drop(shared);
         // Every thread says once that it is ready, or ends; then its sender is gone.
@@ -153,7 +168,7 @@ impl Engine {
         while count < threads.len() && ready.recv().await.is_some() {
             count += 1;
         }
-        let engine = Engine { orders, deltas, threads, sources };
+        let engine = Engine { orders, duty, deltas, threads, sources };
         if count < engine.threads.len() {
             engine.stop().abort();
             engine.join()?;
@@ -171,6 +186,12 @@ impl Engine {
             }
             prepared
         });
+    }
+
+    /// Changes what this process does from now on: shares that it gains are started from their next start on, shares that it loses
+    /// are left after the iteration in hand.
+    pub fn set_duty(&self, duty: Duty) {
+        self.duty.send_replace(Arc::new(duty));
     }
 
     pub fn stop(&self) -> EngineStop {
@@ -222,17 +243,18 @@ impl<D> Clone for Shared<D> {
 fn closed_budget(config: &EngineConfig) -> Option<Arc<AtomicU64>> {
     let closed = matches!(config.load.model, LoadModel::Closed { .. });
     let limit = config.load.iterations.filter(|_| closed)?;
-    Some(Arc::new(AtomicU64::new(config.segment.share(limit))))
+    Some(Arc::new(AtomicU64::new(config.shares.count_below(limit))))
 }
 
 fn thread_main<D: Driver>(
     index: u32,
     shared: Shared<D>,
     orders: watch::Receiver<Order>,
+    duty: watch::Receiver<Arc<Duty>>,
 ) -> Result<ThreadEnd, EngineError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(EngineError::Thread)?;
     let local = LocalSet::new();
-    let end = runtime.block_on(local.run_until(thread_run(index, shared, orders)));
+    let end = runtime.block_on(local.run_until(thread_run(index, shared, orders, duty)));
     // Tasks that were aborted hold flights that record themselves when dropped; the conductor has waited for those.
     drop(local);
     end
@@ -242,6 +264,7 @@ async fn thread_run<D: Driver>(
     index: u32,
     shared: Shared<D>,
     mut orders: watch::Receiver<Order>,
+    duty: watch::Receiver<Arc<Duty>>,
 ) -> Result<ThreadEnd, EngineError> {
     let Shared { driver, config, budget, ready, deltas } = shared;
     let probe = Probe::new(config.recorder, Instant::now());
@@ -255,8 +278,7 @@ async fn thread_run<D: Driver>(
     orders.mark_unchanged();
     tokio::time::sleep_until(start.into()).await;
     probe.measure_from(start + config.load.warm_up);
-    let segment = config.segment.split(index, config.threads.max(1) as u32);
     let source = SourceId { instance: config.instance, thread: index };
-    let floor = Rc::new(Floor::new(config, segment, source, probe, start, budget));
-    Conductor::new(floor, driver_thread, orders, deltas).map_err(EngineError::Timer)?.run().await
+    let floor = Rc::new(Floor::new(config, source, probe, start, budget));
+    Conductor::new(floor, driver_thread, Told { orders, duty }, deltas).map_err(EngineError::Timer)?.run().await
 }

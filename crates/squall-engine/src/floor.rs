@@ -2,7 +2,7 @@
 //! ever touched by its own thread, so plain cells do. Decides nothing.
 
 use squall_metrics::SourceId;
-use squall_model::{LoadModel, Pause, Segment, TaskIndex, TaskSpec};
+use squall_model::{LoadModel, Pause, TaskIndex, TaskSpec};
 use std::{
     cell::{Cell, RefCell},
     cmp::Reverse,
@@ -29,7 +29,6 @@ const LONGEST_BACKLOG: usize = 1_000_000;
 
 pub(crate) struct Floor {
     pub(crate) config: Arc<EngineConfig>,
-    pub(crate) segment: Segment,
     pub(crate) source: SourceId,
     pub(crate) probe: Probe,
     /// `None` if tasks have conditions: each user then chooses for itself.
@@ -61,7 +60,6 @@ struct Sleeper {
 impl Floor {
     pub(crate) fn new(
         config: Arc<EngineConfig>,
-        segment: Segment,
         source: SourceId,
         probe: Probe,
         start: Instant,
@@ -71,7 +69,6 @@ impl Floor {
         Floor {
             cycle: unconditional.then(|| Cycle::new(&config.tasks, config.seed)),
             config,
-            segment,
             source,
             probe,
             start,

@@ -14,6 +14,6 @@ mod slot;
 
 pub use chooser::Cycle;
 pub use driver::{Driver, DriverError, DriverThread, Iteration, Seat, StartFailed, VirtualUser};
-pub use engine::{Engine, EngineConfig, EngineError, EngineStop, ThreadEnd};
+pub use engine::{Duty, Engine, EngineConfig, EngineError, EngineStop, ThreadEnd};
 pub use probe::{Flight, Probe};
 pub use schedule::{Schedule, Start};

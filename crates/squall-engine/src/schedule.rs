@@ -2,7 +2,7 @@
 //! `k`, so nothing can be dropped or repeated, and segments of one run never overlap. Knows no present time.
 
 use fastrand::Rng;
-use squall_model::{Arrivals, Profile, Segment};
+use squall_model::{Arrivals, Profile, ShareSet};
 use std::time::Duration;
 
 /// One start that is to happen.
@@ -14,20 +14,32 @@ pub struct Start {
     pub at: Duration,
 }
 
-/// All starts of one segment, in order.
+/// All starts that fall to some shares of a run, in order.
 pub struct Schedule {
     profile: Profile,
-    segment: Segment,
+    shares: ShareSet,
     /// Starts of the whole run, if limited.
     limit: Option<u64>,
-    /// How many of this segment's starts were handed out.
-    taken: u64,
+    /// Just behind the last start that was taken.
+    taken: Cursor,
+    /// Just behind `next`.
+    ahead: Cursor,
+    next: Option<Start>,
+}
+
+/// A position in the starts of the whole run.
+#[derive(Clone)]
+struct Cursor {
+    /// The number of the start that comes next.
+    number: u64,
     gaps: Gaps,
 }
 
+#[derive(Clone)]
 enum Gaps {
     Even,
-    /// Area reached so far, in this segment's own Poisson process.
+    /// Everybody draws the gaps of the whole run and keeps its own starts, so that the shares together are one Poisson process
+    /// whose arrivals depend on the seed alone. `area` is where the last one drawn lies.
     Poisson {
         random: Rng,
         area: f64,
@@ -35,14 +47,29 @@ enum Gaps {
 }
 
 impl Schedule {
-    pub fn new(profile: Profile, arrivals: Arrivals, segment: Segment, limit: Option<u64>, seed: u64) -> Schedule {
+    pub fn new(profile: Profile, arrivals: Arrivals, shares: ShareSet, limit: Option<u64>, seed: u64) -> Schedule {
         let gaps = match arrivals {
             Arrivals::Even => Gaps::Even,
-            Arrivals::Poisson => {
-                Gaps::Poisson { random: Rng::with_seed(seed ^ u64::from(segment.index) << 32), area: 0.0 }
-            }
+            Arrivals::Poisson => Gaps::Poisson { random: Rng::with_seed(seed), area: 0.0 },
         };
-        Schedule { profile, segment, limit, taken: 0, gaps }
+        let cursor = Cursor { number: 0, gaps };
+        let mut schedule = Schedule { profile, shares, limit, taken: cursor.clone(), ahead: cursor, next: None };
+        schedule.look_ahead();
+        schedule
+    }
+
+    /// The next start; stays the same until [`Iterator::next`] takes it.
+    pub fn peek(&self) -> Option<Start> {
+        self.next
+    }
+
+    /// Holds other shares, and follows another profile, for everything due after `now`. The profile must be the same up to `now`,
+    /// see [`Profile::replace_tail`].
+    pub fn change(&mut self, shares: ShareSet, profile: Profile, now: Duration) {
+        (self.shares, self.profile) = (shares, profile);
+        self.taken.skip_due(&self.profile, now);
+        self.ahead = self.taken.clone();
+        self.look_ahead();
     }
 
     /// When the last start of the whole run is over and done with: rates are taken up to here.
@@ -50,27 +77,67 @@ impl Schedule {
         let limited = self.limit.and_then(|n| self.profile.time_of_area(n as f64));
         limited.unwrap_or(self.profile.duration())
     }
+
+    /// Moves `ahead` to the next start of ours.
+    fn look_ahead(&mut self) {
+        self.next = None;
+        while self.limit.is_none_or(|limit| self.ahead.number < limit) {
+            if let Gaps::Even = self.ahead.gaps {
+                let Some(number) = self.shares.next(self.ahead.number) else { return };
+                self.ahead.number = number;
+            }
+            let number = self.ahead.number;
+            if self.limit.is_some_and(|limit| number >= limit) {
+                return;
+            }
+            let area = self.ahead.draw();
+            let Some(at) = self.profile.time_of_area(area) else { return };
+            if self.shares.contains(number) {
+                self.next = Some(Start { number, at });
+                return;
+            }
+        }
+    }
+}
+
+impl Cursor {
+    /// The area at which the next start is due; moves behind it.
+    fn draw(&mut self) -> f64 {
+        let number = self.number;
+        self.number += 1;
+        match &mut self.gaps {
+            Gaps::Even => number as f64,
+            Gaps::Poisson { random, area } => {
+                *area -= (1.0 - random.f64()).ln();
+                *area
+            }
+        }
+    }
+
+    /// Moves behind everything due up to `now`: who held those shares then has started it.
+    fn skip_due(&mut self, profile: &Profile, now: Duration) {
+        let due = profile.area(now);
+        match self.gaps {
+            Gaps::Even => self.number = self.number.max(due.floor() as u64 + 1),
+            Gaps::Poisson { .. } => loop {
+                let before = self.clone();
+                if self.draw() > due {
+                    *self = before;
+                    return;
+                }
+            },
+        }
+    }
 }
 
 impl Iterator for Schedule {
     type Item = Start;
 
     fn next(&mut self) -> Option<Start> {
-        let number = self.segment.global(self.taken);
-        if self.limit.is_some_and(|limit| number >= limit) {
-            return None;
-        }
-        let area = match &mut self.gaps {
-            Gaps::Even => number as f64,
-            Gaps::Poisson { random, area } => {
-                // Each of n segments carries an n-th of the rate; together they are one Poisson process again.
-                *area += -(1.0 - random.f64()).ln() * f64::from(self.segment.count);
-                *area
-            }
-        };
-        let at = self.profile.time_of_area(area)?;
-        self.taken += 1;
-        Some(Start { number, at })
+        let next = self.next?;
+        self.taken = self.ahead.clone();
+        self.look_ahead();
+        Some(next)
     }
 }
 
@@ -82,13 +149,13 @@ mod tests {
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 
-    fn even(profile: Profile, segment: Segment, limit: Option<u64>) -> Vec<Start> {
-        Schedule::new(profile, Arrivals::Even, segment, limit, 0).collect()
+    fn even(profile: Profile, shares: ShareSet, limit: Option<u64>) -> Vec<Start> {
+        Schedule::new(profile, Arrivals::Even, shares, limit, 0).collect()
     }
 
     #[test]
     fn a_constant_rate_is_evenly_spaced_and_complete() {
-        let starts = even(Profile::constant(500.0, S(30)).unwrap(), Segment::WHOLE, None);
+        let starts = even(Profile::constant(500.0, S(30)).unwrap(), ShareSet::ALL, None);
         assert_eq!(starts.len(), 15_000);
         assert_eq!(starts[0].at, Duration::ZERO);
         assert_eq!(starts[750].at, Duration::from_millis(1500));
@@ -96,17 +163,16 @@ mod tests {
 
     #[test]
     fn fractional_rates_do_not_round() {
-        assert_eq!(even(Profile::constant(0.5, S(60)).unwrap(), Segment::WHOLE, None).len(), 30);
-        assert_eq!(even(Profile::constant(1.0 / 3600.0 * 90.0, S(3600)).unwrap(), Segment::WHOLE, None).len(), 90);
+        assert_eq!(even(Profile::constant(0.5, S(60)).unwrap(), ShareSet::ALL, None).len(), 30);
+        assert_eq!(even(Profile::constant(1.0 / 3600.0 * 90.0, S(3600)).unwrap(), ShareSet::ALL, None).len(), 90);
     }
 
     #[test]
     fn a_limit_is_exact_over_all_segments() {
         let profile = Profile::constant(100.0, S(60)).unwrap();
-        let total: usize =
-            (0..3).map(|i| even(profile.clone(), Segment { index: i, count: 3 }, Some(1000)).len()).sum();
+        let total: usize = (0..3).map(|i| even(profile.clone(), ShareSet::ALL.part(i, 3), Some(1000)).len()).sum();
         assert_eq!(total, 1000);
-        let whole = Schedule::new(profile, Arrivals::Even, Segment::WHOLE, Some(1000), 0);
+        let whole = Schedule::new(profile, Arrivals::Even, ShareSet::ALL, Some(1000), 0);
         assert_eq!(whole.end(), S(10));
     }
 
@@ -114,7 +180,7 @@ mod tests {
     fn poisson_arrivals_repeat_with_their_seed_and_have_the_right_mean() {
         let profile = Profile::constant(1000.0, S(20)).unwrap();
         let starts =
-            |seed| Schedule::new(profile.clone(), Arrivals::Poisson, Segment::WHOLE, None, seed).collect::<Vec<_>>();
+            |seed| Schedule::new(profile.clone(), Arrivals::Poisson, ShareSet::ALL, None, seed).collect::<Vec<_>>();
         assert_eq!(starts(1), starts(1));
         assert_ne!(starts(1), starts(2));
         // Six standard deviations of a Poisson count with mean 20,000.
@@ -130,13 +196,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_schedule_drops_or_repeats_a_start(profile in profiles(), threads in 1u32..7, limit in prop::option::of(0u64..500)) {
+        fn no_schedule_drops_or_repeats_a_start(profile in profiles(), threads in 1usize..7, limit in prop::option::of(0u64..500)) {
             let mut numbers: Vec<u64> = (0..threads)
-                .flat_map(|i| even(profile.clone(), Segment { index: i, count: threads }, limit))
+                .flat_map(|i| even(profile.clone(), ShareSet::ALL.part(i, threads), limit))
                 .map(|start| start.number)
                 .collect();
             numbers.sort_unstable();
-            let whole = even(profile.clone(), Segment::WHOLE, limit).len() as u64;
+            let whole = even(profile.clone(), ShareSet::ALL, limit).len() as u64;
             prop_assert_eq!(numbers, (0..whole).collect::<Vec<_>>());
             let area = profile.area(profile.duration());
             let expected = limit.map_or(area, |l| area.min(l as f64));
@@ -146,9 +212,31 @@ mod tests {
         #[test]
         fn starts_are_in_order_and_within_the_run(profile in profiles(), poisson in any::<bool>(), seed in any::<u64>()) {
             let arrivals = if poisson { Arrivals::Poisson } else { Arrivals::Even };
-            let starts: Vec<_> = Schedule::new(profile.clone(), arrivals, Segment::WHOLE, None, seed).map(|s| s.at).collect();
+            let starts: Vec<_> = Schedule::new(profile.clone(), arrivals, ShareSet::ALL, None, seed).map(|s| s.at).collect();
             prop_assert!(starts.is_sorted());
             prop_assert!(starts.last().is_none_or(|at| *at <= profile.duration()));
+        }
+
+        #[test]
+        fn shares_that_change_hands_lose_and_repeat_nothing(
+            profile in profiles(), poisson in any::<bool>(), part in 0.0..1.0f64, before in 1usize..5, after in 1usize..5,
+        ) {
+            let arrivals = if poisson { Arrivals::Poisson } else { Arrivals::Even };
+            let schedule = |shares| Schedule::new(profile.clone(), arrivals, shares, None, 7);
+            let now = profile.duration().mul_f64(part);
+            let mut numbers = Vec::new();
+            // Holders 0..4 exist throughout; those beyond `before` hold nothing at first, those beyond `after` nothing later.
+            for holder in 0..4 {
+                let part_of = |holders| if holder < holders { ShareSet::ALL.part(holder, holders) } else { ShareSet::NONE };
+                let mut mine = schedule(part_of(before));
+                while mine.peek().is_some_and(|next| next.at <= now) {
+                    numbers.extend(mine.next().map(|start| start.number));
+                }
+                mine.change(part_of(after), profile.clone(), now);
+                numbers.extend(mine.map(|start| start.number));
+            }
+            numbers.sort_unstable();
+            prop_assert_eq!(numbers, schedule(ShareSet::ALL).map(|start| start.number).collect::<Vec<_>>());
         }
     }
 }

@@ -7,6 +7,7 @@ mod load;
 mod plan;
 mod profile;
 mod segment;
+mod shares;
 mod threshold;
 
 pub use duration::{ParseDurationError, format_duration, parse_duration};
@@ -15,4 +16,5 @@ pub use load::{Arrivals, Load, LoadModel, ParseRateError, Pause, parse_rate};
 pub use plan::{Every, Plan, TaskIndex, TaskSpec};
 pub use profile::{ParseStagesError, Profile, ProfileError, Stage, parse_stages};
 pub use segment::Segment;
+pub use shares::{SHARES, ShareSet};
 pub use threshold::{Comparison, ParseThresholdError, Quantity, Statistic, Threshold};

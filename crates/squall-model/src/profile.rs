@@ -105,6 +105,36 @@ impl Profile {
         Ok(Profile { stages })
     }
 
+    /// The same up to `at`, then `tail`: how a run's load is changed while it goes on. What was due before `at` stays due.
+    pub fn replace_tail(&self, at: Duration, tail: &[Stage]) -> Result<Profile, ProfileError> {
+        let mut begin = Duration::ZERO;
+        let mut stages = Vec::new();
+        for stage in &self.stages {
+            let inside = at.saturating_sub(begin).min(stage.duration);
+            begin += stage.duration;
+            if !inside.is_zero() {
+                let to = stage.from + stage.slope() * inside.as_secs_f64();
+                stages.push(Stage { duration: inside, from: stage.from, to: to.max(0.0) });
+            }
+        }
+        stages.extend_from_slice(tail);
+        Profile::from_stages(stages)
+    }
+
+    /// The pieces from `at` on.
+    pub fn tail(&self, at: Duration) -> Vec<Stage> {
+        let mut begin = Duration::ZERO;
+        let mut tail = Vec::new();
+        for stage in &self.stages {
+            let passed = at.saturating_sub(begin).min(stage.duration);
+            begin += stage.duration;
+            let from = stage.from + stage.slope() * passed.as_secs_f64();
+            tail.push(Stage { duration: stage.duration - passed, from: from.max(0.0), to: stage.to });
+        }
+        tail.retain(|stage| !stage.duration.is_zero());
+        tail
+    }
+
     /// The pieces, in order, none of them empty.
     pub fn pieces(&self) -> &[Stage] {
         &self.stages
@@ -131,6 +161,18 @@ impl Profile {
             begin += stage.duration;
         }
         0.0
+    }
+
+    /// If the level at `at` stays the same for a while: until when.
+    pub fn level_until(&self, at: Duration) -> Option<Duration> {
+        let mut end = Duration::ZERO;
+        for stage in &self.stages {
+            end += stage.duration;
+            if at < end {
+                return (stage.from == stage.to).then_some(end);
+            }
+        }
+        None
     }
 
     /// The number of starts due before `at`: the area under the curve.
@@ -238,6 +280,17 @@ mod tests {
             let area = profile.area(profile.duration()) * part;
             let at = profile.time_of_area(area).expect("below the whole area");
             prop_assert!((profile.area(at) - area).abs() < 1e-3, "area {} at {:?}", area, at);
+        }
+
+        #[test]
+        fn replacing_the_tail_by_itself_changes_nothing(profile in profiles(), part in 0.0..1.0f64) {
+            let at = profile.duration().mul_f64(part);
+            let same = profile.replace_tail(at, &profile.tail(at)).unwrap();
+            prop_assert_eq!(same.duration(), profile.duration());
+            for i in 0..20 {
+                let t = profile.duration().mul_f64(f64::from(i) / 20.0);
+                prop_assert!((same.area(t) - profile.area(t)).abs() < 1e-3);
+            }
         }
 
         #[test]
