@@ -4,7 +4,7 @@
 #[path = "../tests/it/sample.rs"]
 mod sample;
 
-use squall_report::{HdrLog, Style, csv, junit, prometheus, result, summary};
+use squall_report::{HdrLog, Style, csv, html, junit, prometheus, result, summary};
 use std::{fs, path::PathBuf, time::Duration};
 
 fn main() -> std::io::Result<()> {
@@ -22,6 +22,7 @@ fn main() -> std::io::Result<()> {
     ];
     let run = finished.run();
     fs::write(dir.join("result.json"), result(&run).to_json())?;
+    fs::write(dir.join("report.html"), html(&run))?;
     fs::write(dir.join("junit.xml"), junit(&run))?;
     fs::write(dir.join("metrics.csv"), csv(&run))?;
     let generator = Some(&finished.facts.generator);

@@ -5,6 +5,7 @@ mod compare;
 mod csv;
 mod format;
 mod hdrlog;
+mod html;
 mod junit;
 mod live;
 pub mod prometheus;
@@ -17,6 +18,7 @@ mod verdict;
 pub use compare::{Change, Compared, Comparison, Effect, Row, compare};
 pub use csv::csv;
 pub use hdrlog::HdrLog;
+pub use html::html;
 pub use junit::junit;
 pub use live::{Phase, Tick, json_line, live_header, live_line};
 pub use result::{

@@ -35,7 +35,7 @@ pub fn summary(run: &Run<'_>, style: Style) -> String {
 }
 
 fn title(style: Style, text: &str) -> String {
-    format!("  {}\n", style.paint(Tone::Accent, text))
+    format!("  {}\n", style.paint(Tone::Dim, text))
 }
 
 fn head(run: &Run<'_>, style: Style) -> String {
@@ -301,7 +301,7 @@ pub(crate) fn generator_line(run: &Run<'_>) -> String {
     let threads = if generator.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", generator.threads) };
     let lag = &engine.schedule_lag;
     format!(
-        "{} CPU on {threads} ({} per request) · {} memory · schedule lag p99 {}, max {}",
+        "{} CPU on {threads} ({}/request) · {} memory · schedule lag p99 {}, max {}",
         time(generator.cpu_s * 1e9),
         time(generator.cpu_s * 1e9 / engine.sent.max(1) as f64),
         bytes(generator.max_rss_bytes as f64),

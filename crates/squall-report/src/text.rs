@@ -12,7 +12,6 @@ pub(crate) enum Tone {
     Good,
     Bad,
     Warn,
-    Accent,
 }
 
 impl Style {
@@ -24,7 +23,6 @@ impl Style {
             Tone::Good => "32",
             Tone::Bad => "1;31",
             Tone::Warn => "33",
-            Tone::Accent => "1;36",
         };
         if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }

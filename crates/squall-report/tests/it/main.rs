@@ -3,9 +3,11 @@
 mod compare;
 mod files;
 mod hdr;
+mod html;
 mod live;
 mod prometheus;
 mod result;
 mod sample;
+mod schema;
 mod summary;
 mod verdict;

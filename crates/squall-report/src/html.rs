@@ -1,0 +1,151 @@
+//! The report that is shown around: one HTML file with its charts inside, light or dark as the reader's system is. Loads
+//! nothing from anywhere, and escapes every text, because names and messages may come from servers.
+
+mod charts;
+mod scale;
+mod svg;
+mod tables;
+
+use squall_model::LoadModel;
+
+use crate::{
+    Run, Verdict,
+    format::{bytes, count, number, percent, rfc3339, time},
+    run::load_in_words,
+    summary::{DOUBT, accounting_line, generator_line, reasons_for_doubt, value, verdict_in_words},
+    text::{Tone, clean},
+    verdict,
+    verdict::schedule_missed,
+};
+
+const CSS: &str = include_str!("html/page.css");
+const SCRIPT: &str = include_str!("html/page.js");
+
+/// The whole page.
+pub fn html(run: &Run<'_>) -> String {
+    let charts = charts::charts(run);
+    let body = [
+        head(run),
+        doubts(run),
+        cards(run),
+        thresholds(run),
+        format!("<section class=\"charts\">{}</section>", charts.figures),
+        tables::latency(run),
+        tables::metrics(run),
+        tables::outcomes(run),
+        tables::errors(run),
+        tables::phases(run),
+        foot(run),
+    ];
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
+         <title>{} · Squall report</title>\n<style>\n{CSS}</style>\n</head>\n<body>\n<main>\n{}\n</main>\n\
+         <script type=\"application/json\" id=\"seconds\">{}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+        escape(&run.plan.name),
+        body.join("\n"),
+        charts.data,
+    )
+}
+
+/// `text` as HTML text or attribute value, without control characters.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in clean(text).chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn head(run: &Run<'_>) -> String {
+    let model = match run.plan.load.model {
+        LoadModel::Open { .. } => "open model",
+        LoadModel::Closed { .. } => "closed model",
+    };
+    let started = rfc3339(run.facts.started_unix_ms);
+    let words = verdict_in_words(run);
+    let (title, text) = words[words.find(' ').map_or(0, |at| at + 1)..].split_once(": ").unwrap_or((&words, ""));
+    let (class, mark) = if verdict(run) == Verdict::Passed { ("good", "✓") } else { ("bad", "✗") };
+    format!(
+        "<header>\n<div>\n<p class=\"brand\">Squall load test</p>\n<h1>{}</h1>\n<p class=\"what\">{}</p>\n\
+         <p class=\"how\">{} · {model} · started {} {} UTC</p>\n</div>\n\
+         <div class=\"verdict {class}\"><span>{mark}</span><div><b>{}</b><p>{}</p></div></div>\n</header>",
+        escape(&run.plan.name),
+        escape(&run.plan.target),
+        escape(&load_in_words(&run.plan.load)),
+        &started[..10],
+        &started[11..19],
+        escape(title.trim_start_matches(['✓', '✗', ' '])),
+        escape(text),
+    )
+}
+
+fn doubts(run: &Run<'_>) -> String {
+    if !schedule_missed(run) {
+        return String::new();
+    }
+    let reasons: String = reasons_for_doubt(run).iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
+    format!("<section class=\"doubt\"><b>{DOUBT}</b><ul>{reasons}</ul></section>")
+}
+
+fn cards(run: &Run<'_>) -> String {
+    let (all, engine) = (&run.view.all, &run.view.engine);
+    let response = &all.response;
+    let at = |percentile| time(response.percentile(percentile) as f64);
+    let measured = time(run.measured().as_secs_f64() * 1e9);
+    let error_class = if all.errors > 0 { "bad" } else { "good" };
+    let cards = [
+        ("Requests", count(all.requests), format!("in {measured}"), ""),
+        ("Rate", format!("{}/s", number(run.rate(all))), format!("{} users at most", count(engine.peak_users)), ""),
+        ("Errors", percent(all.error_rate()), format!("{} requests", count(all.errors)), error_class),
+        ("Median response", at(50.0), format!("mean {}", time(response.mean())), ""),
+        ("p95 response", at(95.0), format!("p90 {}", at(90.0)), ""),
+        ("p99 response", at(99.0), format!("max {}", time(response.max() as f64)), ""),
+        ("Received", bytes(all.bytes_in as f64), format!("{} sent", bytes(all.bytes_out as f64)), ""),
+    ];
+    let cards = cards.map(|(title, value, detail, class)| {
+        format!("<div class=\"card {class}\"><p>{title}</p><b>{value}</b><small>{detail}</small></div>")
+    });
+    format!("<section class=\"cards\">{}</section>", cards.concat())
+}
+
+fn thresholds(run: &Run<'_>) -> String {
+    if run.facts.thresholds.is_empty() {
+        return String::new();
+    }
+    let items = run.facts.thresholds.iter().map(|result| {
+        let (class, mark) = if result.passed { ("good", "✓") } else { ("bad", "✗") };
+        let when = result
+            .breached_at_s
+            .map_or(String::new(), |second| format!("<small>first breached after {second} s</small>"));
+        let text = escape(&result.threshold.to_string());
+        format!("<li class=\"{class}\"><span>{mark}</span><code>{text}</code><b>{}</b>{when}</li>", value(result))
+    });
+    format!("<section><h2>Thresholds</h2><ul class=\"thresholds\">{}</ul></section>", items.collect::<String>())
+}
+
+fn foot(run: &Run<'_>) -> String {
+    let (accounting, tone) = accounting_line(run);
+    let class = if tone == Tone::Bad { " class=\"bad\"" } else { "" };
+    let command = run
+        .command
+        .map_or(String::new(), |command| format!("<dt>Command</dt><dd><code>{}</code></dd>", escape(command)));
+    format!(
+        "<footer><h2>Can these numbers be trusted?</h2><dl><dt>Accounting</dt><dd{class}>{}</dd><dt>Generator</dt><dd>{}</dd>\
+         {command}<dt>Seed</dt><dd>{}</dd></dl><p>Made by Squall {}. Response times count from the moment a request was \
+         due, so waiting is not hidden; service times from the moment it was sent.</p></footer>",
+        escape(&accounting),
+        escape(&generator_line(run)),
+        run.plan.seed,
+        escape(run.version),
+    )
+}

@@ -1,0 +1,267 @@
+//! The five charts: rate, users, response times, errors over time, and how the response times are distributed.
+
+use serde_json::json;
+use squall_metrics::{Histogram, Second};
+use squall_model::LoadModel;
+use std::time::Duration;
+
+use super::{
+    escape,
+    scale::{Scale, time_ticks},
+    svg::Canvas,
+};
+use crate::{
+    Run,
+    format::{count, number, percent, time},
+};
+
+/// More points than pixels help nobody.
+const MOST_POINTS: usize = 900;
+
+pub(super) struct Charts {
+    pub(super) figures: String,
+    /// What the page's script shows under the pointer, as JSON that is safe inside a script element.
+    pub(super) data: String,
+}
+
+/// A stretch of one or more seconds: rates and errors are per second, times the highest of its seconds.
+struct Point {
+    t_s: u32,
+    seconds: u32,
+    second: Second,
+    target: f64,
+}
+
+pub(super) fn charts(run: &Run<'_>) -> Charts {
+    let points = points(run);
+    let figures = [rate(run, &points), response(run, &points), users(run, &points), errors(run, &points)];
+    let figures = figures.concat() + &distribution(&run.view.all.response) + &percentiles(run);
+    Charts { figures, data: data(&points).to_string().replace('<', "\\u003c") }
+}
+
+fn points(run: &Run<'_>) -> Vec<Point> {
+    let timeline = &run.view.timeline;
+    let stride = timeline.len().div_ceil(MOST_POINTS).max(1);
+    let level = |t_s: u32| run.plan.load.model.profile().level(Duration::from_millis(u64::from(t_s) * 1000 - 500));
+    let active = run.facts.active.as_secs_f64().ceil() as u32;
+    let point = |chunk: &[Second]| {
+        let last = chunk.last()?;
+        let mut second = last.clone();
+        for other in &chunk[..chunk.len() - 1] {
+            second.requests += other.requests;
+            second.errors += other.errors;
+            second.users = second.users.max(other.users);
+            for (mine, theirs) in [
+                (&mut second.p50, other.p50),
+                (&mut second.p95, other.p95),
+                (&mut second.p99, other.p99),
+                (&mut second.max, other.max),
+            ] {
+                *mine = (*mine).max(theirs);
+            }
+        }
+        let target = if last.t_s <= active { level(last.t_s) } else { 0.0 };
+        Some(Point { t_s: last.t_s, seconds: chunk.len() as u32, second, target })
+    };
+    timeline.chunks(stride).filter_map(point).collect()
+}
+
+impl Point {
+    fn per_second(&self, value: u64) -> f64 {
+        value as f64 / f64::from(self.seconds)
+    }
+}
+
+fn data(points: &[Point]) -> serde_json::Value {
+    let list = |of: &dyn Fn(&Point) -> Option<f64>| points.iter().map(of).collect::<Vec<_>>();
+    let times = |of: fn(&Second) -> u64| list(&|p| (p.second.requests > 0).then(|| of(&p.second) as f64 / 1e6));
+    let whole = |value: f64| (value * 100.0).round() / 100.0;
+    json!({
+        "t": points.iter().map(|p| p.t_s).collect::<Vec<_>>(),
+        "rate": list(&|p| Some(whole(p.per_second(p.second.requests)))),
+        "target": list(&|p| Some(whole(p.target))),
+        "users": list(&|p| Some(p.second.users as f64)),
+        "errors": list(&|p| Some(whole(p.per_second(p.second.errors)))),
+        "p50": times(|s| s.p50),
+        "p95": times(|s| s.p95),
+        "p99": times(|s| s.p99),
+        "max": times(|s| s.max),
+    })
+}
+
+fn figure(title: &str, legend: &[(&str, &str)], drawing: &str) -> String {
+    let legend: String =
+        legend.iter().map(|(class, name)| format!("<span class=\"key {class}\">{}</span>", escape(name))).collect();
+    format!("<figure><figcaption><b>{}</b><span>{legend}</span></figcaption>{drawing}</figure>", escape(title))
+}
+
+/// The time axis, and the warm-up behind it.
+fn time_axis(canvas: &mut Canvas, run: &Run<'_>, points: &[Point]) {
+    let last = end(points);
+    let warm_up = run.plan.load.warm_up.as_secs_f64();
+    if warm_up > 0.0 {
+        canvas.shade(0.0, (warm_up / last).min(1.0), "warm-up");
+    }
+    let hours = |t: u32| format!("{}:{:02}:{:02}", t / 3600, t / 60 % 60, t % 60);
+    let label = |t: u32| if last >= 3600.0 { hours(t) } else { format!("{}:{:02}", t / 60, t % 60) };
+    canvas.horizontal_axis(time_ticks(last as u32).into_iter().map(|t| (f64::from(t) / last, label(t))));
+}
+
+/// The last second.
+fn end(points: &[Point]) -> f64 {
+    f64::from(points.last().map_or(1, |point| point.t_s))
+}
+
+/// Each point at the middle of its stretch of time.
+fn line_of(points: &[Point], y: impl Fn(&Point) -> Option<f64>) -> Vec<(f64, Option<f64>)> {
+    let last = end(points);
+    points.iter().map(|p| ((f64::from(p.t_s) - f64::from(p.seconds) / 2.0) / last, y(p))).collect()
+}
+
+fn rate(run: &Run<'_>, points: &[Point]) -> String {
+    let mut canvas = Canvas::new(210.0);
+    let open = matches!(run.plan.load.model, LoadModel::Open { .. });
+    let rates = points.iter().map(|p| p.per_second(p.second.requests)).fold(0.0, f64::max);
+    let targets = if open { points.iter().map(|p| p.target).fold(0.0, f64::max) } else { 0.0 };
+    // Some air above the line, which is often level with the target.
+    let scale = Scale::linear(rates.max(targets) * 1.05);
+    canvas.vertical_axis(scale, number);
+    time_axis(&mut canvas, run, points);
+    let line = line_of(points, |p| Some(scale.place(p.per_second(p.second.requests))));
+    canvas.area("rate", &line);
+    canvas.line("rate", &line);
+    if !open {
+        return figure("Requests per second", &[], &canvas.finish("Requests per second over time", "rate:Requests/s"));
+    }
+    canvas.line("target", &line_of(points, |p| (p.target > 0.0).then(|| scale.place(p.target))));
+    let drawing = canvas.finish("Requests per second over time", "rate:Requests/s,target:Asked for");
+    figure("Requests per second", &[("rate", "answered"), ("target", "iterations asked for")], &drawing)
+}
+
+fn users(run: &Run<'_>, points: &[Point]) -> String {
+    let mut canvas = Canvas::new(210.0);
+    let scale = Scale::linear(points.iter().map(|p| p.second.users as f64).fold(0.0, f64::max) * 1.05);
+    canvas.vertical_axis(scale, number);
+    time_axis(&mut canvas, run, points);
+    let line = line_of(points, |p| Some(scale.place(p.second.users as f64)));
+    canvas.area("users", &line);
+    canvas.line("users", &line);
+    figure("Virtual users", &[], &canvas.finish("Virtual users over time", "users:Users"))
+}
+
+fn response(run: &Run<'_>, points: &[Point]) -> String {
+    let mut canvas = Canvas::new(210.0);
+    let busy = || points.iter().filter(|point| point.second.requests > 0);
+    let least = busy().map(|p| p.second.p50 as f64).fold(f64::INFINITY, f64::min);
+    let most = busy().map(|p| p.second.p99 as f64).fold(0.0, f64::max);
+    if most == 0.0 {
+        canvas.nothing("No request was measured");
+        return figure("Response time", &[], &canvas.finish("Response time over time", ""));
+    }
+    let scale = Scale::fitting(least, most);
+    canvas.vertical_axis(scale, tick_time);
+    time_axis(&mut canvas, run, points);
+    let mut draw = |class, of: fn(&Second) -> u64| {
+        let place = |p: &Point| (p.second.requests > 0).then(|| scale.place(of(&p.second) as f64));
+        canvas.line(class, &line_of(points, place));
+    };
+    draw("p99", |second| second.p99);
+    draw("p95", |second| second.p95);
+    draw("p50", |second| second.p50);
+    let title = if scale.is_log() { "Response time (log scale)" } else { "Response time" };
+    let drawing = canvas.finish("Response time percentiles over time", "p50:p50,p95:p95,p99:p99,max:max");
+    figure(title, &[("p50", "p50"), ("p95", "p95"), ("p99", "p99")], &drawing)
+}
+
+fn errors(run: &Run<'_>, points: &[Point]) -> String {
+    let mut canvas = Canvas::new(210.0);
+    let most = points.iter().map(|p| p.per_second(p.second.errors)).fold(0.0, f64::max);
+    if most == 0.0 {
+        time_axis(&mut canvas, run, points);
+        canvas.nothing("No errors");
+        return figure("Errors per second", &[], &canvas.finish("No errors", ""));
+    }
+    let scale = Scale::linear(most);
+    canvas.vertical_axis(scale, number);
+    time_axis(&mut canvas, run, points);
+    let last = end(points);
+    for point in points {
+        let from = f64::from(point.t_s - point.seconds) / last;
+        let errors = point.per_second(point.second.errors);
+        canvas.bar("errors", from, f64::from(point.t_s) / last, scale.place(errors), "");
+    }
+    figure("Errors per second", &[], &canvas.finish("Errors per second over time", "errors:Errors/s,rate:Requests/s"))
+}
+
+/// A tick of a time axis: round values need no trailing zeros.
+fn tick_time(nanos: f64) -> String {
+    let (value, unit) = match nanos {
+        n if n <= 0.0 => return "0".to_owned(),
+        n if n < 1e3 => (n, "ns"),
+        n if n < 1e6 => (n / 1e3, "µs"),
+        n if n < 1e9 => (n / 1e6, "ms"),
+        n => (n / 1e9, "s"),
+    };
+    format!("{} {unit}", (value * 1e3).round() / 1e3)
+}
+
+/// Bars of equal width on a logarithmic axis: each is 9 % wider in time than the one before.
+fn distribution(histogram: &Histogram) -> String {
+    const PER_DOUBLING: f64 = 8.0;
+    let mut canvas = Canvas::new(230.0);
+    let title = "Response time distribution";
+    if histogram.is_empty() {
+        canvas.nothing("No request was measured");
+        return figure(title, &[], &canvas.finish(title, ""));
+    }
+    let index = |nanos: f64| (nanos.max(1.0).log2() * PER_DOUBLING).floor() as i64;
+    let mut bars: std::collections::BTreeMap<i64, u64> = std::collections::BTreeMap::new();
+    for (lowest, highest, n) in histogram.ranges() {
+        *bars.entry(index((lowest + highest) as f64 / 2.0)).or_default() += n;
+    }
+    let across = Scale::log(histogram.min().max(1) as f64, histogram.max().max(2) as f64);
+    let up = Scale::linear(bars.values().copied().max().unwrap_or(1) as f64);
+    canvas.vertical_axis(up, number);
+    canvas.horizontal_axis(across.ticks().into_iter().map(|tick| (across.place(tick), tick_time(tick))));
+    for (index, n) in bars {
+        let bound = |index: i64| 2f64.powf(index as f64 / PER_DOUBLING);
+        let (from, to) = (bound(index), bound(index + 1));
+        let share = percent(n as f64 / histogram.count() as f64);
+        let title = format!("{} to {}: {} requests ({share})", time(from), time(to), count(n));
+        canvas.bar("rate", across.place(from), across.place(to), up.place(n as f64), &title);
+    }
+    for (row, percentile) in [50.0, 95.0, 99.0].into_iter().enumerate() {
+        let value = histogram.percentile(percentile) as f64;
+        canvas.mark(across.place(value.max(1.0)), &format!("p{percentile} {}", time(value)), row);
+    }
+    figure(title, &[], &canvas.finish(title, ""))
+}
+
+/// Latency against percentile, with the tail stretched: every nine has the same width.
+fn percentiles(run: &Run<'_>) -> String {
+    let mut canvas = Canvas::new(230.0);
+    let all = &run.view.all;
+    let title = "Latency by percentile";
+    if all.requests == 0 {
+        canvas.nothing("No request was measured");
+        return figure(title, &[], &canvas.finish(title, ""));
+    }
+    // Past one request in n there is nothing to see.
+    let nines = (all.requests as f64).log10().clamp(1.0, 6.0);
+    let place = |percentile: f64| (-(1.0 - percentile / 100.0).log10() / nines).clamp(0.0, 1.0);
+    let scale = Scale::fitting(all.service.percentile(0.0).max(1) as f64, all.response.max() as f64);
+    canvas.vertical_axis(scale, tick_time);
+    let ticks = [0.0f64, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999];
+    let shown = ticks.into_iter().filter(|p| -(1.0 - p / 100.0).log10() <= nines + 1e-6);
+    canvas.horizontal_axis(shown.map(|p| (place(p), format!("{p} %"))));
+    for (class, histogram) in [("p99", &all.response), ("service", &all.service)] {
+        let points = (0..=160).map(|i| {
+            let along = f64::from(i) / 160.0;
+            let percentile = 100.0 * (1.0 - 10f64.powf(-along * nines));
+            (along, Some(scale.place(histogram.percentile(percentile) as f64)))
+        });
+        canvas.line(class, &points.collect::<Vec<_>>());
+    }
+    let title = if scale.is_log() { "Latency by percentile (log scale)" } else { title };
+    figure(title, &[("p99", "response"), ("service", "service")], &canvas.finish(title, ""))
+}

@@ -1,0 +1,164 @@
+//! The canvas of one chart: frame, axes, lines, bars. Draws what it is told; colours are the style sheet's, by class.
+
+use std::fmt::Write;
+
+use super::{escape, scale::Scale};
+
+const WIDTH: f64 = 600.0;
+const LEFT: f64 = 60.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 28.0;
+
+/// A chart in the making. Horizontal places are 0..=1 from left to right, vertical ones from bottom to top.
+pub(super) struct Canvas {
+    height: f64,
+    shapes: String,
+}
+
+impl Canvas {
+    pub(super) fn new(height: f64) -> Canvas {
+        Canvas { height, shapes: String::new() }
+    }
+
+    fn x(place: f64) -> f64 {
+        LEFT + place * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, place: f64) -> f64 {
+        TOP + (1.0 - place) * (self.height - TOP - BOTTOM)
+    }
+
+    fn put(&mut self, shape: std::fmt::Arguments<'_>) {
+        self.shapes.write_fmt(shape).expect("writing to a string does not fail");
+    }
+
+    /// Grid lines with labels at the left.
+    pub(super) fn vertical_axis(&mut self, scale: Scale, label: impl Fn(f64) -> String) {
+        for tick in scale.ticks() {
+            let y = self.y(scale.place(tick));
+            let (right, label) = (WIDTH - RIGHT, escape(&label(tick)));
+            self.put(format_args!("<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/>"));
+            let (x, y) = (LEFT - 8.0, y + 4.0);
+            self.put(format_args!("<text class=\"tick end\" x=\"{x}\" y=\"{y:.1}\">{label}</text>"));
+        }
+    }
+
+    /// Labels below the frame.
+    pub(super) fn horizontal_axis(&mut self, ticks: impl Iterator<Item = (f64, String)>) {
+        let (base, below) = (self.y(0.0), self.height - 8.0);
+        for (place, label) in ticks {
+            let (x, label) = (Canvas::x(place), escape(&label));
+            self.put(format_args!("<path class=\"axis\" d=\"M{x:.1} {base:.1}v4\"/>"));
+            self.put(format_args!("<text class=\"tick middle\" x=\"{x:.1}\" y=\"{below:.1}\">{label}</text>"));
+        }
+        let right = WIDTH - RIGHT;
+        self.put(format_args!("<path class=\"axis\" d=\"M{LEFT} {base:.1}H{right}\"/>"));
+    }
+
+    /// A line that is interrupted where there is no value.
+    pub(super) fn line(&mut self, class: &str, points: &[(f64, Option<f64>)]) {
+        let path = self.path(points);
+        self.put(format_args!("<path class=\"line {class}\" d=\"{path}\"/>"));
+    }
+
+    /// The space below a line.
+    pub(super) fn area(&mut self, class: &str, points: &[(f64, Option<f64>)]) {
+        let base = self.y(0.0);
+        for stretch in points.split(|(_, y)| y.is_none()).filter(|stretch| !stretch.is_empty()) {
+            let path = self.path(stretch);
+            let (first, last) = (Canvas::x(stretch[0].0), Canvas::x(stretch[stretch.len() - 1].0));
+            self.put(format_args!(
+                "<path class=\"area {class}\" d=\"{path}L{last:.1} {base:.1}L{first:.1} {base:.1}Z\"/>"
+            ));
+        }
+    }
+
+    fn path(&self, points: &[(f64, Option<f64>)]) -> String {
+        let mut path = String::new();
+        let mut pen_down = false;
+        for (x, y) in points {
+            if let Some(y) = y {
+                let (command, x, y) = (if pen_down { 'L' } else { 'M' }, Canvas::x(*x), self.y(*y));
+                write!(path, "{command}{x:.1} {y:.1}").expect("writing to a string does not fail");
+            }
+            pen_down = y.is_some();
+        }
+        // A value between two gaps is a point: a line of no length with round ends shows it.
+        if path.matches('L').count() == 0 { path + "h0" } else { path }
+    }
+
+    /// A bar from the base up; anything above nothing is at least a pixel high, so that rare events are seen.
+    pub(super) fn bar(&mut self, class: &str, from: f64, to: f64, height: f64, title: &str) {
+        if height <= 0.0 {
+            return;
+        }
+        let (left, right, base) = (Canvas::x(from), Canvas::x(to), self.y(0.0));
+        let tall = (base - self.y(height)).max(1.5);
+        let gap = if right - left > 4.0 { 1.0 } else { 0.0 };
+        let (width, top, title) = ((right - left - gap).max(0.8), base - tall, escape(title));
+        self.put(format_args!(
+            "<rect class=\"bar {class}\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{tall:.1}\" rx=\"1\"><title>{title}</title></rect>"
+        ));
+    }
+
+    /// A dashed upright line with a label at its top; `row` keeps neighbouring labels apart.
+    pub(super) fn mark(&mut self, place: f64, label: &str, row: usize) {
+        let (x, base, top, label) = (Canvas::x(place), self.y(0.0), self.y(1.0), escape(label));
+        let text = top + 10.0 + 15.0 * row as f64;
+        let (class, shift) = if place > 0.85 { ("end", -4.0) } else { ("", 4.0) };
+        let labelled = x + shift;
+        self.put(format_args!("<path class=\"mark\" d=\"M{x:.1} {base:.1}V{top:.1}\"/>"));
+        self.put(format_args!("<text class=\"label {class}\" x=\"{labelled:.1}\" y=\"{text:.1}\">{label}</text>"));
+    }
+
+    /// A shaded stretch behind the rest, such as the warm-up.
+    pub(super) fn shade(&mut self, from: f64, to: f64, label: &str) {
+        let (left, right, top, base) = (Canvas::x(from), Canvas::x(to), self.y(1.0), self.y(0.0));
+        let (width, height, text, middle) = (right - left, base - top, top + 14.0, (left + right) / 2.0);
+        self.put(format_args!(
+            "<rect class=\"shade\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
+        ));
+        if width > 60.0 {
+            self.put(format_args!(
+                "<text class=\"tick middle\" x=\"{middle:.1}\" y=\"{text:.1}\">{}</text>",
+                escape(label)
+            ));
+        }
+    }
+
+    /// Words in place of a chart that would be empty.
+    pub(super) fn nothing(&mut self, text: &str) {
+        let (x, y) = (Canvas::x(0.5), self.y(0.5));
+        self.put(format_args!("<text class=\"nothing middle\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(text)));
+    }
+
+    /// The finished drawing. `show` names the series that the page's script shows under the pointer.
+    pub(super) fn finish(self, label: &str, show: &str) -> String {
+        let (right, bottom) = (WIDTH - RIGHT, self.y(0.0));
+        let Canvas { height, shapes } = self;
+        format!(
+            "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\" data-show=\"{}\" data-left=\"{LEFT}\" \
+             data-right=\"{right}\" data-top=\"{TOP}\" data-bottom=\"{bottom:.1}\">{shapes}</svg>",
+            escape(label),
+            escape(show),
+        )
+    }
+}
+
+/// A line without axes, for table cells.
+pub(super) fn sparkline(values: &[f64]) -> String {
+    let largest = values.iter().copied().fold(0.0, f64::max);
+    if values.len() < 2 || largest <= 0.0 {
+        return String::new();
+    }
+    let step = 96.0 / (values.len() - 1) as f64;
+    let points = values.iter().enumerate().map(|(i, value)| {
+        let command = if i == 0 { 'M' } else { 'L' };
+        format!("{command}{:.1} {:.1}", 2.0 + i as f64 * step, 20.0 - value / largest * 18.0)
+    });
+    format!(
+        "<svg class=\"spark\" viewBox=\"0 0 100 22\" aria-hidden=\"true\"><path class=\"line p99\" d=\"{}\"/></svg>",
+        points.collect::<String>()
+    )
+}

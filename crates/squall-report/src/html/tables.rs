@@ -1,0 +1,161 @@
+//! The tables of the report. Cells that are sorted by number carry it in `data-v`.
+
+use squall_metrics::{Category, Histogram, MetricView, PHASES};
+
+use super::{escape, svg::sparkline};
+use crate::{
+    Run,
+    format::{count, number, percent, time},
+    summary::metric_label,
+};
+
+/// Rows past this would make the page slow; the JSON file has them all.
+const MOST_ROWS: usize = 500;
+
+fn table(title: &str, heads: &[&str], rows: Vec<String>) -> String {
+    let shown = rows.len().min(MOST_ROWS);
+    let more = match rows.len() - shown {
+        0 => String::new(),
+        more => format!("<p class=\"more\">… and {} more; the JSON result has them all</p>", count(more as u64)),
+    };
+    let heads: String = heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
+    format!(
+        "<section><h2>{title}</h2><div class=\"wide\"><table><thead><tr>{heads}</tr></thead><tbody>{}</tbody></table></div>{more}</section>",
+        rows[..shown].concat()
+    )
+}
+
+fn text(value: &str) -> String {
+    format!("<td>{}</td>", escape(value))
+}
+
+fn figure(value: f64, shown: &str) -> String {
+    format!("<td class=\"n\" data-v=\"{value}\">{shown}</td>")
+}
+
+/// Cells in the order of [`TIMES`].
+fn times(histogram: &Histogram) -> [String; TIMES.len()] {
+    let at = |percentile| histogram.percentile(percentile) as f64;
+    let values = [
+        histogram.min() as f64,
+        histogram.mean(),
+        at(50.0),
+        at(90.0),
+        at(95.0),
+        at(99.0),
+        at(99.9),
+        histogram.max() as f64,
+    ];
+    values.map(|value| figure(value, &time(value)))
+}
+
+const TIMES: [&str; 8] = ["min", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"];
+
+pub(super) fn latency(run: &Run<'_>) -> String {
+    let all = &run.view.all;
+    let rows = [
+        ("Response", "from the moment it was due", &all.response),
+        ("Service", "from the moment it was sent", &all.service),
+        ("Wait", "between the two", &all.wait),
+    ];
+    let rows = rows.map(|(name, meaning, histogram)| {
+        format!("<tr><td><b>{name}</b> <small>{meaning}</small></td>{}</tr>", times(histogram).concat())
+    });
+    table("Latency of all requests", &[&["Time"], TIMES.as_slice()].concat(), rows.to_vec())
+}
+
+pub(super) fn metrics(run: &Run<'_>) -> String {
+    let heads = [["Metric", "Requests", "Rate", "Errors"].as_slice(), &TIMES[1..], &["p99 over time"]];
+    let rows = run.view.metrics.iter().map(|metric| metric_row(run, metric)).collect();
+    table("Metrics (response time)", &heads.concat(), rows)
+}
+
+fn metric_row(run: &Run<'_>, metric: &MetricView) -> String {
+    let errors = match metric.errors {
+        0 => figure(0.0, "0"),
+        n => format!(
+            "<td class=\"n bad\" data-v=\"{n}\">{} <small>({})</small></td>",
+            count(n),
+            percent(metric.error_rate())
+        ),
+    };
+    let cells = [
+        text(&metric_label(metric)),
+        figure(metric.requests as f64, &count(metric.requests)),
+        figure(run.rate(metric), &format!("{}/s", number(run.rate(metric)))),
+        errors,
+        times(&metric.response)[1..].concat(),
+        format!("<td>{}</td>", sparkline(&thinned(metric))),
+    ];
+    format!("<tr>{}</tr>", cells.concat())
+}
+
+/// At most a hundred points: the highest p99 of each stretch.
+fn thinned(metric: &MetricView) -> Vec<f64> {
+    let stride = metric.timeline.len().div_ceil(100).max(1);
+    let highest =
+        |seconds: &[squall_metrics::MetricSecond]| seconds.iter().map(|s| f64::from(s.p99)).fold(0.0, f64::max);
+    metric.timeline.chunks(stride).map(highest).collect()
+}
+
+pub(super) fn outcomes(run: &Run<'_>) -> String {
+    let all = &run.view.all;
+    if all.requests == 0 {
+        return String::new();
+    }
+    let mut outcomes: Vec<_> = all.outcomes.iter().map(|(outcome, n)| (*outcome, *n)).collect();
+    outcomes.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let row = |(outcome, n): (squall_metrics::Outcome, u64)| {
+        let share = n as f64 / all.requests as f64;
+        let class = if outcome.category == Category::Ok { "good" } else { "bad" };
+        format!(
+            "<tr><td class=\"{class}\">{}</td>{}{}{}<td><span class=\"share {class}\"><i style=\"width:{:.2}%\"></i></span></td></tr>",
+            outcome.category.name(),
+            text(&outcome.code.to_string()),
+            figure(n as f64, &count(n)),
+            figure(share, &percent(share)),
+            share * 100.0,
+        )
+    };
+    let heads = ["Outcome", "Code", "Requests", "Share", ""];
+    table("Outcomes", &heads, outcomes.into_iter().map(row).collect())
+}
+
+pub(super) fn errors(run: &Run<'_>) -> String {
+    let mut notes: Vec<_> = run.view.errors.iter().collect();
+    if notes.is_empty() {
+        return String::new();
+    }
+    notes.sort_by_key(|note| std::cmp::Reverse(note.count));
+    let row = |note: &&squall_metrics::ErrorNote| {
+        format!(
+            "<tr>{}{}{}<td class=\"message\">{}</td></tr>",
+            figure(note.count as f64, &count(note.count)),
+            text(&note.metric.name),
+            text(&note.outcome.code.to_string()),
+            escape(&note.message),
+        )
+    };
+    table("What went wrong", &["Times", "Metric", "Code", "Message"], notes.iter().map(row).collect())
+}
+
+pub(super) fn phases(run: &Run<'_>) -> String {
+    let recorded = run.view.metrics.iter().filter_map(|metric| Some((metric, metric.phases.as_ref()?)));
+    let rows = recorded.flat_map(|(metric, phases)| {
+        let used = PHASES.iter().zip(phases.iter()).filter(|(_, histogram)| !histogram.is_empty());
+        used.map(|(phase, histogram)| {
+            let number = figure(histogram.count() as f64, &count(histogram.count()));
+            format!(
+                "<tr>{}{}{number}{}</tr>",
+                text(&metric_label(metric)),
+                text(&phase.replace('_', " ")),
+                times(histogram).concat()
+            )
+        })
+    });
+    let rows: Vec<String> = rows.collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    table("Where the time goes", &[["Metric", "Phase", "Times"].as_slice(), TIMES.as_slice()].concat(), rows)
+}

@@ -1,0 +1,129 @@
+//! The HTML report: whole, self-contained, and safe against what servers say.
+
+use crate::sample::{Finished, Recipe, Target, judged, shop};
+use squall_model::{LoadModel, Pause, Profile};
+use squall_report::html;
+use std::time::Duration;
+
+/// Every tag is closed in order; attributes are quoted. Scripts and styles are skipped.
+#[track_caller]
+fn assert_well_formed(page: &str) {
+    const VOID: [&str; 1] = ["meta"];
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = page.strip_prefix("<!doctype html>").expect("a doctype");
+    while let Some((_, after)) = rest.split_once('<') {
+        let (tag, after) = after.split_once('>').expect("every tag ends");
+        assert_eq!(tag.matches('"').count() % 2, 0, "an attribute of <{tag}> is not closed");
+        rest = after;
+        let name = tag.trim_start_matches('/').split([' ', '/', '\n']).next().unwrap_or_default();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "</{name}> closes something else");
+        } else if !tag.ends_with('/') && !VOID.contains(&name) {
+            open.push(name);
+            if name == "script" || name == "style" {
+                let end = format!("</{name}>");
+                rest = &rest[rest.find(&end).expect("scripts and styles end")..];
+            }
+        }
+    }
+    assert_eq!(open, Vec::<&str>::new(), "left open");
+}
+
+#[track_caller]
+fn check(finished: &Finished) -> String {
+    let page = html(&finished.run());
+    assert_well_formed(&page);
+    for bad in ["NaN", "inf\"", "inf ", "-inf", "<link", " src=", "href=", "url(", "@import", "fetch("] {
+        assert!(!page.contains(bad), "`{bad}` in the page");
+    }
+    let data = page.split_once("id=\"seconds\">").unwrap().1.split_once("</script>").unwrap().0;
+    let data: serde_json::Value = serde_json::from_str(data).expect("the seconds are JSON");
+    let lengths: Vec<_> = data.as_object().unwrap().values().map(|list| list.as_array().unwrap().len()).collect();
+    assert!(lengths.iter().all(|n| *n == lengths[0] && *n <= 900), "{lengths:?}");
+    page
+}
+
+#[test]
+fn a_run_with_errors_shows_all_its_parts() {
+    let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
+    finished.facts.thresholds = vec![judged("error_rate<1%", Some(0.0165), false, Some(15))];
+    let page = check(&finished);
+    for part in [
+        "1 of 1 thresholds breached",
+        "<b>6,000</b>",
+        "<b>200/s</b>",
+        "<b>1.65 %</b>",
+        "error_rate&lt;1%",
+        "Requests per second",
+        "Response time",
+        "Errors per second",
+        "Response time distribution",
+        "Latency by percentile",
+        "purchase › checkout tier=gold",
+        "HTTP_503",
+        "sent = recorded = reported 6,000",
+        "Where the time goes",
+        "first byte",
+        "squall run shop.toml --json result.json",
+    ] {
+        assert!(page.contains(part), "`{part}` is missing");
+    }
+    assert_eq!(page.matches("<figure>").count(), 6);
+}
+
+#[test]
+fn what_servers_and_files_say_is_escaped() {
+    let mut finished = shop();
+    let attack = "</script><script>alert('x')</script><img src=x onerror=\"alert(1)\">";
+    finished.plan.name = attack.to_owned();
+    finished.plan.target = attack.to_owned();
+    finished.view.errors[0].message = attack.to_owned();
+    std::sync::Arc::make_mut(&mut finished.view.metrics[0].key).name = attack.to_owned();
+    let mut hostile = judged("p99<1s", Some(1.0), true, None);
+    hostile.threshold.metric = Some(attack.to_owned());
+    finished.facts.thresholds = vec![hostile];
+    finished.facts.generator.saturated = true;
+    finished.facts.generator.saturated_because = vec![attack.to_owned()];
+    let mut run = finished.run();
+    run.command = Some(attack);
+    run.version = attack;
+    let page = html(&run);
+    assert_well_formed(&page);
+    assert!(!page.contains("<img") && !page.contains("<script>alert") && !page.contains("onerror=\"alert"));
+    assert_eq!(page.matches("&lt;img src=x").count(), 9);
+}
+
+#[test]
+fn odd_runs_have_pages_too() {
+    check(&Recipe { seconds: 2, target: Target::Refusing, ..Recipe::default() }.make());
+    check(&Recipe { seconds: 1, rate: 2, ..Recipe::default() }.make());
+    let nothing = check(&Recipe { seconds: 3, warm_up: 3, ..Recipe::default() }.make());
+    assert!(nothing.contains("No request was measured"));
+    let mut finished = Recipe { seconds: 1, ..Recipe::default() }.make();
+    finished.view = squall_metrics::Collector::new([], 1).finish();
+    check(&finished);
+}
+
+#[test]
+fn long_runs_are_thinned() {
+    let page = check(&Recipe { seconds: 2000, rate: 4, failing: 5..9, ..Recipe::default() }.make());
+    assert!(page.len() < 400_000, "{} bytes", page.len());
+}
+
+#[test]
+fn a_closed_model_has_no_target_rate() {
+    let mut finished = shop();
+    let users = Profile::constant(36.0, Duration::from_secs(30)).unwrap();
+    finished.plan.load.model = LoadModel::Closed { users, pause: Pause::Fixed(Duration::from_millis(500)) };
+    let page = check(&finished);
+    assert!(page.contains("36 users for 30s, pausing 500ms · closed model"));
+    assert!(!page.contains("asked for"));
+}
+
+#[test]
+fn a_page_without_errors_says_so() {
+    let mut recipe = Recipe { failing: 0..0, seconds: 5, rate: 10, ..Recipe::default() };
+    recipe.seed = 3;
+    let page = check(&recipe.make());
+    assert!(page.contains("No errors"));
+}

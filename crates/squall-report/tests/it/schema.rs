@@ -1,0 +1,145 @@
+//! Real results against docs/result.schema.json, with a validator of the few keywords that the schema uses. It panics on any
+//! other keyword, so that no rule of the schema goes unchecked.
+
+use crate::sample::{Finished, Recipe, Target, judged, shop};
+use serde_json::{Value, json};
+use squall_model::StopReason;
+use squall_report::result;
+
+const SCHEMA: &str = include_str!("../../../../docs/result.schema.json");
+
+/// Everything wrong with `value`, each with its place.
+fn problems(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec<String>) {
+    for (keyword, rule) in schema.as_object().expect("a schema is an object") {
+        let ok = match keyword.as_str() {
+            "$schema" | "$id" | "$defs" | "title" | "description" => true,
+            "$ref" => {
+                let path = rule.as_str().unwrap().strip_prefix('#').expect("references are local");
+                problems(root, root.pointer(path).expect("the reference leads somewhere"), value, at, out);
+                true
+            }
+            "type" => match rule {
+                Value::Array(types) => types.iter().any(|t| is(value, t)),
+                one => is(value, one),
+            },
+            "const" => value == rule,
+            "enum" => rule.as_array().unwrap().contains(value),
+            "minimum" => value.as_f64().is_none_or(|v| v >= rule.as_f64().unwrap()),
+            "maximum" => value.as_f64().is_none_or(|v| v <= rule.as_f64().unwrap()),
+            "required" => {
+                let missing =
+                    rule.as_array().unwrap().iter().filter(|name| value.get(name.as_str().unwrap()).is_none());
+                out.extend(missing.map(|name| format!("{at} has no {name}")));
+                true
+            }
+            "properties" => {
+                for (name, rule) in rule.as_object().unwrap() {
+                    if let Some(value) = value.get(name) {
+                        problems(root, rule, value, &format!("{at}/{name}"), out);
+                    }
+                }
+                true
+            }
+            "additionalProperties" => {
+                for (name, value) in value.as_object().into_iter().flatten() {
+                    problems(root, rule, value, &format!("{at}/{name}"), out);
+                }
+                true
+            }
+            "items" => {
+                for (i, value) in value.as_array().into_iter().flatten().enumerate() {
+                    problems(root, rule, value, &format!("{at}/{i}"), out);
+                }
+                true
+            }
+            other => panic!("this validator does not know `{other}`"),
+        };
+        if !ok {
+            out.push(format!("{at} is {value}, against {keyword}: {rule}"));
+        }
+    }
+}
+
+fn is(value: &Value, kind: &Value) -> bool {
+    match kind.as_str().unwrap() {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "number" => value.is_number(),
+        "integer" => value.is_u64() || value.is_i64(),
+        other => panic!("`{other}` is no JSON type"),
+    }
+}
+
+fn validate(value: &Value) -> Vec<String> {
+    let schema: Value = serde_json::from_str(SCHEMA).expect("the schema is JSON");
+    let mut out = Vec::new();
+    problems(&schema, &schema, value, "", &mut out);
+    out
+}
+
+fn written(finished: &Finished) -> Value {
+    serde_json::from_str(&result(&finished.run()).to_json()).expect("a result is JSON")
+}
+
+#[test]
+fn results_of_all_kinds_follow_the_schema() {
+    let mut judged_run = Recipe { phases: true, warm_up: 3, ..Recipe::default() }.make();
+    judged_run.facts.thresholds =
+        vec![judged("p99<500ms", Some(4e7), true, None), judged("nobody:p95[5s]<1s", None, false, Some(3))];
+    let mut saturated = Finished { strict: true, ..shop() };
+    saturated.facts.generator.saturated = true;
+    saturated.facts.generator.saturated_because = vec!["no free users".to_owned()];
+    saturated.view.engine.sent += 1;
+    let refusing = Recipe { seconds: 2, target: Target::Refusing, ..Recipe::default() }.make();
+    let mut empty = Recipe { seconds: 1, warm_up: 5, ..Recipe::default() }.make();
+    empty.facts.stop = StopReason::Aborted;
+    empty.plan.load.iterations = Some(7);
+    for finished in [judged_run, saturated, refusing, empty] {
+        assert_eq!(validate(&written(&finished)), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn what_breaks_the_schema_is_found() {
+    let broken = |pointer: &str, value: Value| {
+        let mut file = written(&shop());
+        *file.pointer_mut(pointer).expect("the place exists") = value;
+        validate(&file)
+    };
+    assert_eq!(broken("/totals/error_rate", json!(1.5)).len(), 1);
+    assert_eq!(broken("/metrics/0/response_ms/p99", json!("fast")).len(), 1);
+    assert_eq!(broken("/verdict", json!("fine")).len(), 1);
+    assert_eq!(broken("/timeline/0", json!({})).len(), 21);
+    assert_eq!(broken("/schema", json!("squall.result/2")).len(), 1);
+}
+
+#[test]
+fn the_schema_describes_every_field_that_is_written() {
+    let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+    let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
+    finished.facts.thresholds = vec![judged("browse:p99<500ms", Some(4e7), true, None)];
+    finished.view.engine.sent += 1;
+    let mut unknown = Vec::new();
+    undescribed(&schema, &schema, &written(&finished), "", &mut unknown);
+    assert_eq!(unknown, Vec::<String>::new());
+}
+
+fn undescribed(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec<String>) {
+    let schema = match schema.get("$ref").and_then(Value::as_str) {
+        Some(path) => root.pointer(&path[1..]).unwrap(),
+        None => schema,
+    };
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let rule = schema["properties"].get(name).or(schema.get("additionalProperties"));
+        match rule {
+            Some(rule) => undescribed(root, rule, value, &format!("{at}/{name}"), out),
+            None => out.push(format!("{at}/{name}")),
+        }
+    }
+    for value in value.as_array().into_iter().flatten() {
+        undescribed(root, &schema["items"], value, at, out);
+    }
+}
