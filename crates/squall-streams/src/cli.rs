@@ -190,7 +190,11 @@ pub enum CliError {
 
 /// Does what a command says and prints to standard output.
 pub async fn run(command: StreamCommand) -> Result<ExitCode, CliError> {
-    let out = &mut io::stdout();
+    run_to(command, &mut io::stdout()).await
+}
+
+/// As [`run`], printing somewhere else.
+pub async fn run_to(command: StreamCommand, out: &mut impl Write) -> Result<ExitCode, CliError> {
     match command {
         StreamCommand::Send(args) => send(args, out).await?,
         StreamCommand::Sendmany(args) => send_file(args, out).await?,

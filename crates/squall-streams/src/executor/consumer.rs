@@ -112,6 +112,13 @@ async fn process(lane: &Arc<Lane>, job: &Job) -> Result<(), ExecutorError> {
                 Verdict::StandStill => lane.set_quarantined(true),
             }
         }
+        if !lane.has_events() {
+            // It returned by itself and there is nothing to call it for.
+            tokio::select! {
+                () = lane.drain.cancelled() => {}
+                () = lane.ready() => {}
+            }
+        }
     }
     Ok(())
 }

@@ -86,17 +86,11 @@ impl Running {
 }
 
 /// Waits for something that happens elsewhere; there is no event to wait for across processes, so it looks again and again.
-#[track_caller]
-pub(crate) fn eventually<'a, F: Future<Output = bool> + 'a>(
-    what: &'a str,
-    mut look: impl FnMut() -> F + 'a,
-) -> impl Future<Output = ()> + 'a {
-    async move {
-        let patience = tokio::time::Instant::now() + Duration::from_secs(60);
-        while !look().await {
-            assert!(tokio::time::Instant::now() < patience, "waited a minute for: {what}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut look: impl FnMut() -> F) {
+    let patience = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !look().await {
+        assert!(tokio::time::Instant::now() < patience, "waited a minute for: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

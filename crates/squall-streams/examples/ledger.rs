@@ -1,0 +1,60 @@
+//! A worker whose effects are fenced: it books every order in a Redis list, in the same step that checks that the partition is
+//! still its own. Run several, kill some, stop some: the ledger stays in order and complete.
+//!
+//! cargo run -p squall-streams --example ledger -- redis://127.0.0.1:6379 [partitions] [lease in ms]
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use squall_streams::{App, BoxError, Events, Namespace, Policy, Processor, Settings};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    order_id: u64,
+    number: u64,
+}
+
+/// Keys: 1 the partition's lock, 2 the ledger. Args: 1 epoch, 2 the line. Books the line if the epoch is still the lock's.
+const BOOK: &str = "if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 0 end
+                    return redis.call('RPUSH', KEYS[2], ARGV[2])";
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> Result<(), BoxError> {
+    let mut arguments = std::env::args().skip(1);
+    let url = arguments.next().unwrap_or_else(|| "redis://127.0.0.1:6379".into());
+    let partitions = arguments.next().map_or(Ok(16), |count| count.parse())?;
+    let lease = Duration::from_millis(arguments.next().map_or(Ok(3500), |ms| ms.parse())?);
+
+    let mut terminate = signal(SignalKind::terminate())?;
+    let app = App::connect_in("shop", &url, Namespace::new("")?).await?;
+    let orders = app.stream::<Order>("orders").partition_by("order_id").partitions(partitions).open().await?;
+    let link = app.link().clone();
+    let booker = Processor::new("booker", &orders, move |events| book(events, link.clone()));
+    let settings = Settings { lease, beat: lease / 4, join_delay: lease / 8, ..Settings::default() };
+
+    let stop = CancellationToken::new();
+    let worker = app.worker().processor(booker.policy(Policy::halt()).settings(settings)).run(stop.clone());
+    tokio::pin!(worker);
+    tokio::select! {
+        outcome = &mut worker => return Ok(outcome?),
+        _ = terminate.recv() => stop.cancel(),
+        _ = tokio::signal::ctrl_c() => stop.cancel(),
+    }
+    Ok(worker.await?)
+}
+
+async fn book(mut events: Events<Order>, link: squall_coord::Link) -> Result<(), BoxError> {
+    let (partition, fence) = (events.partition(), events.fence());
+    let script = redis::Script::new(BOOK);
+    let mut commands = link.commands();
+    while let Some(event) = events.next().await {
+        let line = format!("{partition} {} {} {}", event.id, fence.epoch, event.record.number);
+        // Unfenced, as most effects in the world are: this one can be late by the iteration in hand, the ledger cannot.
+        let _: i64 = redis::cmd("RPUSH").arg("attempts").arg(&line).query_async(&mut commands).await?;
+        let _: i64 =
+            script.key(&fence.key).key("ledger").arg(fence.epoch.0).arg(&line).invoke_async(&mut commands).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! What happens when processing fails: retries, policies, dead letters, middleware.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use squall_streams::{
+    App, BoxError, DeadLetters, Entry, Events, ExecutorError, Middleware, Policy, Processor, ProcessorName, Stream,
+    admin::Admin,
+};
+use squall_testkit::redis::RedisServer;
+
+use crate::support::{Order, Running, app, eventually, orders, pending, quick, send, stream};
+
+type Numbers = Arc<Mutex<Vec<u64>>>;
+
+/// Fails on one number as long as `bad` says so, writes down all others.
+fn fussy(stream: &Stream<Order>, seen: &Numbers, bad: impl Fn(u64) -> bool + Send + Sync + 'static) -> Processor {
+    let (seen, bad) = (seen.clone(), Arc::new(bad));
+    Processor::new("fussy", stream, move |mut events: Events<Order>| {
+        let (seen, bad) = (seen.clone(), bad.clone());
+        async move {
+            let mut records = events.records();
+            while let Some(order) = records.next().await {
+                if bad(order.number) {
+                    return Err(BoxError::from(format!("number {} is bad", order.number)));
+                }
+                seen.lock().unwrap().push(order.number);
+            }
+            Ok(())
+        }
+    })
+    .settings(quick())
+}
+
+fn name() -> ProcessorName {
+    ProcessorName::parse("shop.orders.fussy").unwrap()
+}
+
+fn admin(app: &App) -> Admin {
+    Admin::new(app.link().clone(), app.namespace().clone())
+}
+
+async fn saw(seen: &Numbers, count: usize) {
+    eventually("events seen", || async { seen.lock().unwrap().len() >= count }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ignored_events_are_left_out_and_acknowledged() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, seen) = (stream(&app, 1).await, Numbers::default());
+    let worker = Running::start(&app, fussy(&stream, &seen, |number| number == 5).policy(Policy::ignore()));
+    send(&stream, &orders(10)).await;
+    saw(&seen, 9).await;
+    assert_eq!((worker.metrics.failures(), worker.metrics.given_up()), (1, 1));
+    worker.stop().await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [0, 1, 2, 3, 4, 6, 7, 8, 9]);
+    assert_eq!(pending(&app, &stream, "fussy").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retries_repeat_the_failed_event_before_any_other() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, seen, tries) = (stream(&app, 1).await, Numbers::default(), Arc::new(AtomicU32::new(0)));
+    let counter = tries.clone();
+    let twice_bad = move |number| number == 3 && counter.fetch_add(1, SeqCst) < 2;
+    let policy = Policy::halt().retry(2, Duration::from_millis(10));
+    let worker = Running::start(&app, fussy(&stream, &seen, twice_bad).policy(policy));
+    send(&stream, &orders(6)).await;
+    saw(&seen, 6).await;
+    worker.stop().await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(tries.load(SeqCst), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn quarantine_stops_one_partition_survives_restarts_and_can_be_cleared() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, seen) = (stream(&app, 4).await, Numbers::default());
+    let records = orders(97);
+    let stuck = stream.route(&records[20]).unwrap();
+    let others: Vec<u64> =
+        records.iter().filter(|order| stream.route(order).unwrap() != stuck).map(|order| order.number).collect();
+    let before: Vec<u64> =
+        records[..20].iter().filter(|order| stream.route(order).unwrap() == stuck).map(|order| order.number).collect();
+    send(&stream, &records).await;
+    for _ in 0..2 {
+        // The second worker finds the mark of the first and does not try again.
+        let worker = Running::start(&app, fussy(&stream, &seen, |number| number == 20).policy(Policy::quarantine()));
+        saw(&seen, others.len() + before.len()).await;
+        eventually("marked", || async { admin(&app).quarantined(&name()).await.unwrap().contains_key(&stuck) }).await;
+        worker.stop().await.unwrap();
+    }
+    assert_eq!(seen.lock().unwrap().len(), others.len() + before.len());
+    let reason = admin(&app).quarantined(&name()).await.unwrap()[&stuck].clone();
+    assert!(reason.contains("number 20 is bad"), "{reason}");
+    let lag = admin(&app).lag(&name()).await.unwrap();
+    assert!(lag[stuck as usize].quarantined && lag[stuck as usize].pending > 0);
+
+    // Cleared while a worker runs: it goes on where it stood, the event included.
+    let worker = Running::start(&app, fussy(&stream, &seen, |_| false).policy(Policy::quarantine()));
+    assert!(admin(&app).clear(&name(), stuck, false).await.unwrap());
+    saw(&seen, 97).await;
+    worker.stop().await.unwrap();
+    let mut all = seen.lock().unwrap().clone();
+    all.sort_unstable();
+    assert_eq!(all, (0..97).collect::<Vec<_>>());
+    assert!(!admin(&app).clear(&name(), stuck, false).await.unwrap(), "nothing left to clear");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clearing_with_skip_leaves_the_failed_event_out() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, seen) = (stream(&app, 1).await, Numbers::default());
+    let worker = Running::start(&app, fussy(&stream, &seen, |number| number == 2).policy(Policy::quarantine()));
+    send(&stream, &orders(5)).await;
+    eventually("marked", || async { !admin(&app).quarantined(&name()).await.unwrap().is_empty() }).await;
+    assert!(admin(&app).clear(&name(), 0, true).await.unwrap());
+    saw(&seen, 4).await;
+    worker.stop().await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [0, 1, 3, 4]);
+    assert_eq!(pending(&app, &stream, "fussy").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn halt_ends_one_worker_and_is_not_contagious() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, seen) = (stream(&app, 2).await, Numbers::default());
+    let records = orders(40);
+    let bad = records[7].number;
+    let first = Running::start(&app, fussy(&stream, &seen, move |number| number == bad));
+    send(&stream, &records).await;
+    let error = first.ended().await.unwrap_err();
+    assert!(matches!(&error, ExecutorError::Halted { error, .. } if error.contains("number 7 is bad")), "{error}");
+    assert!(error.to_string().contains("squall stream quarantine shop.orders.fussy --clear"), "{error}");
+    // The next worker takes what is left and leaves the marked partition alone.
+    let healthy =
+        records.iter().filter(|order| stream.route(order).unwrap() != stream.route(&records[7]).unwrap()).count();
+    let second = Running::start(&app, fussy(&stream, &seen, move |number| number == bad));
+    eventually("the rest", || async {
+        let seen = seen.lock().unwrap();
+        records
+            .iter()
+            .filter(|order| stream.route(order).unwrap() != stream.route(&records[7]).unwrap())
+            .all(|order| seen.contains(&order.number))
+    })
+    .await;
+    assert!(healthy > 0);
+    assert_eq!(second.metrics.failures(), 0);
+    second.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_carry_event_and_reason() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, seen) = (stream(&app, 1).await, Numbers::default());
+    let letters = DeadLetters::of(&app, &stream).await.unwrap();
+    let sink = letters.sink().clone();
+    let worker = Running::start(&app, fussy(&stream, &seen, |number| number % 4 == 1).middleware(letters));
+    let sent = send(&stream, &orders(8)).await;
+    saw(&seen, 6).await;
+    let dead = Arc::new(Mutex::new(Vec::new()));
+    let undertaker = {
+        let dead = dead.clone();
+        Processor::new("undertaker", &sink, move |mut events| {
+            let dead = dead.clone();
+            async move {
+                while let Some(event) = events.next().await {
+                    dead.lock().unwrap().push(event.record);
+                }
+                Ok::<(), BoxError>(())
+            }
+        })
+    };
+    let second = Running::start(&app, undertaker.settings(quick()));
+    eventually("letters", || async { dead.lock().unwrap().len() >= 2 }).await;
+    worker.stop().await.unwrap();
+    second.stop().await.unwrap();
+    let dead = dead.lock().unwrap().clone();
+    assert_eq!(dead[0].xid, sent[1].1.to_string());
+    assert_eq!(dead[0].data, r#"{"order_id":1,"number":1}"#);
+    assert_eq!(dead[1].error, "number 5 is bad");
+    assert_eq!(pending(&app, &stream, "fussy").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_follows_the_policy() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, seen) = (stream(&app, 1).await, Numbers::default());
+    let bad = |number| {
+        assert!(number != 1, "one is too many");
+        false
+    };
+    let worker = Running::start(&app, fussy(&stream, &seen, bad).policy(Policy::ignore()));
+    send(&stream, &orders(3)).await;
+    saw(&seen, 2).await;
+    worker.stop().await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [0, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_processor_that_takes_nothing_follows_the_policy_instead_of_spinning() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let stream = stream(&app, 1).await;
+    let lazy = Processor::new("lazy", &stream, |_events: Events<Order>| async { Ok::<(), BoxError>(()) });
+    let worker = Running::start(&app, lazy.settings(quick()));
+    send(&stream, &orders(1)).await;
+    let error = worker.ended().await.unwrap_err();
+    assert!(error.to_string().contains("without asking for an event"), "{error}");
+}
+
+/// Skips every event it is shown for the third time, and counts.
+struct Thirds(AtomicU32);
+
+impl Middleware for Thirds {
+    fn before(&self, event: Entry) -> BoxFuture<'_, Result<Option<Entry>, BoxError>> {
+        Box::pin(async move { Ok((self.0.fetch_add(1, SeqCst) % 3 != 2).then_some(event)) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn user_written_middleware_sees_every_event_and_may_skip() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, seen, thirds) = (stream(&app, 1).await, Numbers::default(), Arc::new(Thirds(AtomicU32::new(0))));
+    let worker = Running::start(&app, fussy(&stream, &seen, |_| false).middleware(thirds.clone()));
+    send(&stream, &orders(9)).await;
+    saw(&seen, 6).await;
+    eventually("all acknowledged", || async {
+        pending(&app, &stream, "fussy").await == 0 && thirds.0.load(SeqCst) == 9
+    })
+    .await;
+    worker.stop().await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [0, 1, 3, 4, 6, 7]);
+}

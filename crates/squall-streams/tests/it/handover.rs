@@ -1,0 +1,217 @@
+//! Partitions moving between workers, and servers that go away and come back.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use squall_streams::{BoxError, Events, Processor, ProcessorName, admin::Admin};
+use squall_testkit::redis::RedisServer;
+use tokio::sync::Semaphore;
+
+use crate::{
+    checker::{Log, Seen, check_at_least_once, check_exactly_once},
+    support::{Order, Running, app, eventually, orders, pending, processed, quick, recorder, send, stream},
+};
+
+fn name() -> ProcessorName {
+    ProcessorName::parse("shop.orders.recorder").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_and_leaves_under_load_lose_and_repeat_nothing() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, log) = (stream(&app, 16).await, Log::default());
+    let start = || Running::start(&app, recorder(&stream, &log).settings(quick()));
+    let mut workers = vec![start()];
+    let mut sent = Vec::new();
+    for round in 0..8u64 {
+        let records: Vec<Order> = (0..500).map(|n| Order { order_id: n % 97, number: round * 500 + n }).collect();
+        sent.extend(send(&stream, &records).await);
+        if round % 2 == 0 {
+            workers.push(start());
+        } else {
+            workers.remove(0).stop().await.unwrap();
+        }
+        // Let some, not all, be processed before the next change.
+        let half = sent.len() - 250;
+        eventually("half of it", || async { log.len() >= half }).await;
+    }
+    processed(&log, sent.len()).await;
+    for worker in workers {
+        worker.stop().await.unwrap();
+    }
+    check_exactly_once(&log.all(), &sent);
+    assert_eq!(pending(&app, &stream, "recorder").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_that_stay_are_not_interrupted() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let stream = stream(&app, 8).await;
+    let calls: Arc<Mutex<BTreeMap<u32, u32>>> = Arc::default();
+    let counting = || {
+        let calls = calls.clone();
+        Processor::new("recorder", &stream, move |mut events: Events<Order>| {
+            *calls.lock().unwrap().entry(events.partition()).or_default() += 1;
+            async move {
+                while events.next().await.is_some() {}
+                Ok::<(), BoxError>(())
+            }
+        })
+        .settings(quick())
+    };
+    let total = || calls.lock().unwrap().values().sum::<u32>();
+    let first = Running::start(&app, counting());
+    eventually("all taken", || async { total() == 8 }).await;
+    let second = Running::start(&app, counting());
+    eventually("half moved", || async { first.metrics.held() == 4 && second.metrics.held() == 4 && total() == 12 })
+        .await;
+    assert_eq!(calls.lock().unwrap().values().filter(|calls| **calls == 1).count(), 4, "four stayed where they were");
+    first.stop().await.unwrap();
+    second.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_was_fenced_off_cannot_acknowledge() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, log, gate) = (stream(&app, 1).await, Log::default(), Arc::new(Semaphore::new(0)));
+    let gated = {
+        let (log, gate) = (log.clone(), gate.clone());
+        Processor::new("recorder", &stream, move |mut events: Events<Order>| {
+            let (log, gate) = (log.clone(), gate.clone());
+            async move {
+                let epoch = events.fence().epoch.0;
+                while let Some(event) = events.next().await {
+                    log.write(Seen { partition: 0, id: event.id, epoch });
+                    gate.acquire().await.unwrap().forget();
+                }
+                Ok::<(), BoxError>(())
+            }
+        })
+    };
+    let worker = Running::start(&app, gated);
+    let sent = send(&stream, &orders(1)).await;
+    eventually("in hand", || async { log.len() == 1 }).await;
+    // Somebody else becomes the owner, as after a pause that was too long.
+    let _: i64 = redis::cmd("HINCRBY")
+        .arg("__lock:shop.orders.recorder.0")
+        .arg("epoch")
+        .arg(1)
+        .query_async(&mut app.link().commands())
+        .await
+        .unwrap();
+    gate.add_permits(1);
+    eventually("refused", || async { worker.metrics.fenced() >= 1 }).await;
+    assert_eq!(worker.metrics.acked(), 0);
+    // Back with a later epoch, the event is met again, and then acknowledged.
+    gate.add_permits(1);
+    eventually("acknowledged", || async { worker.metrics.acked() == 1 }).await;
+    worker.stop().await.unwrap();
+    assert_eq!(check_at_least_once(&log.all(), &sent), 1);
+    assert_eq!(pending(&app, &stream, "recorder").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_iteration_longer_than_the_grace_is_cut_off_and_repeated_elsewhere() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, log) = (stream(&app, 1).await, Log::default());
+    let endless = {
+        let log = log.clone();
+        Processor::new("recorder", &stream, move |mut events: Events<Order>| {
+            let log = log.clone();
+            async move {
+                let epoch = events.fence().epoch.0;
+                while let Some(event) = events.next().await {
+                    log.write(Seen { partition: 0, id: event.id, epoch });
+                    std::future::pending::<()>().await;
+                }
+                Ok::<(), BoxError>(())
+            }
+        })
+    };
+    let settings = squall_streams::Settings { grace: Duration::from_millis(50), ..quick() };
+    let first = Running::start(&app, endless.settings(settings));
+    let sent = send(&stream, &orders(1)).await;
+    eventually("in hand", || async { log.len() == 1 }).await;
+    first.stop().await.unwrap();
+    let second = Running::start(&app, recorder(&stream, &log).settings(quick()));
+    eventually("repeated", || async { log.len() == 2 }).await;
+    second.stop().await.unwrap();
+    assert_eq!(check_at_least_once(&log.all(), &sent), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_server_with_its_data_goes_on_where_it_was() {
+    let mut server = RedisServer::start_persistent();
+    let app = app(&server).await;
+    let (stream, log) = (stream(&app, 4).await, Log::default());
+    let workers = [(); 2].map(|()| Running::start(&app, recorder(&stream, &log).settings(quick())));
+    let mut sent = send(&stream, &orders(1000)).await;
+    server.kill();
+    server.revive();
+    sent.extend(send(&stream, &orders(1000)).await);
+    processed(&log, sent.len()).await;
+    for worker in workers {
+        worker.stop().await.unwrap();
+    }
+    check_at_least_once(&log.all(), &sent);
+    assert_eq!(pending(&app, &stream, "recorder").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stood_still_past_the_lease_goes_on() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, log) = (stream(&app, 4).await, Log::default());
+    let worker = Running::start(&app, recorder(&stream, &log).settings(quick()));
+    let mut sent = send(&stream, &orders(300)).await;
+    processed(&log, 300).await;
+    server.pause();
+    eventually("everything given up", || async { worker.metrics.held() == 0 }).await;
+    server.resume();
+    sent.extend(send(&stream, &orders(300)).await);
+    processed(&log, 600).await;
+    worker.stop().await.unwrap();
+    check_at_least_once(&log.all(), &sent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lost_its_data_is_used_again() {
+    let mut server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, log) = (stream(&app, 4).await, Log::default());
+    let worker = Running::start(&app, recorder(&stream, &log).settings(quick()));
+    send(&stream, &orders(100)).await;
+    processed(&log, 100).await;
+    server.kill();
+    server.revive();
+    send(&stream, &orders(100)).await;
+    processed(&log, 200).await;
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_partitions_and_workers() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, log) = (stream(&app, 256).await, Log::default());
+    let settings = squall_streams::Settings { join_delay: Duration::from_millis(500), ..Default::default() };
+    let workers: Vec<Running> =
+        (0..16).map(|_| Running::start(&app, recorder(&stream, &log).settings(settings.clone()))).collect();
+    let records: Vec<Order> = (0..4096).map(|number| Order { order_id: number, number }).collect();
+    let sent = send(&stream, &records).await;
+    processed(&log, sent.len()).await;
+    let view = Admin::new(app.link().clone(), app.namespace().clone()).members(&name()).await.unwrap();
+    assert_eq!((view.members.len(), view.leases.len()), (16, 256));
+    assert!(view.assignment.values().all(|units| units.len() == 16), "a sixteenth each");
+    for worker in workers {
+        worker.stop().await.unwrap();
+    }
+    check_exactly_once(&log.all(), &sent);
+}

@@ -1,0 +1,174 @@
+//! Sending: in order, once, and never over what is unread.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use squall_streams::{App, Namespace, SendError, WhenFull};
+use squall_testkit::redis::RedisServer;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+use crate::{
+    checker::{Log, check_exactly_once},
+    support::{Order, Running, app, orders, processed, quick, recorder, send, stream},
+};
+
+async fn length(app: &App, key: &str) -> u64 {
+    redis::cmd("XLEN").arg(key).query_async(&mut app.link().commands()).await.unwrap()
+}
+
+/// Forwards to the server and, every so many answers, cuts the connection instead of handing the answer back.
+async fn cutting_proxy(port: u16, every: u64) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().port();
+    let answers = Arc::new(AtomicU64::new(0));
+    tokio::spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let answers = answers.clone();
+            connections.spawn(async move {
+                let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let (mut up, mut down) = ([0; 65536], [0; 65536]);
+                loop {
+                    tokio::select! {
+                        read = client.read(&mut up) => match read {
+                            Ok(count) if count > 0 => server.write_all(&up[..count]).await.unwrap(),
+                            _ => return,
+                        },
+                        read = server.read(&mut down) => match read {
+                            Ok(count) if count > 0 && !(answers.fetch_add(1, SeqCst) + 1).is_multiple_of(every) => {
+                                if client.write_all(&down[..count]).await.is_err() { return; }
+                            }
+                            _ => return,
+                        },
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_whose_answer_got_lost_is_appended_once() {
+    let server = RedisServer::start();
+    let port = cutting_proxy(server.port(), 7).await;
+    let url = format!("redis://127.0.0.1:{port}/");
+    let shaky = App::connect_in("shop", &url, Namespace::new("").unwrap()).await.unwrap();
+    let stream = loop {
+        // Opening is not retried by itself; the proxy may have cut it.
+        if let Ok(stream) = shaky.stream::<Order>("orders").partition_by("order_id").partitions(1).open().await {
+            break stream;
+        }
+    };
+    let mut ids = Vec::new();
+    for order in orders(100) {
+        ids.push(stream.send(&order).await.unwrap());
+    }
+    let steady = app(&server).await;
+    let entries: Vec<(String, Vec<String>)> = redis::cmd("XRANGE")
+        .arg("__strm:shop.orders.0")
+        .arg("-")
+        .arg("+")
+        .query_async(&mut steady.link().commands())
+        .await
+        .unwrap();
+    let stored: Vec<(String, String)> = entries.into_iter().map(|(id, fields)| (id, fields[1].clone())).collect();
+    let expected: Vec<(String, String)> = ids
+        .iter()
+        .zip(orders(100))
+        .map(|(id, order)| (id.to_string(), serde_json::to_string(&order).unwrap()))
+        .collect();
+    assert_eq!(stored, expected);
+}
+
+#[tokio::test]
+async fn ids_come_in_the_order_of_the_records() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let stream = stream(&app, 7).await;
+    let sent = send(&stream, &orders(1000)).await;
+    for partition in 0..7 {
+        let ids: Vec<_> = sent.iter().filter(|(at, _)| *at == partition).map(|(_, id)| *id).collect();
+        assert!(ids.is_sorted() && !ids.is_empty());
+        assert_eq!(length(&app, &format!("__strm:shop.orders.{partition}")).await, ids.len() as u64);
+    }
+}
+
+#[tokio::test]
+async fn a_full_partition_fails_or_waits_and_loses_nothing() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let open = |when| {
+        app.stream::<Order>("orders").partition_by("order_id").partitions(1).partition_size(10).when_full(when).open()
+    };
+    let failing = open(WhenFull::Fail).await.unwrap();
+    failing.send_many(&orders(10)).await.unwrap();
+    let error = failing.send(&orders(1)[0]).await.unwrap_err();
+    assert!(matches!(&error, SendError::Full { size: 10, behind, .. } if behind.is_empty()));
+    assert!(error.to_string().contains("no processor is registered"), "{error}");
+
+    // A registered processor that has read everything and acknowledged nothing still protects it.
+    for command in ["XGROUP CREATE K recorder 0", "XREADGROUP GROUP recorder 1 COUNT 10 STREAMS K >"] {
+        let words: Vec<&str> =
+            command.split(' ').map(|word| if word == "K" { "__strm:shop.orders.0" } else { word }).collect();
+        let mut line = redis::cmd(words[0]);
+        line.arg(&words[1..]);
+        let _: redis::Value = line.query_async(&mut app.link().commands()).await.unwrap();
+    }
+    let error = failing.send(&orders(1)[0]).await.unwrap_err();
+    assert!(error.to_string().contains("processor `recorder` has not acknowledged"), "{error}");
+    assert_eq!(length(&app, "__strm:shop.orders.0").await, 10);
+
+    // Waiting ends when the processor catches up.
+    let waiting = open(WhenFull::Wait(Duration::from_secs(60))).await.unwrap();
+    let log = Log::default();
+    let records = orders(25);
+    let (more, worker) = tokio::join!(send(&waiting, &records), async {
+        Running::start(&app, recorder(&waiting, &log).settings(quick()))
+    });
+    processed(&log, 35).await;
+    worker.stop().await.unwrap();
+    assert_eq!(more.len(), 25);
+}
+
+#[tokio::test]
+async fn unread_events_are_dropped_only_when_that_is_asked_for() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let stream = app
+        .stream::<Order>("orders")
+        .partition_by("order_id")
+        .partitions(1)
+        .partition_size(10)
+        .drop_unread()
+        .open()
+        .await
+        .unwrap();
+    stream.send_many(&orders(35)).await.unwrap();
+    assert_eq!(length(&app, "__strm:shop.orders.0").await, 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_partition_passes_many_events_without_losing_one() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let stream =
+        app.stream::<Order>("orders").partition_by("order_id").partitions(2).partition_size(50).open().await.unwrap();
+    let log = Log::default();
+    let worker = Running::start(&app, recorder(&stream, &log).settings(quick()));
+    let sent = send(&stream, &orders(5000)).await;
+    processed(&log, 5000).await;
+    worker.stop().await.unwrap();
+    check_exactly_once(&log.all(), &sent);
+    assert!(length(&app, "__strm:shop.orders.0").await <= 50);
+}

@@ -1,0 +1,45 @@
+//! Leadership over a real server: one worker runs the leader's tasks, and another when it is gone.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use squall_streams::{BoxError, Task};
+use squall_testkit::redis::RedisServer;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{app, eventually};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_worker_leads_and_another_follows_it() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let ticks: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let start = |name: usize| {
+        let ticks = ticks.clone();
+        let action = move || {
+            ticks.lock().unwrap().push(name);
+            async { Ok::<(), BoxError>(()) }
+        };
+        let task = Task::timer("tick", Duration::from_millis(20), action).unwrap().on_leader();
+        let stop = CancellationToken::new();
+        (stop.clone(), tokio::spawn(app.worker().task(task).run(stop)))
+    };
+    let (first_stop, first) = start(1);
+    eventually("the first leads", || async { ticks.lock().unwrap().len() > 5 }).await;
+    let (second_stop, second) = start(2);
+    eventually("the first still leads", || async { ticks.lock().unwrap().len() > 30 }).await;
+    assert!(ticks.lock().unwrap().iter().all(|name| *name == 1));
+    first_stop.cancel();
+    first.await.unwrap().unwrap();
+    eventually("the second leads", || async { ticks.lock().unwrap().contains(&2) }).await;
+    second_stop.cancel();
+    second.await.unwrap().unwrap();
+    let ticks = ticks.lock().unwrap().clone();
+    let switch = ticks.iter().position(|name| *name == 2).unwrap();
+    assert!(ticks[switch..].iter().all(|name| *name == 2), "never two at once");
+    let leader: Option<String> =
+        redis::cmd("GET").arg("__lead:shop").query_async(&mut app.link().commands()).await.unwrap();
+    assert_eq!(leader, None, "the last one resigned");
+}
