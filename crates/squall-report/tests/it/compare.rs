@@ -61,7 +61,7 @@ fn changes(comparison: &Comparison, metric: &str) -> Vec<(Compared, Change)> {
 fn equal_runs_are_rarely_called_different() {
     let template = made(quiet(1));
     for (seconds, correlation) in [(12, 0.0), (30, 0.5), (60, 0.8), (60, 0.0), (120, 0.9)] {
-        let runs = 300u64;
+        let runs = 200u64;
         let flagged = (0..runs).filter(|seed| {
             let run = |seed| noisy(&template, seconds, correlation, 10.0, seed);
             compare(&run(2 * seed + 1), &run(2 * seed + 2), 0.0).regressed()

@@ -1,6 +1,7 @@
 //! The report as its users see it: runs made by the real recorder and collector, rendered and read back.
 
 mod compare;
+mod docs;
 mod files;
 mod hdr;
 mod html;
