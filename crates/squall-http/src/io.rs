@@ -43,13 +43,14 @@ impl Io {
             Io::Tls(stream) => {
                 let mut cx = Context::from_waker(Waker::noop());
                 let mut buffer = ReadBuf::new(&mut probe);
-                match Pin::new(stream.as_mut()).poll_read(&mut cx, &mut buffer) {
-                    Poll::Pending => return true,
-                    Poll::Ready(read) => read.map(|()| buffer.filled().len()),
-                }
+                return Pin::new(stream.as_mut()).poll_read(&mut cx, &mut buffer).is_pending();
             }
         };
-        matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        // Tokio's own "not ready" carries no code of the system's; asking for its kind would cost more than all the rest.
+        match read {
+            Ok(_) => false,
+            Err(error) => error.raw_os_error().is_none() || error.kind() == io::ErrorKind::WouldBlock,
+        }
     }
 }
 

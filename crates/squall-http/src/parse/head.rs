@@ -117,16 +117,16 @@ impl Fields {
     /// Looks only at names of a length that matters: most headers cost one comparison.
     fn take(&mut self, name: &str, value: &[u8]) -> Result<(), ParseError> {
         match name.len() {
-            14 if name.eq_ignore_ascii_case("content-length") => self.take_length(value)?,
-            17 if name.eq_ignore_ascii_case("transfer-encoding") => self.take_transfer(value)?,
-            10 if name.eq_ignore_ascii_case("connection") => {
+            14 if same(name.as_bytes(), b"Content-Length") => self.take_length(value)?,
+            17 if same(name.as_bytes(), b"Transfer-Encoding") => self.take_transfer(value)?,
+            10 if same(name.as_bytes(), b"Connection") => {
                 for option in items(value) {
-                    self.close |= option.eq_ignore_ascii_case(b"close");
-                    self.keep |= option.eq_ignore_ascii_case(b"keep-alive");
+                    self.close |= same(option, b"close");
+                    self.keep |= same(option, b"keep-alive");
                 }
             }
-            10 if name.eq_ignore_ascii_case("set-cookie") => self.sets_cookie = true,
-            16 if name.eq_ignore_ascii_case("content-encoding") => self.take_encoding(value),
+            10 if same(name.as_bytes(), b"Set-Cookie") => self.sets_cookie = true,
+            16 if same(name.as_bytes(), b"Content-Encoding") => self.take_encoding(value),
             _ => {}
         }
         Ok(())
@@ -192,6 +192,11 @@ impl Fields {
         let keep_alive = wanted && !doubtful && framing != Framing::UntilClose && status != 101;
         Head { status, length, framing, keep_alive, encoding: self.encoding, sets_cookie: self.sets_cookie }
     }
+}
+
+/// Equal without regard to case; quick where the usual spelling is used, which a plain comparison tells.
+fn same(text: &[u8], usual: &[u8]) -> bool {
+    text == usual || text.eq_ignore_ascii_case(usual)
 }
 
 fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -162,6 +162,48 @@ fn bytes_after_a_response_are_left_over() {
     assert_eq!(reader.feed(response), Ok(Fed::Done(response.len() - 19)));
 }
 
+/// One reader for all responses of a connection, as the session uses it.
+fn read_in_turn(reader: &mut Reader, response: &[u8], expect: Expect) -> (u16, Vec<u8>, Vec<u8>, Fed) {
+    reader.begin(expect);
+    let fed = reader.feed(response).expect("a valid response");
+    (reader.facts().status, reader.head().to_vec(), reader.body().to_vec(), fed)
+}
+
+#[test]
+fn a_head_like_the_last_one_is_recognised_and_no_other() {
+    let mut reader = Reader::new(LIMITS);
+    let first = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab";
+    let longer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: y\r\n\r\ncd";
+    let other = b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nef";
+    for response in [&first[..], first, longer, longer, first, other, first] {
+        let (status, head, body, fed) = read_in_turn(&mut reader, response, KEEP);
+        assert_eq!(status == 404, response == other);
+        assert_eq!([head, body].concat(), response);
+        assert_eq!(fed, Fed::Done(response.len()));
+    }
+    // The same head after a HEAD request has no body.
+    let head_only = Expect { head_only: true, keep: true };
+    assert_eq!(read_in_turn(&mut reader, first, head_only).3, Fed::Done(first.len() - 2));
+    assert_eq!(read_in_turn(&mut reader, first, KEEP).3, Fed::Done(first.len()));
+}
+
+#[test]
+fn a_failure_or_a_trim_forgets_the_last_head() {
+    let mut reader = Reader::new(LIMITS);
+    let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab";
+    for _ in 0..2 {
+        read_in_turn(&mut reader, response, KEEP);
+        reader.begin(KEEP);
+        assert!(reader.feed(b"rubbish\r\n").is_err());
+        read_in_turn(&mut reader, response, KEEP);
+        reader.trim(0);
+        assert_eq!(read_in_turn(&mut reader, response, KEEP).2, b"ab");
+        reader.begin(KEEP);
+        assert_eq!(reader.feed(&response[..20]), Ok(Fed::More));
+        assert_eq!(reader.finish(), Err(ParseError::Truncated));
+    }
+}
+
 /// A response by its parts, and what reading it must give.
 #[derive(Debug, Clone)]
 struct Model {
@@ -287,6 +329,28 @@ proptest! {
         let sent: Vec<(String, String)> =
             model.headers.iter().map(|(name, value)| (name.clone(), value.trim().to_owned())).collect();
         prop_assert_eq!(found, sent);
+    }
+
+    #[test]
+    fn what_came_before_does_not_matter(
+        models in prop::collection::vec(model(), 1..4),
+        order in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..8),
+    ) {
+        let mut reader = Reader::new(LIMITS);
+        for (which, at) in order {
+            let model = which.get(&models);
+            let wire = model.render();
+            reader.begin(KEEP);
+            let mut fed = Fed::More;
+            for piece in cut(&wire, &[at]) {
+                fed = reader.feed(piece).expect("a valid response");
+            }
+            if fed == Fed::More {
+                reader.finish().expect("ended by the close");
+            }
+            prop_assert_eq!((reader.facts().status, reader.body()), (model.status, &model.body[..]));
+            prop_assert_eq!(reader.received(), wire.len() as u64);
+        }
     }
 
     #[test]

@@ -144,3 +144,20 @@ async fn http2_is_spoken_only_with_a_server_that_agrees() {
     assert_eq!(secure.fetch(|config| config.version = HttpVersion::Http2).await, Err("H2_ERROR".into()));
     assert_eq!(secure.fetch(|config| config.version = HttpVersion::Http1).await, hello());
 }
+
+#[tokio::test]
+async fn a_connection_that_ended_while_idle_is_replaced_silently() {
+    for last in [Step::Close, Step::Cut, Step::Reset] {
+        let script = vec![Step::Read, Step::respond("hello"), last.clone()];
+        let secure = Secure::start(&["127.0.0.1"], Validity::Current, script);
+        let connector = connector(|config| config.tls.ca = Some(secure.authority.ca_file()));
+        let request = get(&connector, &secure.url());
+        let mut session = Session::new(&connector);
+        for round in 1..=3 {
+            let exchange = session.send(&request, Body::Keep).await;
+            assert_eq!(exchange.result.expect("a response").body(), b"hello", "{last:?}");
+            secure.server.wait_until_closed(round);
+            tokio::task::yield_now().await;
+        }
+    }
+}
