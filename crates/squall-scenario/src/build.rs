@@ -18,7 +18,7 @@ use squall_model::{Load, LoadModel, Pause, Plan, Profile};
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Files, Given, Overrides,
+    Files, Given, Overrides, RawHttp,
     error::{Place, Problems},
     program::{Flow, Program},
     read::RawScenario,
@@ -50,7 +50,7 @@ pub(crate) fn build(
     let load = load::build_load(&raw.load, builder.problems).unwrap_or_else(stand_in_load);
     let (data, slots) = builder.names(&raw);
     let http = builder.http(&raw.http);
-    let connector = builder.connector(&http);
+    let connector = builder.connector(&http, &raw.http);
     let target = overrides.target.or(raw.target.take()).map(|target| builder.target(&target));
     let requests = request::Common::new(builder, &raw.http, target.clone(), connector.clone());
     let tasks = builder.tasks(&raw, &requests);
@@ -125,9 +125,12 @@ impl<'b, 't> Builder<'b, 't> {
         }
     }
 
-    fn connector(&mut self, http: &HttpConfig) -> Connector {
+    /// What is wrong with the client's settings is most likely wrong with a file that they name.
+    fn connector(&mut self, http: &HttpConfig, raw: &RawHttp) -> Connector {
         Connector::new(http.clone()).unwrap_or_else(|error| {
-            self.problems.add(&Place::Nowhere, format!("[http] cannot be used: {error}"));
+            let given = [&raw.server_name, &raw.cert, &raw.ca, &raw.proxy].into_iter().flatten().next();
+            let place = given.map_or(Place::Nowhere, |given| given.place.clone());
+            self.problems.add(&place, format!("[http] cannot be used: {error}"));
             Connector::new(HttpConfig::default()).expect("the default settings are sound")
         })
     }

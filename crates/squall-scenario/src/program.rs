@@ -29,6 +29,8 @@ pub(crate) struct SlotSpec {
     pub(crate) name: String,
     /// Its value when the user comes to life; without one it must be extracted first.
     pub(crate) initial: Option<Template>,
+    /// That value is a number or a truth.
+    pub(crate) literal: bool,
 }
 
 /// Requests in order.

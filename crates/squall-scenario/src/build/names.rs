@@ -22,7 +22,7 @@ impl Builder<'_, '_> {
         for name in extracted {
             if !self.scope.variables.contains_key(&name) {
                 self.scope.variables.insert(name.clone(), Binding::Slot(slots.len()));
-                slots.push(SlotSpec { name, initial: None });
+                slots.push(SlotSpec { name, initial: None, literal: false });
             }
         }
         let mut tables = Vec::new();
@@ -45,13 +45,17 @@ impl Builder<'_, '_> {
         }
         let (template, literal) = match value {
             RawJson::Literal(given) => (crate::template::Template::text(&given.value), true),
-            RawJson::Text(given) => (self.template(given).fold(), false),
+            RawJson::Text(given) => {
+                let template = self.template(given).fold();
+                let literal = template.is_number();
+                (template, literal)
+            }
             RawJson::Array(_) | RawJson::Object(_) => unreachable!("refused when it was read"),
         };
         let binding = match template.constant() {
             Some(text) if !extracted => Binding::Constant(Value { text: text.to_owned(), literal }),
             _ => {
-                slots.push(SlotSpec { name: name.value.clone(), initial: Some(template) });
+                slots.push(SlotSpec { name: name.value.clone(), initial: Some(template), literal });
                 Binding::Slot(slots.len() - 1)
             }
         };

@@ -33,7 +33,7 @@ impl ScenarioUser {
                 Context { slots: &slots, data: &[], rows: &[], user: seat.user, iteration: 0, rng: &mut rng };
             let mut text = String::new();
             let made = slot.initial.as_ref().is_some_and(|initial| initial.render(&mut context, &mut text).is_ok());
-            slots.push(made.then(|| Value::text(text)));
+            slots.push(made.then_some(Value { text, literal: slot.literal }));
         }
         let session = Session::new(&program.connector);
         let rows = vec![None; program.data.len()].into();

@@ -69,7 +69,7 @@ pub(crate) struct Context<'a> {
 
 impl Expr {
     /// Whether JSON would write the result without quotes, as far as the kind of expression tells.
-    fn is_number(&self) -> bool {
+    pub(crate) fn is_number(&self) -> bool {
         matches!(self, Expr::Random { .. } | Expr::NowMs | Expr::User | Expr::Iteration)
     }
 

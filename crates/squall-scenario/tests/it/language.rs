@@ -260,3 +260,19 @@ fn a_url_with_flags_is_the_request_that_they_say() {
         assert!(text.contains(part), "{part} in {text}");
     }
 }
+
+#[test]
+fn a_users_own_number_stays_a_number_in_json() {
+    let capture = Capture::start();
+    let text = format!(
+        "target = '{}'\n[variables]\nn = '{{{{ random(4, 4) }}}}'\ns = 'x{{{{ n }}}}'\ncount = 1\n\
+         [[task]]\nname = 'x'\npost = '/'\njson = ['{{{{ n }}}}', '{{{{ s }}}}', '{{{{ count }}}}']\n\
+         extract = {{ count = {{ header = 'no', default = 'none' }} }}",
+        capture.url
+    );
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    run(&scenario, 2);
+    let received = capture.take();
+    assert!(received[0].ends_with(r#"[4,"x4",1]"#), "{}", received[0]);
+    assert!(received[1].ends_with(r#"[4,"x4","none"]"#), "{}", received[1]);
+}

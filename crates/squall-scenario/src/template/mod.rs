@@ -87,6 +87,11 @@ impl Template {
         }
     }
 
+    /// Whether it is one value that is always a number.
+    pub(crate) fn is_number(&self) -> bool {
+        matches!(self.parts.as_slice(), [Part::Value(expr, _)] if expr.is_number())
+    }
+
     /// The data sources that it takes columns from.
     pub(crate) fn data_used(&self, used: &mut Vec<usize>) {
         for part in &self.parts {
@@ -105,5 +110,77 @@ impl Template {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A part of a template, written in the file's language, and what it must become for user 3 in iteration 9.
+    fn part() -> impl Strategy<Value = (String, String)> {
+        let text = "[^{}]{1,8}".prop_map(|text| (text.clone(), text));
+        let number = any::<i32>().prop_map(|n| (format!("{{{{{n}}}}}"), n.to_string()));
+        let quoted = "[^'\"]{0,8}".prop_map(|text| (format!("{{{{ '{text}' }}}}"), text));
+        let fixed = any::<i16>().prop_map(|n| (format!("{{{{ random({n}, {n}) }}}}"), n.to_string()));
+        let known = prop::sample::select(vec![
+            ("{{ user() }}", "3"),
+            ("{{iteration()}}", "9"),
+            ("{{ constant }}", "a/b c"),
+            ("{{ slot }}", "\"é\""),
+            ("{{ choice(slot, slot) }}", "\"é\""),
+            ("{{ d.y }}", "2&3"),
+        ]);
+        let known = known.prop_map(|(written, expected)| (written.to_owned(), expected.to_owned()));
+        prop_oneof![text, number, quoted, fixed, known]
+    }
+
+    fn compile(text: &str) -> Template {
+        let mut scope = Scope::default();
+        scope.variables.insert("constant".to_owned(), Binding::Constant(Value::text("a/b c")));
+        scope.variables.insert("slot".to_owned(), Binding::Slot(0));
+        let columns = Some(vec!["x".to_owned(), "y".to_owned()]);
+        scope.data.insert("d".to_owned(), DataNames { index: 0, columns });
+        let mut template = Template::default();
+        for piece in parse(text).expect("well formed") {
+            match piece {
+                Piece::Text(text) => template.push_text(&text),
+                Piece::Expr(ast) => {
+                    let expr = scope.resolve(&ast, &mut crate::NoFiles).unwrap_or_else(|e| panic!("{}", e.message));
+                    template.parts.push(Part::Value(expr, Escape::None));
+                }
+            }
+        }
+        template
+    }
+
+    fn render(template: &Template) -> String {
+        let data = [crate::data::DataTable::csv("d", b"x,y\n1,2&3\n").expect("well formed")];
+        let slots = [Some(Value::text("\"é\""))];
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut context =
+            Context { slots: &slots, data: &data, rows: &[Some(0)], user: 3, iteration: 9, rng: &mut rng };
+        let mut out = String::new();
+        template.render(&mut context, &mut out).expect("everything is set");
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn a_template_becomes_the_sum_of_its_parts(parts in prop::collection::vec(part(), 0..8)) {
+            let written: String = parts.iter().map(|(written, _)| written.as_str()).collect();
+            let expected: String = parts.iter().map(|(_, expected)| expected.as_str()).collect();
+            let template = compile(&written);
+            prop_assert_eq!(render(&template), expected.clone());
+            prop_assert_eq!(render(&template.fold()), expected, "folding changes nothing");
+        }
+    }
+
+    #[test]
+    fn an_unset_variable_is_named() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut context = Context { slots: &[None], data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
+        assert_eq!(compile("a{{ slot }}").render(&mut context, &mut String::new()), Err(Unset { slot: 0 }));
     }
 }

@@ -1,0 +1,73 @@
+//! Every example in `scenarios/` is read as it is, and run for a moment by the real engine: what the shop counts is what is
+//! reported.
+
+use squall_engine::{Engine, EngineConfig};
+use squall_metrics::Delta;
+use squall_scenario::{Disk, Given, Overrides, RawLoad, Scenario};
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use crate::harness::{block_on, target};
+
+fn examples() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let entries = std::fs::read_dir(folder).expect("the examples").map(|entry| entry.expect("readable").path());
+    let mut files: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
+    files.sort();
+    assert!(files.len() >= 6, "{files:?}");
+    files
+}
+
+fn parse(path: &Path, overrides: Overrides) -> Scenario {
+    let text = std::fs::read_to_string(path).expect("readable");
+    let name = path.to_string_lossy();
+    Scenario::parse(&name, &text, &mut Disk::beside(path), overrides).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+#[test]
+fn every_example_is_sound() {
+    for path in examples() {
+        assert!(!parse(&path, Overrides::default()).describe().is_empty());
+    }
+}
+
+#[test]
+fn every_example_runs_and_every_request_is_accounted_for() {
+    let flag = |name: &str, value: &str| Some(Given::flag(name, value));
+    for path in examples() {
+        let target = target();
+        let load = RawLoad {
+            duration: flag("--for", "1s"),
+            profile: flag("--profile", "constant"),
+            warm_up: flag("--warm-up", "0s"),
+            ..RawLoad::default()
+        };
+        let overrides =
+            Overrides { target: Some(Given::flag("--target", target.url(""))), load, ..Overrides::default() };
+        let scenario = parse(&path, overrides);
+        let deltas = block_on(run(&scenario));
+        let sent: u64 = deltas.iter().map(|delta| delta.engine.sent).sum();
+        let recorded: u64 = deltas.iter().map(|delta| delta.engine.recorded).sum();
+        assert_eq!((sent, recorded), (target.requests(), target.requests()), "{path:?}");
+        let errors: Vec<_> = deltas.iter().flat_map(|delta| &delta.errors).collect();
+        let failed: u64 = deltas.iter().flat_map(|delta| &delta.metrics).map(|metric| metric.errors()).sum();
+        assert_eq!(failed, 0, "{path:?}: {errors:?}");
+        assert!(sent > 0, "{path:?}");
+    }
+}
+
+/// Runs a scenario on two engine threads and returns everything that they shipped.
+async fn run(scenario: &Scenario) -> Vec<Delta> {
+    let config =
+        EngineConfig { threads: 2, ..EngineConfig::new(scenario.plan.load.clone(), scenario.plan.tasks.clone()) };
+    let mut engine = Engine::prepare(scenario.driver(), config).await.expect("a sound driver");
+    engine.start(Instant::now());
+    let mut deltas = Vec::new();
+    while let Some(delta) = engine.next_delta().await {
+        deltas.push(delta);
+    }
+    engine.join().expect("no thread fails");
+    deltas
+}
