@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::{
     args::RunArgs,
-    commands::run::{Shown, carry_out},
+    commands::run::{Shown, carry_out, options},
     exit::{self, Refusal},
     stop::StopButton,
     terminal::{format, print},
@@ -22,6 +22,8 @@ use search::{Answer, Held, Search};
 const FIRST_RATE: f64 = 50.0;
 /// Each probe is preceded by this much load that is not judged: connections are made, caches filled.
 const WARM_UP: Duration = Duration::from_secs(1);
+/// How often a probe that the generator could not make is tried again.
+const REPEATS: u32 = 1;
 /// A target that answers fast because it fails does not hold a promise about time.
 const ERRORS_ALLOWED: &str = "error_rate<1%";
 
@@ -29,11 +31,12 @@ const ERRORS_ALLOWED: &str = "error_rate<1%";
 pub(crate) fn find_max(args: &RunArgs, scenario: &Scenario, promise: &Threshold) -> Result<u8, Refusal> {
     let mut search = Search::new(first_rate(args, &scenario.plan), args.search.find_max_precision);
     let button = StopButton::new(Control::new());
-    let length = args.search.find_max_probe;
+    let (length, mut repeated) = (args.search.find_max_probe, 0);
     let table = Table::new(args, promise)?;
     while let Some(rate) = search.next() {
-        let probe = Scenario { plan: probe_plan(&scenario.plan, promise, rate, length)?, ..scenario.clone() };
-        let finished = carry_out(&probe, &args.engine, &button, Shown::NOTHING, &mut Nobody)?;
+        let mut probe = scenario.clone();
+        probe.plan = probe_plan(&scenario.plan, promise, rate, length)?;
+        let finished = carry_out(&probe, options(&args.engine, &probe), &button, Shown::Nothing, &mut Nobody)?;
         let run = Run {
             plan: &probe.plan,
             view: &finished.view,
@@ -55,7 +58,12 @@ pub(crate) fn find_max(args: &RunArgs, scenario: &Scenario, promise: &Threshold)
         }
         let held = judge(&finished);
         table.row(rate, held, &finished)?;
-        search.note(rate, held);
+        // A hiccup of this machine is no limit; only a generator that fails again is.
+        repeated = if held == Held::GeneratorTooSlow { repeated + 1 } else { 0 };
+        if repeated == 0 || repeated > REPEATS {
+            search.note(rate, held);
+            repeated = 0;
+        }
     }
     table.close(&search, args, "")?;
     Ok(match search.answer() {

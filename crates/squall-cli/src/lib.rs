@@ -7,11 +7,13 @@ mod commands;
 mod exit;
 mod find_max;
 mod output_file;
+mod prometheus;
 mod settings;
 mod signals;
 mod stop;
 mod subject;
 mod terminal;
+mod tick;
 
 use clap::Parser;
 use std::ffi::OsString;

@@ -1,8 +1,40 @@
 //! `squall compare`: reads two results and prints what the report room says about them.
 
-use crate::{args::CompareArgs, exit::Refusal};
+use squall_report::{ResultFile, compare as compare_results};
+use std::path::Path;
+
+use crate::{
+    args::CompareArgs,
+    exit::{Refusal, chain},
+    terminal::{self, print},
+};
 
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8, Refusal> {
-    let _ = args;
-    Err(Refusal::new("not built yet"))
+    let (base, new) = match args.results.as_slice() {
+        [new] => (read_baseline(&args.baseline)?, read(new)?),
+        [base, new] => (read(base)?, read(new)?),
+        _ => return Err(Refusal::new("give one result or two")),
+    };
+    let comparison = compare_results(&base, &new, args.tolerance);
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&comparison).expect("every field has a JSON form") + "\n",
+        false => comparison.table(terminal::stdout_style()),
+    };
+    print::stdout(text.as_bytes())?;
+    Ok(comparison.exit_code())
+}
+
+fn read_baseline(path: &Path) -> Result<ResultFile, Refusal> {
+    if !path.exists() {
+        return Err(Refusal::new(format!(
+            "there is no baseline at {}: make one with `squall run … --save-baseline`, or give two results",
+            path.display()
+        )));
+    }
+    read(path)
+}
+
+fn read(path: &Path) -> Result<ResultFile, Refusal> {
+    let text = std::fs::read_to_string(path).map_err(|error| Refusal::file("read", path, &error))?;
+    ResultFile::parse(&text).map_err(|error| Refusal::new(format!("{}: {}", path.display(), chain(&error))))
 }

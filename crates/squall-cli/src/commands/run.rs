@@ -4,11 +4,12 @@
 mod carry_out;
 mod outputs;
 
+use squall_orchestrator::RunOptions;
 use squall_report::{Run, summary, verdict};
 use squall_scenario::{Disk, Scenario};
 use std::path::{Path, PathBuf};
 
-pub(crate) use carry_out::{Shown, carry_out};
+pub(crate) use carry_out::{Shown, carry_out, options};
 use outputs::Outputs;
 
 use crate::{
@@ -76,28 +77,42 @@ fn read_text(path: &Path) -> Result<String, Refusal> {
 
 fn measure(args: &RunArgs, scenario: &Scenario) -> Result<u8, Refusal> {
     let button = StopButton::new(squall_orchestrator::Control::new());
-    let mut outputs = Outputs::open(&args.output, &scenario.plan)?;
-    let live = !args.output.quiet && !outputs.needs_stdout_alone();
-    let carried = carry_out(scenario, &args.engine, &button, Shown { live, no_tui: args.output.no_tui }, &mut outputs)?;
+    let mut outputs = Outputs::open(&args.output)?;
+    let shown = match args.output.quiet || outputs.streams_to_stdout() {
+        true => Shown::Nothing,
+        false if args.output.no_tui => Shown::Lines,
+        false => Shown::Dashboard,
+    };
+    let options = RunOptions { keep_s: outputs.keep_s(), ..options(&args.engine, scenario) };
+    let finished = carry_out(scenario, options, &button, shown, &mut outputs)?;
     let command = command_line();
     let run = Run {
         plan: &scenario.plan,
-        view: &carried.view,
-        facts: &carried.facts,
+        view: &finished.view,
+        facts: &finished.facts,
         strict: args.strict,
         command: Some(&command),
         version: env!("SQUALL_VERSION"),
     };
-    outputs.write(&run)?;
     if !args.output.quiet {
-        if outputs.needs_stdout_alone() {
-            eprint!("{}", summary(&run, terminal::stderr_style()));
-        } else {
-            print::stdout(summary(&run, terminal::stdout_style()).as_bytes())?;
+        tell(&run, outputs.uses_stdout())?;
+    }
+    for path in outputs.finish(&run)? {
+        if !args.output.quiet {
+            eprintln!("wrote {path}");
         }
     }
-    outputs.tell_what_was_written(args.output.quiet);
     Ok(verdict(&run).exit_code())
+}
+
+fn tell(run: &Run<'_>, stdout_is_taken: bool) -> Result<(), Refusal> {
+    match stdout_is_taken {
+        true => {
+            eprint!("{}", summary(run, terminal::stderr_style()));
+            Ok(())
+        }
+        false => print::stdout(summary(run, terminal::stdout_style()).as_bytes()),
+    }
 }
 
 /// The command line as it can be typed again; what logs in is left out.

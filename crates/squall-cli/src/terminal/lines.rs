@@ -3,44 +3,38 @@
 use squall_metrics::RunView;
 use squall_model::Plan;
 use squall_orchestrator::{Live, LivePhase, Observer};
+use squall_report::{Style, live_header, live_line};
 use std::io::Write;
 
-use super::format::{clock, count, rate, time};
+use crate::tick::tick;
 
 /// Prints each new second once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lines {
     printed: usize,
+    style: Style,
+}
+
+impl Lines {
+    pub(crate) fn new() -> Lines {
+        Lines { printed: 0, style: super::stderr_style() }
+    }
 }
 
 impl Observer for Lines {
     fn second(&mut self, plan: &Plan, view: &RunView, live: &Live) {
         let seconds = view.timeline.len();
-        if live.phase == LivePhase::Done || seconds == self.printed {
+        let idle = view.timeline.last().is_some_and(|second| second.requests == 0 && second.busy == 0);
+        // The last second of a run is a short one, in which often nothing ends any more.
+        if live.phase == LivePhase::Done || seconds == self.printed || live.phase == LivePhase::Draining && idle {
             return;
+        }
+        let mut text = live_line(&tick(plan, view, live), self.style) + "\n";
+        if self.printed == 0 {
+            text = live_header(self.style) + "\n" + &text;
         }
         self.printed = seconds;
         // Whoever read standard error may have gone away; the run goes on.
-        let _ = writeln!(std::io::stderr(), "{}", line(plan, view, live));
+        let _ = std::io::stderr().write_all(text.as_bytes());
     }
-}
-
-fn line(plan: &Plan, view: &RunView, live: &Live) -> String {
-    let second = view.timeline.last().cloned().unwrap_or_default();
-    let phase = match live.phase {
-        LivePhase::WarmUp => " warm-up",
-        LivePhase::Draining => " draining",
-        LivePhase::Starting | LivePhase::Running | LivePhase::Done => "",
-    };
-    let total = clock(plan.duration());
-    format!(
-        "{:>5} / {total}{phase}  {:>7}/s  {:>8} requests  {} errors  p50 {}  p99 {}  {} users",
-        clock(std::time::Duration::from_secs(u64::from(second.t_s))),
-        rate(second.requests as f64),
-        count(view.all.requests),
-        count(view.all.errors),
-        time(second.p50 as f64),
-        time(second.p99 as f64),
-        count(second.users),
-    )
 }

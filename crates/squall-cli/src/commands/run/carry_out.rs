@@ -13,42 +13,40 @@ use crate::{
 };
 
 /// What is shown while the run lasts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shown {
-    pub(crate) live: bool,
-    pub(crate) no_tui: bool,
-}
-
-impl Shown {
-    pub(crate) const NOTHING: Shown = Shown { live: false, no_tui: true };
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    Nothing,
+    /// One line a second.
+    Lines,
+    /// The dashboard, or lines where there is no terminal for it.
+    Dashboard,
 }
 
 /// Runs `scenario` to its end.
 pub(crate) fn carry_out(
     scenario: &Scenario,
-    engine: &EngineArgs,
+    options: RunOptions,
     button: &StopButton,
     shown: Shown,
     watcher: &mut dyn Observer,
 ) -> Result<Finished, Refusal> {
     let mut dashboard = None;
-    let (mut lines, mut counting) = (Lines::default(), button.clone());
-    if shown.live && !shown.no_tui && terminal::can_show_dashboard() {
+    let (mut lines, mut counting) = (Lines::new(), button.clone());
+    if shown == Shown::Dashboard && terminal::can_show_dashboard() {
         dashboard = Dashboard::open(button.clone()).ok();
     }
     let full_screen = dashboard.is_some();
     let mut observers: Vec<&mut dyn Observer> = vec![watcher, &mut counting];
     match &mut dashboard {
         Some(dashboard) => observers.push(dashboard),
-        None if shown.live => observers.push(&mut lines),
+        None if shown != Shown::Nothing => observers.push(&mut lines),
         None => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let finished = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?.block_on(async {
         let signals =
             StopSignals::listen().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
-        let run =
-            run_local(&scenario.plan, scenario.driver(), options(engine, scenario), button.control(), &mut observers);
+        let run = run_local(&scenario.plan, scenario.driver(), options, button.control(), &mut observers);
         tokio::select! {
             finished = run => finished.map_err(|error| Refusal::new(chain(&error))),
             never = obey(signals, button, full_screen) => match never {},
@@ -58,7 +56,8 @@ pub(crate) fn carry_out(
     finished
 }
 
-fn options(args: &EngineArgs, scenario: &Scenario) -> RunOptions {
+/// The generator's settings.
+pub(crate) fn options(args: &EngineArgs, scenario: &Scenario) -> RunOptions {
     let default = RunOptions::default();
     RunOptions {
         threads: args.threads.map(usize::from),
@@ -66,7 +65,7 @@ fn options(args: &EngineArgs, scenario: &Scenario) -> RunOptions {
         grace: args.grace.unwrap_or(default.grace),
         slack: args.slack.unwrap_or(default.slack),
         late_after: args.late_after.unwrap_or(default.late_after),
-        phases: scenario.http.phases,
+        phases: scenario.http().phases,
         ..default
     }
 }

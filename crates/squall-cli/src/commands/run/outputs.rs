@@ -1,5 +1,7 @@
-//! The files that a run leaves behind. They are opened before the run, so that a path that cannot be written is refused before
-//! anything is sent; a result replaces an older one only when it is whole.
+//! Everything that a run leaves behind. It is opened before the run, so that a path that cannot be written is refused before
+//! anything is sent; a document replaces an older one only when it is whole.
+
+mod streams;
 
 use squall_metrics::RunView;
 use squall_model::Plan;
@@ -7,23 +9,39 @@ use squall_orchestrator::{Live, Observer};
 use squall_report::Run;
 use std::path::Path;
 
-use crate::{args::OutputArgs, exit::Refusal, output_file::OutputFile};
+use crate::{args::OutputArgs, exit::Refusal, output_file::OutputFile, prometheus::Endpoint};
+use streams::Streams;
 
 /// Everything that a run writes, except what it shows.
 pub(crate) struct Outputs {
     documents: Vec<(Document, OutputFile)>,
+    streams: Streams,
+    endpoint: Option<Endpoint>,
 }
 
 /// A file that is written when the run is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Document {
     Json,
+    Html,
+    Junit,
+    Csv,
     Baseline,
 }
 
 impl Outputs {
-    pub(crate) fn open(args: &OutputArgs, _plan: &Plan) -> Result<Outputs, Refusal> {
-        let wanted = [(Document::Json, &args.json), (Document::Baseline, &args.save_baseline)];
+    pub(crate) fn open(args: &OutputArgs) -> Result<Outputs, Refusal> {
+        let wanted = [
+            (Document::Json, &args.json),
+            (Document::Html, &args.html),
+            (Document::Junit, &args.junit),
+            (Document::Csv, &args.csv),
+            (Document::Baseline, &args.save_baseline),
+        ];
+        let on_stdout = wanted.iter().map(|(_, path)| *path).chain([&args.json_lines, &args.hdr]);
+        if on_stdout.flatten().filter(|path| path.as_os_str() == "-").count() > 1 {
+            return Err(Refusal::new("only one output can go to standard output; give the others a path"));
+        }
         let mut documents = Vec::new();
         for (document, path) in wanted {
             if let Some(path) = path {
@@ -33,35 +51,49 @@ impl Outputs {
                 documents.push((document, OutputFile::open(path)?));
             }
         }
-        Ok(Outputs { documents })
+        let endpoint = args.prometheus.map(|addr| Endpoint::start(addr, args.allow_remote)).transpose()?;
+        if let Some(endpoint) = endpoint.as_ref().filter(|_| !args.quiet) {
+            eprintln!("metrics for Prometheus: http://{}/metrics", endpoint.addr());
+        }
+        Ok(Outputs { documents, streams: Streams::open(args)?, endpoint })
     }
 
     /// Whether standard output carries a document, so that nothing else may be printed there.
-    pub(crate) fn needs_stdout_alone(&self) -> bool {
-        self.documents.iter().any(|(_, file)| file.is_stdout())
+    pub(crate) fn uses_stdout(&self) -> bool {
+        self.documents.iter().any(|(_, file)| file.is_stdout()) || self.streams.use_stdout()
     }
 
-    /// Writes every document.
-    pub(crate) fn write(&mut self, run: &Run<'_>) -> Result<(), Refusal> {
+    /// Whether lines appear on standard output while the run lasts; they would tear up a live view.
+    pub(crate) fn streams_to_stdout(&self) -> bool {
+        self.streams.use_stdout()
+    }
+
+    /// Seconds of full histograms that must be kept for those who write them.
+    pub(crate) fn keep_s(&self) -> u32 {
+        self.streams.keep_s()
+    }
+
+    /// Writes what is written at the end; gives the files in the order of their flags.
+    pub(crate) fn finish(mut self, run: &Run<'_>) -> Result<Vec<String>, Refusal> {
+        let mut written = Vec::new();
         for (document, file) in &mut self.documents {
             file.replace_with(render(*document, run).as_bytes())?;
+            if !file.is_stdout() {
+                written.push(file.path().display().to_string());
+            }
         }
-        Ok(())
-    }
-
-    pub(crate) fn tell_what_was_written(&self, quiet: bool) {
-        if quiet {
-            return;
-        }
-        let paths = self.documents.iter().filter(|(_, file)| !file.is_stdout()).map(|(_, file)| file.path());
-        for path in paths {
-            eprintln!("wrote {}", path.display());
-        }
+        written.extend(self.streams.finish(run)?);
+        Ok(written)
     }
 }
 
 impl Observer for Outputs {
-    fn second(&mut self, _plan: &Plan, _view: &RunView, _live: &Live) {}
+    fn second(&mut self, plan: &Plan, view: &RunView, live: &Live) {
+        self.streams.second(plan, view, live);
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.second(plan, view, live);
+        }
+    }
 }
 
 fn make_folder(path: &Path) -> Result<(), Refusal> {
@@ -73,9 +105,9 @@ fn make_folder(path: &Path) -> Result<(), Refusal> {
 
 fn render(document: Document, run: &Run<'_>) -> String {
     match document {
-        Document::Json | Document::Baseline => {
-            let result = squall_report::result(run);
-            serde_json::to_string_pretty(&result).expect("a result has only string keys") + "\n"
-        }
+        Document::Json | Document::Baseline => squall_report::result(run).to_json(),
+        Document::Html => squall_report::html(run),
+        Document::Junit => squall_report::junit(run),
+        Document::Csv => squall_report::csv(run),
     }
 }

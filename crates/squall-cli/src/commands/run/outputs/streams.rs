@@ -1,0 +1,111 @@
+//! What is written while the run goes on: JSON lines and the HdrHistogram log. A stream that cannot be written any more ends, and
+//! is reported when the run is over; the run itself goes on.
+
+use squall_metrics::RunView;
+use squall_model::Plan;
+use squall_orchestrator::{Live, LivePhase};
+use squall_report::{HdrLog, Run, json_line};
+use std::{
+    fs::File,
+    io::{self, BufWriter, ErrorKind, Write},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use crate::{args::OutputArgs, exit::Refusal, tick::tick};
+
+/// Seconds may close several at once after a hiccup; so many can be written late.
+const KEEP_S: u32 = 30;
+
+type Sink = Box<dyn Write>;
+
+/// The streams that were asked for.
+pub(crate) struct Streams {
+    lines: Option<Stream<Sink>>,
+    hdr: Option<Stream<HdrLog<Sink>>>,
+}
+
+/// A stream under way, where it goes and what went wrong.
+struct Stream<W> {
+    path: PathBuf,
+    writer: W,
+    /// Seconds written.
+    done: usize,
+    problem: Option<io::Error>,
+}
+
+impl Streams {
+    pub(crate) fn open(args: &OutputArgs) -> Result<Streams, Refusal> {
+        let lines = args.json_lines.as_deref().map(|path| Ok(Stream::new(path, sink(path)?))).transpose()?;
+        let log = |path: &Path| {
+            let log = HdrLog::new(sink(path)?, SystemTime::now());
+            Ok(Stream::new(path, log.map_err(|error| Refusal::file("write", path, &error))?))
+        };
+        Ok(Streams { lines, hdr: args.hdr.as_deref().map(log).transpose()? })
+    }
+
+    pub(crate) fn use_stdout(&self) -> bool {
+        let stdout = |path: &Path| path == Path::new("-");
+        self.lines.as_ref().is_some_and(|s| stdout(&s.path)) || self.hdr.as_ref().is_some_and(|s| stdout(&s.path))
+    }
+
+    pub(crate) fn keep_s(&self) -> u32 {
+        if self.hdr.is_some() { KEEP_S } else { 1 }
+    }
+
+    pub(crate) fn second(&mut self, plan: &Plan, view: &RunView, live: &Live) {
+        let (seconds, last) = (view.timeline.len(), live.phase == LivePhase::Done);
+        if let Some(lines) = &mut self.lines
+            && (seconds > lines.done || last)
+        {
+            lines.done = seconds;
+            let line = json_line(&tick(plan, view, live)) + "\n";
+            lines.attempt(|writer| writer.write_all(line.as_bytes()).and_then(|()| writer.flush()));
+        }
+        if let Some(hdr) = &mut self.hdr {
+            hdr.attempt(|log| log.second(view));
+        }
+    }
+
+    /// Writes what is left and gives the files written.
+    pub(crate) fn finish(self, run: &Run<'_>) -> Result<Vec<String>, Refusal> {
+        let mut written = Vec::new();
+        if let Some(lines) = self.lines {
+            written.extend(lines.close(|_| Ok(()))?);
+        }
+        if let Some(mut hdr) = self.hdr {
+            hdr.attempt(|log| log.second(run.view));
+            written.extend(hdr.close(|log| log.finish().map(drop))?);
+        }
+        Ok(written)
+    }
+}
+
+impl<W> Stream<W> {
+    fn new(path: &Path, writer: W) -> Stream<W> {
+        Stream { path: path.to_owned(), writer, done: 0, problem: None }
+    }
+
+    fn attempt(&mut self, write: impl FnOnce(&mut W) -> io::Result<()>) {
+        if self.problem.is_none() {
+            self.problem = write(&mut self.writer).err();
+        }
+    }
+
+    fn close(self, end: impl FnOnce(W) -> io::Result<()>) -> Result<Option<String>, Refusal> {
+        let problem = self.problem.or_else(|| end(self.writer).err());
+        match problem {
+            // A reader that has seen enough (`| head`) is no failure.
+            Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(Refusal::file("write", &self.path, &error)),
+            _ => Ok(Some(self.path.display().to_string()).filter(|path| path != "-")),
+        }
+    }
+}
+
+fn sink(path: &Path) -> Result<Sink, Refusal> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdout()));
+    }
+    let file = File::create(path).map_err(|error| Refusal::file("write", path, &error))?;
+    Ok(Box::new(BufWriter::new(file)))
+}

@@ -1,0 +1,92 @@
+//! Refused with one clear message and exit 2, before any request is sent.
+
+use crate::support::{Desk, target};
+
+/// Runs with `URL` replaced by a target's address; expects a refusal that contains `part` and that nothing was sent.
+#[track_caller]
+fn refused(desk: &Desk, arguments: &[&str], part: &str) {
+    let target = target();
+    let url = target.url("/health");
+    let arguments: Vec<_> = arguments.iter().map(|word| word.replace("URL", &url)).collect();
+    let words: Vec<_> = ["run"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+    let ended = desk.squall(&words);
+    assert_eq!(ended.code, 2, "{words:?}: {ended:?}");
+    assert!(ended.stderr.contains(part), "{words:?} should say `{part}`:\n{}", ended.stderr);
+    assert_eq!(target.requests(), 0, "{words:?}");
+    assert_eq!(ended.stdout, "", "{words:?}");
+}
+
+#[test]
+fn flags_that_make_no_sense() {
+    let desk = Desk::new();
+    let cases: [(&[&str], &str); 22] = [
+        (&[], "URL or a .toml"),
+        (&["http://"], "URL"),
+        (&["http://[::1/x", "--rate", "1", "--for", "1s"], "URL"),
+        (&["example.com/shop"], "http://example.com/shop"),
+        (&["URL", "--rate", "-5", "--for", "1s"], "--rate"),
+        (&["URL", "--rate", "0", "--for", "1s"], "--rate"),
+        (&["URL", "--rate", "fast", "--for", "1s"], "not a rate"),
+        (&["URL", "--users", "0", "--for", "1s"], "--users"),
+        (&["URL", "--rate", "5", "--for", "soon"], "not a duration"),
+        (&["URL", "--rate", "5", "--for", "1s", "--ramp-up", "5s"], "ramp"),
+        (&["URL", "--rate", "5", "--for", "1s", "-t", "p99<fast"], "p99<fast"),
+        (&["URL", "--rate", "5", "--for", "1s", "-t", "p99"], "comparison"),
+        (&["URL", "--stages", "10s"], "stage"),
+        (&["URL", "--rate", "5", "--for", "1s", "--profile", "zigzag"], "zigzag"),
+        (&["URL", "--rate", "5", "--for", "1s", "--body-file", "missing.bin"], "missing.bin"),
+        (&["URL", "--rate", "5", "--for", "1s", "--ca", "missing.pem"], "missing.pem"),
+        (&["URL", "--rate", "5", "--for", "1s", "-H", "nonsense"], "NAME: VALUE"),
+        (&["URL", "--rate", "5", "--for", "1s", "--json", "no/such/folder/x.json"], "no/such/folder"),
+        (&["URL", "--rate", "5", "--for", "1s", "--prometheus", "0.0.0.0:0"], "--allow-remote"),
+        (&["URL", "--rate", "5", "--for", "1s", "--find-max", "p99"], "comparison"),
+        (&["URL", "--rat", "5"], "--rate"),
+        (&["URL", "--rate", "5", "--users", "5", "--for", "1s"], "--users"),
+    ];
+    for (arguments, part) in cases {
+        refused(&desk, arguments, part);
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used() {
+    let desk = Desk::new();
+    desk.write("load.py", "").write("broken.toml", "name = ");
+    desk.write(
+        "mistakes.toml",
+        "name = \"x\"\ntarget = \"http://127.0.0.1:9\"\n[load]\nrat = \"5/s\"\nfor = \"1s\"\n\
+         [[task]]\nname = \"a\"\nweight = 0\nget = \"/\"\n",
+    );
+    refused(&desk, &["missing.toml"], "missing.toml");
+    refused(&desk, &["load.py"], "pip install squall");
+    refused(&desk, &["broken.toml"], "broken.toml:1");
+    refused(&desk, &["mistakes.toml"], "did you mean `rate`");
+    refused(&desk, &["mistakes.toml"], "weight");
+    refused(&desk, &["mistakes.toml", "--method", "PUT"], "--method");
+}
+
+#[test]
+fn every_mistake_is_reported_at_once() {
+    let desk = Desk::new();
+    let ended = desk.squall(&["run", "127.0.0.1:9", "--rate", "-1", "--for", "never", "-t", "p99"]);
+    assert_eq!(ended.code, 2);
+    for part in ["--rate", "--for", "--threshold", "nothing was sent"] {
+        assert!(ended.stderr.contains(part), "{part} is missing in\n{}", ended.stderr);
+    }
+}
+
+#[test]
+fn check_prints_the_plan_and_sends_nothing() {
+    let (target, desk) = (target(), Desk::new());
+    let url = target.url("/health");
+    let ended = desk.squall(&["run", &url, "--rate", "90/m", "--for", "30s", "--check"]);
+    assert_eq!((ended.code, target.requests()), (0, 0), "{ended:?}");
+    assert!(ended.stdout.contains("1.5") && ended.stdout.contains("30s"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_command_that_is_nearly_right_is_suggested() {
+    let ended = Desk::new().squall(&["comprae", "a", "b"]);
+    assert_eq!(ended.code, 2);
+    assert!(ended.stderr.contains("compare"), "{}", ended.stderr);
+}

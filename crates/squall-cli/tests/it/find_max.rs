@@ -1,0 +1,48 @@
+//! `--find-max` on a server whose capacity is known: one request at a time, 10 ms each.
+
+use crate::support::{Desk, Notebook};
+use squall_testkit::hostile::refused_address;
+use std::time::Duration;
+
+#[test]
+fn the_capacity_is_found() {
+    let (book, desk) = (Notebook::start(Duration::from_millis(10)), Desk::new());
+    let ended = desk.squall(&[
+        "run",
+        &book.url("/"),
+        "--rate",
+        "25",
+        "--find-max",
+        "p99<150ms",
+        "--find-max-precision",
+        "20%",
+        "--find-max-probe",
+        "2s",
+    ]);
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    // On a machine that is busy with other tests the generator may be the first to give in; then that is what is said.
+    let answer = ended.stdout.lines().last().expect("an answer");
+    let found =
+        answer.strip_prefix("highest rate that holds p99<150ms: ").inspect(|_| assert!(answer.contains("± 20 %")));
+    let held =
+        found.or_else(|| answer.contains("this generator was the limit").then_some(answer)).expect(&ended.stdout);
+    let rate: f64 = held.split("/s").next().unwrap().parse().expect("a rate");
+    // The server can do just under 100/s; a busy machine makes it slower, never faster.
+    assert!((1.0..110.0).contains(&rate), "{}", ended.stdout);
+}
+
+#[test]
+fn a_promise_that_never_holds_is_said_so_with_1() {
+    let (book, desk) = (Notebook::start(Duration::from_millis(10)), Desk::new());
+    let probe = ["--rate", "4", "--find-max", "p50<1ms", "--find-max-probe", "1s"];
+    let ended = desk.squall(&[&["run", &book.url("/")], &probe[..]].concat());
+    assert_eq!(ended.code, 1, "{}", ended.stdout);
+    assert!(ended.stdout.contains("not even"), "{}", ended.stdout);
+}
+
+#[test]
+fn nobody_there_ends_the_search_at_once_with_3() {
+    let url = format!("http://{}/", refused_address());
+    let ended = Desk::new().squall(&["run", &url, "--find-max", "p99<1s", "--find-max-probe", "1s"]);
+    assert_eq!(ended.code, 3, "{}{}", ended.stdout, ended.stderr);
+}

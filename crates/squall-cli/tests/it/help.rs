@@ -1,0 +1,38 @@
+//! What people are told: help, version, completions.
+
+use crate::support::Desk;
+
+#[test]
+fn every_command_helps_with_examples() {
+    let desk = Desk::new();
+    for command in ["run", "compare", "target", "new", "completions"] {
+        let ended = desk.squall(&[command, "--help"]);
+        assert_eq!(ended.code, 0);
+        assert!(ended.stdout.contains("Examples:") && ended.stdout.contains("squall "), "{command}: {}", ended.stdout);
+    }
+    assert!(desk.squall(&["--help"]).stdout.contains("Exit codes"));
+}
+
+#[test]
+fn the_version_names_the_program() {
+    let ended = Desk::new().squall(&["--version"]);
+    assert_eq!(ended.code, 0);
+    assert!(ended.stdout.starts_with("squall 0."), "{}", ended.stdout);
+}
+
+#[test]
+fn completions_know_the_flags() {
+    let desk = Desk::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ended = desk.squall(&["completions", shell]);
+        assert_eq!(ended.code, 0);
+        assert!(ended.stdout.contains("find-max"), "{shell}");
+    }
+}
+
+#[test]
+fn no_arguments_is_a_question_about_usage() {
+    let ended = Desk::new().squall(&[]);
+    assert_eq!(ended.code, 2);
+    assert!(ended.stderr.contains("Usage"), "{}", ended.stderr);
+}

@@ -1,0 +1,69 @@
+//! Servers that misbehave: each is counted under its own outcome, with its latency, and the run goes on to its end.
+
+use crate::support::{Desk, number};
+use serde_json::Value;
+use squall_testkit::hostile::{Hostile, Step};
+
+/// Runs ten requests against a script; gives the outcomes by code.
+#[track_caller]
+fn outcomes(script: Vec<Step>, extra: &[&str]) -> Value {
+    let (server, desk) = (Hostile::start(script), Desk::new());
+    let (_, result) = desk.result(&[&[&server.url("/"), "--users", "2", "--requests", "10"], extra].concat());
+    assert_eq!(number(&result, "/totals/requests"), 10.0, "the run went on to its end");
+    assert_eq!(number(&result, "/accounting/sent"), number(&result, "/accounting/reported"));
+    assert!(number(&result, "/latency_ms/response/max") > 0.0, "errors have a latency");
+    result
+}
+
+#[track_caller]
+fn check(script: Vec<Step>, extra: &[&str], category: &str) {
+    let result = outcomes(script, extra);
+    let text = result["outcomes"].to_string();
+    assert_eq!(number(&result, "/totals/errors"), 10.0, "{text}");
+    assert!(text.contains(category), "{category} is missing in {text}");
+}
+
+#[test]
+fn each_kind_of_misbehaviour_has_its_own_outcome() {
+    let head = || Step::send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+    std::thread::scope(|scope| {
+        scope.spawn(|| check(vec![Step::Read, Step::Reset], &[], "transport_error"));
+        scope.spawn(|| check(vec![Step::Read, head(), Step::Reset], &[], "transport_error"));
+        scope.spawn(|| check(vec![Step::Read, Step::send("HELLO\r\n\r\n"), Step::Close], &[], "protocol_error"));
+        let endless = || vec![Step::Read, Step::send("HTTP/1.1 200 OK\r\n"), Step::Endless(b"X-More: x\r\n".to_vec())];
+        scope.spawn(move || check(endless(), &[], "protocol_error"));
+        scope.spawn(|| check(vec![Step::Read, head(), Step::Hang], &["--timeout", "200ms"], "timeout"));
+        scope.spawn(|| {
+            check(vec![Step::Read, Step::respond("x"), Step::Again], &["--expect-body", "y"], "check_failed")
+        });
+    });
+}
+
+#[test]
+fn a_server_that_closes_its_connections_is_still_served_by() {
+    let goodbye = Step::send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
+    let announced = outcomes(vec![Step::Read, goodbye, Step::Close], &[]);
+    assert_eq!(number(&announced, "/totals/errors"), 0.0, "{}", announced["outcomes"]);
+
+    // Without a word, the next request may be on its way already; that one is lost and is counted as what it is.
+    let silent = outcomes(vec![Step::Read, Step::respond("x"), Step::Close], &[]);
+    for outcome in silent["outcomes"].as_array().unwrap() {
+        let code = outcome["code"].as_str().unwrap();
+        assert!(["HTTP_200", "CLOSED", "RESET"].contains(&code), "{outcome}");
+    }
+}
+
+#[test]
+fn a_name_that_does_not_exist_and_a_tls_failure_are_outcomes() {
+    let plain = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Again]);
+    for (url, expected) in [
+        ("http://no-such-host.invalid/".to_owned(), ["DNS", "CONNECT_TIMEOUT"]),
+        (plain.url("/").replace("http://", "https://"), ["TLS", "TLS"]),
+    ] {
+        let desk = Desk::new();
+        let (code, result) = desk.result(&[&url, "--users", "1", "--requests", "1", "--connect-timeout", "1s"]);
+        assert_eq!(code, 3, "{result:#}");
+        let outcome = result["outcomes"][0]["code"].as_str().unwrap();
+        assert!(expected.iter().any(|code| outcome.contains(code)), "{outcome}");
+    }
+}

@@ -1,0 +1,63 @@
+//! The HTTP flags arrive at the server, as it sees them.
+
+use crate::support::{Desk, number, target};
+use squall_target::Endpoint;
+use squall_testkit::hostile::{Hostile, Step};
+
+/// Sends one request with these flags; gives it as the server read it.
+fn request(flags: &[&str]) -> String {
+    let (server, desk) = (Hostile::start(vec![Step::Read, Step::respond("ok"), Step::Again]), Desk::new());
+    desk.write("body.txt", "from a file");
+    let (code, _) = desk.result(&[&[&server.url("/path?a=1"), "--users", "1", "--requests", "1"], flags].concat());
+    assert_eq!(code, 0, "{flags:?}");
+    server.last_request()
+}
+
+#[track_caller]
+fn check(flags: &[&str], parts: &[&str]) {
+    let request = request(flags);
+    for part in parts {
+        assert!(request.to_lowercase().contains(&part.to_lowercase()), "{flags:?}: `{part}` is missing in\n{request}");
+    }
+}
+
+#[test]
+fn flags_shape_the_request() {
+    check(&[], &["GET /path?a=1 HTTP/1.1\r\n", "host: 127.0.0.1:"]);
+    check(&["-X", "PUT", "-d", "hello"], &["PUT /path", "content-length: 5\r\n", "\r\n\r\nhello"]);
+    check(&["-d", "hello"], &["POST /path"]);
+    check(&["--body-file", "body.txt"], &["POST /path", "from a file"]);
+    check(&["--body-json", "{\"a\":1}"], &["application/json", "{\"a\":1}"]);
+    check(&["--form", "a=b c"], &["application/x-www-form-urlencoded", "a=b"]);
+    check(&["-H", "X-Name: ann", "-H", "X-More: b"], &["x-name: ann\r\n", "x-more: b\r\n"]);
+    check(&["--query", "b=2"], &["/path?a=1&b=2"]);
+    check(&["--basic", "ann:secret"], &["authorization: Basic YW5uOnNlY3JldA=="]);
+    check(&["--bearer", "token"], &["authorization: Bearer token"]);
+    check(&["--no-keep-alive"], &["connection: close"]);
+    check(&["--compressed"], &["accept-encoding: "]);
+    assert!(!request(&["--no-compression"]).to_lowercase().contains("accept-encoding: gzip"));
+}
+
+#[test]
+fn http2_redirects_and_phases_work() {
+    let (target, desk) = (target(), Desk::new());
+    let few = ["--users", "1", "--requests", "2"];
+    let (code, _) = desk.result(&[&[&target.url("/health"), "--http2"], &few[..]].concat());
+    assert_eq!(code, 0);
+    let (_, followed) = desk.result(&[&[target.url("/redirect/3").as_str()], &few[..]].concat());
+    assert_eq!(number(&followed, "/totals/errors"), 0.0);
+    assert!(target.requests_of(Endpoint::Redirect) >= 6);
+    let before = target.requests();
+    let (_, stopped) = desk.result(&[&[&target.url("/redirect/3"), "--no-redirects"], &few[..]].concat());
+    assert_eq!(target.requests() - before, 2, "{}", stopped["outcomes"]);
+    let (_, phases) = desk.result(&[&[&target.url("/health"), "--phases"], &few[..]].concat());
+    assert!(phases.to_string().contains("first_byte"), "{phases:#}");
+}
+
+#[test]
+fn secrets_do_not_end_up_in_the_result() {
+    let (target, desk) = (target(), Desk::new());
+    let url = target.url("/health");
+    desk.result(&[&url, "--users", "1", "--requests", "1", "--bearer", "s3cret-token"]);
+    assert!(!desk.read("result.json").contains("s3cret-token"));
+}

@@ -1,0 +1,16 @@
+//! The real program against real servers: exit codes, accounting, outputs, stopping, refusals. One binary, short tests that run in
+//! parallel; what has to be waited for is waited for, never slept on.
+
+mod bad_input;
+mod comparing;
+mod counts;
+mod exit_codes;
+mod find_max;
+mod help;
+mod hostile;
+mod http_flags;
+mod omission;
+mod outputs;
+mod scaffold;
+mod stopping;
+mod support;

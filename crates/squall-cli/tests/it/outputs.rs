@@ -1,0 +1,106 @@
+//! Every output of one run, read back.
+
+use crate::support::{Desk, get, number, target, wait_until};
+use serde_json::Value;
+
+#[test]
+fn one_run_leaves_every_file() {
+    let (target, desk) = (target(), Desk::new());
+    let url = target.url("/api/products?page=3");
+    let ended = desk.squall(&[
+        "run",
+        &url,
+        "--rate",
+        "100",
+        "--for",
+        "2s",
+        "--name",
+        "all outputs",
+        "--json",
+        "result.json",
+        "--html",
+        "report.html",
+        "--junit",
+        "junit.xml",
+        "--csv",
+        "metrics.csv",
+        "--hdr",
+        "run.hlog",
+        "--json-lines",
+        "lines.jsonl",
+        "-t",
+        "p99<10s",
+        "--save-baseline",
+    ]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stdout.contains("all outputs"), "the summary is on standard output: {}", ended.stdout);
+    for file in ["result.json", "report.html", "junit.xml", "metrics.csv", "run.hlog", "lines.jsonl", "baseline.json"] {
+        assert!(ended.stderr.contains(file), "{file} is not mentioned:\n{}", ended.stderr);
+    }
+
+    let result = desk.json("result.json");
+    assert_eq!((result["schema"].as_str(), number(&result, "/totals/requests")), (Some("squall.result/1"), 200.0));
+    assert_eq!(desk.json(".squall/baseline.json")["totals"], result["totals"]);
+
+    let html = desk.read("report.html");
+    assert!(html.starts_with("<!") && html.contains("all outputs"));
+    for fetch in ["src=\"http", "href=\"http", "url(http", "@import", "fetch("] {
+        assert!(!html.contains(fetch), "the report must not fetch anything: {fetch}");
+    }
+    assert!(desk.read("junit.xml").contains("<testcase"));
+    assert!(desk.read("metrics.csv").starts_with("metric,"));
+
+    let log = desk.read("run.hlog");
+    assert!(log.starts_with("#[Histogram log format version 1.3]"), "{log}");
+    let intervals = log.lines().filter(|line| !line.starts_with(['#', '"']) && !line.starts_with("Tag=")).count();
+    assert!(intervals >= 2, "{log}");
+
+    let lines: Vec<Value> = desk.read("lines.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.len() >= 3, "two seconds and an end");
+    let last = lines.last().unwrap();
+    assert_eq!((last["phase"].as_str(), last["requests_total"].as_u64()), (Some("done"), Some(200)));
+    assert!(last["elapsed_secs"].is_number() && last["current_rps"].is_number());
+}
+
+#[test]
+fn json_without_a_path_is_alone_on_standard_output() {
+    let (target, desk) = (target(), Desk::new());
+    let ended = desk.squall(&["run", "--json", &target.url("/health"), "--users", "1", "--requests", "5"]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let result: Value = serde_json::from_str(&ended.stdout).expect("nothing but JSON");
+    assert_eq!(number(&result, "/totals/requests"), 5.0);
+    assert!(ended.stderr.contains("requests"), "the summary moves to standard error: {}", ended.stderr);
+}
+
+#[test]
+fn quiet_prints_nothing() {
+    let (target, desk) = (target(), Desk::new());
+    let ended = desk.squall(&["run", &target.url("/health"), "--users", "1", "--requests", "5", "--quiet"]);
+    assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (0, "", ""));
+}
+
+#[test]
+fn without_a_terminal_there_is_one_plain_line_a_second() {
+    let (target, desk) = (target(), Desk::new());
+    let ended = desk.squall(&["run", &target.url("/health"), "--rate", "20", "--for", "2s"]);
+    assert!(ended.stderr.contains("20/s"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains('\u{1b}') && !ended.stdout.contains('\u{1b}'), "no colours without a terminal");
+}
+
+#[test]
+fn prometheus_can_scrape_a_run() {
+    let (target, desk) = (target(), Desk::new());
+    let url = target.url("/health");
+    let mut running = desk.start(&["run", &url, "--rate", "50", "--for", "5m", "--prometheus", "127.0.0.1:0"]);
+    let line = running.wait_for_line("/metrics");
+    let addr = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("an address");
+    let addr = addr.parse().expect("an address");
+    wait_until("a second with requests", || get(addr, "/metrics", "text/plain").contains("squall_requests_total"));
+    let text = get(addr, "/metrics", "text/plain");
+    assert!(text.contains("text/plain; version=0.0.4") && text.contains("_bucket{"), "{text}");
+    let accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+    assert!(get(addr, "/metrics", accept).contains("application/vnd.google.protobuf"));
+    assert!(get(addr, "/other", "*/*").starts_with("HTTP/1.1 404"));
+    running.interrupt();
+    assert_eq!(running.end().code, 130);
+}
