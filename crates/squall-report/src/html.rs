@@ -12,10 +12,9 @@ use crate::{
     Run, Verdict,
     format::{bytes, count, number, percent, rfc3339, time},
     run::load_in_words,
-    summary::{DOUBT, accounting_line, generator_line, reasons_for_doubt, value, verdict_in_words},
     text::{Tone, clean},
     verdict,
-    verdict::schedule_missed,
+    words::{accounting_line, doubt, generator_line, reasons_for_doubt, value, verdict_in_words},
 };
 
 const CSS: &str = include_str!("html/page.css");
@@ -90,11 +89,9 @@ fn head(run: &Run<'_>) -> String {
 }
 
 fn doubts(run: &Run<'_>) -> String {
-    if !schedule_missed(run) {
-        return String::new();
-    }
+    let Some(doubt) = doubt(run) else { return String::new() };
     let reasons: String = reasons_for_doubt(run).iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
-    format!("<section class=\"doubt\"><b>{DOUBT}</b><ul>{reasons}</ul></section>")
+    format!("<section class=\"doubt\"><b>{doubt}</b><ul>{reasons}</ul></section>")
 }
 
 fn cards(run: &Run<'_>) -> String {

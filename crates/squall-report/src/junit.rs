@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::{
     Run, Verdict,
     format::{count, number, percent, time},
-    summary::{metric_label, reasons_for_doubt, value, verdict_in_words},
     verdict,
+    words::{metric_label, reasons_for_doubt, value, verdict_in_words},
 };
 
 /// The XML document.

@@ -14,6 +14,7 @@ mod run;
 mod summary;
 mod text;
 mod verdict;
+mod words;
 
 pub use compare::{Change, Compared, Comparison, Effect, Row, compare};
 pub use csv::csv;

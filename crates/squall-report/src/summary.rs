@@ -1,17 +1,16 @@
 //! What people read in the terminal when a run is over. Says everything once, in the order in which it is asked: how much,
 //! how fast, what went wrong, was that allowed, can the numbers be trusted. Computes nothing.
 
-use squall_metrics::{Category, Histogram, Kind, MetricView, Outcome};
-use squall_model::{LoadModel, Quantity, StopReason, ThresholdResult};
+use squall_metrics::{Category, Histogram, MetricView, Outcome};
+use squall_model::{LoadModel, StopReason, ThresholdResult};
 
 use crate::{
     Run, Style, Verdict,
-    format::{bytes, count, digits, number, percent, rfc3339, time},
-    result::explain,
+    format::{bytes, count, number, percent, rfc3339, time},
     run::load_in_words,
     text::{Cell, Table, Tone, cell, clean, fit, toned, wrap},
     verdict,
-    verdict::schedule_missed,
+    words::{accounting_line, doubt, generator_line, metric_label, reasons_for_doubt, value, verdict_in_words},
 };
 
 /// Most failure messages and outcomes shown; the files have them all.
@@ -171,24 +170,6 @@ fn metric_row(run: &Run<'_>, metric: &MetricView) -> Vec<Cell> {
     ]
 }
 
-/// The name, with what tells it from others of the same name.
-pub(crate) fn metric_label(metric: &MetricView) -> String {
-    let key = &metric.key;
-    let mut label = match &key.group {
-        Some(group) => format!("{group} › {}", key.name),
-        None => key.name.clone(),
-    };
-    match key.kind {
-        Kind::Request => {}
-        Kind::Group => label += " (group)",
-        Kind::Custom => label += " (custom)",
-    }
-    for (name, value) in &key.tags {
-        label += &format!(" {name}={value}");
-    }
-    clean(&label)
-}
-
 fn outcomes(run: &Run<'_>, style: Style) -> String {
     let all = &run.view.all;
     if all.requests == 0 {
@@ -246,27 +227,18 @@ fn thresholds(run: &Run<'_>, style: Style) -> String {
             toned(tone, mark),
             toned(tone, text),
             toned(tone, value(result)),
-            toned(Tone::Dim, remark(result)),
+            toned(Tone::Dim, remark(run, result)),
         ]);
     }
     table.render(style)
 }
 
-/// A threshold's value in its own unit.
-pub(crate) fn value(result: &ThresholdResult) -> String {
-    match (result.value, result.threshold.statistic.quantity()) {
-        (None, _) => "no data".to_owned(),
-        (Some(value), Quantity::Time) => time(value),
-        (Some(value), Quantity::Fraction) => percent(value),
-        (Some(value), Quantity::PerSecond) => format!("{}/s", number(value)),
-        (Some(value), Quantity::Count) => number(value),
-    }
-}
-
-fn remark(result: &ThresholdResult) -> String {
+fn remark(run: &Run<'_>, result: &ThresholdResult) -> String {
     match (result.value, result.breached_at_s) {
         (None, _) => "nothing was measured for it".to_owned(),
-        (_, Some(second)) if result.threshold.abort => format!("breached after {second} s, which stopped the run"),
+        (_, Some(second)) if result.threshold.abort && run.facts.stop == StopReason::Threshold => {
+            format!("breached after {second} s, which stopped the run")
+        }
         (_, Some(second)) => format!("first breached after {second} s"),
         (_, None) if result.threshold.window.is_some() => "worst window".to_owned(),
         (_, None) => String::new(),
@@ -296,42 +268,11 @@ fn labelled(style: Style, label: &str, text: &str, tone: Tone) -> String {
     lines.collect()
 }
 
-pub(crate) fn generator_line(run: &Run<'_>) -> String {
-    let (generator, engine) = (&run.facts.generator, &run.view.engine);
-    let threads = if generator.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", generator.threads) };
-    let lag = &engine.schedule_lag;
-    format!(
-        "{} CPU on {threads} ({}/request) · {} memory · schedule lag p99 {}, max {}",
-        time(generator.cpu_s * 1e9),
-        time(generator.cpu_s * 1e9 / engine.sent.max(1) as f64),
-        bytes(generator.max_rss_bytes as f64),
-        time(lag.percentile(99.0) as f64),
-        time(lag.max() as f64),
-    )
-}
-
-pub(crate) fn accounting_line(run: &Run<'_>) -> (String, Tone) {
-    let accounting = run.view.accounting();
-    let warm_up = match accounting.warm_up {
-        0 => String::new(),
-        n => format!(" ({} of them warm-up)", count(n)),
-    };
-    match explain(accounting) {
-        None => (format!("sent = recorded = reported {}{warm_up}", count(accounting.sent)), Tone::Plain),
-        Some(reason) => {
-            let [sent, recorded, reported] = [accounting.sent, accounting.recorded, accounting.reported].map(count);
-            (format!("sent {sent}, recorded {recorded}, reported {reported}{warm_up}: {reason}"), Tone::Bad)
-        }
-    }
-}
-
 /// Why the numbers may say more about the generator than about the target.
 fn doubts(run: &Run<'_>, style: Style) -> String {
-    if !schedule_missed(run) {
-        return String::new();
-    }
+    let Some(doubt) = doubt(run) else { return String::new() };
     let mut out = "\n".to_owned();
-    for line in wrap(&format!("! {DOUBT}"), style.width.saturating_sub(4)) {
+    for line in wrap(&format!("! {doubt}"), style.width.saturating_sub(4)) {
         out += &format!("  {}\n", style.paint(Tone::Warn, &line));
     }
     for reason in reasons_for_doubt(run) {
@@ -342,17 +283,6 @@ fn doubts(run: &Run<'_>, style: Style) -> String {
     out
 }
 
-pub(crate) const DOUBT: &str =
-    "The generator did not make all the load that was asked for: the target may be capable of more.";
-
-pub(crate) fn reasons_for_doubt(run: &Run<'_>) -> Vec<String> {
-    let mut reasons = run.facts.generator.saturated_because.clone();
-    if run.view.engine.dropped > 0 {
-        reasons.push(format!("{} starts were due and never happened", count(run.view.engine.dropped)));
-    }
-    reasons
-}
-
 fn ending(run: &Run<'_>, style: Style) -> String {
     let verdict = verdict(run);
     let tone = if verdict == Verdict::Passed { Tone::Good } else { Tone::Bad };
@@ -361,27 +291,4 @@ fn ending(run: &Run<'_>, style: Style) -> String {
         code => style.paint(Tone::Dim, &format!("  (exit code {code})")),
     };
     format!("  {}{code}\n", style.paint(tone, &verdict_in_words(run)))
-}
-
-/// The verdict as a sentence.
-pub(crate) fn verdict_in_words(run: &Run<'_>) -> String {
-    let thresholds = &run.facts.thresholds;
-    let breached = thresholds.iter().filter(|t| !t.passed).count();
-    match verdict(run) {
-        Verdict::Passed if run.view.all.requests == 0 => "✓ Passed, but no request was measured".to_owned(),
-        Verdict::Passed if thresholds.is_empty() => "✓ Passed: the run is complete; no thresholds were set".to_owned(),
-        Verdict::Passed => format!("✓ Passed: {} of {} thresholds held", thresholds.len(), thresholds.len()),
-        Verdict::ThresholdBreached => {
-            let early = if run.facts.stop == StopReason::Threshold { ", so the run was stopped early" } else { "" };
-            format!("✗ Failed: {breached} of {} thresholds breached{early}", thresholds.len())
-        }
-        Verdict::TargetUnreachable => format!("✗ Failed: {} could not be reached", clean(&run.plan.target)),
-        Verdict::ScheduleMissed => "✗ Failed: the generator could not keep its schedule (--strict)".to_owned(),
-        Verdict::Interrupted => {
-            format!(
-                "✗ Interrupted after {} s: the results are of the part that ran",
-                digits(run.facts.active.as_secs_f64())
-            )
-        }
-    }
 }

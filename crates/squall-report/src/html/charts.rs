@@ -40,10 +40,13 @@ pub(super) fn charts(run: &Run<'_>) -> Charts {
 }
 
 fn points(run: &Run<'_>) -> Vec<Point> {
-    let timeline = &run.view.timeline;
+    let active = run.facts.active.as_secs_f64().ceil() as u32;
+    // The last seconds of a run, in which nothing was left to do, would look like a collapse.
+    let idle = |second: &Second| second.t_s > active && second.requests == 0;
+    let whole = run.view.timeline.iter().rposition(|second| !idle(second)).map_or(0, |at| at + 1);
+    let timeline = &run.view.timeline[..whole];
     let stride = timeline.len().div_ceil(MOST_POINTS).max(1);
     let level = |t_s: u32| run.plan.load.model.profile().level(Duration::from_millis(u64::from(t_s) * 1000 - 500));
-    let active = run.facts.active.as_secs_f64().ceil() as u32;
     let point = |chunk: &[Second]| {
         let last = chunk.last()?;
         let mut second = last.clone();

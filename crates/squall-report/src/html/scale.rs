@@ -49,7 +49,7 @@ impl Scale {
             Scale::Log { bottom, top } => {
                 let all = one_two_five(bottom, top);
                 let tens = || all.iter().copied().filter(|v| (v.log10() - v.log10().round()).abs() < 1e-9);
-                if all.len() > 7 && tens().count() > 1 { tens().collect() } else { all }
+                if tens().count() >= 3 { tens().collect() } else { all }
             }
         }
     }
@@ -88,6 +88,7 @@ mod tests {
         assert_eq!(Scale::linear(187.0).ticks(), [0.0, 50.0, 100.0, 150.0, 200.0]);
         assert_eq!(Scale::linear(0.0).ticks().len(), 6);
         assert_eq!(Scale::log(0.9, 1200.0).ticks(), [1.0, 10.0, 100.0, 1000.0]);
+        assert_eq!(Scale::log(0.3, 40.0).ticks(), [0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0]);
         assert_eq!(time_ticks(30), [0, 5, 10, 15, 20, 25, 30]);
         assert_eq!(time_ticks(600), [0, 120, 240, 360, 480, 600]);
     }

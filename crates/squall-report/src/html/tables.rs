@@ -6,7 +6,7 @@ use super::{escape, svg::sparkline};
 use crate::{
     Run,
     format::{count, number, percent, time},
-    summary::metric_label,
+    words::metric_label,
 };
 
 /// Rows past this would make the page slow; the JSON file has them all.

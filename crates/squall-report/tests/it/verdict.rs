@@ -1,6 +1,7 @@
 //! Every verdict, every exit code, and which wins.
 
 use crate::sample::{Finished, Recipe, Target, judged, shop};
+use squall_metrics::{Category, Outcome};
 use squall_model::StopReason;
 use squall_report::{Verdict, verdict};
 
@@ -50,6 +51,22 @@ fn a_target_that_never_answers_is_unreachable_whatever_the_thresholds_say() {
 #[test]
 fn a_target_that_answered_once_was_reachable() {
     let finished = Recipe { failing: 0..30, ..Recipe::default() }.make();
+    check(&finished, Verdict::Passed, 0);
+}
+
+#[test]
+fn requests_cut_off_at_the_end_are_no_proof_of_an_unreachable_target() {
+    let mut finished = refusing();
+    finished.view.all.outcomes = [(Outcome::ABORTED, 600)].into();
+    check(&finished, Verdict::Passed, 0);
+    finished.view.all.outcomes.insert(Outcome::new(Category::Timeout, "CONNECT_TIMEOUT"), 1);
+    check(&finished, Verdict::TargetUnreachable, 3);
+}
+
+#[test]
+fn a_target_that_accepts_and_stays_silent_was_reached() {
+    let mut finished = refusing();
+    finished.view.all.outcomes = [(Outcome::new(Category::Timeout, "TIMEOUT"), 600)].into();
     check(&finished, Verdict::Passed, 0);
 }
 
