@@ -157,7 +157,7 @@ pub fn compare(base: &ResultFile, new: &ResultFile, tolerance: f64) -> Compariso
         for statistic in Compared::ALL {
             let [base, new] = [&ours, &theirs].map(|side| statistic.of_run(side.rate, side.error_rate, &side.response));
             let estimates = (Estimate::of(&ours.series, statistic), Estimate::of(&theirs.series, statistic));
-            tests.push(estimates.0.zip(estimates.1).map(|(base, new)| welch(base, new)));
+            tests.push(estimates.0.zip(estimates.1).and_then(|(base, new)| welch(base, new)));
             let change = Change::NotEnoughData;
             comparison.rows.push(Row { metric: label.clone(), statistic, base, new, effect: None, change });
         }

@@ -83,20 +83,20 @@ fn value(batch: &[Second], statistic: Compared) -> Option<f64> {
     }
 }
 
-/// Welch's unequal-variances t-test, two-sided.
-pub(super) fn welch(base: Estimate, new: Estimate) -> Test {
+/// Welch's unequal-variances t-test, two-sided; `None` for numbers that no run can have made.
+pub(super) fn welch(base: Estimate, new: Estimate) -> Option<Test> {
     let difference = new.mean - base.mean;
     let variance = base.variance + new.variance;
     if variance == 0.0 {
         let p = if difference.abs() <= 1e-9 * base.mean.abs() { 1.0 } else { 0.0 };
-        return Test { base: base.mean, difference, margin: 0.0, p };
+        return Some(Test { base: base.mean, difference, margin: 0.0, p });
     }
     let part = |estimate: Estimate| estimate.variance.powi(2) / estimate.freedom;
     let freedom = variance.powi(2) / (part(base) + part(new));
-    let student = StudentsT::new(0.0, 1.0, freedom).expect("the degrees of freedom are above 0");
+    let student = StudentsT::new(0.0, 1.0, freedom).ok().filter(|_| variance.is_finite() && difference.is_finite())?;
     let error = variance.sqrt();
     let p = 2.0 * student.cdf(-(difference / error).abs());
-    Test { base: base.mean, difference, margin: student.inverse_cdf(0.975) * error, p }
+    Some(Test { base: base.mean, difference, margin: student.inverse_cdf(0.975) * error, p })
 }
 
 impl Test {
@@ -139,7 +139,7 @@ mod tests {
         // p by integrating the density.
         let base: Vec<f64> = (0..12).map(|i| 10.0 + if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
         let new: Vec<f64> = (0..12).map(|i| 12.0 + if i % 2 == 0 { 1.5 } else { -1.5 }).collect();
-        let test = welch(Estimate::of_batches(&base).unwrap(), Estimate::of_batches(&new).unwrap());
+        let test = welch(Estimate::of_batches(&base).unwrap(), Estimate::of_batches(&new).unwrap()).unwrap();
         assert!((test.difference - 2.0).abs() < 1e-12);
         let error = (12.0f64 / 11.0 / 12.0 + 27.0 / 11.0 / 12.0).sqrt();
         assert!((2.0 / error - 3.679_9).abs() < 1e-3, "t is {}", 2.0 / error);
@@ -150,7 +150,7 @@ mod tests {
         #[test]
         fn a_run_never_differs_from_itself(values in prop::collection::vec(0.0..1e6f64, 10..40)) {
             if let Some(estimate) = Estimate::of_batches(&values) {
-                let test = welch(estimate, estimate);
+                let test = welch(estimate, estimate).unwrap();
                 prop_assert_eq!((test.difference, test.p), (0.0, 1.0));
             }
         }
@@ -160,7 +160,7 @@ mod tests {
             a in prop::collection::vec(1.0..1e3f64, 10..40), b in prop::collection::vec(1.0..1e3f64, 10..40),
         ) {
             if let (Some(a), Some(b)) = (Estimate::of_batches(&a), Estimate::of_batches(&b)) {
-                let (there, back) = (welch(a, b), welch(b, a));
+                let (there, back) = (welch(a, b).unwrap(), welch(b, a).unwrap());
                 prop_assert!((there.difference + back.difference).abs() < 1e-9);
                 prop_assert!((there.p - back.p).abs() < 1e-9 && (0.0..=1.0).contains(&there.p));
                 prop_assert!(there.margin >= 0.0);
@@ -171,11 +171,20 @@ mod tests {
         }
 
         #[test]
+        fn no_numbers_make_it_fail(a in prop::collection::vec(any::<f64>(), 10..25), b in prop::collection::vec(any::<f64>(), 10..25)) {
+            if let (Some(a), Some(b)) = (Estimate::of_batches(&a), Estimate::of_batches(&b)) {
+                if let Some(test) = welch(a, b) {
+                    prop_assert!(!test.p.is_nan() && !test.margin.is_nan());
+                }
+            }
+        }
+
+        #[test]
         fn the_unit_does_not_matter(
             a in prop::collection::vec(1.0..1e3f64, 10..40), b in prop::collection::vec(1.0..1e3f64, 10..40), scale in 1e-3..1e3f64,
         ) {
             let scaled = |v: &[f64]| v.iter().map(|x| x * scale).collect::<Vec<_>>();
-            let p = |a: &[f64], b: &[f64]| Some(welch(Estimate::of_batches(a)?, Estimate::of_batches(b)?).p);
+            let p = |a: &[f64], b: &[f64]| Some(welch(Estimate::of_batches(a)?, Estimate::of_batches(b)?)?.p);
             if let (Some(one), Some(other)) = (p(&a, &b), p(&scaled(&a), &scaled(&b))) {
                 prop_assert!((one - other).abs() < 1e-6);
             }

@@ -8,6 +8,7 @@ mod html;
 mod live;
 mod prometheus;
 mod result;
+mod robust;
 mod sample;
 mod schema;
 mod summary;
