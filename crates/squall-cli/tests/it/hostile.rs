@@ -55,7 +55,7 @@ fn a_server_that_closes_its_connections_is_still_served_by() {
 
 #[test]
 fn a_name_that_does_not_exist_and_a_tls_failure_are_outcomes() {
-    let plain = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Again]);
+    let plain = Hostile::start(vec![Step::respond("I speak no TLS"), Step::Hang]);
     for (url, expected) in [
         ("http://no-such-host.invalid/".to_owned(), ["DNS", "CONNECT_TIMEOUT"]),
         (plain.url("/").replace("http://", "https://"), ["TLS", "TLS"]),

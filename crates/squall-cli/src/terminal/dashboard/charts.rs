@@ -40,7 +40,10 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     let open = matches!(scene.plan.load.model, LoadModel::Open { .. });
     // Iterations are what an open plan promises; with several requests each, requests would not be comparable with it.
     let value = |second: &Second| if open { second.iterations } else { second.requests } as f64;
-    let points: Vec<_> = seconds.iter().map(|second| (f64::from(second.t_s) - 0.5, value(second))).collect();
+    // Nothing is counted during warm-up; a line at 0 would say that nothing was sent.
+    let counted = |second: &&Second| f64::from(second.t_s) > scene.plan.load.warm_up.as_secs_f64();
+    let counted = seconds.iter().filter(counted);
+    let points: Vec<_> = counted.map(|second| (f64::from(second.t_s) - 0.5, value(second))).collect();
     let profile = scene.plan.load.model.profile();
     let plan_at = |t: f64| (t, profile.level(Duration::from_secs_f64(t)));
     // The level just at the end is 0; the line stops a hair before.
@@ -95,7 +98,7 @@ fn draw_chart<'a>(
     scale: Scale,
 ) {
     let (x_bounds, highest, label) = scale;
-    let top = highest * 1.1;
+    let top = round_up(highest * 1.05);
     let dim = Style::new().fg(tint::DIM);
     let dataset = |&(points, colour): &(&'a [(f64, f64)], Color)| {
         let style = Style::new().fg(colour);
@@ -111,4 +114,21 @@ fn draw_chart<'a>(
         .x_axis(Axis::default().bounds(x_bounds).labels(x_labels).style(dim))
         .y_axis(Axis::default().bounds([0.0, top]).labels(y_labels).style(dim));
     frame.render_widget(chart, area);
+}
+
+/// The next number that makes a good label: 1, 1.5, 2, 3, 4, 5, 6, 8 and their tens.
+fn round_up(value: f64) -> f64 {
+    let tens = 10f64.powf(value.log10().floor());
+    let steps = [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
+    steps.map(|step| step * tens).into_iter().find(|label| *label >= value).unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::round_up;
+
+    #[test]
+    fn axes_end_at_round_numbers() {
+        assert_eq!([1.0, 1.2, 41.0, 167.0, 83e6].map(round_up), [1.0, 1.5, 50.0, 200.0, 100e6]);
+    }
 }

@@ -53,7 +53,8 @@ pub(super) fn draw_metrics(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>)
 fn metric_row<'a>(scene: &Scene<'_>, metric: &MetricView, sum: bool) -> Row<'a> {
     let name = match metric.key.kind {
         Kind::Request => printable(&metric.key.name),
-        Kind::Group | Kind::Custom => format!("{} ⧉", printable(&metric.key.name)),
+        Kind::Group => format!("{} (group)", printable(&metric.key.name)),
+        Kind::Custom => format!("{} (custom)", printable(&metric.key.name)),
     };
     let now = match sum {
         true => scene.view.timeline.last().map_or(0, |second| second.requests),
