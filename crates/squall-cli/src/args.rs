@@ -45,6 +45,16 @@ Examples:
 Exit codes: 0 passed, 1 threshold breached or slower, 2 usage, 3 target not reached, 4 generator too slow (--strict),
 130 interrupted. NO_COLOR turns colours off.";
 
+const STREAM_EXAMPLES: &str = "\
+Examples:
+  squall stream send myapp.orders '{\"order_id\":1,\"amount\":99}' --partition-by order_id
+  squall stream sendmany myapp.orders orders.jsonl --partition-by order_id
+  squall stream tail myapp.orders --from-start --count 10
+  squall stream lag myapp.orders.printer
+  squall stream members myapp.orders.printer --json
+
+The server is given by --redis or SQUALL_REDIS.";
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -56,6 +66,12 @@ pub(crate) enum Command {
     Target(TargetArgs),
     /// Make a folder with a scenario to start from
     New(NewArgs),
+    /// Ordered streams on Redis: send records, see who processes them and how far they are
+    #[command(after_help = STREAM_EXAMPLES)]
+    Stream {
+        #[command(subcommand)]
+        command: squall_streams::cli::StreamCommand,
+    },
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }

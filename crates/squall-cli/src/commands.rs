@@ -4,6 +4,7 @@ mod compare;
 mod completions;
 mod new;
 pub(crate) mod run;
+mod stream;
 mod target;
 
 use crate::{args::Command, exit::Refusal};
@@ -15,6 +16,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Refusal> {
         Command::Compare(args) => compare::compare(&args),
         Command::Target(args) => target::serve(&args),
         Command::New(args) => new::scaffold(&args),
+        Command::Stream { command } => stream::run(command),
         Command::Completions(args) => completions::print(&args),
     }
 }

@@ -57,8 +57,8 @@ pub(crate) fn of_parsing(error: &clap::Error) -> u8 {
     if error.use_stderr() { USAGE } else { PASSED }
 }
 
-/// An error and its causes in one line.
+/// An error and its causes in one line; a cause that only repeats what was said is left out.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    let causes = std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string);
+    causes.fold(error.to_string(), |text, cause| if text.ends_with(&cause) { text } else { format!("{text}: {cause}") })
 }

@@ -5,7 +5,7 @@ use crate::support::Desk;
 #[test]
 fn every_command_helps_with_examples() {
     let desk = Desk::new();
-    for command in ["run", "compare", "target", "new", "completions"] {
+    for command in ["run", "compare", "target", "new", "stream", "completions"] {
         let ended = desk.squall(&[command, "--help"]);
         assert_eq!(ended.code, 0);
         assert!(ended.stdout.contains("Examples:") && ended.stdout.contains("squall "), "{command}: {}", ended.stdout);
