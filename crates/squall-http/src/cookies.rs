@@ -1,43 +1,241 @@
-//! One user's cookies. Costs nothing until a server sets the first one.
+//! One user's cookies, as RFC 6265 has them. Costs nothing until a server sets the first one, and no memory per request
+//! afterwards. Knows no list of public suffixes: a domain needs a dot, or must be the host itself.
 
-use cookie_store::CookieStore;
-use url::Url;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use cookie::{Cookie, Expiration};
+
+use crate::origin::Origin;
 use crate::response::Response;
+
+/// As many as browsers keep for one site; further ones are not taken, so a server cannot fill our memory.
+const MAX_COOKIES: usize = 180;
+/// Longer names and values together are not taken, as in browsers.
+const MAX_COOKIE_BYTES: usize = 4096;
+/// Further away than any run is long, and near enough to be added to any clock.
+const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
 
 /// A cookie jar.
 #[derive(Debug, Default)]
 pub(crate) struct Jar {
-    store: Option<Box<CookieStore>>,
+    /// Longer paths first, then older ones: the order in which they are sent.
+    cookies: Vec<Stored>,
+    line: String,
+}
+
+#[derive(Debug)]
+struct Stored {
+    name: Box<str>,
+    value: Box<str>,
+    domain: Box<str>,
+    /// Only for the host that set it, not for those below it.
+    host_only: bool,
+    path: Box<str>,
+    secure: bool,
+    until: Option<Instant>,
 }
 
 impl Jar {
     pub(crate) fn is_empty(&self) -> bool {
-        self.store.is_none()
+        self.cookies.is_empty()
     }
 
     pub(crate) fn clear(&mut self) {
-        self.store = None;
+        *self = Jar::default();
     }
 
     /// Takes the Set-Cookie headers of a response. One that is malformed or for another domain is ignored, as browsers do.
-    pub(crate) fn take(&mut self, url: &Url, response: Response<'_>) {
-        let store = self.store.get_or_insert_default();
+    pub(crate) fn take(&mut self, origin: &Origin, target: &str, response: Response<'_>) {
+        let now = Instant::now();
         for (_, value) in response.headers().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
-            let _ = store.parse(value, url);
+            if let Ok(cookie) = Cookie::parse(value) {
+                self.store(origin, path(target), &cookie, now);
+            }
         }
     }
 
-    /// Writes what goes to this URL into `out`: `a=1; b=2`, or nothing.
-    pub(crate) fn write(&self, url: &Url, out: &mut String) {
-        let Some(store) = &self.store else { return };
-        for (name, value) in store.get_request_values(url) {
-            if !out.is_empty() {
-                out.push_str("; ");
+    /// What goes to this target: `a=1; b=2`, or nothing.
+    pub(crate) fn line(&mut self, origin: &Origin, target: &str, now: Instant) -> &str {
+        self.line.clear();
+        let path = path(target);
+        for cookie in self.cookies.iter().filter(|cookie| cookie.goes_to(origin, path, now)) {
+            if !self.line.is_empty() {
+                self.line.push_str("; ");
             }
-            out.push_str(name);
-            out.push('=');
-            out.push_str(value);
+            self.line.push_str(&cookie.name);
+            self.line.push('=');
+            self.line.push_str(&cookie.value);
         }
+        &self.line
+    }
+
+    fn store(&mut self, origin: &Origin, path: &str, cookie: &Cookie<'_>, now: Instant) {
+        if cookie.name().len() + cookie.value().len() > MAX_COOKIE_BYTES {
+            return;
+        }
+        let Some((domain, host_only)) = domain(origin, cookie.domain()) else { return };
+        let path = match cookie.path() {
+            Some(path) if path.starts_with('/') => path,
+            _ => default_path(path),
+        };
+        let lasting = lasting(cookie);
+        let same = |other: &Stored| *other.name == *cookie.name() && *other.domain == *domain && *other.path == *path;
+        let old = self.cookies.iter().position(same);
+        if lasting == Some(Duration::ZERO) {
+            old.map(|index| self.cookies.remove(index));
+            return;
+        }
+        let stored = Stored {
+            name: cookie.name().into(),
+            value: cookie.value().into(),
+            path: path.into(),
+            secure: cookie.secure() == Some(true),
+            until: lasting.map(|lasting| now + lasting.min(FOREVER)),
+            domain: domain.into(),
+            host_only,
+        };
+        if let Some(index) = old {
+            self.cookies[index] = stored;
+            return;
+        }
+        self.cookies.retain(|other| other.until.is_none_or(|until| until > now));
+        if self.cookies.len() < MAX_COOKIES {
+            let at = self.cookies.partition_point(|other| other.path.len() >= stored.path.len());
+            self.cookies.insert(at, stored);
+        }
+    }
+}
+
+impl Stored {
+    fn goes_to(&self, origin: &Origin, path: &str, now: Instant) -> bool {
+        let host = origin.host_text();
+        let domain = if self.host_only { *host == *self.domain } else { below(host, &self.domain) };
+        domain
+            && within(path, &self.path)
+            && (!self.secure || origin.is_trustworthy())
+            && self.until.is_none_or(|until| until > now)
+    }
+}
+
+/// Which hosts may see a cookie; `None` if its setter may not set it.
+fn domain(origin: &Origin, asked: Option<&str>) -> Option<(String, bool)> {
+    let host = origin.host_text();
+    let asked = asked.map(|asked| asked.trim_start_matches('.').to_ascii_lowercase()).filter(|asked| !asked.is_empty());
+    match asked {
+        None => Some((host.to_owned(), true)),
+        Some(asked) if asked == host => Some((asked, origin.is_address())),
+        Some(asked) if asked.contains('.') && below(host, &asked) && !origin.is_address() => Some((asked, false)),
+        Some(_) => None,
+    }
+}
+
+/// How long from now; `None` for as long as the user lives, zero for no longer.
+fn lasting(cookie: &Cookie<'_>) -> Option<Duration> {
+    if let Some(age) = cookie.max_age() {
+        return Some(Duration::try_from(age).unwrap_or(Duration::ZERO));
+    }
+    let Some(Expiration::DateTime(date)) = cookie.expires() else { return None };
+    let end = u64::try_from(date.unix_timestamp()).unwrap_or(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Some(Duration::from_secs(end).saturating_sub(now))
+}
+
+/// `host` is `domain` or ends in a dot and `domain`.
+fn below(host: &str, domain: &str) -> bool {
+    host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// `path` is `prefix` or lies under it.
+fn within(path: &str, prefix: &str) -> bool {
+    let rest = path.strip_prefix(prefix);
+    rest.is_some_and(|rest| rest.is_empty() || prefix.ends_with('/') || rest.starts_with('/'))
+}
+
+fn path(target: &str) -> &str {
+    target.split_once('?').map_or(target, |(path, _)| path)
+}
+
+/// The directory of a path: what a cookie without one of its own is for.
+fn default_path(path: &str) -> &str {
+    match path.rfind('/') {
+        None | Some(0) => "/",
+        Some(end) => &path[..end],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `url` is sent after `setter` has set `cookies`.
+    #[track_caller]
+    fn check(setter: &str, cookies: &[&str], url: &str, expected: &str) {
+        let (mut jar, now) = (Jar::default(), Instant::now());
+        let parts = |url: &str| {
+            let url = url::Url::parse(url).expect("a URL");
+            (Origin::of(&url).expect("an origin"), url.path().to_owned())
+        };
+        let (origin, path) = parts(setter);
+        for cookie in cookies {
+            jar.store(&origin, &path, &Cookie::parse(*cookie).expect("a cookie"), now);
+        }
+        let (origin, path) = parts(url);
+        assert_eq!(jar.line(&origin, &path, now), expected, "{cookies:?} from {setter} to {url}");
+    }
+
+    #[test]
+    fn a_cookie_goes_to_its_host_and_with_a_domain_to_those_below() {
+        check("http://a.test/", &["k=v"], "http://a.test/x/y?z", "k=v");
+        check("http://a.test/", &["k=v"], "http://b.a.test/", "");
+        check("http://b.a.test/", &["k=v; Domain=.A.test"], "http://c.a.test/", "k=v");
+        check("http://b.a.test/", &["k=v; Domain=a.test"], "http://xa.test/", "");
+        check("http://a.test/", &["k=v; Domain=other.test"], "http://other.test/", "");
+        check("http://a.test/", &["k=v; Domain=test"], "http://b.test/", "");
+        check("http://127.0.0.1/", &["k=v; Domain=0.0.1"], "http://127.0.0.1/", "");
+        check("http://127.0.0.1:81/", &["k=v; Domain=127.0.0.1"], "http://127.0.0.1:82/", "k=v");
+        check("http://localhost/", &["k=v; Domain=localhost"], "http://localhost/", "k=v");
+    }
+
+    #[test]
+    fn a_cookie_goes_to_its_path_and_below() {
+        check("http://a.test/shop/cart", &["k=v"], "http://a.test/shop/list", "k=v");
+        check("http://a.test/shop/cart", &["k=v"], "http://a.test/shopping", "");
+        check("http://a.test/", &["k=v; Path=/api"], "http://a.test/api", "k=v");
+        check("http://a.test/", &["k=v; Path=/api"], "http://a.test/apis", "");
+        check("http://a.test/x/", &["k=v; Path=relative"], "http://a.test/x/y", "k=v");
+    }
+
+    #[test]
+    fn longer_paths_come_first_and_equal_ones_in_order() {
+        let cookies = ["a=1; Path=/", "b=2; Path=/x/y", "c=3; Path=/x", "d=4; Path=/", "a=5; Path=/"];
+        check("http://a.test/", &cookies, "http://a.test/x/y", "b=2; c=3; a=5; d=4");
+    }
+
+    #[test]
+    fn cookies_end() {
+        check("http://a.test/", &["k=v; Max-Age=0"], "http://a.test/", "");
+        check("http://a.test/", &["k=v; Max-Age=-9"], "http://a.test/", "");
+        check("http://a.test/", &["k=v; Max-Age=99999999999999"], "http://a.test/", "k=v");
+        check("http://a.test/", &["k=v; Expires=Thu, 01 Jan 1970 00:00:00 GMT"], "http://a.test/", "");
+        check("http://a.test/", &["k=v; Expires=Fri, 01 Jan 2100 00:00:00 GMT"], "http://a.test/", "k=v");
+        check("http://a.test/", &["k=v", "k=; Max-Age=0"], "http://a.test/", "");
+    }
+
+    #[test]
+    fn secure_cookies_need_https_or_loopback() {
+        check("https://a.test/", &["k=v; Secure"], "http://a.test/", "");
+        check("https://a.test/", &["k=v; Secure"], "https://a.test/", "k=v");
+        check("http://127.0.0.1/", &["k=v; Secure"], "http://127.0.0.1/", "k=v");
+    }
+
+    #[test]
+    fn a_jar_does_not_grow_without_end() {
+        let origin = Origin::of(&url::Url::parse("http://a.test/").expect("a URL")).expect("an origin");
+        let mut jar = Jar::default();
+        for number in 0..1000 {
+            jar.store(&origin, "/", &Cookie::new(format!("k{number}"), "v"), Instant::now());
+        }
+        jar.store(&origin, "/", &Cookie::new("k", "v".repeat(5000)), Instant::now());
+        assert_eq!(jar.cookies.len(), MAX_COOKIES);
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Origin {
     pub(crate) scheme: Scheme,
     pub(crate) host: Host<String>,
     pub(crate) port: u16,
+    /// The host as URLs have it, in lower case.
+    host_text: String,
 }
 
 impl Origin {
@@ -44,7 +46,28 @@ impl Origin {
         };
         let host = url.host().ok_or_else(|| RequestError::NoHost { url: url.to_string() })?.to_owned();
         let port = url.port_or_known_default().expect("http and https have default ports");
-        Ok(Origin { scheme, host, port })
+        let host_text = host.to_string().to_ascii_lowercase();
+        Ok(Origin { scheme, host, port, host_text })
+    }
+
+    /// The host as cookies know it.
+    pub(crate) fn host_text(&self) -> &str {
+        &self.host_text
+    }
+
+    /// The host is an IP address.
+    pub(crate) fn is_address(&self) -> bool {
+        !matches!(self.host, Host::Domain(_))
+    }
+
+    /// Nobody can listen in: TLS, or this machine.
+    pub(crate) fn is_trustworthy(&self) -> bool {
+        self.scheme == Scheme::Https
+            || match &self.host {
+                Host::Ipv4(address) => address.is_loopback(),
+                Host::Ipv6(address) => address.is_loopback(),
+                Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
+            }
     }
 
     /// `host:port`, for CONNECT, logs and addresses.

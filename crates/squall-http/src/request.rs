@@ -126,6 +126,11 @@ impl Prepared {
         &self.target
     }
 
+    /// Its connection is not to be used again.
+    pub(crate) fn closes(&self) -> bool {
+        self.constant.closes
+    }
+
     /// The URL as it now stands.
     pub fn url(&self) -> Url {
         let text = format!("{}{}", self.origin, self.target);

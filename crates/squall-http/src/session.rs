@@ -96,7 +96,7 @@ impl Session {
                 let wire = if self.jar.is_empty() {
                     request.as_bytes()
                 } else {
-                    add_cookies(&self.jar, request, &mut self.wire)
+                    add_cookies(&mut self.jar, request, started, &mut self.wire)
                 };
                 self.timer.start(started, watch.deadline);
                 lane.begin();
@@ -114,7 +114,7 @@ impl Session {
                 }
             }
             Connection::H2(h2) => {
-                Box::pin(exchange_h2(h2, request, &self.jar, &mut self.reader, watch, dialled.is_some())).await
+                Box::pin(exchange_h2(h2, request, &mut self.jar, &mut self.reader, watch, dialled.is_some())).await
             }
         };
         let ended = Instant::now();
@@ -122,7 +122,7 @@ impl Session {
             let first = traffic.first_byte.unwrap_or(ended);
             Phases { first_byte: first - sent_at, body: ended - first, ..dialled.unwrap_or_default() }
         });
-        if !matches!(traffic.outcome, Ok(After::Reuse)) || !self.connector.config().keep_alive {
+        if !matches!(traffic.outcome, Ok(After::Reuse)) || request.closes() {
             self.slots.swap_remove(index);
         }
         let result = traffic.outcome.and_then(|_| self.finish(request));
@@ -187,7 +187,7 @@ impl Session {
     fn finish(&mut self, request: &Prepared) -> Result<(), HttpError> {
         let facts = *self.reader.facts();
         if facts.sets_cookie && self.connector.config().cookies {
-            self.jar.take(&request.url(), Response::new(&self.reader));
+            self.jar.take(&request.origin, request.path_and_query(), Response::new(&self.reader));
         }
         if facts.encoding != Encoding::Identity
             && self.connector.config().decompress
@@ -208,30 +208,26 @@ struct Traffic {
     first_byte: Option<Instant>,
 }
 
-fn add_cookies<'w>(jar: &Jar, request: &'w Prepared, out: &'w mut Vec<u8>) -> &'w [u8] {
-    let mut cookies = String::new();
-    jar.write(&request.url(), &mut cookies);
+fn add_cookies<'w>(jar: &mut Jar, request: &'w Prepared, now: Instant, out: &'w mut Vec<u8>) -> &'w [u8] {
+    let cookies = jar.line(&request.origin, request.path_and_query(), now);
     if cookies.is_empty() {
         return request.as_bytes();
     }
-    request.render_with_cookies(&cookies, out);
+    request.render_with_cookies(cookies, out);
     out
 }
 
 async fn exchange_h2(
     h2: &mut H2,
     request: &Prepared,
-    jar: &Jar,
+    jar: &mut Jar,
     reader: &mut Reader,
     watch: Watch,
     new: bool,
 ) -> Traffic {
-    let mut cookies = String::new();
-    if !jar.is_empty() {
-        jar.write(&request.url(), &mut cookies);
-    }
+    let cookies = jar.line(&request.origin, request.path_and_query(), Instant::now());
     h2.begin(new);
-    let outcome = h2.exchange(request, &cookies, reader, watch).await;
+    let outcome = h2.exchange(request, cookies, reader, watch).await;
     let (bytes_in, bytes_out) = h2.bytes();
     Traffic { outcome: outcome.map(|()| After::Reuse), bytes_in, bytes_out, first_byte: h2.first_byte() }
 }

@@ -72,3 +72,81 @@ impl Armed {
         self.until = until;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::Duration;
+
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(5);
+
+    /// Polls once, as an exchange does when it begins to wait.
+    async fn waits(timer: &mut Timer) -> bool {
+        poll_fn(|cx| Poll::Ready(timer.poll(cx).is_pending())).await
+    }
+
+    async fn fires(timer: &mut Timer) {
+        poll_fn(|cx| timer.poll(cx)).await;
+    }
+
+    #[tokio::test]
+    async fn it_fires_at_the_deadline_and_not_before() {
+        let (mut timer, now) = (Timer::default(), Instant::now());
+        timer.start(now, now + STEP);
+        fires(&mut timer).await;
+        assert!(now.elapsed() >= STEP);
+    }
+
+    #[tokio::test]
+    async fn a_later_deadline_is_only_stored_and_still_kept() {
+        let (mut timer, begin) = (Timer::default(), Instant::now());
+        timer.start(begin, begin + STEP);
+        waits(&mut timer).await;
+        let armed = timer.armed.as_ref().map(|armed| armed.until);
+        let now = Instant::now();
+        timer.start(now, now + 4 * STEP);
+        // Unless this machine slept through the first deadline, the timer is not touched.
+        assert!(timer.trusted || begin.elapsed() >= STEP);
+        assert_eq!(timer.armed.as_ref().map(|armed| armed.until), armed);
+        fires(&mut timer).await;
+        assert!(now.elapsed() >= 4 * STEP);
+    }
+
+    #[tokio::test]
+    async fn an_earlier_deadline_counts() {
+        let (mut timer, now) = (Timer::default(), Instant::now());
+        timer.start(now, now + Duration::from_secs(3600));
+        assert!(waits(&mut timer).await);
+        timer.start(now, now + STEP);
+        fires(&mut timer).await;
+        assert!(now.elapsed() >= STEP);
+    }
+
+    #[tokio::test]
+    async fn one_that_fired_unseen_is_armed_again() {
+        let (mut timer, now) = (Timer::default(), Instant::now());
+        timer.start(now, now + STEP);
+        fires(&mut timer).await;
+        for _ in 0..2 {
+            let now = Instant::now();
+            timer.start(now, now + STEP);
+            assert!(!timer.trusted);
+            fires(&mut timer).await;
+            assert!(now.elapsed() >= STEP);
+        }
+    }
+
+    #[tokio::test]
+    async fn another_task_is_woken_in_its_turn() {
+        let (mut timer, now) = (Timer::default(), Instant::now());
+        timer.start(now, now + STEP);
+        let mut noop = Context::from_waker(Waker::noop());
+        let _ = timer.poll(&mut noop);
+        timer.start(now, now + 2 * STEP);
+        let moved = tokio::spawn(async move { fires(&mut timer).await });
+        moved.await.expect("no panic");
+        assert!(now.elapsed() >= 2 * STEP);
+    }
+}

@@ -28,6 +28,8 @@ pub enum Step {
     Cut,
     /// Start the script over on the same connection.
     Again,
+    /// Go on with this step of the script; the first is 0.
+    Goto(usize),
 }
 
 impl Step {
@@ -199,6 +201,7 @@ fn play(stream: &mut dyn Stream, script: &[Step], shared: &Shared) -> io::Result
             }
             Step::Cut => return Ok(()),
             Step::Again => at = 0,
+            Step::Goto(step) => at = *step,
         }
     }
     Ok(())

@@ -18,6 +18,8 @@ pub(super) struct Constant {
     lines: Vec<u8>,
     /// The request's own cookies, joined.
     cookie: String,
+    /// It announces the end of its connection.
+    pub(super) closes: bool,
 }
 
 impl Constant {
@@ -31,7 +33,8 @@ impl Constant {
         if forward {
             start.extend_from_slice(origin.to_string().as_bytes());
         }
-        let mut constant = Constant { start, lines: Vec::new(), cookie: String::new() };
+        let mut constant =
+            Constant { start, lines: Vec::new(), cookie: String::new(), closes: !connector.config().keep_alive };
         let has = |name: &str| request.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
         let mut default = |name: &str, value: &str| {
             if !has(name) {
@@ -58,6 +61,7 @@ impl Constant {
         }
         for (name, value) in &request.headers {
             check(name, value)?;
+            constant.closes |= name.eq_ignore_ascii_case("connection") && value.to_ascii_lowercase().contains("close");
             field(&mut constant.lines, &mut constant.cookie, name, value);
         }
         Ok(constant)

@@ -63,6 +63,29 @@ async fn a_steady_user_takes_no_memory() {
 }
 
 #[tokio::test]
+async fn a_user_with_cookies_takes_no_memory_either() {
+    let server = Hostile::start(vec![
+        Step::Read,
+        Step::send("HTTP/1.1 200 OK\r\nSet-Cookie: session=abc\r\nContent-Length: 0\r\n\r\n"),
+        Step::Read,
+        Step::respond("x"),
+        Step::Goto(2),
+    ]);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    let mut session = Session::new(&connector);
+    for _ in 0..3 {
+        session.send(&request, Body::Discard).await.result.expect("a response");
+    }
+    let before = TAKEN.get();
+    for _ in 0..100 {
+        session.send(&request, Body::Discard).await.result.expect("a response");
+    }
+    assert_eq!(TAKEN.get() - before, 0);
+    assert!(server.last_request().contains("\r\nCookie: session=abc\r\n"));
+}
+
+#[tokio::test]
 async fn chunked_bodies_take_no_memory_either() {
     let response = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     assert_eq!(taken_by_a_hundred_requests(response, Body::Keep).await, 0);

@@ -29,6 +29,17 @@ async fn without_keep_alive_every_request_has_its_connection() {
 }
 
 #[tokio::test]
+async fn a_request_may_announce_the_end_of_its_connection() {
+    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Again]);
+    let connector = connector(|_| {});
+    let mut request = squall_http::Request::get(&server.url("/")).expect("a URL");
+    request.headers.push(("connection".into(), "Close".into()));
+    let request = squall_http::Prepared::new(&request, &connector).expect("a valid request");
+    assert_eq!(codes(&mut Session::new(&connector), &request, 2).await, ["200", "200"]);
+    assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
 async fn a_server_that_announces_its_close_costs_no_request() {
     let response = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx";
     let server = Hostile::start(vec![Step::Read, Step::send(response), Step::Close]);
