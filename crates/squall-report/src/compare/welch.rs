@@ -172,10 +172,9 @@ mod tests {
 
         #[test]
         fn no_numbers_make_it_fail(a in prop::collection::vec(any::<f64>(), 10..25), b in prop::collection::vec(any::<f64>(), 10..25)) {
-            if let (Some(a), Some(b)) = (Estimate::of_batches(&a), Estimate::of_batches(&b)) {
-                if let Some(test) = welch(a, b) {
-                    prop_assert!(!test.p.is_nan() && !test.margin.is_nan());
-                }
+            let estimates = Estimate::of_batches(&a).zip(Estimate::of_batches(&b));
+            if let Some(test) = estimates.and_then(|(a, b)| welch(a, b)) {
+                prop_assert!(!test.p.is_nan() && !test.margin.is_nan());
             }
         }
 
