@@ -50,8 +50,11 @@ impl Probe {
         self.shared.recorder.borrow_mut().record_phases(metric, times);
     }
 
-    /// Keeps a failure in words for the report.
+    /// Keeps a failure in words for the report; what fails during warm-up is not reported.
     pub fn note(&self, metric: MetricId, outcome: Outcome, message: &str) {
+        if Instant::now() < self.shared.measure_from.get() {
+            return;
+        }
         self.shared.recorder.borrow_mut().note(metric, outcome, message);
     }
 
@@ -145,7 +148,9 @@ mod tests {
         let now = Instant::now();
         let probe = Probe::new(RecorderConfig::default(), now + Duration::from_secs(5));
         let metric = probe.metric(MetricKey::request("a"));
-        probe.begin(metric, now, now).end(now, Outcome::of_status(200), 1, 1);
-        assert_eq!(probe.harvest(0, 0).2.warm_up, 1);
+        probe.begin(metric, now, now).end(now, Outcome::of_status(500), 1, 1);
+        probe.note(metric, Outcome::of_status(500), "it failed");
+        let (metrics, messages, engine) = probe.harvest(0, 0);
+        assert_eq!((metrics.len(), messages.len(), engine.warm_up), (0, 0, 1));
     }
 }
