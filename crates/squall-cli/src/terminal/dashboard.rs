@@ -125,6 +125,7 @@ fn panel<'a>(title: impl Into<ratatui::text::Line<'a>>) -> Block<'a> {
     Block::bordered()
         .border_type(BorderType::Rounded)
         .border_style(ratatui::style::Style::new().fg(tint::DIM))
+        .title_style(ratatui::style::Style::new().fg(Color::Reset))
         .padding(Padding::horizontal(1))
         .title(title)
 }
