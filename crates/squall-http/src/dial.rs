@@ -78,10 +78,10 @@ async fn handshake(
     let name: ServerName<'static> = match connector.server_name() {
         Some(name) => name.clone(),
         None => tls::server_name(&origin.host.to_string())
-            .map_err(|error| HttpError::Tls { source: std::io::Error::other(error) })?,
+            .map_err(|error| HttpError::Tls { reason: std::io::Error::other(error) })?,
     };
     let stream = TlsConnector::from(connector.tls().clone()).connect(name, socket).await;
-    let stream = stream.map_err(|source| HttpError::Tls { source })?;
+    let stream = stream.map_err(|reason| HttpError::Tls { reason })?;
     phases.tls = begin.elapsed();
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     if !http2 && connector.config().version == HttpVersion::Http2 {

@@ -9,8 +9,8 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectorError {
     /// A certificate or key file could not be read.
-    #[error("cannot read {what} {path:?}: {source}")]
-    ReadFile { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot read {what} {path:?}: {reason}")]
+    ReadFile { what: &'static str, path: PathBuf, reason: io::Error },
     /// A certificate or key file has nothing usable in it.
     #[error("{path:?} holds no {what} in PEM form")]
     EmptyPem { what: &'static str, path: PathBuf },
@@ -67,23 +67,23 @@ pub enum HttpError {
     #[error("{address} refused the connection")]
     ConnectRefused { address: String },
     /// The connection could not be made for another reason.
-    #[error("cannot connect to {address}: {source}")]
-    ConnectFailed { address: String, source: io::Error },
+    #[error("cannot connect to {address}: {reason}")]
+    ConnectFailed { address: String, reason: io::Error },
     /// This machine ran out of ports, descriptors or memory; the target is not to blame.
-    #[error("this machine is out of resources ({source}); raise `ulimit -n` or reuse connections")]
-    LocalLimit { source: io::Error },
+    #[error("this machine is out of resources ({reason}); raise `ulimit -n` or reuse connections")]
+    LocalLimit { reason: io::Error },
     /// No connection within the connect limit.
     #[error("no connection within {after:?}")]
     ConnectTimeout { after: Duration },
     /// The handshake failed or the certificate was not accepted.
-    #[error("TLS handshake failed: {source}")]
-    Tls { source: io::Error },
+    #[error("TLS handshake failed: {reason}")]
+    Tls { reason: io::Error },
     /// The proxy could not be reached or refused.
     #[error("proxy: {reason}")]
     Proxy { reason: String },
     /// The peer reset the connection under our request.
-    #[error("the connection was reset: {source}")]
-    Reset { source: io::Error },
+    #[error("the connection was reset: {reason}")]
+    Reset { reason: io::Error },
     /// The peer closed the connection under our request, before the first byte of an answer.
     #[error("the connection was closed before a response")]
     Closed,
@@ -91,8 +91,8 @@ pub enum HttpError {
     #[error("the connection ended in the middle of a response")]
     Truncated,
     /// Reading or writing failed for another reason.
-    #[error("the connection failed: {source}")]
-    Io { source: io::Error },
+    #[error("the connection failed: {reason}")]
+    Io { reason: io::Error },
     /// No complete response within the request's limit.
     #[error("no complete response within {after:?}")]
     Timeout { after: Duration },
@@ -201,27 +201,27 @@ impl HttpError {
     }
 
     /// Classifies an error of a connection that had been made.
-    pub(crate) fn from_io(source: io::Error) -> HttpError {
-        match source.kind() {
+    pub(crate) fn from_io(reason: io::Error) -> HttpError {
+        match reason.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => {
-                HttpError::Reset { source }
+                HttpError::Reset { reason }
             }
             // rustls: the peer went away without close_notify.
             io::ErrorKind::UnexpectedEof => HttpError::Truncated,
             // rustls reports alerts and broken records so.
-            io::ErrorKind::InvalidData => HttpError::Tls { source },
-            _ => HttpError::Io { source },
+            io::ErrorKind::InvalidData => HttpError::Tls { reason },
+            _ => HttpError::Io { reason },
         }
     }
 
     /// Classifies an error of an attempt to connect.
-    pub(crate) fn from_connect(address: String, source: io::Error) -> HttpError {
+    pub(crate) fn from_connect(address: String, reason: io::Error) -> HttpError {
         // EMFILE, ENFILE, EADDRNOTAVAIL, ENOBUFS, ENOMEM: ours, not the target's.
         const LOCAL: [i32; 5] = [24, 23, 99, 105, 12];
-        match source.raw_os_error() {
-            Some(code) if LOCAL.contains(&code) => HttpError::LocalLimit { source },
-            _ if source.kind() == io::ErrorKind::ConnectionRefused => HttpError::ConnectRefused { address },
-            _ => HttpError::ConnectFailed { address, source },
+        match reason.raw_os_error() {
+            Some(code) if LOCAL.contains(&code) => HttpError::LocalLimit { reason },
+            _ if reason.kind() == io::ErrorKind::ConnectionRefused => HttpError::ConnectRefused { address },
+            _ => HttpError::ConnectFailed { address, reason },
         }
     }
 }

@@ -94,7 +94,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, ConnectorError> {
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, ConnectorError> {
-    std::fs::read(path).map_err(|source| ConnectorError::ReadFile { what, path: path.into(), source })
+    std::fs::read(path).map_err(|reason| ConnectorError::ReadFile { what, path: path.into(), reason })
 }
 
 fn bad_pem(what: &'static str, path: &Path, error: &rustls_pki_types::pem::Error) -> ConnectorError {
