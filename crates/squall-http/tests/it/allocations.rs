@@ -104,3 +104,14 @@ async fn patching_a_request_takes_no_memory() {
     (0..100).for_each(patch);
     assert_eq!(TAKEN.get() - before, 0);
 }
+
+/// Ten thousand users hold one each; dialling, handshakes and HTTP/2 are boxed so that it stays small.
+#[test]
+fn the_future_of_a_request_is_small() {
+    let connector = connector(|_| {});
+    let request = get(&connector, "http://127.0.0.1/");
+    let mut session = Session::new(&connector);
+    let size = size_of_val(&session.send(&request, Body::Discard));
+    assert!(size <= 512, "{size} bytes");
+    assert!(size_of::<Session>() <= 512, "{} bytes", size_of::<Session>());
+}
