@@ -61,6 +61,7 @@ struct State {
     fetching: bool,
     source: Option<Source>,
     quarantined: bool,
+    marks: u64,
     broken: Option<(Entry, BoxError)>,
     /// Whether the processor took anything since it was last called.
     touched: bool,
@@ -188,9 +189,20 @@ impl Lane {
         self.state().quarantined
     }
 
-    /// What the renewal found in Redis.
-    pub(crate) fn set_quarantined(&self, quarantined: bool) {
-        if self.quarantined() != quarantined {
+    /// How often this owner has put the partition in quarantine.
+    pub(crate) fn marks(&self) -> u64 {
+        self.state().marks
+    }
+
+    /// This owner has put the partition in quarantine.
+    pub(crate) fn mark(&self) {
+        self.state().marks += 1;
+        self.begin(true);
+    }
+
+    /// What a renewal found in Redis that was sent when there were so many marks; an answer from before the last mark is no news.
+    pub(crate) fn set_quarantined(&self, quarantined: bool, marks: u64) {
+        if self.marks() == marks && self.quarantined() != quarantined {
             self.begin(quarantined);
             self.ready.notify_one();
         }
@@ -315,6 +327,12 @@ impl Lane {
     /// The event that could not be decoded, if that is why the call ended.
     pub(crate) fn broken(&self) -> Option<(Entry, BoxError)> {
         self.state().broken.take()
+    }
+
+    /// Whether events were taken for the processor that have not reached it.
+    pub(crate) fn waiting(&self) -> bool {
+        let state = self.state();
+        state.undelivered > 0 || state.preparing.is_some()
     }
 
     /// Takes back what the processor had and what it had not got yet; the latter goes back to the queue.

@@ -98,8 +98,9 @@ async fn process(lane: &Arc<Lane>, job: &Job) -> Result<(), ExecutorError> {
             continue;
         }
         if !lane.tenure.valid() {
-            // The membership has run out; the seat is about to say so.
-            return std::future::pending().await;
+            // The membership has run out. Either the seat is about to drop the lease, or a late beat is about to save it.
+            tokio::time::sleep(RETRY).await;
+            continue;
         }
         let Some(outcome) = call(lane, job).await else {
             warn!(processor = %job.hub.name, partition = lane.partition.number, "did not finish within its grace; cut off");
@@ -109,7 +110,7 @@ async fn process(lane: &Arc<Lane>, job: &Job) -> Result<(), ExecutorError> {
         if let Some(trouble) = trouble(lane, outcome) {
             match handle(lane, job, trouble, &mut attempt).await? {
                 Verdict::GoOn => {}
-                Verdict::StandStill => lane.set_quarantined(true),
+                Verdict::StandStill => lane.mark(),
             }
         }
         if !lane.has_events() {
@@ -143,10 +144,14 @@ fn trouble(lane: &Lane, outcome: Result<(), BoxError>) -> Option<Trouble> {
     match outcome {
         Ok(()) => {
             lane.complete();
-            lane.recall();
-            if let Some((entry, error)) = lane.broken() {
-                return Some(Trouble { events: vec![entry], error, retry: false });
+            let broken = lane.broken();
+            match (broken, lane.waiting()) {
+                (Some((entry, error)), false) => return Some(Trouble { events: vec![entry], error, retry: false }),
+                // Others come before it that were never handed out.
+                (Some((entry, _)), true) => lane.requeue(vec![entry]),
+                (None, _) => {}
             }
+            lane.recall();
             let idle_return = !lane.touched()
                 && lane.has_queued()
                 && !lane.quarantined()

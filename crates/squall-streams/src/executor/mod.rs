@@ -189,10 +189,10 @@ async fn renew(hub: Arc<Hub>) {
     loop {
         beats.tick().await;
         let lanes = hub.lanes();
-        let answers = join_all(lanes.iter().map(|lane| lane.partition.renew())).await;
-        for (lane, answer) in lanes.iter().zip(answers) {
+        let answers = join_all(lanes.iter().map(|lane| async { (lane.marks(), lane.partition.renew().await) })).await;
+        for (lane, (marks, answer)) in lanes.iter().zip(answers) {
             match answer {
-                Ok(Fenced::Done(quarantined)) => lane.set_quarantined(quarantined),
+                Ok(Fenced::Done(quarantined)) => lane.set_quarantined(quarantined, marks),
                 Ok(Fenced::Refused) => lane.lost(),
                 Err(error) => {
                     warn!(processor = %hub.name, partition = lane.partition.number, %error, "renewing the fence failed")
