@@ -12,7 +12,7 @@ mod value;
 
 pub(crate) use value::LONGEST;
 
-pub(crate) use request::encode_header;
+pub(crate) use request::{encode_header, without_login};
 use squall_http::{Connector, HttpConfig};
 use squall_model::{Load, LoadModel, Pause, Plan, Profile};
 use std::{sync::Arc, time::Duration};
@@ -61,7 +61,7 @@ pub(crate) fn build(
     }
     let (specs, flows): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
     let thresholds = builder.thresholds(&raw, &overrides.thresholds);
-    let shown = target.map(|target| target.url).or_else(|| first_origin(&flows)).unwrap_or_default();
+    let shown = target.map(|target| without_login(&target.url)).or_else(|| first_origin(&flows)).unwrap_or_default();
     let name = overrides.name.or(raw.name).map_or(default_name.to_owned(), |name| name.value);
     let seed = overrides.seed.or(raw.seed).map_or(0, |seed| seed.value);
     let plan = Plan { name, target: shown, load, tasks: specs, thresholds, seed };

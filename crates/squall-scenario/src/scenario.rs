@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     Files, Given, Overrides, ScenarioDriver, ScenarioErrors, UrlRequest,
-    build::{Builder, Built, build},
+    build::{Builder, Built, build, without_login},
     describe,
     error::{Place, Problems},
     program::Program,
@@ -59,10 +59,10 @@ impl Scenario {
         overrides: Overrides,
     ) -> Result<Scenario, ScenarioErrors> {
         let mut problems = Problems::new("command line", "");
-        let url = request.url.clone();
+        let name = without_login(&request.url);
         let raw = raw_of_url(request, &mut problems);
         let mut builder = Builder::new(&mut problems, files, "");
-        let built = build(raw, Overrides { target: None, ..overrides }, &url, &mut builder);
+        let built = build(raw, Overrides { target: None, ..overrides }, &name, &mut builder);
         problems.finish(built.map(Scenario::from))
     }
 

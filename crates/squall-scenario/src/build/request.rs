@@ -103,7 +103,7 @@ impl Builder<'_, '_> {
             self.problems.hint(place, "there is no request here", hint);
             return None;
         };
-        let shown = format!("{method} {}", url.value);
+        let shown = format!("{method} {}", without_login(&url.value));
         let (origin, mut path) = self.address(url, common)?;
         self.add_query(&raw.query, &mut path);
         let path = path.fold();
@@ -382,6 +382,16 @@ pub(crate) fn encode_header(value: &str, encoding: HeaderEncoding) -> String {
             let (user, password) = value.split_once(':').unwrap_or((value, ""));
             squall_http::basic_auth(user, password)
         }
+    }
+}
+
+/// `url` without user and password, for the eyes of whoever reads the report.
+pub(crate) fn without_login(url: &str) -> String {
+    let Some(host) = url.find("://").map(|at| at + 3) else { return url.to_owned() };
+    let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |at| host + at);
+    match url[host..end].rfind('@') {
+        Some(at) => format!("{}{}", &url[..host], &url[host + at + 1..]),
+        None => url.to_owned(),
     }
 }
 

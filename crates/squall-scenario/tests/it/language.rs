@@ -276,3 +276,15 @@ fn a_users_own_number_stays_a_number_in_json() {
     assert!(received[0].ends_with(r#"[4,"x4",1]"#), "{}", received[0]);
     assert!(received[1].ends_with(r#"[4,"x4","none"]"#), "{}", received[1]);
 }
+
+#[test]
+fn a_login_in_a_url_is_sent_but_not_shown() {
+    let request = UrlRequest { url: "http://ann:pass@HOST/p".to_owned(), ..UrlRequest::default() };
+    let (scenario, text) = from_url(request, Overrides::default());
+    assert!(text.contains("Authorization: Basic YW5uOnBhc3M=\r\n"), "{text}");
+    let shown = format!("{} {:?}", scenario.describe(), scenario.plan);
+    assert!(!shown.contains("pass") && !shown.contains("ann"), "{shown}");
+    let target = "target = 'http://ann:pass@h/base'\n[[task]]\nname = 'x'\nget = '/p'";
+    let plan = Scenario::parse("x.toml", target, &mut Memory::default(), Overrides::default()).unwrap().plan;
+    assert_eq!(plan.target, "http://h/base");
+}
