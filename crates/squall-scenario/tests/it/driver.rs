@@ -191,7 +191,7 @@ fn a_missing_value_is_a_failed_extraction() {
 fn a_task_that_takes_too_long_is_cut_off() {
     let target = target();
     let text = "[[task]]\nname = 'slow'\ntimeout = '30ms'\nget = '/delay/60000'\n\
-                [[task]]\nname = 'flow'\ntimeout = '30ms'\n[[task.step]]\nname = 'a'\nget = '/health'\nthink = '1h'\n\
+                [[task]]\nname = 'flow'\ntimeout = '1s'\n[[task.step]]\nname = 'a'\nget = '/health'\nthink = '1h'\n\
                 [[task.step]]\nname = 'b'\nget = '/health'\n\
                 [[task]]\nname = 'after'\nget = '/health'";
     let (record, completed) = run(&scenario(&target, text), 1);
@@ -204,7 +204,7 @@ fn a_task_that_takes_too_long_is_cut_off() {
 
 #[test]
 fn a_request_timeout_is_the_clients() {
-    check("[http]\ntimeout = '30ms'\n[[task]]\nname = 'slow'\nget = '/delay/60000'", &["slow: TIMEOUT×2"], &[]);
+    check("[http]\ntimeout = '400ms'\n[[task]]\nname = 'slow'\nget = '/delay/60000'", &["slow: TIMEOUT×2"], &[]);
 }
 
 #[test]
