@@ -120,7 +120,7 @@ impl Admin {
         Ok(all)
     }
 
-    async fn partition_lag(&self, name: &ProcessorName, partition: u32) -> Result<PartitionLag, AdminError> {
+    pub(crate) async fn partition_lag(&self, name: &ProcessorName, partition: u32) -> Result<PartitionLag, AdminError> {
         let key = self.namespace.events(name.stream(), partition);
         if let Some(wrong) = expect_types(&mut self.commands(), &[(&key, "stream")]).await {
             return Err(wrong.into());

@@ -60,6 +60,8 @@ counters! {
     returned "counter" "squall_stream_partitions_returned_total";
     /// Partitions held now.
     held "gauge" "squall_stream_partitions_held";
+    /// Events in the partitions held that are not acknowledged, as of the last count.
+    lag "gauge" "squall_stream_lag";
     /// Events fetched and not yet processed.
     buffered "gauge" "squall_stream_events_buffered";
 }

@@ -32,6 +32,8 @@ pub struct Settings {
     pub prefetch: usize,
     /// Fetches on their way at once. Default 16.
     pub fetches: usize,
+    /// How often lag is counted and progress is told as a tracing event. Default 10 s.
+    pub report: Duration,
 }
 
 impl Default for Settings {
@@ -43,6 +45,7 @@ impl Default for Settings {
             grace: Duration::from_secs(8),
             prefetch: 256,
             fetches: 16,
+            report: Duration::from_secs(10),
         }
     }
 }

@@ -4,6 +4,7 @@
 mod acker;
 mod consumer;
 mod fetcher;
+mod reporter;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -91,6 +92,7 @@ pub(crate) async fn execute(processor: Processor, stop: CancellationToken) -> Re
     services.spawn(fetcher::watch(hub.clone(), link.clone()));
     services.spawn(acker::acknowledge(hub.clone()));
     services.spawn(renew(hub.clone()));
+    services.spawn(reporter::report(hub.clone(), link.clone(), namespace.clone()));
     let job = Arc::new(Job { hub, invoke, middleware, policy });
     let executor = Executor { job, link, namespace, member, handle, lanes: BTreeMap::new() };
     let leave = stop.child_token();

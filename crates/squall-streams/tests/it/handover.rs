@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     checker::{Log, Seen, check_at_least_once, check_exactly_once},
-    support::{Order, Running, app, eventually, orders, pending, processed, quick, recorder, send, stream},
+    support::{Order, Running, app, brief, eventually, orders, pending, processed, quick, recorder, send, stream},
 };
 
 fn name() -> ProcessorName {
@@ -94,7 +94,7 @@ async fn an_owner_that_was_fenced_off_cannot_acknowledge() {
             }
         })
     };
-    let worker = Running::start(&app, gated);
+    let worker = Running::start(&app, gated.settings(quick()));
     let sent = send(&stream, &orders(1)).await;
     eventually("in hand", || async { log.len() == 1 }).await;
     // Somebody else becomes the owner, as after a pause that was too long.
@@ -169,7 +169,7 @@ async fn a_server_that_stood_still_past_the_lease_goes_on() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let (stream, log) = (stream(&app, 4).await, Log::default());
-    let worker = Running::start(&app, recorder(&stream, &log).settings(quick()));
+    let worker = Running::start(&app, recorder(&stream, &log).settings(brief()));
     let mut sent = send(&stream, &orders(300)).await;
     processed(&log, 300).await;
     server.pause();
@@ -201,7 +201,7 @@ async fn many_partitions_and_workers() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let (stream, log) = (stream(&app, 256).await, Log::default());
-    let settings = squall_streams::Settings { join_delay: Duration::from_millis(500), ..Default::default() };
+    let settings = squall_streams::Settings { join_delay: Duration::from_millis(500), ..quick() };
     let workers: Vec<Running> =
         (0..16).map(|_| Running::start(&app, recorder(&stream, &log).settings(settings.clone()))).collect();
     let records: Vec<Order> = (0..4096).map(|number| Order { order_id: number, number }).collect();
@@ -214,4 +214,30 @@ async fn many_partitions_and_workers() {
         worker.stop().await.unwrap();
     }
     check_exactly_once(&log.all(), &sent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lag_is_counted_while_a_processor_works() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, gate) = (stream(&app, 2).await, Arc::new(Semaphore::new(0)));
+    let gated = {
+        let gate = gate.clone();
+        Processor::new("recorder", &stream, move |mut events: Events<Order>| {
+            let gate = gate.clone();
+            async move {
+                while events.next().await.is_some() {
+                    gate.acquire().await.unwrap().forget();
+                }
+                Ok::<(), BoxError>(())
+            }
+        })
+    };
+    let settings = squall_streams::Settings { report: Duration::from_millis(20), ..quick() };
+    let worker = Running::start(&app, gated.settings(settings));
+    send(&stream, &orders(50)).await;
+    eventually("everything counted", || async { worker.metrics.lag() == 50 }).await;
+    gate.add_permits(50);
+    eventually("nothing left", || async { worker.metrics.lag() == 0 && worker.metrics.acked() == 50 }).await;
+    worker.stop().await.unwrap();
 }

@@ -17,15 +17,18 @@ use crate::{
 };
 
 const PARTITIONS: u32 = 8;
+/// Short, so that pauses outlast it.
 const LEASE: Duration = Duration::from_millis(800);
+/// So long that no busy machine makes it expire.
+const LONG: Duration = Duration::from_secs(30);
 
 struct Process(Child);
 
 impl Process {
-    fn start(server: &RedisServer) -> Self {
+    fn start(server: &RedisServer, lease: Duration) -> Self {
         let program = ledger();
         let child = Command::new(&program)
-            .args([server.url(), PARTITIONS.to_string(), LEASE.as_millis().to_string()])
+            .args([server.url(), PARTITIONS.to_string(), lease.as_millis().to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -129,7 +132,7 @@ async fn trouble(seed: u64) {
     let app = app(&server).await;
     let stream = stream(&app, PARTITIONS).await;
     let mut dice = fastrand::Rng::with_seed(seed);
-    let mut workers: Vec<Process> = (0..3).map(|_| Process::start(&server)).collect();
+    let mut workers: Vec<Process> = (0..3).map(|_| Process::start(&server, LEASE)).collect();
     let mut sent = fill(&stream, 0, 200).await;
     // Wait until somebody works, so that trouble meets work.
     eventually("work has begun", || async {
@@ -142,11 +145,11 @@ async fn trouble(seed: u64) {
         match dice.u32(..4) {
             0 => {
                 workers.swap_remove(victim).kill();
-                workers.push(Process::start(&server));
+                workers.push(Process::start(&server, LEASE));
             }
             1 => {
                 workers.swap_remove(victim).leave().await;
-                workers.push(Process::start(&server));
+                workers.push(Process::start(&server, LEASE));
             }
             _ => {
                 workers[victim].signal(Signal::STOP);
@@ -167,7 +170,10 @@ async fn trouble(seed: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_and_pauses_of_any_worker_keep_order_and_lose_nothing() {
-    for seed in [1, 2, 3] {
+    // SQUALL_SEEDS=100 for a soak; the default keeps a test run short.
+    let seeds = std::env::var("SQUALL_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(3);
+    for seed in 0..seeds {
+        println!("seed {seed}");
         trouble(seed).await;
     }
 }
@@ -178,10 +184,10 @@ async fn a_paused_owner_is_replaced_and_comes_back_without_harm() {
     let app = app(&server).await;
     let stream = stream(&app, PARTITIONS).await;
     let mut sent = fill(&stream, 0, 100).await;
-    let first = Process::start(&server);
+    let first = Process::start(&server, LEASE);
     booked(&app, sent.len()).await;
     first.signal(Signal::STOP);
-    let second = Process::start(&server);
+    let second = Process::start(&server, LEASE);
     sent.extend(fill(&stream, 100, 400).await);
     booked(&app, sent.len()).await; // by the second alone
     first.signal(Signal::CONT);
@@ -210,9 +216,9 @@ async fn graceful_replacement_of_every_worker_repeats_nothing() {
     let mut sent = fill(&stream, 0, 300).await;
     let name = stream.name().processor("booker").unwrap();
     let admin = squall_streams::admin::Admin::new(app.link().clone(), app.namespace().clone());
-    let mut worker = Process::start(&server);
+    let mut worker = Process::start(&server, LONG);
     for round in 1..4 {
-        let next = Process::start(&server);
+        let next = Process::start(&server, LONG);
         eventually("both are there", || async { admin.members(&name).await.unwrap().members.len() == 2 }).await;
         sent.extend(fill(&stream, round * 300, 300).await);
         worker.leave().await;

@@ -49,14 +49,19 @@ pub(crate) fn recorder(stream: &Stream<Order>, log: &Log) -> Processor {
     Processor::new("recorder", stream, move |events| record(events, log.clone()))
 }
 
-/// Short times, for tests that must wait for them.
+/// Quick to notice things, slow to give up: a lease that no busy machine makes expire.
 pub(crate) fn quick() -> Settings {
     Settings {
         beat: Duration::from_millis(100),
-        lease: Duration::from_millis(400),
+        lease: Duration::from_secs(30),
         join_delay: Duration::from_millis(50),
         ..Settings::default()
     }
+}
+
+/// A lease that expires soon, for tests that wait for it.
+pub(crate) fn brief() -> Settings {
+    Settings { lease: Duration::from_millis(400), ..quick() }
 }
 
 /// A worker running in this process.

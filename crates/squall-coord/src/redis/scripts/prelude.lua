@@ -12,7 +12,7 @@ local function members()
   if not text then return {} end
   local ok, decoded = pcall(cjson.decode, text)
   if not ok or type(decoded) ~= 'table' then
-    error({err = 'FOREIGN ' .. KEYS[1] .. ' holds text that Squall did not write'})
+    error(KEYS[1] .. ' holds text that Squall did not write') -- a text, because Redis 6 cannot raise a table
   end
   return decoded
 end
@@ -45,7 +45,7 @@ local function announce(reason, ids)
   end
   local added = add()
   if type(added) == 'table' and added.err then
-    if string.find(added.err, 'WRONGTYPE') then error(added) end
+    if string.find(added.err, 'WRONGTYPE') then error(added.err) end
     redis.call('DEL', KEYS[4]) -- left over from another life of this space: it is only a wake-up
     add()
   end
