@@ -3,11 +3,12 @@
 
 mod search;
 
+use squall_metrics::RunView;
 use squall_model::{Arrivals, LoadModel, Plan, Profile, Quantity, Statistic, Threshold, ThresholdResult};
 use squall_orchestrator::{Control, Finished, Live, Observer};
 use squall_report::{Run, Verdict, verdict};
 use squall_scenario::Scenario;
-use std::time::Duration;
+use std::{io::IsTerminal, time::Duration};
 
 use crate::{
     args::RunArgs,
@@ -22,7 +23,7 @@ use search::{Answer, Held, Search};
 const FIRST_RATE: f64 = 50.0;
 /// Each probe is preceded by this much load that is not judged: connections are made, caches filled.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// How often a probe that the generator could not make is tried again.
+/// How often a probe that did not hold is tried again.
 const REPEATS: u32 = 1;
 /// A target that answers fast because it fails does not hold a promise about time.
 const ERRORS_ALLOWED: &str = "error_rate<1%";
@@ -36,7 +37,9 @@ pub(crate) fn find_max(args: &RunArgs, scenario: &Scenario, promise: &Threshold)
     while let Some(rate) = search.next() {
         let mut probe = scenario.clone();
         probe.plan = probe_plan(&scenario.plan, promise, rate, length)?;
-        let finished = carry_out(&probe, options(&args.engine, &probe), &button, Shown::Nothing, &mut Nobody)?;
+        let mut progress = Progress::of(rate, args.output.quiet);
+        let finished = carry_out(&probe, options(&args.engine, &probe), &button, Shown::Nothing, &mut progress)?;
+        progress.clear();
         let run = Run {
             plan: &probe.plan,
             view: &finished.view,
@@ -58,8 +61,8 @@ pub(crate) fn find_max(args: &RunArgs, scenario: &Scenario, promise: &Threshold)
         }
         let held = judge(&finished);
         table.row(rate, held, &finished)?;
-        // A hiccup of this machine is no limit; only a generator that fails again is.
-        repeated = if held == Held::GeneratorTooSlow { repeated + 1 } else { 0 };
+        // A hiccup, of the target's or of this machine's, is no limit: only what happens again is.
+        repeated = if held == Held::Yes { 0 } else { repeated + 1 };
         if repeated == 0 || repeated > REPEATS {
             search.note(rate, held);
             repeated = 0;
@@ -114,11 +117,31 @@ fn judge(finished: &Finished) -> Held {
     }
 }
 
-/// Sees nothing.
-struct Nobody;
+/// One line that says how far a probe is, on terminals only: elsewhere the table is progress enough.
+struct Progress {
+    rate: f64,
+    shown: bool,
+}
 
-impl Observer for Nobody {
-    fn second(&mut self, _: &Plan, _: &squall_metrics::RunView, _: &Live) {}
+impl Progress {
+    fn of(rate: f64, quiet: bool) -> Progress {
+        Progress { rate, shown: !quiet && std::io::stderr().is_terminal() }
+    }
+
+    fn clear(&self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn second(&mut self, plan: &Plan, _: &RunView, live: &Live) {
+        if self.shown {
+            let (elapsed, total) = (format::clock(live.elapsed), format::clock(plan.duration()));
+            eprint!("\r{:>12}  probing, {elapsed} of {total}\x1b[K", format!("{}/s", format::rate(self.rate)));
+        }
+    }
 }
 
 /// The table of probes, printed line by line as they end.

@@ -9,7 +9,7 @@ pub(crate) struct RequestArgs {
     #[arg(long, short = 'X', value_name = "METHOD")]
     pub(crate) method: Option<String>,
     /// Add name=value to the URL's query; repeatable
-    #[arg(long, short = 'q', value_name = "NAME=VALUE")]
+    #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) query: Vec<String>,
     /// Body to send
     #[arg(long, short = 'd', value_name = "TEXT", group = "content", allow_hyphen_values = true)]

@@ -35,7 +35,7 @@ pub(crate) struct OutputArgs {
     #[arg(long, requires = "prometheus")]
     pub(crate) allow_remote: bool,
     /// Print nothing but errors
-    #[arg(long)]
+    #[arg(long, short = 'q')]
     pub(crate) quiet: bool,
     /// One line a second instead of the live dashboard
     #[arg(long)]

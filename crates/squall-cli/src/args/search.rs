@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub(crate) struct SearchArgs {
     /// Find the highest rate that holds this promise, e.g. 'p99<50ms'; starts at --rate, or 50/s
-    #[arg(long, value_name = "PROMISE", conflicts_with_all = ["users", "stages", "profile", "ramp_up", "requests", "check"])]
+    #[arg(long, value_name = "PROMISE", conflicts_with_all = NOT_WITH_A_SEARCH)]
     pub(crate) find_max: Option<Threshold>,
     /// Search until the answer is known this well
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share, requires = "find_max")]
@@ -18,6 +18,25 @@ pub(crate) struct SearchArgs {
     #[arg(requires = "find_max")]
     pub(crate) find_max_probe: Duration,
 }
+
+/// Flags that shape or record one run; a search makes many.
+const NOT_WITH_A_SEARCH: [&str; 15] = [
+    "users",
+    "pause",
+    "stages",
+    "profile",
+    "ramp_up",
+    "requests",
+    "check",
+    "json",
+    "html",
+    "junit",
+    "csv",
+    "hdr",
+    "json_lines",
+    "save_baseline",
+    "prometheus",
+];
 
 /// Reads `5%` or `0.05`.
 pub(crate) fn share(text: &str) -> Result<f64, String> {

@@ -7,6 +7,7 @@ use crate::{
     args::TargetArgs,
     exit::{PASSED, Refusal, chain},
     signals,
+    terminal::print,
 };
 
 pub(crate) fn serve(args: &TargetArgs) -> Result<u8, Refusal> {
@@ -22,10 +23,18 @@ pub(crate) fn serve(args: &TargetArgs) -> Result<u8, Refusal> {
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
     let target = Target::start_on(&args.listen, threads).map_err(|error| Refusal::new(chain(&error)))?;
-    println!("serving a shop at {} with {threads} thread{}", target.url("/"), if threads == 1 { "" } else { "s" });
-    println!("try: squall run {} --rate 500 --for 10s        (Ctrl-C stops)", target.url("/api/products"));
+    let plural = if threads == 1 { "" } else { "s" };
+    print::stdout(
+        format!(
+            "serving a shop at {} with {threads} thread{plural}\n\
+             try: squall run {} --rate 500 --for 10s        (Ctrl-C stops)\n",
+            target.url("/"),
+            target.url("/api/products")
+        )
+        .as_bytes(),
+    )?;
     signals::wait_for_one().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
-    println!("received {} requests", target.requests());
+    print::stdout(format!("received {} requests\n", target.requests()).as_bytes())?;
     Ok(PASSED)
 }
 

@@ -61,11 +61,13 @@ weight = 1
 get = "/seldom"
 "#;
 
+// One user: requests of several would arrive in the order of their connections' luck, not in the order they were started.
+
 #[test]
 fn weights_are_exact_over_any_four_seconds() {
     let (book, desk) = (Notebook::start(Duration::ZERO), Desk::new());
     desk.write("weights.toml", WEIGHTED);
-    let (code, _) = desk.result(&["weights.toml", "--target", &book.url(""), "--threads", "1"]);
+    let (code, _) = desk.result(&["weights.toml", "--target", &book.url(""), "--max-users", "1", "--threads", "1"]);
     assert_eq!(code, 0);
     let paths = book.paths();
     assert_eq!(paths.len(), 120);
@@ -81,7 +83,21 @@ fn the_same_seed_gives_the_same_order() {
         let (book, desk) = (Notebook::start(Duration::ZERO), Desk::new());
         desk.write("weights.toml", &WEIGHTED.replace("6s", "10s"));
         let url = book.url("");
-        let fast = ["weights.toml", "--target", &url, "--threads", "1", "--rate", "50", "--for", "1s", "--seed", seed];
+        let fast = [
+            "weights.toml",
+            "--target",
+            &url,
+            "--max-users",
+            "1",
+            "--threads",
+            "1",
+            "--rate",
+            "50",
+            "--for",
+            "1s",
+            "--seed",
+            seed,
+        ];
         desk.result(&fast);
         book.paths()
     };

@@ -34,7 +34,7 @@ fn the_capacity_is_found() {
 #[test]
 fn a_promise_that_never_holds_is_said_so_with_1() {
     let (book, desk) = (Notebook::start(Duration::from_millis(10)), Desk::new());
-    let probe = ["--rate", "4", "--find-max", "p50<1ms", "--find-max-probe", "1s"];
+    let probe = ["--rate", "2", "--find-max", "p50<1ms", "--find-max-probe", "1s"];
     let ended = desk.squall(&[&["run", &book.url("/")], &probe[..]].concat());
     assert_eq!(ended.code, 1, "{}", ended.stdout);
     assert!(ended.stdout.contains("not even"), "{}", ended.stdout);
