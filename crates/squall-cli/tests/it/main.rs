@@ -12,5 +12,7 @@ mod http_flags;
 mod omission;
 mod outputs;
 mod scaffold;
+mod serving;
 mod stopping;
 mod support;
+mod terminal;

@@ -99,6 +99,11 @@ impl Running {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the program is there");
     }
 
+    /// Its standard output, to be read while it runs.
+    pub(crate) fn stdout(&mut self) -> &mut std::process::ChildStdout {
+        self.child.stdout.as_mut().expect("a pipe")
+    }
+
     /// Reads standard error until a line contains `part`; gives that line.
     pub(crate) fn wait_for_line(&mut self, part: &str) -> String {
         let stderr = self.child.stderr.as_mut().expect("a pipe");

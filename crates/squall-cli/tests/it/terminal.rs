@@ -1,0 +1,32 @@
+//! The live view on a real (pseudo) terminal, made by `script` of util-linux.
+
+use crate::support::{target, wait_until};
+use std::{
+    io::{Read, Write},
+    process::{Command, Stdio},
+};
+
+#[test]
+fn the_dashboard_takes_the_terminal_and_gives_it_back() {
+    let target = target();
+    let squall = env!("CARGO_BIN_EXE_squall");
+    let run = format!("stty cols 120 rows 40; {squall} run {} --rate 30 --for 5m", target.url("/health"));
+    let mut child = Command::new("script")
+        .args(["-qec", &run, "/dev/null"])
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script is part of every Debian");
+    wait_until("more than a second of requests", || target.requests() > 40);
+    child.stdin.as_mut().expect("a pipe").write_all(b"q").expect("it reads keys");
+    let mut output = String::new();
+    child.stdout.take().expect("a pipe").read_to_string(&mut output).expect("UTF-8");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130), "{output}");
+    let (entered, left) = (output.find("\u{1b}[?1049h"), output.find("\u{1b}[?1049l"));
+    assert!(entered.is_some() && left > entered, "alternate screen, there and back");
+    assert!(output.contains("starts/s") && output.contains("\u{1b}[?25h"), "drawn, and the cursor is back");
+    let summary = &output[left.expect("checked above")..];
+    assert!(summary.contains("Interrupted") && summary.contains("accounting"), "{summary}");
+}
