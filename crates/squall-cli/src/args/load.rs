@@ -8,13 +8,13 @@ pub(crate) struct LoadArgs {
     /// Open load: starts per second, minute or hour, e.g. 500, 90/m, 0.5/s
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pub(crate) rate: Option<String>,
-    /// Closed load: so many users, each waiting for its answer before it goes on
+    /// Closed load: so many users, each waiting for its answer before it goes on [default: 10]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) users: Option<String>,
     /// Pause of a user between two iterations, e.g. 1s or 1s..3s
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) pause: Option<String>,
-    /// How long, e.g. 30s, 5m, 1h30m
+    /// How long, e.g. 30s, 5m, 1h30m [default: 30s]
     #[arg(long = "for", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) duration: Option<String>,
     /// Stop after this many iterations

@@ -13,7 +13,7 @@ pub(crate) struct OutputArgs {
     /// Write a report with charts, one file [without a path: squall-report.html]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "squall-report.html")]
     pub(crate) html: Option<PathBuf>,
-    /// Write thresholds and tasks as JUnit test cases [without a path: squall-junit.xml]
+    /// Write thresholds as JUnit test cases [without a path: squall-junit.xml]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "squall-junit.xml")]
     pub(crate) junit: Option<PathBuf>,
     /// Write one line per metric; without a path to standard output

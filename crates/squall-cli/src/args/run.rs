@@ -61,16 +61,16 @@ pub(crate) struct EngineArgs {
     /// Engine threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
-    /// Most users that an open load may need at once; starts beyond are counted as dropped
+    /// Most users that an open load may need at once; starts beyond wait for one [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_users: Option<u32>,
-    /// How long iterations under way may still take at the end
+    /// How long iterations under way may still take at the end [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
     pub(crate) grace: Option<Duration>,
-    /// How much starts may be bundled to save wake-ups
+    /// How much starts may be bundled to save wake-ups [default: 500us]
     #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
     pub(crate) slack: Option<Duration>,
-    /// A start that is later than this is counted as late
+    /// A start that is later than this is counted as late [default: 10ms]
     #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
     pub(crate) late_after: Option<Duration>,
 }

@@ -23,3 +23,16 @@ fn a_new_project_runs_and_is_not_overwritten() {
     assert!(again.stderr.contains("not overwritten"), "{}", again.stderr);
     assert_eq!(desk.read("shop/scenario.toml"), "mine");
 }
+
+#[test]
+fn every_example_is_a_valid_scenario() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let files = std::fs::read_dir(folder).expect("the examples").map(|entry| entry.expect("readable").path());
+    let scenarios: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
+    assert!(scenarios.len() >= 3, "{scenarios:?}");
+    for path in scenarios {
+        let checked = Desk::new().squall(&["run", "--check", path.to_str().expect("UTF-8")]);
+        assert_eq!(checked.code, 0, "{}: {}", path.display(), checked.stderr);
+    }
+}
