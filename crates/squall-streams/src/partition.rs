@@ -194,3 +194,6 @@ impl Partition {
 fn flag(answer: i64) -> Fenced<bool> {
     if answer < 0 { Fenced::Refused } else { Fenced::Done(answer == 1) }
 }
+
+#[cfg(test)]
+mod tests;
