@@ -62,7 +62,7 @@ pub use middleware::{BoxError, Dead, DeadLetters, Failure, Middleware};
 pub use names::{NameError, Namespace, ProcessorName, StreamName};
 pub use partition::PartitionError;
 pub use policy::{OnFailure, Policy};
-pub use processor::{Processor, Settings};
+pub use processor::{Processor, Settings, ZeroSetting};
 pub use repr::python_repr;
 pub use send::{SendError, WhenFull};
 pub use stream::{OpenError, Stream, StreamBuilder};

@@ -36,6 +36,23 @@ pub struct Settings {
     pub report: Duration,
 }
 
+/// Settings under which nothing would ever happen.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("`{0}` must not be zero")]
+pub struct ZeroSetting(pub &'static str);
+
+impl Settings {
+    pub(crate) fn check(&self) -> Result<(), ZeroSetting> {
+        let zero = [
+            ("beat", self.beat.is_zero()),
+            ("prefetch", self.prefetch == 0),
+            ("fetches", self.fetches == 0),
+            ("report", self.report.is_zero()),
+        ];
+        zero.into_iter().find(|(_, zero)| *zero).map_or(Ok(()), |(name, _)| Err(ZeroSetting(name)))
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {

@@ -24,7 +24,7 @@ use crate::{
     metrics::add,
     names::{NameError, Namespace, ProcessorName},
     partition::{Fenced, Partition, PartitionError},
-    processor::Processor,
+    processor::{Processor, ZeroSetting},
 };
 
 /// Why a processor ended by itself.
@@ -35,7 +35,10 @@ pub enum ExecutorError {
     Name(#[from] NameError),
     /// Timings that cannot work together.
     #[error(transparent)]
-    Settings(#[from] SeatConfigError),
+    Timing(#[from] SeatConfigError),
+    /// Settings under which nothing would ever happen.
+    #[error(transparent)]
+    Settings(#[from] ZeroSetting),
     /// The policy said so.
     #[error(
         "processor `{processor}` halted at event {at} of partition {partition}: {error}. The partition is marked and stands \
@@ -73,6 +76,7 @@ struct Executor {
 pub(crate) async fn execute(processor: Processor, stop: CancellationToken) -> Result<(), ExecutorError> {
     let name = processor.name.clone()?;
     let settings = processor.settings.clone();
+    settings.check()?;
     let member = MemberId::unique();
     let units = (0..processor.partitions).map(Unit::from).collect();
     let config = SeatConfig {

@@ -119,3 +119,15 @@ async fn wrong_key_types_are_reported_by_name() {
     let error = ended.unwrap_err().to_string();
     assert!(error.contains("`__lock:shop.orders.recorder.0` holds a string"), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_that_cannot_work_are_refused() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let stream = stream(&app, 1).await;
+    let with = |settings| Running::start(&app, recorder(&stream, &Log::default()).settings(settings)).ended();
+    let error = with(squall_streams::Settings { prefetch: 0, ..quick() }).await.unwrap_err();
+    assert_eq!(error.to_string(), "`prefetch` must not be zero");
+    let error = with(squall_streams::Settings { lease: quick().beat, ..quick() }).await.unwrap_err();
+    assert_eq!(error.to_string(), "a member must live for at least three beats: 100ms is less than 3 × 100ms");
+}

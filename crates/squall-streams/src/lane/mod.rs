@@ -1,6 +1,9 @@
 //! One partition in this process while it is leased: what is fetched, in hand, done and not yet acknowledged.
 //! Refuses to talk to Redis; fetcher, acker and consumer meet here.
 
+mod settle;
+mod supply;
+
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard},
@@ -102,69 +105,6 @@ impl Lane {
         }
         self.abort.cancel();
     }
-
-    // --- for the fetcher
-
-    /// How many events to fetch, and from where; marks the lane as being fetched.
-    pub(crate) fn claim_fetch(&self) -> Option<(usize, Option<EntryId>)> {
-        let mut state = self.state();
-        let wanted = self.hub.settings.prefetch;
-        let held = state.queue.len();
-        let busy = state.fetching || state.quarantined || self.abort.is_cancelled() || self.drain.is_cancelled();
-        if busy || held * 2 > wanted {
-            return None;
-        }
-        let from = match state.source {
-            Some(Source::Pending(after)) => Some(after),
-            Some(Source::New) => None,
-            Some(Source::Idle(_)) | None => return None,
-        };
-        state.fetching = true;
-        Some((wanted - held, from))
-    }
-
-    /// Takes what was fetched. `drained`: nothing new after that id.
-    pub(crate) fn fetched(&self, entries: Vec<Entry>, replay: bool, drained: Option<EntryId>) {
-        let mut state = self.state();
-        state.fetching = false;
-        if state.quarantined {
-            return; // read again from the pending ones when the quarantine ends
-        }
-        state.source = match (replay, entries.last(), drained) {
-            (true, Some(last), _) => Some(Source::Pending(last.id)),
-            (true, None, _) | (false, _, None) => Some(Source::New),
-            (false, _, Some(id)) => Some(Source::Idle(id)),
-        };
-        add(&self.hub.metrics.fetched, entries.len());
-        add(&self.hub.metrics.buffered, entries.len());
-        if replay {
-            add(&self.hub.metrics.replayed, entries.len());
-        }
-        state.queue.extend(entries);
-        drop(state);
-        self.ready.notify_one();
-    }
-
-    pub(crate) fn fetch_failed(&self) {
-        self.state().fetching = false;
-    }
-
-    /// The id to watch from, if the lane waits for new events.
-    pub(crate) fn idle(&self) -> Option<EntryId> {
-        match self.state().source {
-            Some(Source::Idle(id)) if !self.abort.is_cancelled() && !self.drain.is_cancelled() => Some(id),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn wake(&self) {
-        let mut state = self.state();
-        if matches!(state.source, Some(Source::Idle(_))) {
-            state.source = Some(Source::New);
-        }
-    }
-
-    // --- for the consumer
 
     /// Starts, or starts again after a quarantine, with what is pending.
     pub(crate) fn begin(&self, quarantined: bool) {
@@ -363,45 +303,5 @@ impl Lane {
     pub(crate) fn give_up(&self, entries: &[Entry]) {
         add(&self.hub.metrics.given_up, entries.len());
         self.finish(&mut self.state(), entries.iter().map(|entry| entry.id));
-    }
-
-    /// Waits until everything processed is acknowledged.
-    pub(crate) async fn settled(&self) {
-        loop {
-            let notified = self.flushed.notified();
-            {
-                let state = self.state();
-                if state.done.is_empty() && state.flushing == 0 {
-                    return;
-                }
-            }
-            notified.await;
-        }
-    }
-
-    // --- for the acker
-
-    pub(crate) fn claim_done(&self) -> Vec<EntryId> {
-        let mut state = self.state();
-        state.listed_dirty = false;
-        let ids = std::mem::take(&mut state.done);
-        state.flushing += ids.len();
-        ids
-    }
-
-    pub(crate) fn acked(&self, count: usize) {
-        add(&self.hub.metrics.acked, count);
-        self.state().flushing -= count;
-        self.flushed.notify_one();
-    }
-
-    /// Not written; to be tried again.
-    pub(crate) fn not_acked(&self, ids: Vec<EntryId>) {
-        let mut state = self.state();
-        state.flushing -= ids.len();
-        state.done.splice(0..0, ids);
-        if !std::mem::replace(&mut state.listed_dirty, true) {
-            self.hub.list_dirty(self.lease.clone());
-        }
     }
 }

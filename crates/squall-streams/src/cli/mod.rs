@@ -1,156 +1,24 @@
 //! The subcommands of `squall stream`. Refuses to hold logic of its own: arguments in, library calls, text out.
 
+mod args;
+
 use std::{
     io::{self, BufRead, Write},
-    path::PathBuf,
     process::ExitCode,
 };
 
-use clap::{Args, Subcommand};
+pub use args::StreamCommand;
+use args::{Look, Quarantine, Reset, SendFile, SendOne, Sending, Server, TailArgs};
 use serde_json::{Value, json};
 use squall_coord::{Link, LinkError};
 
 use crate::{
-    App, Compression, ConnectError, Hasher, Layout, NameError, Namespace, OpenError, ProcessorName, SendError, Stream,
-    StreamName, WhenFull,
+    App, ConnectError, Hasher, NameError, Namespace, OpenError, ProcessorName, SendError, Stream, StreamName, WhenFull,
     admin::{Admin, AdminError, Definition},
 };
 
 /// Lines sent at a time.
 const CHUNK: usize = 1000;
-
-/// Ordered streams on Redis.
-#[derive(Debug, Subcommand)]
-pub enum StreamCommand {
-    /// Send one record.
-    Send(SendOne),
-    /// Send the records of a file, one JSON object per line.
-    Sendmany(SendFile),
-    /// Print events as they come, without taking them.
-    Tail(TailArgs),
-    /// Show how far a processor is behind in each partition.
-    Lag(Look),
-    /// Show who runs a processor and who holds which partition.
-    Members(Look),
-    /// Make a stopped processor begin again, or be forgotten.
-    Reset(Reset),
-    /// Show partitions that stand still, and let them go on.
-    Quarantine(Quarantine),
-}
-
-#[derive(Debug, Args)]
-pub struct Server {
-    /// The server.
-    #[arg(long, env = "SQUALL_REDIS", default_value = "redis://127.0.0.1:6379", value_name = "URL")]
-    redis: String,
-    /// Put before every key, with cluster hash tags; '' for the plain key names of the original system.
-    #[arg(long, default_value = "squall", value_name = "NAME")]
-    namespace: String,
-}
-
-#[derive(Debug, Args)]
-pub struct Sending {
-    /// APP.STREAM
-    stream: String,
-    /// The field whose value orders the events.
-    #[arg(long, value_name = "FIELD")]
-    partition_by: Option<String>,
-    /// How many partitions the stream has [default: as stored, else 16].
-    #[arg(long)]
-    partitions: Option<u32>,
-    /// How keys become partitions [default: as stored, else xxh64].
-    #[arg(long)]
-    hasher: Option<Hasher>,
-    /// How many events a partition may hold.
-    #[arg(long, default_value_t = 50_000)]
-    partition_size: usize,
-    /// How records are laid out.
-    #[arg(long, default_value = "json")]
-    layout: Layout,
-    /// How records are compressed.
-    #[arg(long, default_value = "none")]
-    compression: Compression,
-    /// Fail at once when a partition is full, instead of waiting half a minute.
-    #[arg(long)]
-    no_wait: bool,
-    /// Drop the oldest events of a full partition that no processor reads.
-    #[arg(long)]
-    drop_unread: bool,
-    #[command(flatten)]
-    server: Server,
-}
-
-#[derive(Debug, Args)]
-pub struct SendOne {
-    #[command(flatten)]
-    to: Sending,
-    /// The record, a JSON object.
-    json: String,
-}
-
-#[derive(Debug, Args)]
-pub struct SendFile {
-    #[command(flatten)]
-    to: Sending,
-    /// The file; `-` for standard input.
-    file: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub struct TailArgs {
-    /// APP.STREAM
-    stream: String,
-    /// Begin with the first event that is still there.
-    #[arg(long)]
-    from_start: bool,
-    /// End after so many events.
-    #[arg(long, value_name = "N")]
-    count: Option<u64>,
-    #[command(flatten)]
-    server: Server,
-}
-
-#[derive(Debug, Args)]
-pub struct Look {
-    /// APP.STREAM.PROCESSOR
-    processor: String,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    server: Server,
-}
-
-#[derive(Debug, Args)]
-pub struct Reset {
-    /// APP.STREAM.PROCESSOR
-    processor: String,
-    /// Where to begin: 0 for the first event, $ for what comes next, or an id.
-    #[arg(long, default_value = "0", value_name = "ID")]
-    start: String,
-    /// Forget the processor instead.
-    #[arg(long, conflicts_with = "start")]
-    remove: bool,
-    #[command(flatten)]
-    server: Server,
-}
-
-#[derive(Debug, Args)]
-pub struct Quarantine {
-    /// APP.STREAM.PROCESSOR
-    processor: String,
-    /// Let this partition go on.
-    #[arg(long, value_name = "PARTITION")]
-    clear: Option<u32>,
-    /// Let all partitions go on.
-    #[arg(long, conflicts_with = "clear")]
-    clear_all: bool,
-    /// Leave out the events that failed.
-    #[arg(long)]
-    skip: bool,
-    #[command(flatten)]
-    server: Server,
-}
 
 /// A command that could not be done.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,140 @@
+//! The arguments of `squall stream …`. Refuses to act on them.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::{Compression, Hasher, Layout};
+
+/// Ordered streams on Redis.
+#[derive(Debug, Subcommand)]
+pub enum StreamCommand {
+    /// Send one record.
+    Send(SendOne),
+    /// Send the records of a file, one JSON object per line.
+    Sendmany(SendFile),
+    /// Print events as they come, without taking them.
+    Tail(TailArgs),
+    /// Show how far a processor is behind in each partition.
+    Lag(Look),
+    /// Show who runs a processor and who holds which partition.
+    Members(Look),
+    /// Make a stopped processor begin again, or be forgotten.
+    Reset(Reset),
+    /// Show partitions that stand still, and let them go on.
+    Quarantine(Quarantine),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Server {
+    /// The server.
+    #[arg(long, env = "SQUALL_REDIS", default_value = "redis://127.0.0.1:6379", value_name = "URL")]
+    pub(super) redis: String,
+    /// Put before every key, with cluster hash tags; '' for the plain key names of the original system.
+    #[arg(long, default_value = "squall", value_name = "NAME")]
+    pub(super) namespace: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Sending {
+    /// APP.STREAM
+    pub(super) stream: String,
+    /// The field whose value orders the events.
+    #[arg(long, value_name = "FIELD")]
+    pub(super) partition_by: Option<String>,
+    /// How many partitions the stream has [default: as stored, else 16].
+    #[arg(long)]
+    pub(super) partitions: Option<u32>,
+    /// How keys become partitions [default: as stored, else xxh64].
+    #[arg(long)]
+    pub(super) hasher: Option<Hasher>,
+    /// How many events a partition may hold.
+    #[arg(long, default_value_t = 50_000)]
+    pub(super) partition_size: usize,
+    /// How records are laid out.
+    #[arg(long, default_value = "json")]
+    pub(super) layout: Layout,
+    /// How records are compressed.
+    #[arg(long, default_value = "none")]
+    pub(super) compression: Compression,
+    /// Fail at once when a partition is full, instead of waiting half a minute.
+    #[arg(long)]
+    pub(super) no_wait: bool,
+    /// Drop the oldest events of a full partition that no processor reads.
+    #[arg(long)]
+    pub(super) drop_unread: bool,
+    #[command(flatten)]
+    pub(super) server: Server,
+}
+
+#[derive(Debug, Args)]
+pub struct SendOne {
+    #[command(flatten)]
+    pub(super) to: Sending,
+    /// The record, a JSON object.
+    pub(super) json: String,
+}
+
+#[derive(Debug, Args)]
+pub struct SendFile {
+    #[command(flatten)]
+    pub(super) to: Sending,
+    /// The file; `-` for standard input.
+    pub(super) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct TailArgs {
+    /// APP.STREAM
+    pub(super) stream: String,
+    /// Begin with the first event that is still there.
+    #[arg(long)]
+    pub(super) from_start: bool,
+    /// End after so many events.
+    #[arg(long, value_name = "N")]
+    pub(super) count: Option<u64>,
+    #[command(flatten)]
+    pub(super) server: Server,
+}
+
+#[derive(Debug, Args)]
+pub struct Look {
+    /// APP.STREAM.PROCESSOR
+    pub(super) processor: String,
+    /// Print JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) server: Server,
+}
+
+#[derive(Debug, Args)]
+pub struct Reset {
+    /// APP.STREAM.PROCESSOR
+    pub(super) processor: String,
+    /// Where to begin: 0 for the first event, $ for what comes next, or an id.
+    #[arg(long, default_value = "0", value_name = "ID")]
+    pub(super) start: String,
+    /// Forget the processor instead.
+    #[arg(long, conflicts_with = "start")]
+    pub(super) remove: bool,
+    #[command(flatten)]
+    pub(super) server: Server,
+}
+
+#[derive(Debug, Args)]
+pub struct Quarantine {
+    /// APP.STREAM.PROCESSOR
+    pub(super) processor: String,
+    /// Let this partition go on.
+    #[arg(long, value_name = "PARTITION")]
+    pub(super) clear: Option<u32>,
+    /// Let all partitions go on.
+    #[arg(long, conflicts_with = "clear")]
+    pub(super) clear_all: bool,
+    /// Leave out the events that failed.
+    #[arg(long)]
+    pub(super) skip: bool,
+    #[command(flatten)]
+    pub(super) server: Server,
+}
