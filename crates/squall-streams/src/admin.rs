@@ -305,16 +305,19 @@ pub struct Passed {
 }
 
 impl Tail {
-    /// The next events; empty when none came for five seconds.
+    /// The next events; empty when none came for a while.
     pub async fn next(&mut self) -> Result<Vec<Passed>, AdminError> {
-        let wait = std::time::Duration::from_secs(5);
-        let mut command = redis::cmd("XREAD");
-        command.arg("COUNT").arg(100).arg("BLOCK").arg(5_000).arg("STREAMS");
-        let (keys, ids): (Vec<&String>, Vec<&String>) = self.positions.iter().map(|(key, id)| (key, id)).unzip();
-        command.arg(keys).arg(ids);
-        let streams: Vec<(String, Vec<(String, Value)>)> = match self.link.query(&command, wait).await? {
-            Value::Nil => return Ok(Vec::new()),
-            answer => FromRedisValue::from_redis_value(answer).map_err(RedisError::from)?,
+        let all = 0..self.positions.len();
+        let streams = match self.read(all, 5_000).await {
+            // A cluster node answers for one slot at a time, and each partition has its own.
+            Err(AdminError::Redis(error)) if error.code() == Some("CROSSSLOT") => {
+                let mut streams = Vec::new();
+                for at in 0..self.positions.len() {
+                    streams.extend(self.read(at..at + 1, 10).await?);
+                }
+                streams
+            }
+            outcome => outcome?,
         };
         let mut passed = Vec::new();
         for (key, entries) in streams {
@@ -329,5 +332,20 @@ impl Tail {
         }
         passed.sort_by_key(|event| crate::entry::EntryId::parse(event.id.as_bytes()));
         Ok(passed)
+    }
+
+    async fn read(
+        &mut self,
+        which: std::ops::Range<usize>,
+        wait_ms: u64,
+    ) -> Result<Vec<(String, Vec<(String, Value)>)>, AdminError> {
+        let mut command = redis::cmd("XREAD");
+        command.arg("COUNT").arg(100).arg("BLOCK").arg(wait_ms).arg("STREAMS");
+        let (keys, ids): (Vec<&String>, Vec<&String>) = self.positions[which].iter().map(|(key, id)| (key, id)).unzip();
+        command.arg(keys).arg(ids);
+        match self.link.query(&command, std::time::Duration::from_millis(wait_ms)).await? {
+            Value::Nil => Ok(Vec::new()),
+            answer => Ok(FromRedisValue::from_redis_value(answer).map_err(RedisError::from)?),
+        }
     }
 }

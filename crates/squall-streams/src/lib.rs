@@ -68,3 +68,8 @@ pub use send::{SendError, WhenFull};
 pub use stream::{OpenError, Stream, StreamBuilder};
 pub use tasks::{Task, TaskError};
 pub use worker::Worker;
+
+/// The README's example must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -83,9 +83,10 @@ pub(super) async fn watch(hub: Arc<Hub>, link: Link) {
                 }
             }
             Err(error) => {
+                // On a cluster node one command cannot watch several partitions: then they are looked at ten times a second.
                 debug!(processor = %hub.name, %error, "watching for new events failed");
                 tokio::time::sleep(RETRY).await;
-                // The server may have lost its data; a fenced read finds out.
+                // Otherwise the server may have lost its data; a fenced read finds out.
                 idle.iter().for_each(|(lane, _)| lane.wake());
                 hub.hungry.notify_one();
             }

@@ -4,6 +4,7 @@ mod bad_input;
 mod checker;
 #[cfg(feature = "cli")]
 mod cli;
+mod cluster;
 mod failures;
 mod handover;
 mod matrix;

@@ -1,0 +1,65 @@
+//! Keys on a cluster: a node that owns every slot still refuses a command or script whose keys do not share one.
+
+use squall_streams::{App, BoxError, Events, Policy, Processor, ProcessorName, Task, admin::Admin};
+use squall_testkit::redis::RedisServer;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Order, eventually, orders, quick};
+
+/// One node of a cluster that has no others.
+async fn node() -> (RedisServer, App) {
+    let server = RedisServer::start_with(&["--save", "", "--cluster-enabled", "yes"]);
+    let app = App::connect("shop", &server.url()).await.unwrap();
+    // One by one, because Redis 6 does not know ranges.
+    let mut slots = redis::cmd("CLUSTER");
+    slots.arg("ADDSLOTS");
+    (0..16384).for_each(|slot| {
+        slots.arg(slot);
+    });
+    let _: redis::Value = slots.query_async(&mut app.link().commands()).await.unwrap();
+    eventually("the cluster is up", || async {
+        let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut app.link().commands()).await.unwrap();
+        info.contains("cluster_state:ok")
+    })
+    .await;
+    (server, app)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_script_finds_its_keys_in_one_slot() {
+    let (_server, app) = node().await;
+    let stream = app.stream::<Order>("orders").partition_by("order_id").partitions(4).open().await.unwrap();
+    let bad = stream.route(&orders(8)[7]).unwrap();
+    let fussy = || {
+        Processor::new("fussy", &stream, |mut events: Events<Order>| async move {
+            while let Some(event) = events.next().await {
+                if event.record.number == 7 {
+                    return Err(BoxError::from("seven"));
+                }
+            }
+            Ok(())
+        })
+        .policy(Policy::quarantine())
+        .settings(quick())
+    };
+    let leader = || Task::once("lead", || async { Ok::<(), BoxError>(()) }).on_leader();
+    let admin = Admin::new(app.link().clone(), app.namespace().clone());
+    let name = ProcessorName::parse("shop.orders.fussy").unwrap();
+    let stops = [CancellationToken::new(), CancellationToken::new()];
+    let workers = stops.clone().map(|stop| tokio::spawn(app.worker().processor(fussy()).task(leader()).run(stop)));
+    stream.send_many(&orders(97)).await.unwrap();
+    eventually("marked", || async { admin.quarantined(&name).await.unwrap().contains_key(&bad) }).await;
+    assert!(admin.clear(&name, bad, true).await.unwrap());
+    eventually("everything acknowledged", || async {
+        let lag = admin.lag(&name).await.unwrap();
+        lag.iter().all(|one| one.waiting + one.pending == 0)
+    })
+    .await;
+    for (stop, worker) in stops.iter().zip(workers) {
+        stop.cancel();
+        worker.await.unwrap().unwrap();
+    }
+    assert_eq!(admin.reset(&name, "$").await.unwrap(), 4);
+    let mut tail = admin.tail(stream.name(), true).await.unwrap();
+    assert_eq!(tail.next().await.unwrap().len(), 97);
+}
