@@ -128,3 +128,72 @@ async fn two_processors_of_one_stream_each_see_everything() {
     check_exactly_once(&first.all(), &sent);
     check_exactly_once(&second.all(), &sent);
 }
+
+/// Lets everything pass, but takes its time, so that it is often cancelled in the middle.
+struct Slow;
+
+impl squall_streams::Middleware for Slow {
+    fn before(
+        &self,
+        event: squall_streams::Entry,
+    ) -> futures_util::future::BoxFuture<'_, Result<Option<squall_streams::Entry>, squall_streams::BoxError>> {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            Ok(Some(event))
+        })
+    }
+}
+
+async fn check_cancelled_reads(slow: bool) {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let stream = crate::support::stream(&app, 2).await;
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let impatient = {
+        let seen = seen.clone();
+        Processor::new("recorder", &stream, move |mut events: squall_streams::Events<Order>| {
+            let seen = seen.clone();
+            async move {
+                let mut dice = fastrand::Rng::with_seed(u64::from(events.partition()));
+                loop {
+                    let patience = Duration::from_micros(dice.u64(0..3000));
+                    let got = if dice.bool() {
+                        tokio::time::timeout(patience, events.take(7, Duration::from_millis(5))).await
+                    } else {
+                        let one = tokio::time::timeout(patience, events.next()).await;
+                        one.map(|one| one.map(|event| vec![event.record]))
+                    };
+                    match got {
+                        Ok(Some(records)) => {
+                            seen.lock()
+                                .unwrap()
+                                .extend(records.into_iter().map(|order| (order.order_id, order.number)));
+                        }
+                        Ok(None) => return Ok::<(), std::io::Error>(()),
+                        Err(_) => {}
+                    }
+                }
+            }
+        })
+    };
+    let impatient = if slow { impatient.middleware(std::sync::Arc::new(Slow)) } else { impatient };
+    let worker = Running::start(&app, impatient.settings(quick()));
+    let records = orders(2000);
+    for chunk in records.chunks(50) {
+        send(&stream, chunk).await;
+    }
+    crate::support::eventually("everything", || async { seen.lock().unwrap().len() >= 2000 }).await;
+    worker.stop().await.unwrap();
+    assert_eq!(pending(&app, &stream, "recorder").await, 0);
+    let mut seen = seen.lock().unwrap().clone();
+    seen.sort_by_key(|(order_id, _)| *order_id);
+    let mut expected: Vec<(u64, u64)> = records.iter().map(|order| (order.order_id, order.number)).collect();
+    expected.sort_by_key(|(order_id, _)| *order_id);
+    assert_eq!(seen, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_reads_lose_and_repeat_nothing() {
+    check_cancelled_reads(false).await;
+    check_cancelled_reads(true).await;
+}
