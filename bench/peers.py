@@ -29,7 +29,7 @@ def squall(case, tmp):
         return base + ["--users", str(case.connections)]
     if case.kind == "open":
         return base + ["--rate", str(case.rate), "--max-users", str(case.connections)]
-    return base + ["--users", str(case.connections), "--pause", f"{case.seconds}s"]
+    return base + ["--users", str(case.connections), "--pause", f"{case.seconds // 2}s"]
 
 
 def wrk(case, tmp):
