@@ -25,7 +25,7 @@ build:
 	$(CARGO) build --release --locked -j $(JOBS) -p squall-cli
 
 test: tools check unit fuzz
-	@echo "all tests passed"
+	@scripts/test-lines target/test.log
 
 check: fmt clippy edges deny
 
@@ -42,7 +42,8 @@ deny:
 	scripts/deny
 
 unit: redis
-	$(CARGO) test --workspace --locked -j $(JOBS)
+	@mkdir -p target
+	set -o pipefail; $(CARGO) test --workspace --locked -j $(JOBS) 2>&1 | tee target/test.log
 
 fuzz:
 	scripts/fuzz $(FUZZ_SECONDS)
