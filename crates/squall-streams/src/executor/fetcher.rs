@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 use crate::{
     entry::EntryId,
     hub::Hub,
-    lane::Lane,
+    lane::{Fetch, Lane},
     partition::{Fenced, PartitionError},
 };
 
@@ -27,8 +27,8 @@ pub(super) async fn fetch(hub: Arc<Hub>) {
             if fetching.len() >= hub.settings.fetches {
                 break;
             }
-            if let Some((count, pending)) = lane.claim_fetch() {
-                fetching.push(fetch_one(hub.clone(), lane, count, pending).boxed());
+            if let Some(fetch) = lane.claim_fetch() {
+                fetching.push(fetch_one(hub.clone(), lane, fetch).boxed());
             }
         }
         tokio::select! {
@@ -38,11 +38,11 @@ pub(super) async fn fetch(hub: Arc<Hub>) {
     }
 }
 
-async fn fetch_one(hub: Arc<Hub>, lane: Arc<Lane>, count: usize, pending: Option<EntryId>) {
-    match lane.partition.fetch(count, pending).await {
+async fn fetch_one(hub: Arc<Hub>, lane: Arc<Lane>, fetch: Fetch) {
+    match lane.partition.fetch(fetch.count, fetch.pending).await {
         Ok(Fenced::Done(fetched)) => {
             let idle = fetched.drained.is_some();
-            lane.fetched(fetched.entries, pending.is_some(), fetched.drained);
+            lane.fetched(fetch, fetched.entries, fetched.drained);
             if idle {
                 hub.idle.notify_one();
             }
@@ -52,7 +52,7 @@ async fn fetch_one(hub: Arc<Hub>, lane: Arc<Lane>, count: usize, pending: Option
         Err(error) => {
             complain(&hub, &lane, &error);
             tokio::time::sleep(RETRY).await;
-            lane.fetch_failed();
+            lane.fetch_failed(fetch);
         }
     }
 }

@@ -13,6 +13,8 @@ use squall_coord::{Lease, Tenure};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use supply::Fetch;
+
 use crate::{
     entry::{Entry, EntryId},
     hub::Hub,
@@ -63,6 +65,10 @@ struct State {
     listed_dirty: bool,
     fetching: bool,
     source: Option<Source>,
+    /// The last event fetched since the lane began.
+    last: EntryId,
+    /// How often the lane has begun.
+    generation: u64,
     quarantined: bool,
     marks: u64,
     broken: Option<(Entry, BoxError)>,
@@ -113,6 +119,8 @@ impl Lane {
         state.queue.clear();
         state.quarantined = quarantined;
         state.source = Some(Source::Pending(EntryId::default()));
+        state.last = EntryId::default();
+        state.generation += 1;
         drop(state);
         self.hub.hungry.notify_one();
     }

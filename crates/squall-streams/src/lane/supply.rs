@@ -6,9 +6,20 @@ use crate::{
     metrics::add,
 };
 
+/// A read on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetch {
+    /// How many events at most.
+    pub(crate) count: usize,
+    /// Pending ones after this id; new ones if `None`.
+    pub(crate) pending: Option<EntryId>,
+    /// Which beginning of the lane it belongs to.
+    generation: u64,
+}
+
 impl Lane {
-    /// How many events to fetch, and from where; marks the lane as being fetched.
-    pub(crate) fn claim_fetch(&self) -> Option<(usize, Option<EntryId>)> {
+    /// What to fetch, if anything; marks the lane as being fetched.
+    pub(crate) fn claim_fetch(&self) -> Option<Fetch> {
         let mut state = self.state();
         let wanted = self.hub.settings.prefetch;
         let held = state.queue.len();
@@ -16,22 +27,24 @@ impl Lane {
         if busy || held * 2 > wanted {
             return None;
         }
-        let from = match state.source {
+        let pending = match state.source {
             Some(Source::Pending(after)) => Some(after),
             Some(Source::New) => None,
             Some(Source::Idle(_)) | None => return None,
         };
         state.fetching = true;
-        Some((wanted - held, from))
+        Some(Fetch { count: wanted - held, pending, generation: state.generation })
     }
 
     /// Takes what was fetched. `drained`: nothing new after that id.
-    pub(crate) fn fetched(&self, entries: Vec<Entry>, replay: bool, drained: Option<EntryId>) {
+    pub(crate) fn fetched(&self, fetch: Fetch, entries: Vec<Entry>, drained: Option<EntryId>) {
         let mut state = self.state();
         state.fetching = false;
-        if state.quarantined {
-            return; // read again from the pending ones when the quarantine ends
+        if state.quarantined || state.generation != fetch.generation {
+            return; // the lane has begun anew, or will, and then reads these again as pending
         }
+        let replay = fetch.pending.is_some();
+        state.last = entries.last().map_or(state.last, |entry| entry.id);
         state.source = match (replay, entries.last(), drained) {
             (true, Some(last), _) => Some(Source::Pending(last.id)),
             (true, None, _) | (false, _, None) => Some(Source::New),
@@ -47,8 +60,13 @@ impl Lane {
         self.ready.notify_one();
     }
 
-    pub(crate) fn fetch_failed(&self) {
-        self.state().fetching = false;
+    /// The answer got lost, and with it perhaps events that Redis counts as ours: they are pending after the last one we got.
+    pub(crate) fn fetch_failed(&self, fetch: Fetch) {
+        let mut state = self.state();
+        state.fetching = false;
+        if state.generation == fetch.generation {
+            state.source = Some(Source::Pending(state.last));
+        }
     }
 
     /// The id to watch from, if the lane waits for new events.

@@ -9,6 +9,7 @@ mod failures;
 mod handover;
 mod matrix;
 mod processes;
+mod proxy;
 mod sending;
 mod support;
 mod tasks;

@@ -1,61 +1,18 @@
 //! Sending: in order, once, and never over what is unread.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use squall_streams::{App, Namespace, SendError, WhenFull};
 use squall_testkit::redis::RedisServer;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
 
 use crate::{
     checker::{Log, check_exactly_once},
+    proxy::cutting_proxy,
     support::{Order, Running, app, orders, processed, quick, recorder, send, stream},
 };
 
 async fn length(app: &App, key: &str) -> u64 {
     redis::cmd("XLEN").arg(key).query_async(&mut app.link().commands()).await.unwrap()
-}
-
-/// Forwards to the server and, every so many answers, cuts the connection instead of handing the answer back.
-async fn cutting_proxy(port: u16, every: u64) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().port();
-    let answers = Arc::new(AtomicU64::new(0));
-    tokio::spawn(async move {
-        let mut connections = JoinSet::new();
-        loop {
-            let (mut client, _) = listener.accept().await.unwrap();
-            let answers = answers.clone();
-            connections.spawn(async move {
-                let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let (mut up, mut down) = ([0; 65536], [0; 65536]);
-                loop {
-                    tokio::select! {
-                        read = client.read(&mut up) => match read {
-                            Ok(count) if count > 0 => server.write_all(&up[..count]).await.unwrap(),
-                            _ => return,
-                        },
-                        read = server.read(&mut down) => match read {
-                            Ok(count) if count > 0 && !(answers.fetch_add(1, SeqCst) + 1).is_multiple_of(every) => {
-                                if client.write_all(&down[..count]).await.is_err() { return; }
-                            }
-                            _ => return,
-                        },
-                    }
-                }
-            });
-        }
-    });
-    address
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
