@@ -97,9 +97,9 @@ fn measure(args: &RunArgs, scenario: &Scenario) -> Result<u8, Refusal> {
     if !args.output.quiet {
         tell(&run, outputs.uses_stdout())?;
     }
-    for path in outputs.finish(&run)? {
+    for sentence in outputs.finish(&run)? {
         if !args.output.quiet {
-            eprintln!("wrote {path}");
+            eprintln!("{sentence}");
         }
     }
     Ok(verdict(&run).exit_code())

@@ -41,10 +41,13 @@ fn two_ctrl_c_abort_and_still_report() {
 #[test]
 fn sigterm_is_a_ctrl_c() {
     let (target, desk) = (target(), Desk::new());
-    let running = desk.start(&["run", &target.url("/health"), "--rate", "20", "--for", "5m", "--json", "result.json"]);
+    let url = target.url("/health");
+    let run = ["run", &url, "--rate", "20", "--for", "5m", "--json", "result.json", "--save-baseline=base.json"];
+    let running = desk.start(&run);
     wait_until("the run to be under way", || target.requests() >= 3);
     running.terminate();
     assert_eq!(running.end().code, 130);
+    assert!(!desk.path("base.json").exists(), "half a run is no baseline");
     assert_eq!(number(&desk.json("result.json"), "/totals/requests"), target.requests() as f64);
 }
 

@@ -6,7 +6,7 @@ mod streams;
 use squall_metrics::RunView;
 use squall_model::Plan;
 use squall_orchestrator::{Live, Observer};
-use squall_report::Run;
+use squall_report::{Run, Verdict, verdict};
 use std::path::Path;
 
 use crate::{args::OutputArgs, exit::Refusal, output_file::OutputFile, prometheus::Endpoint};
@@ -73,17 +73,24 @@ impl Outputs {
         self.streams.keep_s()
     }
 
-    /// Writes what is written at the end; gives the files in the order of their flags.
+    /// Writes what is written at the end; says what was written, in the order of the flags.
     pub(crate) fn finish(mut self, run: &Run<'_>) -> Result<Vec<String>, Refusal> {
-        let mut written = Vec::new();
+        let mut said = Vec::new();
         for (document, file) in &mut self.documents {
+            let shown = file.path().display().to_string();
+            // Half a run, or one that met nobody, is nothing to compare later ones with.
+            let partial = matches!(verdict(run), Verdict::Interrupted | Verdict::TargetUnreachable);
+            if *document == Document::Baseline && partial {
+                said.push(format!("{shown} is left as it was: this run is no baseline"));
+                continue;
+            }
             file.replace_with(render(*document, run).as_bytes())?;
             if !file.is_stdout() {
-                written.push(file.path().display().to_string());
+                said.push(format!("wrote {shown}"));
             }
         }
-        written.extend(self.streams.finish(run)?);
-        Ok(written)
+        said.extend(self.streams.finish(run)?.into_iter().map(|path| format!("wrote {path}")));
+        Ok(said)
     }
 }
 
