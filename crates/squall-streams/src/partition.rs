@@ -1,7 +1,13 @@
 //! The fenced steps on one partition: fence, renew, fetch, acknowledge, quarantine. Each is one script.
 //! Refuses to decide anything; a refusal by the fence is an answer here, not an error.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use redis::{FromRedisValue, RedisError, Script, ScriptInvocation, Value, aio::ConnectionManager};
 use squall_coord::{Epoch, Link, MemberId, StoreError, expect_types};
@@ -89,6 +95,8 @@ pub(crate) struct Partition {
     group: String,
     owner: MemberId,
     ttl: Duration,
+    /// Reads begun under this lease; a late one must not overtake its repetition.
+    reads: Arc<AtomicU64>,
     commands: ConnectionManager,
 }
 
@@ -109,6 +117,7 @@ impl Partition {
             group: name.processor().to_owned(),
             owner,
             ttl,
+            reads: Arc::default(),
             commands: link.commands(),
         }
     }
@@ -146,6 +155,7 @@ impl Partition {
             Some(after) => call.arg(after.to_string()),
             None => call.arg(">"),
         };
+        call.arg(self.reads.fetch_add(1, Relaxed) + 1);
         let Value::Array(parts) = self.run(&call).await? else { return Ok(Fenced::Refused) };
         let not_understood = || PartitionError::Answer { key: self.events.clone() };
         let mut parts = parts.into_iter();

@@ -147,3 +147,21 @@ async fn a_vanished_group_is_told_apart() {
     let _: i64 = place.link.commands().del(&owner.events).await.unwrap();
     assert!(owner.fetch(1, None).await.unwrap_err().no_group());
 }
+
+#[tokio::test]
+async fn a_read_that_was_given_up_on_takes_nothing_when_it_arrives_late() {
+    let place = Place::new().await;
+    let owner = place.owner("a", 1);
+    owner.fence().await.unwrap();
+    let sent = place.add(&owner, 3).await;
+    owner.reads.store(1, Relaxed); // the first read is stuck on its way
+    assert_eq!(ids(owner.fetch(1, None).await.unwrap()), sent[..1]);
+    owner.reads.store(0, Relaxed); // and arrives now
+    assert!(matches!(owner.fetch(1, None).await.unwrap(), Fenced::Refused));
+    owner.reads.store(2, Relaxed);
+    assert_eq!(ids(owner.fetch(5, None).await.unwrap()), sent[1..]);
+    // The next owner counts from the beginning.
+    let next = place.owner("b", 2);
+    next.fence().await.unwrap();
+    assert_eq!(ids(next.fetch(5, Some(EntryId::default())).await.unwrap()), sent);
+}
