@@ -59,3 +59,5 @@ redis:
 
 clean:
 	$(CARGO) clean
+
+-include python.mk

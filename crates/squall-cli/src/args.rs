@@ -58,7 +58,7 @@ The server is given by --redis or SQUALL_REDIS.";
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a load test: a URL or a .toml scenario
+    /// Run a load test: a URL, or a scenario in TOML or Python
     Run(Box<RunArgs>),
     /// Tell whether a run got slower than another, with statistics
     Compare(CompareArgs),

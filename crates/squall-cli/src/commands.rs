@@ -7,12 +7,12 @@ pub(crate) mod run;
 mod stream;
 mod target;
 
-use crate::{args::Command, exit::Refusal};
+use crate::{args::Command, exit::Refusal, program::Host};
 
 /// Runs `command` and gives the exit code.
-pub(crate) fn dispatch(command: Command) -> Result<u8, Refusal> {
+pub(crate) fn dispatch<H: Host>(command: Command, host: &H) -> Result<u8, Refusal> {
     match command {
-        Command::Run(args) => run::run(*args),
+        Command::Run(args) => run::run(*args, host),
         Command::Compare(args) => compare::compare(&args),
         Command::Target(args) => target::serve(&args),
         Command::New(args) => new::scaffold(&args),

@@ -3,17 +3,18 @@
 
 mod search;
 
+use squall_engine::Driver;
 use squall_metrics::RunView;
 use squall_model::{Arrivals, LoadModel, Plan, Profile, Quantity, Statistic, Threshold, ThresholdResult};
 use squall_orchestrator::{Control, Finished, Live, Observer};
 use squall_report::{Run, Verdict, verdict};
-use squall_scenario::Scenario;
 use std::{io::IsTerminal, time::Duration};
 
 use crate::{
     args::RunArgs,
     commands::run::{Shown, carry_out, options},
     exit::{self, Refusal},
+    program::Program,
     stop::StopButton,
     terminal::{format, print},
 };
@@ -29,19 +30,18 @@ const REPEATS: u32 = 1;
 const ERRORS_ALLOWED: &str = "error_rate<1%";
 
 /// Searches, prints what was found and gives the exit code.
-pub(crate) fn find_max(args: &RunArgs, scenario: &Scenario, promise: &Threshold) -> Result<u8, Refusal> {
-    let mut search = Search::new(first_rate(args, &scenario.plan), args.search.find_max_precision);
+pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise: &Threshold) -> Result<u8, Refusal> {
+    let mut search = Search::new(first_rate(args, program.plan()), args.search.find_max_precision);
     let button = StopButton::new(Control::new());
     let (length, mut repeated) = (args.search.find_max_probe, 0);
     let table = Table::new(args, promise)?;
     while let Some(rate) = search.next() {
-        let mut probe = scenario.clone();
-        probe.plan = probe_plan(&scenario.plan, promise, rate, length)?;
+        let probe = program.with_plan(probe_plan(program.plan(), promise, rate, length)?);
         let mut progress = Progress::of(rate, args.output.quiet);
         let finished = carry_out(&probe, options(&args.engine, &probe), &button, Shown::Nothing, &mut progress)?;
         progress.clear();
         let run = Run {
-            plan: &probe.plan,
+            plan: probe.plan(),
             view: &finished.view,
             facts: &finished.facts,
             strict: false,

@@ -7,6 +7,7 @@ mod commands;
 mod exit;
 mod find_max;
 mod output_file;
+mod program;
 mod prometheus;
 mod settings;
 mod signals;
@@ -18,13 +19,21 @@ mod tick;
 use clap::Parser;
 use std::ffi::OsString;
 
+pub use program::{Host, Hosted, Program, Script};
+
 /// Runs one command line, program name included, and gives the exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    main_with(arguments.clone(), &program::InstalledPython { arguments })
+}
+
+/// Runs one command line with a host for scenarios in its language: the same program inside another interpreter.
+pub fn main_with<H: Host>(arguments: impl IntoIterator<Item = OsString>, host: &H) -> u8 {
     let cli = match args::Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => return exit::of_parsing(&error),
     };
-    match commands::dispatch(cli.command) {
+    match commands::dispatch(cli.command, host) {
         Ok(code) => code,
         Err(refusal) => exit::report(&refusal),
     }

@@ -1,10 +1,12 @@
 //! From flags to what the scenario room takes. Every value keeps the name of its flag, so that a mistake is reported there.
 
 use squall_scenario::{Given, Overrides, RawHttp, RawLoad, UrlRequest};
+use std::path::Path;
 
 use crate::{
     args::{HttpArgs, LoadArgs, RequestArgs, RunArgs},
     exit::Refusal,
+    program::Script,
 };
 
 /// What the flags change about a scenario.
@@ -33,6 +35,22 @@ pub(crate) fn request(url: &str, args: &RequestArgs) -> UrlRequest {
         expect_status: text("--expect-status", &args.expect_status),
         expect_body: text("--expect-body", &args.expect_body),
     }
+}
+
+/// The scenario of `squall run FILE.py`.
+pub(crate) fn script(file: &Path, args: &RunArgs, overrides: Overrides) -> Result<Script, Refusal> {
+    let param = |text: &String| match text.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err(Refusal::new(format!("--param: `{text}` has no `=`: write NAME=VALUE"))),
+    };
+    let params = args.script.params.iter().map(param).collect::<Result<_, _>>()?;
+    Ok(Script { file: file.to_owned(), overrides, scenario: args.script.scenario.clone(), params, mode: None })
+}
+
+/// The first flag that only makes sense with a script, if one was given.
+pub(crate) fn script_only_flag(args: &RunArgs) -> Option<&'static str> {
+    let given = [("--scenario", args.script.scenario.is_some()), ("--param", !args.script.params.is_empty())];
+    given.into_iter().find_map(|(flag, given)| given.then_some(flag))
 }
 
 /// The first flag that only makes sense with a URL, if one was given.

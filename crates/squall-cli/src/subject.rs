@@ -1,4 +1,4 @@
-//! What `squall run` is given: a URL or a scenario file. Guesses nothing: a word that could be either is refused with the way to
+//! What `squall run` is given: a URL, a scenario file or a script. Guesses nothing: a word that could be either is refused with the way to
 //! write it.
 
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use crate::exit::Refusal;
 pub(crate) enum Subject {
     Url(String),
     File(PathBuf),
+    /// A scenario in Python.
+    Script(PathBuf),
 }
 
 impl Subject {
@@ -21,7 +23,7 @@ impl Subject {
         }
         match extension {
             Some("toml") => return Ok(Subject::File(what.into())),
-            Some("py") => return Err(python(what)),
+            Some("py") => return Ok(Subject::Script(what.into())),
             _ if Path::new(what).is_file() => return Ok(Subject::File(what.into())),
             _ => {}
         }
@@ -43,17 +45,10 @@ fn has_port_or_is_local(what: &str) -> bool {
     with_port || name == "localhost" || name.parse::<std::net::IpAddr>().is_ok()
 }
 
-fn python(what: &str) -> Refusal {
-    Refusal::new(format!(
-        "{what} is a Python scenario; this program runs URLs and .toml scenarios.\n  \
-         Python scenarios come with the Python package: pip install squall, then: python3 -m squall run {what}"
-    ))
-}
-
 fn unclear(what: &str) -> Refusal {
     let hint = match Path::new(what).with_extension("toml") {
         file if file.is_file() => format!("did you mean {}?", file.display()),
-        _ => format!("write http://{what} or https://{what} for a URL, or give a .toml file that exists"),
+        _ => format!("write http://{what} or https://{what} for a URL, or give a .toml or .py file that exists"),
     };
     Refusal::new(format!("`{what}` is neither a URL nor a scenario file: {hint}"))
 }
@@ -74,6 +69,7 @@ mod tests {
             check(text, &url(text));
         }
         check("shop.toml", &Subject::File("shop.toml".into()));
+        check("shop.py", &Subject::Script("shop.py".into()));
         check("a/b/shop.toml", &Subject::File("a/b/shop.toml".into()));
     }
 
@@ -81,7 +77,5 @@ mod tests {
     fn what_could_be_either_is_refused_with_a_hint() {
         let refusal = Subject::of("example.com/shop").unwrap_err().to_string();
         assert!(refusal.contains("https://example.com/shop"), "{refusal}");
-        let refusal = Subject::of("shop.py").unwrap_err().to_string();
-        assert!(refusal.contains("pip install squall"), "{refusal}");
     }
 }

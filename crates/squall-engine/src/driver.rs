@@ -13,6 +13,16 @@ pub trait Driver: Send + Sync + 'static {
     /// Called once on each engine thread, inside its runtime, before the run starts. Register metrics here, so that the report has
     /// them in the plan's order.
     fn thread(&self, probe: Probe) -> Result<Self::Thread, DriverError>;
+
+    /// Runs one engine thread from its first moment to its last. A driver whose users need something of their thread (an
+    /// interpreter to be attached to, hooks around the runtime's sleep) arranges it here, around `life`.
+    fn host<R>(
+        &self,
+        runtime: &mut tokio::runtime::Builder,
+        life: impl FnOnce(&mut tokio::runtime::Builder) -> R,
+    ) -> R {
+        life(runtime)
+    }
 }
 
 /// One engine thread's share of a driver: connections, caches and buffers that its users have in common.

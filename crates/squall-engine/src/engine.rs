@@ -252,12 +252,16 @@ fn thread_main<D: Driver>(
     orders: watch::Receiver<Order>,
     duty: watch::Receiver<Arc<Duty>>,
 ) -> Result<ThreadEnd, EngineError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(EngineError::Thread)?;
-    let local = LocalSet::new();
-    let end = runtime.block_on(local.run_until(thread_run(index, shared, orders, duty)));
-    // Tasks that were aborted hold flights that record themselves when dropped; the conductor has waited for those.
-    drop(local);
-    end
+    let driver = shared.driver.clone();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    driver.host(builder.enable_all(), |builder| {
+        let runtime = builder.build().map_err(EngineError::Thread)?;
+        let local = LocalSet::new();
+        let end = runtime.block_on(local.run_until(thread_run(index, shared, orders, duty)));
+        // Tasks that were aborted hold flights that record themselves when dropped; the conductor has waited for those.
+        drop(local);
+        end
+    })
 }
 
 async fn thread_run<D: Driver>(

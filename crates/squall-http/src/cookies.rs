@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use cookie::{Cookie, Expiration};
 
 use crate::origin::Origin;
-use crate::response::Response;
+use crate::response::Headers;
 
 /// As many as browsers keep for one site; further ones are not taken, so a server cannot fill our memory.
 const MAX_COOKIES: usize = 180;
@@ -16,14 +16,14 @@ const MAX_COOKIE_BYTES: usize = 4096;
 const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
 
 /// A cookie jar.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Jar {
     /// Longer paths first, then older ones: the order in which they are sent.
     cookies: Vec<Stored>,
     line: String,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Stored {
     name: Box<str>,
     value: Box<str>,
@@ -45,9 +45,9 @@ impl Jar {
     }
 
     /// Takes the Set-Cookie headers of a response. One that is malformed or for another domain is ignored, as browsers do.
-    pub(crate) fn take(&mut self, origin: &Origin, target: &str, response: Response<'_>) {
+    pub(crate) fn take(&mut self, origin: &Origin, target: &str, headers: Headers<'_>) {
         let now = Instant::now();
-        for (_, value) in response.headers().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
+        for (_, value) in headers.filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
             if let Ok(cookie) = Cookie::parse(value) {
                 self.store(origin, path(target), &cookie, now);
             }

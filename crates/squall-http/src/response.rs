@@ -68,7 +68,12 @@ impl<'s> Response<'s> {
 
     /// All headers in the order in which they came, except those whose value is not UTF-8.
     pub fn headers(&self) -> Headers<'s> {
-        Headers::new(self.reader.head())
+        Headers::of(self.reader.head())
+    }
+
+    /// The head as it came, status line included; [`Headers::of`] reads it again.
+    pub fn head(&self) -> &'s [u8] {
+        self.reader.head()
     }
 
     /// The decoded body; empty unless it was asked for with [`Body::Keep`].
@@ -94,7 +99,8 @@ pub struct Headers<'s> {
 }
 
 impl<'s> Headers<'s> {
-    fn new(head: &'s [u8]) -> Headers<'s> {
+    /// The headers of a kept [`Response::head`].
+    pub fn of(head: &'s [u8]) -> Headers<'s> {
         let mut headers = Headers { rest: head };
         // httparse allows empty lines before the status line.
         while headers.next_line().is_some_and(<[u8]>::is_empty) {}

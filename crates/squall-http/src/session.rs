@@ -15,7 +15,7 @@ use crate::lane::{After, Lane, Watch};
 use crate::origin::Origin;
 use crate::parse::{Encoding, Expect, Limits, Reader};
 use crate::request::Prepared;
-use crate::response::{Body, Exchange, Phases, Response};
+use crate::response::{Body, Exchange, Headers, Phases, Response};
 use crate::timer::Timer;
 
 /// Buffers larger than this are given back instead of kept for the next response.
@@ -142,6 +142,20 @@ impl Session {
         self.jar.clear();
     }
 
+    /// Sends what `other` would send: for a user that needs several sessions at once.
+    pub fn copy_cookies(&mut self, other: &Session) {
+        if !(self.jar.is_empty() && other.jar.is_empty()) {
+            self.jar = other.jar.clone();
+        }
+    }
+
+    /// Keeps the cookies that the response to `request`, received by another session of the same user, sets.
+    pub fn take_cookies(&mut self, request: &Prepared, headers: Headers<'_>) {
+        if self.connector.config().cookies {
+            self.jar.take(&request.origin, request.path_and_query(), headers);
+        }
+    }
+
     /// Closes all connections.
     pub fn close(&mut self) {
         self.slots.clear();
@@ -187,7 +201,7 @@ impl Session {
     fn finish(&mut self, request: &Prepared) -> Result<(), HttpError> {
         let facts = *self.reader.facts();
         if facts.sets_cookie && self.connector.config().cookies {
-            self.jar.take(&request.origin, request.path_and_query(), Response::new(&self.reader));
+            self.jar.take(&request.origin, request.path_and_query(), Response::new(&self.reader).headers());
         }
         if facts.encoding != Encoding::Identity
             && self.connector.config().decompress

@@ -13,6 +13,7 @@ Examples:
   squall run http://127.0.0.1:8089/api/products --stages 10s:100,30s:500 --html report.html
   squall run shop.toml --target http://127.0.0.1:8089 --json result.json
   squall run shop.toml --check
+  squall run shop.py --target http://127.0.0.1:8089 --rate 200 --for 1m
   squall run http://127.0.0.1:8089/api/products --find-max 'p99<50ms'
 
 Load is open (--rate: starts follow the clock, whatever the target does) or closed (--users: each waits for its answer).
@@ -23,7 +24,7 @@ Exit codes: 0 passed, 1 threshold breached, 2 usage, 3 target not reached, 4 gen
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// A URL, or a scenario file (.toml)
+    /// A URL, or a scenario file (.toml, .py)
     #[arg(value_name = "URL|FILE")]
     pub(crate) what: Option<String>,
     /// Base URL, instead of the scenario's own
@@ -41,6 +42,8 @@ pub(crate) struct RunArgs {
     /// Fail with 4 if the generator could not keep its schedule
     #[arg(long)]
     pub(crate) strict: bool,
+    #[command(flatten, next_help_heading = "Python (with a .py)")]
+    pub(crate) script: ScriptArgs,
     #[command(flatten, next_help_heading = "Load")]
     pub(crate) load: LoadArgs,
     #[command(flatten, next_help_heading = "Request (with a URL)")]
@@ -53,6 +56,17 @@ pub(crate) struct RunArgs {
     pub(crate) engine: EngineArgs,
     #[command(flatten, next_help_heading = "Output")]
     pub(crate) output: OutputArgs,
+}
+
+/// What only a scenario in Python can be told.
+#[derive(Debug, Args)]
+pub(crate) struct ScriptArgs {
+    /// Which scenario, where the file has several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) scenario: Option<String>,
+    /// Given to the scenario's on_init; repeatable
+    #[arg(long = "param", value_name = "NAME=VALUE")]
+    pub(crate) params: Vec<String>,
 }
 
 /// How the generator works.

@@ -4,6 +4,7 @@
 mod carry_out;
 mod outputs;
 
+use squall_engine::Driver;
 use squall_orchestrator::RunOptions;
 use squall_report::{Run, summary, verdict};
 use squall_scenario::{Disk, Scenario};
@@ -15,21 +16,23 @@ use outputs::Outputs;
 use crate::{
     args::RunArgs,
     exit::{PASSED, Refusal},
-    find_max, settings,
+    find_max,
+    program::{Host, Program},
+    settings,
     stop::StopButton,
     subject::Subject,
     terminal::{self, print},
 };
 
-pub(crate) fn run(mut args: RunArgs) -> Result<u8, Refusal> {
-    let scenario = read(&subject(&mut args)?, &args)?;
+pub(crate) fn run<H: Host>(mut args: RunArgs, host: &H) -> Result<u8, Refusal> {
+    let program = read(&subject(&mut args)?, &args, host)?;
     if args.check {
-        print::stdout(scenario.describe().as_bytes())?;
+        print::stdout(program.describe().as_bytes())?;
         return Ok(PASSED);
     }
     match &args.search.find_max {
-        Some(promise) => find_max::find_max(&args, &scenario, promise),
-        None => measure(&args, &scenario),
+        Some(promise) => find_max::find_max(&args, &program, promise),
+        None => measure(&args, &program),
     }
 }
 
@@ -45,37 +48,48 @@ fn subject(args: &mut RunArgs) -> Result<Subject, Refusal> {
             }
         }
     }
-    let missing =
-        || Refusal::new("what shall be run? Give a URL or a .toml scenario; `squall run --help` has examples");
+    let missing = || Refusal::new("what shall be run? Give a URL or a scenario file; `squall run --help` has examples");
     Subject::of(args.what.as_deref().ok_or_else(missing)?)
 }
 
-fn read(subject: &Subject, args: &RunArgs) -> Result<Scenario, Refusal> {
+fn read<H: Host>(subject: &Subject, args: &RunArgs, host: &H) -> Result<Program<H::Driver>, Refusal> {
     let overrides = settings::overrides(args)?;
     let scenario = match subject {
         Subject::Url(_) if args.target.is_some() => {
             return Err(Refusal::new("--target replaces the base URL of a scenario file; with a URL, write it there"));
         }
         Subject::Url(url) => Scenario::from_url(settings::request(url, &args.request), &mut Disk::here(), overrides),
+        Subject::Script(path) => {
+            refuse_request_flags(path, args)?;
+            return host.open(settings::script(path, args, overrides)?).map_err(Refusal::new);
+        }
         Subject::File(path) => {
-            if let Some(flag) = settings::url_only_flag(&args.request) {
-                return Err(Refusal::new(format!(
-                    "{flag} belongs to `squall run URL`; {} has its own requests",
-                    path.display()
-                )));
-            }
+            refuse_request_flags(path, args)?;
             let text = read_text(path)?;
             Scenario::parse(&path.display().to_string(), &text, &mut Disk::beside(path), overrides)
         }
     };
-    scenario.map_err(|errors| Refusal::new(errors.to_string()))
+    if let Some(flag) = settings::script_only_flag(args) {
+        return Err(Refusal::new(format!("{flag} belongs to Python scenarios")));
+    }
+    scenario.map(Program::declared).map_err(|errors| Refusal::new(errors.to_string()))
+}
+
+fn refuse_request_flags(path: &Path, args: &RunArgs) -> Result<(), Refusal> {
+    match settings::url_only_flag(&args.request) {
+        None => Ok(()),
+        Some(flag) => {
+            let path = path.display();
+            Err(Refusal::new(format!("{flag} belongs to `squall run URL`; {path} has its own requests")))
+        }
+    }
 }
 
 fn read_text(path: &Path) -> Result<String, Refusal> {
     std::fs::read_to_string(path).map_err(|error| Refusal::file("read", path, &error))
 }
 
-fn measure(args: &RunArgs, scenario: &Scenario) -> Result<u8, Refusal> {
+fn measure<D: Driver>(args: &RunArgs, program: &Program<D>) -> Result<u8, Refusal> {
     let button = StopButton::new(squall_orchestrator::Control::new());
     let mut outputs = Outputs::open(&args.output)?;
     let shown = match args.output.quiet || outputs.streams_to_stdout() {
@@ -83,11 +97,11 @@ fn measure(args: &RunArgs, scenario: &Scenario) -> Result<u8, Refusal> {
         false if args.output.no_tui => Shown::Lines,
         false => Shown::Dashboard,
     };
-    let options = RunOptions { keep_s: outputs.keep_s(), ..options(&args.engine, scenario) };
-    let finished = carry_out(scenario, options, &button, shown, &mut outputs)?;
+    let options = RunOptions { keep_s: outputs.keep_s(), ..options(&args.engine, program) };
+    let finished = carry_out(program, options, &button, shown, &mut outputs)?;
     let command = command_line();
     let run = Run {
-        plan: &scenario.plan,
+        plan: program.plan(),
         view: &finished.view,
         facts: &finished.facts,
         strict: args.strict,

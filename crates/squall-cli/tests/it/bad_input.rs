@@ -58,7 +58,7 @@ fn files_that_cannot_be_used() {
          [[task]]\nname = \"a\"\nweight = 0\nget = \"/\"\n",
     );
     refused(&desk, &["missing.toml"], "missing.toml");
-    refused(&desk, &["load.py"], "pip install squall");
+    refused(&desk, &["load.py"], "pip install");
     refused(&desk, &["broken.toml"], "broken.toml:1");
     refused(&desk, &["mistakes.toml"], "did you mean `rate`");
     refused(&desk, &["mistakes.toml"], "weight");

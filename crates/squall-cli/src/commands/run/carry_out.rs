@@ -1,12 +1,13 @@
 //! One run with everything that watches it: the dashboard or the lines, the outputs that are written as it goes, the signals.
 
-use squall_orchestrator::{Finished, Observer, RunOptions, run_local};
-use squall_scenario::Scenario;
+use squall_engine::Driver;
+use squall_orchestrator::{Finished, Observer, RunOptions};
 use std::convert::Infallible;
 
 use crate::{
     args::EngineArgs,
     exit::{Refusal, chain},
+    program::Program,
     signals::StopSignals,
     stop::StopButton,
     terminal::{self, dashboard::Dashboard, lines::Lines},
@@ -22,9 +23,9 @@ pub(crate) enum Shown {
     Dashboard,
 }
 
-/// Runs `scenario` to its end.
-pub(crate) fn carry_out(
-    scenario: &Scenario,
+/// Runs `program` to its end.
+pub(crate) fn carry_out<D: Driver>(
+    program: &Program<D>,
     options: RunOptions,
     button: &StopButton,
     shown: Shown,
@@ -46,7 +47,7 @@ pub(crate) fn carry_out(
     let finished = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?.block_on(async {
         let signals =
             StopSignals::listen().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
-        let run = run_local(&scenario.plan, scenario.driver(), options, button.control(), &mut observers);
+        let run = program.run(options, button.control(), &mut observers);
         tokio::select! {
             finished = run => finished.map_err(|error| Refusal::new(chain(&error))),
             never = obey(signals, button, full_screen) => match never {},
@@ -57,15 +58,15 @@ pub(crate) fn carry_out(
 }
 
 /// The generator's settings.
-pub(crate) fn options(args: &EngineArgs, scenario: &Scenario) -> RunOptions {
+pub(crate) fn options<D: Driver>(args: &EngineArgs, program: &Program<D>) -> RunOptions {
     let default = RunOptions::default();
     RunOptions {
-        threads: args.threads.map(usize::from),
+        threads: args.threads.map(usize::from).or(program.threads()),
         max_users: args.max_users.map_or(default.max_users, |most| most as usize),
         grace: args.grace.unwrap_or(default.grace),
         slack: args.slack.unwrap_or(default.slack),
         late_after: args.late_after.unwrap_or(default.late_after),
-        phases: scenario.http().phases,
+        phases: program.phases(),
         ..default
     }
 }

@@ -1,0 +1,156 @@
+//! What is run: a declared scenario, or one that a host of another language opens (Python's). The command line is the same for both;
+//! only who drives the users differs.
+
+use squall_engine::Driver;
+use squall_model::Plan;
+use squall_orchestrator::{Control, Finished, Observer, RunError, RunOptions, run_local};
+use squall_scenario::{Overrides, Scenario, ScenarioDriver};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+/// A language whose scenarios this process can run.
+pub trait Host {
+    type Driver: Driver;
+
+    /// Reads a scenario and judges all of it. The message of a refusal is for people and says what to do.
+    fn open(&self, script: Script) -> Result<Program<Self::Driver>, String>;
+}
+
+/// A scenario in another language, as the command line names it.
+#[derive(Debug, Clone)]
+pub struct Script {
+    pub file: PathBuf,
+    /// What the flags change.
+    pub overrides: Overrides,
+    /// Which of several scenarios in the file.
+    pub scenario: Option<String>,
+    /// `name=value`, for the scenario's own use.
+    pub params: Vec<(String, String)>,
+    /// How it is to be run, if that is not left to the host.
+    pub mode: Option<String>,
+}
+
+/// A validated scenario with its driver.
+pub enum Program<D> {
+    /// Needs no host at run time.
+    Declared {
+        scenario: Scenario,
+        /// What the host has to say about it, before the plan.
+        remark: String,
+    },
+    Hosted(Hosted<D>),
+}
+
+/// A scenario that its host drives.
+pub struct Hosted<D> {
+    pub plan: Plan,
+    /// The plan in words.
+    pub description: String,
+    /// Whether times per phase are kept.
+    pub phases: bool,
+    /// Engine threads, unless the command line says otherwise.
+    pub threads: usize,
+    /// Makes a driver for one run.
+    pub driver: Arc<dyn Fn() -> D>,
+}
+
+impl<D: Driver> Program<D> {
+    pub(crate) fn declared(scenario: Scenario) -> Program<D> {
+        Program::Declared { scenario, remark: String::new() }
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        match self {
+            Program::Declared { scenario, .. } => &scenario.plan,
+            Program::Hosted(hosted) => &hosted.plan,
+        }
+    }
+
+    /// The same program under another plan.
+    pub(crate) fn with_plan(&self, plan: Plan) -> Program<D> {
+        match self {
+            Program::Declared { scenario, remark } => {
+                let mut scenario = scenario.clone();
+                scenario.plan = plan;
+                Program::Declared { scenario, remark: remark.clone() }
+            }
+            Program::Hosted(Hosted { description, phases, threads, driver, .. }) => Program::Hosted(Hosted {
+                plan,
+                description: description.clone(),
+                phases: *phases,
+                threads: *threads,
+                driver: driver.clone(),
+            }),
+        }
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Program::Declared { scenario, remark } => format!("{remark}{}", scenario.describe()),
+            Program::Hosted(hosted) => hosted.description.clone(),
+        }
+    }
+
+    pub(crate) fn phases(&self) -> bool {
+        match self {
+            Program::Declared { scenario, .. } => scenario.http().phases,
+            Program::Hosted(hosted) => hosted.phases,
+        }
+    }
+
+    /// Engine threads that suit it; `None` leaves it to the engine.
+    pub(crate) fn threads(&self) -> Option<usize> {
+        match self {
+            Program::Declared { .. } => None,
+            Program::Hosted(hosted) => Some(hosted.threads),
+        }
+    }
+
+    pub(crate) async fn run(
+        &self,
+        options: RunOptions,
+        control: &Control,
+        observers: &mut [&mut dyn Observer],
+    ) -> Result<Finished, RunError> {
+        match self {
+            Program::Declared { scenario, .. } => {
+                run_local(&scenario.plan, scenario.driver(), options, control, observers).await
+            }
+            Program::Hosted(hosted) => run_local(&hosted.plan, (hosted.driver)(), options, control, observers).await,
+        }
+    }
+}
+
+/// The host of the plain program: it has no Python of its own and hands the whole command line to the installed package.
+pub(crate) struct InstalledPython {
+    pub(crate) arguments: Vec<OsString>,
+}
+
+impl Host for InstalledPython {
+    type Driver = ScenarioDriver;
+
+    fn open(&self, script: Script) -> Result<Program<ScenarioDriver>, String> {
+        let installed = Command::new("python3").args(["-c", "import squall._squall"]).output();
+        if installed.is_ok_and(|answer| answer.status.success()) {
+            let mut python = Command::new("python3");
+            python.args(["-m", "squall"]).args(self.arguments.iter().skip(1));
+            // Only a failure returns.
+            let failure = std::os::unix::process::CommandExt::exec(&mut python);
+            return Err(format!("cannot start python3 -m squall: {failure}"));
+        }
+        Err(not_installed(&script.file))
+    }
+}
+
+fn not_installed(file: &Path) -> String {
+    let file = file.display();
+    format!(
+        "{file} is a Python scenario, and python3 has no package squall.\n  \
+         Install it where python3 finds it (in Squall's source folder: pip install .), then repeat this command.\n  \
+         URLs and .toml scenarios need no Python."
+    )
+}

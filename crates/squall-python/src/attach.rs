@@ -1,0 +1,34 @@
+//! The one place that attaches threads to the interpreter. An engine thread is attached while it runs and detached while it
+//! sleeps, so that one attach serves every user that is ready in a wake-up, and other Python threads run during all waiting.
+
+use pyo3::{Python, ffi};
+use std::{cell::Cell, ptr};
+use tokio::runtime::Builder;
+
+thread_local! {
+    /// The thread's state while it is detached; null while it is attached.
+    static PARKED: Cell<*mut ffi::PyThreadState> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Runs `life` attached, in a runtime that detaches whenever it has nothing to do.
+pub(crate) fn host<R>(builder: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
+    Python::attach(|_| {
+        builder.on_thread_park(park).on_thread_unpark(unpark);
+        life(builder)
+    })
+}
+
+fn park() {
+    // SAFETY: the runtime calls this on the thread that `host` attached, between two polls, when no reference obtained under the
+    // attachment is in use by running code. `unpark` follows before anything else runs on this thread. pyo3's own `detach` cannot
+    // do this: it needs a closure around the whole sleep, and the sleep is inside tokio.
+    PARKED.set(unsafe { ffi::PyEval_SaveThread() });
+}
+
+fn unpark() {
+    let state = PARKED.replace(ptr::null_mut());
+    if !state.is_null() {
+        // SAFETY: `state` was returned by `PyEval_SaveThread` on this very thread and has not been restored since.
+        unsafe { ffi::PyEval_RestoreThread(state) };
+    }
+}

@@ -1,0 +1,34 @@
+//! Samples that a scenario measures itself, recorded on the thread that it runs on. Outside a run they go nowhere.
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+use squall_engine::Probe;
+use squall_metrics::{Category, Kind, MetricKey, Outcome};
+use std::{
+    cell::RefCell,
+    time::{Duration, Instant},
+};
+
+thread_local! {
+    static PROBE: RefCell<Option<Probe>> = const { RefCell::new(None) };
+}
+
+/// Makes this thread's recorder the one that samples go to.
+pub(crate) fn record_here(probe: &Probe) {
+    PROBE.set(Some(probe.clone()));
+}
+
+/// One sample of the metric `name`.
+#[pyfunction]
+pub(crate) fn emit(name: &str, seconds: f64, passed: bool, code: &str) -> PyResult<()> {
+    let lasted = Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{seconds} is no duration in seconds")))?;
+    PROBE.with_borrow(|probe| {
+        let Some(probe) = probe else { return };
+        let metric = probe.metric(MetricKey { kind: Kind::Custom, ..MetricKey::request(name) });
+        // From now on rather than until now: it counts as measured now, however long before it may have begun.
+        let (started, ended) = (Instant::now(), Instant::now() + lasted);
+        let category = if passed { Category::Ok } else { Category::Exception };
+        probe.span(metric, started, ended, Outcome::new(category, crate::driver::code_of(code)));
+    });
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! The Python driver of the engine: one thread's users share routes, metrics and the interpreter's attachment. Decides neither when
+//! nor which task runs.
+
+mod landing;
+mod user;
+mod visit;
+
+use pyo3::prelude::*;
+use squall_engine::{Driver, DriverError, DriverThread, Probe, Seat};
+use squall_metrics::{MetricId, MetricKey};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    rc::Rc,
+    sync::{Arc, Mutex, PoisonError},
+};
+use tokio::runtime::Builder;
+
+use crate::{
+    attach,
+    client::Client,
+    custom,
+    routes::{Call, Routes},
+    script::{Kind, Script},
+    step::Fibers,
+};
+pub(crate) use user::PythonUser;
+
+/// A Python scenario, ready to make load.
+pub(crate) struct PythonDriver {
+    script: Arc<Script>,
+}
+
+impl PythonDriver {
+    pub(crate) fn new(script: Arc<Script>) -> PythonDriver {
+        PythonDriver { script }
+    }
+}
+
+impl Driver for PythonDriver {
+    type Thread = PythonThread;
+
+    fn thread(&self, probe: Probe) -> Result<PythonThread, DriverError> {
+        custom::record_here(&probe);
+        let script = self.script.clone();
+        let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
+        let clients = Python::attach(|py| Clients::new(py, &script, &routes))
+            .map_err(|error| DriverError(format!("cannot make a client: {error}")))?;
+        let tasks = script.tasks.iter().map(|task| probe.metric(MetricKey::group(&task.name))).collect();
+        let lifecycle = RefCell::default();
+        let metrics = RefCell::default();
+        Ok(PythonThread {
+            shared: Rc::new(Shared {
+                script,
+                routes,
+                probe,
+                tasks,
+                lifecycle,
+                metrics,
+                clients,
+                fibers: Fibers::default(),
+            }),
+        })
+    }
+
+    fn host<R>(&self, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
+        attach::host(runtime, life)
+    }
+}
+
+/// One engine thread's share.
+pub(crate) struct PythonThread {
+    shared: Rc<Shared>,
+}
+
+impl DriverThread for PythonThread {
+    type User = PythonUser;
+
+    fn user(&self, seat: Seat) -> PythonUser {
+        PythonUser::new(self.shared.clone(), seat)
+    }
+}
+
+/// What the users of one thread have in common.
+struct Shared {
+    script: Arc<Script>,
+    routes: Routes,
+    probe: Probe,
+    /// The span of each task.
+    tasks: Vec<MetricId>,
+    /// The spans of on_start and on_stop, once something is to be said of them.
+    lifecycle: RefCell<HashMap<&'static str, MetricId>>,
+    /// Of each route.
+    metrics: RefCell<Vec<Option<MetricId>>>,
+    clients: Clients,
+    fibers: Fibers,
+}
+
+/// Clients keep nothing of a user, so all users of a thread have the same two.
+struct Clients {
+    awaited: Py<PyAny>,
+    blocking: Py<PyAny>,
+}
+
+impl Clients {
+    fn new(py: Python<'_>, script: &Script, routes: &Routes) -> PyResult<Clients> {
+        let awaited = Bound::new(py, Client::new(routes.clone()))?.into_any();
+        let blocking = script.blocking_client.bind(py).call1((&awaited,))?;
+        Ok(Clients { awaited: awaited.unbind(), blocking: blocking.unbind() })
+    }
+
+    fn of(&self, kind: Kind) -> &Py<PyAny> {
+        match kind {
+            Kind::Coroutine => &self.awaited,
+            Kind::Plain => &self.blocking,
+        }
+    }
+}
+
+impl Shared {
+    fn metric(&self, call: &Call) -> MetricId {
+        let Some(route) = call.route else {
+            return self.probe.metric(MetricKey::request(&*call.name));
+        };
+        let mut metrics = self.metrics.borrow_mut();
+        if metrics.len() <= route {
+            metrics.resize(route + 1, None);
+        }
+        *metrics[route].get_or_insert_with(|| self.probe.metric(MetricKey::request(&*call.name)))
+    }
+
+    fn lifecycle(&self, name: &'static str) -> MetricId {
+        *self.lifecycle.borrow_mut().entry(name).or_insert_with(|| self.probe.metric(MetricKey::group(name)))
+    }
+}
+
+/// The name of an exception class as an outcome's code. Codes are static, so names are kept for ever; there are only so many
+/// classes, and past a limit they share one word.
+pub(crate) fn code_of(name: &str) -> &'static str {
+    const MOST: usize = 256;
+    static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.iter().find(|known| **known == name) {
+        return known;
+    }
+    if names.len() >= MOST {
+        return "EXCEPTION";
+    }
+    let kept: &'static str = Box::leak(name.to_owned().into_boxed_str());
+    names.push(kept);
+    kept
+}

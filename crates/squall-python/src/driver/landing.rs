@@ -1,0 +1,37 @@
+//! A request whose bytes are in, but whose verdict is not: the code that asked for it may still refuse the answer. Recorded exactly
+//! once, with its own outcome unless somebody objects.
+
+use squall_engine::Flight;
+use squall_http::Exchange;
+use squall_metrics::Outcome;
+use std::time::Instant;
+
+/// A finished request that waits for its verdict.
+pub(super) struct Landing<'p> {
+    flight: Option<Flight<'p>>,
+    ended: Instant,
+    outcome: Outcome,
+    bytes: (u64, u64),
+}
+
+impl<'p> Landing<'p> {
+    pub(super) fn new(flight: Flight<'p>, exchange: &Exchange<'_>, outcome: Outcome) -> Landing<'p> {
+        let bytes = (exchange.bytes_in, exchange.bytes_out);
+        Landing { flight: Some(flight), ended: exchange.ended, outcome, bytes }
+    }
+
+    /// Makes it a failure, unless it already is one.
+    pub(super) fn object(&mut self, outcome: Outcome) {
+        if !self.outcome.is_error() {
+            self.outcome = outcome;
+        }
+    }
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        if let Some(flight) = self.flight.take() {
+            flight.end(self.ended, self.outcome, self.bytes.0, self.bytes.1);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! One virtual user: an object of the scenario's class and a session. Its code may raise; that fails the iteration, never the run.
+
+use pyo3::{
+    exceptions::PyAssertionError,
+    prelude::*,
+    types::{PyBool, PyTuple},
+};
+use squall_engine::{Iteration, Seat, StartFailed, VirtualUser};
+use squall_http::Session;
+use squall_metrics::{Category, MetricId, Outcome};
+use std::{rc::Rc, time::Instant};
+
+use super::{
+    Shared, code_of,
+    visit::{Sessions, Visit},
+};
+use crate::{
+    raise,
+    response::Response,
+    script::{Hook, Kind, arguments},
+    step::Stepper,
+};
+
+/// One virtual user of a Python scenario.
+pub(crate) struct PythonUser {
+    shared: Rc<Shared>,
+    seat: Seat,
+    sessions: Sessions,
+    /// Made at the start, so that a scenario whose constructor fails is retried like one whose on_start does.
+    object: Option<Object>,
+}
+
+/// The scenario's object with the arguments of its every call.
+struct Object {
+    user: Py<PyAny>,
+    awaiting: Py<PyTuple>,
+    blocking: Py<PyTuple>,
+}
+
+impl Object {
+    fn new(py: Python<'_>, shared: &Shared, seat: Seat) -> PyResult<Object> {
+        let user = shared.script.make_user.bind(py).call1((seat.user, seat.seed))?;
+        let made = |kind| arguments(&user, shared.clients.of(kind).bind(py));
+        let (awaiting, blocking) = (made(Kind::Coroutine)?.unbind(), made(Kind::Plain)?.unbind());
+        Ok(Object { user: user.unbind(), awaiting, blocking })
+    }
+
+    fn arguments(&self, kind: Kind) -> &Py<PyTuple> {
+        match kind {
+            Kind::Coroutine => &self.awaiting,
+            Kind::Plain => &self.blocking,
+        }
+    }
+}
+
+impl PythonUser {
+    pub(super) fn new(shared: Rc<Shared>, seat: Seat) -> PythonUser {
+        let first = Session::new(&shared.script.connector);
+        PythonUser { shared, seat, sessions: Sessions { first, more: Vec::new() }, object: None }
+    }
+
+    /// Runs on_start or on_stop.
+    async fn life(&mut self, hooks: fn(&Shared) -> &[Hook], name: &'static str) -> Result<(), StartFailed> {
+        let shared = self.shared.clone();
+        for hook in hooks(&shared) {
+            let Some(object) = &self.object else { return Ok(()) };
+            let begun = Instant::now();
+            let stepper = Python::attach(|py| {
+                Stepper::begin(py, &shared.script, &shared.fibers, hook, object.arguments(hook.kind))
+            });
+            let mut visit = Visit {
+                shared: &shared,
+                sessions: &mut self.sessions,
+                intended: None,
+                limit: None,
+                name,
+                last: None,
+                answer: None,
+            };
+            let ended = match stepper {
+                Ok(stepper) => visit.drive(stepper).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = ended {
+                let metric = shared.lifecycle(name);
+                let outcome = Python::attach(|py| failed(py, &shared, metric, &error));
+                visit.last.iter_mut().for_each(|last| last.object(outcome));
+                shared.probe.span(metric, begun, Instant::now(), outcome);
+                return Err(StartFailed(error.to_string()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl VirtualUser for PythonUser {
+    async fn start(&mut self) -> Result<(), StartFailed> {
+        let begun = Instant::now();
+        let shared = self.shared.clone();
+        match Python::attach(|py| Object::new(py, &shared, self.seat)) {
+            Ok(object) => self.object = Some(object),
+            Err(error) => {
+                let metric = shared.lifecycle("on_start");
+                let outcome = Python::attach(|py| failed(py, &shared, metric, &error));
+                shared.probe.span(metric, begun, Instant::now(), outcome);
+                return Err(StartFailed(error.to_string()));
+            }
+        }
+        if shared.script.on_start.is_empty() {
+            return Ok(());
+        }
+        Box::pin(self.life(|shared| &shared.script.on_start, "on_start")).await
+    }
+
+    async fn iterate(&mut self, iteration: Iteration) -> bool {
+        let shared = &*self.shared;
+        let index = iteration.task.0;
+        let (task, metric) = (&shared.script.tasks[index], shared.tasks[index]);
+        let Some(object) = &self.object else { return false };
+        let mut visit = Visit {
+            shared,
+            sessions: &mut self.sessions,
+            intended: Some(iteration.intended),
+            limit: task.timeout.map(|limit| (iteration.started + limit, limit)),
+            name: &task.name,
+            last: None,
+            answer: None,
+        };
+        let stepper = Python::attach(|py| {
+            Stepper::begin(py, &shared.script, &shared.fibers, &task.hook, object.arguments(task.hook.kind))
+        });
+        let mut ended = match stepper {
+            Ok(stepper) => visit.drive(stepper).await,
+            Err(error) => Err(error),
+        };
+        if let (Ok(()), Some(check), Some(answer)) = (&ended, &task.check, &visit.answer) {
+            ended = Python::attach(|py| run_check(check.bind(py), object.user.bind(py), answer.get()));
+        }
+        let outcome = match &ended {
+            Ok(()) => Outcome::new(Category::Ok, "OK"),
+            Err(error) => Python::attach(|py| failed(py, shared, metric, error)),
+        };
+        if ended.is_err() {
+            visit.last.iter_mut().for_each(|last| last.object(outcome));
+        }
+        shared.probe.span(metric, iteration.started, Instant::now(), outcome);
+        ended.is_ok()
+    }
+
+    async fn stop(&mut self) {
+        let shared = self.shared.clone();
+        if !shared.script.on_stop.is_empty() {
+            // Recorded; nobody is left to retry it.
+            let _ = Box::pin(self.life(|shared| &shared.script.on_stop, "on_stop")).await;
+        }
+    }
+}
+
+fn run_check(check: &Bound<'_, PyAny>, user: &Bound<'_, PyAny>, answer: &Response) -> PyResult<()> {
+    let py = check.py();
+    let verdict = check.call1((user, answer.status(), answer.for_check(py)?))?;
+    match verdict.cast::<PyBool>() {
+        Ok(passed) if !passed.is_true() => Err(PyAssertionError::new_err("the check returned False")),
+        _ => Ok(()),
+    }
+}
+
+/// The outcome of an exception, and its words for the report. A failed request has said its own already.
+#[cold]
+fn failed(py: Python<'_>, shared: &Shared, metric: MetricId, error: &PyErr) -> Outcome {
+    let name = error.get_type(py).name().map_or_else(|_| "EXCEPTION".to_owned(), |name| name.to_string());
+    let category =
+        if error.is_instance_of::<PyAssertionError>(py) { Category::CheckFailed } else { Category::Exception };
+    let outcome = Outcome::new(category, code_of(&name));
+    if !raise::is_request_failure(py, error) {
+        // `into_value` and not `value`: before Python 3.12 only the former carries the traceback.
+        let described = shared.script.describe.bind(py).call1((error.clone_ref(py).into_value(py),));
+        let words = described.and_then(|words| words.extract::<String>()).unwrap_or_else(|_| error.to_string());
+        shared.probe.note(metric, outcome, &words);
+    }
+    outcome
+}

@@ -1,0 +1,260 @@
+//! One call of a scenario's function, from its first line to its last: steps it, performs what it asks for, records every request.
+
+use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyList};
+use squall_http::{Body, HttpError, Prepared, Session};
+use squall_metrics::{Category, MetricId, Outcome};
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use super::{Shared, landing::Landing};
+use crate::{
+    operation::Work,
+    raise,
+    response::Response,
+    routes::Call,
+    step::{Step, Stepper},
+};
+
+/// A user's connections: one session, and more for as long as batches need them.
+pub(super) struct Sessions {
+    pub(super) first: Session,
+    pub(super) more: Vec<Session>,
+}
+
+/// A function under way.
+pub(super) struct Visit<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) sessions: &'a mut Sessions,
+    /// When the next request should have started; `None` once the first has.
+    pub(super) intended: Option<Instant>,
+    /// When the whole visit must be over, the limit behind it, and whose it is.
+    pub(super) limit: Option<(Instant, Duration)>,
+    pub(super) name: &'a str,
+    /// The last request, until the next one or the verdict.
+    pub(super) last: Option<Landing<'a>>,
+    /// What the last request brought.
+    pub(super) answer: Option<Py<Response>>,
+}
+
+impl<'a> Visit<'a> {
+    /// Runs `stepper` to its end.
+    pub(super) async fn drive(&mut self, mut stepper: Stepper) -> PyResult<()> {
+        let mut step = Python::attach(|py| stepper.step(py));
+        let mut cut = false;
+        loop {
+            match step {
+                Step::Returned => {
+                    stepper.recycle(&self.shared.fibers);
+                    return Ok(());
+                }
+                Step::Raised(error) => return Err(error),
+                Step::Foreign => {
+                    step = Python::attach(|py| stepper.throw(py, foreign_await()));
+                    if matches!(step, Step::Foreign | Step::Asks(_)) {
+                        Python::attach(|py| stepper.close(py));
+                        return Err(foreign_await());
+                    }
+                }
+                Step::Asks(operation) => {
+                    let work = Python::attach(|py| operation.borrow_mut(py).take());
+                    let result = match work {
+                        None => Err(PyRuntimeError::new_err("this request is already under way elsewhere")),
+                        // It was told that its time is over, and goes on all the same.
+                        Some(_) if cut => {
+                            return Python::attach(|py| {
+                                stepper.close(py);
+                                Err(self.out_of_time(py))
+                            });
+                        }
+                        Some(work) => match self.perform_in_time(work).await {
+                            Some(result) => result,
+                            None => {
+                                cut = true;
+                                Err(Python::attach(|py| self.out_of_time(py)))
+                            }
+                        },
+                    };
+                    step = Python::attach(|py| {
+                        operation.borrow_mut(py).finish(result);
+                        // The code that waits holds it too, and is the last to let go.
+                        drop(operation);
+                        stepper.step(py)
+                    });
+                }
+            }
+        }
+    }
+
+    /// `None` if the visit's time was over first.
+    async fn perform_in_time(&mut self, work: Work) -> Option<PyResult<Py<PyAny>>> {
+        match self.limit {
+            None => Some(self.perform(work).await),
+            Some((deadline, _)) if Instant::now() >= deadline => None,
+            Some((deadline, _)) => tokio::time::timeout_at(deadline.into(), self.perform(work)).await.ok(),
+        }
+    }
+
+    fn out_of_time(&self, py: Python<'_>) -> PyErr {
+        raise::task_timeout(py, self.name, self.limit.map_or(Duration::ZERO, |(_, limit)| limit))
+    }
+
+    async fn perform(&mut self, work: Work) -> PyResult<Py<PyAny>> {
+        self.last = None;
+        match work {
+            Work::Request(call) => {
+                let (shared, intended) = (self.shared, self.intended.take());
+                let told = exchange(shared, &mut self.sessions.first, &call, intended).await;
+                shared.routes.give_back(*call);
+                self.last = told.landing;
+                let response = told.result?;
+                Python::attach(|py| {
+                    let response = Py::new(py, response)?;
+                    self.answer = Some(response.clone_ref(py));
+                    Ok(response.into_any())
+                })
+            }
+            Work::Batch(calls) => self.batch(calls).await,
+            Work::Sleep(pause) => {
+                match pause.is_zero() {
+                    // A timer would last until the clock's next millisecond.
+                    true => tokio::task::yield_now().await,
+                    false => tokio::time::sleep(pause).await,
+                }
+                Ok(Python::attach(|py| py.None()))
+            }
+        }
+    }
+
+    /// All at once, each on a connection of its own; results in the order of `calls`.
+    async fn batch(&mut self, calls: Vec<Call>) -> PyResult<Py<PyAny>> {
+        let (shared, intended) = (self.shared, self.intended.take());
+        let Sessions { first, more } = &mut *self.sessions;
+        while more.len() + 1 < calls.len() {
+            more.push(Session::new(&shared.script.connector));
+        }
+        more.iter_mut().take(calls.len().saturating_sub(1)).for_each(|session| session.copy_cookies(first));
+        let sessions = std::iter::once(first).chain(more.iter_mut());
+        let under_way = calls.iter().zip(sessions).map(|(call, session)| exchange(shared, session, call, intended));
+        let mut told =
+            together(under_way.map(|one| Box::pin(one) as Pin<Box<dyn Future<Output = Told<'a>> + '_>>).collect())
+                .await;
+        for (call, told) in calls.iter().zip(&told).skip(1) {
+            if let Ok(response) = &told.result
+                && response.sets_cookie()
+            {
+                self.sessions.first.take_cookies(call.request(), response.lines());
+            }
+        }
+        calls.into_iter().for_each(|call| shared.routes.give_back(call));
+        self.last = told.last_mut().and_then(|told| told.landing.take());
+        let responses = told.into_iter().map(|told| told.result).collect::<PyResult<Vec<_>>>()?;
+        Python::attach(|py| {
+            let responses = responses.into_iter().map(|one| Py::new(py, one)).collect::<PyResult<Vec<_>>>()?;
+            self.answer = responses.last().map(|last| last.clone_ref(py));
+            Ok(PyList::new(py, responses)?.into_any().unbind())
+        })
+    }
+}
+
+/// What became of a request.
+struct Told<'p> {
+    result: PyResult<Response>,
+    /// Absent where it is already recorded.
+    landing: Option<Landing<'p>>,
+}
+
+/// Sends one request and follows its redirects.
+async fn exchange<'p>(shared: &'p Shared, session: &mut Session, call: &Call, intended: Option<Instant>) -> Told<'p> {
+    let metric = shared.metric(call);
+    let (mut told, mut next) = hop(shared, session, call.request(), &call.name, metric, intended).await;
+    while let Some(request) = next {
+        let name = format!("{} (redirect)", call.name);
+        let metric = shared.probe.metric(squall_metrics::MetricKey::request(&*name));
+        (told, next) = Box::pin(hop(shared, session, &request, &name, metric, None)).await;
+    }
+    told
+}
+
+async fn hop<'p>(
+    shared: &'p Shared,
+    session: &mut Session,
+    request: &Prepared,
+    name: &str,
+    metric: MetricId,
+    intended: Option<Instant>,
+) -> (Told<'p>, Option<Prepared>) {
+    let probe = &shared.probe;
+    let started = Instant::now();
+    let flight = probe.begin(metric, intended.unwrap_or(started), started);
+    let exchange = session.send(request, Body::Keep).await;
+    if let Some(times) = &exchange.phases {
+        probe.phases(metric, &[times.dns, times.connect, times.tls, times.first_byte, times.body]);
+    }
+    let response = match &exchange.result {
+        Ok(response) => response,
+        Err(error) => {
+            let outcome = failure(error);
+            probe.note(metric, outcome, &error.to_string());
+            let landing = Some(Landing::new(flight, &exchange, outcome));
+            let result = Err(Python::attach(|py| raise::request_failed(py, error, name)));
+            return (Told { result, landing }, None);
+        }
+    };
+    let mut landing = Landing::new(flight, &exchange, Outcome::of_status(response.status));
+    let next = if (300..400).contains(&response.status) { request.redirect(response) } else { None };
+    match next {
+        Some(Ok(next)) => {
+            let result = Ok(Response::new(response, exchange.ended - exchange.started));
+            drop(landing);
+            (Told { result, landing: None }, Some(next))
+        }
+        Some(Err(error)) => {
+            let outcome = Outcome::new(Category::ProtocolError, "BAD_REDIRECT");
+            probe.note(metric, outcome, &error.to_string());
+            landing.object(outcome);
+            let result = Err(Python::attach(|py| raise::bad_redirect(py, "BAD_REDIRECT", &error.to_string(), name)));
+            (Told { result, landing: Some(landing) }, None)
+        }
+        None => {
+            let result = Ok(Response::new(response, exchange.ended - exchange.started));
+            (Told { result, landing: Some(landing) }, None)
+        }
+    }
+}
+
+/// Polls all until all are done. Batches are short: a scan per wake-up costs less than a queue.
+async fn together<'f, T>(mut futures: Vec<Pin<Box<dyn Future<Output = T> + 'f>>>) -> Vec<T> {
+    let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        let mut waiting = false;
+        for (future, done) in futures.iter_mut().zip(&mut done).filter(|(_, done)| done.is_none()) {
+            match future.as_mut().poll(cx) {
+                Poll::Ready(value) => *done = Some(value),
+                Poll::Pending => waiting = true,
+            }
+        }
+        if waiting { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}
+
+fn failure(error: &HttpError) -> Outcome {
+    let category = match error.class() {
+        squall_http::Category::Protocol => Category::ProtocolError,
+        squall_http::Category::Transport => Category::TransportError,
+        squall_http::Category::Timeout => Category::Timeout,
+    };
+    Outcome::new(category, error.code())
+}
+
+#[cold]
+fn foreign_await() -> PyErr {
+    PyRuntimeError::new_err(
+        "this awaits something that is not Squall's: use `await squall.sleep(…)` and the client, or run with --mode asyncio",
+    )
+}

@@ -1,0 +1,221 @@
+//! Python values as they travel: JSON, forms, queries, multipart. Decides nothing about requests.
+
+use pyo3::{
+    exceptions::{PyTypeError, PyValueError},
+    prelude::*,
+    types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple},
+};
+use std::fmt::Write as _;
+
+/// Deeper values are refused, as a circular one would be.
+const DEEPEST: usize = 200;
+
+/// Appends `value` as JSON.
+pub(crate) fn json(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> PyResult<()> {
+    if depth > DEEPEST {
+        return Err(PyValueError::new_err("json= is nested too deeply, or contains itself"));
+    }
+    if let Ok(text) = value.cast::<PyString>() {
+        return quoted(text.to_str()?, out);
+    }
+    if value.is_none() {
+        out.extend_from_slice(b"null");
+    } else if let Ok(flag) = value.cast::<PyBool>() {
+        out.extend_from_slice(if flag.is_true() { b"true" } else { b"false" });
+    } else if let Ok(number) = value.cast::<PyInt>() {
+        match number.extract::<i64>() {
+            Ok(small) => out.extend_from_slice(small.to_string().as_bytes()),
+            // int.__repr__, as the standard library does: a subclass (IntEnum) may print itself otherwise.
+            Err(_) => out.extend_from_slice(
+                value
+                    .py()
+                    .get_type::<PyInt>()
+                    .call_method1("__repr__", (number,))?
+                    .cast::<PyString>()?
+                    .to_str()?
+                    .as_bytes(),
+            ),
+        }
+    } else if let Ok(number) = value.cast::<PyFloat>() {
+        let number = number.value();
+        if !number.is_finite() {
+            return Err(PyValueError::new_err(format!("{number} has no form in JSON")));
+        }
+        serde_json::to_writer(out, &number).expect("writing to a Vec cannot fail");
+    } else if let Ok(dict) = value.cast::<PyDict>() {
+        out.push(b'{');
+        for (index, (key, item)) in dict.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            match key.cast::<PyString>() {
+                Ok(key) => quoted(key.to_str()?, out)?,
+                Err(_) => quoted(&plain_key(&key)?, out)?,
+            }
+            out.push(b':');
+            json(&item, out, depth + 1)?;
+        }
+        out.push(b'}');
+    } else if let Ok(list) = value.cast::<PyList>() {
+        sequence(list.iter(), out, depth)?;
+    } else if let Ok(tuple) = value.cast::<PyTuple>() {
+        sequence(tuple.iter(), out, depth)?;
+    } else {
+        let kind = value.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("json= cannot carry a {kind}")));
+    }
+    Ok(())
+}
+
+fn sequence<'py>(items: impl Iterator<Item = Bound<'py, PyAny>>, out: &mut Vec<u8>, depth: usize) -> PyResult<()> {
+    out.push(b'[');
+    for (index, item) in items.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        json(&item, out, depth + 1)?;
+    }
+    out.push(b']');
+    Ok(())
+}
+
+fn quoted(text: &str, out: &mut Vec<u8>) -> PyResult<()> {
+    serde_json::to_writer(out, text).expect("writing to a Vec cannot fail");
+    Ok(())
+}
+
+/// A key that is no string, in the words of the standard library.
+fn plain_key(key: &Bound<'_, PyAny>) -> PyResult<String> {
+    if key.is_none() {
+        return Ok("null".to_owned());
+    }
+    if let Ok(flag) = key.cast::<PyBool>() {
+        return Ok(if flag.is_true() { "true" } else { "false" }.to_owned());
+    }
+    if key.is_instance_of::<PyInt>() || key.is_instance_of::<PyFloat>() {
+        return Ok(key.str()?.to_str()?.to_owned());
+    }
+    Err(PyTypeError::new_err(format!("json= keys must be strings, not {}", key.get_type().name()?)))
+}
+
+/// A dict or a list of pairs as `a=1&b=2`, percent-encoded as UTF-8. A list as a value repeats its name; None leaves it out.
+pub(crate) fn form(value: &Bound<'_, PyAny>, out: &mut String) -> PyResult<()> {
+    if let Ok(dict) = value.cast::<PyDict>() {
+        for (name, item) in dict.iter() {
+            pairs(&name, &item, out)?;
+        }
+        return Ok(());
+    }
+    for entry in value.try_iter()? {
+        let (name, item): (Bound<'_, PyAny>, Bound<'_, PyAny>) = entry?.extract()?;
+        pairs(&name, &item, out)?;
+    }
+    Ok(())
+}
+
+fn pairs(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, out: &mut String) -> PyResult<()> {
+    if value.is_none() {
+        return Ok(());
+    }
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        for item in value.try_iter()? {
+            pairs(name, &item?, out)?;
+        }
+        return Ok(());
+    }
+    if !out.is_empty() {
+        out.push('&');
+    }
+    percent(name.str()?.to_str()?, out);
+    out.push('=');
+    match value.cast::<PyBool>() {
+        Ok(flag) => out.push_str(if flag.is_true() { "true" } else { "false" }),
+        Err(_) => percent(value.str()?.to_str()?, out),
+    }
+    Ok(())
+}
+
+fn percent(text: &str, out: &mut String) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else if byte == b' ' {
+            out.push('+');
+        } else {
+            write!(out, "%{byte:02X}").expect("writing to a String cannot fail");
+        }
+    }
+}
+
+/// `files=` and the fields of `data=` as multipart/form-data; returns the content type.
+pub(crate) fn multipart(
+    files: &Bound<'_, PyDict>,
+    fields: Option<&Bound<'_, PyAny>>,
+    out: &mut Vec<u8>,
+) -> PyResult<String> {
+    const BOUNDARY: &str = "squall-3f9d1c6a7b2e48d0";
+    if let Some(fields) = fields {
+        for (name, value) in fields.cast::<PyDict>()?.iter() {
+            part(out, BOUNDARY, name.str()?.to_str()?, None)?;
+            out.extend_from_slice(value.str()?.to_str()?.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+    for (name, file) in files.iter() {
+        let name = name.str()?;
+        let given = Given::of(&file, name.to_str()?)?;
+        part(out, BOUNDARY, name.to_str()?, Some((&given.name, &given.kind)))?;
+        out.extend_from_slice(&given.content);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(format!("--{BOUNDARY}--\r\n").as_bytes());
+    Ok(format!("multipart/form-data; boundary={BOUNDARY}"))
+}
+
+/// A file as it was given: bytes, text, an open file, `(name, content)` or `(name, content, type)`.
+struct Given {
+    name: String,
+    kind: String,
+    content: Vec<u8>,
+}
+
+impl Given {
+    fn of(file: &Bound<'_, PyAny>, field: &str) -> PyResult<Given> {
+        let kind = "application/octet-stream".to_owned();
+        if let Ok((name, content, kind)) = file.extract::<(String, Bound<'_, PyAny>, String)>() {
+            return Ok(Given { name, kind, content: content_of(&content)? });
+        }
+        if let Ok((name, content)) = file.extract::<(String, Bound<'_, PyAny>)>() {
+            return Ok(Given { name, kind, content: content_of(&content)? });
+        }
+        Ok(Given { name: field.to_owned(), kind, content: content_of(file)? })
+    }
+}
+
+fn content_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(bytes.as_bytes().to_vec());
+    }
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(text.to_str()?.as_bytes().to_vec());
+    }
+    let read = value.call_method0("read")?;
+    match read.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.as_bytes().to_vec()),
+        Err(_) => Ok(read.extract::<String>()?.into_bytes()),
+    }
+}
+
+fn part(out: &mut Vec<u8>, boundary: &str, name: &str, file: Option<(&str, &str)>) -> PyResult<()> {
+    let bad = |text: &str| text.contains(['"', '\r', '\n']);
+    if bad(name) || file.is_some_and(|(name, kind)| bad(name) || bad(kind)) {
+        return Err(PyValueError::new_err("a field or file name contains a quote or a line break"));
+    }
+    let mut head = format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"");
+    if let Some((file, kind)) = file {
+        head += &format!("; filename=\"{file}\"\r\nContent-Type: {kind}");
+    }
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(b"\r\n\r\n");
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Python scenarios for the command line: loads the file in this interpreter, has its plan judged where all plans are, and hands over
+//! a driver. Runs nothing.
+
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyList},
+};
+use squall_cli::{Host, Hosted, Program, Script as Request};
+use squall_http::{Connector, basic_auth};
+use squall_model::{LoadModel, Plan, format_duration};
+use squall_scenario::{NoFiles, Overrides, Place, Scenario, ScenarioErrors};
+use std::sync::Arc;
+
+use crate::{
+    driver::PythonDriver,
+    routes::Base,
+    script::{Script, Wiring},
+};
+
+/// This interpreter.
+pub(crate) struct Interpreter;
+
+impl Host for Interpreter {
+    type Driver = PythonDriver;
+
+    fn open(&self, request: Request) -> Result<Program<PythonDriver>, String> {
+        Python::attach(|py| open(py, request))
+    }
+}
+
+fn open(py: Python<'_>, request: Request) -> Result<Program<PythonDriver>, String> {
+    let loaded = load(py, &request).map_err(|error| refusal(py, &error))?;
+    let text = |name: &str| loaded.getattr(name).and_then(|value| value.extract::<String>());
+    let (file, toml) = (text("file").map_err(in_words)?, text("toml").map_err(in_words)?);
+    let line: usize = loaded.getattr("line").and_then(|line| line.extract()).map_err(in_words)?;
+    let headers = headers(&request.overrides);
+    let judged = Scenario::parse(&file, &toml, &mut NoFiles, request.overrides);
+    let scenario = judged.map_err(|errors| at_decorator(&errors, &file, line))?;
+    let connector = Connector::new(scenario.http().clone()).map_err(|error| error.to_string())?;
+    let wiring = Wiring { connector, base: Base::new(&scenario.plan.target)?, headers };
+    let script = Arc::new(Script::read(&loaded, wiring).map_err(in_words)?);
+    let description = describe(&scenario.plan, &script);
+    let phases = scenario.http().phases;
+    let driver = Arc::new(move || PythonDriver::new(script.clone()));
+    // One thread steps all users: more would only wait for each other's turn at the interpreter.
+    Ok(Program::Hosted(Hosted { plan: scenario.plan, description, phases, threads: 1, driver }))
+}
+
+fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyAny>> {
+    let params = PyDict::new(py);
+    let json = py.import("json")?;
+    for (name, value) in &request.params {
+        // As JSON where it is JSON, else as text.
+        let value =
+            json.call_method1("loads", (value,)).unwrap_or_else(|_| pyo3::types::PyString::new(py, value).into_any());
+        params.set_item(name, value)?;
+    }
+    py.import("squall._load")?.call_method1("load", (request.file.to_string_lossy(), &request.scenario, params))
+}
+
+/// A scenario that cannot be used says so in one line; anything else is a fault of ours and keeps its traceback.
+fn refusal(py: Python<'_>, error: &PyErr) -> String {
+    let known = py.import("squall._errors").and_then(|errors| errors.getattr("ScenarioError"));
+    if known.is_ok_and(|class| error.is_instance(py, &class)) {
+        return error.value(py).to_string();
+    }
+    let format = || -> PyResult<String> {
+        let lines = py.import("traceback")?.call_method1("format_exception", (error.value(py),))?;
+        Ok(lines.cast_into::<PyList>()?.iter().map(|line| line.to_string()).collect())
+    };
+    format().unwrap_or_else(|_| error.to_string())
+}
+
+fn in_words(error: PyErr) -> String {
+    error.to_string()
+}
+
+/// What flags add to every request.
+fn headers(overrides: &Overrides) -> Vec<(String, String)> {
+    let http = &overrides.http;
+    let mut headers: Vec<(String, String)> =
+        http.headers.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect();
+    if let Some(basic) = &http.basic {
+        let (user, password) = basic.value.split_once(':').unwrap_or((&basic.value, ""));
+        headers.push(("Authorization".to_owned(), basic_auth(user, password)));
+    }
+    if let Some(bearer) = &http.bearer {
+        headers.push(("Authorization".to_owned(), format!("Bearer {}", bearer.value)));
+    }
+    headers
+}
+
+/// Problems of the load are the decorator's: it is where the numbers were written.
+fn at_decorator(errors: &ScenarioErrors, file: &str, line: usize) -> String {
+    let mut text = String::new();
+    for problem in &errors.problems {
+        let place = match &problem.place {
+            Place::Flag(flag) => flag.clone(),
+            Place::File(_) => format!("{file}:{line}"),
+            Place::Nowhere => file.to_owned(),
+        };
+        let message = problem.message.replace("`for`", "`duration`").replace("`profile`", "`mode`");
+        text += &format!("{place}: {message}\n");
+        if let Some(hint) = &problem.hint {
+            text += &format!("   hint: {}\n", hint.replace("`for`", "`duration`").replace("profile =", "mode ="));
+        }
+    }
+    text + "nothing was sent"
+}
+
+fn describe(plan: &Plan, script: &Script) -> String {
+    let load = match &plan.load.model {
+        LoadModel::Open { rate, .. } => format!("up to {}/s", rate.peak()),
+        LoadModel::Closed { users, .. } => format!("up to {} users", users.peak()),
+    };
+    let mut text = format!(
+        "{}: {load} for {} against {}\nmode: stepped (its code runs for every iteration, on one thread)\ntasks:\n",
+        plan.name,
+        format_duration(plan.duration()),
+        plan.target
+    );
+    for (spec, task) in plan.tasks.iter().zip(&script.tasks) {
+        let kind = if task.hook.kind == crate::script::Kind::Coroutine { "async def" } else { "def, as a fiber" };
+        let check = if task.check.is_some() { ", checked" } else { "" };
+        text += &format!("  {} (weight {}, {kind}{check})\n", spec.name, spec.weight);
+    }
+    text
+}

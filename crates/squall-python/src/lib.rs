@@ -1,0 +1,48 @@
+//! `squall._squall`: drives Python scenarios, and is the `squall` command inside the user's own interpreter. The SDK that people
+//! import is `python/squall`; what the two say to each other is in `_squall.pyi`.
+
+mod attach;
+mod client;
+mod custom;
+mod decode;
+mod driver;
+mod encode;
+mod host;
+mod operation;
+mod raise;
+mod response;
+mod routes;
+mod script;
+mod step;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _squall {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::{
+        client::{Client, sleep},
+        custom::emit,
+        operation::Operation,
+        response::{Headers, Response},
+        run::main,
+    };
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+mod run {
+    use super::*;
+    use std::ffi::OsString;
+
+    /// Runs one command line, program name included, and returns the exit code.
+    #[pyfunction]
+    pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+        py.detach(|| squall_cli::main_with(arguments, &host::Interpreter))
+    }
+}

@@ -1,0 +1,61 @@
+//! Turns failures of the Rust side into Python exceptions, all of them. The classes live in `squall._errors`.
+
+use pyo3::{prelude::*, sync::PyOnceLock, types::PyType};
+use squall_http::{HttpError, RequestError};
+
+fn class<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyType>>, name: &str) -> PyResult<&'py Bound<'py, PyType>> {
+    cell.import(py, "squall._errors", name)
+}
+
+/// A request that got no answer.
+#[cold]
+pub(crate) fn request_failed(py: Python<'_>, error: &HttpError, name: &str) -> PyErr {
+    static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static TIMEOUT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let made = match error.class() {
+        squall_http::Category::Timeout => class(py, &TIMEOUT, "RequestTimeout"),
+        _ => class(py, &FAILED, "RequestError"),
+    };
+    let message = format!("{name}: {error}");
+    made.and_then(|class| class.call1((message, error.code(), error.category())))
+        .map_or_else(|error| error, PyErr::from_value)
+}
+
+/// A redirect that leads nowhere.
+#[cold]
+pub(crate) fn bad_redirect(py: Python<'_>, code: &'static str, reason: &str, name: &str) -> PyErr {
+    static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    class(py, &FAILED, "RequestError")
+        .and_then(|class| class.call1((format!("{name}: {reason}"), code, "protocol_error")))
+        .map_or_else(|error| error, PyErr::from_value)
+}
+
+/// A request that cannot be sent as it was written.
+#[cold]
+pub(crate) fn bad_request(error: &RequestError) -> PyErr {
+    pyo3::exceptions::PyValueError::new_err(error.to_string())
+}
+
+/// An answer that `raise_for_status` refuses.
+#[cold]
+pub(crate) fn bad_status(py: Python<'_>, response: Py<crate::response::Response>, status: u16) -> PyErr {
+    static STATUS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    class(py, &STATUS, "StatusError")
+        .and_then(|class| class.call1((format!("the server answered {status}"), response)))
+        .map_or_else(|error| error, PyErr::from_value)
+}
+
+/// A task that took longer than its limit.
+#[cold]
+pub(crate) fn task_timeout(py: Python<'_>, task: &str, limit: std::time::Duration) -> PyErr {
+    static TIMEOUT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    class(py, &TIMEOUT, "TaskTimeout")
+        .and_then(|class| class.call1((format!("{task} took longer than its timeout of {limit:?}"),)))
+        .map_or_else(|error| error, PyErr::from_value)
+}
+
+/// Whether an exception is a failed request, which has been recorded as such.
+pub(crate) fn is_request_failure(py: Python<'_>, error: &PyErr) -> bool {
+    static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    class(py, &FAILED, "RequestError").is_ok_and(|class| error.is_instance(py, class))
+}

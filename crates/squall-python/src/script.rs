@@ -1,0 +1,107 @@
+//! A loaded scenario as the driver needs it: callables, limits, where requests go. Read once from the SDK's description
+//! (`squall._load.Loaded`); judges nothing, the SDK and the scenario room already have.
+
+use pyo3::{prelude::*, types::PyTuple};
+use squall_http::Connector;
+use std::time::Duration;
+
+use crate::routes::Base;
+
+/// Everything that the threads of a run share.
+pub(crate) struct Script {
+    /// `(user number, seed) -> object`.
+    pub(crate) make_user: Py<PyAny>,
+    /// Run in order before the first iteration.
+    pub(crate) on_start: Vec<Hook>,
+    /// Run after the last iteration.
+    pub(crate) on_stop: Vec<Hook>,
+    pub(crate) tasks: Vec<Task>,
+    /// Words for an exception: `describe(exception)`.
+    pub(crate) describe: Py<PyAny>,
+    /// Makes a fiber: `fiber().switch(function, user, client)` runs a plain function up to its next operation, and a further
+    /// `switch()` goes on; it returns something else than an operation when the function is done, and can then be given another.
+    /// Absent if greenlet is.
+    pub(crate) fiber: Option<Py<PyAny>>,
+    /// The client of plain functions around ours.
+    pub(crate) blocking_client: Py<PyAny>,
+    pub(crate) connector: Connector,
+    pub(crate) base: Base,
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+/// Something of the scenario's that is called with the user and a client.
+pub(crate) struct Hook {
+    pub(crate) call: Py<PyAny>,
+    pub(crate) kind: Kind,
+}
+
+/// How a function waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `async def`
+    Coroutine,
+    /// `def`
+    Plain,
+}
+
+/// A task of the scenario.
+pub(crate) struct Task {
+    pub(crate) name: String,
+    pub(crate) hook: Hook,
+    pub(crate) check: Option<Py<PyAny>>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// What the run brings besides the scenario.
+pub(crate) struct Wiring {
+    pub(crate) connector: Connector,
+    pub(crate) base: Base,
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+impl Script {
+    pub(crate) fn read(loaded: &Bound<'_, PyAny>, wiring: Wiring) -> PyResult<Script> {
+        let hooks = |name: &str| -> PyResult<Vec<Hook>> {
+            loaded.getattr(name)?.try_iter()?.map(|hook| Hook::read(&hook?)).collect()
+        };
+        let tasks = loaded.getattr("tasks")?.try_iter()?.map(|task| Task::read(&task?)).collect::<PyResult<_>>()?;
+        let fiber = loaded.getattr("fiber")?;
+        Ok(Script {
+            make_user: loaded.getattr("make_user")?.unbind(),
+            on_start: hooks("on_start")?,
+            on_stop: hooks("on_stop")?,
+            tasks,
+            describe: loaded.getattr("describe")?.unbind(),
+            fiber: (!fiber.is_none()).then(|| fiber.unbind()),
+            blocking_client: loaded.getattr("blocking_client")?.unbind(),
+            connector: wiring.connector,
+            base: wiring.base,
+            headers: wiring.headers,
+        })
+    }
+}
+
+impl Hook {
+    fn read(hook: &Bound<'_, PyAny>) -> PyResult<Hook> {
+        let kind = if hook.getattr("is_async")?.extract()? { Kind::Coroutine } else { Kind::Plain };
+        Ok(Hook { call: hook.getattr("call")?.unbind(), kind })
+    }
+}
+
+impl Task {
+    fn read(task: &Bound<'_, PyAny>) -> PyResult<Task> {
+        let check = task.getattr("check")?;
+        let timeout: Option<f64> = task.getattr("timeout")?.extract()?;
+        Ok(Task {
+            name: task.getattr("name")?.extract()?,
+            hook: Hook::read(task)?,
+            check: (!check.is_none()).then(|| check.unbind()),
+            timeout: timeout.map(Duration::from_secs_f64),
+        })
+    }
+}
+
+/// The arguments of a user's every call, made once.
+pub(crate) fn arguments<'py>(user: &Bound<'py, PyAny>, client: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(user.py(), [user, client])
+}

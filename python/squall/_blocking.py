@@ -1,0 +1,84 @@
+"""Plain ``def`` tasks: each runs as a fiber (a greenlet) that steps aside while its request is under way, so that thousands of
+them share one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from squall import _squall
+
+if TYPE_CHECKING:
+    from squall._squall import Client, Operation, Response
+
+try:
+    from greenlet import getcurrent, greenlet
+except ImportError:
+    available = False
+else:
+    available = True
+
+    class Fiber(greenlet):  # type: ignore[misc]
+        """A plain function under way."""
+
+        __slots__ = ()
+
+    def _work(function: Callable[..., Any], user: Any, client: Any) -> None:
+        # One after the other, for as long as none raises: a new greenlet costs more than a request.
+        idle = getcurrent().parent.switch
+        while True:
+            function(user, client)
+            function, user, client = idle()
+
+    def _new_fiber() -> Fiber:
+        return Fiber(_work)
+
+
+def wait(operation: Operation[Any]) -> Any:
+    """Steps aside until ``operation`` is done."""
+    getcurrent().parent.switch(operation)
+    return operation.result()
+
+
+def sleep(seconds: float) -> Any:
+    """Pauses this user and no other: ``await squall.sleep(0.5)``, or without ``await`` in a plain ``def``."""
+    operation = _squall.sleep(seconds)
+    if available and isinstance(getcurrent(), Fiber):
+        return wait(operation)
+    return operation
+
+
+class BlockingClient:
+    """The client of plain functions: calls return when the answer is there."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def get(self, url: str, /, **options: Any) -> Response:
+        return wait(self._client.get(url, **options))  # type: ignore[no-any-return]
+
+    def post(self, url: str, /, **options: Any) -> Response:
+        return wait(self._client.post(url, **options))  # type: ignore[no-any-return]
+
+    def put(self, url: str, /, **options: Any) -> Response:
+        return wait(self._client.put(url, **options))  # type: ignore[no-any-return]
+
+    def patch(self, url: str, /, **options: Any) -> Response:
+        return wait(self._client.patch(url, **options))  # type: ignore[no-any-return]
+
+    def delete(self, url: str, /, **options: Any) -> Response:
+        return wait(self._client.delete(url, **options))  # type: ignore[no-any-return]
+
+    def head(self, url: str, /, **options: Any) -> Response:
+        return wait(self._client.head(url, **options))  # type: ignore[no-any-return]
+
+    def request(self, method: str, url: str, /, **options: Any) -> Response:
+        return wait(self._client.request(method, url, **options))  # type: ignore[no-any-return]
+
+    def batch(self, requests: Iterable[Any]) -> list[Response]:
+        return wait(self._client.batch(requests))  # type: ignore[no-any-return]
+
+
+fiber: Callable[[], Any] | None = _new_fiber if available else None

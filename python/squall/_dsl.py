@@ -1,0 +1,259 @@
+"""The words of a scenario: ``VUser``, ``@scenario``, ``@task``, ``@resource``, ``between``. They only write down what was said;
+``squall._load`` reads it."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from squall._errors import ScenarioError
+
+if TYPE_CHECKING:
+    from squall._resources import Resources
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
+
+#: Everything declared while a scenario file is being read: (file, qualified name, line).
+declared: list[tuple[str, str, int]] = []
+#: The resource factories of the file being read, by name.
+factories: dict[str, Factory] = {}
+
+
+@dataclass(frozen=True)
+class Between:
+    """A time drawn anew, evenly between two, each time it is needed. In seconds."""
+
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{_plain(self.least)}s..{_plain(self.most)}s"
+
+
+@dataclass(frozen=True)
+class TaskMark:
+    """What ``@task`` was told."""
+
+    name: str
+    weight: float
+    requires: tuple[str, ...]
+    every: str | None
+    timeout: float | None
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class ScenarioMark:
+    """What ``@scenario`` was told, as the keys of a scenario file's ``[load]``."""
+
+    name: str | None
+    target: str | None
+    load: Mapping[str, str]
+    thresholds: tuple[str, ...]
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Factory:
+    """Makes the resources of a pool."""
+
+    name: str
+    make: Callable[..., Any]
+    limit: int | None
+    file: str
+    line: int
+
+
+class VUser:
+    """One virtual user. Subclass it, give it tasks, and keep whatever a user must remember on ``self``."""
+
+    #: The user's number within the run: 0, 1, 2, …
+    id: int = 0
+    #: Decides :attr:`random`; the same for the same user of a run with the same seed.
+    seed: int = 0
+    #: Pools made by ``@resource``.
+    resources: Resources
+
+    @cached_property
+    def random(self) -> random.Random:
+        """The user's own random numbers: a run with the same ``--seed`` draws the same ones."""
+        return random.Random(self.seed)
+
+
+def between(least: float, most: float) -> Between:
+    """A random time between ``least`` and ``most`` seconds."""
+    if not 0 <= least <= most:
+        raise _error(f"between({least}, {most}): the first must be at least 0 and not above the second")
+    return Between(least, most)
+
+
+def scenario(
+    *,
+    rate: float | str | None = None,
+    rps: float | str | None = None,
+    users: int | None = None,
+    duration: float | str | None = None,
+    ramp_up: float | str | None = None,
+    mode: str | None = None,
+    steps: int | None = None,
+    stages: str | Sequence[tuple[float | str, float]] | None = None,
+    pause: float | str | Between | None = None,
+    warm_up: float | str | None = None,
+    thresholds: Mapping[str, float] | Sequence[str] | None = None,
+    target: str | None = None,
+    name: str | None = None,
+) -> Callable[[C], C]:
+    """Says how much load a class of users makes. Flags of the command line win over what is said here.
+
+    ``rate`` (or ``rps``) starts iterations at a pace that does not depend on the answers; ``users`` keeps so many users busy, each
+    waiting ``pause`` between two iterations. ``mode`` is the shape over time: ``constant``, ``ramp``, ``step`` (with ``steps``) or
+    ``spike``; ``stages`` is a list of (duration, level) instead. ``thresholds`` are promises: ``{"p99_ms": 500, "error_rate": 1.0}``
+    (the rate in percent) or ``["p99<500ms", "error_rate<1%"]``.
+    """
+    file, line = _caller()
+    if rate is not None and rps is not None:
+        raise ScenarioError("rate and rps mean the same: give one", file, line)
+    given: dict[str, Any] = {
+        "rate": rate if rate is not None else rps,
+        "users": users,
+        "pause": pause,
+        "for": duration,
+        "ramp_up": ramp_up,
+        "profile": mode,
+        "steps": steps,
+        "stages": _stages(stages),
+        "warm_up": warm_up,
+    }
+    times = {"pause", "for", "ramp_up", "warm_up"}
+    load = {key: _text(value, seconds=key in times) for key, value in given.items() if value is not None}
+    mark = ScenarioMark(name, target, load, _thresholds(thresholds, file, line), file, line)
+
+    def decorate(cls: C) -> C:
+        if not isinstance(cls, type):
+            raise ScenarioError("@scenario belongs on a class", file, line)
+        cls.__squall_scenario__ = mark  # type: ignore[attr-defined]
+        return cls
+
+    return decorate
+
+
+@overload
+def task(function: F, /) -> F: ...
+@overload
+def task(
+    name: str | None = None,
+    *,
+    weight: float = 1,
+    requires: str | Sequence[str] = (),
+    every: float | str | Between | None = None,
+    timeout: float | None = None,
+) -> Callable[[F], F]: ...
+def task(
+    name: Any = None,
+    *,
+    weight: float = 1,
+    requires: str | Sequence[str] = (),
+    every: float | str | Between | None = None,
+    timeout: float | None = None,
+) -> Any:
+    """Makes a method one of the things that a user does, over and over.
+
+    ``weight`` is its share of the iterations; ``requires`` names tasks that the same user must have completed before; ``every`` is
+    the least distance between two starts by the same user; ``timeout`` (seconds) cuts an iteration that takes longer.
+    """
+    file, line = _caller()
+    if callable(name):
+        return _mark(name, TaskMark(name.__name__, 1, (), None, None, file, line))
+    if not (isinstance(weight, (int, float)) and 0 < weight < float("inf")):
+        raise ScenarioError(f"weight={weight!r}: give a number above 0", file, line)
+    if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < 1e9):
+        raise ScenarioError(f"timeout={timeout!r}: give seconds above 0", file, line)
+    if every is not None and not isinstance(every, (int, float, str, Between)):
+        raise ScenarioError(f"every={every!r}: give seconds, a text like '2s', or between(2, 5)", file, line)
+    needed = (requires,) if isinstance(requires, str) else tuple(requires)
+    pace = None if every is None else _text(every, seconds=True)
+
+    def decorate(function: F) -> F:
+        return _mark(function, TaskMark(name or function.__name__, weight, needed, pace, timeout, file, line))
+
+    return decorate
+
+
+#: The same as :func:`task`, under the name that others use.
+step = task
+
+
+def resource(name: str, *, limit: int | None = None) -> Callable[[F], F]:
+    """Makes a module-level function the factory of a pool: ``await self.resources.acquire(name)`` hands out what it returns.
+
+    It is called with a number that no other resource of the pool has. What users give back is handed out again; with ``limit``, no
+    more than so many are made.
+    """
+    file, line = _caller()
+
+    def decorate(function: F) -> F:
+        if name in factories and (factories[name].file, factories[name].line) != (file, line):
+            raise ScenarioError(f"resource {name!r} is already made in line {factories[name].line}", file, line)
+        factories[name] = Factory(name, function, limit, file, line)
+        return function
+
+    return decorate
+
+
+def _mark(function: F, mark: TaskMark) -> F:
+    function.__squall_task__ = mark  # type: ignore[attr-defined]
+    declared.append((mark.file, function.__qualname__, mark.line))
+    return function
+
+
+def _caller() -> tuple[str, int]:
+    frame = sys._getframe(2)
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def _error(message: str) -> ScenarioError:
+    frame = sys._getframe(2)
+    return ScenarioError(message, frame.f_code.co_filename, frame.f_lineno)
+
+
+def _plain(value: float) -> str:
+    return f"{value:.9f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def _text(value: Any, *, seconds: bool) -> str:
+    if seconds and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"{_plain(value)}s"
+    return _plain(value) if isinstance(value, float) else str(value)
+
+
+def _stages(stages: Any) -> str | None:
+    if stages is None or isinstance(stages, str):
+        return stages
+    return ",".join(f"{_text(lasts, seconds=True)}:{_text(level, seconds=False)}" for lasts, level in stages)
+
+
+def _thresholds(given: Any, file: str, line: int) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):
+        return tuple(str(promise) for promise in given)
+    promises = []
+    for key, limit in given.items():
+        metric, _, statistic = key.rpartition(":")
+        at = f"{metric}:" if metric else ""
+        if not isinstance(limit, (int, float)):
+            raise ScenarioError(f"threshold {key!r}: {limit!r} is not a number", file, line)
+        if statistic == "error_rate":
+            promises.append(f"{at}error_rate<={_plain(limit)}%")
+        elif statistic.endswith("_ms"):
+            promises.append(f"{at}{statistic.removesuffix('_ms')}<={_plain(limit)}ms")
+        else:
+            raise ScenarioError(f"threshold {key!r}: there are p50_ms, p95_ms, p99_ms, max_ms, error_rate", file, line)
+    return tuple(promises)

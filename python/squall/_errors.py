@@ -1,0 +1,88 @@
+"""The exceptions that scenarios meet, and the words for those that they raise."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from squall._squall import Response
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_FRAMES = 12
+
+
+class ScenarioError(Exception):
+    """A scenario cannot be used as it is written; says where and why."""
+
+    def __init__(self, message: str, file: str | None = None, line: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = file
+        self.line = line
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line) if part)
+        return f"{place}: {self.message}" if place else self.message
+
+
+class RequestError(Exception):
+    """A request got no usable answer. It is recorded as failed already; catching it is up to you."""
+
+    def __init__(self, message: str, code: str = "REQUEST_FAILED", category: str = "transport_error") -> None:
+        super().__init__(message)
+        #: What happened, as in the report: ``CONNECT_REFUSED``, ``TIMEOUT``, …
+        self.code = code
+        #: ``transport_error``, ``protocol_error`` or ``timeout``.
+        self.category = category
+
+
+class RequestTimeout(RequestError, TimeoutError):
+    """No complete answer within the request's timeout."""
+
+
+class StatusError(Exception):
+    """``raise_for_status`` met a status of 400 or above."""
+
+    def __init__(self, message: str, response: Response) -> None:
+        super().__init__(message)
+        self.response = response
+
+
+class TaskTimeout(TimeoutError):
+    """A task took longer than its ``timeout``."""
+
+
+class ResourcesExhausted(RuntimeError):
+    """A pool of resources has a limit, and all of them are held."""
+
+
+def describe(error: BaseException) -> str:
+    """The exception in words for the report: its text, then where it came from, the innermost place first.
+
+    Cheap enough to be called for every failing iteration: no source is read.
+    """
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    places = _places(error.__traceback__)
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None:
+        places += [f"because of {type(cause).__name__}: {cause}", *_places(cause.__traceback__)]
+    return "\n  ".join([text, *places])
+
+
+def _places(trace: TracebackType | None) -> list[str]:
+    found = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith(_HERE):
+            found.append(f"at {os.path.relpath(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")
+        trace = trace.tb_next
+    return found[::-1][:_FRAMES]
+
+
+def in_file(error: BaseException, file: str) -> int | None:
+    """The last line of ``file`` on the way to ``error``."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return lines[-1] if lines else None

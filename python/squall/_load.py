@@ -1,0 +1,320 @@
+"""From a scenario file to what the driver runs: finds the class, collects its tasks and hooks, and refuses what cannot work with one
+message that names file and line. Runs no task."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from squall import _blocking, _dsl
+from squall._dsl import ScenarioMark, TaskMark, VUser
+from squall._errors import ScenarioError, describe, in_file
+from squall._resources import Pools, Resources
+
+
+@dataclass
+class Hook:
+    """Something that is called with the user and a client."""
+
+    call: Callable[..., Any]
+    is_async: bool
+
+
+@dataclass
+class Task(Hook):
+    """A task and what belongs to it."""
+
+    name: str
+    check: Callable[..., Any] | None
+    timeout: float | None
+    mark: TaskMark
+
+
+@dataclass
+class Loaded:
+    """A scenario, ready to be driven."""
+
+    name: str
+    file: str
+    line: int
+    #: The scenario without its code, in the words of a scenario file.
+    toml: str
+    tasks: list[Task]
+    on_start: list[Hook]
+    on_stop: list[Hook]
+    make_user: Callable[[int, int], Any]
+    describe: Callable[[BaseException], str] = describe
+    fiber: Callable[..., Any] | None = _blocking.fiber
+    blocking_client: Callable[..., Any] = _blocking.BlockingClient
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load(path: str, scenario: str | None = None, params: Mapping[str, Any] | None = None) -> Loaded:
+    """Reads the scenario file ``path``; of several scenarios in it, the one called ``scenario``."""
+    shown = os.path.relpath(path)
+    try:
+        module = _execute(path)
+        return _read(module, path, scenario, dict(params or {}))
+    except ScenarioError as error:
+        error.file = os.path.relpath(error.file) if error.file else shown
+        raise
+
+
+def _execute(path: str) -> ModuleType:
+    _dsl.declared.clear()
+    _dsl.factories.clear()
+    full = os.path.abspath(path)
+    name = "squall_scenario_" + os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, full)
+    if spec is None or spec.loader is None:
+        raise ScenarioError("not a Python file", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    folder = os.path.dirname(full)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except ScenarioError:
+        raise
+    except FileNotFoundError as error:
+        raise ScenarioError(f"cannot read it: {error.strerror}", path) from None
+    except SyntaxError as error:
+        raise ScenarioError(f"not valid Python: {error.msg}", error.filename or path, error.lineno) from None
+    except ModuleNotFoundError as error:
+        message = f"needs the module {error.name!r}, which is not installed in {sys.prefix}"
+        raise ScenarioError(message, path, in_file(error, full)) from None
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise ScenarioError(f"fails while it is read: {type(error).__name__}: {error}", path, in_file(error, full)) from error
+    return module
+
+
+def _read(module: ModuleType, path: str, wanted: str | None, params: dict[str, Any]) -> Loaded:
+    cls = _choose(module, path, wanted)
+    own: ScenarioMark | None = cls.__dict__.get("__squall_scenario__")
+    mark: ScenarioMark | None = own or getattr(cls, "__squall_scenario__", None)
+    line = mark.line if mark else _line_of(cls)
+    _refuse_redefinitions(module)
+    tasks = _tasks(cls, path, line)
+    pools = Pools(dict(_dsl.factories))
+    starts, stops = _hooks(cls, path, params)
+
+    def make_user(number: int, seed: int) -> Any:
+        user = cls()
+        user.id, user.seed = number, seed
+        user.resources = Resources(pools)
+        return user
+
+    name = (mark.name if mark else None) or cls.__name__
+    return Loaded(
+        name=name,
+        file=os.path.relpath(path),
+        line=line,
+        toml=_toml(name, mark, tasks),
+        tasks=tasks,
+        on_start=starts,
+        on_stop=[*stops, Hook(_give_back, is_async=True)],
+        make_user=make_user,
+        params=params,
+    )
+
+
+def _choose(module: ModuleType, path: str, wanted: str | None) -> type:
+    here = [
+        cls
+        for cls in vars(module).values()
+        if isinstance(cls, type) and cls.__module__ == module.__name__ and ("__squall_scenario__" in cls.__dict__ or _is_user(cls))
+    ]
+    marked = [cls for cls in here if "__squall_scenario__" in cls.__dict__]
+    if wanted is not None:
+        for cls in here:
+            mark: ScenarioMark | None = cls.__dict__.get("__squall_scenario__")
+            if wanted in (cls.__name__, mark.name if mark else None):
+                return cls
+        names = ", ".join(cls.__name__ for cls in here) or "none"
+        raise ScenarioError(f"there is no scenario {wanted!r} here; there are: {names}", path)
+    candidates = marked or here
+    if not candidates:
+        raise ScenarioError("no scenario here: write a class with @scenario and at least one @task", path)
+    if len(candidates) > 1:
+        names = ", ".join(cls.__name__ for cls in candidates)
+        raise ScenarioError(f"several scenarios here: choose one with --scenario: {names}", path, _line_of(candidates[1]))
+    return candidates[0]
+
+
+def _is_user(cls: type) -> bool:
+    return issubclass(cls, VUser) and any(hasattr(value, "__squall_task__") for value in vars(cls).values())
+
+
+def _refuse_redefinitions(module: ModuleType) -> None:
+    """Python lets the second of two methods replace the first without a word; nobody means that."""
+    seen: dict[tuple[str, str], int] = {}
+    for file, name, line in _dsl.declared:
+        if (file, name) in seen:
+            raise ScenarioError(f"task {name.rpartition('.')[2]!r} is already defined in line {seen[file, name]}", file, line)
+        seen[file, name] = line
+
+
+def _tasks(cls: type, path: str, line: int) -> list[Task]:
+    names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
+    checks = {name for name in names if name.startswith("check_") and callable(getattr(cls, name))}
+    tasks: dict[str, Task] = {}
+    for name in names:
+        function = getattr(cls, name)
+        mark: TaskMark | None = getattr(function, "__squall_task__", None)
+        if mark is None:
+            continue
+        if mark.name in tasks:
+            first = tasks[mark.name].mark.line
+            raise ScenarioError(f"task {mark.name!r} is already defined in line {first}", mark.file, mark.line)
+        check = _check(cls, name, mark, checks)
+        tasks[mark.name] = Task(
+            call=function,
+            is_async=_is_async(function, mark.name, mark.file, mark.line),
+            name=mark.name,
+            check=check,
+            timeout=mark.timeout,
+            mark=mark,
+        )
+    if not tasks:
+        raise ScenarioError(f"{cls.__name__} has no task: mark at least one method with @task", path, line)
+    _refuse_unknown(cls, tasks, checks)
+    return list(tasks.values())
+
+
+def _check(cls: type, method: str, mark: TaskMark, checks: set[str]) -> Callable[..., Any] | None:
+    for name in (f"check_{method}", f"check_{mark.name}"):
+        if name in checks:
+            check: Callable[..., Any] = getattr(cls, name)
+            if inspect.iscoroutinefunction(check):
+                raise ScenarioError(f"{name} must be a plain def: it looks at an answer and waits for nothing", *_place(check))
+            try:
+                inspect.signature(check).bind(None, 200, {})
+            except TypeError:
+                raise ScenarioError(f"{name} must take (self, status_code, body)", *_place(check)) from None
+            return check
+    return None
+
+
+def _refuse_unknown(cls: type, tasks: Mapping[str, Task], checks: set[str]) -> None:
+    for task in tasks.values():
+        for needed in task.mark.requires:
+            if needed not in tasks:
+                hint = _did_you_mean(needed, tasks)
+                raise ScenarioError(f"task {task.name!r} requires {needed!r}, which does not exist{hint}", task.mark.file, task.mark.line)
+    methods = {task.call.__name__ for task in tasks.values()} | set(tasks)
+    for check in sorted(checks):
+        if check.removeprefix("check_") not in methods:
+            hint = _did_you_mean(check.removeprefix("check_"), tasks)
+            raise ScenarioError(f"{check} belongs to no task{hint}", *_place(getattr(cls, check)))
+
+
+def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known)}"
+
+
+def _hooks(cls: type, path: str, params: dict[str, Any]) -> tuple[list[Hook], list[Hook]]:
+    starts: list[Hook] = []
+    stops: list[Hook] = []
+    on_init = getattr(cls, "on_init", None)
+    if on_init is not None:
+        starts.append(_init_hook(on_init, params))
+    elif params:
+        raise ScenarioError(f"parameters were given, but {cls.__name__} has no on_init to take them", path)
+    for name, hooks in (("on_start", starts), ("on_stop", stops)):
+        function = getattr(cls, name, None)
+        if function is not None:
+            hooks.append(_hook(function, name))
+    return starts, stops
+
+
+def _hook(function: Callable[..., Any], name: str) -> Hook:
+    is_async = _is_async(function, name, *_place(function))
+    takes = len(inspect.signature(function).parameters)
+    if takes == 1:
+        plain = function
+        if is_async:
+
+            async def awaited(user: Any, client: Any) -> None:
+                await plain(user)
+
+            return Hook(awaited, True)
+        return Hook(lambda user, client: plain(user), False)
+    if takes != 2:
+        raise ScenarioError(f"{name} must take (self, client)", *_place(function))
+    return Hook(function, is_async)
+
+
+def _init_hook(on_init: Callable[..., Any], params: dict[str, Any]) -> Hook:
+    try:
+        inspect.signature(on_init).bind(None, **params)
+    except TypeError as error:
+        raise ScenarioError(f"on_init: {error}; give parameters with --param name=value", *_place(on_init)) from None
+    if _is_async(on_init, "on_init", *_place(on_init)):
+
+        async def awaited(user: Any, client: Any) -> None:
+            await on_init(user, **params)
+
+        return Hook(awaited, True)
+
+    def plain(user: Any, client: Any) -> None:
+        on_init(user, **params)
+
+    return Hook(plain, False)
+
+
+async def _give_back(user: Any, client: Any) -> None:
+    user.resources.release_all()
+
+
+def _is_async(function: Callable[..., Any], name: str, file: str, line: int) -> bool:
+    if inspect.iscoroutinefunction(function):
+        return True
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ScenarioError(f"{name} is a generator: use `await` (or plain calls), not `yield`", file, line)
+    if not _blocking.available:
+        message = f"{name} is a plain def, which needs the package greenlet: pip install greenlet, or write async def"
+        raise ScenarioError(message, file, line)
+    return False
+
+
+def _place(function: Callable[..., Any]) -> tuple[str, int]:
+    code = inspect.unwrap(function).__code__
+    return code.co_filename, code.co_firstlineno
+
+
+def _line_of(cls: type) -> int:
+    try:
+        return inspect.getsourcelines(cls)[1]
+    except (OSError, TypeError):
+        return 1
+
+
+def _toml(name: str, mark: ScenarioMark | None, tasks: list[Task]) -> str:
+    """The plan of the scenario. Its requests are never sent: they stand for code."""
+    lines = [f"name = {json.dumps(name)}"]
+    if mark and mark.target:
+        lines.append(f"target = {json.dumps(mark.target)}")
+    lines.append("[load]")
+    if mark:
+        lines += [f"{key} = {json.dumps(value)}" for key, value in mark.load.items()]
+        lines.append(f"thresholds = {json.dumps(list(mark.thresholds))}")
+    for task in tasks:
+        lines += ["[[task]]", f"name = {json.dumps(task.name)}", f"weight = {float(task.mark.weight)!r}"]
+        if task.mark.requires:
+            lines.append(f"requires = {json.dumps(list(task.mark.requires))}")
+        if task.mark.every:
+            lines.append(f"every = {json.dumps(task.mark.every)}")
+        lines.append('get = "/"')
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,106 @@
+"""A real target and a real `squall` for every test: nothing is mocked."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SQUALL = [sys.executable, "-m", "squall"]
+
+
+@dataclass
+class Target:
+    url: str
+
+    def counts(self) -> dict[str, int]:
+        with urllib.request.urlopen(self.url + "/stats") as answer:
+            counts: dict[str, int] = json.load(answer)["requests"]
+        return counts
+
+
+@dataclass
+class Ended:
+    """One run of the command."""
+
+    code: int
+    stdout: str
+    stderr: str
+    result: dict[str, Any] = field(default_factory=dict)
+
+    def metric(self, name: str) -> dict[str, Any]:
+        found = [metric for metric in self.result["metrics"] if metric["name"] == name]
+        assert found, f"no metric {name!r} in {[metric['name'] for metric in self.result['metrics']]}"
+        return found[0]
+
+    def names(self) -> set[str]:
+        return {metric["name"] for metric in self.result["metrics"]}
+
+    def messages(self) -> str:
+        return "\n".join(error["message"] for error in self.result["errors"])
+
+
+@pytest.fixture(scope="session")
+def target() -> Iterator[Target]:
+    server = subprocess.Popen([*SQUALL, "target", "--listen", "127.0.0.1:0", "--threads", "1"], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    line = server.stdout.readline()
+    found = re.search(r"http://[\d.]+:\d+", line)
+    assert found, line
+    yield Target(found.group())
+    server.terminate()
+    server.wait(10)
+
+
+@pytest.fixture
+def squall(tmp_path: Path) -> Callable[..., Ended]:
+    """Runs `squall` with these arguments to its end."""
+
+    def run(*arguments: str, timeout: float = 120, env: dict[str, str] | None = None) -> Ended:
+        done = subprocess.run([*SQUALL, *arguments], capture_output=True, text=True, timeout=timeout, cwd=tmp_path, env=env)
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a scenario; what every scenario imports is already there."""
+
+    def make(code: str, name: str = "shop.py", head: bool = True) -> Path:
+        imports = "from squall import *\n" if head else ""
+        path = tmp_path / name
+        path.write_text(imports + textwrap.dedent(code))
+        return path
+
+    return make
+
+
+@pytest.fixture
+def run(squall: Callable[..., Ended], write: Callable[..., Path], target: Target, tmp_path: Path) -> Callable[..., Ended]:
+    """Runs a scenario against the target for some iterations and reads its result file."""
+
+    def go(code: str, *arguments: str, requests: int | None = 5, users: int | None = 1, **options: Any) -> Ended:
+        path = write(code)
+        given = ["run", str(path), "--target", target.url, "--json", "result.json", *arguments]
+        if users is not None:
+            given += ["--users", str(users)]
+        if requests is not None:
+            given += ["--requests", str(requests)]
+        ended = squall(*given, **options)
+        result = tmp_path / "result.json"
+        assert result.exists(), f"{ended.code}: {ended.stdout}{ended.stderr}"
+        ended.result = json.loads(result.read_text())
+        assert ended.result["accounting"]["balanced"], ended.result["accounting"]
+        return ended
+
+    return go

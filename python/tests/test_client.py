@@ -1,0 +1,200 @@
+"""The client: what goes out and what comes back."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+
+@pytest.fixture
+def asks(run):
+    """Runs one task whose body is given, in `async def`."""
+
+    def go(body: str, *arguments: str, requests: int = 2, expect_errors: bool = False):
+        code = "class Shop(VUser):\n    @task\n    async def go(self, client):\n" + textwrap.indent(textwrap.dedent(body), " " * 8)
+        ended = run(code, *arguments, requests=requests)
+        if not expect_errors:
+            assert ended.result["totals"]["errors"] == 0 and ended.metric("go")["errors"] == 0, ended.messages()
+        return ended
+
+    return go
+
+
+def test_what_is_sent_arrives(asks):
+    asks(
+        """
+        echo = (await client.request("put", "/echo", params={"q": "a b", "n": [1, 2], "none": None}, json={"k": ["ü", 1, 2.5, None, True]},
+                                     headers={"X-One": "1"})).json()
+        assert echo["method"] == "PUT", echo
+        assert echo["path"] == "/echo" and "q=a+b&n=1&n=2" in str(echo), echo
+        assert "x-one" in str(echo).lower() and "application/json" in str(echo), echo
+        assert "ü" in str(echo), echo
+        """
+    )
+
+
+def test_forms_cookies_and_authorization(asks):
+    asks(
+        """
+        echo = str((await client.post("/echo", data={"a": "1 2", "b": "ü"}, cookies={"c": "3"}, auth=("me", "pw"))).json())
+        assert "a=1+2&b=%C3%BC" in echo and "x-www-form-urlencoded" in echo, echo
+        assert "c=3" in echo and "Basic bWU6cHc=" in echo, echo
+        echo = str((await client.post("/echo", data=b"raw", auth="token")).json())
+        assert "raw" in echo and "Bearer token" in echo, echo
+        """
+    )
+
+
+def test_files_travel_as_multipart(asks):
+    asks(
+        """
+        echo = str((await client.post("/echo", files={"pic": ("a.txt", b"hello", "text/plain")}, data={"k": "v"})).json())
+        assert "multipart/form-data" in echo and "a.txt" in echo and "hello" in echo, echo
+        """
+    )
+
+
+def test_the_response_says_everything(asks):
+    asks(
+        """
+        answer = await client.get("/health")
+        assert answer.status_code == 200 and answer.ok
+        assert answer.json() == {"status": "ok"} and answer.json() is answer.json()
+        assert answer.text == answer.content.decode()
+        assert answer.headers["Content-Type"] == answer.headers.get("content-type")
+        assert "content-length" in answer.headers and answer.headers.get("none", "x") == "x"
+        assert dict(answer.headers.items())
+        assert answer.elapsed_ms > 0 and "200" in repr(answer)
+        assert answer.raise_for_status() is answer
+        """
+    )
+
+
+def test_a_bad_status_is_an_error_but_no_exception(asks):
+    ended = asks(
+        """
+        answer = await client.get("/nothing")
+        assert not answer.ok
+        try:
+            answer.raise_for_status()
+        except StatusError as error:
+            assert error.response is answer
+        else:
+            raise AssertionError("it did not raise")
+        """,
+        expect_errors=True,
+    )
+    assert ended.metric("GET /nothing")["errors"] == 2
+    assert ended.metric("go")["errors"] == 0
+
+
+def test_no_answer_raises_and_is_recorded_once(asks):
+    ended = asks(
+        """
+        try:
+            await client.get("http://127.0.0.1:1/nobody")
+        except RequestError as error:
+            assert error.code == "CONNECT_REFUSED", error.code
+        else:
+            raise AssertionError("it did not raise")
+        """,
+        expect_errors=True,
+    )
+    assert ended.metric("GET /nobody")["errors"] == 2
+    assert ended.metric("go")["errors"] == 0
+
+
+def test_a_request_has_a_timeout_of_its_own(asks):
+    ended = asks(
+        """
+        try:
+            await client.get("/delay/20000", timeout=0.05)
+        except RequestTimeout:
+            pass
+        """,
+        expect_errors=True,
+    )
+    assert ended.metric("GET /delay/20000")["errors"] == 2
+
+
+def test_requests_are_named_by_route(asks):
+    ended = asks(
+        """
+        for number in range(1, 6):
+            await client.get(f"/api/products/{number}", name="GET /api/products/{id}")
+        answer = await client.get("/api/products/3", name="GET /api/products/{id}")
+        assert answer.json()["id"] == 3, answer.json()
+        await client.get("/api/products", params={"page": 2})
+        """,
+        requests=3,
+    )
+    assert ended.metric("GET /api/products/{id}")["requests"] == 18
+    assert ended.metric("GET /api/products")["requests"] == 3
+
+
+def test_redirects_are_followed_and_counted(asks):
+    ended = asks(
+        """
+        answer = await client.get("/redirect/2")
+        assert answer.json() == {"status": "ok"}, answer
+        """
+    )
+    assert ended.metric("GET /redirect/2")["requests"] == 2
+    assert ended.metric("GET /redirect/2 (redirect)")["requests"] == 4
+
+
+def test_header_injection_is_refused(asks):
+    asks(
+        r"""
+        for headers in ({"X": "a\r\nY: b"}, {"X Y": "1"}):
+            try:
+                client.get("/health", headers=headers)
+            except ValueError:
+                continue
+            raise AssertionError("it was accepted")
+        await client.get("/health")
+        """
+    )
+
+
+def test_unknown_options_are_refused(asks):
+    asks(
+        """
+        try:
+            client.get("/health", heders={})
+        except TypeError as error:
+            assert "heders" in str(error)
+        else:
+            raise AssertionError("it was accepted")
+        await client.get("/health")
+        """
+    )
+
+
+def test_flags_add_headers_to_every_request(asks):
+    asks(
+        """
+        assert "from-flag" in str((await client.get("/echo")).json()).lower()
+        """,
+        "-H",
+        "X-Flag: from-flag",
+    )
+
+
+def test_json_is_read_as_python_reads_it(asks):
+    asks(
+        r"""
+        import json
+        for text in ('[1, -2, 3.5, 1e3, true, false, null, "\\u00fc\\ud83d\\ude00"]', '{"a": {"b": []}, "a": 2}', "12345678901234567890123", '""'):
+            answer = await client.post("/echo", data=text)
+            assert json.loads(json.dumps(answer.json())) == json.loads(answer.content), text
+        answer = await client.get("/bytes/5")
+        try:
+            answer.json()
+        except ValueError as error:
+            assert "not JSON" in str(error)
+        else:
+            raise AssertionError("it was accepted")
+        """
+    )

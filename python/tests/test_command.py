@@ -1,0 +1,114 @@
+"""The wheel is the same program as the binary, inside this interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import SQUALL
+
+ROOT = Path(__file__).parents[2]
+SCENARIOS = sorted((ROOT / "scenarios").glob("*.py"))
+
+
+def test_urls_run_too(squall, target):
+    ended = squall("run", f"{target.url}/health", "--users", "2", "--requests", "20")
+    assert ended.code == 0, ended.stderr
+    assert "20" in ended.stdout
+
+
+def test_the_version_is_the_programs(squall):
+    import squall as sdk
+
+    assert sdk.__version__ in squall("--version").stdout
+
+
+def test_thresholds_decide_the_exit_code(run):
+    code = """
+        @scenario(users=1, thresholds={"error_rate": 0.0})
+        class Shop(VUser):
+            @task
+            async def a(self, client):
+                await client.get("/fail", params={"rate": 1})
+        """
+    assert run(code).code == 1
+
+
+def test_open_load_keeps_its_rate(run):
+    ended = run(
+        """
+        @scenario(rate=200, duration="1s")
+        class Shop(VUser):
+            @task
+            async def a(self, client):
+                await client.get("/health")
+        """,
+        users=None,
+        requests=None,
+    )
+    assert ended.metric("GET /health")["requests"] == 200
+
+
+def test_a_seed_repeats_the_users_choices(run):
+    code = """
+        class Shop(VUser):
+            @task
+            async def a(self, client):
+                await client.get("/health", name=f"n{self.random.randrange(1000)}")
+        """
+    first, again, other = (run(code, "--seed", seed).names() for seed in ("1", "1", "2"))
+    assert first == again != other
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_the_examples_run(squall, target, tmp_path, path):
+    given = ["run", str(path), "--target", target.url, "--users", "3", "--requests", "12", "--json", "result.json"]
+    ended = squall(*given)
+    assert ended.code == 0, ended.stdout + ended.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["totals"]["errors"] == 0
+    assert result["totals"]["requests"] >= 12
+
+
+def test_ctrl_c_drains_and_reports(write, target, tmp_path):
+    path = write(
+        """
+        class Shop(VUser):
+            @task
+            async def a(self, client):
+                await client.get("/delay/5")
+        """
+    )
+    run = subprocess.Popen(
+        [*SQUALL, "run", str(path), "--target", target.url, "--users", "2", "--for", "60s", "--no-tui", "--json", "result.json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # The first line with a second of load in it says that the run is under way.
+    assert run.stderr is not None
+    assert any("0:01" in line for line in run.stderr)
+    run.send_signal(signal.SIGINT)
+    stdout, stderr = run.communicate(timeout=30)
+    assert run.returncode == 130, stdout + stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["accounting"]["balanced"]
+    assert "KeyboardInterrupt" not in stderr
+
+
+def test_the_plain_program_hands_scripts_to_python(write, target):
+    binary = next((path for path in (ROOT / "target/debug/squall", ROOT / "target/release/squall") if path.exists()), None)
+    if binary is None:
+        pytest.skip("the plain program is not built")
+    path = write("class Shop(VUser):\n    @task\n    async def a(self, c): await c.get('/health')")
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    given = [str(binary), "run", str(path), "--target", target.url, "--users", "1", "--requests", "3"]
+    ended = subprocess.run(given, capture_output=True, text=True, env=env, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert "GET /health" in ended.stdout

@@ -1,0 +1,117 @@
+"""What cannot work is refused before anything is sent: one message, file and line, exit code 2."""
+
+from __future__ import annotations
+
+import pytest
+
+CASES = {
+    "syntax error": ("class Shop(:\n    pass", 2, "not valid Python"),
+    "missing import": ("import no_such_module_here", 2, "needs the module 'no_such_module_here'"),
+    "raises while read": ("x = 1\nx / 0", 3, "ZeroDivisionError"),
+    "no scenario": ("x = 1", None, "no scenario here"),
+    "no task": ("@scenario(users=1)\nclass Shop(VUser):\n    pass", 2, "Shop has no task"),
+    "duplicate method": (
+        "class Shop(VUser):\n    @task\n    async def a(self, c): pass\n    @task\n    async def a(self, c): pass",
+        5,
+        "'a' is already defined in line 3",
+    ),
+    "duplicate name": (
+        "class Shop(VUser):\n    @task('x')\n    async def a(self, c): pass\n    @task('x')\n    async def b(self, c): pass",
+        5,
+        "'x' is already defined in line 3",
+    ),
+    "bad duration": (
+        "@scenario(users=1, duration='5 parsecs')\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
+        2,
+        "parsecs",
+    ),
+    "bad rate": ("@scenario(rate=-5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "-5"),
+    "two models": (
+        "@scenario(rate=5, users=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
+        2,
+        "both `rate` and `users`",
+    ),
+    "rate and rps": ("@scenario(rate=5, rps=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "give one"),
+    "bad threshold": (
+        "@scenario(users=1, thresholds={'p99': 5})\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
+        2,
+        "threshold 'p99'",
+    ),
+    "bad weight": ("class Shop(VUser):\n    @task(weight=0)\n    async def a(self, c): pass", 3, "weight=0"),
+    "bad every": ("class Shop(VUser):\n    @task(every=print)\n    async def a(self, c): pass", 3, "every="),
+    "bad between": ("class Shop(VUser):\n    @task(every=between(5, 2))\n    async def a(self, c): pass", 3, "between(5, 2)"),
+    "unknown requirement": (
+        "class Shop(VUser):\n    @task(requires='brows')\n    async def a(self, c): pass\n    @task\n    async def browse(self, c): pass",
+        3,
+        "did you mean 'browse'?",
+    ),
+    "check without a task": (
+        "class Shop(VUser):\n    @task\n    async def a(self, c): pass\n    def check_b(self, status_code, body): pass",
+        5,
+        "check_b belongs to no task",
+    ),
+    "async check": (
+        "class Shop(VUser):\n    @task\n    async def a(self, c): pass\n    async def check_a(self, status_code, body): pass",
+        5,
+        "check_a must be a plain def",
+    ),
+    "check with other arguments": (
+        "class Shop(VUser):\n    @task\n    async def a(self, c): pass\n    def check_a(self): pass",
+        5,
+        "(self, status_code, body)",
+    ),
+    "generator task": ("class Shop(VUser):\n    @task\n    def a(self, c): yield", 3, "is a generator"),
+    "on_init without its parameter": (
+        "class Shop(VUser):\n    def on_init(self, region): pass\n    @task\n    async def a(self, c): pass",
+        3,
+        "region",
+    ),
+    "several scenarios": (
+        "@scenario(users=1)\nclass A(VUser):\n    @task\n    async def a(self, c): pass\n"
+        "@scenario(users=1)\nclass B(VUser):\n    @task\n    async def a(self, c): pass",
+        6,
+        "choose one with --scenario: A, B",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_scenario_is_refused(squall, write, target, case):
+    code, line, words = CASES[case]
+    path = write(code)
+    before = sum(target.counts().values())
+    ended = squall("run", str(path), "--target", target.url)
+    assert ended.code == 2, ended.stdout + ended.stderr
+    place = f"shop.py:{line}: " if line else "shop.py: "
+    assert place in ended.stderr, ended.stderr
+    assert words in ended.stderr, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert sum(target.counts().values()) == before
+
+
+def test_a_missing_file_is_refused(squall):
+    ended = squall("run", "nowhere.py")
+    assert ended.code == 2
+    assert "nowhere.py" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_bad_flag_names_the_flag(squall, write, target):
+    path = write("class Shop(VUser):\n    @task\n    async def a(self, c): pass")
+    ended = squall("run", str(path), "--target", target.url, "--for", "soon")
+    assert ended.code == 2
+    assert "--for: " in ended.stderr
+
+
+def test_a_scenario_can_be_chosen(squall, write, target):
+    code = CASES["several scenarios"][0]
+    ended = squall("run", str(write(code)), "--target", target.url, "--scenario", "B", "--check")
+    assert ended.code == 0
+    assert ended.stdout.startswith("B: ")
+
+
+def test_params_without_on_init_are_refused(squall, write, target):
+    path = write("class Shop(VUser):\n    @task\n    async def a(self, c): pass")
+    ended = squall("run", str(path), "--target", target.url, "--param", "x=1")
+    assert ended.code == 2
+    assert "no on_init" in ended.stderr

@@ -1,0 +1,35 @@
+"""The stub says what the built module has: no more, no less."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import squall
+from squall import _squall
+
+STUB = ast.parse((Path(squall.__file__).parent / "_squall.pyi").read_text())
+#: What every class has, and what a stub leaves to `object`.
+IMPLIED = set(dir(object)) | {"__repr__"}
+
+
+def public(names):
+    return {name for name in names if not name.startswith("_") or (name.startswith("__") and name.endswith("__"))}
+
+
+def test_the_module_has_what_the_stub_says():
+    said = {node.name for node in STUB.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")}
+    has = {name for name in vars(_squall) if not name.startswith("_")}
+    assert said == has
+
+
+def test_classes_have_what_the_stub_says():
+    for node in STUB.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            said = public({item.name for item in node.body if isinstance(item, ast.FunctionDef)})
+            has = public(name for name in vars(getattr(_squall, node.name)) if name not in IMPLIED) - {"__module__", "__doc__"}
+            assert said == has, node.name
+
+
+def test_everything_offered_exists():
+    assert all(hasattr(squall, name) for name in squall.__all__)

@@ -1,0 +1,388 @@
+"""Tasks, hooks, checks: what a user does, in `async def` and in plain `def`."""
+
+from __future__ import annotations
+
+import pytest
+
+BOTH = pytest.mark.parametrize(("fn", "wait"), [("async def", "await "), ("def", "")], ids=["async", "plain"])
+
+
+@BOTH
+def test_login_headers_json_and_check(run, target, fn, wait):
+    before = target.counts()
+    ended = run(
+        f"""
+        class Shop(VUser):
+            {fn} on_start(self, client):
+                answer = {wait}client.post("/auth/login", json={{"username": "ann", "password": "pw"}})
+                self.token = answer.json()["access_token"]
+
+            @task
+            {fn} buy(self, client):
+                {wait}client.post("/api/orders", json={{"product_id": 7}}, headers={{"Authorization": f"Bearer {{self.token}}"}})
+
+            def check_buy(self, status_code, body):
+                assert status_code == 201 or status_code == 200, status_code
+                assert body["product_id"] == 7, body
+        """,
+        requests=10,
+    )
+    assert ended.code == 0, ended.stdout + ended.stderr
+    after = target.counts()
+    assert after["/auth/login"] - before["/auth/login"] == 1
+    assert after["/api/orders"] - before["/api/orders"] == 10
+    assert ended.metric("POST /api/orders")["requests"] == 10
+    assert ended.result["totals"]["errors"] == 0
+
+
+@BOTH
+def test_a_task_that_raises_fails_only_its_iteration(run, fn, wait):
+    ended = run(
+        f"""
+        class Shop(VUser):
+            count = 0
+
+            @task
+            {fn} browse(self, client):
+                {wait}client.get("/health")
+                self.count += 1
+                if self.count == 3:
+                    raise ValueError("third time")
+        """,
+        requests=6,
+    )
+    assert ended.metric("GET /health")["requests"] == 6
+    assert ended.metric("GET /health")["errors"] == 1
+    assert "ValueError: third time" in ended.messages()
+    assert "shop.py:11 in browse" in ended.messages()
+
+
+@BOTH
+def test_a_failed_check_fails_the_request(run, fn, wait):
+    ended = run(
+        f"""
+        class Shop(VUser):
+            @task
+            {fn} browse(self, client):
+                {wait}client.get("/health")
+
+            def check_browse(self, status_code, body):
+                assert body["status"] == "down", "it is up"
+        """,
+        requests=4,
+    )
+    assert ended.metric("GET /health")["errors"] == 4
+    assert "it is up" in ended.messages()
+
+
+def test_a_check_may_return_false(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def browse(self, client):
+                await client.get("/health")
+
+            def check_browse(self, status_code, body):
+                return status_code == 404
+        """,
+        requests=2,
+    )
+    assert ended.metric("GET /health")["errors"] == 2
+
+
+@BOTH
+def test_on_start_that_raises_is_retried_and_counted(run, fn, wait):
+    ended = run(
+        f"""
+        tries = 0
+
+        class Shop(VUser):
+            {fn} on_start(self, client):
+                global tries
+                tries += 1
+                if tries < 3:
+                    raise RuntimeError("not yet")
+
+            @task
+            {fn} browse(self, client):
+                {wait}client.get("/health")
+        """,
+        requests=2,
+    )
+    assert ended.metric("GET /health")["requests"] == 2
+    assert ended.metric("on_start")["errors"] == 2
+    assert "RuntimeError: not yet" in ended.messages()
+
+
+@BOTH
+def test_on_stop_runs_once_for_each_user(run, target, fn, wait):
+    before = target.counts()["/bytes/{n}"]
+    run(
+        f"""
+        class Shop(VUser):
+            @task
+            {fn} browse(self, client):
+                {wait}client.get("/health")
+
+            {fn} on_stop(self, client):
+                {wait}client.get("/bytes/1")
+        """,
+        users=3,
+        requests=9,
+    )
+    assert target.counts()["/bytes/{n}"] - before == 3
+
+
+@BOTH
+def test_a_hung_task_is_cut_at_its_timeout(run, fn, wait):
+    ended = run(
+        f"""
+        class Shop(VUser):
+            @task(timeout=0.05)
+            {fn} slow(self, client):
+                {wait}client.get("/delay/20000")
+        """,
+        requests=2,
+    )
+    assert "TaskTimeout" in ended.messages()
+    assert ended.metric("slow")["errors"] == 2
+    assert ended.result["run"]["elapsed_s"] < 15
+
+
+@BOTH
+def test_a_task_that_ignores_its_timeout_is_ended(run, fn, wait):
+    ended = run(
+        f"""
+        class Shop(VUser):
+            @task(timeout=0.05)
+            {fn} stubborn(self, client):
+                while True:
+                    try:
+                        {wait}client.get("/delay/20000")
+                    except Exception:
+                        pass
+        """,
+        requests=2,
+    )
+    assert ended.metric("stubborn")["errors"] == 2
+
+
+@BOTH
+def test_sleep_pauses_one_user_only(run, fn, wait):
+    ended = run(
+        f"""
+        class Shop(VUser):
+            @task
+            {fn} nap(self, client):
+                {wait}sleep(0.3)
+                {wait}client.get("/health")
+        """,
+        users=20,
+        requests=20,
+    )
+    assert ended.metric("GET /health")["requests"] == 20
+    # One after the other they would need six seconds.
+    assert ended.result["run"]["elapsed_s"] < 3
+
+
+@BOTH
+def test_batch_is_answered_in_the_order_it_was_asked(run, fn, wait):
+    ended = run(
+        f"""
+        class Shop(VUser):
+            @task
+            {fn} both(self, client):
+                slow, fast, posted = {wait}client.batch(
+                    [{{"path": "/delay/60"}}, "/bytes/3", {{"method": "POST", "path": "/echo", "json": [1]}}]
+                )
+                assert slow.elapsed_ms > 40 and fast.content == b"xxx" or len(fast.content) == 3
+                assert posted.json()["body"] in ("[1]", [1])
+        """,
+        requests=3,
+    )
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert ended.metric("GET /delay/60")["requests"] == 3
+
+
+def test_tasks_are_inherited_and_overridden(run):
+    ended = run(
+        """
+        class Base(VUser):
+            @task
+            async def browse(self, client):
+                await client.get("/health", name="base")
+
+            @task
+            async def look(self, client):
+                await client.get("/health", name="look")
+
+        @scenario(users=1)
+        class Shop(Base):
+            @task
+            async def browse(self, client):
+                await client.get("/health", name="own")
+        """,
+        requests=10,
+    )
+    assert {"own", "look"} <= ended.names()
+    assert "base" not in ended.names()
+
+
+def test_weights_and_requires_shape_what_is_done(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task(weight=3)
+            async def browse(self, client):
+                await client.get("/health", name="a")
+
+            @task
+            async def look(self, client):
+                await client.get("/health", name="b")
+        """,
+        requests=40,
+    )
+    assert (ended.metric("a")["requests"], ended.metric("b")["requests"]) == (30, 10)
+
+
+def test_a_required_task_comes_first(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            seen = False
+
+            @task
+            async def browse(self, client):
+                await client.get("/health")
+                self.seen = True
+
+            @task(requires=("browse",), weight=10)
+            async def buy(self, client):
+                assert self.seen
+                await client.get("/health", name="buy")
+        """,
+        requests=20,
+    )
+    assert ended.result["totals"]["errors"] == 0
+    assert ended.metric("buy")["requests"] > 5
+
+
+def test_every_user_holds_a_resource_of_its_own(run):
+    ended = run(
+        """
+        @resource(name="users")
+        def make_user(n):
+            return {"name": f"user_{n}"}
+
+        taken = []
+
+        class Shop(VUser):
+            async def on_start(self, client):
+                self.user = await self.resources.acquire("users")
+                assert self.user["name"] not in taken
+                taken.append(self.user["name"])
+
+            @task
+            def browse(self, client):
+                other = self.resources.acquire("users")
+                assert other["name"] != self.user["name"]
+                self.resources.release(other)
+                client.get("/health")
+        """,
+        users=5,
+        requests=25,
+    )
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert "on_start" not in ended.names()
+
+
+def test_on_init_gets_the_parameters(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            def on_init(self, region, limit=1):
+                self.where = f"{region}-{limit}"
+
+            @task
+            async def browse(self, client):
+                await client.get("/health", name=self.where)
+        """,
+        "--param",
+        "region=eu",
+        "--param",
+        "limit=5",
+    )
+    assert "eu-5" in ended.names()
+
+
+def test_own_metrics_are_reported(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def browse(self, client):
+                await client.get("/health")
+                emit_metric("queue", time=12.5)
+                await self.think()
+
+            @metric("think")
+            async def think(self):
+                await sleep(0.001)
+        """,
+        requests=4,
+    )
+    assert ended.metric("queue")["requests"] == 4
+    assert ended.metric("think")["requests"] == 4
+
+
+def test_a_call_that_is_not_awaited_is_warned_of(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def browse(self, client):
+                client.get("/bytes/1")
+                await client.get("/health")
+        """,
+    )
+    assert "never awaited" in ended.stderr
+    assert "GET /bytes/1" not in ended.names()
+
+
+def test_awaiting_something_foreign_is_explained(run):
+    ended = run(
+        """
+        class Foreign:
+            def __await__(self):
+                yield object()
+
+        class Shop(VUser):
+            @task
+            async def browse(self, client):
+                await Foreign()
+        """,
+        requests=2,
+    )
+    assert "not Squall's" in ended.messages()
+
+
+def test_an_aborted_run_leaves_nothing_uncounted(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def slow(self, client):
+                try:
+                    await client.get("/delay/30000")
+                finally:
+                    self.closed = True
+        """,
+        "--for",
+        "500ms",
+        "--grace",
+        "100ms",
+        users=8,
+        requests=None,
+    )
+    assert ended.metric("GET /delay/30000")["requests"] == 8
