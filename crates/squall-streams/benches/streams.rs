@@ -83,18 +83,29 @@ async fn open(app: &App, partitions: u32) -> Result<Stream<Order>, BoxError> {
 
 async fn throughput(partitions: u32, events: u64, rounds: u64) -> Result<(), BoxError> {
     let (mut bare, mut ours, mut sends) = (Vec::new(), Vec::new(), Vec::new());
+    let mut costs = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..rounds {
         let server = RedisServer::start();
         let app = app(&server).await?;
         let stream = open(&app, partitions).await?;
         sends.push(fill(&stream, events).await?);
+        let start = cpu(&app).await?;
         bare.push(bare_loop(&app, &stream, events).await?);
+        let middle = cpu(&app).await?;
         ours.push(worker(&app, &stream, events).await?);
+        let end = cpu(&app).await?;
+        let spent = [middle.0 - start.0, middle.1 - start.1, end.0 - middle.0, end.1 - middle.1];
+        costs.iter_mut().zip(spent).for_each(|(costs, spent)| costs.push(spent * 1e6 / events as f64));
     }
     let (bare, ours, sends) = (median(bare), median(ours), median(sends));
     println!(
         "throughput, {partitions} partition(s), batch {BATCH}: bare loop {bare:.0}/s, squall {ours:.0}/s, ratio {:.2} (bar 0.60); sending {sends:.0}/s",
         ours / bare
+    );
+    // Steadier than rates on a shared machine.
+    let [bare_client, bare_server, client, server] = costs.map(median);
+    println!(
+        "  CPU per event, client + server: bare loop {bare_client:.1} + {bare_server:.1} µs, squall {client:.1} + {server:.1} µs"
     );
     Ok(())
 }
