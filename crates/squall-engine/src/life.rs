@@ -154,5 +154,7 @@ impl Choice {
         if let Some(choice) = self.0.as_mut().filter(|_| completed) {
             choice.completed(iteration.task);
         }
+        // Iterations that never wait must not keep the thread from its conductor and the other users.
+        tokio::task::coop::consume_budget().await;
     }
 }

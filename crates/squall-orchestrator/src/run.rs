@@ -1,7 +1,7 @@
 //! One run from start to facts. The run decides when to stop (its plan, its thresholds, its person); the engine obeys.
 
 use squall_engine::{Driver, Engine, EngineConfig, EngineError, EngineStop, ThreadEnd};
-use squall_metrics::{Collector, Delta, RecorderConfig, RunView};
+use squall_metrics::{Code, Collector, Delta, RecorderConfig, RunView};
 use squall_model::{Generator, LoadModel, Plan, RunFacts, StopReason};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -270,6 +270,13 @@ fn saturation(plan: &Plan, view: &RunView, end: ThreadEnd, cpu_s: f64, threads: 
         because.push(format!(
             "{} starts never happened because all {} users were busy: raise --max-users or lower the rate",
             view.engine.dropped, view.engine.peak_users
+        ));
+    }
+    let out_of_sockets: u64 =
+        view.all.outcomes.iter().filter(|(o, _)| o.code == Code::Named("LOCAL_LIMIT")).map(|(_, n)| n).sum();
+    if out_of_sockets > 0 {
+        because.push(format!(
+            "{out_of_sockets} requests found no free descriptor or port here: raise `ulimit -n`, or use fewer users"
         ));
     }
     let share = cpu_s / (end.elapsed.as_secs_f64().max(0.001) * f64::from(threads));

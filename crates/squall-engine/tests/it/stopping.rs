@@ -65,3 +65,13 @@ async fn a_drained_open_run_gives_up_its_backlog() {
     assert_eq!(view.all.requests, 2);
     assert!(view.engine.dropped > 50, "{}", view.engine.dropped);
 }
+
+/// Users that found no descriptor for a socket spun for ever and were deaf to the end of the run.
+#[tokio::test]
+async fn iterations_that_never_wait_do_not_starve_the_conductor() {
+    let driver = Scripted::new(|_| MS(0));
+    let config = config(closed(3.0, MS(0), LONG), &driver);
+    let (view, end) = run(driver, config, |engine, _| engine.stop().drain()).await;
+    assert!(!end.cut_off);
+    assert!(view.accounting().balances());
+}
