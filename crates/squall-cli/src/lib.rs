@@ -4,6 +4,7 @@
 mod args;
 mod baseline;
 mod commands;
+mod descriptors;
 mod exit;
 mod find_max;
 mod output_file;
@@ -33,6 +34,7 @@ pub fn main_with<H: Host>(arguments: impl IntoIterator<Item = OsString>, host: &
         Ok(cli) => cli,
         Err(error) => return exit::of_parsing(&error),
     };
+    descriptors::allow_all();
     match commands::dispatch(cli.command, host) {
         Ok(code) => code,
         Err(refusal) => exit::report(&refusal),
