@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from squall import _blocking, _dsl
+from squall import _blocking, _dsl, compat
+from squall._constant import NotConstant, Request, requests_of
 from squall._dsl import ScenarioMark, TaskMark, VUser
 from squall._errors import ScenarioError, describe, in_file
 from squall._resources import Pools, Resources
@@ -36,6 +37,10 @@ class Task(Hook):
     check: Callable[..., Any] | None
     timeout: float | None
     mark: TaskMark
+    #: The requests of a task that needs no Python; None if it does.
+    requests: list[Request] | None = None
+    #: Why it runs as it does.
+    why: str = ""
 
 
 @dataclass
@@ -55,17 +60,45 @@ class Loaded:
     fiber: Callable[..., Any] | None = _blocking.fiber
     blocking_client: Callable[..., Any] = _blocking.BlockingClient
     params: Mapping[str, Any] = field(default_factory=dict)
+    #: Whether on_init, on_start or on_stop exist.
+    has_hooks: bool = False
 
 
-def load(path: str, scenario: str | None = None, params: Mapping[str, Any] | None = None) -> Loaded:
-    """Reads the scenario file ``path``; of several scenarios in it, the one called ``scenario``."""
+def load(path: str, scenario: str | None = None, params: Mapping[str, Any] | None = None, mode: str | None = None) -> Loaded:
+    """Reads the scenario file ``path``; of several scenarios in it, the one called ``scenario``.
+
+    ``mode`` is ``auto`` (tasks that are proven constant need no Python), ``stepped`` (all are run) or ``static`` (all must be constant).
+    """
     shown = os.path.relpath(path)
+    compat.install()
     try:
         module = _execute(path)
-        return _read(module, path, scenario, dict(params or {}))
+        loaded = _read(module, path, scenario, dict(params or {}))
+        _choose_modes(loaded, mode or "auto")
+        return loaded
     except ScenarioError as error:
         error.file = os.path.relpath(error.file) if error.file else shown
         raise
+
+
+def _choose_modes(loaded: Loaded, mode: str) -> None:
+    for task in loaded.tasks:
+        try:
+            task.why = "constant requests, proven from its source"
+            if mode == "stepped":
+                raise NotConstant("--mode stepped")
+            if task.check is not None:
+                raise NotConstant("it has a check")
+            if task.timeout is not None:
+                raise NotConstant("it has a timeout")
+            task.requests = requests_of(task.call)
+        except NotConstant as reason:
+            task.why = str(reason)
+            if mode == "static":
+                message = f"--mode static: task {task.name!r} cannot run without Python: {reason}"
+                raise ScenarioError(message, task.mark.file, task.mark.line) from None
+    if mode == "static" and loaded.has_hooks:
+        raise ScenarioError("--mode static: on_init, on_start and on_stop need Python", loaded.file, loaded.line)
 
 
 def _execute(path: str) -> ModuleType:
@@ -126,6 +159,7 @@ def _read(module: ModuleType, path: str, wanted: str | None, params: dict[str, A
         on_stop=[*stops, Hook(_give_back, is_async=True)],
         make_user=make_user,
         params=params,
+        has_hooks=bool(starts or stops),
     )
 
 

@@ -15,7 +15,7 @@ pub(crate) fn overrides(args: &RunArgs) -> Result<Overrides, Refusal> {
         name: text("--name", &args.name),
         target: text("--target", &args.target),
         seed: args.load.seed.map(|seed| Given::flag("--seed", seed)),
-        load: load(&args.load),
+        load: RawLoad { profile: profile(args)?, ..load(&args.load) },
         thresholds: args.thresholds.iter().map(|promise| Given::flag("--threshold", promise.as_str())).collect(),
         http: http(&args.http)?,
     })
@@ -44,12 +44,22 @@ pub(crate) fn script(file: &Path, args: &RunArgs, overrides: Overrides) -> Resul
         None => Err(Refusal::new(format!("--param: `{text}` has no `=`: write NAME=VALUE"))),
     };
     let params = args.script.params.iter().map(param).collect::<Result<_, _>>()?;
-    Ok(Script { file: file.to_owned(), overrides, scenario: args.script.scenario.clone(), params, mode: None })
+    Ok(Script {
+        file: file.to_owned(),
+        overrides,
+        scenario: args.script.scenario.clone(),
+        params,
+        mode: run_mode(args).map(str::to_owned),
+    })
 }
 
 /// The first flag that only makes sense with a script, if one was given.
 pub(crate) fn script_only_flag(args: &RunArgs) -> Option<&'static str> {
-    let given = [("--scenario", args.script.scenario.is_some()), ("--param", !args.script.params.is_empty())];
+    let given = [
+        ("--scenario", args.script.scenario.is_some()),
+        ("--param", !args.script.params.is_empty()),
+        ("--mode", run_mode(args).is_some()),
+    ];
     given.into_iter().find_map(|(flag, given)| given.then_some(flag))
 }
 
@@ -72,6 +82,20 @@ fn text(flag: &str, value: &Option<String>) -> Option<Given<String>> {
     value.as_ref().map(|value| Given::flag(flag, value.as_str()))
 }
 
+/// `--mode`, where it says how a script's tasks run.
+fn run_mode(args: &RunArgs) -> Option<&str> {
+    args.script.mode.as_deref().filter(|mode| matches!(*mode, "auto" | "stepped" | "static"))
+}
+
+/// The shape of the load: `--profile`, or `--mode` where it names one.
+fn profile(args: &RunArgs) -> Result<Option<Given<String>>, Refusal> {
+    let named = text("--mode", &args.script.mode).filter(|_| run_mode(args).is_none());
+    match (text("--profile", &args.load.profile), named) {
+        (Some(_), Some(_)) => Err(Refusal::new("--profile and --mode both name a shape: give one")),
+        (profile, named) => Ok(profile.or(named)),
+    }
+}
+
 fn load(args: &LoadArgs) -> RawLoad {
     let poisson = args.poisson.then(|| Given::flag("--poisson", "poisson"));
     RawLoad {
@@ -82,10 +106,10 @@ fn load(args: &LoadArgs) -> RawLoad {
         requests: text("--requests", &args.requests),
         ramp_up: text("--ramp-up", &args.ramp_up),
         stages: text("--stages", &args.stages),
-        profile: text("--profile", &args.profile),
         steps: text("--steps", &args.steps),
         arrivals: text("--arrivals", &args.arrivals).or(poisson),
         warm_up: text("--warm-up", &args.warm_up),
+        profile: None,
     }
 }
 

@@ -65,6 +65,11 @@ impl Client {
         self.routes.call(&ask).map_err(|error| raise::bad_request(&error))
     }
 
+    /// A request as its parts say.
+    pub(crate) fn render(&self, method: &str, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Call> {
+        self.call(method_of(method)?, url, Some(options))
+    }
+
     /// One entry of a batch: `{"method": "GET", "path": "/x", …}`, a path, or `(method, path)`.
     fn entry(&self, entry: &Bound<'_, PyAny>) -> PyResult<Call> {
         if let Ok(path) = entry.cast::<PyString>() {

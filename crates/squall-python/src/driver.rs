@@ -5,7 +5,7 @@ mod landing;
 mod user;
 mod visit;
 
-use pyo3::prelude::*;
+use pyo3::{prelude::*, types::PyDict};
 use squall_engine::{Driver, DriverError, DriverThread, Probe, Seat};
 use squall_metrics::{MetricId, MetricKey};
 use std::{
@@ -21,7 +21,7 @@ use crate::{
     client::Client,
     custom,
     routes::{Call, Routes},
-    script::{Kind, Script},
+    script::{Kind, Script, Task},
     step::Fibers,
 };
 pub(crate) use user::PythonUser;
@@ -49,6 +49,8 @@ impl Driver for PythonDriver {
         let tasks = script.tasks.iter().map(|task| probe.metric(MetricKey::group(&task.name))).collect();
         let lifecycle = RefCell::default();
         let metrics = RefCell::default();
+        let constant = Python::attach(|py| constant_calls(py, &script, &routes))
+            .map_err(|error| DriverError(format!("cannot render a request: {error}")))?;
         Ok(PythonThread {
             shared: Rc::new(Shared {
                 script,
@@ -59,12 +61,16 @@ impl Driver for PythonDriver {
                 metrics,
                 clients,
                 fibers: Fibers::default(),
+                constant,
             }),
         })
     }
 
     fn host<R>(&self, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
-        attach::host(runtime, life)
+        match self.script.needs_python {
+            true => attach::host(runtime, life),
+            false => life(runtime),
+        }
     }
 }
 
@@ -94,6 +100,8 @@ struct Shared {
     metrics: RefCell<Vec<Option<MetricId>>>,
     clients: Clients,
     fibers: Fibers,
+    /// The requests of each task that is constant.
+    constant: Vec<Option<Vec<Call>>>,
 }
 
 /// Clients keep nothing of a user, so all users of a thread have the same two.
@@ -132,6 +140,14 @@ impl Shared {
     fn lifecycle(&self, name: &'static str) -> MetricId {
         *self.lifecycle.borrow_mut().entry(name).or_insert_with(|| self.probe.metric(MetricKey::group(name)))
     }
+}
+
+/// What constant tasks send, rendered for this thread.
+fn constant_calls(py: Python<'_>, script: &Script, routes: &Routes) -> PyResult<Vec<Option<Vec<Call>>>> {
+    let client = Client::new(routes.clone());
+    let call = |(method, url, options): &(String, String, Py<PyDict>)| client.render(method, url, options.bind(py));
+    let calls = |task: &Task| task.requests.as_ref().map(|requests| requests.iter().map(call).collect()).transpose();
+    script.tasks.iter().map(calls).collect()
 }
 
 /// The name of an exception class as an outcome's code. Codes are static, so names are kept for ever; there are only so many

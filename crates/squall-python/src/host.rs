@@ -41,9 +41,11 @@ fn open(py: Python<'_>, request: Request) -> Result<Program<PythonDriver>, Strin
     let script = Arc::new(Script::read(&loaded, wiring).map_err(in_words)?);
     let description = describe(&scenario.plan, &script);
     let phases = scenario.http().phases;
-    let driver = Arc::new(move || PythonDriver::new(script.clone()));
     // One thread steps all users: more would only wait for each other's turn at the interpreter.
-    Ok(Program::Hosted(Hosted { plan: scenario.plan, description, phases, threads: 1, driver }))
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if script.needs_python { 1 } else { cores };
+    let driver = Arc::new(move || PythonDriver::new(script.clone()));
+    Ok(Program::Hosted(Hosted { plan: scenario.plan, description, phases, threads, driver }))
 }
 
 fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyAny>> {
@@ -55,7 +57,8 @@ fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyAny>> 
             json.call_method1("loads", (value,)).unwrap_or_else(|_| pyo3::types::PyString::new(py, value).into_any());
         params.set_item(name, value)?;
     }
-    py.import("squall._load")?.call_method1("load", (request.file.to_string_lossy(), &request.scenario, params))
+    py.import("squall._load")?
+        .call_method1("load", (request.file.to_string_lossy(), &request.scenario, params, &request.mode))
 }
 
 /// A scenario that cannot be used says so in one line; anything else is a fault of ours and keeps its traceback.
@@ -113,16 +116,24 @@ fn describe(plan: &Plan, script: &Script) -> String {
         LoadModel::Open { rate, .. } => format!("up to {}/s", rate.peak()),
         LoadModel::Closed { users, .. } => format!("up to {} users", users.peak()),
     };
+    let mode = match script.needs_python {
+        true => "stepped: its code runs on one thread, HTTP in Rust; constant tasks need no Python",
+        false => "static: everything it does is constant, so no Python runs",
+    };
     let mut text = format!(
-        "{}: {load} for {} against {}\nmode: stepped (its code runs for every iteration, on one thread)\ntasks:\n",
+        "{}: {load} for {} against {}\nmode {mode}\ntasks:\n",
         plan.name,
         format_duration(plan.duration()),
         plan.target
     );
     for (spec, task) in plan.tasks.iter().zip(&script.tasks) {
-        let kind = if task.hook.kind == crate::script::Kind::Coroutine { "async def" } else { "def, as a fiber" };
+        let kind = match (&task.requests, task.hook.kind) {
+            (Some(_), _) => "static",
+            (None, crate::script::Kind::Coroutine) => "stepped, async def",
+            (None, crate::script::Kind::Plain) => "stepped, def as a fiber",
+        };
         let check = if task.check.is_some() { ", checked" } else { "" };
-        text += &format!("  {} (weight {}, {kind}{check})\n", spec.name, spec.weight);
+        text += &format!("  {} (weight {}{check}): {kind} because {}\n", spec.name, spec.weight, task.why);
     }
     text
 }

@@ -1,7 +1,10 @@
 //! A loaded scenario as the driver needs it: callables, limits, where requests go. Read once from the SDK's description
 //! (`squall._load.Loaded`); judges nothing, the SDK and the scenario room already have.
 
-use pyo3::{prelude::*, types::PyTuple};
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyTuple},
+};
 use squall_http::Connector;
 use std::time::Duration;
 
@@ -27,6 +30,8 @@ pub(crate) struct Script {
     pub(crate) connector: Connector,
     pub(crate) base: Base,
     pub(crate) headers: Vec<(String, String)>,
+    /// Whether any code of the scenario's runs: tasks that are not constant, hooks.
+    pub(crate) needs_python: bool,
 }
 
 /// Something of the scenario's that is called with the user and a client.
@@ -50,6 +55,10 @@ pub(crate) struct Task {
     pub(crate) hook: Hook,
     pub(crate) check: Option<Py<PyAny>>,
     pub(crate) timeout: Option<Duration>,
+    /// What it sends, if that is always the same: method, URL, options. Such a task needs no Python.
+    pub(crate) requests: Option<Vec<(String, String, Py<PyDict>)>>,
+    /// Why it runs as it does.
+    pub(crate) why: String,
 }
 
 /// What the run brings besides the scenario.
@@ -64,9 +73,12 @@ impl Script {
         let hooks = |name: &str| -> PyResult<Vec<Hook>> {
             loaded.getattr(name)?.try_iter()?.map(|hook| Hook::read(&hook?)).collect()
         };
-        let tasks = loaded.getattr("tasks")?.try_iter()?.map(|task| Task::read(&task?)).collect::<PyResult<_>>()?;
+        let tasks: Vec<Task> =
+            loaded.getattr("tasks")?.try_iter()?.map(|task| Task::read(&task?)).collect::<PyResult<_>>()?;
         let fiber = loaded.getattr("fiber")?;
+        let has_hooks: bool = loaded.getattr("has_hooks")?.extract()?;
         Ok(Script {
+            needs_python: has_hooks || tasks.iter().any(|task| task.requests.is_none()),
             make_user: loaded.getattr("make_user")?.unbind(),
             on_start: hooks("on_start")?,
             on_stop: hooks("on_stop")?,
@@ -97,6 +109,8 @@ impl Task {
             hook: Hook::read(task)?,
             check: (!check.is_none()).then(|| check.unbind()),
             timeout: timeout.map(Duration::from_secs_f64),
+            requests: task.getattr("requests")?.extract()?,
+            why: task.getattr("why")?.extract()?,
         })
     }
 }

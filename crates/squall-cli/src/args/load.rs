@@ -27,7 +27,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "STAGES", allow_hyphen_values = true)]
     pub(crate) stages: Option<String>,
     /// Shape over time: constant, ramp, step or spike
-    #[arg(long, value_name = "SHAPE", visible_alias = "mode")]
+    #[arg(long, value_name = "SHAPE")]
     pub(crate) profile: Option<String>,
     /// Plateaus of --profile step
     #[arg(long, value_name = "N", allow_hyphen_values = true)]

@@ -12,7 +12,7 @@ use std::{rc::Rc, time::Instant};
 
 use super::{
     Shared, code_of,
-    visit::{Sessions, Visit},
+    visit::{Sessions, Visit, repeat},
 };
 use crate::{
     raise,
@@ -97,6 +97,9 @@ impl VirtualUser for PythonUser {
     async fn start(&mut self) -> Result<(), StartFailed> {
         let begun = Instant::now();
         let shared = self.shared.clone();
+        if !shared.script.needs_python {
+            return Ok(());
+        }
         match Python::attach(|py| Object::new(py, &shared, self.seat)) {
             Ok(object) => self.object = Some(object),
             Err(error) => {
@@ -116,6 +119,15 @@ impl VirtualUser for PythonUser {
         let shared = &*self.shared;
         let index = iteration.task.0;
         let (task, metric) = (&shared.script.tasks[index], shared.tasks[index]);
+        if let Some(calls) = &shared.constant[index] {
+            let ended = repeat(shared, &mut self.sessions.first, calls, iteration.intended).await;
+            let outcome = match &ended {
+                Ok(()) => Outcome::new(Category::Ok, "OK"),
+                Err(error) => Python::attach(|py| failed(py, shared, metric, error)),
+            };
+            shared.probe.span(metric, iteration.started, Instant::now(), outcome);
+            return ended.is_ok();
+        }
         let Some(object) = &self.object else { return false };
         let mut visit = Visit {
             shared,
@@ -149,7 +161,7 @@ impl VirtualUser for PythonUser {
 
     async fn stop(&mut self) {
         let shared = self.shared.clone();
-        if !shared.script.on_stop.is_empty() {
+        if self.object.is_some() && !shared.script.on_stop.is_empty() {
             // Recorded; nobody is left to retry it.
             let _ = Box::pin(self.life(|shared| &shared.script.on_stop, "on_stop")).await;
         }

@@ -107,10 +107,10 @@ impl<'a> Visit<'a> {
         match work {
             Work::Request(call) => {
                 let (shared, intended) = (self.shared, self.intended.take());
-                let told = exchange(shared, &mut self.sessions.first, &call, intended).await;
+                let told = exchange(shared, &mut self.sessions.first, &call, intended, Body::Keep).await;
                 shared.routes.give_back(*call);
                 self.last = told.landing;
-                let response = told.result?;
+                let response = told.result?.expect("it was asked to be kept");
                 Python::attach(|py| {
                     let response = Py::new(py, response)?;
                     self.answer = Some(response.clone_ref(py));
@@ -138,12 +138,13 @@ impl<'a> Visit<'a> {
         }
         more.iter_mut().take(calls.len().saturating_sub(1)).for_each(|session| session.copy_cookies(first));
         let sessions = std::iter::once(first).chain(more.iter_mut());
-        let under_way = calls.iter().zip(sessions).map(|(call, session)| exchange(shared, session, call, intended));
+        let under_way =
+            calls.iter().zip(sessions).map(|(call, session)| exchange(shared, session, call, intended, Body::Keep));
         let mut told =
             together(under_way.map(|one| Box::pin(one) as Pin<Box<dyn Future<Output = Told<'a>> + '_>>).collect())
                 .await;
         for (call, told) in calls.iter().zip(&told).skip(1) {
-            if let Ok(response) = &told.result
+            if let Ok(Some(response)) = &told.result
                 && response.sets_cookie()
             {
                 self.sessions.first.take_cookies(call.request(), response.lines());
@@ -151,7 +152,7 @@ impl<'a> Visit<'a> {
         }
         calls.into_iter().for_each(|call| shared.routes.give_back(call));
         self.last = told.last_mut().and_then(|told| told.landing.take());
-        let responses = told.into_iter().map(|told| told.result).collect::<PyResult<Vec<_>>>()?;
+        let responses = told.into_iter().filter_map(|told| told.result.transpose()).collect::<PyResult<Vec<_>>>()?;
         Python::attach(|py| {
             let responses = responses.into_iter().map(|one| Py::new(py, one)).collect::<PyResult<Vec<_>>>()?;
             self.answer = responses.last().map(|last| last.clone_ref(py));
@@ -162,19 +163,26 @@ impl<'a> Visit<'a> {
 
 /// What became of a request.
 struct Told<'p> {
-    result: PyResult<Response>,
+    /// Absent if only the outcome was asked for.
+    result: PyResult<Option<Response>>,
     /// Absent where it is already recorded.
     landing: Option<Landing<'p>>,
 }
 
 /// Sends one request and follows its redirects.
-async fn exchange<'p>(shared: &'p Shared, session: &mut Session, call: &Call, intended: Option<Instant>) -> Told<'p> {
+async fn exchange<'p>(
+    shared: &'p Shared,
+    session: &mut Session,
+    call: &Call,
+    intended: Option<Instant>,
+    body: Body,
+) -> Told<'p> {
     let metric = shared.metric(call);
-    let (mut told, mut next) = hop(shared, session, call.request(), &call.name, metric, intended).await;
+    let (mut told, mut next) = hop(shared, session, call.request(), &call.name, metric, intended, body).await;
     while let Some(request) = next {
         let name = format!("{} (redirect)", call.name);
         let metric = shared.probe.metric(squall_metrics::MetricKey::request(&*name));
-        (told, next) = Box::pin(hop(shared, session, &request, &name, metric, None)).await;
+        (told, next) = Box::pin(hop(shared, session, &request, &name, metric, None, body)).await;
     }
     told
 }
@@ -186,11 +194,12 @@ async fn hop<'p>(
     name: &str,
     metric: MetricId,
     intended: Option<Instant>,
+    body: Body,
 ) -> (Told<'p>, Option<Prepared>) {
     let probe = &shared.probe;
     let started = Instant::now();
     let flight = probe.begin(metric, intended.unwrap_or(started), started);
-    let exchange = session.send(request, Body::Keep).await;
+    let exchange = session.send(request, body).await;
     if let Some(times) = &exchange.phases {
         probe.phases(metric, &[times.dns, times.connect, times.tls, times.first_byte, times.body]);
     }
@@ -208,9 +217,8 @@ async fn hop<'p>(
     let next = if (300..400).contains(&response.status) { request.redirect(response) } else { None };
     match next {
         Some(Ok(next)) => {
-            let result = Ok(Response::new(response, exchange.ended - exchange.started));
             drop(landing);
-            (Told { result, landing: None }, Some(next))
+            (Told { result: Ok(None), landing: None }, Some(next))
         }
         Some(Err(error)) => {
             let outcome = Outcome::new(Category::ProtocolError, "BAD_REDIRECT");
@@ -220,10 +228,19 @@ async fn hop<'p>(
             (Told { result, landing: Some(landing) }, None)
         }
         None => {
-            let result = Ok(Response::new(response, exchange.ended - exchange.started));
-            (Told { result, landing: Some(landing) }, None)
+            let kept = (body == Body::Keep).then(|| Response::new(response, exchange.ended - exchange.started));
+            (Told { result: Ok(kept), landing: Some(landing) }, None)
         }
     }
+}
+
+/// Sends the requests of a constant task, one after the other; the first that fails ends it.
+pub(super) async fn repeat(shared: &Shared, session: &mut Session, calls: &[Call], intended: Instant) -> PyResult<()> {
+    let mut intended = Some(intended);
+    for call in calls {
+        exchange(shared, session, call, intended.take(), Body::Discard).await.result?;
+    }
+    Ok(())
 }
 
 /// Polls all until all are done. Batches are short: a scan per wake-up costs less than a queue.

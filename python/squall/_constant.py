@@ -1,0 +1,120 @@
+"""Finds the tasks that do the same at every call, so that they need no Python at run time.
+
+A proof and a recording, both needed. The proof reads the source: a body of nothing but client calls with literal arguments whose answers
+are dropped cannot do anything else. The recording runs the body twice against a client that only writes down what it is asked, which
+gives the requests themselves, and must be equal. Whatever is not proven is simply run."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Generator
+from typing import Any
+
+METHODS = frozenset({"get", "post", "put", "patch", "delete", "head", "request"})
+#: What the answer to a constant request depends on, besides its URL.
+OPTIONS = frozenset({"headers", "params", "json", "data", "cookies", "auth", "timeout", "name"})
+
+#: A request: its method, its URL, its options.
+Request = tuple[str, str, dict[str, Any]]
+
+
+class NotConstant(Exception):
+    """Why a task has to be run."""
+
+
+def requests_of(function: Callable[..., Any]) -> list[Request]:
+    """The requests of a task that is proven constant; raises :class:`NotConstant` with the reason otherwise."""
+    _prove(function)
+    first, second = _record(function), _record(function)
+    if first != second:
+        raise NotConstant("two recordings differ")
+    if not first:
+        raise NotConstant("it sends nothing")
+    return first
+
+
+def _prove(function: Callable[..., Any]) -> None:
+    if hasattr(function, "__wrapped__") or not inspect.isfunction(function):
+        raise NotConstant("it is wrapped by a decorator")
+    if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
+        raise NotConstant("it uses values from outside")
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError, TypeError):
+        raise NotConstant("its source cannot be read") from None
+    definition = tree.body[0]
+    if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)) or len(definition.decorator_list) != 1:
+        raise NotConstant("it has other decorators")
+    arguments = definition.args
+    if len(arguments.args) != 2 or arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
+        raise NotConstant("it does not take (self, client)")
+    client = arguments.args[1].arg
+    awaited = isinstance(definition, ast.AsyncFunctionDef)
+    body = definition.body[1:] if ast.get_docstring(definition) is not None else definition.body
+    for statement in body:
+        if not isinstance(statement, ast.Pass):
+            _prove_call(statement, client, awaited)
+
+
+def _prove_call(statement: ast.stmt, client: str, awaited: bool) -> None:
+    line = f"line {statement.lineno} of it"
+    if not isinstance(statement, ast.Expr):
+        raise NotConstant(f"{line} does more than send a request")
+    value = statement.value
+    if isinstance(value, ast.Await) is not awaited:
+        raise NotConstant(f"{line} does more than send a request")
+    call = value.value if isinstance(value, ast.Await) else value
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)):
+        raise NotConstant(f"{line} does more than send a request")
+    if call.func.value.id != client or call.func.attr not in METHODS:
+        raise NotConstant(f"{line} calls something else than the client")
+    given = {keyword.arg for keyword in call.keywords}
+    if not given <= OPTIONS:
+        raise NotConstant(f"{line} gives more than a constant request can have")
+    for part in [*call.args, *(keyword.value for keyword in call.keywords)]:
+        if any(isinstance(node, ast.Set) for node in ast.walk(part)):
+            raise NotConstant(f"{line} has a set, whose order is not fixed")
+        try:
+            ast.literal_eval(part)
+        except ValueError:
+            raise NotConstant(f"{line} depends on values that may change") from None
+
+
+def _record(function: Callable[..., Any]) -> list[Request]:
+    recorder = _Recorder()
+    result = function(None, recorder)
+    if inspect.iscoroutine(result):
+        try:
+            result.send(None)
+        except StopIteration:
+            pass
+        else:
+            result.close()
+            raise NotConstant("it waits for something else than an answer")
+    return recorder.requests
+
+
+class _Nothing:
+    """The answer to a recorded request: there is nothing to see."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+class _Recorder:
+    """A client that only writes down what it is asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    def request(self, method: str, url: str, /, **options: Any) -> _Nothing:
+        self.requests.append((method.upper(), url, options))
+        return _Nothing()
+
+    def __getattr__(self, name: str) -> Callable[..., _Nothing]:
+        if name not in METHODS:
+            raise AttributeError(name)
+        return lambda url, /, **options: self.request(name, url, **options)

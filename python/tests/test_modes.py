@@ -1,0 +1,148 @@
+"""Which tasks need no Python at run time: only those that are proven to do the same at every call."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from squall._constant import NotConstant, requests_of
+from squall._load import load
+
+CONSTANT = {
+    "one get": 'await client.get("/health")',
+    "several": 'await client.get("/a")\nawait client.post("/b", json={"k": [1, None, True]}, headers={"X": "1"})',
+    "any method": 'await client.request("options", "/a", params=[("a", 1)])',
+    "a docstring": '"""Looks."""\nawait client.get("/health", name="x", timeout=2, auth=("a", "b"))',
+}
+
+CHANGING = {
+    "random": 'await client.get(f"/products/{random.randrange(5)}")',
+    "time": 'await client.get("/x", params={"t": time.time()})',
+    "a branch on time": 'if time.time() > 0:\n    await client.get("/x")',
+    "state it reads": 'await client.get("/x", headers=self.headers)',
+    "state it writes": 'self.count = 1\nawait client.get("/x")',
+    "state it counts": 'await client.get("/x")\nself.count += 1',
+    "a global it reads": "await client.get(PATH)",
+    "a global it writes": 'global PATH\nawait client.get("/x")',
+    "a branch on the answer": 'if (await client.get("/x")).ok:\n    await client.get("/y")',
+    "an answer it keeps": 'answer = await client.get("/x")',
+    "an answer it asserts": 'assert (await client.get("/x")).ok',
+    "an answer in an expression": '(await client.get("/x")).raise_for_status()',
+    "a loop": 'for _ in range(2):\n    await client.get("/x")',
+    "a nested request": 'await client.get((await client.get("/x")).text)',
+    "an exception": 'raise ValueError\nawait client.get("/x")',
+    "a try": 'try:\n    await client.get("/x")\nexcept Exception:\n    pass',
+    "another awaitable": 'await asyncio.sleep(1)\nawait client.get("/x")',
+    "our own sleep": 'await sleep(1)\nawait client.get("/x")',
+    "a call that is not awaited": 'client.get("/x")',
+    "a batch": 'await client.batch(["/a", "/b"])',
+    "files": 'await client.post("/x", files={"a": b"b"})',
+    "unpacked options": 'await client.get("/x", **OPTIONS)',
+    "a walrus": 'await client.get(x := "/x")',
+    "a set": 'await client.get("/x", params={"a": {1, 2}})',
+    "another object's method": 'await self.api.get("/x")',
+    "nothing": "pass",
+}
+
+
+def scenario_of(write, body: str, fn: str = "async def"):
+    code = f"import asyncio, random, time\nPATH = '/x'\nOPTIONS = {{}}\nclass Shop(VUser):\n    @task\n    {fn} go(self, client):\n"
+    return write(code + textwrap.indent(body, " " * 8))
+
+
+@pytest.mark.parametrize("case", CONSTANT)
+def test_constant_tasks_are_found(write, case):
+    for fn, body in (("async def", CONSTANT[case]), ("def", CONSTANT[case].replace("await ", ""))):
+        task = load(str(scenario_of(write, body, fn))).tasks[0]
+        assert task.requests, task.why
+
+
+@pytest.mark.parametrize("case", CHANGING)
+def test_what_may_change_is_run(write, case):
+    # A set literal is constant to Python's eyes, but its order on the wire is not said anywhere.
+    task = load(str(scenario_of(write, CHANGING[case]))).tasks[0]
+    assert task.requests is None, (case, task.requests)
+    assert task.why
+
+
+def test_a_default_argument_is_a_value_from_outside():
+    async def go(self, client, path="/x"):
+        await client.get(path)
+
+    with pytest.raises(NotConstant):
+        requests_of(go)
+
+
+SCENARIO = """
+    class Shop(VUser):
+        @task(weight=2)
+        async def look(self, client):
+            await client.get("/health", headers={"X": "1"})
+            await client.get("/redirect/1")
+
+        @task
+        def order(self, client):
+            client.post("/auth/login", json={"username": "a", "password": "b"})
+"""
+
+
+def test_static_and_stepped_runs_report_the_same(run, target):
+    def counts(mode):
+        before = target.counts()
+        ended = run(SCENARIO, "--mode", mode, requests=9)
+        received = {path: count - before[path] for path, count in target.counts().items() if count != before[path]}
+        metrics = {metric["name"]: (metric["kind"], metric["requests"], metric["errors"]) for metric in ended.result["metrics"]}
+        return received, metrics, ended.result["totals"]["bytes_out"]
+
+    assert counts("static") == counts("stepped") == counts("auto")
+
+
+def test_static_failures_are_recorded(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("http://127.0.0.1:1/nobody")
+                await client.get("/health")
+        """,
+        "--mode",
+        "static",
+    )
+    assert ended.metric("GET /nobody")["errors"] == 5
+    assert ended.metric("go")["errors"] == 5
+    assert "GET /health" not in ended.names()
+
+
+def test_constant_tasks_and_others_run_together(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def constant(self, client):
+                await client.get("/health")
+
+            @task
+            async def other(self, client):
+                answer = await client.get("/bytes/3")
+                assert len(answer.content) == 3
+        """,
+        requests=10,
+    )
+    assert (ended.metric("constant")["requests"], ended.metric("other")["requests"]) == (5, 5)
+    assert ended.result["totals"]["errors"] == 0
+
+
+def test_check_says_the_mode_and_why(squall, write, target):
+    ended = squall("run", str(write(SCENARIO)), "--target", target.url, "--check")
+    assert "mode static" in ended.stdout and "proven from its source" in ended.stdout
+    stepped = scenario_of(write, CHANGING["state it reads"])
+    ended = squall("run", str(stepped), "--target", target.url, "--check")
+    assert "mode stepped" in ended.stdout and "depends on values that may change" in ended.stdout
+
+
+def test_static_is_refused_where_it_cannot_be(squall, write, target):
+    ended = squall("run", str(scenario_of(write, CHANGING["random"])), "--target", target.url, "--mode", "static")
+    assert ended.code == 2
+    assert "cannot run without Python" in ended.stderr and "shop.py:6" in ended.stderr
