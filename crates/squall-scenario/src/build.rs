@@ -10,6 +10,7 @@ mod tasks;
 mod thresholds;
 mod value;
 
+pub(crate) use thresholds::listed;
 pub(crate) use value::LONGEST;
 
 pub(crate) use request::{encode_header, without_login};
@@ -60,12 +61,13 @@ pub(crate) fn build(
         builder.problems.hint(&Place::Nowhere, "there is no target for paths like \"/\" to start from", hint);
     }
     let (specs, flows): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
-    let thresholds = builder.thresholds(&raw, &overrides.thresholds);
+    let metrics = thresholds::metric_names(&raw);
+    let thresholds = builder.thresholds(&raw, &overrides.thresholds, &metrics);
     let shown = target.map(|target| without_login(&target.url)).or_else(|| first_origin(&flows)).unwrap_or_default();
     let name = overrides.name.or(raw.name).map_or(default_name.to_owned(), |name| name.value);
     let seed = overrides.seed.or(raw.seed).map_or(0, |seed| seed.value);
     let plan = Plan { name, target: shown, load, tasks: specs, thresholds, seed };
-    let program = Program { connector, data, slots, on_start, tasks: flows };
+    let program = Program { connector, data, slots, on_start, tasks: flows, metrics };
     builder.problems.is_empty().then(|| Built { plan, program: Arc::new(program) })
 }
 
@@ -76,27 +78,24 @@ impl<'b, 't> Builder<'b, 't> {
 
     /// Compiles a text; values stand in it as they are until told otherwise.
     fn template(&mut self, given: &Given<String>) -> Template {
-        let pieces = match parse(&given.value) {
-            Ok(pieces) => pieces,
-            Err(error) => {
-                let place = self.narrow(given, &error.at);
-                self.problems.hint(&place, format!("bad template: {error}"), "write {{ name }} or {{ function() }}");
-                return Template::default();
-            }
-        };
         let mut template = Template::default();
-        for piece in pieces {
+        for piece in parse(&given.value) {
             match piece {
-                Piece::Text(text) => template.push_text(&text),
-                Piece::Expr(ast) => match self.scope.resolve(&ast, self.files) {
+                Err(error) => {
+                    let place = self.narrow(given, &error.at);
+                    let hint = "write {{ name }} or {{ function() }}";
+                    self.problems.hint(&place, format!("bad template: {error}"), hint);
+                }
+                Ok(Piece::Text(text)) => template.push_text(&text),
+                Ok(Piece::Expr(ast)) => match self.scope.resolve(&ast, self.files) {
                     Ok(expr) => template.parts.push(Part::Value(expr, Escape::None)),
-                    Err(error) => {
+                    Err(errors) => errors.into_iter().for_each(|error| {
                         let place = self.narrow(given, &error.at);
                         match error.hint {
                             Some(hint) => self.problems.hint(&place, error.message, hint),
                             None => self.problems.add(&place, error.message),
                         }
-                    }
+                    }),
                 },
             }
         }

@@ -4,6 +4,7 @@ use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, Stage, format_duratio
 use std::fmt::Write as _;
 
 use crate::{
+    build::{LONGEST, listed},
     check::Checks,
     data::{DataTable, Order, Per},
     program::{Flow, Program, Step},
@@ -40,6 +41,7 @@ pub(crate) fn describe(plan: &Plan, program: &Program) -> String {
         line(format!("    {share:5.1}%  {}{notes}", spec.name));
         steps(flow).for_each(|text| line(format!("            {text}")));
     }
+    line(format!("  metrics     {}", listed(&program.metrics)));
     if plan.thresholds.is_empty() {
         line("  thresholds  none".to_owned());
     } else {
@@ -52,22 +54,40 @@ pub(crate) fn describe(plan: &Plan, program: &Program) -> String {
 fn load(load: &Load) -> String {
     let profile = load.model.profile();
     let (unit, more) = match &load.model {
-        LoadModel::Open { arrivals: Arrivals::Even, .. } => ("requests/s", String::new()),
-        LoadModel::Open { arrivals: Arrivals::Poisson, .. } => ("requests/s, Poisson arrivals", String::new()),
-        LoadModel::Closed { pause: Pause::NONE, .. } => ("users", String::new()),
-        LoadModel::Closed { pause: wait, .. } => ("users", format!(", pausing {}", pause(*wait))),
-    };
-    let piece = |stage: &Stage| match stage.from == stage.to {
-        true => format!("{} for {}", number(stage.to), format_duration(stage.duration)),
-        false => format!("{} → {} in {}", number(stage.from), number(stage.to), format_duration(stage.duration)),
+        LoadModel::Open { arrivals: Arrivals::Even, .. } => ("iteration/s", String::new()),
+        LoadModel::Open { arrivals: Arrivals::Poisson, .. } => ("iteration/s", ", Poisson arrivals".to_owned()),
+        LoadModel::Closed { pause: Pause::NONE, .. } => ("user", String::new()),
+        LoadModel::Closed { pause: wait, .. } => ("user", format!(", pausing {}", pause(*wait))),
     };
     // A run that only its number of iterations ends has a duration that means nothing.
-    let shape = match (load.iterations, profile.pieces()) {
-        (Some(_), [only]) if profile.duration() >= crate::build::LONGEST => number(only.to),
-        (_, pieces) => pieces.iter().map(piece).collect::<Vec<_>>().join(", then "),
+    let endless = load.iterations.is_some() && profile.duration() >= LONGEST;
+    let last = profile.pieces().len() - 1;
+    let piece = |(index, stage): (usize, &Stage)| {
+        // Said once: what follows is in the same unit.
+        let unit = if index == 0 { format!(" {}", plural(unit, stage.to)) } else { String::new() };
+        let (from, to, length) = (number(stage.from), number(stage.to), format_duration(stage.duration));
+        match stage.from == stage.to {
+            true if endless && index == last => format!("{to}{unit}"),
+            true => format!("{to}{unit} for {length}"),
+            false => format!("{from} → {to}{unit} in {length}"),
+        }
     };
-    let end = load.iterations.map_or(String::new(), |iterations| format!(", until {iterations} iterations"));
-    format!("{shape} {unit}{more}{end}")
+    let shape: Vec<String> = profile.pieces().iter().enumerate().map(piece).collect();
+    let end = load.iterations.map_or(String::new(), |iterations| {
+        let or = if endless { "" } else { " or" };
+        let verb = if iterations == 1 { "is" } else { "are" };
+        format!("{or} until {iterations} {} {verb} done", plural("iteration", iterations as f64))
+    });
+    format!("{}{end}{more}", shape.join(", then "))
+}
+
+/// `5 users`, `1 iteration/s`.
+fn plural(unit: &str, count: f64) -> String {
+    match unit.split_once('/') {
+        _ if count == 1.0 => unit.to_owned(),
+        Some((what, per)) => format!("{what}s/{per}"),
+        None => format!("{unit}s"),
+    }
 }
 
 fn number(level: f64) -> String {

@@ -89,7 +89,7 @@ pub struct Overrides {
     pub target: Option<Given<String>>,
     pub seed: Option<Given<u64>>,
     pub load: RawLoad,
-    /// In addition to the file's; one with the same left side replaces the file's.
+    /// In addition to the file's; one with the same left side replaces the file's. All of these are kept.
     pub thresholds: Vec<Given<String>>,
     pub http: RawHttp,
 }

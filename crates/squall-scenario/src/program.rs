@@ -21,6 +21,8 @@ pub(crate) struct Program {
     pub(crate) on_start: Flow,
     /// In the plan's order.
     pub(crate) tasks: Vec<Flow>,
+    /// What thresholds can name, for people.
+    pub(crate) metrics: Vec<String>,
 }
 
 /// A variable of which every user has its own.

@@ -6,11 +6,25 @@ use super::{Builder, tasks::step_name};
 use crate::{Given, error::did_you_mean, read::RawScenario};
 
 impl Builder<'_, '_> {
-    /// The file's thresholds and then the flags'; a flag replaces what the file says of the same quantity.
-    pub(super) fn thresholds(&mut self, raw: &RawScenario, flags: &[Given<String>]) -> Vec<Threshold> {
-        let names = metric_names(raw);
+    /// The file's thresholds and then the flags'; a flag replaces what the file says of the same quantity. Within the file and
+    /// within the flags all are kept: two limits on one quantity are two promises.
+    pub(super) fn thresholds(
+        &mut self,
+        raw: &RawScenario,
+        flags: &[Given<String>],
+        names: &[String],
+    ) -> Vec<Threshold> {
+        let mut thresholds = self.parsed(&raw.thresholds, names);
+        let flags = self.parsed(flags, names);
+        thresholds.retain(|old| !flags.iter().any(|new| replaces(new, old)));
+        thresholds.extend(flags);
+        thresholds
+    }
+
+    /// Every threshold of a list, each once.
+    fn parsed(&mut self, list: &[Given<String>], names: &[String]) -> Vec<Threshold> {
         let mut thresholds: Vec<Threshold> = Vec::new();
-        for given in raw.thresholds.iter().chain(flags) {
+        for given in list {
             let threshold: Threshold = match given.value.parse() {
                 Ok(threshold) => threshold,
                 Err(error) => {
@@ -22,21 +36,20 @@ impl Builder<'_, '_> {
             if let Some(metric) = threshold.metric.as_ref().filter(|metric| !names.contains(metric)) {
                 let hint = match did_you_mean(metric, names.iter().map(String::as_str)) {
                     Some(known) => format!("did you mean `{known}`?"),
-                    None => format!("there are {}", listed(&names)),
+                    None => format!("there are {}", listed(names)),
                 };
                 self.problems.hint(&given.place, format!("there is no metric `{metric}`"), hint);
             }
-            if let Some(at) = thresholds.iter().position(|other| replaces(&threshold, other)) {
-                thresholds.remove(at);
+            if !thresholds.contains(&threshold) {
+                thresholds.push(threshold);
             }
-            thresholds.push(threshold);
         }
         thresholds
     }
 }
 
 /// The names worth listing: those of redirects go without saying.
-fn listed(names: &[String]) -> String {
+pub(crate) fn listed(names: &[String]) -> String {
     let listed: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.ends_with(" (redirect)")).collect();
     listed.join(", ")
 }
@@ -53,7 +66,7 @@ fn replaces(new: &Threshold, old: &Threshold) -> bool {
 
 /// The names of all metrics that the scenario can have, taken from what was written, so that a task with another mistake still
 /// counts.
-fn metric_names(raw: &RawScenario) -> Vec<String> {
+pub(super) fn metric_names(raw: &RawScenario) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut add = |name: String| {
         if !names.contains(&name) {

@@ -143,11 +143,11 @@ mod tests {
         let columns = Some(vec!["x".to_owned(), "y".to_owned()]);
         scope.data.insert("d".to_owned(), DataNames { index: 0, columns });
         let mut template = Template::default();
-        for piece in parse(text).expect("well formed") {
+        for piece in parse(text).into_iter().map(|piece| piece.expect("well formed")) {
             match piece {
                 Piece::Text(text) => template.push_text(&text),
                 Piece::Expr(ast) => {
-                    let expr = scope.resolve(&ast, &mut crate::NoFiles).unwrap_or_else(|e| panic!("{}", e.message));
+                    let expr = scope.resolve(&ast, &mut crate::NoFiles).unwrap_or_else(|e| panic!("{}", e[0].message));
                     template.parts.push(Part::Value(expr, Escape::None));
                 }
             }

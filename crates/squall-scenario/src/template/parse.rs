@@ -37,27 +37,27 @@ pub(crate) struct ParseTemplateError {
 /// Calls may be arguments of calls, but not endlessly.
 const MAX_DEPTH: usize = 8;
 
-pub(crate) fn parse(text: &str) -> Result<Vec<Piece>, ParseTemplateError> {
+/// The pieces of `text`; in place of a bad expression stands what is wrong with it, and reading goes on behind its `}}`.
+pub(crate) fn parse(text: &str) -> Vec<Result<Piece, ParseTemplateError>> {
     let mut pieces = Vec::new();
     let mut at = 0;
     while let Some(found) = text[at..].find("{{") {
         let open = at + found;
         if open > at {
-            pieces.push(Piece::Text(text[at..open].to_owned()));
+            pieces.push(Ok(Piece::Text(text[at..open].to_owned())));
         }
         let mut reader = Reader { text, at: open + 2 };
-        let expr = reader.expr(0)?;
-        reader.blanks();
-        if !text[reader.at..].starts_with("}}") {
-            return Err(reader.refuse(open, "`{{` is not closed by `}}`"));
-        }
-        at = reader.at + 2;
-        pieces.push(Piece::Expr(expr));
+        let expr = reader.closed_expr(open);
+        at = match &expr {
+            Ok(_) => reader.at,
+            Err(_) => text[open..].find("}}").map_or(text.len(), |close| open + close + 2),
+        };
+        pieces.push(expr.map(Piece::Expr));
     }
     if at < text.len() {
-        pieces.push(Piece::Text(text[at..].to_owned()));
+        pieces.push(Ok(Piece::Text(text[at..].to_owned())));
     }
-    Ok(pieces)
+    pieces
 }
 
 struct Reader<'t> {
@@ -88,6 +88,17 @@ impl Reader<'_> {
         let end = rest.find(|c| !keep(c)).unwrap_or(rest.len());
         self.at += end;
         &rest[..end]
+    }
+
+    /// The expression behind the `{{` at `open`, and the `}}` behind it.
+    fn closed_expr(&mut self, open: usize) -> Result<Ast, ParseTemplateError> {
+        let expr = self.expr(0)?;
+        self.blanks();
+        if !self.text[self.at..].starts_with("}}") {
+            return Err(self.refuse(open, "`{{` is not closed by `}}`"));
+        }
+        self.at += 2;
+        Ok(expr)
     }
 
     fn expr(&mut self, depth: usize) -> Result<Ast, ParseTemplateError> {
@@ -166,10 +177,14 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
+    fn all(text: &str) -> Result<Vec<Piece>, ParseTemplateError> {
+        parse(text).into_iter().collect()
+    }
+
     #[track_caller]
     fn check(text: &str, expected: &str) {
         let shown = |ast: &Ast| format!("{:?}", ast.kind).replace(['"', ' '], "");
-        let pieces = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let pieces = all(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         let show = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),
             Piece::Expr(ast) => format!("<{}>", shown(ast)),
@@ -179,7 +194,7 @@ mod tests {
 
     #[track_caller]
     fn refuse(text: &str, message: &str, at: Range<usize>) {
-        let error = parse(text).expect_err(text);
+        let error = all(text).expect_err(text);
         assert!(error.message.contains(message), "{text}: {error}");
         assert_eq!(error.at, at, "{text}");
     }
@@ -192,7 +207,7 @@ mod tests {
         check("{{ \"}}\" }}x", "<Text(}})>|x");
         check("{{ -1.5 }}", "<Number(-1.5)>");
         check("} } { {", "} } { {");
-        assert!(matches!(&parse("{{ random( 1 ,20 ) }}").unwrap()[0],
+        assert!(matches!(&all("{{ random( 1 ,20 ) }}").unwrap()[0],
             Piece::Expr(Ast { kind: AstKind::Call(name, arguments), .. }) if name == "random" && arguments.len() == 2));
     }
 

@@ -54,7 +54,7 @@ const FUNCTIONS: [(&str, &str); 9] = [
 const MAX_RANDOM_STRING: usize = 1 << 20;
 
 impl Scope {
-    pub(crate) fn resolve(&self, ast: &Ast, files: &mut dyn Files) -> Result<Expr, Unresolved> {
+    pub(crate) fn resolve(&self, ast: &Ast, files: &mut dyn Files) -> Result<Expr, Vec<Unresolved>> {
         match &ast.kind {
             AstKind::Text(text) => Ok(Expr::Constant(Value::text(text))),
             AstKind::Number(text) => Ok(Expr::Constant(Value::literal(text))),
@@ -64,15 +64,15 @@ impl Scope {
         }
     }
 
-    fn variable(&self, name: &str, ast: &Ast) -> Result<Expr, Unresolved> {
+    fn variable(&self, name: &str, ast: &Ast) -> Result<Expr, Vec<Unresolved>> {
         match self.variables.get(name) {
             Some(Binding::Constant(value)) => Ok(Expr::Constant(value.clone())),
             Some(Binding::Slot(slot)) => Ok(Expr::Slot(*slot)),
-            None => Err(Unresolved {
+            None => Err(vec![Unresolved {
                 at: ast.at.clone(),
                 message: format!("unknown variable `{name}`"),
                 hint: Some(self.meant(name)),
-            }),
+            }]),
         }
     }
 
@@ -90,8 +90,9 @@ impl Scope {
         }
     }
 
-    fn column(&self, data: &str, column: &str, ast: &Ast) -> Result<Expr, Unresolved> {
-        let refuse = |message: String, hint: String| Err(Unresolved { at: ast.at.clone(), message, hint: Some(hint) });
+    fn column(&self, data: &str, column: &str, ast: &Ast) -> Result<Expr, Vec<Unresolved>> {
+        let refuse =
+            |message: String, hint: String| Err(vec![Unresolved { at: ast.at.clone(), message, hint: Some(hint) }]);
         if self.without_data {
             return refuse("a variable cannot use data".to_owned(), "use the column where it is needed".to_owned());
         }
@@ -115,8 +116,21 @@ impl Scope {
         }
     }
 
-    fn call(&self, name: &str, arguments: &[Ast], ast: &Ast, files: &mut dyn Files) -> Result<Expr, Unresolved> {
-        let refuse = |message: String, hint: Option<String>| Err(Unresolved { at: ast.at.clone(), message, hint });
+    /// The arguments of a call, or everything that is wrong with any of them.
+    fn resolve_all(&self, arguments: &[Ast], files: &mut dyn Files) -> Result<Vec<Expr>, Vec<Unresolved>> {
+        let (mut resolved, mut wrong) = (Vec::new(), Vec::new());
+        for argument in arguments {
+            match self.resolve(argument, files) {
+                Ok(expr) => resolved.push(expr),
+                Err(errors) => wrong.extend(errors),
+            }
+        }
+        if wrong.is_empty() { Ok(resolved) } else { Err(wrong) }
+    }
+
+    fn call(&self, name: &str, arguments: &[Ast], ast: &Ast, files: &mut dyn Files) -> Result<Expr, Vec<Unresolved>> {
+        let refuse =
+            |message: String, hint: Option<String>| Err(vec![Unresolved { at: ast.at.clone(), message, hint }]);
         let example = FUNCTIONS.iter().find(|(known, _)| *known == name);
         let Some((_, example)) = example else {
             let known = FUNCTIONS.iter().map(|(known, _)| *known);
@@ -126,8 +140,7 @@ impl Scope {
             };
             return refuse(format!("unknown function `{name}`"), Some(hint));
         };
-        let arguments: Vec<Expr> =
-            arguments.iter().map(|argument| self.resolve(argument, files)).collect::<Result<_, _>>()?;
+        let arguments = self.resolve_all(arguments, files)?;
         let whole = |index: usize| match arguments.get(index) {
             Some(Expr::Constant(value)) => value.text.parse::<i64>().ok(),
             _ => None,

@@ -27,22 +27,33 @@ fn check_with(load: &str, flags: RawLoad, expected: &str) {
 
 #[test]
 fn loads_are_what_they_say() {
-    check("", "10 for 30s users");
-    check("rate = 200", "200 for 30s requests/s");
-    check("rate = '90/m'\nfor = '1m'", "1.5 for 1m requests/s");
-    check("rate = 0.5\narrivals = 'poisson'", "0.5 for 30s requests/s, Poisson arrivals");
-    check("users = 50\npause = '1s'\nfor = 10", "50 for 10s users, pausing 1s");
-    check("users = 50\npause = ['1s', '3s']", "50 for 30s users, pausing 1s to 3s");
-    check("users = 2\nrequests = 1000", "2 users, until 1000 iterations");
-    check("rate = 5\nrequests = 10\nfor = '1m'", "5 for 1m requests/s, until 10 iterations");
-    check("rate = 100\nramp_up = '10s'", "0 → 100 in 10s, then 100 for 20s requests/s");
-    check("rate = 100\nprofile = 'ramp'", "0 → 100 in 30s requests/s");
-    check("rate = 100\nprofile = 'ramp'\nramp_up = '30s'", "0 → 100 in 30s requests/s");
-    check("rate = 100\nprofile = 'step'\nsteps = 2", "50 for 15s, then 100 for 15s requests/s");
-    check("users = 100\nprofile = 'spike'", "20 for 10s, then 100 for 10s, then 20 for 10s users");
-    check("stages = '10s:100,30s:500'", "0 → 100 in 10s, then 100 → 500 in 30s requests/s");
-    check("rate = 100\nstages = ['10s:100', '30s:500']", "100 for 10s, then 100 → 500 in 30s requests/s");
-    check("users = 1\nstages = [{ for = '10s', to = 5 }]", "1 → 5 in 10s users");
+    check("", "10 users for 30s");
+    check("rate = 200", "200 iterations/s for 30s");
+    check("rate = '90/m'\nfor = '1m'", "1.5 iterations/s for 1m");
+    check("rate = 0.5\narrivals = 'poisson'", "0.5 iterations/s for 30s, Poisson arrivals");
+    check("users = 50\npause = '1s'\nfor = 10", "50 users for 10s, pausing 1s");
+    check("users = 50\npause = ['1s', '3s']", "50 users for 30s, pausing 1s to 3s");
+    check("users = 2\nrequests = 1000", "2 users until 1000 iterations are done");
+    check("rate = 5\nrequests = 10\nfor = '1m'", "5 iterations/s for 1m or until 10 iterations are done");
+    check("rate = 100\nramp_up = '10s'", "0 → 100 iterations/s in 10s, then 100 for 20s");
+    check("rate = 100\nprofile = 'ramp'", "0 → 100 iterations/s in 30s");
+    check("rate = 100\nprofile = 'ramp'\nramp_up = '30s'", "0 → 100 iterations/s in 30s");
+    check("rate = 100\nprofile = 'step'\nsteps = 2", "50 iterations/s for 15s, then 100 for 15s");
+    check("users = 100\nprofile = 'spike'", "20 users for 10s, then 100 for 10s, then 20 for 10s");
+    check("stages = '10s:100,30s:500'", "0 → 100 iterations/s in 10s, then 100 → 500 in 30s");
+    check("rate = 100\nstages = ['10s:100', '30s:500']", "100 iterations/s for 10s, then 100 → 500 in 30s");
+    check("users = 1\nstages = [{ for = '10s', to = 5 }]", "1 → 5 users in 10s");
+}
+
+#[test]
+fn a_run_that_only_its_iterations_end_names_no_duration() {
+    check("users = 1\nrequests = 1", "1 user until 1 iteration is done");
+    check("rate = 5\nrequests = 40", "5 iterations/s until 40 iterations are done");
+    check("rate = 5\nrequests = 40\nramp_up = '2s'", "0 → 5 iterations/s in 2s, then 5 until 40 iterations are done");
+    check(
+        "users = 5\npause = '1s'\nrequests = 40\nfor = '9s'",
+        "5 users for 9s or until 40 iterations are done, pausing 1s",
+    );
 }
 
 #[test]
@@ -65,24 +76,24 @@ fn a_flag_beats_the_file() {
     check_with(
         file,
         RawLoad { rate: flag("--rate", "5/s"), ..none() },
-        "0 → 5 in 10s, then 5 for 50s requests/s, Poisson arrivals",
+        "0 → 5 iterations/s in 10s, then 5 for 50s, Poisson arrivals",
     );
-    check_with(file, RawLoad { users: flag("--users", "5"), ..none() }, "0 → 5 in 10s, then 5 for 50s users");
+    check_with(file, RawLoad { users: flag("--users", "5"), ..none() }, "0 → 5 users in 10s, then 5 for 50s");
     check_with(
         file,
         RawLoad { stages: flag("--stages", "5s:1"), ..none() },
-        "100 → 1 in 5s requests/s, Poisson arrivals",
+        "100 → 1 iteration/s in 5s, Poisson arrivals",
     );
     check_with(
         "stages = '10s:100'",
         RawLoad { duration: flag("--for", "5s"), rate: flag("--rate", "1"), ..none() },
-        "1 for 5s requests/s",
+        "1 iteration/s for 5s",
     );
-    check_with("users = 5\npause = '1s'", RawLoad { rate: flag("--rate", "5"), ..none() }, "5 for 30s requests/s");
+    check_with("users = 5\npause = '1s'", RawLoad { rate: flag("--rate", "5"), ..none() }, "5 iterations/s for 30s");
     check_with(
         "users = 5",
         RawLoad { pause: flag("--pause", "1s..2s"), ..none() },
-        "5 for 30s users, pausing 1s to 2s",
+        "5 users for 30s, pausing 1s to 2s",
     );
 }
 
@@ -99,6 +110,34 @@ fn flags_replace_name_target_seed_and_thresholds() {
     assert_eq!((plan.name.as_str(), plan.target.as_str(), plan.seed), ("other", "http://localhost:2/base", 9));
     let thresholds: Vec<String> = plan.thresholds.iter().map(Threshold::to_string).collect();
     assert_eq!(thresholds, ["p99>1ms", "error_rate<1%", "p99<1s", "x:p50<1ms"]);
+}
+
+#[track_caller]
+fn check_thresholds(file: &str, flags: &[&str], expected: &[&str]) {
+    let thresholds = flags.iter().map(|flag| Given::flag("--threshold", *flag)).collect();
+    let plan = parse(&format!("thresholds = {file}"), Overrides { thresholds, ..Overrides::default() }).plan;
+    let kept: Vec<String> = plan.thresholds.iter().map(Threshold::to_string).collect();
+    assert_eq!(kept, expected, "{file} {flags:?}");
+}
+
+#[test]
+fn thresholds_of_one_source_never_replace_each_other() {
+    check_thresholds("[]", &["p99<1us", "p99<1s"], &["p99<1us", "p99<1s"]);
+    check_thresholds("['p99<1us', 'p99<1s']", &[], &["p99<1us", "p99<1s"]);
+    check_thresholds("['p99<5s', 'p99<6s', 'x:p99<1s']", &["p99<1us", "p99<1s"], &["x:p99<1s", "p99<1us", "p99<1s"]);
+    check_thresholds("['p99[5s]<5s']", &["p99<1s"], &["p99[5s]<5s", "p99<1s"]);
+    check_thresholds("['p99<1s', 'p99 < 1000ms']", &[], &["p99<1s"]);
+    check_thresholds("[]", &["p99<1s", "p99<1s !abort", "p99<1s"], &["p99<1s", "p99<1s !abort"]);
+}
+
+#[test]
+fn check_names_the_metrics_that_thresholds_can_name() {
+    let text = "target = 'http://h'\n[[on_start]]\nname = 'login'\nget = '/'\n[[task]]\nname = 'a'\nget = '/'\n\
+                [[task]]\nname = 'b'\ngroup = 'shop'\n[[task.step]]\nname = 'one'\nget = '/'\ngroup = 'pay'\n";
+    let scenario = Scenario::parse("x.toml", text, &mut NoFiles, Overrides::default()).unwrap();
+    let described = scenario.describe();
+    let line = described.lines().find_map(|line| line.trim().strip_prefix("metrics")).expect("a line on metrics");
+    assert_eq!(line.trim(), "a, b, b/one, pay, on_start/login, shop");
 }
 
 #[test]
