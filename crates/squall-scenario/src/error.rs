@@ -96,6 +96,11 @@ impl<'t> Problems<'t> {
         self.push(place, message.into(), Some(hint.into()));
     }
 
+    /// How many there are so far; whoever sees it grow need not complain about what follows from that.
+    pub(crate) fn count(&self) -> usize {
+        self.found.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.found.is_empty()
     }

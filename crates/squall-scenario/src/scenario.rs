@@ -98,9 +98,6 @@ fn raw_of_url(request: UrlRequest, problems: &mut Problems<'_>) -> RawScenario {
     let place = Place::Flag("URL".to_owned());
     let has_scheme = request.url.contains("://") || request.url.starts_with("{{");
     let url = if has_scheme { request.url } else { format!("http://{}", request.url) };
-    if has_scheme && !(url.starts_with("http://") || url.starts_with("https://") || url.starts_with("{{")) {
-        problems.hint(&place, format!("`{url}` cannot be tested"), "only http:// and https:// are spoken");
-    }
     let bodies = [
         request.body.map(|body| (body.place.clone(), RawBody::Text(body))),
         request.body_file.map(|file| (file.place.clone(), RawBody::File(file))),

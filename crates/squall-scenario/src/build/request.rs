@@ -7,7 +7,7 @@ use url::Url;
 use super::{Builder, value::limit};
 use crate::{
     Given, RawHttp,
-    error::Place,
+    error::{Place, did_you_mean},
     program::{Dynamic, DynamicHeader, HeaderEncoding, RequestSpec},
     read::{Pairs, RawBody, RawJson, RawRequest},
     template::{Escape, Part, Template, write_json_string},
@@ -75,11 +75,13 @@ enum Content {
 impl Builder<'_, '_> {
     /// The base of all paths.
     pub(super) fn target(&mut self, given: &Given<String>) -> Target {
+        let before = self.problems.count();
         let text = self.constant(given, "the target");
         match Url::parse(&text) {
+            _ if self.problems.count() > before => {}
             Ok(url) if !matches!(url.scheme(), "http" | "https") => {
                 let message = format!("`{text}` is not a target: it does not begin with http:// or https://");
-                self.problems.hint(&given.place, message, format!("write http://{text}"));
+                self.problems.hint(&given.place, message, meant_url(&text));
             }
             Ok(url) if url.query().is_some() || url.fragment().is_some() => {
                 self.problems.add(&given.place, "a target has no query: paths are added to its end");
@@ -179,6 +181,10 @@ impl Builder<'_, '_> {
         if first.starts_with("http://") || first.starts_with("https://") {
             return self.absolute(given, template);
         }
+        if first.split('/').next().is_some_and(|scheme| scheme.ends_with(':')) && first.contains("://") {
+            self.problems.hint(&given.place, format!("`{}` cannot be tested", given.value), meant_url(&given.value));
+            return None;
+        }
         if !(starts_with_value || first.is_empty() || first.starts_with('/') || first.starts_with('?')) {
             let message = format!("`{}` is neither a path nor a URL", given.value);
             self.problems.hint(&given.place, message, "begin it with / or http://");
@@ -251,7 +257,7 @@ impl Builder<'_, '_> {
         let (content, content_type) = match raw {
             RawBody::Text(text) => (Content::Template(self.template(text).fold()), None),
             RawBody::File(file) => (Content::Bytes(self.read_file(file).unwrap_or_default()), None),
-            RawBody::JsonText(text) => (Content::Template(self.template(text).fold()), Some("application/json")),
+            RawBody::JsonText(text) => (Content::Template(self.json_text(text)), Some("application/json")),
             RawBody::Json(value) => (Content::Template(self.json(value)), Some("application/json")),
             RawBody::Form(pairs) => {
                 let mut form = Template::default();
@@ -263,6 +269,25 @@ impl Builder<'_, '_> {
             }
         };
         Body { content, content_type }
+    }
+
+    /// JSON as the user wrote it, refused if it can never be JSON, whatever its values turn out to be.
+    fn json_text(&mut self, given: &Given<String>) -> Template {
+        let before = self.problems.count();
+        let template = self.template(given).fold();
+        // A digit can stand wherever a value can: inside a string, as a number, next to another digit.
+        let part = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Value(..) => "1".to_owned(),
+        };
+        let sample: String = template.parts.iter().map(part).collect();
+        if self.problems.count() == before
+            && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&sample)
+        {
+            let hint = "write for example {\"name\": \"value\"}; text that is not JSON is sent with `body`";
+            self.problems.hint(&given.place, format!("`{}` is not JSON: {error}", given.value), hint);
+        }
+        template
     }
 
     /// JSON text. A string that is one `{{ expression }}` and nothing else takes the type of its value.
@@ -365,6 +390,17 @@ impl Builder<'_, '_> {
         let mut value = Template::text(prefix);
         value.append(self.template(given));
         Some(Header { name: "Authorization".to_owned(), value: value.fold(), encoding, place: given.place.clone() })
+    }
+}
+
+/// What to write instead of a URL that is not http.
+fn meant_url(text: &str) -> String {
+    match text.split_once("://") {
+        None => format!("write http://{text}"),
+        Some((scheme, rest)) => match did_you_mean(&scheme.to_lowercase(), ["http", "https"]) {
+            Some(known) => format!("did you mean {known}://{rest}?"),
+            None => "only http:// and https:// are spoken".to_owned(),
+        },
     }
 }
 

@@ -144,6 +144,64 @@ fn templates() {
     refuse("[variables]\na = [1]", (6, 5), "must be a string, a number");
 }
 
+/// The messages and hints of everything that is wrong with a URL run.
+fn complaints(request: UrlRequest) -> Vec<String> {
+    let errors = Scenario::from_url(request, &mut NoFiles, Overrides::default()).expect_err("a refusal");
+    let said = |problem: &squall_scenario::Problem| {
+        format!("{} / {}", problem.message, problem.hint.as_deref().unwrap_or_default())
+    };
+    errors.problems.iter().map(said).collect()
+}
+
+#[test]
+fn every_mistake_of_one_template_is_reported() {
+    let text = "target = 'http://h'\n[[task]]\nname = 'x'\nget = '/'\n\
+                body = '{{ }} {{ 1.2.3 }} {{ a }} {{ choice(b, c) }} {{ user() }} {{ d'";
+    let errors = parse(text).unwrap_err();
+    let at: Vec<usize> = errors.problems.iter().map(|problem| problem.column).collect();
+    assert_eq!(at, [12, 18, 30, 45, 48, 67], "{errors}");
+}
+
+#[test]
+fn a_bad_target_template_is_one_mistake() {
+    refuse_whole("target = 'http://{{ x }}'\n[[task]]\nname = 'x'\nget = '/'", (1, 21), "unknown variable `x`");
+}
+
+#[test]
+fn a_wrong_scheme_is_one_mistake_with_a_sensible_hint() {
+    let of_url = |url: &str| complaints(UrlRequest { url: url.to_owned(), ..UrlRequest::default() });
+    assert_eq!(of_url("htp://x"), ["`htp://x` cannot be tested / did you mean http://x?"]);
+    assert_eq!(of_url("ftp://x/y"), ["`ftp://x/y` cannot be tested / only http:// and https:// are spoken"]);
+    let of_target = |target: &str, hint: &str| {
+        refuse_whole(&format!("target = '{target}'\n[[task]]\nname = 'x'\nget = '/'"), (1, 10), hint);
+    };
+    of_target("ftp://x", "http:// or https:// / only http:// and https:// are spoken");
+    of_target("htps://x", "/ did you mean https://x?");
+    of_target("localhost:80", "/ write http://localhost:80");
+    refuse_whole("[[task]]\nname = 'x'\nget = 'ws://h/'", (3, 7), "`ws://h/` cannot be tested");
+}
+
+#[test]
+fn a_json_body_that_is_not_json_is_refused() {
+    let given = |json: &str| UrlRequest {
+        url: "http://h/".to_owned(),
+        json: Some(Given::flag("--body-json", json)),
+        ..UrlRequest::default()
+    };
+    for bad in ["{bad", "", "{\"a\": }", "{\"a\": 1} x", "{\"a\": {{ user() }}", "[1,]"] {
+        let said = complaints(given(bad));
+        assert!(said.len() == 1 && said[0].starts_with(&format!("`{bad}` is not JSON")), "{bad}: {said:?}");
+    }
+    for good in
+        ["{\"a\": 1}", "null", "{\"a\": {{ user() }}}", "\"{{ uuid() }}{{ user() }}\"", "[{{ user() }}{{ user() }}]"]
+    {
+        let made = Scenario::from_url(given(good), &mut NoFiles, Overrides::default());
+        assert!(made.is_ok(), "{good}: {}", made.unwrap_err());
+    }
+    assert_eq!(complaints(given("{\"a\": {{ nope }}}")).len(), 1, "what follows from another mistake is not another");
+    refuse("json = '{bad'", (5, 8), "`{bad` is not JSON");
+}
+
 #[test]
 fn data() {
     refuse("[[data]]\nname = 'd'\nfile = 'no.csv'", (7, 8), "cannot read no.csv");
