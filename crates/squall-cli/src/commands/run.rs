@@ -48,7 +48,8 @@ fn subject(args: &mut RunArgs) -> Result<Subject, Refusal> {
             }
         }
     }
-    let missing = || Refusal::new("what shall be run? Give a URL or a .toml or .py scenario; `squall run --help` has examples");
+    let missing =
+        || Refusal::new("what shall be run? Give a URL or a .toml or .py scenario; `squall run --help` has examples");
     Subject::of(args.what.as_deref().ok_or_else(missing)?)
 }
 

@@ -67,3 +67,18 @@ fn a_name_that_does_not_exist_and_a_tls_failure_are_outcomes() {
         assert!(expected.iter().any(|code| outcome.contains(code)), "{outcome}");
     }
 }
+
+#[test]
+fn a_generator_without_descriptors_counts_that_and_still_ends() {
+    let (target, desk) = (crate::support::target(), Desk::new());
+    let run = format!(
+        "ulimit -n 40; exec {} run {} --users 80 --for 1s --quiet --json result.json",
+        env!("CARGO_BIN_EXE_squall"),
+        target.url("/delay/50")
+    );
+    let status = std::process::Command::new("sh").args(["-c", &run]).current_dir(desk.path("")).status();
+    assert_eq!(status.expect("a shell").code(), Some(0));
+    let result = desk.json("result.json");
+    assert!(number(&result, "/totals/errors") > 0.0, "{}", result["outcomes"]);
+    assert_eq!(number(&result, "/accounting/sent"), number(&result, "/accounting/reported"));
+}
