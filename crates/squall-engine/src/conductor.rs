@@ -60,10 +60,15 @@ enum Work {
 pub(crate) struct Told {
     pub(crate) orders: watch::Receiver<Order>,
     pub(crate) duty: watch::Receiver<Arc<Duty>>,
+    /// A closed model's limit was reached, if it has one.
+    pub(crate) spent: Option<watch::Receiver<bool>>,
 }
 
 /// How many users an open model may bring in at each look at the schedule, however few it has.
 const FEWEST_AT_ONCE: u64 = 8;
+
+/// What comes in this soon after the last second belongs to it: a run of 4 s has 4 seconds, not a fifth with the last answers.
+const TAIL: Duration = Duration::from_millis(100);
 
 /// Why no more starts are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,11 +125,13 @@ impl<T: DriverThread> Conductor<T> {
         if cut_off {
             self.lives.abort_all();
             while self.lives.join_next().await.is_some() {}
-            self.floor.drop_queued();
         }
+        // Also where everybody went home: users that never managed to start leave their starts behind.
+        self.floor.drop_queued();
         let elapsed = self.floor.elapsed(Instant::now());
         self.ship(true);
-        Ok(ThreadEnd { active: active.unwrap_or(elapsed), elapsed, cut_off })
+        let last_end = self.floor.elapsed(self.floor.last_end.get());
+        Ok(ThreadEnd { active: active.unwrap_or(last_end), elapsed, cut_off })
     }
 
     async fn make_load(&mut self) -> Result<Over, EngineError> {
@@ -134,10 +141,10 @@ impl<T: DriverThread> Conductor<T> {
             let mut sooner = |due: Option<Instant>| next = due.map_or(next, |due| next.min(due));
             sooner(self.floor.wake_sleepers(now));
             sooner(self.start_what_is_due(now));
-            self.ship_if_due(now);
             if self.is_done(now) {
                 return Ok(Over::Done);
             }
+            self.ship_if_due(now, Duration::ZERO);
             if self.users_to_bring_in() > 0 {
                 next = now;
             }
@@ -163,6 +170,7 @@ impl<T: DriverThread> Conductor<T> {
                 });
             }
             Ok(()) = self.told.duty.changed() => self.change_duty(),
+            () = spent(&mut self.told.spent) => {}
             ended = self.lives.join_next(), if !self.lives.is_empty() => check_life(ended)?,
             () = self.floor.wait_for_nudge() => {}
             rung = self.alarm.after(delay) => rung.map_err(EngineError::Timer)?,
@@ -175,10 +183,10 @@ impl<T: DriverThread> Conductor<T> {
         let deadline = Instant::now() + self.floor.config.grace;
         while !self.lives.is_empty() {
             let now = Instant::now();
-            self.ship_if_due(now);
+            self.ship_if_due(now, TAIL);
             // Users that are still starting may go to sleep for a retry.
             self.floor.send_home();
-            if now >= deadline || self.wait(self.next_second().min(deadline)).await? == Some(Over::Aborted) {
+            if now >= deadline || self.wait((self.next_second() + TAIL).min(deadline)).await? == Some(Over::Aborted) {
                 return Ok(self.lives.is_empty());
             }
         }
@@ -234,14 +242,21 @@ impl<T: DriverThread> Conductor<T> {
         for _ in 0..self.users_to_bring_in() {
             let user = self.next_open_user();
             let seat = seat(&self.floor, user);
-            self.floor.users.set(self.floor.users.get() + 1);
+            self.floor.welcome();
             self.lives.spawn_local(life::open(self.floor.clone(), self.driver.clone(), seat, Rc::default()));
         }
     }
 
+    /// This thread's part of the most users.
+    fn most_users(&self) -> u64 {
+        let (most, threads) = (self.floor.config.max_users, self.floor.config.threads.max(1));
+        let spare = usize::from((self.floor.source.thread as usize) < most % threads);
+        (most / threads + spare).max(1) as u64
+    }
+
     fn users_to_bring_in(&self) -> u64 {
         let users = self.floor.users.get();
-        let most = (self.floor.config.max_users / self.floor.config.threads.max(1)).max(1) as u64;
+        let most = self.most_users();
         let starting = users - self.floor.busy.get().min(users);
         // Who was brought in and has not begun yet will take a queued start each.
         let wanted = (self.floor.queued() as u64).saturating_sub(starting);
@@ -268,7 +283,7 @@ impl<T: DriverThread> Conductor<T> {
             from = user + 1;
             slots.entry(user).or_insert_with(|| {
                 let (slot, floor) = (Rc::new(Slot::default()), self.floor.clone());
-                floor.users.set(floor.users.get() + 1);
+                floor.welcome();
                 let life = life::closed(floor, self.driver.clone(), seat(&self.floor, user), slot.clone());
                 self.lives.spawn_local(life);
                 slot
@@ -301,8 +316,8 @@ impl<T: DriverThread> Conductor<T> {
         self.floor.start + Duration::from_secs(u64::from(self.second) + 1)
     }
 
-    fn ship_if_due(&mut self, now: Instant) {
-        if now >= self.next_second() {
+    fn ship_if_due(&mut self, now: Instant, after: Duration) {
+        if now >= self.next_second() + after {
             self.ship(false);
             self.second = self.floor.elapsed(now).as_secs() as u32;
         }
@@ -323,6 +338,16 @@ fn part_of_thread(floor: &Floor, shares: ShareSet) -> ShareSet {
 
 fn seat(floor: &Floor, user: u64) -> Seat {
     Seat { user, seed: fastrand::Rng::with_seed(floor.config.seed ^ user.rotate_left(17)).u64(..) }
+}
+
+async fn spent(budget: &mut Option<watch::Receiver<bool>>) {
+    let told = match budget {
+        Some(receiver) => receiver.changed().await.is_ok(),
+        None => false,
+    };
+    if !told {
+        std::future::pending().await
+    }
 }
 
 /// A panic in a user's code is a bug of ours or the driver's; the run ends with it instead of going on with fewer users.

@@ -6,7 +6,7 @@ use squall_model::{Load, LoadModel, Profile, ShareSet, TaskSpec};
 use std::{
     io,
     rc::Rc,
-    sync::{Arc, atomic::AtomicU64},
+    sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -18,7 +18,7 @@ use tokio::{
 use crate::{
     Driver, DriverError, Probe,
     conductor::{Conductor, Told},
-    floor::Floor,
+    floor::{Budget, Floor},
 };
 
 /// What an engine needs to know.
@@ -33,7 +33,7 @@ pub struct EngineConfig {
     pub load: Load,
     pub tasks: Vec<TaskSpec>,
     pub seed: u64,
-    /// Most users an open model may bring in; starts that find none wait, and count as late.
+    /// Most users an open model may bring in, at least one per thread; starts that find none wait, and count as late.
     pub max_users: usize,
     /// How long users may finish what they are doing when the load is over.
     pub grace: Duration,
@@ -226,7 +226,7 @@ impl Engine {
 struct Shared<D> {
     driver: Arc<D>,
     config: Arc<EngineConfig>,
-    budget: Option<Arc<AtomicU64>>,
+    budget: Option<Arc<Budget>>,
     ready: mpsc::UnboundedSender<()>,
     deltas: mpsc::UnboundedSender<Delta>,
 }
@@ -240,10 +240,10 @@ impl<D> Clone for Shared<D> {
 }
 
 /// An open model's limit is in its schedule; a closed model's users share one count, so that it is exact.
-fn closed_budget(config: &EngineConfig) -> Option<Arc<AtomicU64>> {
+fn closed_budget(config: &EngineConfig) -> Option<Arc<Budget>> {
     let closed = matches!(config.load.model, LoadModel::Closed { .. });
     let limit = config.load.iterations.filter(|_| closed)?;
-    Some(Arc::new(AtomicU64::new(config.shares.count_below(limit))))
+    Some(Arc::new(Budget::new(config.shares.count_below(limit))))
 }
 
 fn thread_main<D: Driver>(
@@ -283,6 +283,7 @@ async fn thread_run<D: Driver>(
     tokio::time::sleep_until(start.into()).await;
     probe.measure_from(start + config.load.warm_up);
     let source = SourceId { instance: config.instance, thread: index };
+    let spent = budget.as_ref().map(|budget| budget.spent.subscribe());
     let floor = Rc::new(Floor::new(config, source, probe, start, budget));
-    Conductor::new(floor, driver_thread, Told { orders, duty }, deltas).map_err(EngineError::Timer)?.run().await
+    Conductor::new(floor, driver_thread, Told { orders, duty, spent }, deltas).map_err(EngineError::Timer)?.run().await
 }

@@ -16,6 +16,7 @@ use std::{
     task::{Poll, Waker},
     time::{Duration, Instant},
 };
+use tokio::sync::watch;
 
 use crate::{
     Probe,
@@ -35,7 +36,9 @@ pub(crate) struct Floor {
     pub(crate) cycle: Option<Cycle>,
     pub(crate) start: Instant,
     /// Iterations left in the whole process, for a closed model with a limit.
-    budget: Option<Arc<AtomicU64>>,
+    pub(crate) budget: Option<Arc<Budget>>,
+    /// When the last iteration of a limited run ended.
+    pub(crate) last_end: Cell<Instant>,
     pub(crate) leaving: Cell<bool>,
     pub(crate) users: Cell<u64>,
     pub(crate) busy: Cell<u64>,
@@ -51,6 +54,27 @@ pub(crate) struct Floor {
     pub(crate) armed_until: Cell<Instant>,
 }
 
+/// The iterations that a process may still start, shared by its threads.
+pub(crate) struct Budget {
+    left: AtomicU64,
+    /// Tells every thread at once: those without users would otherwise notice at their next second.
+    pub(crate) spent: watch::Sender<bool>,
+}
+
+impl Budget {
+    pub(crate) fn new(iterations: u64) -> Budget {
+        Budget { left: AtomicU64::new(iterations), spent: watch::channel(iterations == 0).0 }
+    }
+
+    fn take(&self) -> bool {
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if taken == Ok(1) {
+            self.spent.send_replace(true);
+        }
+        taken.is_ok()
+    }
+}
+
 struct Sleeper {
     due: Instant,
     sleep: u64,
@@ -63,7 +87,7 @@ impl Floor {
         source: SourceId,
         probe: Probe,
         start: Instant,
-        budget: Option<Arc<AtomicU64>>,
+        budget: Option<Arc<Budget>>,
     ) -> Floor {
         let unconditional = config.tasks.iter().all(TaskSpec::is_unconditional);
         Floor {
@@ -73,6 +97,7 @@ impl Floor {
             probe,
             start,
             budget,
+            last_end: Cell::new(start),
             leaving: Cell::new(false),
             users: Cell::new(0),
             busy: Cell::new(0),
@@ -97,15 +122,17 @@ impl Floor {
     /// Takes one iteration from the limit, if there is one.
     pub(crate) fn take_budget(&self) -> bool {
         let Some(budget) = &self.budget else { return true };
-        let taken = budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        if taken.is_err() {
-            self.nudge();
-        }
-        taken.is_ok()
+        budget.take()
+    }
+
+    /// One more user is here.
+    pub(crate) fn welcome(&self) {
+        self.users.set(self.users.get() + 1);
+        self.probe.users(self.users.get());
     }
 
     pub(crate) fn budget_is_spent(&self) -> bool {
-        self.budget.as_ref().is_some_and(|b| b.load(Ordering::Relaxed) == 0)
+        self.budget.as_ref().is_some_and(|budget| *budget.spent.borrow())
     }
 
     /// Gives a start that is due to an idle user; the most recently used first, so that no more connections are kept busy than

@@ -151,6 +151,9 @@ impl Choice {
         floor.busy.set(floor.busy.get() + 1);
         let completed = user.iterate(iteration).await;
         floor.busy.set(floor.busy.get() - 1);
+        if floor.budget.is_some() {
+            floor.last_end.set(Instant::now());
+        }
         if let Some(choice) = self.0.as_mut().filter(|_| completed) {
             choice.completed(iteration.task);
         }

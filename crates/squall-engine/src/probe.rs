@@ -40,6 +40,12 @@ impl Probe {
         Flight { probe: self, metric, intended, started, landed: false }
     }
 
+    /// Records a request that failed before there was anything to send: it is an error of the run, but the target never saw it.
+    pub fn unsent(&self, metric: MetricId, intended: Instant, started: Instant, outcome: Outcome) {
+        self.shared.recorder.borrow_mut().unsent();
+        self.record(metric, intended, started, Instant::now(), outcome, (0, 0));
+    }
+
     /// Records a span that is no request: a group, a whole task, a custom metric.
     pub fn span(&self, metric: MetricId, started: Instant, ended: Instant, outcome: Outcome) {
         self.record(metric, started, started, ended, outcome, (0, 0));
@@ -67,6 +73,10 @@ impl Probe {
         if intended >= self.shared.measure_from.get() {
             self.shared.recorder.borrow_mut().iteration(lag, late);
         }
+    }
+
+    pub(crate) fn users(&self, alive: u64) {
+        self.shared.recorder.borrow_mut().users(alive);
     }
 
     pub(crate) fn dropped(&self, starts: u64) {

@@ -102,6 +102,7 @@ mod tests {
             let wait = Duration::ZERO;
             recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1, bytes_out: 1, warm_up: false });
         }
+        recorder.users(4);
         let (metrics, errors, engine) = recorder.harvest(3, 1);
         Delta { source: source(thread), seq, second, metrics, errors, engine, last: false }
     }
@@ -115,6 +116,7 @@ mod tests {
         assert_eq!((collector.view().all.requests, collector.view().all.errors), (8, 2));
         let second = &collector.view().timeline[0];
         assert_eq!((second.requests, second.users, second.busy), (8, 6, 2));
+        assert_eq!(collector.view().engine.peak_users, 8);
     }
 
     #[test]

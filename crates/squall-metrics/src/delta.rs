@@ -70,6 +70,8 @@ pub struct EngineDelta {
     pub recorded: u64,
     /// Of those, the ones kept out of the results because they were due during warm-up.
     pub warm_up: u64,
+    /// Of those recorded, the ones that failed before there was anything to send.
+    pub unsent: u64,
     /// Iterations started.
     pub iterations: u64,
     /// Starts that were due and never happened, because no user was free and no more could be added.
@@ -80,6 +82,8 @@ pub struct EngineDelta {
     pub schedule_lag: Histogram,
     /// Virtual users alive at the end of the second.
     pub users: u64,
+    /// Most virtual users alive at any moment of the second.
+    pub peak_users: u64,
     /// Users in an iteration at the end of the second.
     pub busy: u64,
     /// Metrics refused because the cap on their number was reached.

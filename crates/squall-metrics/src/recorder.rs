@@ -106,6 +106,11 @@ impl Recorder {
         self.engine.sent += 1;
     }
 
+    /// Counts a request that failed before there was anything to send; it is recorded all the same.
+    pub fn unsent(&mut self) {
+        self.engine.unsent += 1;
+    }
+
     /// Counts a finished request in its metric.
     #[inline]
     pub fn record(&mut self, sample: &Sample) {
@@ -147,6 +152,11 @@ impl Recorder {
         self.schedule_lag.record(lag.as_nanos() as u64);
     }
 
+    /// Takes note of how many users are alive, for the most that ever were.
+    pub fn users(&mut self, alive: u64) {
+        self.engine.peak_users = self.engine.peak_users.max(alive);
+    }
+
     /// Counts starts that were due and will never happen.
     pub fn dropped(&mut self, starts: u64) {
         self.engine.dropped += starts;
@@ -157,7 +167,7 @@ impl Recorder {
         let metrics = self.metrics.iter_mut().filter_map(LiveMetric::harvest).collect();
         let mut engine = std::mem::take(&mut self.engine);
         self.schedule_lag.harvest(&mut engine.schedule_lag);
-        (engine.users, engine.busy) = (users, busy);
+        (engine.users, engine.busy, engine.peak_users) = (users, busy, engine.peak_users.max(users));
         (metrics, std::mem::take(&mut self.messages), engine)
     }
 }
@@ -241,10 +251,10 @@ mod tests {
         let id = recorder.metric(MetricKey::request("a"));
         recorder.sent();
         recorder.record(&sample(id));
-        let (metrics, _, engine) = recorder.harvest(1, 0);
+        let (metrics, _, engine) = recorder.harvest(0, 0);
         assert_eq!((metrics[0].service.max(), metrics[0].response.max()), (2_000_000, 3_000_000));
         assert_eq!((engine.sent, engine.recorded, metrics[0].requests()), (1, 1, 1));
-        assert!(recorder.harvest(1, 0).0.is_empty(), "a harvest takes everything");
+        assert!(recorder.harvest(0, 0).0.is_empty(), "a harvest takes everything");
     }
 
     #[test]
@@ -252,7 +262,7 @@ mod tests {
         let mut recorder = Recorder::new(RecorderConfig::default());
         let id = recorder.metric(MetricKey::request("a"));
         recorder.record(&Sample { warm_up: true, ..sample(id) });
-        let (metrics, _, engine) = recorder.harvest(1, 0);
+        let (metrics, _, engine) = recorder.harvest(0, 0);
         assert!(metrics.is_empty());
         assert_eq!((engine.recorded, engine.warm_up), (1, 1));
     }
@@ -262,7 +272,7 @@ mod tests {
         let mut recorder = Recorder::new(RecorderConfig::default());
         let id = recorder.metric(MetricKey::group("checkout"));
         recorder.record(&sample(id));
-        let (metrics, _, engine) = recorder.harvest(1, 0);
+        let (metrics, _, engine) = recorder.harvest(0, 0);
         assert_eq!((metrics.len(), engine.recorded), (1, 0));
     }
 
@@ -272,7 +282,7 @@ mod tests {
         let ids: Vec<_> = (0..5).map(|i| recorder.metric(MetricKey::request(format!("/users/{i}")))).collect();
         assert_eq!(ids[2], ids[4]);
         ids.into_iter().for_each(|id| recorder.record(&sample(id)));
-        let (metrics, _, engine) = recorder.harvest(1, 0);
+        let (metrics, _, engine) = recorder.harvest(0, 0);
         assert_eq!((metrics.len(), metrics[2].key.name.as_str(), engine.metrics_refused), (3, OTHER, 3));
     }
 

@@ -86,6 +86,7 @@ pub struct EngineView {
     pub sent: u64,
     pub recorded: u64,
     pub warm_up: u64,
+    pub unsent: u64,
     pub iterations: u64,
     pub dropped: u64,
     pub late: u64,
@@ -104,11 +105,13 @@ pub struct Accounting {
     pub reported: u64,
     /// Part of all three: requests due during warm-up, reported only here.
     pub warm_up: u64,
+    /// Recorded and reported, but never sent: they failed before there was anything to send.
+    pub unsent: u64,
 }
 
 impl Accounting {
     pub fn balances(&self) -> bool {
-        self.sent == self.recorded && self.recorded == self.reported
+        self.sent + self.unsent == self.recorded && self.recorded == self.reported
     }
 }
 
@@ -131,8 +134,8 @@ impl RunView {
 
     /// Sent, recorded and reported so far.
     pub fn accounting(&self) -> Accounting {
-        let EngineView { sent, recorded, warm_up, .. } = self.engine;
-        Accounting { sent, recorded, reported: self.all.requests + warm_up, warm_up }
+        let EngineView { sent, recorded, warm_up, unsent, .. } = self.engine;
+        Accounting { sent, recorded, reported: self.all.requests + warm_up, warm_up, unsent }
     }
 
     /// The metric called `name`.
@@ -294,13 +297,14 @@ impl EngineView {
         self.sent += delta.sent;
         self.recorded += delta.recorded;
         self.warm_up += delta.warm_up;
+        self.unsent += delta.unsent;
         self.iterations += delta.iterations;
         self.dropped += delta.dropped;
         self.late += delta.late;
         self.metrics_refused += delta.metrics_refused;
         self.schedule_lag.merge(&delta.schedule_lag);
         (self.users, self.busy) = (delta.users, delta.busy);
-        self.peak_users = self.peak_users.max(delta.users);
+        self.peak_users = self.peak_users.max(delta.peak_users);
     }
 }
 
@@ -351,6 +355,8 @@ impl EngineDelta {
         self.sent += other.sent;
         self.recorded += other.recorded;
         self.warm_up += other.warm_up;
+        self.unsent += other.unsent;
+        self.peak_users += other.peak_users;
         self.iterations += other.iterations;
         self.dropped += other.dropped;
         self.late += other.late;

@@ -29,8 +29,9 @@ impl Judge {
         plan.thresholds.iter().filter_map(|t| t.window).map(seconds).max().unwrap_or(1)
     }
 
-    /// Looks at the seconds closed since the last call; returns the first breached threshold that asks for an abort.
-    pub fn look(&mut self, view: &RunView) -> Option<&Threshold> {
+    /// Looks at the seconds closed since the last call; returns the first breached threshold that asks for an abort. `loading`: the
+    /// latest second was one of load throughout; what trickles in later has times to judge, but no rate.
+    pub fn look(&mut self, view: &RunView, loading: bool) -> Option<&Threshold> {
         let elapsed = Duration::from_secs(view.timeline.len() as u64);
         if view.timeline.len() == self.seen || elapsed <= self.warm_up {
             return None;
@@ -38,7 +39,7 @@ impl Judge {
         self.seen = view.timeline.len();
         let measured = elapsed - self.warm_up;
         let now_s = self.seen as u32;
-        for watch in &mut self.watches {
+        for watch in self.watches.iter_mut().filter(|w| loading || w.threshold.statistic != Statistic::Rate) {
             watch.look(view, measured, now_s);
         }
         self.watches.iter().find(|w| w.threshold.abort && w.breached_at_s.is_some()).map(|w| &w.threshold)
@@ -164,7 +165,7 @@ mod tests {
         let mut aborted = None;
         for (i, (millis, errors)) in seconds.iter().enumerate() {
             collector.merge(second(i as u32, *millis, *errors)).unwrap();
-            if judge.look(collector.view()).is_some() {
+            if judge.look(collector.view(), true).is_some() {
                 aborted = aborted.or(Some(i as u32 + 1));
             }
         }

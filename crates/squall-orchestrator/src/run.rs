@@ -131,6 +131,10 @@ pub async fn run_local<D: Driver>(
 fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
     let mut config = EngineConfig::new(plan.load.clone(), plan.tasks.clone());
     config.threads = options.threads.unwrap_or(config.threads).max(1);
+    if matches!(plan.load.model, LoadModel::Open { .. }) {
+        // Each thread has at least one user; more threads than users would be more users than allowed.
+        config.threads = config.threads.min(options.max_users.max(1));
+    }
     config.seed = plan.seed;
     config.max_users = options.max_users;
     config.grace = options.grace;
@@ -157,7 +161,8 @@ impl Run<'_> {
         if self.collector.merge(delta)? == 0 {
             return Ok(());
         }
-        if self.judge.look(self.collector.view()).is_some() && self.reason == StopReason::Completed {
+        let loading = self.phase_now() != LivePhase::Draining && !self.collector.is_complete();
+        if self.judge.look(self.collector.view(), loading).is_some() && loading {
             self.reason = StopReason::Threshold;
             self.stop.drain();
         }

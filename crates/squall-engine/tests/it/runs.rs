@@ -117,3 +117,40 @@ async fn a_user_that_cannot_start_is_retried() {
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!(view.all.requests, 5);
 }
+
+#[tokio::test]
+async fn a_run_of_two_seconds_has_two_seconds() {
+    let driver = Scripted::new(|_| MS(5));
+    let config = config(open(100.0, MS(2000)), &driver);
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!(view.timeline.len(), 2, "{:?}", view.timeline);
+}
+
+#[tokio::test]
+async fn the_limit_ends_threads_without_users_too() {
+    let driver = Scripted::new(|_| MS(1));
+    let mut load = closed(1.0, MS(0), Duration::from_secs(60));
+    load.iterations = Some(5);
+    let config = config(load, &driver);
+    let (view, end) = run(driver, config, |_, _| {}).await;
+    assert_eq!((view.all.requests, view.engine.peak_users), (5, 1));
+    assert_eq!(view.timeline.len(), 1);
+    assert!(end.active <= end.elapsed);
+}
+
+#[tokio::test]
+async fn starts_of_users_that_never_could_start_are_dropped_and_said_so() {
+    let driver = Scripted::new(|_| MS(0));
+    driver.failing_starts.store(u64::MAX, Ordering::Relaxed);
+    let config = config(open(50.0, MS(1000)), &driver);
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!((view.all.requests, view.engine.dropped), (0, 50));
+}
+
+#[tokio::test]
+async fn the_most_users_are_kept_exactly_over_the_threads() {
+    let driver = Scripted::new(|_| Duration::from_secs(5));
+    let config = EngineConfig { max_users: 5, grace: MS(10), ..config(open(100.0, MS(1000)), &driver) };
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!((view.engine.peak_users, view.all.requests), (5, 5));
+}

@@ -93,7 +93,7 @@ fn totals(run: &Run<'_>) -> TotalsFile {
 }
 
 fn accounting(accounting: Accounting) -> AccountingFile {
-    let Accounting { sent, recorded, reported, warm_up } = accounting;
+    let Accounting { sent, recorded, reported, warm_up, .. } = accounting;
     let balanced = accounting.balances();
     AccountingFile { sent, recorded, reported, warm_up, balanced, explanation: explain(accounting) }
 }
