@@ -82,9 +82,10 @@ impl<T: DriverThread> Conductor<T> {
     pub(crate) fn new(
         floor: Rc<Floor>,
         driver: T,
+        alarm: Alarm,
         mut told: Told,
         deltas: mpsc::UnboundedSender<Delta>,
-    ) -> std::io::Result<Conductor<T>> {
+    ) -> Conductor<T> {
         let duty = told.duty.borrow_and_update().clone();
         let shares = part_of_thread(&floor, duty.shares);
         let (config, profile) = (&floor.config, duty.profile.clone());
@@ -96,21 +97,8 @@ impl<T: DriverThread> Conductor<T> {
             }
             LoadModel::Closed { .. } => Work::Closed { slots: BTreeMap::new(), desired: 0 },
         };
-        let (driver, alarm, lives) = (Rc::new(driver), Alarm::new()?, JoinSet::new());
-        Ok(Conductor {
-            floor,
-            driver,
-            alarm,
-            told,
-            shares,
-            profile,
-            deltas,
-            lives,
-            work,
-            spawned: 0,
-            seq: 0,
-            second: 0,
-        })
+        let (driver, lives) = (Rc::new(driver), JoinSet::new());
+        Conductor { floor, driver, alarm, told, shares, profile, deltas, lives, work, spawned: 0, seq: 0, second: 0 }
     }
 
     /// Runs the thread's share to its end.

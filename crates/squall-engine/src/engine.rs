@@ -17,6 +17,7 @@ use tokio::{
 
 use crate::{
     Driver, DriverError, Probe,
+    alarm::Alarm,
     conductor::{Conductor, Told},
     floor::{Budget, Floor},
 };
@@ -273,6 +274,8 @@ async fn thread_run<D: Driver>(
     let Shared { driver, config, budget, ready, deltas } = shared;
     let probe = Probe::new(config.recorder, Instant::now());
     let driver_thread = driver.thread(probe.clone())?;
+    // Before the first connection anywhere: users may take every descriptor there is.
+    let alarm = Alarm::new().map_err(EngineError::Timer)?;
     let _ = ready.send(());
     drop(ready);
     let start = match orders.wait_for(|order| *order != Order::Prepare).await.as_deref() {
@@ -285,5 +288,5 @@ async fn thread_run<D: Driver>(
     let source = SourceId { instance: config.instance, thread: index };
     let spent = budget.as_ref().map(|budget| budget.spent.subscribe());
     let floor = Rc::new(Floor::new(config, source, probe, start, budget));
-    Conductor::new(floor, driver_thread, Told { orders, duty, spent }, deltas).map_err(EngineError::Timer)?.run().await
+    Conductor::new(floor, driver_thread, alarm, Told { orders, duty, spent }, deltas).run().await
 }

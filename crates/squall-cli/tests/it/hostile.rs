@@ -72,7 +72,7 @@ fn a_name_that_does_not_exist_and_a_tls_failure_are_outcomes() {
 fn a_generator_without_descriptors_counts_that_and_still_ends() {
     let (target, desk) = (crate::support::target(), Desk::new());
     let run = format!(
-        "ulimit -n 40; exec {} run {} --users 80 --for 1s --quiet --json result.json",
+        "ulimit -n 64; exec {} run {} --users 80 --for 1s --quiet --json result.json",
         env!("CARGO_BIN_EXE_squall"),
         target.url("/delay/50")
     );
