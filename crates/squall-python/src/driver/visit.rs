@@ -272,6 +272,6 @@ fn failure(error: &HttpError) -> Outcome {
 #[cold]
 fn foreign_await() -> PyErr {
     PyRuntimeError::new_err(
-        "this awaits something that is not Squall's: use `await squall.sleep(…)` and the client, or run with --mode asyncio",
+        "this awaits something that is not Squall's: use `await squall.sleep(…)`, the client and client.batch",
     )
 }
