@@ -110,8 +110,17 @@ impl Reader {
         self.received = 0;
     }
 
-    /// Takes the next piece.
+    /// Takes the next piece. Bytes that turn out to be no response have been received all the same.
     pub fn feed(&mut self, input: &[u8]) -> Result<Fed, ParseError> {
+        let fed = self.advance(input);
+        self.received += match fed {
+            Ok(Fed::Done(used)) => used as u64,
+            Ok(Fed::More) | Err(_) => input.len() as u64,
+        };
+        fed
+    }
+
+    fn advance(&mut self, input: &[u8]) -> Result<Fed, ParseError> {
         let mut rest = input;
         loop {
             rest = match self.stage {
@@ -142,9 +151,7 @@ impl Reader {
             }
         }
         let done = matches!(self.stage, Stage::Done);
-        let used = if done { input.len() - rest.len() } else { input.len() };
-        self.received += used as u64;
-        Ok(if done { Fed::Done(used) } else { Fed::More })
+        Ok(if done { Fed::Done(input.len() - rest.len()) } else { Fed::More })
     }
 
     /// The stream has ended. Right only where the end of the stream is the end of the body.

@@ -31,6 +31,38 @@ fn check_with(script: Vec<Step>, change: impl FnOnce(&mut HttpConfig), code: &st
     assert_eq!(failures, [(code, category); 2]);
 }
 
+/// What arrived counts, whether it can be understood or not.
+#[tokio::test]
+async fn bytes_of_malformed_answers_are_counted() {
+    for answer in [
+        "garbage that is no HTTP\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc",
+    ] {
+        let server = Hostile::start(vec![Step::Read, Step::send(answer), Step::Close]);
+        let connector = connector(|_| {});
+        let request = get(&connector, &server.url("/"));
+        let mut session = Session::new(&connector);
+        let exchange = session.send(&request, Body::Keep).await;
+        assert!(exchange.result.is_err(), "{answer:?}");
+        assert_eq!(exchange.bytes_in, answer.len() as u64, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn bytes_of_endless_headers_are_counted() {
+    let script = vec![Step::Read, Step::send("HTTP/1.1 200 OK\r\nX-Start: "), Step::Endless(vec![b'x'; 1000])];
+    let server = Hostile::start(script);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    let mut session = Session::new(&connector);
+    let exchange = session.send(&request, Body::Keep).await;
+    let limit = connector.config().max_head_bytes as u64;
+    assert!(exchange.bytes_in > limit, "{} bytes, beyond the limit of {limit}", exchange.bytes_in);
+    assert_eq!(exchange.result.expect_err("a failure").code(), "HEAD_TOO_LARGE");
+}
+
 #[tokio::test]
 async fn refused() {
     let address = refused_address();
