@@ -76,7 +76,7 @@ pub enum HttpError {
     #[error("no connection within {after:?}")]
     ConnectTimeout { after: Duration },
     /// The handshake failed or the certificate was not accepted.
-    #[error("TLS handshake failed: {reason}")]
+    #[error("TLS: {}", crate::tls::explain(reason))]
     Tls { reason: io::Error },
     /// The proxy could not be reached or refused.
     #[error("proxy: {reason}")]

@@ -1,17 +1,21 @@
 //! TLS settings: whom to trust, who we are, which protocols to offer. Reads the files once, at start-up.
 
+mod explain;
+mod verify;
+
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use crate::config::{HttpVersion, TlsOptions};
 use crate::error::ConnectorError;
+pub(crate) use explain::explain;
+use verify::{AcceptAny, Pinned};
 
 /// Builds the settings of every handshake.
 pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Result<Arc<ClientConfig>, ConnectorError> {
@@ -22,8 +26,10 @@ pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Resul
     let builder = if options.insecure {
         let verifier = Arc::new(AcceptAny(provider));
         builder.dangerous().with_custom_certificate_verifier(verifier)
+    } else if let Some(path) = &options.ca {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(trusted(path, provider)?))
     } else {
-        builder.with_root_certificates(roots(options.ca.as_deref())?)
+        builder.with_root_certificates(system_roots())
     };
     let mut config = match (&options.client_cert, &options.client_key) {
         (None, None) => builder.with_no_client_auth(),
@@ -54,24 +60,27 @@ pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>, ConnectorEr
     ServerName::try_from(bare.to_owned()).map_err(|_| ConnectorError::BadServerName { name: name.into() })
 }
 
-fn roots(ca: Option<&Path>) -> Result<RootCertStore, ConnectorError> {
+/// `--ca`: those that the file's certificates vouch for, and the holders of these certificates themselves.
+fn trusted(path: &Path, provider: Arc<CryptoProvider>) -> Result<Pinned, ConnectorError> {
+    let what = "CA certificate";
+    let bad = |reason: String| ConnectorError::BadPem { what, path: path.into(), reason };
+    let certificates = certificates(what, path)?;
     let mut roots = RootCertStore::empty();
-    if let Some(path) = ca {
-        for certificate in certificates("CA certificate", path)? {
-            roots.add(certificate).map_err(|error| ConnectorError::BadPem {
-                what: "CA certificate",
-                path: path.into(),
-                reason: error.to_string(),
-            })?;
-        }
-        return Ok(roots);
+    for certificate in &certificates {
+        roots.add(certificate.clone()).map_err(|error| bad(error.to_string()))?;
     }
+    let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    Ok(Pinned { chains: chains.map_err(|error| bad(error.to_string()))?, certificates })
+}
+
+fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
     // A machine may hold some certificates that rustls cannot read; the rest still counts.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
-    Ok(roots)
+    roots
 }
 
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ConnectorError> {
@@ -99,43 +108,4 @@ fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, ConnectorError> {
 
 fn bad_pem(what: &'static str, path: &Path, error: &rustls_pki_types::pem::Error) -> ConnectorError {
     ConnectorError::BadPem { what, path: path.into(), reason: error.to_string() }
-}
-
-/// `--insecure`: any certificate will do; the signatures of the handshake itself are still checked.
-#[derive(Debug)]
-struct AcceptAny(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -67,15 +67,23 @@ impl Authority {
     /// Vouches for a server or client of these names (host names or IP addresses).
     pub fn issue(&self, names: &[&str], validity: Validity) -> Identity {
         let key = KeyPair::generate().expect("a key");
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let label = names.first().map_or("nobody", String::as_str).replace([':', '*'], "_");
-        let mut params = CertificateParams::new(names).expect("valid names");
-        if validity == Validity::Expired {
-            params.not_before = rcgen::date_time_ymd(2000, 1, 1);
-            params.not_after = rcgen::date_time_ymd(2001, 1, 1);
-        }
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        let file = |suffix: &str| self.directory.path().join(format!("{label}-{validity:?}.{suffix}"));
+        let certificate = params(names, validity).signed_by(&key, &self.issuer).expect("a certificate");
+        let label = names.first().unwrap_or(&"nobody").replace([':', '*'], "_");
+        self.keep(&format!("{label}-{validity:?}"), &certificate, &key)
+    }
+
+    /// A server that vouches for itself and calls itself an authority, as `openssl req -x509` makes them; this
+    /// authority has no part in it but keeping the files.
+    pub fn self_signed(&self, names: &[&str], validity: Validity) -> Identity {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = params(names, validity);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).expect("a certificate");
+        self.keep(&format!("self-signed-{validity:?}"), &certificate, &key)
+    }
+
+    fn keep(&self, label: &str, certificate: &Certificate, key: &KeyPair) -> Identity {
+        let file = |suffix: &str| self.directory.path().join(format!("{label}.{suffix}"));
         let identity = Identity {
             certificate: certificate.der().clone(),
             key: PrivateKeyDer::Pkcs8(key.serialize_der().into()),
@@ -144,6 +152,16 @@ impl Stream for Tls {
         self.0.conn.send_close_notify();
         let _ = self.0.flush();
     }
+}
+
+fn params(names: &[&str], validity: Validity) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names).expect("valid names");
+    if validity == Validity::Expired {
+        params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    }
+    params
 }
 
 fn write(path: &Path, text: &str) {

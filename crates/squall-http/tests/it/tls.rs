@@ -89,6 +89,68 @@ async fn the_name_must_match_or_be_given() {
     assert_eq!(secure.fetch(|config| config.tls.server_name = Some("shop.test".into())).await, hello());
 }
 
+/// What is said of a GET to a server with this identity by a client that trusts this file alone; "hello" if it went well.
+async fn said(identity: &squall_testkit::tls::Identity, trusted: std::path::PathBuf) -> String {
+    let script = vec![Step::Read, Step::respond("hello")];
+    let server = Hostile::start_with(script, wrap(Authority::server_config(identity, None, &[])));
+    let connector = connector(|config| config.tls.ca = Some(trusted));
+    let request = get(&connector, &format!("https://{}/", server.address()));
+    let mut session = Session::new(&connector);
+    match session.send(&request, Body::Keep).await.result {
+        Ok(response) => String::from_utf8_lossy(response.body()).into_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[tokio::test]
+async fn a_self_signed_server_is_trusted_if_its_own_certificate_is_given() {
+    let (ours, others) = (Authority::new(), Authority::new());
+    let server = ours.self_signed(&["127.0.0.1"], Validity::Current);
+    let stranger = others.self_signed(&["127.0.0.1"], Validity::Current);
+    assert_eq!(said(&server, server.cert_file.clone()).await, "hello");
+    let refused = said(&server, stranger.cert_file).await;
+    assert!(refused.contains("not signed by an authority"), "{refused}");
+    let leaf = ours.issue(&["127.0.0.1"], Validity::Current);
+    assert_eq!(said(&leaf, leaf.cert_file.clone()).await, "hello", "pinned without its authority");
+}
+
+#[tokio::test]
+async fn a_pinned_certificate_must_still_be_valid_and_for_the_name() {
+    let authority = Authority::new();
+    let old = authority.self_signed(&["127.0.0.1"], Validity::Expired);
+    let refused = said(&old, old.cert_file.clone()).await;
+    assert!(refused.contains("has expired"), "{refused}");
+    let other = authority.self_signed(&["shop.test", "127.0.0.2"], Validity::Current);
+    let refused = said(&other, other.cert_file.clone()).await;
+    assert!(refused.contains("not for 127.0.0.1 but for shop.test, 127.0.0.2"), "{refused}");
+    let nameless = authority.self_signed(&[], Validity::Current);
+    let refused = said(&nameless, nameless.cert_file.clone()).await;
+    assert!(refused.contains("has no subjectAltName"), "{refused}");
+}
+
+#[tokio::test]
+async fn failures_are_said_in_words_with_a_hint() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let server = authority.issue(&["127.0.0.1"], Validity::Current);
+    let namesake = said(&server, other.ca_file()).await;
+    assert!(namesake.ends_with("trust it with --ca FILE, or --insecure"), "{namesake}");
+    let own = authority.self_signed(&["127.0.0.1"], Validity::Current);
+    assert_eq!(
+        said(&own, other.ca_file()).await,
+        "TLS: the server's certificate is not signed by an authority that is trusted here; \
+         trust it with --ca FILE, or --insecure"
+    );
+    let plain = Hostile::start(vec![Step::send("HTTP/1.1 400 Bad Request\r\n\r\n"), Step::Hang]);
+    let closing = Hostile::start(vec![Step::Close]);
+    let connector = connector(|_| {});
+    for (server, part) in [(&plain, "is this an http:// port?"), (&closing, "closed the connection during")] {
+        let request = get(&connector, &format!("https://{}/", server.address()));
+        let mut session = Session::new(&connector);
+        let error = session.send(&request, Body::Keep).await.result.expect_err("a failure").to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn a_plain_text_port_is_a_tls_failure() {
     let server = Hostile::start(vec![Step::send("HTTP/1.1 400 Bad Request\r\n\r\n"), Step::Hang]);
