@@ -99,6 +99,10 @@ pub struct AccountingFile {
     pub reported: u64,
     /// Part of all three, and of nothing else in this file.
     pub warm_up: u64,
+    /// Recorded and reported, but never sent: they failed before there was anything to send.
+    #[serde(default)]
+    pub unsent: u64,
+    /// `sent` and `unsent` together are what was recorded, and that is what is reported.
     pub balanced: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<String>,

@@ -49,18 +49,23 @@ impl Run<'_> {
 /// The load in words: `200/s for 30s`.
 pub(crate) fn load_in_words(load: &Load) -> String {
     let profile = load.model.profile();
-    let (peak, lasts) = (profile.peak(), format_duration(profile.duration()));
+    // A run that only ends by its number of iterations has a profile of years.
+    let endless = profile.duration() > Duration::from_secs(366 * 24 * 3600);
+    let peak = profile.peak();
+    let lasts = if endless { String::new() } else { format!(" for {}", format_duration(profile.duration())) };
     let steady = profile.pieces().iter().all(|piece| piece.from == peak && piece.to == peak);
     let up_to = if steady { "" } else { "up to " };
     let mut words = match &load.model {
-        LoadModel::Open { .. } => format!("{up_to}{}/s for {lasts}", number(peak)),
+        LoadModel::Open { .. } => format!("{up_to}{}/s{lasts}", number(peak)),
         LoadModel::Closed { pause, .. } => {
             let users = if peak == 1.0 { "user" } else { "users" };
-            format!("{up_to}{} {users} for {lasts}{}", number(peak), pause_in_words(*pause))
+            format!("{up_to}{} {users}{lasts}{}", number(peak), pause_in_words(*pause))
         }
     };
     if let Some(iterations) = load.iterations {
-        words += &format!(", at most {} iterations", number(iterations as f64));
+        let noun = if iterations == 1 { "iteration" } else { "iterations" };
+        let until = if endless { "until" } else { "at most" };
+        words += &format!(", {until} {} {noun}", number(iterations as f64));
     }
     if !load.warm_up.is_zero() {
         words += &format!(", the first {} as warm-up", format_duration(load.warm_up));

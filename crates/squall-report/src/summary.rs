@@ -1,7 +1,7 @@
 //! What people read in the terminal when a run is over. Says everything once, in the order in which it is asked: how much,
 //! how fast, what went wrong, was that allowed, can the numbers be trusted. Computes nothing.
 
-use squall_metrics::{Category, Histogram, MetricView, Outcome};
+use squall_metrics::{Category, Histogram, MetricView, Outcome, PHASES};
 use squall_model::{LoadModel, StopReason, ThresholdResult};
 
 use crate::{
@@ -22,6 +22,7 @@ pub fn summary(run: &Run<'_>, style: Style) -> String {
         head(run, style),
         totals(run, style),
         latency(run, style),
+        phases(run, style),
         metrics(run, style),
         outcomes(run, style),
         errors(run, style),
@@ -131,6 +132,32 @@ fn latency(run: &Run<'_>, style: Style) -> String {
             at(99.0),
             at(99.9),
             toned(tone, time(histogram.max() as f64)),
+        ]);
+    }
+    table.render(style)
+}
+
+/// Where the time of a request went, if that was recorded. A phase counts only the requests in which it happened.
+fn phases(run: &Run<'_>, style: Style) -> String {
+    let Some(phases) = &run.view.all.phases else { return String::new() };
+    let mut table = Table::new()
+        .left("phase")
+        .right("requests", 1)
+        .right("mean", 0)
+        .right("p50", 0)
+        .right("p95", 2)
+        .right("p99", 0)
+        .right("max", 3);
+    for (name, histogram) in PHASES.iter().zip(phases.iter()).filter(|(_, histogram)| !histogram.is_empty()) {
+        let at = |percentile| toned(Tone::Plain, time(histogram.percentile(percentile) as f64));
+        table.row(vec![
+            toned(Tone::Plain, name.replace('_', " ")),
+            toned(Tone::Plain, count(histogram.count())),
+            toned(Tone::Plain, time(histogram.mean())),
+            at(50.0),
+            at(95.0),
+            at(99.0),
+            toned(Tone::Plain, time(histogram.max() as f64)),
         ]);
     }
     table.render(style)

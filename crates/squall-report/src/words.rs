@@ -68,7 +68,8 @@ pub(crate) fn accounting_line(run: &Run<'_>) -> (String, Tone) {
         None => (format!("sent = recorded = reported {}{warm_up}", count(accounting.sent)), Tone::Plain),
         Some(reason) => {
             let [sent, recorded, reported] = [accounting.sent, accounting.recorded, accounting.reported].map(count);
-            (format!("sent {sent}, recorded {recorded}, reported {reported}{warm_up}: {reason}"), Tone::Bad)
+            let tone = if accounting.balances() { Tone::Warn } else { Tone::Bad };
+            (format!("sent {sent}, recorded {recorded}, reported {reported}{warm_up}: {reason}"), tone)
         }
     }
 }

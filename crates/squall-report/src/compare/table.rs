@@ -59,9 +59,19 @@ impl Comparison {
         let regressions = self.rows.iter().filter(|row| row.change == Change::Regressed).count();
         let tolerance = format!("{} %", number(self.tolerance * 100.0));
         let nothing = self.rows.iter().all(|row| row.change == Change::NotEnoughData);
+        let unjudged = self.rows.iter().filter(|row| row.change == Change::NotEnoughData).count();
         let (tone, text) = match regressions {
             0 if nothing => {
                 (Tone::Warn, "? Not enough data to compare: both runs need at least 10 s at full load".to_owned())
+            }
+            0 if unjudged > 0 => {
+                let rows = self.rows.len();
+                (
+                    Tone::Warn,
+                    format!(
+                        "? No significant regression beyond {tolerance} in what could be judged; {unjudged} of {rows} rows could not"
+                    ),
+                )
             }
             0 => (Tone::Good, format!("✓ No significant regression beyond {tolerance}")),
             1 => (Tone::Bad, format!("✗ 1 significant regression beyond {tolerance}  (exit code 1)")),

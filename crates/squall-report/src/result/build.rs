@@ -93,15 +93,19 @@ fn totals(run: &Run<'_>) -> TotalsFile {
 }
 
 fn accounting(accounting: Accounting) -> AccountingFile {
-    let Accounting { sent, recorded, reported, warm_up, .. } = accounting;
+    let Accounting { sent, recorded, reported, warm_up, unsent } = accounting;
     let balanced = accounting.balances();
-    AccountingFile { sent, recorded, reported, warm_up, balanced, explanation: explain(accounting) }
+    AccountingFile { sent, recorded, reported, warm_up, unsent, balanced, explanation: explain(accounting) }
 }
 
 /// Why sent, recorded and reported differ, if they do.
 pub(crate) fn explain(accounting: Accounting) -> Option<String> {
-    let Accounting { sent, recorded, reported, .. } = accounting;
+    let Accounting { sent, recorded, reported, unsent, .. } = accounting;
     let mut reasons = Vec::new();
+    if unsent > 0 {
+        reasons.push(format!("{unsent} requests failed before there was anything to send"));
+    }
+    let sent = sent + unsent;
     if sent > recorded {
         reasons.push(format!(
             "{} requests were begun and their end was never recorded: a worker or thread died",

@@ -125,7 +125,7 @@ impl Walk<'_> {
         let outcome = Outcome::new(Category::Exception, code);
         let (probe, now) = (&self.shared.probe, Instant::now());
         if let Some(first) = lane.steps.first() {
-            probe.begin(first.metric, intended, started).end(now, outcome, 0, 0);
+            probe.unsent(first.metric, intended, started, outcome);
             probe.note(first.metric, outcome, note);
         }
         for span in &lane.spans {
@@ -158,7 +158,7 @@ impl Walk<'_> {
                 };
                 let outcome = Outcome::new(Category::Exception, code);
                 let (probe, now) = (&self.shared.probe, Instant::now());
-                probe.begin(here.metric, times.intended, times.started).end(now, outcome, 0, 0);
+                probe.unsent(here.metric, times.intended, times.started, outcome);
                 probe.note(here.metric, outcome, &note);
                 tokio::time::sleep(IDLE).await;
                 (now, Some(outcome))
