@@ -3,6 +3,7 @@
 
 mod args;
 mod baseline;
+mod command_line;
 mod commands;
 mod descriptors;
 mod exit;

@@ -15,6 +15,7 @@ use outputs::Outputs;
 
 use crate::{
     args::RunArgs,
+    command_line,
     exit::{PASSED, Refusal},
     find_max,
     program::{Host, Program},
@@ -100,7 +101,7 @@ fn measure<D: Driver>(args: &RunArgs, program: &Program<D>) -> Result<u8, Refusa
     };
     let options = RunOptions { keep_s: outputs.keep_s(), ..options(&args.engine, program) };
     let finished = carry_out(program, options, &button, shown, &mut outputs)?;
-    let command = command_line();
+    let command = command_line::shown(std::env::args().skip(1));
     let run = Run {
         plan: program.plan(),
         view: &finished.view,
@@ -127,30 +128,5 @@ fn tell(run: &Run<'_>, stdout_is_taken: bool) -> Result<(), Refusal> {
             Ok(())
         }
         false => print::stdout(summary(run, terminal::stdout_style()).as_bytes()),
-    }
-}
-
-/// The command line as it can be typed again; what logs in is left out.
-fn command_line() -> String {
-    let mut words = vec!["squall".to_owned()];
-    let mut hide = false;
-    for argument in std::env::args().skip(1) {
-        let secret = std::mem::replace(&mut hide, matches!(argument.as_str(), "--basic" | "--bearer"));
-        let assigned = ["--basic=", "--bearer="].into_iter().find(|flag| argument.starts_with(flag));
-        words.push(match (secret, assigned) {
-            (true, _) => "…".to_owned(),
-            (_, Some(flag)) => format!("{flag}…"),
-            _ => quoted(&argument),
-        });
-    }
-    words.join(" ")
-}
-
-fn quoted(argument: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
-    if !argument.is_empty() && argument.chars().all(plain) {
-        argument.to_owned()
-    } else {
-        format!("'{}'", argument.replace('\'', r"'\''"))
     }
 }
