@@ -57,7 +57,7 @@ impl EngineConfig {
             seed: 0,
             max_users: 10_000,
             grace: Duration::from_secs(10),
-            slack: Duration::from_micros(500),
+            slack: Duration::from_micros(600),
             late_after: Duration::from_millis(10),
             recorder: RecorderConfig::default(),
         }

@@ -36,7 +36,7 @@ impl Default for RunOptions {
             threads: None,
             max_users: 10_000,
             grace: Duration::from_secs(10),
-            slack: Duration::from_micros(500),
+            slack: Duration::from_micros(600),
             late_after: Duration::from_millis(10),
             phases: false,
             keep_s: 1,

@@ -85,7 +85,7 @@ pub(crate) struct EngineArgs {
     /// How long iterations under way may still take at the end [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
     pub(crate) grace: Option<Duration>,
-    /// How much starts may be bundled to save wake-ups [default: 500us]
+    /// How much starts may be bundled to save wake-ups [default: 600us]
     #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
     pub(crate) slack: Option<Duration>,
     /// A start that is later than this is counted as late [default: 10ms]

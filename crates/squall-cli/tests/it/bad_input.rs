@@ -19,7 +19,7 @@ fn refused(desk: &Desk, arguments: &[&str], part: &str) {
 #[test]
 fn flags_that_make_no_sense() {
     let desk = Desk::new();
-    let cases: [(&[&str], &str); 22] = [
+    let cases: [(&[&str], &str); 23] = [
         (&[], "URL or a .toml"),
         (&["http://"], "URL"),
         (&["http://[::1/x", "--rate", "1", "--for", "1s"], "URL"),
@@ -40,6 +40,7 @@ fn flags_that_make_no_sense() {
         (&["URL", "--rate", "5", "--for", "1s", "--json", "no/such/folder/x.json"], "no/such/folder"),
         (&["URL", "--rate", "5", "--for", "1s", "--prometheus", "0.0.0.0:0"], "--allow-remote"),
         (&["URL", "--rate", "5", "--for", "1s", "--find-max", "p99"], "comparison"),
+        (&["URL", "--rate", "5", "--for", "1s", "--body-json", "{bad"], "is not JSON"),
         (&["URL", "--rat", "5"], "--rate"),
         (&["URL", "--rate", "5", "--users", "5", "--for", "1s"], "--users"),
     ];
