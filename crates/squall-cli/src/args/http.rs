@@ -77,7 +77,7 @@ pub(crate) struct HttpArgs {
     #[arg(long, conflicts_with = "cookies")]
     pub(crate) no_cookies: bool,
     /// Accept any certificate
-    #[arg(long)]
+    #[arg(long, short = 'k')]
     pub(crate) insecure: bool,
     /// Trust the certificates of this PEM file and no others
     #[arg(long, value_name = "PATH")]

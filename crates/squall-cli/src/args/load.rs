@@ -9,16 +9,16 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pub(crate) rate: Option<String>,
     /// Closed load: so many users, each waiting for its answer before it goes on [default: 10]
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, short = 'c', alias = "connections", value_name = "N", allow_hyphen_values = true)]
     pub(crate) users: Option<String>,
     /// Pause of a user between two iterations, e.g. 1s or 1s..3s
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) pause: Option<String>,
     /// How long, e.g. 30s, 5m, 1h30m [default: 30s]
-    #[arg(long = "for", value_name = "DURATION", allow_hyphen_values = true)]
+    #[arg(long = "for", alias = "duration", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) duration: Option<String>,
     /// Stop after this many iterations
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, short = 'n', alias = "iterations", value_name = "N", allow_hyphen_values = true)]
     pub(crate) requests: Option<String>,
     /// Rise from 0 to the full load within this time, which is part of --for
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
