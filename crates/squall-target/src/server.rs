@@ -159,11 +159,15 @@ fn resolve(listen: &str) -> io::Result<SocketAddr> {
 }
 
 fn bind_all(addr: SocketAddr, count: usize) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
-    // Shared ports also let a second target in, which would take half of the traffic unnoticed: ask for the port alone first.
-    let first = bind(addr, false)?;
+    if addr.port() != 0 {
+        // Shared ports also let a second target in, which would take half of the traffic unnoticed: ask for the port alone first.
+        bind(addr, false)?;
+    }
+    // The system gives a free port to nobody else while this listener holds it.
+    let first = bind(addr, true)?;
     let addr = first.local_addr()?;
-    drop(first);
-    let listeners = (0..count).map(|_| bind(addr, true)).collect::<io::Result<_>>()?;
+    let others = (1..count).map(|_| bind(addr, true));
+    let listeners = std::iter::once(Ok(first)).chain(others).collect::<io::Result<_>>()?;
     Ok((addr, listeners))
 }
 
