@@ -55,7 +55,7 @@ fn scenario(text: &str) {
 
 /// A text that is a template renders, with whatever escapes, to something that stays inside its quotes.
 fn render(text: &str) {
-    let Ok(pieces) = template::parse(text) else { return };
+    let Ok(pieces) = template::parse(text).into_iter().collect::<Result<Vec<_>, _>>() else { return };
     let mut compiled = Template::default();
     for piece in pieces {
         match piece {
