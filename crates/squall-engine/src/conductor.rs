@@ -2,9 +2,9 @@
 //! It wakes at most once per slack, however many starts are due, because a wake-up costs more than a request.
 
 use squall_metrics::Delta;
-use squall_model::{LoadModel, Profile, ShareSet};
+use squall_model::{Arrivals, LoadModel, Profile, ShareSet};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -35,6 +35,8 @@ pub(crate) struct Conductor<T> {
     /// This thread's part of the process's shares.
     shares: ShareSet,
     profile: Profile,
+    /// Changes of duty whose time has not come.
+    ahead: VecDeque<Arc<Duty>>,
     /// One message a second: what is not fetched is as long as the run is old, in seconds.
     deltas: mpsc::UnboundedSender<Delta>,
     lives: JoinSet<()>,
@@ -59,7 +61,7 @@ enum Work {
 /// What a conductor hears from outside its thread.
 pub(crate) struct Told {
     pub(crate) orders: watch::Receiver<Order>,
-    pub(crate) duty: watch::Receiver<Arc<Duty>>,
+    pub(crate) duty: mpsc::UnboundedReceiver<Arc<Duty>>,
     /// A closed model's limit was reached, if it has one.
     pub(crate) spent: Option<watch::Receiver<bool>>,
 }
@@ -83,22 +85,34 @@ impl<T: DriverThread> Conductor<T> {
         floor: Rc<Floor>,
         driver: T,
         alarm: Alarm,
-        mut told: Told,
+        told: Told,
         deltas: mpsc::UnboundedSender<Delta>,
     ) -> Conductor<T> {
-        let duty = told.duty.borrow_and_update().clone();
-        let shares = part_of_thread(&floor, duty.shares);
-        let (config, profile) = (&floor.config, duty.profile.clone());
+        let config = &floor.config;
+        // The first duty says what is held; before it nothing is.
+        let (shares, profile) = (ShareSet::NONE, config.load.model.profile().clone());
         let work = match &config.load.model {
-            LoadModel::Open { arrivals, .. } => {
-                let limit = config.load.iterations;
-                let schedule = Schedule::new(profile.clone(), *arrivals, shares, limit, config.seed);
-                Work::Open { schedule, limited: limit.is_some() }
+            LoadModel::Open { .. } => {
+                Work::Open { schedule: schedule(&floor, &profile, shares), limited: config.load.iterations.is_some() }
             }
             LoadModel::Closed { .. } => Work::Closed { slots: BTreeMap::new(), desired: 0 },
         };
-        let (driver, lives) = (Rc::new(driver), JoinSet::new());
-        Conductor { floor, driver, alarm, told, shares, profile, deltas, lives, work, spawned: 0, seq: 0, second: 0 }
+        let (driver, lives, ahead) = (Rc::new(driver), JoinSet::new(), VecDeque::new());
+        Conductor {
+            floor,
+            driver,
+            alarm,
+            told,
+            shares,
+            profile,
+            ahead,
+            deltas,
+            lives,
+            work,
+            spawned: 0,
+            seq: 0,
+            second: 0,
+        }
     }
 
     /// Runs the thread's share to its end.
@@ -157,7 +171,7 @@ impl<T: DriverThread> Conductor<T> {
                     Order::Abort => Some(Over::Aborted),
                 });
             }
-            Ok(()) = self.told.duty.changed() => self.change_duty(),
+            Some(duty) = self.told.duty.recv() => self.ahead.push_back(duty),
             () = spent(&mut self.told.spent) => {}
             ended = self.lives.join_next(), if !self.lives.is_empty() => check_life(ended)?,
             () = self.floor.wait_for_nudge() => {}
@@ -181,18 +195,58 @@ impl<T: DriverThread> Conductor<T> {
         Ok(true)
     }
 
-    fn change_duty(&mut self) {
-        let duty = self.told.duty.borrow_and_update().clone();
-        let now = Instant::now();
-        // What was due up to now is this thread's by its old shares.
-        self.start_what_is_due(now);
-        self.shares = part_of_thread(&self.floor, duty.shares);
-        self.profile = duty.profile.clone();
-        let elapsed = self.floor.elapsed(now);
+    /// This process's place is no longer certain: others may be making its load already.
+    fn leave_everything(&mut self) {
+        if self.shares.is_empty() {
+            return;
+        }
+        self.shares = ShareSet::NONE;
+        self.floor.drop_queued();
+        let elapsed = self.floor.elapsed(Instant::now());
         match &mut self.work {
-            Work::Open { schedule, .. } => schedule.change(self.shares, duty.profile.clone(), elapsed),
+            Work::Open { schedule, .. } => schedule.change(self.shares, self.profile.clone(), elapsed),
+            Work::Closed { slots, .. } => std::mem::take(slots).into_values().for_each(|slot| slot.send(Signal::Leave)),
+        }
+    }
+
+    /// Starts everything due; returns when to look again.
+    fn start_what_is_due(&mut self, now: Instant) -> Option<Instant> {
+        if self.floor.config.leash.as_ref().is_some_and(|leash| !leash.holds_at(now)) {
+            self.leave_everything();
+            return None;
+        }
+        // Before anything is started: what is due after a change belongs to whoever holds it then.
+        while let Ok(duty) = self.told.duty.try_recv() {
+            self.ahead.push_back(duty);
+        }
+        while self.ahead.front().is_some_and(|duty| self.floor.start + duty.at <= now) {
+            let Some(duty) = self.ahead.pop_front() else { break };
+            self.start_due_until(self.floor.start + duty.at);
+            self.change_duty(&duty);
+        }
+        let next_due = self.start_due_until(now);
+        let change = self.ahead.front().map(|duty| self.floor.start + duty.at);
+        match (next_due, change) {
+            (Some(due), Some(change)) => Some(due.min(change)),
+            (due, change) => due.or(change),
+        }
+    }
+
+    fn change_duty(&mut self, duty: &Duty) {
+        let shares = part_of_thread(&self.floor, duty.shares);
+        let gained = shares.without(self.shares);
+        (self.shares, self.profile) = (shares, duty.profile.clone());
+        match &mut self.work {
+            // At the very beginning even the start at the time 0 is still to come.
+            Work::Open { schedule: work, .. } if duty.at.is_zero() => {
+                *work = schedule(&self.floor, &self.profile, shares);
+            }
+            Work::Open { schedule, .. } => {
+                schedule.change(shares, duty.profile.clone(), duty.at);
+                self.catch_up(gained, duty);
+            }
             Work::Closed { slots, desired } => {
-                let lost = slots.extract_if(.., |user, _| !self.shares.contains(*user));
+                let lost = slots.extract_if(.., |user, _| !shares.contains(*user));
                 lost.for_each(|(_, slot)| slot.send(Signal::Leave));
                 // Users gained are those of the level already reached.
                 *desired = 0;
@@ -200,8 +254,25 @@ impl<T: DriverThread> Conductor<T> {
         }
     }
 
-    /// Starts everything due; returns when to look again.
-    fn start_what_is_due(&mut self, now: Instant) -> Option<Instant> {
+    /// Starts what fell due on gained shares between their last holder and this one.
+    fn catch_up(&self, gained: ShareSet, duty: &Duty) {
+        let mut by_time: BTreeMap<Duration, ShareSet> = BTreeMap::new();
+        for share in gained.iter() {
+            if let Some(left) = duty.left.get(&share).filter(|left| **left < duty.at) {
+                by_time.entry(*left).or_default().insert(share);
+            }
+        }
+        for (left, shares) in by_time {
+            let mut missed = schedule(&self.floor, &self.profile, shares);
+            missed.change(shares, self.profile.clone(), left);
+            while let Some(start) = missed.next().filter(|start| start.at <= duty.at) {
+                let intended = self.floor.start + start.at;
+                self.floor.give(Assignment { number: start.number, intended, free_since: intended });
+            }
+        }
+    }
+
+    fn start_due_until(&mut self, now: Instant) -> Option<Instant> {
         match &mut self.work {
             Work::Open { schedule, .. } => {
                 let mut next_due = self.floor.start + schedule.end();
@@ -211,11 +282,8 @@ impl<T: DriverThread> Conductor<T> {
                         next_due = intended;
                         break;
                     }
-                    let assignment = Assignment { number: next.number, intended, free_since: intended };
                     schedule.next();
-                    if !self.floor.assign(assignment) {
-                        self.floor.queue(assignment);
-                    }
+                    self.floor.give(Assignment { number: next.number, intended, free_since: intended });
                 }
                 self.bring_in_users();
                 Some(next_due)
@@ -284,7 +352,11 @@ impl<T: DriverThread> Conductor<T> {
     fn is_done(&mut self, now: Instant) -> bool {
         let elapsed = self.floor.elapsed(now);
         match &mut self.work {
-            Work::Open { schedule, limited } => schedule.peek().is_none() && (*limited || elapsed >= schedule.end()),
+            Work::Open { schedule, limited } => {
+                // A member of a fleet may yet be given shares that have something left.
+                let alone = self.floor.config.leash.is_none();
+                schedule.peek().is_none() && (*limited && alone || elapsed >= schedule.end())
+            }
             Work::Closed { .. } => elapsed >= self.profile.duration() || self.floor.budget_is_spent(),
         }
     }
@@ -318,6 +390,16 @@ impl<T: DriverThread> Conductor<T> {
         // The collector is gone only if the whole run was given up; there is nobody left to tell.
         let _ = self.deltas.send(Delta { source, seq, second, metrics, errors, engine, last });
     }
+}
+
+/// The starts of `shares` from the beginning of the run.
+fn schedule(floor: &Floor, profile: &Profile, shares: ShareSet) -> Schedule {
+    let config = &floor.config;
+    let arrivals = match &config.load.model {
+        LoadModel::Open { arrivals, .. } => *arrivals,
+        LoadModel::Closed { .. } => Arrivals::Even,
+    };
+    Schedule::new(profile.clone(), arrivals, shares, config.load.iterations, config.seed)
 }
 
 fn part_of_thread(floor: &Floor, shares: ShareSet) -> ShareSet {

@@ -4,6 +4,7 @@
 use squall_metrics::{Delta, RecorderConfig, SourceId};
 use squall_model::{Load, LoadModel, Profile, ShareSet, TaskSpec};
 use std::{
+    collections::BTreeMap,
     io,
     rc::Rc,
     sync::Arc,
@@ -16,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    Driver, DriverError, Probe,
+    Driver, DriverError, Leash, Probe,
     alarm::Alarm,
     conductor::{Conductor, Told},
     floor::{Budget, Floor},
@@ -43,6 +44,8 @@ pub struct EngineConfig {
     /// A start later than this counts as late.
     pub late_after: Duration,
     pub recorder: RecorderConfig,
+    /// What holds a member of a fleet back; shares may then come and go until the load's end.
+    pub leash: Option<Leash>,
 }
 
 impl EngineConfig {
@@ -60,6 +63,7 @@ impl EngineConfig {
             slack: Duration::from_micros(600),
             late_after: Duration::from_millis(10),
             recorder: RecorderConfig::default(),
+            leash: None,
         }
     }
 }
@@ -92,8 +96,21 @@ pub(crate) enum Order {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Duty {
     pub shares: ShareSet,
-    /// The rate or the number of users of the whole run, the same up to now as it was.
+    /// The rate or the number of users of the whole run; the same up to `at` as it was.
     pub profile: Profile,
+    /// The time of the run from which this holds. Give it a few milliseconds from now, so that all threads hear of it before and
+    /// no start is lost or repeated between them.
+    pub at: Duration,
+    /// Up to when the last holder of a share has started everything, for shares that come from elsewhere; what was due since then
+    /// is started at once. A share that is not named is taken up at `at`.
+    pub left: Arc<BTreeMap<u32, Duration>>,
+}
+
+impl Duty {
+    /// A duty whose shares were held by nobody else.
+    pub fn new(shares: ShareSet, profile: Profile, at: Duration) -> Duty {
+        Duty { shares, profile, at, left: Arc::default() }
+    }
 }
 
 /// How a thread's share ended.
@@ -110,7 +127,8 @@ pub struct ThreadEnd {
 /// A prepared or running engine.
 pub struct Engine {
     orders: watch::Sender<Order>,
-    duty: watch::Sender<Arc<Duty>>,
+    /// One for each thread: every change reaches every thread, in order.
+    duties: Vec<mpsc::UnboundedSender<Arc<Duty>>>,
     deltas: mpsc::UnboundedReceiver<Delta>,
     threads: Vec<JoinHandle<Result<ThreadEnd, EngineError>>>,
     sources: Vec<SourceId>,
@@ -145,7 +163,7 @@ impl Engine {
     pub async fn prepare<D: Driver>(driver: D, config: EngineConfig) -> Result<Engine, EngineError> {
         let (orders, _) = watch::channel(Order::Prepare);
         let profile = config.load.model.profile().clone();
-        let (duty, _) = watch::channel(Arc::new(Duty { shares: config.shares, profile }));
+        let first = Arc::new(Duty::new(config.shares, profile, Duration::ZERO));
         let (deltas_tx, deltas) = mpsc::unbounded_channel();
         let (ready_tx, mut ready) = mpsc::unbounded_channel();
         let shared = Shared {
@@ -155,11 +173,15 @@ impl Engine {
             ready: ready_tx,
             deltas: deltas_tx,
         };
-        let mut threads = Vec::new();
+        let (mut threads, mut duties) = (Vec::new(), Vec::new());
         let mut sources = Vec::new();
         for index in 0..shared.config.threads.max(1) as u32 {
             sources.push(SourceId { instance: shared.config.instance, thread: index });
-            let (shared, orders, duty) = (shared.clone(), orders.subscribe(), duty.subscribe());
+            let (duty_tx, duty) = mpsc::unbounded_channel();
+            // Cannot fail: its receiver is in hand.
+            let _ = duty_tx.send(first.clone());
+            duties.push(duty_tx);
+            let (shared, orders) = (shared.clone(), orders.subscribe());
             let thread = std::thread::Builder::new().name(format!("squall-{index}"));
             threads.push(thread.spawn(move || thread_main(index, shared, orders, duty)).map_err(EngineError::Thread)?);
         }
@@ -169,7 +191,7 @@ impl Engine {
         while count < threads.len() && ready.recv().await.is_some() {
             count += 1;
         }
-        let engine = Engine { orders, duty, deltas, threads, sources };
+        let engine = Engine { orders, duties, deltas, threads, sources };
         if count < engine.threads.len() {
             engine.stop().abort();
             engine.join()?;
@@ -189,10 +211,12 @@ impl Engine {
         });
     }
 
-    /// Changes what this process does from now on: shares that it gains are started from their next start on, shares that it loses
-    /// are left after the iteration in hand.
+    /// Changes what this process does: shares that it gains are started from their next start on, shares that it loses are left
+    /// after the iteration in hand.
     pub fn set_duty(&self, duty: Duty) {
-        self.duty.send_replace(Arc::new(duty));
+        let duty = Arc::new(duty);
+        // A thread that has ended has nothing left to change.
+        self.duties.iter().for_each(|thread| drop(thread.send(duty.clone())));
     }
 
     pub fn stop(&self) -> EngineStop {
@@ -251,7 +275,7 @@ fn thread_main<D: Driver>(
     index: u32,
     shared: Shared<D>,
     orders: watch::Receiver<Order>,
-    duty: watch::Receiver<Arc<Duty>>,
+    duty: mpsc::UnboundedReceiver<Arc<Duty>>,
 ) -> Result<ThreadEnd, EngineError> {
     let driver = shared.driver.clone();
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -269,10 +293,11 @@ async fn thread_run<D: Driver>(
     index: u32,
     shared: Shared<D>,
     mut orders: watch::Receiver<Order>,
-    duty: watch::Receiver<Arc<Duty>>,
+    duty: mpsc::UnboundedReceiver<Arc<Duty>>,
 ) -> Result<ThreadEnd, EngineError> {
     let Shared { driver, config, budget, ready, deltas } = shared;
-    let probe = Probe::new(config.recorder, Instant::now());
+    let leash = config.leash.clone().map(|leash| (index as usize, leash));
+    let probe = Probe::leashed(config.recorder, Instant::now(), leash);
     let driver_thread = driver.thread(probe.clone())?;
     // Before the first connection anywhere: users may take every descriptor there is.
     let alarm = Alarm::new().map_err(EngineError::Timer)?;

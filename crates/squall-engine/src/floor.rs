@@ -137,10 +137,17 @@ impl Floor {
 
     /// Gives a start that is due to an idle user; the most recently used first, so that no more connections are kept busy than
     /// needed. `false` if nobody is idle.
-    pub(crate) fn assign(&self, assignment: Assignment) -> bool {
+    fn assign(&self, assignment: Assignment) -> bool {
         let Some(slot) = self.idle.borrow_mut().pop() else { return false };
         slot.send(Signal::Start(assignment));
         true
+    }
+
+    /// Gives a start to an idle user, or queues it for the next who is.
+    pub(crate) fn give(&self, assignment: Assignment) {
+        if !self.assign(assignment) {
+            self.queue(assignment);
+        }
     }
 
     pub(crate) fn rest(&self, slot: &Rc<Slot>) {
@@ -148,7 +155,7 @@ impl Floor {
     }
 
     /// Queues a start for the next user that becomes free.
-    pub(crate) fn queue(&self, assignment: Assignment) {
+    fn queue(&self, assignment: Assignment) {
         let mut backlog = self.backlog.borrow_mut();
         if backlog.len() >= LONGEST_BACKLOG {
             self.probe.dropped(1);

@@ -1,13 +1,20 @@
 //! A driver's access to its thread's recorder. Every request is a [`Flight`]: it counts as sent when it begins and is
 //! recorded exactly once, even if its future is dropped half-way. That is what keeps sent = recorded.
 
-use squall_metrics::{EngineDelta, ErrorNote};
-use squall_metrics::{MetricDelta, MetricId, MetricKey, Outcome, PhaseTimes, Recorder, RecorderConfig, Sample};
+use squall_metrics::{
+    Category, Code, EngineDelta, ErrorNote, MetricDelta, MetricId, MetricKey, Outcome, PhaseTimes, Recorder,
+    RecorderConfig, Sample,
+};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
     time::{Duration, Instant},
 };
+
+use crate::Leash;
+
+/// The request was held back: this process had lost its place in the fleet, or had sent all it had announced.
+pub const FENCED: Outcome = Outcome { category: Category::TransportError, code: Code::Named("FENCED") };
 
 /// Handle on the recorder of the thread it lives on. Cloning shares it.
 #[derive(Clone)]
@@ -19,13 +26,20 @@ struct Shared {
     recorder: RefCell<Recorder>,
     /// Requests due before this are warm-up.
     measure_from: Cell<Instant>,
+    /// This thread's number and what holds it back, in a fleet.
+    leash: Option<(usize, Leash)>,
+    begun: Cell<u64>,
 }
 
 impl Probe {
     /// A recorder of its own. The engine makes one for each thread; tests of drivers make their own.
     pub fn new(config: RecorderConfig, measure_from: Instant) -> Probe {
-        let recorder = RefCell::new(Recorder::new(config));
-        Probe { shared: Rc::new(Shared { recorder, measure_from: Cell::new(measure_from) }) }
+        Probe::leashed(config, measure_from, None)
+    }
+
+    pub(crate) fn leashed(config: RecorderConfig, measure_from: Instant, leash: Option<(usize, Leash)>) -> Probe {
+        let (recorder, measure_from) = (RefCell::new(Recorder::new(config)), Cell::new(measure_from));
+        Probe { shared: Rc::new(Shared { recorder, measure_from, leash, begun: Cell::new(0) }) }
     }
 
     /// The place of `key`; look it up once, not per request.
@@ -33,11 +47,21 @@ impl Probe {
         self.shared.recorder.borrow_mut().metric(key)
     }
 
-    /// Begins a request that should have started at `intended` and starts at `started`.
+    /// Begins a request that should have started at `intended` and starts at `started`. `None`: it must not be sent, and has been
+    /// recorded as [`FENCED`].
     #[inline]
-    pub fn begin(&self, metric: MetricId, intended: Instant, started: Instant) -> Flight<'_> {
+    pub fn begin(&self, metric: MetricId, intended: Instant, started: Instant) -> Option<Flight<'_>> {
+        if let Some((thread, leash)) = &self.shared.leash {
+            let begun = self.shared.begun.get();
+            // Not `started`, which may lie before a pause of the whole process.
+            if !leash.allows(*thread, begun) || !leash.holds_at(Instant::now()) {
+                self.unsent(metric, intended, started, FENCED);
+                return None;
+            }
+            self.shared.begun.set(begun + 1);
+        }
         self.shared.recorder.borrow_mut().sent();
-        Flight { probe: self, metric, intended, started, landed: false }
+        Some(Flight { probe: self, metric, intended, started, landed: false })
     }
 
     /// Records a request that failed before there was anything to send: it is an error of the run, but the target never saw it.
@@ -147,10 +171,30 @@ mod tests {
         let probe = Probe::new(RecorderConfig::default(), now);
         let metric = probe.metric(MetricKey::request("a"));
         drop(probe.begin(metric, now, now));
-        probe.begin(metric, now, now).end(now, Outcome::of_status(200), 1, 1);
+        probe.begin(metric, now, now).unwrap().end(now, Outcome::of_status(200), 1, 1);
         let (metrics, _, engine) = probe.harvest(0, 0);
         assert_eq!((engine.sent, engine.recorded), (2, 2));
         assert_eq!(metrics[0].outcomes, [(Outcome::ABORTED, 1), (Outcome::of_status(200), 1)]);
+    }
+
+    #[test]
+    fn a_process_without_its_place_or_over_its_announcement_sends_nothing() {
+        let now = Instant::now();
+        let leash = Leash::new(1);
+        let probe = Probe::leashed(RecorderConfig::default(), now, Some((0, leash.clone())));
+        let metric = probe.metric(MetricKey::request("a"));
+        let send =
+            || probe.begin(metric, now, now).map(|flight| flight.end(now, Outcome::of_status(200), 0, 0)).is_some();
+        assert!(send(), "no limit was set");
+        leash.most(0, 2);
+        assert_eq!([send(), send()], [true, false]);
+        leash.most(0, 10);
+        leash.until(now);
+        assert!(!send());
+        leash.until(now + Duration::from_secs(3600));
+        assert!(send());
+        let (_, _, engine) = probe.harvest(0, 0);
+        assert_eq!((engine.sent, engine.unsent, engine.recorded), (3, 2, 5));
     }
 
     #[test]
@@ -158,7 +202,7 @@ mod tests {
         let now = Instant::now();
         let probe = Probe::new(RecorderConfig::default(), now + Duration::from_secs(5));
         let metric = probe.metric(MetricKey::request("a"));
-        probe.begin(metric, now, now).end(now, Outcome::of_status(500), 1, 1);
+        probe.begin(metric, now, now).unwrap().end(now, Outcome::of_status(500), 1, 1);
         probe.note(metric, Outcome::of_status(500), "it failed");
         let (metrics, messages, engine) = probe.harvest(0, 0);
         assert_eq!((metrics.len(), messages.len(), engine.warm_up), (0, 0, 1));

@@ -33,6 +33,12 @@ impl ShareSet {
         *self == ShareSet::NONE
     }
 
+    /// The shares in it that are not in `other`.
+    #[must_use]
+    pub fn without(&self, other: ShareSet) -> ShareSet {
+        ShareSet(std::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
+
     /// The shares in it, upwards.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0..SHARES).filter(|share| self.contains(u64::from(*share)))

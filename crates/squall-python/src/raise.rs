@@ -21,6 +21,16 @@ pub(crate) fn request_failed(py: Python<'_>, error: &HttpError, name: &str) -> P
         .map_or_else(|error| error, PyErr::from_value)
 }
 
+/// A request that this process may not send any more; it has been recorded as such.
+#[cold]
+pub(crate) fn fenced(py: Python<'_>, name: &str) -> PyErr {
+    static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let message = format!("{name}: this worker has lost its place in the fleet");
+    class(py, &FAILED, "RequestError")
+        .and_then(|class| class.call1((message, "FENCED", "transport_error")))
+        .map_or_else(|error| error, PyErr::from_value)
+}
+
 /// A redirect that leads nowhere.
 #[cold]
 pub(crate) fn bad_redirect(py: Python<'_>, code: &'static str, reason: &str, name: &str) -> PyErr {

@@ -83,7 +83,8 @@ impl VirtualUser for User {
 
     async fn iterate(&mut self, iteration: Iteration) -> bool {
         let Iteration { number, task, intended, started } = iteration;
-        let flight = self.thread.probe.begin(self.thread.metrics[task.0], intended, started);
+        let begun = self.thread.probe.begin(self.thread.metrics[task.0], intended, started);
+        let Some(flight) = begun else { return false };
         self.thread.log.iterations.lock().unwrap().push((number, task.0));
         let service = (self.thread.service)(number);
         // A service of nothing never waits, as a request does that fails before anything is sent.

@@ -1,9 +1,13 @@
 //! Duties that change while a run goes on: shares move, the load is raised and lowered.
 
 use crate::drivers::{Scripted, closed, config, open, run};
-use squall_engine::{Duty, EngineConfig};
+use squall_engine::{Duty, Engine, EngineConfig, Leash};
 use squall_model::{Profile, ShareSet, Stage};
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 const S: fn(u64) -> Duration = Duration::from_secs;
@@ -27,7 +31,7 @@ async fn shares_gained_are_taken_up_where_the_run_is() {
     let log = driver.log.clone();
     run(driver, config, |engine, view| {
         if view.timeline.len() == 2 {
-            engine.set_duty(Duty { shares: ShareSet::ALL, profile: profile.clone() });
+            engine.set_duty(Duty::new(ShareSet::ALL, profile.clone(), MS(2005)));
         }
     })
     .await;
@@ -48,7 +52,7 @@ async fn the_load_can_be_changed_while_it_runs() {
     let faster = profile.replace_tail(S(2), &[Stage { duration: S(1), from: 1000.0, to: 1000.0 }]).unwrap();
     let (view, _) = run(driver, config, |engine, view| {
         if view.timeline.len() == 1 {
-            engine.set_duty(Duty { shares: ShareSet::ALL, profile: faster.clone() });
+            engine.set_duty(Duty::new(ShareSet::ALL, faster.clone(), MS(1010)));
         }
     })
     .await;
@@ -66,9 +70,63 @@ async fn users_move_with_their_shares() {
             2 => ShareSet::ALL,
             _ => return,
         };
-        engine.set_duty(Duty { shares, profile: profile.clone() });
+        engine.set_duty(Duty::new(shares, profile.clone(), S(view.timeline.len() as u64) + MS(10)));
     })
     .await;
     let users: Vec<_> = view.timeline.iter().map(|s| s.users).collect();
     assert_eq!(users[..3], [8, 2, 8]);
+}
+
+/// Shares that wander between two processes of two threads each, with a gap in which nobody holds them: everything is started once.
+#[tokio::test]
+async fn no_start_is_lost_or_repeated_when_shares_change_hands() {
+    const RUN: Duration = Duration::from_secs(2);
+    let profile = Profile::constant(2000.0, RUN).unwrap();
+    let driver = Scripted::new(|_| Duration::ZERO);
+    let log = driver.log.clone();
+    let mut engines = Vec::new();
+    let other = Scripted { log: log.clone(), ..Scripted::new(|_| Duration::ZERO) };
+    for (driver, shares) in [(driver, ShareSet::ALL), (other, ShareSet::NONE)] {
+        let leash = Some(Leash::new(2));
+        let config = EngineConfig { shares, leash, threads: 2, ..config(open(2000.0, RUN), &driver) };
+        engines.push(Engine::prepare(driver, config).await.unwrap());
+    }
+    let start = Instant::now();
+    engines.iter().for_each(|engine| engine.start(start));
+    let mut held = [ShareSet::ALL, ShareSet::NONE];
+    for round in 0..12u32 {
+        tokio::time::sleep(MS(100)).await;
+        let moving = held[0].part(round as usize % 3, 3);
+        let (kept, at) = (held[0].without(moving), start.elapsed() + MS(20));
+        engines[0].set_duty(Duty::new(kept, profile.clone(), at));
+        tokio::time::sleep(MS(40)).await;
+        // The other takes them up later, from where they were left.
+        let left: BTreeMap<u32, Duration> = moving.iter().map(|share| (share, at)).collect();
+        let gained: ShareSet = held[1].iter().chain(moving.iter()).collect();
+        let taken = Duty { left: Arc::new(left), ..Duty::new(gained, profile.clone(), start.elapsed() + MS(20)) };
+        engines[1].set_duty(taken);
+        held = [gained, kept];
+        engines.swap(0, 1);
+    }
+    for mut engine in engines {
+        while engine.next_delta().await.is_some() {}
+        engine.join().unwrap();
+    }
+    let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..4000).collect::<Vec<_>>());
+}
+
+/// A process that was frozen for longer than its leash finds a backlog when it wakes; it must not send it.
+#[tokio::test]
+async fn without_a_leash_to_stand_on_nothing_is_started() {
+    let driver = Scripted::new(|_| MS(1));
+    let leash = Leash::new(1);
+    let config = EngineConfig { leash: Some(leash.clone()), threads: 1, ..config(open(500.0, S(2)), &driver) };
+    let log = driver.log.clone();
+    leash.until(Instant::now() + S(1));
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    let last = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).max().unwrap();
+    assert!((400..=505).contains(&last), "{last}");
+    assert_eq!(view.accounting().sent, last + 1);
 }

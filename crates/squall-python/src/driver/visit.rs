@@ -198,7 +198,10 @@ async fn hop<'p>(
 ) -> (Told<'p>, Option<Prepared>) {
     let probe = &shared.probe;
     let started = Instant::now();
-    let flight = probe.begin(metric, intended.unwrap_or(started), started);
+    let Some(flight) = probe.begin(metric, intended.unwrap_or(started), started) else {
+        let result = Err(Python::attach(|py| raise::fenced(py, name)));
+        return (Told { result, landing: None }, None);
+    };
     let exchange = session.send(request, body).await;
     if let Some(times) = &exchange.phases {
         probe.phases(metric, &[times.dns, times.connect, times.tls, times.first_byte, times.body]);

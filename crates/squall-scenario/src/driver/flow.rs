@@ -1,5 +1,6 @@
 //! Walks a user through the steps of a flow: draws its data, renders, sends, follows, judges, extracts, records, waits.
 
+use squall_engine::FENCED;
 use squall_http::{Body, Prepared, Session};
 use squall_metrics::{Category, MetricId, Outcome};
 use std::time::{Duration, Instant};
@@ -187,7 +188,9 @@ impl Walk<'_> {
             let first = rendered.as_ref().map_or(&here.prepared, Rendered::get);
             let request = hop.as_ref().unwrap_or(first);
             let metric = if hop.is_some() { here.redirect_metric(step, probe) } else { here.metric };
-            let flight = probe.begin(metric, times.intended, times.started);
+            let Some(flight) = probe.begin(metric, times.intended, times.started) else {
+                return (Instant::now(), Some(FENCED));
+            };
             let sending = self.session.send(request, keep);
             let exchange = match times.deadline {
                 None => sending.await,

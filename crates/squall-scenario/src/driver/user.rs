@@ -78,7 +78,7 @@ impl VirtualUser for ScenarioUser {
         }
         let here = &lane.steps[0];
         let probe = &self.shared.probe;
-        let flight = probe.begin(here.metric, iteration.intended, iteration.started);
+        let Some(flight) = probe.begin(here.metric, iteration.intended, iteration.started) else { return false };
         let exchange = self.session.send(&here.prepared, Body::Discard).await;
         let step = &self.shared.program.tasks[index].steps[0];
         match &exchange.result {
