@@ -1,64 +1,52 @@
 //! Merges every delta exactly once. A second of the run is closed, and becomes visible, when all sources have reported it.
 //! Decides nothing about the run; it only adds up.
+//!
+//! A local run knows its sources from the beginning. In a fleet they come ([`Collector::announce`]) and are lost
+//! ([`Collector::lose`]); what arrives for a second that was closed without it is counted with the next one.
 
-use std::collections::BTreeMap;
-
-use crate::{Delta, RunView, SourceId, view::PendingSecond};
+use crate::{
+    Delta, RunView, SourceId,
+    align::{Alignment, Ready, Refused},
+};
 
 /// Adds deltas up to a [`RunView`].
 pub struct Collector {
-    view: RunView,
-    sources: BTreeMap<SourceId, Progress>,
-    pending: BTreeMap<u32, PendingSecond>,
-}
-
-struct Progress {
-    next_seq: u64,
-    /// Seconds below this are complete from this source.
-    complete_below: u32,
-}
-
-/// Why a delta was not merged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    #[error("delta {seq} was merged already")]
-    Duplicate { seq: u64 },
-    #[error("delta {seq} came before delta {expected}")]
-    Gap { seq: u64, expected: u64 },
-    #[error("a delta came from a source that nobody announced")]
-    UnknownSource,
+    pub(crate) view: RunView,
+    pub(crate) align: Alignment,
 }
 
 impl Collector {
     /// `window_s`: how many of the latest seconds stay available with full histograms, for sliding windows.
     pub fn new(sources: impl IntoIterator<Item = SourceId>, window_s: u32) -> Collector {
-        let progress = |id| (id, Progress { next_seq: 0, complete_below: 0 });
-        Collector {
-            view: RunView::new(window_s),
-            sources: sources.into_iter().map(progress).collect(),
-            pending: BTreeMap::new(),
-        }
+        Collector { view: RunView::new(window_s), align: Alignment::new(sources) }
+    }
+
+    /// From now on open seconds wait for `source`; those that are closed stay closed. A source that is known already, or was
+    /// lost, is left as it is.
+    pub fn announce(&mut self, source: SourceId) {
+        self.align.announce(source);
+    }
+
+    /// From now on nobody waits for `source`, for good; what still arrives from it is merged all the same. Returns how many
+    /// seconds were closed by it.
+    pub fn lose(&mut self, source: SourceId) -> usize {
+        let ready = self.align.lose(source);
+        self.close(ready)
     }
 
     /// Merges `delta`; returns how many seconds were closed by it.
     pub fn merge(&mut self, delta: Delta) -> Result<usize, Refused> {
-        let progress = self.sources.get_mut(&delta.source).ok_or(Refused::UnknownSource)?;
-        match delta.seq.cmp(&progress.next_seq) {
-            std::cmp::Ordering::Less => return Err(Refused::Duplicate { seq: delta.seq }),
-            std::cmp::Ordering::Greater => return Err(Refused::Gap { seq: delta.seq, expected: progress.next_seq }),
-            std::cmp::Ordering::Equal => {}
-        }
-        progress.next_seq += 1;
-        progress.complete_below = if delta.last { u32::MAX } else { delta.second + 1 };
-        let second = delta.second;
-        self.pending.entry(second).or_default().merge(delta);
-        Ok(self.close_complete())
+        let ready = self.align.take(delta)?;
+        Ok(self.close(ready))
     }
 
-    /// Closes what is left, for a run whose sources ended without saying so.
+    /// Closes what is left, for a run whose sources ended without saying so. What came too late for any second is added to the
+    /// last one.
     pub fn finish(mut self) -> RunView {
-        for (second, pending) in std::mem::take(&mut self.pending) {
-            self.view.close(second, pending);
+        let (ready, late) = std::mem::take(&mut self.align).finish();
+        self.close(ready);
+        if let Some(late) = late {
+            self.view.amend_last(late);
         }
         self.view
     }
@@ -67,15 +55,32 @@ impl Collector {
         &self.view
     }
 
-    /// Whether every source has said its last.
+    /// Whether every source has said its last, or is lost.
     pub fn is_complete(&self) -> bool {
-        self.sources.values().all(|p| p.complete_below == u32::MAX)
+        self.align.is_complete()
     }
 
-    fn close_complete(&mut self) -> usize {
-        let complete_below = self.sources.values().map(|p| p.complete_below).min().unwrap_or(0);
-        let rest = self.pending.split_off(&complete_below);
-        let ready = std::mem::replace(&mut self.pending, rest);
+    /// The number of the delta that `source` is expected to send next: so many were merged.
+    pub fn next_seq(&self, source: SourceId) -> u64 {
+        self.align.sources.get(&source).map_or(0, |progress| progress.next_seq)
+    }
+
+    /// How many requests of `source` were merged as recorded, in whatever second.
+    pub fn recorded_of(&self, source: SourceId) -> u64 {
+        self.align.sources.get(&source).map_or(0, |progress| progress.recorded)
+    }
+
+    /// How many requests of `source` were merged as sent, in whatever second.
+    pub fn sent_of(&self, source: SourceId) -> u64 {
+        self.align.sources.get(&source).map_or(0, |progress| progress.sent)
+    }
+
+    /// Everybody who was announced so far, lost ones included.
+    pub fn sources(&self) -> impl Iterator<Item = SourceId> + '_ {
+        self.align.sources.keys().copied()
+    }
+
+    fn close(&mut self, ready: Ready) -> usize {
         let closed = ready.len();
         ready.into_iter().for_each(|(second, pending)| self.view.close(second, pending));
         closed

@@ -14,7 +14,7 @@ pub struct SourceId {
 }
 
 /// One source's second.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Delta {
     pub source: SourceId,
     /// Counts up from 0 for each source without gaps.
@@ -29,7 +29,7 @@ pub struct Delta {
 }
 
 /// What one metric gained.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MetricDelta {
     pub key: Arc<MetricKey>,
     pub outcomes: Vec<(Outcome, u64)>,
@@ -62,7 +62,7 @@ pub struct ErrorNote {
 }
 
 /// What the engine itself has to say.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct EngineDelta {
     /// Requests begun, warm-up included.
     pub sent: u64,

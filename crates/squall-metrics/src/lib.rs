@@ -1,18 +1,23 @@
 //! What happened, counted: samples, per-thread recorders, mergeable snapshots, and the run as it is seen while it goes on.
 //! Holds no I/O and no runtime. Recording neither locks nor allocates; percentiles are read only from merged histograms.
 
+mod align;
 mod collector;
 mod delta;
+mod fold;
 mod histogram;
 mod key;
 mod layout;
 mod live;
 mod outcome;
+mod pending;
 mod recorder;
 mod view;
 
-pub use collector::{Collector, Refused};
+pub use align::Refused;
+pub use collector::Collector;
 pub use delta::{Delta, EngineDelta, ErrorNote, MetricDelta, SourceId};
+pub use fold::Fold;
 pub use histogram::Histogram;
 pub use key::{Kind, MetricKey};
 pub use layout::HIGHEST_NS;

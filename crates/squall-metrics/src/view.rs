@@ -6,7 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use crate::{Delta, EngineDelta, ErrorNote, Histogram, Kind, MetricDelta, MetricKey, Outcome, recorder::PHASES};
+use crate::{
+    EngineDelta, ErrorNote, Histogram, Kind, MetricDelta, MetricKey, Outcome,
+    pending::{PendingSecond, add_note},
+    recorder::PHASES,
+};
 
 /// Everything known of a run so far.
 #[derive(Debug, Clone)]
@@ -20,8 +24,8 @@ pub struct RunView {
     pub engine: EngineView,
     /// Distinct failures in words, most of them first seen first.
     pub errors: Vec<ErrorNote>,
-    index: HashMap<Arc<MetricKey>, usize>,
-    recent: VecDeque<Vec<MetricDelta>>,
+    pub(crate) index: HashMap<Arc<MetricKey>, usize>,
+    pub(crate) recent: VecDeque<Vec<MetricDelta>>,
     window_s: u32,
 }
 
@@ -115,9 +119,6 @@ impl Accounting {
     }
 }
 
-/// Most distinct failure messages kept for a run.
-const MAX_MESSAGES: usize = 200;
-
 impl RunView {
     pub(crate) fn new(window_s: u32) -> RunView {
         RunView {
@@ -175,38 +176,80 @@ impl RunView {
         self.push_second(pending);
     }
 
+    /// Adds what came after the last second was closed to that second, for a run that has no next one.
+    pub(crate) fn amend_last(&mut self, late: PendingSecond) {
+        let (Some(row), Some(metrics)) = (self.timeline.pop(), self.recent.pop_back()) else {
+            return self.push_second(late);
+        };
+        self.add(&late);
+        let mut whole = PendingSecond { metrics, ..PendingSecond::default() };
+        whole.absorb(late);
+        let all = self.show_metrics(row.t_s, &whole.metrics);
+        let more = Second::of(row.t_s, &all, &whole.engine);
+        (self.engine.users, self.engine.busy) = (row.users, row.busy);
+        self.timeline.push(Second {
+            users: row.users,
+            busy: row.busy,
+            iterations: row.iterations + more.iterations,
+            dropped: row.dropped + more.dropped,
+            late: row.late + more.late,
+            lag_p99: row.lag_p99.max(more.lag_p99),
+            ..more
+        });
+        self.recent.push_back(whole.metrics);
+    }
+
     fn push_second(&mut self, pending: PendingSecond) {
         let t_s = self.timeline.len() as u32 + 1;
-        let mut all = MetricView::new(self.all.key.clone());
-        for delta in &pending.metrics {
-            if delta.key.kind == Kind::Request {
-                all.merge(delta);
-                self.all.merge(delta);
-            }
-            let index = *self.index.entry(delta.key.clone()).or_insert_with(|| {
-                self.metrics.push(MetricView::new(delta.key.clone()));
-                self.metrics.len() - 1
-            });
-            self.metrics[index].merge(delta);
-            self.metrics[index].timeline.push(MetricSecond::of(t_s, delta));
-        }
+        self.add(&pending);
+        let all = self.show_metrics(t_s, &pending.metrics);
         self.timeline.push(Second::of(t_s, &all, &pending.engine));
-        self.engine.merge(pending.engine);
-        pending.errors.into_iter().for_each(|note| self.note(note));
         self.recent.push_back(pending.metrics);
-        // The latest second is always kept: the live view shows it.
+        self.trim_recent();
+    }
+
+    /// Keeps as many seconds as the window is long. The latest one is always kept: the live view shows it.
+    pub(crate) fn trim_recent(&mut self) {
         while self.recent.len() > self.window_s.max(1) as usize {
             self.recent.pop_front();
         }
     }
 
-    fn note(&mut self, note: ErrorNote) {
-        let same = |n: &ErrorNote| (&n.metric, n.outcome, &n.message) == (&note.metric, note.outcome, &note.message);
-        match self.errors.iter().position(same) {
-            Some(at) => self.errors[at].count += note.count,
-            None if self.errors.len() < MAX_MESSAGES => self.errors.push(note),
-            None => {}
+    /// Counts a second in the totals.
+    fn add(&mut self, pending: &PendingSecond) {
+        for delta in &pending.metrics {
+            if delta.key.kind == Kind::Request {
+                self.all.merge(delta);
+            }
+            self.metric_of(&delta.key).merge(delta);
         }
+        self.engine.merge(&pending.engine);
+        pending.errors.iter().for_each(|note| add_note(&mut self.errors, note.clone()));
+    }
+
+    /// Writes the metrics' rows of second `t_s`; returns all its requests together.
+    fn show_metrics(&mut self, t_s: u32, metrics: &[MetricDelta]) -> MetricView {
+        let mut all = MetricView::new(self.all.key.clone());
+        for delta in metrics {
+            if delta.key.kind == Kind::Request {
+                all.merge(delta);
+            }
+            let row = MetricSecond::of(t_s, delta);
+            let timeline = &mut self.metric_of(&delta.key).timeline;
+            match timeline.last_mut() {
+                Some(last) if last.t_s == t_s => *last = row,
+                _ => timeline.push(row),
+            }
+        }
+        all
+    }
+
+    fn metric_of(&mut self, key: &Arc<MetricKey>) -> &mut MetricView {
+        let index = *self.index.entry(key.clone()).or_insert_with(|| {
+            self.metrics.push(MetricView::new(key.clone()));
+            self.metrics.len() - 1
+        });
+        &mut self.metrics[index]
     }
 }
 
@@ -293,7 +336,7 @@ impl Second {
 }
 
 impl EngineView {
-    fn merge(&mut self, delta: EngineDelta) {
+    fn merge(&mut self, delta: &EngineDelta) {
         self.sent += delta.sent;
         self.recorded += delta.recorded;
         self.warm_up += delta.warm_up;
@@ -305,64 +348,5 @@ impl EngineView {
         self.schedule_lag.merge(&delta.schedule_lag);
         (self.users, self.busy) = (delta.users, delta.busy);
         self.peak_users = self.peak_users.max(delta.peak_users);
-    }
-}
-
-/// A second that not all sources have reported yet.
-#[derive(Default)]
-pub(crate) struct PendingSecond {
-    metrics: Vec<MetricDelta>,
-    errors: Vec<ErrorNote>,
-    engine: EngineDelta,
-}
-
-impl PendingSecond {
-    pub(crate) fn merge(&mut self, delta: Delta) {
-        for theirs in delta.metrics {
-            match self.metrics.iter_mut().find(|mine| mine.key == theirs.key) {
-                Some(mine) => mine.merge(theirs),
-                None => self.metrics.push(theirs),
-            }
-        }
-        self.errors.extend(delta.errors);
-        self.engine.merge(delta.engine);
-    }
-}
-
-impl MetricDelta {
-    fn merge(&mut self, other: MetricDelta) {
-        for (outcome, n) in other.outcomes {
-            match self.outcomes.iter_mut().find(|(mine, _)| *mine == outcome) {
-                Some((_, mine)) => *mine += n,
-                None => self.outcomes.push((outcome, n)),
-            }
-        }
-        self.bytes_in += other.bytes_in;
-        self.bytes_out += other.bytes_out;
-        self.service.merge(&other.service);
-        self.response.merge(&other.response);
-        self.wait.merge(&other.wait);
-        match (&mut self.phases, other.phases) {
-            (Some(mine), Some(theirs)) => mine.iter_mut().zip(theirs.iter()).for_each(|(m, t)| m.merge(t)),
-            (mine @ None, theirs) => *mine = theirs,
-            (Some(_), None) => {}
-        }
-    }
-}
-
-impl EngineDelta {
-    fn merge(&mut self, other: EngineDelta) {
-        self.sent += other.sent;
-        self.recorded += other.recorded;
-        self.warm_up += other.warm_up;
-        self.unsent += other.unsent;
-        self.peak_users += other.peak_users;
-        self.iterations += other.iterations;
-        self.dropped += other.dropped;
-        self.late += other.late;
-        self.metrics_refused += other.metrics_refused;
-        self.users += other.users;
-        self.busy += other.busy;
-        self.schedule_lag.merge(&other.schedule_lag);
     }
 }
