@@ -61,7 +61,7 @@ impl fmt::Display for Unit {
 }
 
 /// The fencing number of one grant. Every grant in a space gets a higher one than any before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
 impl fmt::Display for Epoch {

@@ -3,10 +3,12 @@
 //!
 //! * [`spread`]: one pure function from units and members to an assignment.
 //! * [`Store`]: the atomic steps, with two back ends of equal meaning, [`MemoryStore`] and [`RedisStore`].
+//! * [`PoolStore`]: pools of unique things to borrow, [`MemoryPools`] and [`RedisPools`]; [`Borrower`] waits for its turn.
 //! * [`Seat`]: one member's loop; it joins, beats, takes what is assigned to it and gives back what is not.
 
 mod ids;
 mod memory;
+mod pool;
 mod redis;
 mod seat;
 mod spread;
@@ -14,7 +16,11 @@ mod store;
 
 pub use ids::{Epoch, MemberId, Revision, Unit};
 pub use memory::MemoryStore;
-pub use redis::{BlockingLink, Link, LinkError, RedisStore, SpaceKeys, expect_types};
+pub use pool::{
+    AcquireError, Answer, Ask, Borrower, Hold, Item, ItemId, Listed, MemoryPools, PATIENCE, PoolCounts, PoolName,
+    PoolNameError, PoolStore, Released, Stocked, Ticket, create, ensure,
+};
+pub use redis::{BlockingLink, Link, LinkError, PoolKeys, RedisPools, RedisStore, SpaceKeys, expect_types};
 pub use seat::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Tenure};
 pub use spread::{Assignment, spread};
 pub use store::{Acquired, Beat, Lease, Member, Store, StoreError, View};

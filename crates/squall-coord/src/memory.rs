@@ -50,6 +50,17 @@ impl MemoryStore {
         self.state.lock().expect("no step panics").skew += by;
     }
 
+    /// The store's clock.
+    pub(crate) fn now(&self) -> Instant {
+        Instant::now() + self.state.lock().expect("no step panics").skew
+    }
+
+    /// Whether somebody is a member whose time is not over.
+    pub(crate) fn is_alive(&self, member: &MemberId) -> bool {
+        let state = self.state.lock().expect("no step panics");
+        state.members.get(member).is_some_and(|place| place.until > Instant::now() + state.skew)
+    }
+
     /// Enters a step: the time now, and the state after the sweep with the names of those it removed.
     fn enter(&self) -> (Instant, MutexGuard<'_, State>, Vec<MemberId>) {
         let mut state = self.state.lock().expect("no step panics");

@@ -85,13 +85,15 @@ pub struct BlockingLink {
 impl BlockingLink {
     /// Sends a command that waits for up to `within` at the server.
     pub async fn query<T: redis::FromRedisValue>(&mut self, command: &Cmd, within: Duration) -> Result<T, RedisError> {
-        let connection = self.connected().await?;
+        self.connected().await?;
+        // Out of its place meanwhile: whoever gives up waiting leaves a connection behind that is still blocked.
+        let mut connection = self.connection.take().expect("connected just above");
         // Twice the wait and some: only a server that is gone takes so long.
-        let answer = tokio::time::timeout(within * 2 + ANSWER, command.query_async(connection)).await;
+        let answer = tokio::time::timeout(within * 2 + ANSWER, command.query_async(&mut connection)).await;
         let answer =
             answer.unwrap_or_else(|_| Err(RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))));
-        if answer.is_err() {
-            self.connection = None;
+        if answer.is_ok() {
+            self.connection = Some(connection);
         }
         answer
     }

@@ -3,6 +3,7 @@
 
 mod keys;
 mod link;
+mod pools;
 mod reply;
 
 use std::{
@@ -18,6 +19,7 @@ use tokio::sync::Mutex;
 
 pub use keys::SpaceKeys;
 pub use link::{BlockingLink, Link, LinkError};
+pub use pools::{PoolKeys, RedisPools};
 
 use crate::{Acquired, Assignment, Beat, Epoch, Lease, MemberId, Revision, Store, StoreError, Unit, View};
 
@@ -87,24 +89,32 @@ impl RedisStore {
         let keys = &self.inner.keys;
         let mut call = script.prepare_invoke();
         call.key(&*keys.members).key(&*keys.live).key(&*keys.held).key(&*keys.control);
-        call.arg(self.inner.skew_ms.load(Relaxed)).arg(keys.units_word);
+        call.arg(self.skew_ms()).arg(keys.units_word);
         call
     }
 
     async fn run<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
         match call.invoke_async(&mut self.inner.commands.clone()).await {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(self.explain(error).await),
+            Err(error) => Err(self.explain(error, &self.inner.keys.types()).await),
         }
     }
 
+    fn commands(&self) -> ConnectionManager {
+        self.inner.commands.clone()
+    }
+
+    fn skew_ms(&self) -> u64 {
+        self.inner.skew_ms.load(Relaxed)
+    }
+
     /// Finds the key behind a WRONGTYPE, which Redis does not name.
-    async fn explain(&self, error: RedisError) -> StoreError {
+    async fn explain<K: AsRef<str>>(&self, error: RedisError, types: &[(K, &'static str)]) -> StoreError {
         if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
             return StoreError::Unreachable(Box::new(error));
         }
         if error.to_string().contains("WRONGTYPE")
-            && let Some(wrong) = expect_types(&mut self.inner.commands.clone(), &self.inner.keys.types()).await
+            && let Some(wrong) = expect_types(&mut self.inner.commands.clone(), types).await
         {
             return wrong;
         }
@@ -113,11 +123,15 @@ impl RedisStore {
 }
 
 /// The first of `keys` that exists with another type than expected, as the error to report.
-pub async fn expect_types(commands: &mut ConnectionManager, keys: &[(&str, &'static str)]) -> Option<StoreError> {
+pub async fn expect_types<K: AsRef<str>>(
+    commands: &mut ConnectionManager,
+    keys: &[(K, &'static str)],
+) -> Option<StoreError> {
     for (key, expected) in keys {
-        let found: String = redis::cmd("TYPE").arg(*key).query_async(commands).await.ok()?;
+        let key = key.as_ref();
+        let found: String = redis::cmd("TYPE").arg(key).query_async(commands).await.ok()?;
         if found != "none" && found != *expected {
-            return Some(StoreError::WrongType { key: (*key).to_owned(), expected, found });
+            return Some(StoreError::WrongType { key: key.to_owned(), expected, found });
         }
     }
     None
@@ -199,7 +213,7 @@ impl Store for RedisStore {
         let mut waiting = self.inner.waiting.lock().await;
         match waiting.query::<Value>(&command, within).await {
             Ok(_) => Ok(()),
-            Err(error) => Err(self.explain(error).await),
+            Err(error) => Err(self.explain(error, &self.inner.keys.types()).await),
         }
     }
 }

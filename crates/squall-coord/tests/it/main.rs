@@ -2,6 +2,8 @@
 
 mod conformance;
 mod lockstep;
+mod pools;
+mod pools_lockstep;
 mod seats;
 mod simulation;
 mod support;

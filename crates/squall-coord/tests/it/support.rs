@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use squall_coord::{Link, MemberId, MemoryStore, RedisStore, SpaceKeys, Store, Unit};
+use squall_coord::{
+    Epoch, Link, MemberId, MemoryPools, MemoryStore, PoolKeys, PoolStore, RedisPools, RedisStore, SpaceKeys, Store,
+    Unit,
+};
 use squall_testkit::redis::RedisServer;
 
 /// A store whose clock can be moved forward.
@@ -44,4 +47,71 @@ pub(crate) fn member(name: &str) -> MemberId {
 
 pub(crate) fn units(count: u32) -> Vec<Unit> {
     (0..count).map(Unit::from).collect()
+}
+
+/// Members, their pools, and a way to begin a run.
+pub(crate) trait Cell: Clone + Send + Sync + 'static {
+    type Members: Advance;
+    type Pools: PoolStore;
+    fn members(&self) -> &Self::Members;
+    fn pools(&self) -> &Self::Pools;
+    async fn begin_run(&self, run: Epoch);
+}
+
+#[derive(Clone)]
+pub(crate) struct MemoryCell(MemoryStore, MemoryPools);
+
+impl MemoryCell {
+    pub(crate) fn new() -> Self {
+        let members = MemoryStore::new();
+        Self(members.clone(), MemoryPools::new(&members))
+    }
+}
+
+impl Cell for MemoryCell {
+    type Members = MemoryStore;
+    type Pools = MemoryPools;
+    fn members(&self) -> &MemoryStore {
+        &self.0
+    }
+    fn pools(&self) -> &MemoryPools {
+        &self.1
+    }
+    async fn begin_run(&self, run: Epoch) {
+        self.1.begin_run(run);
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct RedisCell {
+    pub(crate) link: Link,
+    prefix: String,
+    members: RedisStore,
+    pools: RedisPools,
+}
+
+impl RedisCell {
+    /// A cell with the keys that a fleet gives it.
+    pub(crate) fn new(link: &Link, name: &str) -> Self {
+        let prefix = format!("squall:{{{name}}}:");
+        let members = RedisStore::new(link, keys(&prefix));
+        let pools = RedisPools::new(link, &members, PoolKeys::new(&prefix));
+        Self { link: link.clone(), prefix, members, pools }
+    }
+}
+
+impl Cell for RedisCell {
+    type Members = RedisStore;
+    type Pools = RedisPools;
+    fn members(&self) -> &RedisStore {
+        &self.members
+    }
+    fn pools(&self) -> &RedisPools {
+        &self.pools
+    }
+    async fn begin_run(&self, run: Epoch) {
+        let mut set = ::redis::cmd("SET");
+        set.arg(format!("{}test:epoch", self.prefix)).arg(run.0);
+        let _: () = set.query_async(&mut self.link.commands()).await.unwrap();
+    }
 }

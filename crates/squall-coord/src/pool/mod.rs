@@ -1,0 +1,163 @@
+//! Pools of unique things that users borrow: accounts, sessions, wallets. The atomic steps, and what they answer.
+//! Refuses to know what is inside a payload, and to wait: [`Borrower`] waits. A holder is a member of a space; what it
+//! holds goes back when it is no member any more, or when its run is over.
+
+mod borrower;
+mod memory;
+mod names;
+mod stock;
+
+use std::{future::Future, time::Duration};
+
+pub use borrower::{AcquireError, Borrower};
+pub use memory::MemoryPools;
+pub use names::{ItemId, PoolName, PoolNameError, Ticket};
+pub use stock::{Stocked, create, ensure};
+
+use crate::{Epoch, MemberId, Revision, StoreError};
+
+/// How long somebody whose turn it is may take to come for it before the next in the queue is called.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+/// How many waiters are called at once at most; each that comes calls the next.
+pub(crate) const CALLS: usize = 100;
+
+/// One thing to put into a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its name in the pool.
+    pub id: ItemId,
+    /// What a borrower gets to see, usually a JSON object.
+    pub payload: String,
+}
+
+/// Somebody asking for anything out of a pool.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The pool.
+    pub pool: PoolName,
+    /// The member that will hold it.
+    pub holder: MemberId,
+    /// The run it is for; refused when a later one has begun.
+    pub run: Epoch,
+    /// Asking twice with the same ticket is asking once: the place in the queue, or what was given, stays the same.
+    pub ticket: Ticket,
+}
+
+/// Something borrowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Where it belongs.
+    pub pool: PoolName,
+    /// Which one it is.
+    pub id: ItemId,
+    /// Who has it.
+    pub holder: MemberId,
+    /// For which run.
+    pub run: Epoch,
+    /// Which grant it is; every grant of a pool has a higher number than any before it.
+    pub grant: Epoch,
+    /// What was put in.
+    pub payload: String,
+}
+
+/// The answer to somebody asking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Here it is.
+    Granted(Hold),
+    /// In the queue.
+    Waiting {
+        /// How many came earlier and are still waiting.
+        ahead: u64,
+        /// Calls up to this one do not concern this asker.
+        seen: Revision,
+    },
+    /// Nothing there that is not somebody else's turn, and the asker did not want to wait.
+    Empty,
+    /// There is no such pool.
+    NoPool,
+    /// The asker is not a member (any more).
+    Gone,
+    /// The asker's run is over; this is the current one.
+    Stale(Epoch),
+}
+
+/// The answer to giving something back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// It is free again.
+    Done,
+    /// It was not held by this grant any more; nothing was changed.
+    NotHeld,
+    /// The run is over and nothing was changed: what it held goes back by the sweep. This is the current run.
+    Stale(Epoch),
+}
+
+/// A pool in numbers, all of one instant: `total` = `available` + `held`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// The pool.
+    pub pool: PoolName,
+    /// Things that belong to it.
+    pub total: u64,
+    /// Free ones.
+    pub available: u64,
+    /// Borrowed ones.
+    pub held: u64,
+    /// Tickets in the queue.
+    pub waiting: u64,
+}
+
+/// One thing in a pool and who has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Which one.
+    pub id: ItemId,
+    /// What was put in.
+    pub payload: String,
+    /// Holder, run and grant, if it is borrowed.
+    pub held: Option<(MemberId, Epoch, Epoch)>,
+}
+
+/// The pools of one cell. Every method but the listings is one atomic step per pool; only the store's clock counts.
+/// Whoever finds a pool empty sweeps it first, so a dead holder's things are missed by nobody.
+pub trait PoolStore: Clone + Send + Sync + 'static {
+    /// Adds items that the pool does not have yet, as long as it has less than `up_to`; says which were added.
+    /// Payload and id become visible together. Without items it only makes the pool known.
+    fn put(
+        &self,
+        pool: &PoolName,
+        items: &[Item],
+        up_to: Option<u64>,
+    ) -> impl Future<Output = Result<Vec<ItemId>, StoreError>> + Send;
+
+    /// Takes something, or a place in the queue for `wait`; zero means not to queue.
+    fn ask(&self, ask: &Ask, wait: Duration) -> impl Future<Output = Result<Answer, StoreError>> + Send;
+
+    /// Gives up a ticket: its place in the queue, or what it was given. Says whether there was anything to give up.
+    fn forget(&self, pool: &PoolName, ticket: &Ticket) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Waits until the asker is called after `seen`, or `within` has passed; never blocks other steps.
+    fn called(
+        &self,
+        ask: &Ask,
+        seen: Revision,
+        within: Duration,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Gives something back.
+    fn release(&self, hold: &Hold) -> impl Future<Output = Result<Released, StoreError>> + Send;
+
+    /// Gives back everything that a member has out of any pool, and its places in queues; says how many things it had.
+    fn release_all(&self, holder: &MemberId) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Gives back what is held by those who are no members, or for runs that are over, and calls whoever is next.
+    /// Idempotent; anybody may run it at any time. Says how many things came back.
+    fn sweep(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Counts every pool, in the order of their names.
+    fn counts(&self) -> impl Future<Output = Result<Vec<PoolCounts>, StoreError>> + Send;
+
+    /// Lists up to `limit` things of a pool, in no order. What moves meanwhile may be missed or listed twice.
+    fn list(&self, pool: &PoolName, limit: usize) -> impl Future<Output = Result<Vec<Listed>, StoreError>> + Send;
+}

@@ -1,0 +1,126 @@
+//! The names of pools, of things in them and of tickets. Refuses names under which two Redis keys could collide.
+
+use std::fmt;
+
+const LONGEST: usize = 128;
+/// What stands in the place of an id in the keys that a pool has for itself.
+const RESERVED: [&str; 6] = ["available", "pool_loaded_count", "held", "holders", "waiting", "tickets"];
+
+/// A name that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` cannot be a {kind}: {rule}")]
+pub struct PoolNameError {
+    /// What it should name.
+    pub kind: &'static str,
+    /// What was given.
+    pub name: String,
+    /// What is allowed.
+    pub rule: &'static str,
+}
+
+/// The name of a pool: 1 to 128 letters, digits, `_`, `.`, `:`, `-`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolName(String);
+
+impl PoolName {
+    /// Checks a name.
+    pub fn new(name: impl Into<String>) -> Result<Self, PoolNameError> {
+        let rule = "1 to 128 letters, digits, `_`, `.`, `:` and `-`";
+        check("resource name", name.into(), rule, |c| c == ':').map(Self)
+    }
+
+    /// The name as it stands in the store.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PoolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The name of one thing in a pool: 1 to 128 letters, digits, `_`, `.`, `-`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ItemId(String);
+
+impl ItemId {
+    /// Checks a name.
+    pub fn new(name: impl Into<String>) -> Result<Self, PoolNameError> {
+        let rule = "1 to 128 letters, digits, `_`, `.` and `-`, and none of the words a pool keeps for itself";
+        let name = check("resource id", name.into(), rule, |_| false)?;
+        if RESERVED.contains(&name.as_str()) {
+            return Err(PoolNameError { kind: "resource id", name, rule });
+        }
+        Ok(Self(name))
+    }
+
+    /// As it came out of the store, which has only checked ones.
+    pub(crate) fn stored(name: String) -> Self {
+        Self(name)
+    }
+
+    /// The name as it stands in the store.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<u64> for ItemId {
+    fn from(number: u64) -> Self {
+        Self(number.to_string())
+    }
+}
+
+impl fmt::Display for ItemId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn check(
+    kind: &'static str,
+    name: String,
+    rule: &'static str,
+    also: impl Fn(char) -> bool,
+) -> Result<String, PoolNameError> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') || also(c);
+    if name.is_empty() || name.len() > LONGEST || !name.chars().all(fine) {
+        return Err(PoolNameError { kind, name, rule });
+    }
+    Ok(name)
+}
+
+/// One request, however often it is repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(String);
+
+impl Ticket {
+    /// A ticket nobody else has.
+    pub fn unique() -> Self {
+        Self(uuid::Uuid::new_v4().simple().to_string())
+    }
+
+    /// The ticket as it stands in the store: letters and digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_could_collide_are_refused() {
+        assert!(PoolName::new("shop:accounts.v-2_x").is_ok());
+        for bad in ["", "a b", "a{b}", "a\n", "ü", &"x".repeat(129)] {
+            assert!(PoolName::new(bad).is_err(), "{bad:?}");
+            assert!(ItemId::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(ItemId::new("a:b").is_err());
+        assert!(RESERVED.iter().all(|word| ItemId::new(*word).is_err()));
+        assert_eq!(ItemId::new("7").unwrap(), ItemId::from(7));
+    }
+}

@@ -1,0 +1,358 @@
+//! What pools must do, written once and run against memory and a real server.
+
+use std::time::Duration;
+
+use squall_coord::{
+    AcquireError, Answer, Ask, Borrower, Epoch, Hold, Item, ItemId, Link, MemberId, PATIENCE, PoolCounts, PoolName,
+    PoolStore, Released, Store, StoreError, Ticket, create, ensure,
+};
+use squall_testkit::redis::RedisServer;
+
+use crate::support::{Advance, Cell, MemoryCell, RedisCell, member};
+
+const TTL: Duration = Duration::from_secs(600);
+const LONG: Duration = Duration::from_secs(120);
+const RUN: Epoch = Epoch(1);
+
+/// Declares each case once and runs it against both back ends.
+macro_rules! both {
+    ($($case:ident)*) => {
+        mod in_memory {
+            use super::*;
+            $(#[tokio::test] async fn $case() { super::$case(MemoryCell::new()).await; })*
+        }
+        mod on_redis {
+            use super::*;
+            $(#[tokio::test] async fn $case() {
+                let server = RedisServer::start();
+                super::$case(RedisCell::new(&Link::open(&server.url()).await.unwrap(), "pools")).await;
+            })*
+        }
+    };
+}
+
+both! {
+    what_is_borrowed_is_nobody_elses
+    the_seeds_pool_sync_race_hands_nothing_out_twice
+    ensuring_counts_what_is_there_and_numbers_the_rest
+    only_the_holders_current_grant_gives_back
+    a_stale_run_changes_nothing_and_its_things_come_back
+    a_dead_holders_things_come_back
+    strangers_and_unknown_pools_are_told_apart
+    asking_twice_with_one_ticket_is_asking_once
+    nobody_overtakes
+    a_dead_waiter_does_not_block_the_queue
+    a_silent_waiter_does_not_block_the_queue
+    a_waiter_gets_what_is_given_back
+    waiting_ends_at_the_deadline
+    an_abandoned_wait_leaves_nothing_behind
+    releasing_everything_takes_back_things_and_places
+    things_are_listed_with_their_holders
+}
+
+fn accounts() -> PoolName {
+    PoolName::new("accounts").unwrap()
+}
+
+fn items(count: u64) -> Vec<Item> {
+    (1..=count).map(|n| Item { id: ItemId::from(n), payload: format!("{{\"n\":{n}}}") }).collect()
+}
+
+fn ask(who: &str) -> Ask {
+    Ask { pool: accounts(), holder: member(who), run: RUN, ticket: Ticket::unique() }
+}
+
+async fn cell_with(cell: &impl Cell, count: u64, members: &[&str]) {
+    for name in members {
+        cell.members().join(&member(name), TTL).await.unwrap();
+    }
+    cell.pools().put(&accounts(), &items(count), None).await.unwrap();
+}
+
+async fn take(cell: &impl Cell, who: &str) -> Hold {
+    match cell.pools().ask(&ask(who), Duration::ZERO).await.unwrap() {
+        Answer::Granted(hold) => hold,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn counts(cell: &impl Cell) -> (u64, u64, u64, u64) {
+    let PoolCounts { total, available, held, waiting, .. } = cell.pools().counts().await.unwrap().remove(0);
+    (total, available, held, waiting)
+}
+
+async fn queue(cell: &impl Cell, who: &str, ahead: u64) -> Ask {
+    let ask = ask(who);
+    match cell.pools().ask(&ask, LONG).await.unwrap() {
+        Answer::Waiting { ahead: found, .. } => assert_eq!(found, ahead),
+        other => panic!("{other:?}"),
+    }
+    ask
+}
+
+async fn is_granted(cell: &impl Cell, ask: &Ask) -> bool {
+    matches!(cell.pools().ask(ask, LONG).await.unwrap(), Answer::Granted(_))
+}
+
+async fn what_is_borrowed_is_nobody_elses(cell: impl Cell) {
+    cell_with(&cell, 3, &["a", "b"]).await;
+    let holds = [take(&cell, "a").await, take(&cell, "b").await, take(&cell, "a").await];
+    let mut ids: Vec<String> = holds.iter().map(|hold| hold.id.to_string()).collect();
+    ids.sort();
+    assert_eq!(ids, ["1", "2", "3"]);
+    assert!(holds.iter().all(|hold| hold.payload == format!("{{\"n\":{}}}", hold.id)));
+    assert_eq!(cell.pools().ask(&ask("b"), Duration::ZERO).await.unwrap(), Answer::Empty);
+    assert_eq!(counts(&cell).await, (3, 0, 3, 0));
+    assert_eq!(cell.pools().release(&holds[0]).await.unwrap(), Released::Done);
+    assert_eq!(take(&cell, "b").await.id, holds[0].id);
+}
+
+/// SEEDS.md §1.3, weakness 5: two workers that had both read the old watermark made an id free that was in use.
+async fn the_seeds_pool_sync_race_hands_nothing_out_twice(cell: impl Cell) {
+    cell_with(&cell, 10, &["a", "b"]).await;
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        held.push(take(&cell, "a").await.id);
+    }
+    // Both know of 10 and are told that there should be 20; b does it all again after a has borrowed some of the new ones.
+    let all = items(20);
+    assert_eq!(cell.pools().put(&accounts(), &all, Some(20)).await.unwrap().len(), 10);
+    held.push(take(&cell, "a").await.id);
+    assert_eq!(cell.pools().put(&accounts(), &all, Some(20)).await.unwrap(), []);
+    while let Answer::Granted(hold) = cell.pools().ask(&ask("b"), Duration::ZERO).await.unwrap() {
+        assert!(!held.contains(&hold.id), "{} is held twice", hold.id);
+        held.push(hold.id);
+    }
+    assert_eq!((held.len(), counts(&cell).await), (20, (20, 0, 20, 0)));
+}
+
+async fn ensuring_counts_what_is_there_and_numbers_the_rest(cell: impl Cell) {
+    let (pools, pool) = (cell.pools(), accounts());
+    let make = |id: ItemId| async move { Ok::<_, StoreError>(format!("made {id}")) };
+    let named = Item { id: ItemId::new("3").unwrap(), payload: "by hand".into() };
+    pools.put(&pool, &[named], None).await.unwrap();
+    let ids = |numbers: &[u64]| numbers.iter().copied().map(ItemId::from).collect::<Vec<_>>();
+    // 3 is taken, so the numbering steps over it.
+    let stocked = ensure(pools, &pool, 4, make).await.unwrap();
+    assert_eq!((stocked.existing, stocked.created, stocked.current), (1, ids(&[2, 4, 5]), 4));
+    let again = ensure(pools, &pool, 4, make).await.unwrap();
+    assert_eq!((again.existing, again.created, again.current), (4, vec![], 4));
+    let more = create(pools, &pool, 1200, make).await.unwrap();
+    assert_eq!((more.existing, more.created.len(), more.current), (4, 1200, 1204));
+    // A failing factory leaves nothing behind.
+    let fail = |_: ItemId| async { Err::<String, _>(StoreError::Refused("factory".into())) };
+    assert!(ensure(pools, &pool, 1300, fail).await.is_err());
+    assert_eq!(counts(&cell).await, (1204, 1204, 0, 0));
+}
+
+async fn only_the_holders_current_grant_gives_back(cell: impl Cell) {
+    cell_with(&cell, 1, &["a", "b"]).await;
+    let first = take(&cell, "a").await;
+    let stolen = Hold { holder: member("b"), ..first.clone() };
+    assert_eq!(cell.pools().release(&stolen).await.unwrap(), Released::NotHeld);
+    assert_eq!(cell.pools().release(&first).await.unwrap(), Released::Done);
+    assert_eq!(cell.pools().release(&first).await.unwrap(), Released::NotHeld);
+    let second = take(&cell, "a").await;
+    assert!(second.grant > first.grant);
+    assert_eq!(cell.pools().release(&first).await.unwrap(), Released::NotHeld);
+    assert_eq!(counts(&cell).await, (1, 0, 1, 0));
+}
+
+async fn a_stale_run_changes_nothing_and_its_things_come_back(cell: impl Cell) {
+    cell_with(&cell, 1, &["a"]).await;
+    let old = take(&cell, "a").await;
+    cell.begin_run(Epoch(2)).await;
+    assert_eq!(cell.pools().release(&old).await.unwrap(), Released::Stale(Epoch(2)));
+    assert_eq!(cell.pools().ask(&ask("a"), LONG).await.unwrap(), Answer::Stale(Epoch(2)));
+    assert_eq!(counts(&cell).await, (1, 0, 1, 0));
+    assert_eq!(cell.pools().sweep().await.unwrap(), 1);
+    assert_eq!(cell.pools().sweep().await.unwrap(), 0);
+    let new = Ask { run: Epoch(2), ..ask("a") };
+    assert!(is_granted(&cell, &new).await);
+}
+
+async fn a_dead_holders_things_come_back(cell: impl Cell) {
+    cell_with(&cell, 2, &["a"]).await;
+    cell.members().join(&member("b"), TTL * 3).await.unwrap();
+    let lost = take(&cell, "a").await;
+    take(&cell, "b").await;
+    cell.members().advance(TTL);
+    // Whoever finds nothing sweeps first.
+    let again = take(&cell, "b").await;
+    assert_eq!(again.id, lost.id);
+    assert_eq!(cell.pools().release(&lost).await.unwrap(), Released::NotHeld);
+    cell.members().leave(&member("b")).await.unwrap();
+    assert_eq!(cell.pools().sweep().await.unwrap(), 2);
+    assert_eq!(counts(&cell).await, (2, 2, 0, 0));
+}
+
+async fn strangers_and_unknown_pools_are_told_apart(cell: impl Cell) {
+    cell.members().join(&member("a"), TTL).await.unwrap();
+    assert_eq!(cell.pools().ask(&ask("a"), LONG).await.unwrap(), Answer::NoPool);
+    cell_with(&cell, 1, &[]).await;
+    assert_eq!(cell.pools().ask(&ask("x"), LONG).await.unwrap(), Answer::Gone);
+    assert_eq!(counts(&cell).await, (1, 1, 0, 0));
+    let borrower = Borrower::new(cell.pools().clone(), member("a"), RUN);
+    let error = borrower.acquire(&PoolName::new("wallets").unwrap(), LONG).await.unwrap_err();
+    assert!(error.to_string().contains("no resource pool `wallets`"), "{error}");
+}
+
+async fn asking_twice_with_one_ticket_is_asking_once(cell: impl Cell) {
+    cell_with(&cell, 2, &["a"]).await;
+    let same = ask("a");
+    let first = cell.pools().ask(&same, Duration::ZERO).await.unwrap();
+    assert_eq!(cell.pools().ask(&same, Duration::ZERO).await.unwrap(), first);
+    assert_eq!(counts(&cell).await, (2, 1, 1, 0));
+    assert!(cell.pools().forget(&accounts(), &same.ticket).await.unwrap());
+    assert!(!cell.pools().forget(&accounts(), &same.ticket).await.unwrap());
+    assert_eq!(counts(&cell).await, (2, 2, 0, 0));
+}
+
+async fn nobody_overtakes(cell: impl Cell) {
+    cell_with(&cell, 1, &["a", "b", "c"]).await;
+    let hold = take(&cell, "a").await;
+    let (b, c) = (queue(&cell, "b", 0).await, queue(&cell, "c", 1).await);
+    cell.pools().release(&hold).await.unwrap();
+    assert!(!is_granted(&cell, &c).await, "b came first");
+    assert_eq!(cell.pools().ask(&ask("a"), Duration::ZERO).await.unwrap(), Answer::Empty);
+    assert!(is_granted(&cell, &b).await);
+    assert_eq!(counts(&cell).await, (1, 0, 1, 1));
+}
+
+async fn a_dead_waiter_does_not_block_the_queue(cell: impl Cell) {
+    cell_with(&cell, 1, &["b"]).await;
+    for name in ["a", "c"] {
+        cell.members().join(&member(name), TTL * 3).await.unwrap();
+    }
+    let hold = take(&cell, "a").await;
+    queue(&cell, "b", 0).await;
+    cell.members().advance(TTL);
+    let c = ask("c");
+    cell.pools().ask(&c, LONG).await.unwrap();
+    cell.pools().release(&hold).await.unwrap();
+    assert!(is_granted(&cell, &c).await);
+    assert_eq!(counts(&cell).await, (1, 0, 1, 0));
+}
+
+async fn a_silent_waiter_does_not_block_the_queue(cell: impl Cell) {
+    cell_with(&cell, 1, &["a", "b", "c"]).await;
+    let hold = take(&cell, "a").await;
+    let (b, c) = (queue(&cell, "b", 0).await, queue(&cell, "c", 1).await);
+    cell.pools().release(&hold).await.unwrap();
+    assert!(!is_granted(&cell, &c).await);
+    // b was called and lives, but does not come.
+    cell.members().advance(PATIENCE);
+    assert!(is_granted(&cell, &c).await);
+    assert!(matches!(cell.pools().ask(&b, LONG).await.unwrap(), Answer::Waiting { ahead: 0, .. }));
+}
+
+async fn a_waiter_gets_what_is_given_back(cell: impl Cell) {
+    cell_with(&cell, 1, &["a", "b"]).await;
+    let mut hold = take(&cell, "a").await;
+    let borrowers = ["a", "b"].map(|who| Borrower::new(cell.pools().clone(), member(who), RUN));
+    let mut waiting: Vec<_> = Vec::new();
+    for n in 0..6 {
+        let borrower = borrowers[n % 2].clone();
+        waiting.push(tokio::spawn(async move { borrower.acquire(&accounts(), LONG).await.unwrap() }));
+        while counts(&cell).await.3 <= n as u64 {
+            tokio::task::yield_now().await;
+        }
+    }
+    // In the order in which they came, over both members.
+    for waiter in waiting {
+        assert_eq!(cell.pools().release(&hold).await.unwrap(), Released::Done);
+        hold = tokio::time::timeout(Duration::from_secs(60), waiter).await.expect("called").unwrap();
+    }
+    assert_eq!(counts(&cell).await, (1, 0, 1, 0));
+}
+
+async fn waiting_ends_at_the_deadline(cell: impl Cell) {
+    cell_with(&cell, 1, &["a"]).await;
+    take(&cell, "a").await;
+    let borrower = Borrower::new(cell.pools().clone(), member("a"), RUN);
+    let error = borrower.acquire(&accounts(), Duration::from_millis(50)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Exhausted { .. }), "{error}");
+    assert_eq!(counts(&cell).await, (1, 0, 1, 0));
+}
+
+async fn an_abandoned_wait_leaves_nothing_behind(cell: impl Cell) {
+    cell_with(&cell, 1, &["a"]).await;
+    let hold = take(&cell, "a").await;
+    let borrower = Borrower::new(cell.pools().clone(), member("a"), RUN);
+    let waiting = borrower.clone();
+    let task = tokio::spawn(async move { waiting.acquire(&accounts(), LONG).await });
+    while counts(&cell).await.3 == 0 {
+        tokio::task::yield_now().await;
+    }
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    // Its next step tells the store, and the thing goes to whoever asks.
+    assert_eq!(borrower.release(&hold).await.unwrap(), Released::Done);
+    assert_eq!(counts(&cell).await, (1, 1, 0, 0));
+    borrower.acquire(&accounts(), Duration::ZERO).await.unwrap();
+}
+
+async fn releasing_everything_takes_back_things_and_places(cell: impl Cell) {
+    cell_with(&cell, 2, &["a", "b"]).await;
+    let spare = PoolName::new("wallets").unwrap();
+    cell.pools().put(&spare, &items(1), None).await.unwrap();
+    take(&cell, "a").await;
+    let other = take(&cell, "b").await;
+    cell.pools().ask(&Ask { pool: spare, ..ask("a") }, LONG).await.unwrap();
+    queue(&cell, "a", 0).await;
+    assert_eq!(cell.pools().release_all(&member("a")).await.unwrap(), 2);
+    assert_eq!(cell.pools().release_all(&member("a")).await.unwrap(), 0);
+    assert_eq!(counts(&cell).await, (2, 1, 1, 0));
+    assert_eq!(cell.pools().release(&other).await.unwrap(), Released::Done);
+}
+
+async fn things_are_listed_with_their_holders(cell: impl Cell) {
+    cell_with(&cell, 5, &["a b"]).await;
+    let hold = take(&cell, "a b").await;
+    let mut listed = cell.pools().list(&accounts(), 100).await.unwrap();
+    listed.sort_by(|a, b| a.id.cmp(&b.id));
+    assert_eq!(listed.len(), 5);
+    for one in &listed {
+        assert_eq!(one.payload, format!("{{\"n\":{}}}", one.id));
+        let expected = (one.id == hold.id).then(|| (MemberId::new("a b"), RUN, hold.grant));
+        assert_eq!(one.held, expected);
+    }
+    assert_eq!(cell.pools().list(&accounts(), 2).await.unwrap().len(), 2);
+    assert_eq!(cell.pools().list(&PoolName::new("none").unwrap(), 2).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn the_empty_prefix_has_the_seeds_names() {
+    let server = RedisServer::start();
+    let link = Link::open(&server.url()).await.unwrap();
+    let members = squall_coord::RedisStore::new(&link, crate::support::keys(""));
+    let pools = squall_coord::RedisPools::new(&link, &members, squall_coord::PoolKeys::new(""));
+    pools.put(&accounts(), &items(2), None).await.unwrap();
+    let read = |command: &str, key: &str| {
+        let (mut command, mut commands) = (::redis::cmd(command), link.commands());
+        command.arg(key);
+        async move { command.query_async::<Vec<String>>(&mut commands).await.unwrap() }
+    };
+    assert_eq!(read("HGETALL", "resources").await, ["accounts", "2"]);
+    let mut free = read("SMEMBERS", "resource:accounts:available").await;
+    free.sort();
+    assert_eq!(free, ["1", "2"]);
+    assert_eq!(read("MGET", "resource:accounts:1").await, ["{\"n\":1}"]);
+    assert_eq!(read("MGET", "resource:accounts:pool_loaded_count").await, ["2"]);
+}
+
+#[tokio::test]
+async fn wrong_key_types_and_lost_payloads_are_reported_by_name() {
+    let server = RedisServer::start();
+    let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "wrong");
+    cell_with(&cell, 1, &["a"]).await;
+    let mut commands = cell.link.commands();
+    let _: i64 =
+        ::redis::cmd("DEL").arg("squall:{wrong}:resource:accounts:1").query_async(&mut commands).await.unwrap();
+    let error = cell.pools().ask(&ask("a"), Duration::ZERO).await.unwrap_err();
+    assert!(error.to_string().contains("resource:accounts:1` holds a nothing"), "{error}");
+    let key = "squall:{wrong}:resource:accounts:waiting";
+    let _: () = ::redis::cmd("SET").arg(key).arg("x").query_async(&mut commands).await.unwrap();
+    let error = cell.pools().sweep().await.unwrap_err();
+    assert!(matches!(&error, StoreError::WrongType { key: found, expected: "zset", .. } if found == key), "{error}");
+}
