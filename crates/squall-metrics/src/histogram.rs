@@ -53,6 +53,17 @@ impl Histogram {
         self.max = self.max.max(max);
     }
 
+    /// Adds `n` values to a bucket; their extremes are added apart.
+    pub(crate) fn add_bucket(&mut self, index: usize, n: u64) {
+        self.chunk(index / CHUNK)[index % CHUNK] += n;
+        self.count += n;
+    }
+
+    /// How many chunks are in memory.
+    pub(crate) fn chunks(&self) -> usize {
+        self.chunks.iter().flatten().count()
+    }
+
     fn chunk(&mut self, chunk: usize) -> &mut [u64; CHUNK] {
         self.chunks[chunk].get_or_insert_with(|| Box::new([0; CHUNK]))
     }
@@ -128,7 +139,8 @@ impl Histogram {
         hdr
     }
 
-    fn buckets(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+    /// `(index, count)` of every bucket that holds something, upwards.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.chunks
             .iter()
             .enumerate()

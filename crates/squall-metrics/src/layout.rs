@@ -7,6 +7,7 @@ pub const HIGHEST_NS: u64 = (1 << 42) - 1;
 
 pub(crate) const CHUNK: usize = 1024;
 pub(crate) const CHUNKS: usize = 33;
+pub(crate) const BUCKETS: usize = CHUNK * CHUNKS;
 
 /// Values up to 2,047 have a bucket each; from there on every doubling has 1,024, which is a resolution of at least 0.1 %.
 #[inline]

@@ -13,6 +13,7 @@ mod outcome;
 mod pending;
 mod recorder;
 mod view;
+mod wire;
 
 pub use align::Refused;
 pub use collector::Collector;
@@ -25,3 +26,4 @@ pub use live::LiveHistogram;
 pub use outcome::{Category, Code, Outcome};
 pub use recorder::{MetricId, PHASES, PhaseTimes, Recorder, RecorderConfig, Sample};
 pub use view::{Accounting, EngineView, MetricSecond, MetricView, RunView, Second};
+pub use wire::{WireError, decode, encode};

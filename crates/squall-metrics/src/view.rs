@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Everything known of a run so far.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RunView {
     /// All requests together; its key is named `all`.
     pub all: MetricView,
@@ -26,11 +26,11 @@ pub struct RunView {
     pub errors: Vec<ErrorNote>,
     pub(crate) index: HashMap<Arc<MetricKey>, usize>,
     pub(crate) recent: VecDeque<Vec<MetricDelta>>,
-    window_s: u32,
+    pub(crate) window_s: u32,
 }
 
 /// One metric, whole run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MetricView {
     pub key: Arc<MetricKey>,
     pub requests: u64,
@@ -85,7 +85,7 @@ pub struct MetricSecond {
 }
 
 /// What the engine says of itself.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct EngineView {
     pub sent: u64,
     pub recorded: u64,
@@ -244,7 +244,7 @@ impl RunView {
         all
     }
 
-    fn metric_of(&mut self, key: &Arc<MetricKey>) -> &mut MetricView {
+    pub(crate) fn metric_of(&mut self, key: &Arc<MetricKey>) -> &mut MetricView {
         let index = *self.index.entry(key.clone()).or_insert_with(|| {
             self.metrics.push(MetricView::new(key.clone()));
             self.metrics.len() - 1
@@ -254,7 +254,7 @@ impl RunView {
 }
 
 impl MetricView {
-    fn new(key: Arc<MetricKey>) -> MetricView {
+    pub(crate) fn new(key: Arc<MetricKey>) -> MetricView {
         MetricView {
             key,
             requests: 0,
@@ -275,7 +275,7 @@ impl MetricView {
         if self.requests == 0 { 0.0 } else { self.errors as f64 / self.requests as f64 }
     }
 
-    fn merge(&mut self, delta: &MetricDelta) {
+    pub(crate) fn merge(&mut self, delta: &MetricDelta) {
         self.requests += delta.requests();
         self.errors += delta.errors();
         self.bytes_in += delta.bytes_in;
@@ -336,7 +336,7 @@ impl Second {
 }
 
 impl EngineView {
-    fn merge(&mut self, delta: &EngineDelta) {
+    pub(crate) fn merge(&mut self, delta: &EngineDelta) {
         self.sent += delta.sent;
         self.recorded += delta.recorded;
         self.warm_up += delta.warm_up;

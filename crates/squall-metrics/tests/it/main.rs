@@ -1,5 +1,9 @@
 //! What recording promises of the system around it.
 
+mod deltas;
+mod fleet;
+mod wire;
+
 use squall_metrics::{Category, Code, MetricKey, Outcome, Recorder, RecorderConfig, Sample};
 use std::{
     alloc::{GlobalAlloc, Layout, System},

@@ -1,0 +1,135 @@
+//! Deltas as bytes: whole again on the other side, and nothing else is let in.
+
+use crate::deltas::{delta, source};
+use proptest::prelude::*;
+use squall_metrics::{
+    Category, Collector, Delta, EngineDelta, ErrorNote, Histogram, MetricDelta, MetricKey, Outcome, WireError, decode,
+    encode,
+};
+use std::sync::Arc;
+
+/// One request of 1 µs named `a` that failed, and its words.
+fn small() -> Delta {
+    let key = Arc::new(MetricKey::request("a"));
+    let outcome = Outcome::new(Category::Timeout, "TIMEOUT");
+    let of = |nanos| {
+        let mut histogram = Histogram::default();
+        histogram.record(nanos);
+        histogram
+    };
+    let metric = MetricDelta {
+        key: key.clone(),
+        outcomes: vec![(outcome, 1)],
+        bytes_in: 300,
+        bytes_out: 2,
+        service: of(1000),
+        response: of(1000),
+        wait: of(0),
+        phases: None,
+    };
+    let errors = vec![ErrorNote { metric: key, outcome, message: "slow".into(), count: 1 }];
+    let engine = EngineDelta { sent: 1, recorded: 1, users: 3, ..EngineDelta::default() };
+    Delta { source: source(0x0102), seq: 5, second: 6, metrics: vec![metric], errors, engine, last: true }
+}
+
+/// The format is a promise between versions: whoever changes these bytes raises the version.
+#[test]
+fn the_bytes_of_a_delta_are_fixed() {
+    let mut expected = vec![1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 5, 6, 1];
+    expected.extend([1, 0, 1, b'a', 0, 0, 0, 1, 1, 8 | 3, 7]);
+    expected.extend(b"TIMEOUT");
+    expected.extend([1, 0xac, 2, 2]);
+    expected.extend([0xe9, 7, 1, 0, 0xe8, 7, 0xe8, 7, 0, 0xe8, 7]);
+    expected.extend([1, 1, 0, 0, 0, 0, 0]);
+    expected.extend([1, 0, 8 | 3, 7]);
+    expected.extend(b"TIMEOUT");
+    expected.extend([4, b's', b'l', b'o', b'w', 1]);
+    expected.extend([1, 1, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0]);
+    assert_eq!(encode(&small()), expected);
+}
+
+#[test]
+fn other_versions_and_trailing_bytes_are_refused() {
+    let bytes = encode(&small());
+    assert_eq!(decode(&[]), Err(WireError::CutOff));
+    assert_eq!(decode(&[&[9], &bytes[1..]].concat()), Err(WireError::Version { found: 9 }));
+    assert_eq!(decode(&[&bytes[..], &[0]].concat()), Err(WireError::Trailing { bytes: 1 }));
+}
+
+#[test]
+fn what_cannot_have_been_recorded_is_refused() {
+    let check = |change: fn(&mut Delta), expected: &str| {
+        let mut delta = small();
+        change(&mut delta);
+        assert_eq!(decode(&encode(&delta)).expect_err(expected).to_string(), expected);
+    };
+    check(
+        |d| d.metrics[0].outcomes[0].1 = 2,
+        "it is not what squall writes: outcomes and times of a metric differ in number",
+    );
+    check(|d| d.metrics[0].bytes_in = 1 << 49, "it has too much of one thing: counts");
+    check(|d| d.second = u32::MAX, "it has too much of one thing: second");
+    check(|d| d.seq = u64::MAX, "it has too much of one thing: sequence number");
+}
+
+#[test]
+fn a_list_that_is_only_announced_takes_no_memory() {
+    let head = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+    assert_eq!(decode(&[&head[..], &huge].concat()), Err(WireError::CutOff));
+    assert_eq!(
+        decode(&[&head[..], &[0x80, 0]].concat()),
+        Err(WireError::Invalid { what: "a number is not in its shortest form" })
+    );
+}
+
+#[test]
+fn long_texts_are_cut_and_odd_codes_are_other() {
+    let mut delta = small();
+    delta.errors[0].message = "ä".repeat(20_000);
+    delta.errors[0].outcome = Outcome::new(Category::Exception, "two\nlines");
+    let note = &decode(&encode(&delta)).unwrap().errors[0];
+    assert_eq!((note.message.len(), note.outcome.code.to_string().as_str()), (16 << 10, "OTHER"));
+}
+
+proptest! {
+    #[test]
+    fn a_delta_survives_the_wire(delta in delta(source(7)), seq in 0..1u64 << 62, second in 0..300_000_000u32, last: bool) {
+        let delta = Delta { seq, second, last, ..delta };
+        prop_assert_eq!(decode(&encode(&delta)), Ok(delta));
+    }
+
+    #[test]
+    fn a_cut_off_delta_is_refused(delta in delta(source(7)), at: prop::sample::Index) {
+        let bytes = encode(&delta);
+        prop_assert!(decode(&bytes[..at.index(bytes.len())]).is_err());
+    }
+
+    /// Whatever is let in can be merged and shown, and is the same when it is written again.
+    #[test]
+    fn a_damaged_delta_is_refused_or_harmless(
+        delta in delta(source(7)),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut bytes = encode(&delta);
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let Ok(read) = decode(&bytes) else { return Ok(()) };
+        prop_assert_eq!(decode(&encode(&read)), Ok(read.clone()));
+        let mut collector = Collector::new([read.source], 3);
+        let requests: u64 = read.metrics.iter().map(|metric| metric.requests()).sum();
+        let _ = collector.merge(Delta { second: read.second.min(1000), ..read });
+        let shown: u64 = collector.finish().metrics.iter().map(|metric| metric.requests).sum();
+        prop_assert!(shown == 0 || shown == requests);
+    }
+
+    #[test]
+    fn junk_is_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode(&bytes);
+        bytes.insert(0, 1);
+        let _ = decode(&bytes);
+        prop_assert!(Collector::restore(&bytes, 1).is_err());
+    }
+}
