@@ -16,7 +16,10 @@ use crate::{
     exit::{self, Refusal},
     program::Program,
     stop::StopButton,
-    terminal::{format, print},
+    terminal::{
+        format::{self, percent},
+        print,
+    },
 };
 use search::{Answer, Held, Search};
 
@@ -228,8 +231,4 @@ fn shown(threshold: &Threshold, value: f64) -> String {
         Quantity::PerSecond => format!("{}/s", format::rate(value)),
         Quantity::Count => format::count(value as u64),
     }
-}
-
-fn percent(share: f64) -> String {
-    format!("{} %", (share * 10_000.0).round() / 100.0)
 }

@@ -4,11 +4,11 @@
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use squall_metrics::RunView;
 use squall_model::Plan;
-use squall_orchestrator::{Control, Live, Observer};
+use squall_orchestrator::{Control, Live, LivePhase, Observer};
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -21,12 +21,11 @@ use crate::{exit, terminal};
 pub(crate) struct StopButton {
     control: Control,
     presses: Arc<AtomicU32>,
-    in_flight: Arc<AtomicU64>,
 }
 
 impl StopButton {
     pub(crate) fn new(control: Control) -> StopButton {
-        StopButton { control, presses: Arc::default(), in_flight: Arc::default() }
+        StopButton { control, presses: Arc::default() }
     }
 
     /// Asks for the next stronger stop; gives how often that has been done.
@@ -47,20 +46,36 @@ impl StopButton {
         &self.control
     }
 
-    /// Users in an iteration, as last seen.
-    pub(crate) fn in_flight(&self) -> u64 {
-        self.in_flight.load(Ordering::SeqCst)
-    }
-
     pub(crate) fn presses(&self) -> u32 {
         self.presses.load(Ordering::SeqCst)
     }
 }
 
-/// Keeps the number of iterations under way, for the message that a signal prints.
-impl Observer for StopButton {
-    fn second(&mut self, _: &Plan, view: &RunView, _: &Live) {
-        self.in_flight.store(view.engine.busy, Ordering::SeqCst);
+/// Says on standard error what a press has led to, once the run has noticed it: only then is it known what is in flight.
+pub(crate) struct Announcer {
+    button: StopButton,
+    said: u32,
+}
+
+impl Announcer {
+    pub(crate) fn new(button: StopButton) -> Announcer {
+        // A search presses on with the next run; what was said before is not said again.
+        let said = button.presses();
+        Announcer { button, said }
+    }
+}
+
+impl Observer for Announcer {
+    fn second(&mut self, _: &Plan, _: &RunView, live: &Live) {
+        let presses = self.button.presses();
+        if presses == self.said || live.phase != LivePhase::Draining {
+            return;
+        }
+        self.said = presses;
+        match presses {
+            1 => eprintln!("draining: {} in flight, press Ctrl-C again to abort", live.in_flight),
+            _ => eprintln!("aborting"),
+        }
     }
 }
 

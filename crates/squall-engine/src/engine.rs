@@ -20,7 +20,7 @@ use crate::{
     Driver, DriverError, Leash, Probe,
     alarm::Alarm,
     conductor::{Conductor, Told},
-    floor::{Budget, Floor},
+    floor::{Budget, Busy, Floor},
 };
 
 /// What an engine needs to know.
@@ -132,6 +132,17 @@ pub struct Engine {
     deltas: mpsc::UnboundedReceiver<Delta>,
     threads: Vec<JoinHandle<Result<ThreadEnd, EngineError>>>,
     sources: Vec<SourceId>,
+    busy: InFlight,
+}
+
+/// How many iterations are under way right now. Cloning shares it.
+#[derive(Debug, Clone, Default)]
+pub struct InFlight(Vec<Arc<Busy>>);
+
+impl InFlight {
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|thread| thread.get()).sum()
+    }
 }
 
 /// Tells a running engine to stop. Cloning shares it.
@@ -174,16 +185,18 @@ impl Engine {
             deltas: deltas_tx,
         };
         let (mut threads, mut duties) = (Vec::new(), Vec::new());
-        let mut sources = Vec::new();
+        let (mut sources, mut busy) = (Vec::new(), InFlight::default());
         for index in 0..shared.config.threads.max(1) as u32 {
             sources.push(SourceId { instance: shared.config.instance, thread: index });
             let (duty_tx, duty) = mpsc::unbounded_channel();
             // Cannot fail: its receiver is in hand.
             let _ = duty_tx.send(first.clone());
             duties.push(duty_tx);
+            busy.0.push(Arc::default());
+            let seat = ThreadSeat { index, busy: busy.0[index as usize].clone() };
             let (shared, orders) = (shared.clone(), orders.subscribe());
             let thread = std::thread::Builder::new().name(format!("squall-{index}"));
-            threads.push(thread.spawn(move || thread_main(index, shared, orders, duty)).map_err(EngineError::Thread)?);
+            threads.push(thread.spawn(move || thread_main(seat, shared, orders, duty)).map_err(EngineError::Thread)?);
         }
         drop(shared);
         // Every thread says once that it is ready, or ends; then its sender is gone.
@@ -191,7 +204,7 @@ impl Engine {
         while count < threads.len() && ready.recv().await.is_some() {
             count += 1;
         }
-        let engine = Engine { orders, duties, deltas, threads, sources };
+        let engine = Engine { orders, duties, deltas, threads, sources, busy };
         if count < engine.threads.len() {
             engine.stop().abort();
             engine.join()?;
@@ -221,6 +234,11 @@ impl Engine {
 
     pub fn stop(&self) -> EngineStop {
         EngineStop { orders: self.orders.clone() }
+    }
+
+    /// How many iterations are under way, at any moment.
+    pub fn in_flight(&self) -> InFlight {
+        self.busy.clone()
     }
 
     /// Who will send deltas.
@@ -271,8 +289,14 @@ fn closed_budget(config: &EngineConfig) -> Option<Arc<Budget>> {
     Some(Arc::new(Budget::new(config.shares.count_below(limit))))
 }
 
-fn thread_main<D: Driver>(
+/// What is one thread's alone.
+struct ThreadSeat {
     index: u32,
+    busy: Arc<Busy>,
+}
+
+fn thread_main<D: Driver>(
+    seat: ThreadSeat,
     shared: Shared<D>,
     orders: watch::Receiver<Order>,
     duty: mpsc::UnboundedReceiver<Arc<Duty>>,
@@ -282,15 +306,17 @@ fn thread_main<D: Driver>(
     driver.host(builder.enable_all(), |builder| {
         let runtime = builder.build().map_err(EngineError::Thread)?;
         let local = LocalSet::new();
-        let end = runtime.block_on(local.run_until(thread_run(index, shared, orders, duty)));
+        let end = runtime.block_on(local.run_until(thread_run(seat, shared, orders, duty)));
         // Tasks that were aborted hold flights that record themselves when dropped; the conductor has waited for those.
         drop(local);
+        // A name server that never answers keeps a blocking thread for many seconds; nobody waits for its answer any more.
+        runtime.shutdown_background();
         end
     })
 }
 
 async fn thread_run<D: Driver>(
-    index: u32,
+    ThreadSeat { index, busy }: ThreadSeat,
     shared: Shared<D>,
     mut orders: watch::Receiver<Order>,
     duty: mpsc::UnboundedReceiver<Arc<Duty>>,
@@ -312,6 +338,6 @@ async fn thread_run<D: Driver>(
     probe.measure_from(start + config.load.warm_up);
     let source = SourceId { instance: config.instance, thread: index };
     let spent = budget.as_ref().map(|budget| budget.spent.subscribe());
-    let floor = Rc::new(Floor::new(config, source, probe, start, budget));
+    let floor = Rc::new(Floor::new(config, source, probe, start, budget, busy));
     Conductor::new(floor, driver_thread, alarm, Told { orders, duty, spent }, deltas).run().await
 }

@@ -41,7 +41,7 @@ pub(crate) struct Floor {
     pub(crate) last_end: Cell<Instant>,
     pub(crate) leaving: Cell<bool>,
     pub(crate) users: Cell<u64>,
-    pub(crate) busy: Cell<u64>,
+    pub(crate) busy: Arc<Busy>,
     /// Iterations this thread has begun.
     pub(crate) begun: Cell<u64>,
     idle: RefCell<Vec<Rc<Slot>>>,
@@ -52,6 +52,23 @@ pub(crate) struct Floor {
     nudged: Cell<bool>,
     /// The conductor will look around by then anyway.
     pub(crate) armed_until: Cell<Instant>,
+}
+
+/// How many users of one thread are in an iteration. Written by that thread alone, read by anybody; on a cache line of its own,
+/// so that a thread that counts does not slow down its neighbour.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Busy(AtomicU64);
+
+impl Busy {
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Only for the thread that counts: two writers would lose counts.
+    pub(crate) fn set(&self, users: u64) {
+        self.0.store(users, Ordering::Relaxed);
+    }
 }
 
 /// The iterations that a process may still start, shared by its threads.
@@ -88,6 +105,7 @@ impl Floor {
         probe: Probe,
         start: Instant,
         budget: Option<Arc<Budget>>,
+        busy: Arc<Busy>,
     ) -> Floor {
         let unconditional = config.tasks.iter().all(TaskSpec::is_unconditional);
         Floor {
@@ -100,7 +118,7 @@ impl Floor {
             last_end: Cell::new(start),
             leaving: Cell::new(false),
             users: Cell::new(0),
-            busy: Cell::new(0),
+            busy,
             begun: Cell::new(0),
             idle: RefCell::default(),
             backlog: RefCell::default(),

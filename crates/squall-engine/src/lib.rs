@@ -15,7 +15,7 @@ mod slot;
 
 pub use chooser::Cycle;
 pub use driver::{Driver, DriverError, DriverThread, Iteration, Seat, StartFailed, VirtualUser};
-pub use engine::{Duty, Engine, EngineConfig, EngineError, EngineStop, ThreadEnd};
+pub use engine::{Duty, Engine, EngineConfig, EngineError, EngineStop, InFlight, ThreadEnd};
 pub use leash::Leash;
 pub use probe::{FENCED, Flight, Probe};
 pub use schedule::{Schedule, Start};

@@ -66,8 +66,8 @@ impl Probe {
 
     /// Records a request that failed before there was anything to send: it is an error of the run, but the target never saw it.
     pub fn unsent(&self, metric: MetricId, intended: Instant, started: Instant, outcome: Outcome) {
-        self.shared.recorder.borrow_mut().unsent();
-        self.record(metric, intended, started, Instant::now(), outcome, (0, 0));
+        self.shared.recorder.borrow_mut().sent();
+        Flight { probe: self, metric, intended, started, landed: false }.never_left(Instant::now(), outcome);
     }
 
     /// Records a span that is no request: a group, a whole task, a custom metric.
@@ -153,6 +153,14 @@ impl Flight<'_> {
     }
 }
 
+impl Flight<'_> {
+    /// Records a request that failed before it could leave this machine: an error of the run that the target never saw.
+    pub fn never_left(self, ended: Instant, outcome: Outcome) {
+        self.probe.shared.recorder.borrow_mut().unsent();
+        self.end(ended, outcome, 0, 0);
+    }
+}
+
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         if !self.landed {
@@ -177,6 +185,32 @@ mod tests {
         assert_eq!(metrics[0].outcomes, [(Outcome::ABORTED, 1), (Outcome::of_status(200), 1)]);
     }
 
+    /// Also when it was begun in one second and found out in the next.
+    #[test]
+    fn what_never_left_is_not_counted_as_sent() {
+        let now = Instant::now();
+        let probe = Probe::new(RecorderConfig::default(), now);
+        let metric = probe.metric(MetricKey::request("a"));
+        let source = squall_metrics::SourceId { instance: 0, thread: 0 };
+        let mut collector = squall_metrics::Collector::new([source], 1);
+        let starved = Outcome::new(squall_metrics::Category::TransportError, "LOCAL_LIMIT");
+        let mut ship = |second: u32| {
+            let (metrics, errors, engine) = probe.harvest(0, 0);
+            let (seq, last) = (u64::from(second), second == 1);
+            let delta = squall_metrics::Delta { source, seq, second, metrics, errors, engine, last };
+            collector.merge(delta).expect("deltas in order");
+        };
+        let flight = probe.begin(metric, now, now).expect("nothing holds it back");
+        ship(0);
+        flight.never_left(now, starved);
+        probe.unsent(metric, now, now, starved);
+        probe.begin(metric, now, now).expect("nothing holds it back").end(now, Outcome::of_status(200), 1, 1);
+        ship(1);
+        let accounting = collector.finish().accounting();
+        assert_eq!((accounting.sent, accounting.unsent, accounting.recorded), (1, 2, 3));
+        assert!(accounting.balances());
+    }
+
     #[test]
     fn a_process_without_its_place_or_over_its_announcement_sends_nothing() {
         let now = Instant::now();
@@ -194,7 +228,7 @@ mod tests {
         leash.until(now + Duration::from_secs(3600));
         assert!(send());
         let (_, _, engine) = probe.harvest(0, 0);
-        assert_eq!((engine.sent, engine.unsent, engine.recorded), (3, 2, 5));
+        assert_eq!((engine.sent, engine.unsent, engine.recorded), (5, 2, 5));
     }
 
     #[test]

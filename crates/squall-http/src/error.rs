@@ -63,6 +63,9 @@ pub enum HttpError {
     /// The name has no address.
     #[error("cannot resolve {host}: {reason}")]
     Dns { host: String, reason: String },
+    /// The resolver did not answer within the connect limit.
+    #[error("cannot resolve {host}: the resolver did not answer in time")]
+    DnsTimeout { host: String },
     /// Nothing listens there.
     #[error("{address} refused the connection")]
     ConnectRefused { address: String },
@@ -140,6 +143,7 @@ impl HttpError {
     pub fn code(&self) -> &'static str {
         match self {
             HttpError::Dns { .. } => "DNS_FAILURE",
+            HttpError::DnsTimeout { .. } => "DNS_TIMEOUT",
             HttpError::ConnectRefused { .. } => "CONNECT_REFUSED",
             HttpError::ConnectFailed { .. } => "CONNECT_FAILED",
             HttpError::LocalLimit { .. } => "LOCAL_LIMIT",
@@ -167,7 +171,9 @@ impl HttpError {
     /// The class of this outcome.
     pub fn class(&self) -> Category {
         match self {
-            HttpError::Timeout { .. } | HttpError::ConnectTimeout { .. } => Category::Timeout,
+            HttpError::Timeout { .. } | HttpError::ConnectTimeout { .. } | HttpError::DnsTimeout { .. } => {
+                Category::Timeout
+            }
             HttpError::Malformed { .. }
             | HttpError::HeadTooLarge { .. }
             | HttpError::BodyTooLarge { .. }
@@ -191,6 +197,7 @@ impl HttpError {
         matches!(
             self,
             HttpError::Dns { .. }
+                | HttpError::DnsTimeout { .. }
                 | HttpError::ConnectRefused { .. }
                 | HttpError::ConnectFailed { .. }
                 | HttpError::ConnectTimeout { .. }
@@ -198,6 +205,11 @@ impl HttpError {
                 | HttpError::Tls { .. }
                 | HttpError::Proxy { .. }
         )
+    }
+
+    /// True where this machine could not even try: the request never left it, whatever the target is like.
+    pub fn never_left(&self) -> bool {
+        matches!(self, HttpError::LocalLimit { .. })
     }
 
     /// Classifies an error of a connection that had been made.
@@ -216,12 +228,16 @@ impl HttpError {
 
     /// Classifies an error of an attempt to connect.
     pub(crate) fn from_connect(address: String, reason: io::Error) -> HttpError {
-        // EMFILE, ENFILE, EADDRNOTAVAIL, ENOBUFS, ENOMEM: ours, not the target's.
-        const LOCAL: [i32; 5] = [24, 23, 99, 105, 12];
-        match reason.raw_os_error() {
-            Some(code) if LOCAL.contains(&code) => HttpError::LocalLimit { reason },
+        match reason {
+            reason if is_local(&reason) => HttpError::LocalLimit { reason },
             _ if reason.kind() == io::ErrorKind::ConnectionRefused => HttpError::ConnectRefused { address },
             _ => HttpError::ConnectFailed { address, reason },
         }
     }
+}
+
+/// Whether an attempt failed for want of something of ours, not of the target's.
+pub(crate) fn is_local(reason: &io::Error) -> bool {
+    // EMFILE, ENFILE, EADDRNOTAVAIL, ENOBUFS, ENOMEM.
+    reason.raw_os_error().is_some_and(|code| [24, 23, 99, 105, 12].contains(&code))
 }

@@ -70,7 +70,7 @@ pub struct EngineDelta {
     pub recorded: u64,
     /// Of those, the ones kept out of the results because they were due during warm-up.
     pub warm_up: u64,
-    /// Of those recorded, the ones that failed before there was anything to send.
+    /// Of those begun, the ones that never left this machine: there was nothing to send, or nothing to send it by.
     pub unsent: u64,
     /// Iterations started.
     pub iterations: u64,

@@ -106,7 +106,7 @@ impl Recorder {
         self.engine.sent += 1;
     }
 
-    /// Counts a request that failed before there was anything to send; it is recorded all the same.
+    /// Counts that a request, counted as begun and recorded like any other, never left this machine.
     pub fn unsent(&mut self) {
         self.engine.unsent += 1;
     }

@@ -109,7 +109,7 @@ pub struct Accounting {
     pub reported: u64,
     /// Part of all three: requests due during warm-up, reported only here.
     pub warm_up: u64,
-    /// Recorded and reported, but never sent: they failed before there was anything to send.
+    /// Recorded and reported, but never sent: they failed before they could leave this machine.
     pub unsent: u64,
 }
 
@@ -136,6 +136,7 @@ impl RunView {
     /// Sent, recorded and reported so far.
     pub fn accounting(&self) -> Accounting {
         let EngineView { sent, recorded, warm_up, unsent, .. } = self.engine;
+        let sent = sent.saturating_sub(unsent);
         Accounting { sent, recorded, reported: self.all.requests + warm_up, warm_up, unsent }
     }
 

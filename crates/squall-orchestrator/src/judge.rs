@@ -12,6 +12,7 @@ pub struct Judge {
     seen: usize,
 }
 
+#[derive(Clone)]
 struct Watch {
     threshold: Threshold,
     worst: Option<f64>,
@@ -43,6 +44,12 @@ impl Judge {
             watch.look(view, measured, now_s);
         }
         self.watches.iter().find(|w| w.threshold.abort && w.breached_at_s.is_some()).map(|w| &w.threshold)
+    }
+
+    /// How the thresholds stand at the end of the latest second; what was breached stays breached.
+    pub fn so_far(&self, view: &RunView) -> Vec<ThresholdResult> {
+        let measured = Duration::from_secs(view.timeline.len() as u64).saturating_sub(self.warm_up);
+        self.watches.iter().map(|watch| watch.clone().verdict(view, measured)).collect()
     }
 
     /// The final word, over `measured` time of load.

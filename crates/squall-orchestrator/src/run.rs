@@ -1,8 +1,8 @@
 //! One run from start to facts. The run decides when to stop (its plan, its thresholds, its person); the engine obeys.
 
-use squall_engine::{Driver, Engine, EngineConfig, EngineError, EngineStop, ThreadEnd};
+use squall_engine::{Driver, Engine, EngineConfig, EngineError, EngineStop, InFlight, ThreadEnd};
 use squall_metrics::{Code, Collector, Delta, RecorderConfig, RunView};
-use squall_model::{Generator, LoadModel, Plan, RunFacts, StopReason};
+use squall_model::{Generator, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{
@@ -51,7 +51,7 @@ pub trait Observer {
 }
 
 /// What is true of a run right now.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Live {
     pub elapsed: Duration,
     pub phase: LivePhase,
@@ -60,6 +60,10 @@ pub struct Live {
     /// CPU used by this process so far, in seconds.
     pub cpu_s: f64,
     pub rss_bytes: u64,
+    /// Iterations under way at this moment.
+    pub in_flight: u64,
+    /// How the thresholds stand so far; one without a value has had nothing to judge yet.
+    pub thresholds: Vec<ThresholdResult>,
 }
 
 /// Where a run is.
@@ -105,6 +109,7 @@ pub async fn run_local<D: Driver>(
         collector: Collector::new(engine.sources().to_vec(), window),
         judge: Judge::new(plan),
         stop: engine.stop(),
+        in_flight: engine.in_flight(),
         reason: StopReason::Completed,
         start: Instant::now(),
         phase: LivePhase::Starting,
@@ -121,7 +126,7 @@ pub async fn run_local<D: Driver>(
                 Some(delta) => run.take(delta, observers)?,
                 None => break,
             },
-            () = tokio::time::sleep(run.until_phase_ends()) => run.show(observers),
+            () = tokio::time::sleep(run.until_next_look()) => run.show(observers),
         }
     }
     let end = engine.join()?;
@@ -150,6 +155,7 @@ struct Run<'a> {
     collector: Collector,
     judge: Judge,
     stop: EngineStop,
+    in_flight: InFlight,
     reason: StopReason,
     start: Instant,
     phase: LivePhase,
@@ -185,14 +191,15 @@ impl Run<'_> {
         self.show(observers);
     }
 
-    /// When the next phase begins by itself; a long time if none does.
-    fn until_phase_ends(&self) -> Duration {
+    /// When there is something to show that no delta brings: the next phase, or what is still in flight at the end.
+    fn until_next_look(&self) -> Duration {
         let elapsed = self.start.elapsed();
         let ends = match self.phase {
             LivePhase::Starting => return Duration::ZERO,
             LivePhase::WarmUp => self.plan.load.warm_up,
             LivePhase::Running => self.plan.duration(),
-            LivePhase::Draining | LivePhase::Done => Duration::MAX,
+            LivePhase::Draining => return DRAIN_LOOK,
+            LivePhase::Done => Duration::MAX,
         };
         ends.saturating_sub(elapsed).min(Duration::from_secs(3600))
     }
@@ -221,6 +228,8 @@ impl Run<'_> {
             level_now: self.plan.load.model.profile().level(elapsed),
             cpu_s: (usage.cpu - self.before.cpu).as_secs_f64(),
             rss_bytes: usage.max_rss_bytes,
+            in_flight: self.in_flight.count(),
+            thresholds: self.judge.so_far(self.collector.view()),
         };
         observers.iter_mut().for_each(|observer| observer.second(self.plan, self.collector.view(), &live));
     }
@@ -254,6 +263,9 @@ impl Run<'_> {
         Finished { view, facts }
     }
 }
+
+/// How often a drain is looked at: whoever waits for it wants to see it move.
+const DRAIN_LOOK: Duration = Duration::from_millis(100);
 
 /// A start this far behind its schedule was made late by the generator, not by the target. One in a hundred is too many.
 const WORST_LAG: Duration = Duration::from_millis(10);

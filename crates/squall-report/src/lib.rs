@@ -43,6 +43,6 @@ pub use result::{
     AccountingFile, ErrorFile, GeneratorFile, LatencyFile, LoadFile, MetricFile, MetricSecondFile, OutcomeFile,
     Percentiles, ReadResultError, ResultFile, RunFile, SCHEMA, SecondFile, ThresholdFile, TotalsFile, result,
 };
-pub use run::{Run, Style};
+pub use run::{Run, Style, length_of};
 pub use summary::summary;
 pub use verdict::{Verdict, verdict};

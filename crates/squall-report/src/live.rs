@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::{
     Style,
     format::{count, ms, percent, round, time},
+    run::length_of,
     text::Tone,
 };
 
@@ -118,7 +119,7 @@ pub fn json_line(tick: &Tick<'_>) -> String {
     let line = Line {
         timestamp_secs: tick.unix_ms as f64 / 1e3,
         elapsed_secs: round(tick.elapsed.as_secs_f64()),
-        current_rps: second.map_or(0.0, |second| current_rate(tick.plan, second) as f64),
+        current_rps: second.map_or(0.0, |second| round(current_rate(tick, second))),
         target_rps: round(target_rps),
         requests_total: view.all.requests,
         errors_total: view.all.errors,
@@ -134,8 +135,9 @@ pub fn json_line(tick: &Tick<'_>) -> String {
 }
 
 /// Warm-up requests are not in the results, but the load is real: their iterations stand in for them.
-fn current_rate(plan: &Plan, second: &Second) -> u64 {
-    if warming_up(plan, second) { second.iterations } else { second.requests }
+fn current_rate(tick: &Tick<'_>, second: &Second) -> f64 {
+    let ended = if warming_up(tick.plan, second) { second.iterations } else { second.requests };
+    ended as f64 / length_of(second.t_s, tick.elapsed)
 }
 
 fn warming_up(plan: &Plan, second: &Second) -> bool {
@@ -158,8 +160,8 @@ pub fn live_line(tick: &Tick<'_>, style: Style) -> String {
         (false, n) => format!("{} ({})", count(n), percent(n as f64 / second.requests.max(1) as f64)),
     };
     let line = columns([
-        clock(tick.elapsed),
-        format!("{}/s", count(current_rate(tick.plan, second))),
+        clock(tick.elapsed, length_of(second.t_s, tick.elapsed)),
+        format!("{}/s", count(current_rate(tick, second).round() as u64)),
         count(second.users),
         latency(second.p50),
         latency(second.p99),
@@ -172,12 +174,16 @@ fn columns([time, rate, users, p50, p99, errors]: [String; 6]) -> String {
     format!("{time:>8} {rate:>11} {users:>8} {p50:>9} {p99:>9}  {errors}")
 }
 
-/// `0:07`, `12:34`, `1:02:03`.
-fn clock(elapsed: Duration) -> String {
+/// `0:07`, `12:34`, `1:02:03`; `0:07.4` after a part of a second.
+fn clock(elapsed: Duration, length: f64) -> String {
+    let tenths = (elapsed.as_secs_f64() * 10.0).round() as u64;
     // A second that has just closed may be seen a hair before or after it is over.
-    let seconds = elapsed.as_secs_f64().round() as u64;
+    let (seconds, part) = match length < 0.95 {
+        true => (tenths / 10, format!(".{}", tenths % 10)),
+        false => (elapsed.as_secs_f64().round() as u64, String::new()),
+    };
     match seconds / 3600 {
-        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
-        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+        0 => format!("{}:{:02}{part}", seconds / 60, seconds % 60),
+        hours => format!("{hours}:{:02}:{:02}{part}", seconds / 60 % 60, seconds % 60),
     }
 }

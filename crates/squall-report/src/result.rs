@@ -99,7 +99,7 @@ pub struct AccountingFile {
     pub reported: u64,
     /// Part of all three, and of nothing else in this file.
     pub warm_up: u64,
-    /// Recorded and reported, but never sent: they failed before there was anything to send.
+    /// Recorded and reported, but never sent: they failed before they could leave this machine.
     #[serde(default)]
     pub unsent: u64,
     /// `sent` and `unsent` together are what was recorded, and that is what is reported.
@@ -223,8 +223,14 @@ pub struct GeneratorFile {
 pub struct SecondFile {
     /// Seconds from the start of the run to the end of this one.
     pub t_s: u32,
-    /// Requests that ended in this second.
+    /// Requests that ended in this second, per second: of a part of one, as many as a whole one would have had.
     pub rate: f64,
+    /// Requests that ended in this second.
+    #[serde(default)]
+    pub requests: u64,
+    /// 1, or less for the last second of a run.
+    #[serde(default = "whole_second")]
+    pub length_s: f64,
     pub users: u64,
     pub errors: u64,
     pub p50_ms: f64,
@@ -246,6 +252,10 @@ pub struct SecondFile {
     pub bytes_out: u64,
     /// Not part of the results.
     pub warm_up: bool,
+}
+
+fn whole_second() -> f64 {
+    1.0
 }
 
 /// Why a text is not a result file.

@@ -46,6 +46,18 @@ impl Run<'_> {
     }
 }
 
+/// How much of a second there was, in seconds: the last of a run is seldom a whole one.
+///
+/// ```
+/// use std::time::Duration;
+/// let elapsed = Duration::from_millis(2_250);
+/// assert_eq!([1, 2, 3].map(|t_s| squall_report::length_of(t_s, elapsed)), [1.0, 1.0, 0.25]);
+/// ```
+pub fn length_of(t_s: u32, elapsed: Duration) -> f64 {
+    // A millisecond at least: what was over at once still has a rate.
+    (elapsed.as_secs_f64() - f64::from(t_s.saturating_sub(1))).clamp(0.001, 1.0)
+}
+
 /// The load in words: `200/s for 30s`.
 pub(crate) fn load_in_words(load: &Load) -> String {
     let profile = load.model.profile();

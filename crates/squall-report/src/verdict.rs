@@ -81,7 +81,7 @@ fn unreachable(run: &Run<'_>) -> bool {
 fn no_answer(outcome: Outcome) -> bool {
     match outcome.category {
         Category::TransportError => true,
-        Category::Timeout => outcome.code == Code::Named("CONNECT_TIMEOUT"),
+        Category::Timeout => ["CONNECT_TIMEOUT", "DNS_TIMEOUT"].iter().any(|code| outcome.code == Code::Named(code)),
         Category::Ok | Category::ProtocolError | Category::CheckFailed | Category::Exception => false,
     }
 }

@@ -4,6 +4,7 @@
 mod charts;
 mod footer;
 mod header;
+mod promises;
 mod tables;
 
 use ratatui::{
@@ -90,11 +91,13 @@ fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
     let tall = area.height >= 30;
     let metrics = tables::metric_rows(scene, if tall { 10 } else { 4 }) as u16 + 3;
     let outcomes = if tall { tables::outcome_rows(scene) as u16 + 2 } else { 0 };
-    let [top, charts, table, outcome, health, keys] = Layout::vertical([
+    let promises = promises::height(scene, tall);
+    let [top, charts, table, outcome, promise, health, keys] = Layout::vertical([
         Constraint::Length(3),
         Constraint::Min(6),
         Constraint::Length(metrics),
         Constraint::Length(outcomes),
+        Constraint::Length(promises),
         Constraint::Length(if tall { 4 } else { 1 }),
         Constraint::Length(1),
     ])
@@ -105,6 +108,7 @@ fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
     if tall {
         tables::draw_outcomes(frame, outcome, scene);
     }
+    promises::draw(frame, promise, scene, tall);
     footer::draw_health(frame, health, scene, tall);
     footer::draw_keys(frame, keys, scene);
     if !scene.colour {

@@ -38,6 +38,11 @@ pub(crate) fn time(nanos: f64) -> String {
     }
 }
 
+/// A share to two decimals: `0.25 %`.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{} %", (share * 10_000.0).round() / 100.0)
+}
+
 /// `4.2 MiB`.
 pub(crate) fn bytes(bytes: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

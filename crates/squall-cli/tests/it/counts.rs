@@ -14,8 +14,20 @@ fn what_the_target_received_is_what_the_report_says() {
         assert_eq!(number(&result, &format!("/accounting/{part}")), received, "{part}");
     }
     assert_eq!(number(&result, "/totals/errors"), 0.0);
-    let seconds: f64 = result["timeline"].as_array().unwrap().iter().map(|s| number(s, "/rate")).sum();
+    let seconds: f64 = result["timeline"].as_array().unwrap().iter().map(|s| number(s, "/requests")).sum();
     assert_eq!(seconds, received, "the timeline adds up");
+}
+
+#[test]
+fn the_last_part_of_a_second_has_a_rate_of_its_own_length() {
+    let (target, desk) = (target(), Desk::new());
+    let (_, result) = desk.result(&[&target.url("/health"), "--rate", "100", "--for", "1500ms"]);
+    let seconds = result["timeline"].as_array().unwrap();
+    let (last, before) = (seconds.last().unwrap(), seconds.len() as f64 - 1.0);
+    let (requests, length) = (number(last, "/requests"), number(last, "/length_s"));
+    assert_eq!(number(&seconds[0], "/length_s"), 1.0);
+    assert!((number(&result, "/run/elapsed_s") - before - length).abs() < 1e-6 && length < 1.0, "{last}");
+    assert!(requests > 0.0 && (number(last, "/rate") - requests / length).abs() < 0.01, "{last}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn one_ctrl_c_drains_and_reports_exactly() {
     wait_until("all users to be under way", || target.requests() >= 6);
     running.interrupt();
     let line = running.wait_for_line("draining");
-    assert!(line.contains("in flight, press Ctrl-C again to abort"), "{line}");
+    assert_eq!(line, "draining: 6 in flight, press Ctrl-C again to abort\n");
     let ended = running.end();
     assert_eq!(ended.code, 130, "{}", ended.stderr);
     let result = desk.json("result.json");

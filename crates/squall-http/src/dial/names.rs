@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::timeout_at};
 use url::Host;
 
 use crate::config::{HttpConfig, IpFamily};
-use crate::error::HttpError;
+use crate::error::{HttpError, is_local};
 
 /// Long enough to spare the resolver, short enough to follow a failover during a run.
 const KEEP_ANSWER: Duration = Duration::from_secs(30);
@@ -29,19 +29,24 @@ struct Answer {
 }
 
 impl Names {
-    /// All addresses of a host that may be used, in order; never empty.
+    /// All addresses of a host that may be used, in order; never empty. A resolver that is silent until `deadline` has failed.
     pub(crate) async fn resolve(
         &self,
         config: &HttpConfig,
         host: &Host<String>,
         port: u16,
+        deadline: Instant,
     ) -> Result<Vec<SocketAddr>, HttpError> {
         let found = match host {
             Host::Ipv4(address) => vec![(IpAddr::V4(*address), port).into()],
             Host::Ipv6(address) => vec![(IpAddr::V6(*address), port).into()],
             Host::Domain(name) => match fixed(config, name, port) {
                 fixed if !fixed.is_empty() => fixed,
-                _ => self.look_up(name).await?.into_iter().map(|address| (address, port).into()).collect(),
+                _ => {
+                    let silent = |_| Err(HttpError::DnsTimeout { host: name.clone() });
+                    let addresses = timeout_at(deadline.into(), self.look_up(name)).await.unwrap_or_else(silent)?;
+                    addresses.into_iter().map(|address| (address, port).into()).collect()
+                }
             },
         };
         let usable: Vec<SocketAddr> = found.into_iter().filter(|address| allowed(config.ip, address)).collect();
@@ -58,7 +63,11 @@ impl Names {
         let answer = match known.get(name) {
             Some(answer) if answer.until > Instant::now() => answer.clone(),
             _ => {
-                let addresses = ask(name).await;
+                let addresses = match ask(name).await {
+                    // Says nothing about the name, so there is nothing to remember.
+                    Err(reason) if is_local(&reason) => return Err(HttpError::LocalLimit { reason }),
+                    other => other.map_err(|reason| reason.to_string()),
+                };
                 let keep = if addresses.is_ok() { KEEP_ANSWER } else { KEEP_FAILURE };
                 let answer = Answer { until: Instant::now() + keep, addresses };
                 known.insert(name.to_owned(), answer.clone());
@@ -69,10 +78,9 @@ impl Names {
     }
 }
 
-async fn ask(name: &str) -> Result<Vec<IpAddr>, String> {
-    let found = tokio::net::lookup_host((name, 0)).await.map_err(|error| error.to_string())?;
-    let addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
-    if addresses.is_empty() { Err("it has no address".into()) } else { Ok(addresses) }
+async fn ask(name: &str) -> std::io::Result<Vec<IpAddr>> {
+    let addresses: Vec<IpAddr> = tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip()).collect();
+    if addresses.is_empty() { Err(std::io::Error::other("it has no address")) } else { Ok(addresses) }
 }
 
 fn fixed(config: &HttpConfig, name: &str, port: u16) -> Vec<SocketAddr> {
@@ -90,5 +98,22 @@ fn allowed(family: IpFamily, address: &SocketAddr) -> bool {
         IpFamily::Any => true,
         IpFamily::V4 => address.is_ipv4(),
         IpFamily::V6 => address.is_ipv6(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever asks holds the lock until there is an answer; a resolver that never gives one is a lock that is never released.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_resolver_is_a_failure_of_its_own() {
+        let names = Names::default();
+        let _asking = names.known.lock().await;
+        let host = Host::Domain("shop.example".to_owned());
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let answer = names.resolve(&HttpConfig::default(), &host, 80, deadline.into_std()).await;
+        let error = answer.expect_err("nobody answered");
+        assert_eq!((error.code(), error.category(), error.unreachable()), ("DNS_TIMEOUT", "timeout", true));
     }
 }

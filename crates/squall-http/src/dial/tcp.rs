@@ -19,7 +19,7 @@ pub(super) async fn open(
     phases: &mut Phases,
 ) -> Result<TcpStream, HttpError> {
     let begin = Instant::now();
-    let addresses = connector.names().resolve(connector.config(), host, port).await?;
+    let addresses = connector.names().resolve(connector.config(), host, port, deadline).await?;
     let resolved = Instant::now();
     phases.dns = resolved - begin;
     let mut last = None;

@@ -13,10 +13,14 @@ use super::{
 use crate::{
     Run,
     format::{count, number, percent, time},
+    run::length_of,
 };
 
 /// More points than pixels help nobody.
 const MOST_POINTS: usize = 900;
+
+/// A last part of a second that is shorter than this is not drawn.
+const SHORTEST_S: f64 = 0.1;
 
 pub(super) struct Charts {
     pub(super) figures: String,
@@ -27,7 +31,9 @@ pub(super) struct Charts {
 /// A stretch of one or more seconds: rates and errors are per second, times the highest of its seconds.
 struct Point {
     t_s: u32,
-    seconds: u32,
+    /// When it ended, and how long it was.
+    until: f64,
+    length: f64,
     second: Second,
     target: f64,
 }
@@ -44,7 +50,15 @@ fn points(run: &Run<'_>) -> Vec<Point> {
     // The last seconds of a run, in which nothing was left to do, would look like a collapse.
     let idle = |second: &Second| second.t_s > active && second.requests == 0;
     let whole = run.view.timeline.iter().rposition(|second| !idle(second)).map_or(0, |at| at + 1);
-    let timeline = &run.view.timeline[..whole];
+    let length = |t_s: u32| length_of(t_s, run.facts.elapsed);
+    let mut timeline = &run.view.timeline[..whole];
+    // The rate of a moment is chance; the files have it.
+    if let [before @ .., last] = timeline
+        && length(last.t_s) < SHORTEST_S
+        && !before.is_empty()
+    {
+        timeline = before;
+    }
     let stride = timeline.len().div_ceil(MOST_POINTS).max(1);
     let level = |t_s: u32| run.plan.load.model.profile().level(Duration::from_millis(u64::from(t_s) * 1000 - 500));
     let point = |chunk: &[Second]| {
@@ -64,14 +78,16 @@ fn points(run: &Run<'_>) -> Vec<Point> {
             }
         }
         let target = if last.t_s <= active { level(last.t_s) } else { 0.0 };
-        Some(Point { t_s: last.t_s, seconds: chunk.len() as u32, second, target })
+        let until = f64::from(last.t_s) - 1.0 + length(last.t_s);
+        let length = chunk.iter().map(|second| length(second.t_s)).sum();
+        Some(Point { t_s: last.t_s, until, length, second, target })
     };
     timeline.chunks(stride).filter_map(point).collect()
 }
 
 impl Point {
     fn per_second(&self, value: u64) -> f64 {
-        value as f64 / f64::from(self.seconds)
+        value as f64 / self.length
     }
 }
 
@@ -118,7 +134,7 @@ fn end(points: &[Point]) -> f64 {
 /// Each point at the middle of its stretch of time.
 fn line_of(points: &[Point], y: impl Fn(&Point) -> Option<f64>) -> Vec<(f64, Option<f64>)> {
     let last = end(points);
-    points.iter().map(|p| ((f64::from(p.t_s) - f64::from(p.seconds) / 2.0) / last, y(p))).collect()
+    points.iter().map(|p| ((p.until - p.length / 2.0) / last, y(p))).collect()
 }
 
 fn rate(run: &Run<'_>, points: &[Point]) -> String {
@@ -189,7 +205,7 @@ fn errors(run: &Run<'_>, points: &[Point]) -> String {
     time_axis(&mut canvas, run, points);
     let last = end(points);
     for point in points {
-        let from = f64::from(point.t_s - point.seconds) / last;
+        let from = (point.until - point.length) / last;
         let errors = point.per_second(point.second.errors);
         canvas.bar("errors", from, f64::from(point.t_s) / last, scale.place(errors), "");
     }

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     Run,
     format::{ms, rfc3339, round},
-    run::load_in_words,
+    run::{length_of, load_in_words},
     verdict,
 };
 
@@ -103,7 +103,7 @@ pub(crate) fn explain(accounting: Accounting) -> Option<String> {
     let Accounting { sent, recorded, reported, unsent, .. } = accounting;
     let mut reasons = Vec::new();
     if unsent > 0 {
-        reasons.push(format!("{unsent} requests failed before there was anything to send"));
+        reasons.push(format!("{unsent} requests failed before they could leave this machine"));
     }
     let sent = sent + unsent;
     if sent > recorded {
@@ -245,10 +245,13 @@ fn generator(run: &Run<'_>) -> GeneratorFile {
 
 fn second(run: &Run<'_>, second: &Second) -> SecondFile {
     let begin = Duration::from_secs(u64::from(second.t_s) - 1);
-    let middle = begin + Duration::from_millis(500);
+    let length = length_of(second.t_s, run.facts.elapsed);
+    let middle = begin + Duration::from_secs_f64(length / 2.0);
     SecondFile {
         t_s: second.t_s,
-        rate: second.requests as f64,
+        rate: round(second.requests as f64 / length),
+        requests: second.requests,
+        length_s: round(length),
         users: second.users,
         errors: second.errors,
         p50_ms: ms(second.p50 as f64),

@@ -38,6 +38,21 @@ fn live_lines_are_aligned_under_their_header() {
 }
 
 #[test]
+fn a_part_of_a_second_is_shown_with_its_own_time_and_rate() {
+    let recipe = Recipe { seconds: 3, ..Recipe::default() };
+    let plan = recipe.plan();
+    let mut line = String::new();
+    let mut json = String::new();
+    recipe.watch(|view| {
+        let early = Tick { elapsed: Duration::from_millis(2_400), ..tick(&plan, view, Phase::Steady) };
+        (line, json) = (live_line(&early, Style::PLAIN), json_line(&early));
+    });
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words[..2], ["0:02.4", "500/s"], "200 requests in 0.4 s: {line}");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["current_rps"], 500.0);
+}
+
+#[test]
 fn phases_follow_the_profile() {
     let mut plan = Recipe::default().plan();
     let stages = [(Duration::from_secs(10), 100.0), (Duration::from_secs(10), 100.0), (Duration::from_secs(10), 0.0)];

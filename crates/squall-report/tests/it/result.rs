@@ -52,6 +52,26 @@ fn rates_are_per_active_time_less_warm_up() {
     assert_eq!(warm_up, [1, 2, 3, 4, 5]);
 }
 
+/// The last second of a run of 20.25 s was shown as if a load of 200/s had fallen to 50/s.
+#[test]
+fn a_part_of_a_second_has_a_rate_of_its_own_length() {
+    let mut finished = Recipe { seconds: 20, ..Recipe::default() }.make();
+    finished.facts.elapsed = std::time::Duration::from_millis(19_250);
+    let file = result(&finished.run());
+    let (whole, last) = (&file.timeline[18], &file.timeline[19]);
+    assert_eq!((whole.requests, whole.length_s, whole.rate), (200, 1.0, 200.0));
+    assert_eq!((last.requests, last.length_s, last.rate), (200, 0.25, 800.0));
+}
+
+#[test]
+fn a_file_without_lengths_has_whole_seconds() {
+    let mut value = serde_json::to_value(result(&shop().run())).unwrap();
+    for second in value["timeline"].as_array_mut().unwrap() {
+        second.as_object_mut().unwrap().remove("length_s");
+    }
+    assert!(ResultFile::parse(&value.to_string()).unwrap().timeline.iter().all(|second| second.length_s == 1.0));
+}
+
 #[test]
 fn latencies_are_in_milliseconds_and_in_order() {
     let finished = shop();

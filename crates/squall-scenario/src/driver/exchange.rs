@@ -37,14 +37,37 @@ fn follows(shared: &Shared) -> bool {
 }
 
 /// The outcome of an exchange without a response.
-#[cold]
-pub(super) fn failure(error: &HttpError) -> Verdict {
+fn failure(error: &HttpError) -> Verdict {
     let category = match error.class() {
         squall_http::Category::Protocol => Category::ProtocolError,
         squall_http::Category::Transport => Category::TransportError,
         squall_http::Category::Timeout => Category::Timeout,
     };
     Verdict { outcome: Outcome::new(category, error.code()), note: Some(error.to_string()) }
+}
+
+/// Records an exchange without a response; what never left this machine is not counted as sent.
+#[cold]
+pub(super) fn land_failure(
+    probe: &Probe,
+    metric: MetricId,
+    flight: Flight<'_>,
+    exchange: &Exchange<'_>,
+    error: &HttpError,
+) -> Outcome {
+    let verdict = failure(error);
+    if error.never_left() {
+        flight.never_left(exchange.ended, verdict.outcome);
+        probe.note(metric, verdict.outcome, &error.to_string());
+    } else {
+        land(probe, metric, flight, exchange, &verdict);
+    }
+    verdict.outcome
+}
+
+/// Whether this machine had nothing to send a request by. Trying again at once would only heat it.
+pub(super) fn is_starved(exchange: &Exchange<'_>) -> bool {
+    matches!(&exchange.result, Err(error) if error.never_left())
 }
 
 /// Records an exchange as judged.
@@ -76,7 +99,7 @@ pub(super) fn settle(
     let response = match &exchange.result {
         Ok(response) => response,
         Err(error) => {
-            land(probe, metric, flight, exchange, &failure(error));
+            land_failure(probe, metric, flight, exchange, error);
             return Err(false);
         }
     };

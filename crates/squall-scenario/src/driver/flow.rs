@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     Lane, LaneStep, Shared,
-    exchange::{failure, follow, land},
+    exchange::{follow, is_starved, land, land_failure},
     render::{RenderError, Rendered},
 };
 use crate::{
@@ -46,8 +46,8 @@ struct Span {
     failed: Option<Outcome>,
 }
 
-/// A user that has nothing to send waits this long, so that a closed loop does not spin.
-const IDLE: Duration = Duration::from_millis(100);
+/// A user that has nothing to send, or nothing to send it by, waits this long, so that a closed loop does not spin.
+pub(super) const IDLE: Duration = Duration::from_millis(100);
 
 const TASK_TIMEOUT: Outcome =
     Outcome { category: Category::Timeout, code: squall_metrics::Code::Named("TASK_TIMEOUT") };
@@ -207,9 +207,11 @@ impl Walk<'_> {
             let response = match &exchange.result {
                 Ok(response) => *response,
                 Err(error) => {
-                    let verdict = failure(error);
-                    land(probe, metric, flight, &exchange, &verdict);
-                    return (ended, Some(verdict.outcome));
+                    let outcome = land_failure(probe, metric, flight, &exchange, error);
+                    if is_starved(&exchange) {
+                        tokio::time::sleep(IDLE).await;
+                    }
+                    return (ended, Some(outcome));
                 }
             };
             let verdict = match follow(self.shared, step, request, &response) {

@@ -6,8 +6,8 @@ use std::{rc::Rc, time::Instant};
 
 use super::{
     Shared,
-    exchange::{is_redirect, record_phases, settle},
-    flow::Walk,
+    exchange::{is_redirect, is_starved, record_phases, settle},
+    flow::{IDLE, Walk},
 };
 use crate::template::{Context, Value};
 
@@ -89,7 +89,12 @@ impl VirtualUser for ScenarioUser {
                 true
             }
             _ => match settle(&self.shared, step, here.metric, &here.prepared, (flight, &exchange)) {
-                Err(completed) => completed,
+                Err(completed) => {
+                    if is_starved(&exchange) {
+                        Box::pin(tokio::time::sleep(IDLE)).await;
+                    }
+                    completed
+                }
                 Ok(next) => {
                     let shared = self.shared.clone();
                     let (step, lane) = (&shared.program.tasks[index].steps[0], &shared.tasks[index].steps[0]);

@@ -9,7 +9,7 @@ use crate::{
     exit::{Refusal, chain},
     program::Program,
     signals::StopSignals,
-    stop::StopButton,
+    stop::{Announcer, StopButton},
     terminal::{self, dashboard::Dashboard, lines::Lines},
 };
 
@@ -32,16 +32,19 @@ pub(crate) fn carry_out<D: Driver>(
     watcher: &mut dyn Observer,
 ) -> Result<Finished, Refusal> {
     let mut dashboard = None;
-    let (mut lines, mut counting) = (Lines::new(), button.clone());
+    let (mut lines, mut announcer) = (Lines::new(), Announcer::new(button.clone()));
     if shown == Shown::Dashboard && terminal::can_show_dashboard() {
         dashboard = Dashboard::open(button.clone()).ok();
     }
-    let full_screen = dashboard.is_some();
-    let mut observers: Vec<&mut dyn Observer> = vec![watcher, &mut counting];
+    let mut observers: Vec<&mut dyn Observer> = vec![watcher];
     match &mut dashboard {
         Some(dashboard) => observers.push(dashboard),
-        None if shown != Shown::Nothing => observers.push(&mut lines),
-        None => {}
+        None => {
+            if shown != Shown::Nothing {
+                observers.push(&mut lines);
+            }
+            observers.push(&mut announcer);
+        }
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let finished = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?.block_on(async {
@@ -50,7 +53,7 @@ pub(crate) fn carry_out<D: Driver>(
         let run = program.run(options, button.control(), &mut observers);
         tokio::select! {
             finished = run => finished.map_err(|error| Refusal::new(chain(&error))),
-            never = obey(signals, button, full_screen) => match never {},
+            never = obey(signals, button) => match never {},
         }
     });
     drop(dashboard);
@@ -71,16 +74,9 @@ pub(crate) fn options<D: Driver>(args: &EngineArgs, program: &Program<D>) -> Run
     }
 }
 
-async fn obey(mut signals: StopSignals, button: &StopButton, full_screen: bool) -> Infallible {
+async fn obey(mut signals: StopSignals, button: &StopButton) -> Infallible {
     loop {
         signals.next().await;
-        let presses = button.press();
-        if full_screen {
-            continue;
-        }
-        match presses {
-            1 => eprintln!("draining: {} in flight, press Ctrl-C again to abort", button.in_flight()),
-            _ => eprintln!("aborting"),
-        }
+        button.press();
     }
 }

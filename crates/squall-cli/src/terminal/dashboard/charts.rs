@@ -39,7 +39,8 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     let (seconds, bounds) = shown(scene);
     let open = matches!(scene.plan.load.model, LoadModel::Open { .. });
     // Iterations are what an open plan promises; with several requests each, requests would not be comparable with it.
-    let value = |second: &Second| if open { second.iterations } else { second.requests } as f64;
+    let count = |second: &Second| if open { second.iterations } else { second.requests } as f64;
+    let value = |second: &Second| count(second) / squall_report::length_of(second.t_s, scene.live.elapsed);
     // Nothing is counted during warm-up; a line at 0 would say that nothing was sent.
     let counted = |second: &&Second| f64::from(second.t_s) > scene.plan.load.warm_up.as_secs_f64();
     let counted = seconds.iter().filter(counted);
@@ -54,11 +55,10 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     };
     let highest = points.iter().chain(&planned).map(|(_, y)| *y).fold(1.0, f64::max);
     let now = points.last().map_or(0.0, |(_, y)| *y);
-    let title = Line::from(vec![
-        Span::styled(if open { " starts/s " } else { " requests/s " }, Style::new().bold()),
-        Span::styled(rate(now), Style::new().fg(tint::ACCENT).bold()),
-        Span::styled(load_now(scene, open), Style::new().fg(tint::DIM)),
-    ]);
+    let what = Span::styled(if open { " starts/s " } else { " requests/s " }, Style::new().bold());
+    let value = Span::styled(rate(now), Style::new().fg(tint::ACCENT).bold());
+    let load = Span::styled(load_now(scene, open), Style::new().fg(tint::DIM));
+    let title = title(area, [what.clone(), value.clone(), load], [what, value, Span::raw(" ")]);
     let series = [(planned.as_slice(), tint::PLAN), (points.as_slice(), tint::ACCENT)];
     draw_chart(frame, area, title, &series, (bounds, highest, rate));
 }
@@ -79,13 +79,18 @@ fn draw_times(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     let (p50, p99) = (points(|second| second.p50), points(|second| second.p99));
     let highest = p99.iter().map(|(_, y)| *y).fold(1e3, f64::max);
     let last = |points: &[(f64, f64)]| points.last().map_or("–".to_owned(), |(_, y)| time(*y));
-    let title = Line::from(vec![
-        Span::styled(" response time ", Style::new().bold()),
-        Span::styled(format!("p50 {}  ", last(&p50)), Style::new().fg(tint::FAST).bold()),
-        Span::styled(format!("p99 {} ", last(&p99)), Style::new().fg(tint::SLOW).bold()),
-    ]);
+    let fast = Span::styled(format!("p50 {}  ", last(&p50)), Style::new().fg(tint::FAST).bold());
+    let slow = Span::styled(format!("p99 {} ", last(&p99)), Style::new().fg(tint::SLOW).bold());
+    let what = Span::styled(" response time ", Style::new().bold());
+    let title = title(area, [what, fast.clone(), slow.clone()], [Span::raw(" "), fast, slow]);
     let series = [(p99.as_slice(), tint::SLOW), (p50.as_slice(), tint::FAST)];
     draw_chart(frame, area, title, &series, (bounds, highest, time));
+}
+
+/// The long title where it fits between the corners, else the short one.
+fn title<'a>(area: Rect, long: [Span<'a>; 3], short: [Span<'a>; 3]) -> Line<'a> {
+    let long = Line::from(long.to_vec());
+    if long.width() + 2 <= usize::from(area.width) { long } else { Line::from(short.to_vec()) }
 }
 
 type Scale = ([f64; 2], f64, fn(f64) -> String);

@@ -20,35 +20,48 @@ pub(super) fn draw_health(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>, 
     let (engine, lag) = (&scene.view.engine, second.map_or(0, |second| second.lag_p99));
     let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
     let traffic = second.map_or((0, 0), |second| (second.bytes_in, second.bytes_out));
-    let own = Line::from(
-        [
-            item("cpu", format!("{:.0} %", scene.cpu * 100.0), grade(scene.cpu / cores, 0.7, 0.95)),
-            item("schedule lag p99", time(lag as f64), grade(lag as f64, LAG_WARN_NS as f64, LAG_BAD_NS as f64)),
-            item("late", count(engine.late), grade(engine.late as f64, 1.0, f64::INFINITY)),
-            item("dropped", count(engine.dropped), grade(engine.dropped as f64, 1.0, 1.0)),
-            item("memory", bytes(scene.live.rss_bytes as f64), tint::GOOD),
-        ]
-        .concat(),
-    );
+    let own = [
+        item("cpu", format!("{:.0} %", scene.cpu * 100.0), grade(scene.cpu / cores, 0.7, 0.95)),
+        item("schedule lag p99", time(lag as f64), grade(lag as f64, LAG_WARN_NS as f64, LAG_BAD_NS as f64)),
+        item("late", count(engine.late), grade(engine.late as f64, 1.0, f64::INFINITY)),
+        item("dropped", count(engine.dropped), grade(engine.dropped as f64, 1.0, 1.0)),
+        item("memory", bytes(scene.live.rss_bytes as f64), tint::GOOD),
+    ];
     if !boxed {
-        return frame.render_widget(own, area);
+        return frame.render_widget(in_one_line(&own, area.width), area);
     }
-    let load = Line::from(
-        [
-            item("users", format!("{} ({} busy)", count(engine.users), count(engine.busy)), Color::Reset),
-            item("in", format!("{}/s", bytes(traffic.0 as f64)), Color::Reset),
-            item("out", format!("{}/s", bytes(traffic.1 as f64)), Color::Reset),
-            item("iterations", count(engine.iterations), Color::Reset),
-            item("warm-up", count(engine.warm_up), Color::Reset),
-        ]
-        .concat(),
-    );
-    frame.render_widget(Paragraph::new(vec![own, load]).block(panel(Span::from(" generator ").bold())), area);
+    let users = format!("{} ({} busy)", count(engine.users), count(scene.live.in_flight));
+    let load = [
+        item("users", users, Color::Reset),
+        item("in", format!("{}/s", bytes(traffic.0 as f64)), Color::Reset),
+        item("out", format!("{}/s", bytes(traffic.1 as f64)), Color::Reset),
+        item("iterations", count(engine.iterations), Color::Reset),
+        item("warm-up", count(engine.warm_up), Color::Reset),
+    ];
+    let block = panel(Span::from(" generator ").bold());
+    let width = block.inner(area).width;
+    let lines = vec![in_one_line(&own, width), in_one_line(&load, width)];
+    frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-fn item<'a>(name: &'static str, value: String, colour: Color) -> Vec<Span<'a>> {
+fn item<'a>(name: &'static str, value: String, colour: Color) -> Line<'a> {
     let name = Span::styled(format!("{name} "), Style::new().fg(tint::DIM));
-    vec![name, Span::styled(value, Style::new().fg(colour).bold()), Span::raw("    ")]
+    Line::from(vec![name, Span::styled(value, Style::new().fg(colour).bold())])
+}
+
+/// As many of `items` as fit, the first ones first, with wide gaps where there is room for them.
+pub(super) fn in_one_line<'a>(items: &[Line<'a>], width: u16) -> Line<'a> {
+    let taken = |items: &[Line<'_>], gap: usize| items.iter().map(|item| item.width() + gap).sum::<usize>();
+    let gap = if taken(items, 4) <= usize::from(width) + 4 { 4 } else { 2 };
+    let fit = (0..=items.len()).rev().find(|n| taken(&items[..*n], gap) <= usize::from(width) + gap).unwrap_or(0);
+    let mut line = Line::default();
+    for (index, item) in items[..fit].iter().enumerate() {
+        if index > 0 {
+            line.push_span(Span::raw(" ".repeat(gap)));
+        }
+        item.spans.iter().for_each(|span| line.push_span(span.clone()));
+    }
+    line
 }
 
 fn grade(value: f64, warn: f64, bad: f64) -> Color {
@@ -60,18 +73,16 @@ fn grade(value: f64, warn: f64, bad: f64) -> Color {
 }
 
 pub(super) fn draw_keys(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+    let stop = if area.width < 64 { " stop and report   " } else { " stop, finish what is under way and report   " };
     let line = match scene.presses {
         0 => Line::from(vec![
             Span::styled(" q ", Style::new().bold().reversed()),
-            Span::styled(" stop, finish what is under way and report   ", Style::new().fg(tint::DIM)),
+            Span::styled(stop, Style::new().fg(tint::DIM)),
             Span::styled(" q q ", Style::new().bold().reversed()),
             Span::styled(" abort", Style::new().fg(tint::DIM)),
         ]),
         1 => Line::from(vec![
-            Span::styled(
-                format!("draining: {} in flight, ", count(scene.view.engine.busy)),
-                Style::new().fg(tint::WARN),
-            ),
+            Span::styled(format!("draining: {} in flight, ", count(scene.live.in_flight)), Style::new().fg(tint::WARN)),
             Span::styled(" q ", Style::new().bold().reversed()),
             Span::styled(" again aborts", Style::new().fg(tint::WARN)),
         ]),

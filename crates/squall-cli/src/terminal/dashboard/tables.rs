@@ -27,56 +27,94 @@ pub(super) fn outcome_rows(scene: &Scene<'_>) -> usize {
     scene.view.all.outcomes.len().clamp(1, MOST_OUTCOMES)
 }
 
+/// The columns after the name.
+const TITLES: [&str; 7] = ["requests", "now/s", "errors", "p50", "p95", "p99", "max"];
+/// Which of them are left out first where there is no room for all: a number is shown whole or not at all.
+const DISPENSABLE: [usize; 4] = [6, 4, 3, 1];
+/// Narrower than this a name says nothing.
+const NARROWEST_NAME: usize = 10;
+
+/// A metric's name and its numbers in the order of [`TITLES`].
+struct Figures {
+    name: String,
+    cells: [(String, Style); TITLES.len()],
+    sum: bool,
+}
+
 pub(super) fn draw_metrics(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     let fit = usize::from(area.height.saturating_sub(3));
     let metrics = &scene.view.metrics;
     let mut rows: Vec<_> = match metrics.len() {
-        0 => vec![metric_row(scene, &scene.view.all, true)],
-        1 => vec![metric_row(scene, &metrics[0], false)],
-        _ => metrics.iter().take(fit.saturating_sub(1)).map(|metric| metric_row(scene, metric, false)).collect(),
+        0 => vec![figures(scene, &scene.view.all, true)],
+        1 => vec![figures(scene, &metrics[0], false)],
+        _ => metrics.iter().take(fit.saturating_sub(1)).map(|metric| figures(scene, metric, false)).collect(),
     };
     if metrics.len() > 1 {
-        rows.push(metric_row(scene, &scene.view.all, true));
+        rows.push(figures(scene, &scene.view.all, true));
     }
     let hidden = metrics.len().saturating_sub(fit.saturating_sub(1));
     let title = match hidden {
         0 | 1 => " metrics ".to_owned(),
         hidden => format!(" metrics ({hidden} more in the report) "),
     };
-    let names = ["", "requests", "now/s", "errors", "p50", "p95", "p99", "max"];
-    let head = names.map(|name| right(name.to_owned(), Style::new().fg(tint::DIM)));
-    let widths = [Constraint::Min(16)].into_iter().chain([Constraint::Length(11); 7]);
-    let table = Table::new(rows, widths).header(Row::new(head)).block(panel(Span::from(title).bold()));
-    frame.render_widget(table, area);
+    let block = panel(Span::from(title).bold());
+    let columns = columns(&rows, usize::from(block.inner(area).width));
+    let head = columns.iter().map(|(at, _)| right(TITLES[*at].to_owned(), Style::new().fg(tint::DIM)));
+    let head = Row::new([Cell::default()].into_iter().chain(head));
+    let widths = columns.iter().map(|(_, width)| Constraint::Length(*width as u16));
+    let widths = [Constraint::Fill(1)].into_iter().chain(widths);
+    let rows = rows.into_iter().map(|row| {
+        let cells = columns.iter().map(|(at, _)| right(row.cells[*at].0.clone(), row.cells[*at].1));
+        let drawn = Row::new([Cell::from(row.name)].into_iter().chain(cells));
+        if row.sum { drawn.bold() } else { drawn }
+    });
+    frame.render_widget(Table::new(rows, widths).column_spacing(GAP as u16).header(head).block(block), area);
 }
 
-fn metric_row<'a>(scene: &Scene<'_>, metric: &MetricView, sum: bool) -> Row<'a> {
+const GAP: usize = 2;
+
+/// Which columns are shown in `width`, and how wide each must be for its widest number.
+fn columns(rows: &[Figures], width: usize) -> Vec<(usize, usize)> {
+    let wide = |at: usize| rows.iter().map(|row| row.cells[at].0.chars().count()).max().unwrap_or(0);
+    let mut shown: Vec<_> = (0..TITLES.len()).map(|at| (at, wide(at).max(TITLES[at].len()))).collect();
+    for dispensable in DISPENSABLE {
+        let taken: usize = shown.iter().map(|(_, wide)| wide + GAP).sum();
+        if taken + NARROWEST_NAME <= width {
+            break;
+        }
+        shown.retain(|(at, _)| *at != dispensable);
+    }
+    shown
+}
+
+fn figures(scene: &Scene<'_>, metric: &MetricView, sum: bool) -> Figures {
     let name = match metric.key.kind {
         Kind::Request => printable(&metric.key.name),
         Kind::Group => format!("{} (group)", printable(&metric.key.name)),
         Kind::Custom => format!("{} (custom)", printable(&metric.key.name)),
     };
+    let seconds = &scene.view.timeline;
+    let length = squall_report::length_of(seconds.len() as u32, scene.live.elapsed);
     let now = match sum {
-        true => scene.view.timeline.last().map_or(0, |second| second.requests),
+        true => seconds.last().map_or(0, |second| second.requests),
         false => match metric.timeline.last() {
-            Some(second) if second.t_s as usize == scene.view.timeline.len() => u64::from(second.requests),
+            Some(second) if second.t_s as usize == seconds.len() => u64::from(second.requests),
             _ => 0,
         },
     };
     let errors = if metric.errors > 0 { Style::new().fg(tint::BAD).bold() } else { Style::new().fg(tint::DIM) };
     let p = |percentile: f64| shown(&metric.response, |response| response.percentile(percentile));
     let plain = Style::new();
-    let row = Row::new([
-        Cell::from(name),
-        right(count(metric.requests), plain),
-        right(rate(now as f64), plain),
-        right(count(metric.errors), errors),
-        right(p(50.0), Style::new().fg(tint::FAST)),
-        right(p(95.0), plain),
-        right(p(99.0), Style::new().fg(tint::SLOW)),
-        right(shown(&metric.response, Histogram::max), plain),
-    ]);
-    if sum { row.bold() } else { row }
+    let cells = [
+        (count(metric.requests), plain),
+        (rate(now as f64 / length), plain),
+        (count(metric.errors), errors),
+        (p(50.0), Style::new().fg(tint::FAST)),
+        (p(95.0), plain),
+        (p(99.0), Style::new().fg(tint::SLOW)),
+        (shown(&metric.response, Histogram::max), plain),
+    ];
+    Figures { name, cells, sum }
 }
 
 fn shown(histogram: &Histogram, value: impl Fn(&Histogram) -> u64) -> String {
@@ -91,7 +129,7 @@ pub(super) fn draw_outcomes(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>
     let all = &scene.view.all;
     let mut outcomes: Vec<_> = all.outcomes.iter().collect();
     outcomes.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
-    let wide = area.width.saturating_sub(54).max(8) as f64;
+    let wide = f64::from(area.width.saturating_sub(52));
     let line = |(outcome, n): &(&squall_metrics::Outcome, &u64)| {
         let share = **n as f64 / all.requests.max(1) as f64;
         let colour = tone(outcome.category);
@@ -117,5 +155,24 @@ fn tone(category: Category) -> Color {
         Category::Ok => tint::GOOD,
         Category::CheckFailed | Category::Timeout => tint::WARN,
         Category::ProtocolError | Category::TransportError | Category::Exception => tint::BAD,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_is_as_wide_as_its_widest_number_or_is_left_out() {
+        let wide = ["1,234,567,890", "123,456", "12,345", "12.3 ms", "870 µs", "1.05 s", "31.2 s"];
+        let row =
+            Figures { name: "browse".to_owned(), cells: wide.map(|text| (text.to_owned(), Style::new())), sum: false };
+        for width in 20..160 {
+            let shown = columns(std::slice::from_ref(&row), width);
+            assert!(shown.iter().all(|(at, room)| *room >= wide[*at].chars().count()), "{width}: {shown:?}");
+            let taken: usize = shown.iter().map(|(_, room)| room + GAP).sum();
+            assert!(taken + NARROWEST_NAME <= width || shown.len() == TITLES.len() - DISPENSABLE.len(), "{width}");
+        }
+        assert_eq!(columns(std::slice::from_ref(&row), 160).len(), TITLES.len());
     }
 }

@@ -46,7 +46,23 @@ fn plan() -> Plan {
 fn drawn(size: (u16, u16), seconds: u32, presses: u32) -> String {
     let (plan, view) = (plan(), view(seconds));
     let elapsed = Duration::from_secs(seconds.into());
-    let live = Live { elapsed, phase: LivePhase::Running, level_now: 40.0, cpu_s: 1.0, rss_bytes: 9 << 20 };
+    let judged = |threshold: &str, value: Option<f64>, passed: bool, breached_at_s: Option<u32>| {
+        let threshold = threshold.parse().expect("a threshold");
+        squall_model::ThresholdResult { threshold, value, passed, breached_at_s }
+    };
+    let live = Live {
+        elapsed,
+        phase: LivePhase::Running,
+        level_now: 40.0,
+        cpu_s: 1.0,
+        rss_bytes: 9 << 20,
+        in_flight: 5,
+        thresholds: vec![
+            judged("p99<500ms", Some(40.5e6), true, None),
+            judged("error_rate[5s]<1%", Some(0.025), false, Some(7)),
+            judged("checkout:p95<1s", None, false, None),
+        ],
+    };
     let scene = Scene { plan: &plan, view: &view, live: &live, cpu: 0.34, presses, colour: true };
     let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).expect("a test terminal");
     terminal.draw(|frame| draw(frame, &scene)).expect("a drawing");
@@ -71,7 +87,10 @@ fn a_run_is_seen_whole() {
         "cpu 34 %",
         "schedule lag p99 120 µs",
         "dropped 0",
-        "12 (3 busy)",
+        "12 (5 busy)",
+        "✗ error_rate[5s]<1% 2.5 %, since 7 s",
+        "✓ p99<500ms 40.5 ms",
+        "· checkout:p95<1s nothing yet",
         "stop, finish",
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
@@ -93,5 +112,28 @@ fn any_size_and_an_empty_run_can_be_drawn() {
 
 #[test]
 fn draining_says_how_to_abort() {
-    assert!(drawn((120, 36), 3, 1).contains("draining: 3 in flight"));
+    assert!(drawn((120, 36), 3, 1).contains("draining: 5 in flight"));
+}
+
+/// Every number that is shown is whole, down to the narrowest terminal that gets a dashboard; there are fewer of them there.
+#[test]
+fn narrow_terminals_show_fewer_numbers_and_cut_none() {
+    let (slowest, response) = ("p99 46.0 ms", "p50 26.0 ms  p99 46.0 ms");
+    for (size, parts) in [
+        ((60, 36), vec!["requests", "p99", "360", "12", response, "cpu 34 %", "schedule lag p99 120 µs", "q q  abort"]),
+        (
+            (80, 24),
+            vec!["requests", "p95", "360", response, "dropped 0", "memory 9.0 MiB", "✗ error_rate[5s]<1% 2.5 %"],
+        ),
+        (
+            (80, 36),
+            vec!["requests", "p95", "360", response, "dropped 0", "iterations 480", "· checkout:p95<1s nothing"],
+        ),
+        ((120, 36), vec!["max", slowest]),
+    ] {
+        let text = drawn(size, 12, 0);
+        for part in parts {
+            assert!(text.contains(part), "{part} is missing at {size:?} in\n{text}");
+        }
+    }
 }

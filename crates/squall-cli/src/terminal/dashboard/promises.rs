@@ -1,0 +1,67 @@
+//! The thresholds and how they stand so far. Judges nothing: the run says what holds.
+
+use ratatui::{
+    Frame,
+    layout::Rect,
+    style::{Style, Stylize},
+    text::{Line, Span},
+    widgets::Paragraph,
+};
+use squall_model::{Quantity, ThresholdResult};
+
+use super::{Scene, footer::in_one_line, header::printable, panel, tint};
+use crate::terminal::format::{count, percent, rate, time};
+
+/// Most thresholds shown in the panel.
+const MOST: usize = 5;
+
+/// Lines that the thresholds need: a panel where there is room, else one line, and none if there are none.
+pub(super) fn height(scene: &Scene<'_>, tall: bool) -> u16 {
+    match scene.live.thresholds.len() {
+        0 => 0,
+        n if tall => n.min(MOST) as u16 + 2,
+        _ => 1,
+    }
+}
+
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>, tall: bool) {
+    let results = &scene.live.thresholds;
+    // What is broken first: it must not be what there is no room for.
+    let mut order: Vec<_> = results.iter().collect();
+    order.sort_by_key(|result| result.passed || result.value.is_none());
+    let lines: Vec<_> = order.iter().map(|result| line(result)).collect();
+    if area.height == 0 {
+        return;
+    }
+    if !tall {
+        return frame.render_widget(in_one_line(&lines, area.width), area);
+    }
+    let hidden = results.len().saturating_sub(MOST);
+    let title = if hidden > 0 { format!(" thresholds ({hidden} more) ") } else { " thresholds ".to_owned() };
+    let shown: Vec<_> = lines.into_iter().take(MOST).collect();
+    frame.render_widget(Paragraph::new(shown).block(panel(Span::from(title).bold())), area);
+}
+
+fn line<'a>(result: &ThresholdResult) -> Line<'a> {
+    let (mark, colour) = match result.value {
+        None => ("·", tint::DIM),
+        Some(_) if result.passed => ("✓", tint::GOOD),
+        Some(_) => ("✗", tint::BAD),
+    };
+    let since = result.breached_at_s.map_or(String::new(), |at| format!(", since {at} s"));
+    Line::from(vec![
+        Span::styled(format!("{mark} "), Style::new().fg(colour).bold()),
+        Span::raw(printable(&result.threshold.to_string())),
+        Span::styled(format!(" {}{since}", value(result)), Style::new().fg(colour)),
+    ])
+}
+
+fn value(result: &ThresholdResult) -> String {
+    match (result.value, result.threshold.statistic.quantity()) {
+        (None, _) => "nothing yet".to_owned(),
+        (Some(value), Quantity::Time) => time(value),
+        (Some(value), Quantity::Fraction) => percent(value),
+        (Some(value), Quantity::PerSecond) => format!("{}/s", rate(value)),
+        (Some(value), Quantity::Count) => count(value as u64),
+    }
+}
