@@ -52,6 +52,7 @@ Examples:
   squall stream tail myapp.orders --from-start --count 10
   squall stream lag myapp.orders.printer
   squall stream members myapp.orders.printer --json
+  squall stream worker shop:app                       (processors in Python; see docs/streams.md)
 
 The server is given by --redis or SQUALL_REDIS.";
 

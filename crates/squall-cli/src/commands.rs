@@ -16,7 +16,7 @@ pub(crate) fn dispatch<H: Host>(command: Command, host: &H) -> Result<u8, Refusa
         Command::Compare(args) => compare::compare(&args),
         Command::Target(args) => target::serve(&args),
         Command::New(args) => new::scaffold(&args),
-        Command::Stream { command } => stream::run(command),
+        Command::Stream { command } => stream::run(command, host),
         Command::Completions(args) => completions::print(&args),
     }
 }

@@ -5,6 +5,7 @@ use squall_engine::Driver;
 use squall_model::Plan;
 use squall_orchestrator::{Control, Finished, Observer, RunError, RunOptions, run_local};
 use squall_scenario::{Overrides, Scenario, ScenarioDriver};
+use squall_streams::cli::WorkerArgs;
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
@@ -18,6 +19,9 @@ pub trait Host {
 
     /// Reads a scenario and judges all of it. The message of a refusal is for people and says what to do.
     fn open(&self, script: Script) -> Result<Program<Self::Driver>, String>;
+
+    /// Runs the stream processors of an app until they are stopped, and gives the exit code.
+    fn work(&self, worker: &WorkerArgs) -> Result<u8, String>;
 }
 
 /// A scenario in another language, as the command line names it.
@@ -134,15 +138,32 @@ impl Host for InstalledPython {
     type Driver = ScenarioDriver;
 
     fn open(&self, script: Script) -> Result<Program<ScenarioDriver>, String> {
+        Err(self.hand_over().unwrap_or_else(|| not_installed(&script.file)))
+    }
+
+    fn work(&self, worker: &WorkerArgs) -> Result<u8, String> {
+        let missing = || {
+            format!(
+                "{} is a Python app, and python3 has no package squall.\n  \
+                 Install it where python3 finds it (in Squall's source folder: pip install .), then repeat this command.",
+                worker.app
+            )
+        };
+        Err(self.hand_over().unwrap_or_else(missing))
+    }
+}
+
+impl InstalledPython {
+    /// Becomes `python3 -m squall` with the same arguments. Returns only if that cannot be: why, or `None` without the package.
+    fn hand_over(&self) -> Option<String> {
         let installed = Command::new("python3").args(["-c", "import squall._squall"]).output();
-        if installed.is_ok_and(|answer| answer.status.success()) {
+        installed.is_ok_and(|answer| answer.status.success()).then(|| {
             let mut python = Command::new("python3");
             python.args(["-m", "squall"]).args(self.arguments.iter().skip(1));
             // Only a failure returns.
             let failure = std::os::unix::process::CommandExt::exec(&mut python);
-            return Err(format!("cannot start python3 -m squall: {failure}"));
-        }
-        Err(not_installed(&script.file))
+            format!("cannot start python3 -m squall: {failure}")
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use squall_cli::{Host, Hosted, Program, Script as Request};
 use squall_http::{Connector, basic_auth};
 use squall_model::{LoadModel, Plan, format_duration};
 use squall_scenario::{NoFiles, Overrides, Place, Scenario, ScenarioErrors};
+use squall_streams::cli::WorkerArgs;
 use std::sync::Arc;
 
 use crate::{
@@ -26,6 +27,23 @@ impl Host for Interpreter {
     fn open(&self, request: Request) -> Result<Program<PythonDriver>, String> {
         Python::attach(|py| open(py, request))
     }
+
+    fn work(&self, worker: &WorkerArgs) -> Result<u8, String> {
+        Python::attach(|py| work(py, worker).map_err(|error| refusal(py, &error)))
+    }
+}
+
+/// The functions of a streams app run on a loop of this thread; `squall.streams` finds, judges and starts them.
+fn work(py: Python<'_>, worker: &WorkerArgs) -> PyResult<u8> {
+    let options = PyDict::new(py);
+    options.set_item("processors", &worker.processors)?;
+    options.set_item("redis_url", &worker.redis)?;
+    options.set_item("namespace", &worker.namespace)?;
+    options.set_item("prometheus", worker.prometheus.map(|addr| addr.to_string()))?;
+    options.set_item("allow_remote", worker.allow_remote)?;
+    options.set_item("log_level", &worker.log_level)?;
+    options.set_item("log_format", &worker.log_format)?;
+    py.import("squall.streams._command")?.call_method("work", (&worker.app,), Some(&options))?.extract()
 }
 
 fn open(py: Python<'_>, request: Request) -> Result<Program<PythonDriver>, String> {

@@ -14,6 +14,7 @@ mod response;
 mod routes;
 mod script;
 mod step;
+mod stream;
 
 use pyo3::prelude::*;
 
@@ -28,6 +29,9 @@ mod _squall {
         operation::Operation,
         response::{Headers, Response},
         run::main,
+        stream::{
+            Stream, StreamEvent, StreamLink, StreamPost, StreamSource, StreamTurn, StreamWorker, connect, stream_logs,
+        },
     };
 
     #[pymodule_init]

@@ -107,11 +107,7 @@ impl<R: DeserializeOwned> Events<R> {
                 Next::End => return None,
                 Next::Empty => {
                     if !self.lane.has_events() {
-                        tokio::select! {
-                            () = self.lane.ready() => {}
-                            () = self.lane.drain.cancelled() => {}
-                            () = self.lane.abort.cancelled() => {}
-                        }
+                        self.lane.stirred().await;
                     }
                 }
             }

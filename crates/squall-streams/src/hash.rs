@@ -26,7 +26,11 @@ impl Hasher {
     /// # Panics
     /// If `count` is 0.
     pub fn partition(self, key: &Value, count: u32) -> u32 {
-        let text = python_repr(key);
+        self.partition_of_repr(&python_repr(key), count)
+    }
+
+    /// The partition of a key whose `repr` is known.
+    pub(crate) fn partition_of_repr(self, text: &str, count: u32) -> u32 {
         let rest = match self {
             Self::Xxh64 => xxhash_rust::xxh64::xxh64(text.as_bytes(), 0) % u64::from(count),
             Self::Md5 => {

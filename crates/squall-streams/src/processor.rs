@@ -14,6 +14,7 @@ use crate::{
     middleware::{BoxError, Middleware},
     names::{NameError, Namespace, ProcessorName},
     policy::Policy,
+    raw::RawEvents,
     stream::Stream,
 };
 
@@ -96,6 +97,24 @@ impl Processor {
         E: Into<BoxError>,
     {
         let codec = stream.codec();
+        Self::made(name, stream, move |middleware| {
+            Arc::new(move |lane| {
+                let running = function(Events::new(lane, codec, middleware.clone()));
+                async move { running.await.map_err(Into::into) }.boxed()
+            })
+        })
+    }
+
+    /// As [`Processor::new`], for a function that decodes events itself. Middleware of such a processor sees failures only.
+    pub fn raw<R, F, Fut>(name: &str, stream: &Stream<R>, function: F) -> Self
+    where
+        F: Fn(RawEvents) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
+    {
+        Self::made(name, stream, move |_| Arc::new(move |lane| function(RawEvents::new(lane)).boxed()))
+    }
+
+    fn made<R>(name: &str, stream: &Stream<R>, make: impl FnOnce(Steps) -> Invoke + Send + 'static) -> Self {
         Self {
             name: stream.name().processor(name),
             link: stream.link().clone(),
@@ -105,12 +124,7 @@ impl Processor {
             policy: Policy::default(),
             metrics: Arc::default(),
             middleware: Vec::new(),
-            make: Box::new(move |middleware| {
-                Arc::new(move |lane| {
-                    let running = function(Events::new(lane, codec, middleware.clone()));
-                    async move { running.await.map_err(Into::into) }.boxed()
-                })
-            }),
+            make: Box::new(make),
         }
     }
 

@@ -219,11 +219,22 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> Stream<R> {
     /// Appends records, all partitions at once, each in the order given; the ids come in the order of the records.
     /// Awaiting it is the back-pressure: it returns when everything is in. After an error, what was sent before it stays.
     pub async fn send_many<'a>(&self, records: impl IntoIterator<Item = &'a R>) -> Result<Vec<EntryId>, SendError> {
+        let routed: Vec<Routed> =
+            records.into_iter().map(|record| self.encode(record)).collect::<Result<_, EncodeError>>()?;
+        self.send_routed(routed).await
+    }
+}
+
+impl<R> Stream<R> {
+    /// Appends encoded records, all partitions at once.
+    pub(crate) async fn send_routed(
+        &self,
+        records: impl IntoIterator<Item = Routed>,
+    ) -> Result<Vec<EntryId>, SendError> {
         let mut places: Vec<Vec<usize>> = vec![Vec::new(); self.partitions() as usize];
         let mut batches: Vec<Vec<Routed>> = places.iter().map(|_| Vec::new()).collect();
         let mut count = 0;
-        for record in records {
-            let routed = self.encode(record)?;
+        for routed in records {
             let partition = routed.partition as usize;
             places[partition].push(count);
             batches[partition].push(routed);

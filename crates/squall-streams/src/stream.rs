@@ -269,6 +269,10 @@ impl<R> Stream<R> {
         &self.inner.namespace
     }
 
+    pub(crate) fn hasher(&self) -> Hasher {
+        self.inner.hasher
+    }
+
     pub(crate) fn sender(&self) -> &Sender {
         &self.inner.sender
     }

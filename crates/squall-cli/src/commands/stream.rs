@@ -3,9 +3,15 @@
 use squall_streams::cli::{self, StreamCommand};
 use std::process::ExitCode;
 
-use crate::exit::{BREACHED, PASSED, Refusal, chain};
+use crate::{
+    exit::{BREACHED, PASSED, Refusal, chain},
+    program::Host,
+};
 
-pub(crate) fn run(command: StreamCommand) -> Result<u8, Refusal> {
+pub(crate) fn run<H: Host>(command: StreamCommand, host: &H) -> Result<u8, Refusal> {
+    if let StreamCommand::Worker(args) = &command {
+        return host.work(args).map_err(Refusal::new);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?;
     let code = runtime.block_on(cli::run(command)).map_err(|error| Refusal::new(chain(&error)))?;

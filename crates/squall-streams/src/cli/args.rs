@@ -6,6 +6,15 @@ use clap::{Args, Subcommand};
 
 use crate::{Compression, Hasher, Layout};
 
+const WORKER_EXAMPLES: &str = "\
+Examples:
+  squall stream worker shop:app
+  squall stream worker shop.streams:app --processors printer,billing --redis redis://10.0.0.5
+  squall stream worker shop:app --prometheus 127.0.0.1:9464 --log-format json
+
+A first SIGTERM or Ctrl-C finishes the iterations in hand, acknowledges them and hands the partitions over; a second one ends at once.
+Exit codes: 0 stopped by a signal, 1 a processor halted, 2 the app cannot be loaded, 3 Redis cannot be reached, 130 ended at once.";
+
 /// Ordered streams on Redis.
 #[derive(Debug, Subcommand)]
 pub enum StreamCommand {
@@ -13,6 +22,9 @@ pub enum StreamCommand {
     Send(SendOne),
     /// Send the records of a file, one JSON object per line.
     Sendmany(SendFile),
+    /// Run the processors and tasks of an app written in Python.
+    #[command(after_help = WORKER_EXAMPLES)]
+    Worker(WorkerArgs),
     /// Print events as they come, without taking them.
     Tail(TailArgs),
     /// Show how far a processor is behind in each partition.
@@ -81,6 +93,35 @@ pub struct SendFile {
     pub(super) to: Sending,
     /// The file; `-` for standard input.
     pub(super) file: PathBuf,
+}
+
+/// Arguments of `squall stream worker`.
+#[derive(Debug, Clone, Args)]
+pub struct WorkerArgs {
+    /// MODULE:APP, looked for in the current folder first
+    pub app: String,
+    /// Which processors: all, or names with commas between.
+    #[arg(long, default_value = "all", value_name = "NAMES")]
+    pub processors: String,
+    /// The server [default: as the app says, else redis://127.0.0.1:6379].
+    #[arg(long, env = "SQUALL_REDIS", hide_env_values = true, value_name = "URL")]
+    pub redis: Option<String>,
+    /// Put before every key, with cluster hash tags; '' for the plain key names of the original system [default: as the app says,
+    /// else squall].
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Answer Prometheus at http://ADDR/metrics.
+    #[arg(long, value_name = "ADDR")]
+    pub prometheus: Option<std::net::SocketAddr>,
+    /// Let --prometheus listen on an address that other machines can reach.
+    #[arg(long)]
+    pub allow_remote: bool,
+    /// Least severe events to log [default: as the app says, else info].
+    #[arg(long, value_parser = ["error", "warning", "info", "debug"], value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// How events are logged [default: as the app says, else console].
+    #[arg(long, value_parser = ["console", "json"], value_name = "FORMAT")]
+    pub log_format: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -7,8 +7,8 @@ use std::{
     process::ExitCode,
 };
 
-pub use args::StreamCommand;
 use args::{Look, Quarantine, Reset, SendFile, SendOne, Sending, Server, TailArgs};
+pub use args::{StreamCommand, WorkerArgs};
 use serde_json::{Value, json};
 use squall_coord::{Link, LinkError};
 
@@ -52,6 +52,8 @@ pub enum CliError {
         #[source]
         source: Box<CliError>,
     },
+    #[error("processors are Python functions; this program was not given a Python to run them in")]
+    NoHost,
     #[error("cannot write the output")]
     Output(#[from] io::Error),
 }
@@ -70,6 +72,8 @@ pub async fn run_to(command: StreamCommand, out: &mut impl Write) -> Result<Exit
         StreamCommand::Lag(args) => lag(args, out).await?,
         StreamCommand::Members(args) => members(args, out).await?,
         StreamCommand::Reset(args) => reset(args, out).await?,
+        // Whoever mounts these commands runs it where there is a Python.
+        StreamCommand::Worker(_) => return Err(CliError::NoHost),
         StreamCommand::Quarantine(args) => return quarantine(args, out).await,
     }
     Ok(ExitCode::SUCCESS)

@@ -4,8 +4,12 @@
 mod compress;
 mod flat;
 
+use std::borrow::Cow;
+
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+
+use compress::unpack;
 
 pub use compress::Compression;
 
@@ -73,13 +77,15 @@ pub(crate) struct Codec {
 }
 
 impl Codec {
+    /// Compresses the text of a record.
+    pub(crate) fn pack(self, data: Vec<u8>) -> Result<Vec<u8>, EncodeError> {
+        self.compression.pack(data).map_err(EncodeError::Compress)
+    }
+
     pub(crate) fn encode(self, record: &Value) -> Result<Fields, EncodeError> {
         match self.layout {
             Layout::Flat => flat::encode(record),
-            Layout::Json => {
-                let data = self.compression.pack(serde_json::to_vec(record)?).map_err(EncodeError::Compress)?;
-                Ok(vec![(DATA.to_vec(), data)])
-            }
+            Layout::Json => Ok(vec![(DATA.to_vec(), self.pack(serde_json::to_vec(record)?)?)]),
         }
     }
 
@@ -87,8 +93,7 @@ impl Codec {
         match (self.layout, body) {
             (_, Body::Deleted) => Err(DecodeError::Deleted),
             (Layout::Json, body) => {
-                let data =
-                    compress::unpack(body.data().ok_or(DecodeError::NoData)?).map_err(DecodeError::Decompress)?;
+                let data = unpack(body.data().ok_or(DecodeError::NoData)?).map_err(DecodeError::Decompress)?;
                 serde_json::from_slice(&data).map_err(DecodeError::Json)
             }
             (Layout::Flat, Body::Data(data)) => {
@@ -110,10 +115,15 @@ pub(crate) fn show(body: &Body) -> Value {
             Body::Data(_) | Body::Deleted => Value::Null,
         };
     };
-    match compress::unpack(data) {
+    match unpack(data) {
         Ok(plain) => serde_json::from_slice(&plain).unwrap_or_else(|_| text(&plain).into()),
         Err(_) => text(data).into(),
     }
+}
+
+/// The text of a record, whichever way it was compressed.
+pub fn decompress(data: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
+    unpack(data).map_err(DecodeError::Decompress)
 }
 
 /// The record as JSON, from which key and fields are taken.

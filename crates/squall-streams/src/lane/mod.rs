@@ -21,6 +21,7 @@ use crate::{
     metrics::add,
     middleware::BoxError,
     partition::Partition,
+    raw::RawEvent,
 };
 
 pub(crate) struct Lane {
@@ -67,6 +68,8 @@ struct State {
     source: Option<Source>,
     /// The last event fetched since the lane began.
     last: EntryId,
+    /// Events up to this one were in an earlier owner's hands.
+    replayed_to: EntryId,
     /// How often the lane has begun.
     generation: u64,
     quarantined: bool,
@@ -176,6 +179,40 @@ impl Lane {
                 state.broken = Some((entry, error));
                 Next::End
             }
+        }
+    }
+
+    /// Takes the next event as it is; it counts as having reached the processor.
+    pub(crate) fn take_raw(&self) -> Next<RawEvent> {
+        let mut state = self.state();
+        let Some(entry) = self.pop(&mut state) else { return self.none(&state) };
+        state.outstanding.push(entry.clone());
+        state.touched = true;
+        Next::Got(RawEvent { replayed: entry.id <= state.replayed_to, entry })
+    }
+
+    /// Puts the last `count` events that the processor took back to the front.
+    pub(crate) fn give_back(&self, count: usize) {
+        let mut state = self.state();
+        let from = state.outstanding.len().saturating_sub(count);
+        let back = state.outstanding.split_off(from);
+        self.requeue_in(&mut state, back);
+    }
+
+    /// The last event that the processor took cannot be decoded.
+    pub(crate) fn spoil(&self, error: BoxError) {
+        let mut state = self.state();
+        if let Some(entry) = state.outstanding.pop() {
+            state.broken = Some((entry, error));
+        }
+    }
+
+    /// Waits for anything worth looking: events, an end to quarantine, or a reason to return.
+    pub(crate) async fn stirred(&self) {
+        tokio::select! {
+            () = self.ready() => {}
+            () = self.drain.cancelled() => {}
+            () = self.abort.cancelled() => {}
         }
     }
 

@@ -54,6 +54,7 @@ impl Lane {
         add(&self.hub.metrics.buffered, entries.len());
         if replay {
             add(&self.hub.metrics.replayed, entries.len());
+            state.replayed_to = state.last;
         }
         state.queue.extend(entries);
         drop(state);

@@ -1,0 +1,187 @@
+"""The events of one partition, as a processor iterates over them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from squall import _squall
+from squall.streams._errors import Misconfigured
+
+if TYPE_CHECKING:
+    from squall.streams._app import Processor
+    from squall.streams._stream import Stream
+
+#: Events taken without a pause before other partitions get a turn.
+_TURN = 64
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Where an event lies."""
+
+    stream: Stream
+    number: int
+    #: The Redis key.
+    key: str
+
+    def __repr__(self) -> str:
+        return f"partition {self.number} of {self.stream.id}"
+
+
+class Events:
+    """What a processor is given: iterate over it for events, over :meth:`records` for records, and with :meth:`take` for batches of
+    either. Asking for the next item acknowledges the one before. When the iteration ends, return: the partition moves to another
+    worker, or the next event cannot be read and is the policy's; the processor is called again if the partition stays.
+    """
+
+    def __init__(self, processor: Processor, source: _squall.StreamSource, opened: _squall.Stream) -> None:
+        self.processor = processor
+        self.stream = processor.stream
+        self.partition = Partition(processor.stream, source.partition, opened.key(source.partition))
+        self._source = source
+        self._batch: tuple[int, float] | None = None
+        self._as_records = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._running: list[AsyncIterator[Any]] = []
+
+    @property
+    def fence(self) -> tuple[str, int]:
+        """Key and epoch of the partition's lock: while the hash at the key has this epoch, this processor is the owner."""
+        return self._source.fence
+
+    def __call__(self) -> Events:
+        return self
+
+    def records(self) -> Events:
+        """Items are records."""
+        self._as_records = True
+        return self
+
+    def take(self, n: int, within: float) -> Events:
+        """Items are lists of up to ``n``: waits for the first, then at most ``within`` seconds for the others. A batch is acknowledged,
+        or fails, as a whole.
+        """
+        if n < 1:
+            raise Misconfigured(f"take({n}, …): a batch needs at least one event")
+        if within > self.processor.grace_period:
+            raise Misconfigured(f"take(…, within={within}): longer than grace_period ({self.processor.grace_period} s)")
+        self._batch = (n, within)
+        return self
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        middleware = self.processor.handlers
+        if self._as_records and self._batch is None and not middleware:
+            return self._kept(self._fast())
+        items = self._kept(self._root() if self._batch is None else self._batches(*self._batch))
+        for step in middleware:
+            items = self._kept(step.handler(items, events=self))
+        return self._kept(self._read(items)) if self._as_records else items
+
+    def _kept(self, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        self._running.append(items)
+        return items
+
+    async def _close(self) -> None:
+        """Ends all generators, the outermost first, so that middleware is done before the partition goes on."""
+        while self._running:
+            closing = getattr(self._running.pop(), "aclose", None)
+            if closing is not None:
+                await closing()
+
+    # Waiting. The engine answers a `want` with one `ready`; a wait that was given up is taken over by the next.
+
+    async def _ready(self) -> None:
+        if self._waiter is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            self._source.want()
+        await asyncio.shield(self._waiter)
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    # Taking.
+
+    async def _fast(self) -> AsyncGenerator[Any, None]:
+        record, read = self._source.record, self.stream._read
+        turn = 0
+        while True:
+            item = record(read)
+            if item is None:
+                await self._ready()
+                turn = 0
+            elif item is ...:
+                return
+            else:
+                yield item
+                turn += 1
+                if turn == _TURN:
+                    turn = 0
+                    await asyncio.sleep(0)
+
+    async def _root(self) -> AsyncGenerator[Any, None]:
+        turn = 0
+        while True:
+            self._source.complete()
+            event = await self._one()
+            if event is None:
+                return
+            yield event
+            turn += 1
+            if turn == _TURN:
+                turn = 0
+                await asyncio.sleep(0)
+
+    async def _one(self) -> Any:
+        while (event := self._take()) is None:
+            await self._ready()
+        return None if event is ... else event
+
+    def _take(self) -> Any:
+        return self._source.take(self.partition, self.processor.name)
+
+    async def _batches(self, n: int, within: float) -> AsyncGenerator[Any, None]:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._source.complete()
+            first = await self._one()
+            if first is None:
+                return
+            batch, deadline = [first], loop.time() + within
+            while len(batch) < n:
+                event = self._take()
+                if event is ...:
+                    break
+                if event is not None:
+                    batch.append(event)
+                    continue
+                try:
+                    await asyncio.wait_for(self._ready(), deadline - loop.time())
+                except TimeoutError:
+                    break
+            yield batch
+            await asyncio.sleep(0)
+
+    async def _read(self, items: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+        read = self.stream._read
+        async for item in items:
+            events = item if isinstance(item, list) else [item]
+            records: list[Any] = []
+            broken: Exception | None = None
+            for event in events:
+                try:
+                    records.append(event.load(read))
+                except Exception as error:
+                    broken = error
+                    break
+            if broken is not None:
+                # What comes before it is processed first; then it is met again, as the first, and is the policy's.
+                self._source.give_back(len(events) - max(len(records), 1))
+                if not records:
+                    self._source.spoil(f"{type(broken).__name__}: {broken}")
+                    return
+            yield records if isinstance(item, list) else records[0]

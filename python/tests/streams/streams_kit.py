@@ -1,0 +1,168 @@
+"""A real redis-server and real workers for every test; what processors see, they append to a file."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SQUALL = [sys.executable, "-m", "squall"]
+
+#: What every app of these tests begins with: a stream `orders` of app `shop`, and `log(words…)`.
+HEAD = """
+import asyncio, os, sys
+from squall.streams import *
+
+app = App("shop", default_lock_expiry={lease}, default_join_delay=0.05)
+
+def log(*words):
+    with open("log", "a") as file:
+        file.write(" ".join(str(word) for word in words) + "\\n")
+
+class Order(Record):
+    order_id: int
+    number: int = 0
+
+orders = app.stream("orders", record=Order, partition_by="order_id", partition_count={partitions})
+
+def seen(events, event):
+    log("seen", events.partition.number, event.xid.decode(), events.fence[1], os.getpid())
+"""
+
+
+def eventually(what: str, look: Callable[[], Any], process: subprocess.Popen[str] | None = None) -> Any:
+    """Waits for something that happens in another process; there is no event to wait for, so it looks again and again."""
+    patience = time.monotonic() + 60
+    while not (found := look()):
+        assert process is None or process.poll() is None, f"the worker ended while waiting for: {what}"
+        assert time.monotonic() < patience, f"waited a minute for: {what}"
+        time.sleep(0.01)
+    return found
+
+
+@dataclass
+class Fleet:
+    """One server, one app file, any number of workers."""
+
+    folder: Path
+    port: int
+    workers: list[subprocess.Popen[str]] = field(default_factory=list)
+    partitions: int = 4
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def redis(self, *words: str) -> str:
+        command = ["redis-cli", "-p", str(self.port), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def write(self, code: str, *, partitions: int = 4, lease: float = 30, name: str = "shop.py", head: bool = True) -> None:
+        self.partitions = partitions
+        start = HEAD.format(partitions=partitions, lease=lease) if head else ""
+        (self.folder / name).write_text(start + textwrap.dedent(code))
+
+    def start(self, *arguments: str, spec: str = "shop:app", redis: str | None = None) -> subprocess.Popen[str]:
+        number = len(self.workers)
+        with open(self.folder / f"out.{number}", "w") as out, open(self.folder / f"err.{number}", "w") as err:
+            command = [*SQUALL, "stream", "worker", spec, "--redis", redis or self.url, *arguments]
+            worker = subprocess.Popen(command, cwd=self.folder, stdout=out, stderr=err, text=True)
+        self.workers.append(worker)
+        return worker
+
+    def said(self, worker: subprocess.Popen[str]) -> str:
+        return (self.folder / f"err.{self.workers.index(worker)}").read_text()
+
+    def stop(self, worker: subprocess.Popen[str]) -> int:
+        worker.send_signal(signal.SIGTERM)
+        return worker.wait(30)
+
+    def cli(self, *arguments: str, code: int = 0) -> str:
+        command = [*SQUALL, "stream", *arguments, "--redis", self.url]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def send(self, count: int, *, start: int = 0, keys: int = 97) -> None:
+        lines = "".join(f'{{"order_id":{number % keys},"number":{number}}}\n' for number in range(start, start + count))
+        (self.folder / "orders.jsonl").write_text(lines)
+        self.cli("sendmany", "shop.orders", "orders.jsonl", "--partition-by", "order_id", "--partitions", str(self.partitions))
+
+    def log(self, first: str = "") -> list[list[str]]:
+        path = self.folder / "log"
+        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [line for line in lines if not first or line[0] == first]
+
+    def seen(self) -> set[tuple[str, str]]:
+        return {(partition, xid) for _, partition, xid, _, _ in self.log("seen")}
+
+    def sent(self) -> dict[str, list[str]]:
+        """The ids in every partition, in order."""
+        ids: dict[str, list[str]] = {}
+        for partition in range(self.partitions):
+            key = f"squall:__strm:shop.orders.{{{partition}}}"
+            # Three lines an entry: id, `data`, the record; nothing else is sent here.
+            ids[str(partition)] = self.redis("xrange", key, "-", "+").split("\n")[::3]
+        return ids
+
+    def pending(self, processor: str = "printer") -> int:
+        found = 0
+        for partition in range(self.partitions):
+            found += int(self.redis("xpending", f"squall:__strm:shop.orders.{{{partition}}}", processor).split("\n")[0])
+        return found
+
+    def check(self, *, exactly_once: bool) -> int:
+        """Everything was processed, new events in order, epochs never go back. Answers how many came again."""
+        by_partition: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        for _, partition, xid, epoch, _ in self.log("seen"):
+            by_partition[partition].append((xid, int(epoch)))
+        again = 0
+        for partition, ids in self.sent().items():
+            ids = [one for one in ids if one]
+            first_time: list[str] = []
+            known: set[tuple[str, int]] = set()
+            last_epoch = 0
+            for xid, epoch in by_partition[partition]:
+                assert epoch >= last_epoch, f"partition {partition}: epoch {epoch} after {last_epoch}"
+                assert (xid, epoch) not in known, f"partition {partition}: {xid} twice by one owner"
+                last_epoch = epoch
+                known.add((xid, epoch))
+                if xid in first_time:
+                    again += 1
+                else:
+                    first_time.append(xid)
+            assert first_time == ids, f"partition {partition} out of order or incomplete"
+        assert not (exactly_once and again), f"{again} events were processed again"
+        return again
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    assert shutil.which("redis-server"), "these tests need redis-server"
+    for _ in range(20):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        arguments = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)]
+        server = subprocess.Popen(["redis-server", *arguments], stdout=subprocess.PIPE, text=True)
+        assert server.stdout is not None
+        if any("Ready to accept connections" in line for line in iter(server.stdout.readline, "")):
+            break
+    fleet = Fleet(tmp_path, port)
+    yield fleet
+    for process in [*fleet.workers, server]:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    server.stdout.close()
