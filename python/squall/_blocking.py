@@ -3,6 +3,8 @@ them share one thread."""
 
 from __future__ import annotations
 
+import asyncio
+from asyncio import _get_running_loop
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +44,11 @@ def wait(operation: Operation[Any]) -> Any:
 
 def sleep(seconds: float) -> Any:
     """Pauses this user and no other: ``await squall.sleep(0.5)``, or without ``await`` in a plain ``def``."""
-    operation = _squall.sleep(seconds)
     if available and isinstance(getcurrent(), Fiber):
-        return wait(operation)
-    return operation
+        return wait(_squall.sleep(seconds))
+    if _get_running_loop() is not None:
+        return asyncio.sleep(seconds)
+    return _squall.sleep(seconds)
 
 
 class BlockingClient:

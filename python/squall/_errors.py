@@ -66,7 +66,7 @@ def describe(error: BaseException) -> str:
     """
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, RuntimeError) and "no running event loop" in text:
-        text += " (scenarios do not run on asyncio: use squall.sleep, the client and client.batch)"
+        text += " (it was run without asyncio: repeat with --mode asyncio)"
     places = _places(error.__traceback__)
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None:

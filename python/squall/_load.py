@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from squall import _blocking, _dsl, compat
+from squall._awaits import first_foreign
 from squall._constant import NotConstant, Request, requests_of
 from squall._dsl import ScenarioMark, TaskMark, VUser
 from squall._errors import ScenarioError, describe, in_file
@@ -62,12 +63,19 @@ class Loaded:
     params: Mapping[str, Any] = field(default_factory=dict)
     #: Whether on_init, on_start or on_stop exist.
     has_hooks: bool = False
+    #: Whether coroutines run on an asyncio loop, and why they run where they do.
+    hosted: bool = False
+    because: str = ""
+    cls: type = object
+    #: The scenario's own functions, as they were written.
+    coroutines: list[Callable[..., Any]] = field(default_factory=list)
 
 
 def load(path: str, scenario: str | None = None, params: Mapping[str, Any] | None = None, mode: str | None = None) -> Loaded:
     """Reads the scenario file ``path``; of several scenarios in it, the one called ``scenario``.
 
-    ``mode`` is ``auto`` (tasks that are proven constant need no Python), ``stepped`` (all are run) or ``static`` (all must be constant).
+    ``mode`` is ``auto`` (chosen by what the code does), ``static`` (all tasks must be constant), ``stepped`` (the engine resumes all)
+    or ``asyncio`` (coroutines run on an asyncio loop).
     """
     shown = os.path.relpath(path)
     compat.install()
@@ -85,8 +93,8 @@ def _choose_modes(loaded: Loaded, mode: str) -> None:
     for task in loaded.tasks:
         try:
             task.why = "constant requests, proven from its source"
-            if mode == "stepped":
-                raise NotConstant("--mode stepped")
+            if mode in ("stepped", "asyncio"):
+                raise NotConstant(f"of --mode {mode}")
             if task.check is not None:
                 raise NotConstant("it has a check")
             if task.timeout is not None:
@@ -99,6 +107,22 @@ def _choose_modes(loaded: Loaded, mode: str) -> None:
                 raise ScenarioError(message, task.mark.file, task.mark.line) from None
     if mode == "static" and loaded.has_hooks:
         raise ScenarioError("--mode static: on_init, on_start and on_stop need Python", loaded.file, loaded.line)
+    _choose_loop(loaded, mode)
+
+
+def _choose_loop(loaded: Loaded, mode: str) -> None:
+    """Whether coroutines are resumed by the engine or live on asyncio."""
+    constant = {task.call for task in loaded.tasks if task.requests is not None}
+    running = [function for function in loaded.coroutines if function not in constant]
+    if mode == "asyncio":
+        loaded.hosted, loaded.because = True, "of --mode asyncio"
+    elif mode == "stepped":
+        loaded.because = "of --mode stepped"
+    elif running:
+        reason = first_foreign(loaded.cls, running)
+        loaded.hosted, loaded.because = reason is not None, reason or "all that its coroutines await is Squall's own"
+    else:
+        loaded.because = "it has no coroutine to run"
 
 
 def _execute(path: str) -> ModuleType:
@@ -160,7 +184,15 @@ def _read(module: ModuleType, path: str, wanted: str | None, params: dict[str, A
         make_user=make_user,
         params=params,
         has_hooks=bool(starts or stops),
+        cls=cls,
+        coroutines=_coroutines(cls, tasks),
     )
+
+
+def _coroutines(cls: type, tasks: list[Task]) -> list[Callable[..., Any]]:
+    hooks = [getattr(cls, name, None) for name in ("on_init", "on_start", "on_stop")]
+    functions = [*(task.call for task in tasks), *(hook for hook in hooks if hook is not None)]
+    return [function for function in functions if inspect.iscoroutinefunction(function)]
 
 
 def _choose(module: ModuleType, path: str, wanted: str | None) -> type:

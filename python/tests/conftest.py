@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import re
 import subprocess
 import sys
 import textwrap
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -104,3 +106,33 @@ def run(squall: Callable[..., Ended], write: Callable[..., Path], target: Target
         return ended
 
     return go
+
+
+class _Cookies(http.server.BaseHTTPRequestHandler):
+    """/set?a=1 sets a cookie, /forget takes `other` away again, /show says which came."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        body = (self.headers.get("Cookie") or "").encode()
+        self.send_response(200)
+        if path == "/set":
+            self.send_header("Set-Cookie", f"{query}; Path=/")
+        elif path == "/forget":
+            self.send_header("Set-Cookie", "other=; Path=/; Max-Age=0")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def cookie_server() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Cookies)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()

@@ -7,13 +7,17 @@ import textwrap
 import pytest
 
 
-@pytest.fixture
-def asks(run):
-    """Runs one task whose body is given, in `async def`."""
+@pytest.fixture(params=["stepped", "asyncio", "plain"])
+def asks(run, request):
+    """Runs one task whose body is given, in every way in which tasks run."""
 
     def go(body: str, *arguments: str, requests: int = 2, expect_errors: bool = False):
-        code = "class Shop(VUser):\n    @task\n    async def go(self, client):\n" + textwrap.indent(textwrap.dedent(body), " " * 8)
-        ended = run(code, *arguments, requests=requests)
+        head, mode = ("def", "stepped") if request.param == "plain" else ("async def", request.param)
+        body = textwrap.dedent(body)
+        if head == "def":
+            body = body.replace("await ", "")
+        code = f"class Shop(VUser):\n    @task\n    {head} go(self, client):\n" + textwrap.indent(body, " " * 8)
+        ended = run(code, "--mode", mode, *arguments, requests=requests)
         if not expect_errors:
             assert ended.result["totals"]["errors"] == 0 and ended.metric("go")["errors"] == 0, ended.messages()
         return ended
@@ -198,3 +202,31 @@ def test_json_is_read_as_python_reads_it(asks):
             raise AssertionError("it was accepted")
         """
     )
+
+
+@pytest.mark.parametrize("how", ["one after the other", "at once"])
+def test_cookies_are_the_users_own(run, cookie_server, how):
+    both = {
+        "one after the other": "[await client.get(BASE + '/show'), await client.get(BASE + '/show')]",
+        "at once": "await client.batch([BASE + '/show', BASE + '/show'])",
+    }[how]
+    for mode in ("stepped", "asyncio", "plain"):
+        code = f"""
+BASE = "{cookie_server}"
+class Shop(VUser):
+    async def on_start(self, client):
+        await client.get(BASE + "/set?id=" + str(self.id), name="set")
+
+    @task
+    async def go(self, client):
+        for answer in {both}:
+            assert answer.text == "id=" + str(self.id), answer.text
+        second = str(self.random.random())
+        await client.batch([BASE + "/set?id=" + str(self.id), BASE + "/set?other=" + second])
+        assert (await client.get(BASE + "/show")).text.split("; ") == ["id=" + str(self.id), "other=" + second]
+        await client.get(BASE + "/forget")
+"""
+        if mode == "plain":
+            code = code.replace("await ", "").replace("async def", "def")
+        ended = run(code, "--mode", "asyncio" if mode == "asyncio" else "stepped", users=3, requests=9)
+        assert ended.metric("go")["errors"] == 0, (mode, ended.messages())

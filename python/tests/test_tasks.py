@@ -362,25 +362,12 @@ def test_awaiting_something_foreign_is_explained(run):
             async def browse(self, client):
                 await Foreign()
         """,
+        "--mode",
+        "stepped",
         requests=2,
     )
     assert "not Squall's" in ended.messages()
 
-
-def test_awaiting_asyncio_says_what_to_use_instead(run):
-    ended = run(
-        """
-        import asyncio
-
-        class Shop(VUser):
-            @task
-            async def browse(self, client):
-                await asyncio.sleep(0.01)
-        """,
-        requests=2,
-    )
-    assert "use squall.sleep" in ended.messages()
-    assert ended.metric("browse")["errors"] == 2
 
 
 def test_an_aborted_run_leaves_nothing_uncounted(run):

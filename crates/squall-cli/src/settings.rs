@@ -84,7 +84,7 @@ fn text(flag: &str, value: &Option<String>) -> Option<Given<String>> {
 
 /// `--mode`, where it says how a script's tasks run.
 fn run_mode(args: &RunArgs) -> Option<&str> {
-    args.script.mode.as_deref().filter(|mode| matches!(*mode, "auto" | "stepped" | "static"))
+    args.script.mode.as_deref().filter(|mode| matches!(*mode, "auto" | "stepped" | "static" | "asyncio"))
 }
 
 /// The shape of the load: `--profile`, or `--mode` where it names one.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::{
     encode,
     operation::{Operation, Work},
+    port::Port,
     raise,
     routes::{Ask, Call, Routes, authorization},
 };
@@ -19,11 +20,17 @@ use crate::{
 #[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct Client {
     routes: Routes,
+    /// Where operations go, if the user lives on asyncio; otherwise they are yielded.
+    port: Option<Py<Port>>,
 }
 
 impl Client {
-    pub(crate) fn new(routes: Routes) -> Client {
-        Client { routes }
+    pub(crate) fn new(routes: Routes, port: Option<Py<Port>>) -> Client {
+        Client { routes, port }
+    }
+
+    fn operation(&self, py: Python<'_>, work: Work) -> Operation {
+        Operation::new(work, self.port.as_ref().map(|port| port.clone_ref(py)))
     }
 
     fn ask(
@@ -33,7 +40,7 @@ impl Client {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Operation> {
         let call = self.call(method, url.to_str()?, options)?;
-        Ok(Operation::new(Work::Request(Box::new(call))))
+        Ok(self.operation(url.py(), Work::Request(Box::new(call))))
     }
 
     fn call(&self, method: Method, url: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Call> {
@@ -143,14 +150,14 @@ impl Client {
     /// Sends all requests at once; ends with their responses in the order in which they were given.
     fn batch(&self, requests: &Bound<'_, PyAny>) -> PyResult<Operation> {
         let calls = requests.try_iter()?.map(|entry| self.entry(&entry?)).collect::<PyResult<Vec<_>>>()?;
-        Ok(Operation::new(Work::Batch(calls)))
+        Ok(self.operation(requests.py(), Work::Batch(calls)))
     }
 }
 
 /// A pause that costs no thread: `await squall.sleep(0.5)`.
 #[pyfunction]
 pub(crate) fn sleep(seconds: f64) -> PyResult<Operation> {
-    Ok(Operation::new(Work::Sleep(seconds_of(seconds)?)))
+    Ok(Operation::new(Work::Sleep(seconds_of(seconds)?), None))
 }
 
 fn seconds_of(seconds: f64) -> PyResult<Duration> {

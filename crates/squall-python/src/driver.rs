@@ -1,6 +1,7 @@
 //! The Python driver of the engine: one thread's users share routes, metrics and the interpreter's attachment. Decides neither when
 //! nor which task runs.
 
+mod hosted;
 mod landing;
 mod user;
 mod visit;
@@ -20,6 +21,7 @@ use crate::{
     attach,
     client::Client,
     custom,
+    guest::Guest,
     routes::{Call, Routes},
     script::{Kind, Script, Task},
     step::Fibers,
@@ -51,6 +53,12 @@ impl Driver for PythonDriver {
         let metrics = RefCell::default();
         let constant = Python::attach(|py| constant_calls(py, &script, &routes))
             .map_err(|error| DriverError(format!("cannot render a request: {error}")))?;
+        let guest = match script.hosted {
+            true => Some(
+                Python::attach(Guest::start).map_err(|error| DriverError(format!("cannot start asyncio: {error}")))?,
+            ),
+            false => None,
+        };
         Ok(PythonThread {
             shared: Rc::new(Shared {
                 script,
@@ -62,6 +70,7 @@ impl Driver for PythonDriver {
                 clients,
                 fibers: Fibers::default(),
                 constant,
+                guest,
             }),
         })
     }
@@ -102,6 +111,8 @@ struct Shared {
     fibers: Fibers,
     /// The requests of each task that is constant.
     constant: Vec<Option<Vec<Call>>>,
+    /// The asyncio loop, where the scenario needs one.
+    guest: Option<Guest>,
 }
 
 /// Clients keep nothing of a user, so all users of a thread have the same two.
@@ -112,7 +123,7 @@ struct Clients {
 
 impl Clients {
     fn new(py: Python<'_>, script: &Script, routes: &Routes) -> PyResult<Clients> {
-        let awaited = Bound::new(py, Client::new(routes.clone()))?.into_any();
+        let awaited = Bound::new(py, Client::new(routes.clone(), None))?.into_any();
         let blocking = script.blocking_client.bind(py).call1((&awaited,))?;
         Ok(Clients { awaited: awaited.unbind(), blocking: blocking.unbind() })
     }
@@ -144,7 +155,7 @@ impl Shared {
 
 /// What constant tasks send, rendered for this thread.
 fn constant_calls(py: Python<'_>, script: &Script, routes: &Routes) -> PyResult<Vec<Option<Vec<Call>>>> {
-    let client = Client::new(routes.clone());
+    let client = Client::new(routes.clone(), None);
     let call = |(method, url, options): &(String, String, Py<PyDict>)| client.render(method, url, options.bind(py));
     let calls = |task: &Task| task.requests.as_ref().map(|requests| requests.iter().map(call).collect()).transpose();
     script.tasks.iter().map(calls).collect()

@@ -134,9 +134,10 @@ fn describe(plan: &Plan, script: &Script) -> String {
         LoadModel::Open { rate, .. } => format!("up to {}/s", rate.peak()),
         LoadModel::Closed { users, .. } => format!("up to {} users", users.peak()),
     };
-    let mode = match script.needs_python {
-        true => "stepped: its code runs on one thread, HTTP in Rust; constant tasks need no Python",
-        false => "static: everything it does is constant, so no Python runs",
+    let mode = match (script.needs_python, script.hosted) {
+        (false, _) => "static: everything it does is constant, so no Python runs".to_owned(),
+        (true, false) => format!("stepped: the engine resumes its code itself, because {}", script.because),
+        (true, true) => format!("asyncio: its coroutines run on an asyncio loop, because {}", script.because),
     };
     let mut text = format!(
         "{}: {load} for {} against {}\nmode {mode}\ntasks:\n",
@@ -147,6 +148,7 @@ fn describe(plan: &Plan, script: &Script) -> String {
     for (spec, task) in plan.tasks.iter().zip(&script.tasks) {
         let kind = match (&task.requests, task.hook.kind) {
             (Some(_), _) => "static",
+            (None, crate::script::Kind::Coroutine) if script.hosted => "asyncio, async def",
             (None, crate::script::Kind::Coroutine) => "stepped, async def",
             (None, crate::script::Kind::Plain) => "stepped, def as a fiber",
         };

@@ -7,8 +7,10 @@ mod custom;
 mod decode;
 mod driver;
 mod encode;
+mod guest;
 mod host;
 mod operation;
+mod port;
 mod raise;
 mod response;
 mod routes;
@@ -27,6 +29,7 @@ mod _squall {
         client::{Client, sleep},
         custom::emit,
         operation::Operation,
+        port::Port,
         response::{Headers, Response},
         run::main,
         stream::{

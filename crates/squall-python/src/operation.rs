@@ -1,22 +1,37 @@
 //! What a scenario awaits: an operation that the driver carries out. It yields itself once, which is how the driver gets it, and
-//! ends with its result. Performs nothing and knows no loop.
+//! ends with its result. For a user on asyncio it is a future of the loop's as well. Performs nothing.
 
 use pyo3::{
     exceptions::{PyRuntimeError, PyRuntimeWarning, PyStopIteration},
     prelude::*,
+    types::{PyDict, PyTuple},
 };
 use std::time::Duration;
 
-use crate::routes::Call;
+use crate::{guest, port::Port, raise, routes::Call};
 
 /// Something to be awaited: a request, a batch of requests, a pause.
-#[pyclass(module = "squall._squall")]
+#[pyclass(module = "squall._squall", weakref)]
 pub(crate) struct Operation {
     state: State,
+    /// Only for users that live on asyncio.
+    hosted: Option<Box<Hosted>>,
+}
+
+/// An operation that asyncio's tasks wait for.
+struct Hosted {
+    port: Py<Port>,
+    /// Set while it is being handed to the task that awaits it: the protocol of asyncio's futures.
+    blocking: bool,
+    /// Whom to tell, and in which context.
+    callbacks: Vec<(Py<PyAny>, Option<Py<PyAny>>)>,
+    cancelled: bool,
 }
 
 enum State {
     Fresh(Work),
+    /// Somebody waits, the driver does not have it yet.
+    Asked(Work),
     /// The driver has it.
     Taken,
     Done(PyResult<Py<PyAny>>),
@@ -31,14 +46,24 @@ pub(crate) enum Work {
 }
 
 impl Operation {
-    pub(crate) fn new(work: Work) -> Operation {
-        Operation { state: State::Fresh(work) }
+    pub(crate) fn new(work: Work, port: Option<Py<Port>>) -> Operation {
+        Operation { state: State::Fresh(work), hosted: port.map(Hosted::new) }
+    }
+
+    /// One that is done already.
+    pub(crate) fn done(value: Py<PyAny>) -> Operation {
+        Operation { state: State::Done(Ok(value)), hosted: None }
+    }
+
+    /// One that the driver knows of.
+    pub(crate) fn waiting(port: Py<Port>) -> Operation {
+        Operation { state: State::Taken, hosted: Some(Hosted::new(port)) }
     }
 
     /// Takes the work for the driver; `None` if somebody already has.
     pub(crate) fn take(&mut self) -> Option<Work> {
         match std::mem::replace(&mut self.state, State::Taken) {
-            State::Fresh(work) => Some(work),
+            State::Fresh(work) | State::Asked(work) => Some(work),
             other => {
                 self.state = other;
                 None
@@ -49,6 +74,46 @@ impl Operation {
     /// Leaves the result for the code that awaits it.
     pub(crate) fn finish(&mut self, result: PyResult<Py<PyAny>>) {
         self.state = State::Done(result);
+    }
+
+    /// Leaves the result and lets those who wait for it go on, now. Only between two steps of asyncio's loop.
+    pub(crate) fn complete(slf: Py<Self>, py: Python<'_>, result: PyResult<Py<PyAny>>) {
+        let callbacks = {
+            let mut this = slf.borrow_mut(py);
+            if matches!(this.state, State::Done(_) | State::Spent) {
+                return;
+            }
+            this.state = State::Done(result);
+            this.hosted.as_mut().map(|hosted| std::mem::take(&mut hosted.callbacks)).unwrap_or_default()
+        };
+        for (callback, context) in callbacks {
+            let told = match context {
+                Some(context) => context.call_method1(py, "run", (callback, slf.clone_ref(py))),
+                None => callback.call1(py, (slf.clone_ref(py),)),
+            };
+            if let Err(error) = told {
+                error.write_unraisable(py, None);
+            }
+        }
+    }
+
+    /// Hands it to the driver, if nobody has yet.
+    fn ask(slf: &Bound<'_, Self>) {
+        let mut this = slf.borrow_mut();
+        if let State::Fresh(_) = this.state {
+            if let State::Fresh(work) = std::mem::replace(&mut this.state, State::Taken) {
+                this.state = State::Asked(work);
+            }
+            if let Some(hosted) = &this.hosted {
+                hosted.port.get().ask(slf.clone().unbind());
+            }
+        }
+    }
+}
+
+impl Hosted {
+    fn new(port: Py<Port>) -> Box<Hosted> {
+        Box::new(Hosted { port, blocking: false, callbacks: Vec::new(), cancelled: false })
     }
 }
 
@@ -62,25 +127,136 @@ impl Operation {
         slf
     }
 
-    fn __next__(mut slf: PyRefMut<'_, Self>) -> PyResult<Py<Self>> {
-        match std::mem::replace(&mut slf.state, State::Spent) {
-            State::Fresh(work) => {
-                slf.state = State::Fresh(work);
-                Ok(slf.into())
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Py<Self>> {
+        let mut this = slf.borrow_mut();
+        match std::mem::replace(&mut this.state, State::Spent) {
+            // A tuple would be taken for several arguments.
+            State::Done(Ok(value)) if value.bind(slf.py()).is_instance_of::<PyTuple>() => {
+                return Err(PyStopIteration::new_err((value,)));
             }
-            State::Done(Ok(value)) => Err(PyStopIteration::new_err(value)),
-            State::Done(Err(error)) => Err(error),
-            State::Taken | State::Spent => Err(spent()),
+            State::Done(Ok(value)) => return Err(PyStopIteration::new_err(value)),
+            State::Done(Err(error)) => return Err(error),
+            State::Spent => return Err(spent()),
+            waiting => this.state = waiting,
         }
+        let fresh = matches!(this.state, State::Fresh(_));
+        match &mut this.hosted {
+            Some(hosted) => hosted.blocking = true,
+            None if fresh => return Ok(slf.clone().unbind()),
+            None => return Err(spent()),
+        }
+        drop(this);
+        Operation::ask(slf);
+        Ok(slf.clone().unbind())
     }
 
-    /// What came of it, for code that does not await: a fiber that was woken up because it is done.
-    fn result(&mut self) -> PyResult<Py<PyAny>> {
+    /// What came of it, for code that does not await.
+    fn result(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        if self.hosted.is_some() {
+            return match &self.state {
+                State::Done(Ok(value)) => Ok(value.clone_ref(py)),
+                State::Done(Err(error)) => Err(error.clone_ref(py)),
+                _ => Err(raise::not_ready(py)),
+            };
+        }
         match std::mem::replace(&mut self.state, State::Spent) {
             State::Done(result) => result,
             _ => Err(spent()),
         }
     }
+
+    #[getter(_asyncio_future_blocking)]
+    fn blocking(&self) -> Option<bool> {
+        self.hosted.as_ref().map(|hosted| hosted.blocking)
+    }
+
+    #[setter(_asyncio_future_blocking)]
+    fn set_blocking(&mut self, blocking: bool) {
+        if let Some(hosted) = &mut self.hosted {
+            hosted.blocking = blocking;
+        }
+    }
+
+    fn get_loop(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        guest::running_loop(py)
+    }
+
+    #[pyo3(signature = (callback, *, context = None))]
+    fn add_done_callback(slf: &Bound<'_, Self>, callback: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
+        let mut this = slf.borrow_mut();
+        if matches!(this.state, State::Done(_) | State::Spent) {
+            drop(this);
+            return soon(slf, callback, context);
+        }
+        let Some(hosted) = &mut this.hosted else { return Err(spent()) };
+        hosted.callbacks.push((callback, context));
+        drop(this);
+        Operation::ask(slf);
+        Ok(())
+    }
+
+    fn remove_done_callback(&mut self, py: Python<'_>, callback: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let Some(hosted) = &mut self.hosted else { return Ok(0) };
+        let before = hosted.callbacks.len();
+        let mut kept = Vec::with_capacity(before);
+        for entry in hosted.callbacks.drain(..) {
+            if !entry.0.bind(py).eq(callback)? {
+                kept.push(entry);
+            }
+        }
+        hosted.callbacks = kept;
+        Ok(before - hosted.callbacks.len())
+    }
+
+    /// Gives it up: whoever awaits it gets a CancelledError.
+    #[pyo3(signature = (msg = None))]
+    fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
+        let mut this = slf.borrow_mut();
+        if matches!(this.state, State::Done(_) | State::Spent) || this.hosted.is_none() {
+            return Ok(false);
+        }
+        let taken = matches!(this.state, State::Taken);
+        this.state = State::Done(Err(raise::cancelled(slf.py(), msg)));
+        let Some(hosted) = &mut this.hosted else { return Ok(false) };
+        hosted.cancelled = true;
+        let callbacks = std::mem::take(&mut hosted.callbacks);
+        if taken {
+            hosted.port.get().cancel(slf.clone().unbind());
+        }
+        drop(this);
+        callbacks.into_iter().try_for_each(|(callback, context)| soon(slf, callback, context))?;
+        Ok(true)
+    }
+
+    #[pyo3(name = "done")]
+    fn is_done(&self) -> bool {
+        matches!(self.state, State::Done(_) | State::Spent)
+    }
+
+    fn cancelled(&self) -> bool {
+        self.hosted.as_ref().is_some_and(|hosted| hosted.cancelled)
+    }
+
+    fn exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match &self.state {
+            State::Done(Err(error)) if self.cancelled() => Err(error.clone_ref(py)),
+            State::Done(Err(error)) => Ok(Some(error.clone_ref(py).into_value(py).into_any())),
+            State::Done(Ok(_)) | State::Spent => Ok(None),
+            _ => Err(raise::not_ready(py)),
+        }
+    }
+}
+
+/// Calls `callback` from the loop, as its futures do when nobody may be called at once.
+fn soon(slf: &Bound<'_, Operation>, callback: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
+    let py = slf.py();
+    let options = PyDict::new(py);
+    if let Some(context) = context {
+        options.set_item("context", context)?;
+    }
+    guest::running_loop(py)?.bind(py).call_method("call_soon", (callback, slf), Some(&options))?;
+    guest::kick();
+    Ok(())
 }
 
 #[cold]

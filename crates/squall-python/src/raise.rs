@@ -69,3 +69,24 @@ pub(crate) fn is_request_failure(py: Python<'_>, error: &PyErr) -> bool {
     static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     class(py, &FAILED, "RequestError").is_ok_and(|class| error.is_instance(py, class))
 }
+
+/// What asyncio's futures raise when they are asked too early.
+#[cold]
+pub(crate) fn not_ready(py: Python<'_>) -> PyErr {
+    static EARLY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    EARLY
+        .import(py, "asyncio", "InvalidStateError")
+        .and_then(|class| class.call1(("the result is not there yet",)))
+        .map_or_else(|error| error, PyErr::from_value)
+}
+
+/// What somebody gets who waits for an operation that was given up.
+#[cold]
+pub(crate) fn cancelled(py: Python<'_>, message: Option<Py<PyAny>>) -> PyErr {
+    static CANCELLED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let made = CANCELLED.import(py, "asyncio", "CancelledError").and_then(|class| match message {
+        Some(message) => class.call1((message,)),
+        None => class.call0(),
+    });
+    made.map_or_else(|error| error, PyErr::from_value)
+}

@@ -32,6 +32,10 @@ pub(crate) struct Script {
     pub(crate) headers: Vec<(String, String)>,
     /// Whether any code of the scenario's runs: tasks that are not constant, hooks.
     pub(crate) needs_python: bool,
+    /// Whether coroutines run on an asyncio loop.
+    pub(crate) hosted: bool,
+    /// Why coroutines run where they do.
+    pub(crate) because: String,
 }
 
 /// Something of the scenario's that is called with the user and a client.
@@ -79,6 +83,8 @@ impl Script {
         let has_hooks: bool = loaded.getattr("has_hooks")?.extract()?;
         Ok(Script {
             needs_python: has_hooks || tasks.iter().any(|task| task.requests.is_none()),
+            hosted: loaded.getattr("hosted")?.extract()?,
+            because: loaded.getattr("because")?.extract()?,
             make_user: loaded.getattr("make_user")?.unbind(),
             on_start: hooks("on_start")?,
             on_stop: hooks("on_stop")?,

@@ -67,9 +67,10 @@ pub(crate) struct ScriptArgs {
     /// Given to the scenario's on_init; repeatable
     #[arg(long = "param", value_name = "NAME=VALUE")]
     pub(crate) params: Vec<String>,
-    /// How its tasks run: auto (those proven constant need no Python), stepped (all run), static (all must be constant).
+    /// How its tasks run: auto (chosen by what the code does), static (all must be constant: no Python), stepped (resumed by the
+    /// engine itself), asyncio (on an asyncio loop, for code that awaits more than the client).
     /// With the name of a shape, the same as --profile
-    #[arg(long, value_name = "MODE", value_parser = ["auto", "stepped", "static", "constant", "ramp", "step", "spike"])]
+    #[arg(long, value_name = "MODE", value_parser = ["auto", "stepped", "static", "asyncio", "constant", "ramp", "step", "spike"])]
     pub(crate) mode: Option<String>,
 }
 

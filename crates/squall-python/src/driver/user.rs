@@ -12,6 +12,7 @@ use std::{rc::Rc, time::Instant};
 
 use super::{
     Shared, code_of,
+    hosted::{Lodger, port_and_client},
     visit::{Sessions, Visit, repeat},
 };
 use crate::{
@@ -35,20 +36,60 @@ struct Object {
     user: Py<PyAny>,
     awaiting: Py<PyTuple>,
     blocking: Py<PyTuple>,
+    /// Its task, where coroutines run on asyncio.
+    lodger: Option<Lodger>,
 }
 
 impl Object {
     fn new(py: Python<'_>, shared: &Shared, seat: Seat) -> PyResult<Object> {
         let user = shared.script.make_user.bind(py).call1((seat.user, seat.seed))?;
         let made = |kind| arguments(&user, shared.clients.of(kind).bind(py));
-        let (awaiting, blocking) = (made(Kind::Coroutine)?.unbind(), made(Kind::Plain)?.unbind());
-        Ok(Object { user: user.unbind(), awaiting, blocking })
+        let (mut awaiting, blocking) = (made(Kind::Coroutine)?.unbind(), made(Kind::Plain)?.unbind());
+        let mut lodger = None;
+        if let Some(guest) = &shared.guest {
+            let (port, client) = port_and_client(py, shared)?;
+            awaiting = arguments(&user, client.bind(py))?.unbind();
+            lodger = Some(Lodger::new(py, guest, port)?);
+        }
+        Ok(Object { user: user.unbind(), awaiting, blocking, lodger })
+    }
+
+    /// Runs one of the scenario's functions to its end.
+    async fn run(&mut self, visit: &mut Visit<'_>, hook: &Hook) -> PyResult<()> {
+        let shared = visit.shared;
+        if let (Kind::Coroutine, Some(lodger)) = (hook.kind, &self.lodger) {
+            let (ended, abandoned) = visit.host(lodger, hook, &self.awaiting).await;
+            if abandoned {
+                // Its task does not listen: the user goes on with another one.
+                Python::attach(|py| self.move_out(py, shared))?;
+            }
+            return ended;
+        }
+        let stepper =
+            Python::attach(|py| Stepper::begin(py, &shared.script, &shared.fibers, hook, self.arguments(hook.kind)))?;
+        visit.drive(stepper).await
+    }
+
+    fn move_out(&mut self, py: Python<'_>, shared: &Shared) -> PyResult<()> {
+        let Some(guest) = &shared.guest else { return Ok(()) };
+        let (port, client) = port_and_client(py, shared)?;
+        self.awaiting = arguments(self.user.bind(py), client.bind(py))?.unbind();
+        self.lodger = Some(Lodger::new(py, guest, port)?);
+        Ok(())
     }
 
     fn arguments(&self, kind: Kind) -> &Py<PyTuple> {
         match kind {
             Kind::Coroutine => &self.awaiting,
             Kind::Plain => &self.blocking,
+        }
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        if let Some(lodger) = &self.lodger {
+            Python::attach(|py| lodger.dismiss(py));
         }
     }
 }
@@ -63,11 +104,8 @@ impl PythonUser {
     async fn life(&mut self, hooks: fn(&Shared) -> &[Hook], name: &'static str) -> Result<(), StartFailed> {
         let shared = self.shared.clone();
         for hook in hooks(&shared) {
-            let Some(object) = &self.object else { return Ok(()) };
+            let Some(object) = &mut self.object else { return Ok(()) };
             let begun = Instant::now();
-            let stepper = Python::attach(|py| {
-                Stepper::begin(py, &shared.script, &shared.fibers, hook, object.arguments(hook.kind))
-            });
             let mut visit = Visit {
                 shared: &shared,
                 sessions: &mut self.sessions,
@@ -77,11 +115,7 @@ impl PythonUser {
                 last: None,
                 answer: None,
             };
-            let ended = match stepper {
-                Ok(stepper) => visit.drive(stepper).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = ended {
+            if let Err(error) = object.run(&mut visit, hook).await {
                 let metric = shared.lifecycle(name);
                 let outcome = Python::attach(|py| failed(py, &shared, metric, &error));
                 visit.last.iter_mut().for_each(|last| last.object(outcome));
@@ -128,7 +162,7 @@ impl VirtualUser for PythonUser {
             shared.probe.span(metric, iteration.started, Instant::now(), outcome);
             return ended.is_ok();
         }
-        let Some(object) = &self.object else { return false };
+        let Some(object) = &mut self.object else { return false };
         let mut visit = Visit {
             shared,
             sessions: &mut self.sessions,
@@ -138,13 +172,7 @@ impl VirtualUser for PythonUser {
             last: None,
             answer: None,
         };
-        let stepper = Python::attach(|py| {
-            Stepper::begin(py, &shared.script, &shared.fibers, &task.hook, object.arguments(task.hook.kind))
-        });
-        let mut ended = match stepper {
-            Ok(stepper) => visit.drive(stepper).await,
-            Err(error) => Err(error),
-        };
+        let mut ended = object.run(&mut visit, &task.hook).await;
         if let (Ok(()), Some(check), Some(answer)) = (&ended, &task.check, &visit.answer) {
             ended = Python::attach(|py| run_check(check.bind(py), object.user.bind(py), answer.get()));
         }

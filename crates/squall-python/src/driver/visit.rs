@@ -98,7 +98,7 @@ impl<'a> Visit<'a> {
         }
     }
 
-    fn out_of_time(&self, py: Python<'_>) -> PyErr {
+    pub(super) fn out_of_time(&self, py: Python<'_>) -> PyErr {
         raise::task_timeout(py, self.name, self.limit.map_or(Duration::ZERO, |(_, limit)| limit))
     }
 
@@ -118,12 +118,8 @@ impl<'a> Visit<'a> {
                 })
             }
             Work::Batch(calls) => self.batch(calls).await,
-            Work::Sleep(pause) => {
-                match pause.is_zero() {
-                    // A timer would last until the clock's next millisecond.
-                    true => tokio::task::yield_now().await,
-                    false => tokio::time::sleep(pause).await,
-                }
+            Work::Sleep(time) => {
+                pause(time).await;
                 Ok(Python::attach(|py| py.None()))
             }
         }
@@ -137,32 +133,74 @@ impl<'a> Visit<'a> {
             more.push(Session::new(&shared.script.connector));
         }
         more.iter_mut().take(calls.len().saturating_sub(1)).for_each(|session| session.copy_cookies(first));
-        let sessions = std::iter::once(first).chain(more.iter_mut());
-        let under_way =
-            calls.iter().zip(sessions).map(|(call, session)| exchange(shared, session, call, intended, Body::Keep));
-        let mut told =
-            together(under_way.map(|one| Box::pin(one) as Pin<Box<dyn Future<Output = Told<'a>> + '_>>).collect())
-                .await;
-        for (call, told) in calls.iter().zip(&told).skip(1) {
-            if let Ok(Some(response)) = &told.result
-                && response.sets_cookie()
-            {
-                self.sessions.first.take_cookies(call.request(), response.lines());
-            }
-        }
-        calls.into_iter().for_each(|call| shared.routes.give_back(call));
-        self.last = told.last_mut().and_then(|told| told.landing.take());
-        let responses = told.into_iter().filter_map(|told| told.result.transpose()).collect::<PyResult<Vec<_>>>()?;
-        Python::attach(|py| {
-            let responses = responses.into_iter().map(|one| Py::new(py, one)).collect::<PyResult<Vec<_>>>()?;
-            self.answer = responses.last().map(|last| last.clone_ref(py));
-            Ok(PyList::new(py, responses)?.into_any().unbind())
-        })
+        let sessions = std::iter::once(&mut *first).chain(more.iter_mut());
+        let told = exchange_all(shared, sessions, &calls, intended).await;
+        collect_cookies(first, calls.get(1..).unwrap_or_default(), told.get(1..).unwrap_or_default());
+        answers(self, told, calls, true)
     }
 }
 
+/// A pause; none at all still lets others run.
+pub(super) async fn pause(time: Duration) {
+    match time.is_zero() {
+        // A timer would last until the clock's next millisecond.
+        true => tokio::task::yield_now().await,
+        false => tokio::time::sleep(time).await,
+    }
+}
+
+/// Sends `calls` at once, each on a session of its own.
+pub(super) async fn exchange_all<'p, 's>(
+    shared: &'p Shared,
+    sessions: impl Iterator<Item = &'s mut Session>,
+    calls: &[Call],
+    intended: Option<Instant>,
+) -> Vec<Told<'p>> {
+    let mut under_way: Vec<_> = calls
+        .iter()
+        .zip(sessions)
+        .map(|(call, session)| exchange(shared, session, call, intended, Body::Keep))
+        .collect();
+    if under_way.len() == 1 {
+        return vec![under_way.remove(0).await];
+    }
+    together(under_way.into_iter().map(|one| Box::pin(one) as Pin<Box<dyn Future<Output = Told<'p>> + '_>>).collect())
+        .await
+}
+
+/// Keeps what the answers set in the user's own jar.
+pub(super) fn collect_cookies(jar: &mut Session, calls: &[Call], told: &[Told<'_>]) {
+    for (call, told) in calls.iter().zip(told) {
+        if let Ok(Some(response)) = &told.result
+            && response.sets_cookie()
+        {
+            jar.take_cookies(call.request(), response.lines());
+        }
+    }
+}
+
+/// What the code gets to see: the answer, or a list of them. The last counts for the check.
+pub(super) fn answers<'a>(
+    visit: &mut Visit<'a>,
+    mut told: Vec<Told<'a>>,
+    calls: Vec<Call>,
+    several: bool,
+) -> PyResult<Py<PyAny>> {
+    calls.into_iter().for_each(|call| visit.shared.routes.give_back(call));
+    visit.last = told.last_mut().and_then(|told| told.landing.take());
+    let responses = told.into_iter().filter_map(|told| told.result.transpose()).collect::<PyResult<Vec<_>>>()?;
+    Python::attach(|py| {
+        let responses = responses.into_iter().map(|one| Py::new(py, one)).collect::<PyResult<Vec<_>>>()?;
+        visit.answer = responses.last().map(|last| last.clone_ref(py));
+        match several {
+            true => Ok(PyList::new(py, responses)?.into_any().unbind()),
+            false => Ok(responses.into_iter().next().expect("one call has one answer").into_any()),
+        }
+    })
+}
+
 /// What became of a request.
-struct Told<'p> {
+pub(super) struct Told<'p> {
     /// Absent if only the outcome was asked for.
     result: PyResult<Option<Response>>,
     /// Absent where it is already recorded.
@@ -275,6 +313,6 @@ fn failure(error: &HttpError) -> Outcome {
 #[cold]
 fn foreign_await() -> PyErr {
     PyRuntimeError::new_err(
-        "this awaits something that is not Squall's: use `await squall.sleep(…)`, the client and client.batch",
+        "this awaits something that is not Squall's: run it with --mode asyncio, or use squall.sleep and the client",
     )
 }

@@ -1,0 +1,241 @@
+//! One call of a scenario's function on asyncio: its task runs by itself, this side performs what comes out of its port, several things
+//! at once if it wants. Ends when the function has, and its requests.
+
+use pyo3::{prelude::*, types::PyTuple};
+use squall_http::Session;
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use super::{
+    Shared,
+    visit::{Told, Visit, answers, exchange_all, pause},
+};
+use crate::{
+    guest::Guest,
+    operation::{Operation, Work},
+    port::Port,
+    script::Hook,
+};
+
+/// How long a function that was cancelled may take to end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A user's task on the loop.
+pub(super) struct Lodger {
+    pub(super) port: Py<Port>,
+    task: Py<PyAny>,
+}
+
+impl Lodger {
+    pub(super) fn new(py: Python<'_>, guest: &Guest, port: Py<Port>) -> PyResult<Lodger> {
+        Ok(Lodger { task: guest.adopt(py, &port)?, port })
+    }
+
+    fn cancel(&self, py: Python<'_>) {
+        if let Err(error) = self.task.bind(py).call_method0("cancel") {
+            error.write_unraisable(py, None);
+        }
+        crate::guest::kick();
+    }
+
+    /// Its task is told to end; whether it does, nobody waits for.
+    pub(super) fn dismiss(&self, py: Python<'_>) {
+        self.port.get().dismiss(py);
+        crate::guest::kick();
+    }
+}
+
+/// An operation under way with the sessions that it uses.
+struct UnderWay<'p> {
+    operation: Py<Operation>,
+    future: Pin<Box<dyn Future<Output = Performed<'p>> + 'p>>,
+}
+
+struct Performed<'p> {
+    work: Done<'p>,
+    sessions: Vec<Session>,
+}
+
+enum Done<'p> {
+    Slept,
+    /// With whether a list is to be given.
+    Answered(Vec<Told<'p>>, bool, Vec<crate::routes::Call>),
+}
+
+/// Cancels the task if the visit is given up before it ended.
+struct Guard<'l> {
+    lodger: &'l Lodger,
+    ended: bool,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            Python::attach(|py| self.lodger.cancel(py));
+        }
+    }
+}
+
+impl<'a> Visit<'a> {
+    /// Runs `hook` in the user's task. `Err(true)` beside the error says that the task did not end and must not be used again.
+    pub(super) async fn host(&mut self, lodger: &Lodger, hook: &Hook, arguments: &Py<PyTuple>) -> (PyResult<()>, bool) {
+        let mut guard = Guard { lodger, ended: false };
+        let guest = self.shared.guest.as_ref().expect("a lodger has a loop");
+        let begun = Python::attach(|py| {
+            let begun = lodger.port.get().begin(py, &hook.call, arguments);
+            guest.kick_if_busy(py);
+            begun
+        });
+        if let Err(error) = begun {
+            return (Err(error), false);
+        }
+        let mut under_way: Vec<UnderWay<'a>> = Vec::new();
+        let limit = self.limit;
+        let whole = poll_fn(|cx| self.poll_port(cx, lodger, guest, &mut under_way));
+        let ended = match limit {
+            None => whole.await,
+            Some((deadline, _)) => match tokio::time::timeout_at(deadline.into(), whole).await {
+                Ok(ended) => ended,
+                Err(_) => {
+                    under_way.clear();
+                    let (error, abandoned) = self.cut(lodger, guest).await;
+                    guard.ended = !abandoned;
+                    return (Err(error), abandoned);
+                }
+            },
+        };
+        guard.ended = true;
+        (ended, false)
+    }
+
+    /// Cancels a function whose time is over and gives it a moment to end; performs nothing more for it.
+    async fn cut(&mut self, lodger: &Lodger, guest: &Guest) -> (PyErr, bool) {
+        let error = Python::attach(|py| {
+            lodger.cancel(py);
+            self.out_of_time(py)
+        });
+        let told_off = poll_fn(|cx| {
+            let news = lodger.port.get().look(cx.waker());
+            Python::attach(|py| {
+                for operation in news.asked {
+                    let refusal = self.out_of_time(py);
+                    Operation::complete(operation, py, Err(refusal));
+                }
+                guest.kick_if_busy(py);
+            });
+            match lodger.port.get().ended() {
+                Some(_) => Poll::Ready(()),
+                None => Poll::Pending,
+            }
+        });
+        let deadline = Instant::now() + LAST_WORDS;
+        let ended = tokio::time::timeout_at(deadline.into(), told_off).await.is_ok();
+        (error, !ended)
+    }
+
+    fn poll_port(
+        &mut self,
+        cx: &mut Context<'_>,
+        lodger: &Lodger,
+        guest: &Guest,
+        under_way: &mut Vec<UnderWay<'a>>,
+    ) -> Poll<PyResult<()>> {
+        loop {
+            let news = lodger.port.get().look(cx.waker());
+            let mut moved = !news.asked.is_empty();
+            for gone in news.cancelled {
+                under_way.retain(|one| !one.operation.is(&gone));
+            }
+            for operation in news.asked {
+                if let Some(work) = Python::attach(|py| operation.borrow_mut(py).take()) {
+                    let future = self.begin(work);
+                    under_way.push(UnderWay { operation, future });
+                }
+            }
+            let mut index = 0;
+            while index < under_way.len() {
+                match under_way[index].future.as_mut().poll(cx) {
+                    Poll::Pending => index += 1,
+                    Poll::Ready(performed) => {
+                        moved = true;
+                        let operation = under_way.swap_remove(index).operation;
+                        let alone = under_way.is_empty();
+                        let result = self.settle(performed, alone);
+                        Python::attach(|py| {
+                            Operation::complete(operation, py, result);
+                            guest.kick_if_busy(py);
+                        });
+                    }
+                }
+            }
+            if moved {
+                continue;
+            }
+            // What the function sent is part of it, awaited or not.
+            if !under_way.is_empty() {
+                return Poll::Pending;
+            }
+            return match lodger.port.get().ended() {
+                Some(None) => Poll::Ready(Ok(())),
+                Some(Some(error)) => Poll::Ready(Err(Python::attach(|py| PyErr::from_value(error.into_bound(py))))),
+                None => Poll::Pending,
+            };
+        }
+    }
+
+    fn begin(&mut self, work: Work) -> Pin<Box<dyn Future<Output = Performed<'a>> + 'a>> {
+        let (shared, intended) = (self.shared, self.intended);
+        let wanted = match &work {
+            Work::Sleep(_) => 0,
+            Work::Request(_) => 1,
+            Work::Batch(calls) => calls.len(),
+        };
+        let mut sessions = Vec::with_capacity(wanted);
+        while sessions.len() < wanted {
+            let mut session = self.sessions.more.pop().unwrap_or_else(|| Session::new(&shared.script.connector));
+            session.copy_cookies(&self.sessions.first);
+            sessions.push(session);
+        }
+        if wanted > 0 {
+            self.intended = None;
+        }
+        let (calls, several) = match work {
+            Work::Sleep(time) => {
+                return Box::pin(async move {
+                    pause(time).await;
+                    Performed { work: Done::Slept, sessions }
+                });
+            }
+            Work::Request(call) => (vec![*call], false),
+            Work::Batch(calls) => (calls, true),
+        };
+        Box::pin(async move {
+            let told = exchange_all(shared, sessions.iter_mut(), &calls, intended).await;
+            Performed { work: Done::Answered(told, several, calls), sessions }
+        })
+    }
+
+    /// Takes sessions and cookies back, and makes the result.
+    fn settle(&mut self, performed: Performed<'a>, alone: bool) -> PyResult<Py<PyAny>> {
+        let Performed { work, mut sessions } = performed;
+        let Done::Answered(told, several, calls) = work else { return Ok(Python::attach(|py| py.None())) };
+        match sessions.as_mut_slice() {
+            // Nobody else has touched the cookies meanwhile: all that it got on the way count.
+            [one] if alone => self.sessions.first.copy_cookies(one),
+            _ => super::visit::collect_cookies(&mut self.sessions.first, &calls, &told),
+        }
+        self.sessions.more.append(&mut sessions);
+        answers(self, told, calls, several)
+    }
+}
+
+/// A port of a user, and the client that uses it.
+pub(super) fn port_and_client(py: Python<'_>, shared: &Shared) -> PyResult<(Py<Port>, Py<PyAny>)> {
+    let port = Py::new(py, Port::new())?;
+    let client = crate::client::Client::new(shared.routes.clone(), Some(port.clone_ref(py)));
+    Ok((port, Py::new(py, client)?.into_any()))
+}

@@ -1,0 +1,124 @@
+//! Between a user's asyncio task and its driver: operations go out, results come in, on one thread. Performs nothing itself.
+
+use pyo3::{prelude::*, types::PyTuple};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::Waker,
+};
+
+use crate::operation::Operation;
+
+/// One user's side door out of its asyncio task.
+#[pyclass(frozen, module = "squall._squall")]
+pub(crate) struct Port {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Awaited by somebody, not yet taken by the driver.
+    asked: Vec<Py<Operation>>,
+    /// Taken by the driver, no longer wanted.
+    cancelled: Vec<Py<Operation>>,
+    /// What the task waits in between two functions.
+    idle: Option<Py<Operation>>,
+    /// What it shall run as soon as it asks.
+    next: Option<Py<PyAny>>,
+    /// How the last function ended: `None`, or the exception.
+    ended: Option<Option<Py<PyAny>>>,
+    driver: Option<Waker>,
+}
+
+/// What the driver finds when it looks.
+pub(crate) struct News {
+    pub(crate) asked: Vec<Py<Operation>>,
+    pub(crate) cancelled: Vec<Py<Operation>>,
+}
+
+impl Port {
+    pub(crate) fn new() -> Port {
+        Port { state: Mutex::default() }
+    }
+
+    /// Lets the task run `function(*arguments)`, at once if it is waiting for something to run.
+    pub(crate) fn begin(&self, py: Python<'_>, function: &Py<PyAny>, arguments: &Py<PyTuple>) -> PyResult<()> {
+        let work = PyTuple::new(py, [function.bind(py), arguments.bind(py).as_any()])?;
+        self.hand(py, work.into_any().unbind());
+        Ok(())
+    }
+
+    /// Lets the task end.
+    pub(crate) fn dismiss(&self, py: Python<'_>) {
+        self.hand(py, py.None());
+    }
+
+    fn hand(&self, py: Python<'_>, work: Py<PyAny>) {
+        let idle = self.state().idle.take();
+        match idle {
+            Some(operation) => Operation::complete(operation, py, Ok(work)),
+            None => self.state().next = Some(work),
+        }
+    }
+
+    /// What happened since the last look; `waker` is woken at the next thing that does.
+    pub(crate) fn look(&self, waker: &Waker) -> News {
+        let mut state = self.state();
+        if !state.driver.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            state.driver = Some(waker.clone());
+        }
+        News { asked: std::mem::take(&mut state.asked), cancelled: std::mem::take(&mut state.cancelled) }
+    }
+
+    /// How the function ended, once it has.
+    pub(crate) fn ended(&self) -> Option<Option<Py<PyAny>>> {
+        self.state().ended.take()
+    }
+
+    pub(crate) fn ask(&self, operation: Py<Operation>) {
+        let mut state = self.state();
+        state.asked.push(operation);
+        state.wake();
+    }
+
+    pub(crate) fn cancel(&self, operation: Py<Operation>) {
+        let mut state = self.state();
+        state.cancelled.push(operation);
+        state.wake();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn wake(&self) {
+        if let Some(driver) = &self.driver {
+            driver.wake_by_ref();
+        }
+    }
+}
+
+#[pymethods]
+impl Port {
+    /// What to run next: `(function, arguments)`, or None if the user is over.
+    fn next(slf: Py<Self>, py: Python<'_>) -> PyResult<Py<Operation>> {
+        let ready = slf.get().state().next.take();
+        match ready {
+            Some(work) => Py::new(py, Operation::done(work)),
+            None => {
+                let waiting = Py::new(py, Operation::waiting(slf.clone_ref(py)))?;
+                slf.get().state().idle = Some(waiting.clone_ref(py));
+                Ok(waiting)
+            }
+        }
+    }
+
+    /// Says that the function has ended: with None, or the exception that it raised.
+    #[pyo3(signature = (error = None))]
+    fn done(&self, error: Option<Py<PyAny>>) {
+        let mut state = self.state();
+        state.ended = Some(error);
+        state.wake();
+    }
+}

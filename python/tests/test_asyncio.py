@@ -1,0 +1,272 @@
+"""Scenarios that await something of asyncio's: found by what they await, told with why, run on a real loop beside the client."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from squall._load import load
+
+OURS = {
+    "the client": 'r = await client.get("/x")\nself.x = r.json()',
+    "a batch": 'a, b = await client.batch(["/a", "/b"])',
+    "our sleep": "await sleep(1)\nawait squall.sleep(1)",
+    "a resource": 'self.u = await self.resources.acquire("u")',
+    "a variable": 'op = client.get("/x")\nawait op',
+    "a method of its own": "await self.helper(client)",
+    "a function of its own": "await helper(client)",
+    "a nested await": 'await client.get((await client.get("/x")).text)',
+}
+
+FOREIGN = {
+    "asyncio.sleep": "await asyncio.sleep(1)",
+    "an alias of it": "await nap(1)",
+    "gather": 'await asyncio.gather(client.get("/x"), client.get("/y"))',
+    "a timeout": 'async with asyncio.timeout(1):\n    await client.get("/x")',
+    "a task": 'asyncio.ensure_future(client.get("/x"))',
+    "an attribute that nobody knows": "await self.api.call()",
+    "an argument of a helper": "await helper(self.other)",
+    "a helper that does": "await foreign()",
+    "a method that does": "await self.foreign()",
+    "a variable that is": "op = nap(1)\nawait op",
+    "a variable that may be": 'op = client.get("/x") if self.id else nap(1)\nawait op',
+    "an iteration": "async for x in numbers():\n    pass",
+}
+
+HEAD = """
+import asyncio, squall
+from asyncio import sleep as nap
+async def helper(c):
+    await c.get("/x")
+async def foreign():
+    await nap(1)
+async def numbers():
+    await nap(0)
+    yield 1
+class Shop(VUser):
+    async def helper(self, c):
+        await c.get("/x")
+    async def foreign(self):
+        await foreign()
+    @task
+    async def go(self, client):
+"""
+
+
+def scenario_of(write, body):
+    return str(write(HEAD + textwrap.indent(body, " " * 8)))
+
+
+@pytest.mark.parametrize("case", OURS)
+def test_what_awaits_only_ours_is_stepped(write, case):
+    loaded = load(scenario_of(write, OURS[case]))
+    assert not loaded.hosted, loaded.because
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_what_awaits_more_is_asyncio(write, case):
+    loaded = load(scenario_of(write, FOREIGN[case]))
+    assert loaded.hosted
+    assert "shop.py:" in loaded.because
+
+
+def test_hooks_and_inherited_methods_count(write):
+    path = write(
+        """
+        import asyncio
+        class Base(VUser):
+            async def on_start(self, client):
+                await asyncio.sleep(0)
+        @scenario()
+        class Shop(Base):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+        """
+    )
+    assert load(str(path)).hosted
+
+
+def test_check_says_it_and_why(squall, write, target):
+    path = scenario_of(write, FOREIGN["asyncio.sleep"])
+    ended = squall("run", path, "--target", target.url, "--check")
+    assert ended.code == 0
+    assert "mode asyncio" in ended.stdout and "shop.py:19 awaits asyncio.sleep(1)" in ended.stdout
+
+
+def test_forced_stepped_fails_with_the_way_out(run):
+    ended = run("import asyncio\nclass Shop(VUser):\n    @task\n    async def go(self, client):\n        await asyncio.sleep(0.01)", "--mode", "stepped")
+    assert "--mode asyncio" in ended.messages()
+
+
+def test_asyncio_and_the_client_together(run, target):
+    before = target.counts()["/health"]
+    ended = run(
+        """
+        import asyncio
+        class Shop(VUser):
+            async def on_start(self, client):
+                await asyncio.sleep(0.001)
+                self.lock = asyncio.Lock()
+
+            @task
+            async def go(self, client):
+                async with self.lock:
+                    answer = await client.get("/health")
+                assert answer.json()["status"] == "ok"
+                await asyncio.sleep(0)
+                a, b = await asyncio.gather(client.get("/bytes/1"), client.get("/bytes/2"))
+                assert (len(a.content), len(b.content)) == (1, 2)
+                c, d = await client.batch(["/bytes/3", "/bytes/4"])
+                assert (len(c.content), len(d.content)) == (3, 4)
+                task = asyncio.create_task(client.get("/bytes/5"))
+                await asyncio.wait_for(squall_sleep(0.001), 5)
+                assert len((await task).content) == 5
+                loop = asyncio.get_running_loop()
+                assert await loop.run_in_executor(None, lambda: 42) == 42
+                emit_metric("done", time=1)
+
+            async def on_stop(self, client):
+                await asyncio.sleep(0)
+                await client.get("/api/products/1", name="stop")
+
+        from squall import sleep as squall_sleep
+        """,
+        requests=20,
+        users=4,
+    )
+    assert ended.code == 0, ended.messages()
+    assert ended.metric("go")["errors"] == 0 and ended.metric("done")["requests"] == 20
+    assert ended.metric("GET /bytes/5")["requests"] == 20
+    assert ended.metric("stop")["requests"] == 4
+    assert target.counts()["/health"] - before == 20
+
+
+def test_checks_and_plain_functions_work_beside_it(run):
+    ended = run(
+        """
+        import asyncio
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await asyncio.sleep(0)
+                await client.get("/health")
+
+            def check_go(self, status_code, body):
+                assert body["status"] == "no"
+
+            @task
+            def plain(self, client):
+                assert client.get("/health").ok
+                sleep(0.001)
+        """,
+        requests=10,
+    )
+    assert ended.metric("go")["errors"] == 5 and ended.metric("plain")["errors"] == 0
+
+
+def test_a_hung_await_is_cut_at_the_timeout(run):
+    ended = run(
+        """
+        import asyncio
+        class Shop(VUser):
+            ended = 0
+            @task(timeout=0.05)
+            async def forever(self, client):
+                try:
+                    await asyncio.sleep(3600)
+                finally:
+                    emit_metric("finally", time=1)
+
+            @task(timeout=0.05)
+            async def slow(self, client):
+                await asyncio.gather(client.get("/delay/5000", name="slow one"), asyncio.sleep(3600))
+
+            @task(timeout=0.05)
+            async def stubborn(self, client):
+                while True:
+                    try:
+                        await asyncio.sleep(3600)
+                    except asyncio.CancelledError:
+                        pass
+
+            @task
+            async def fine(self, client):
+                await client.get("/health")
+        """,
+        requests=8,
+        timeout=60,
+    )
+    assert ended.metric("forever")["errors"] == 2 and ended.metric("slow")["errors"] == 2
+    assert ended.metric("finally")["requests"] == 2
+    assert ended.metric("stubborn")["errors"] == 2 and ended.metric("fine")["errors"] == 0
+    assert "TaskTimeout" in ended.messages()
+
+
+def test_cancelling_a_request_gives_it_up(run):
+    ended = run(
+        """
+        import asyncio
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                try:
+                    await asyncio.wait_for(client.get("/delay/60000", name="slow"), 0.02)
+                except asyncio.TimeoutError:
+                    emit_metric("given up", time=1)
+                async with asyncio.timeout(5):
+                    assert (await client.get("/health")).ok
+                async with asyncio.TaskGroup() as group:
+                    one = group.create_task(client.get("/health"))
+                    two = group.create_task(asyncio.sleep(0.001))
+                assert one.result().ok
+        """,
+        requests=4,
+        timeout=60,
+    )
+    assert ended.metric("given up")["requests"] == 4 and ended.metric("go")["errors"] == 0, ended.messages()
+    assert ended.metric("slow")["requests"] == 4
+
+
+def test_a_stop_ends_users_on_the_loop(run):
+    ended = run(
+        """
+        import asyncio
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+                await asyncio.sleep(3600)
+        """,
+        "--for",
+        "1s",
+        "--grace",
+        "100ms",
+        requests=None,
+        users=10,
+        timeout=60,
+    )
+    assert ended.metric("GET /health")["requests"] == 10
+    assert "Task was destroyed" not in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_sockets_of_asyncio_work(run, target):
+    host, port = target.url.removeprefix("http://").split(":")
+    ended = run(
+        f"""
+        import asyncio
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                reader, writer = await asyncio.open_connection("{host}", {port})
+                writer.write(b"GET /health HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+                assert b"200 OK" in await reader.read()
+                writer.close()
+                await writer.wait_closed()
+                assert (await client.get("/health")).ok
+        """,
+        requests=30,
+        users=5,
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()
