@@ -18,6 +18,13 @@ pub struct RunFacts {
     pub stop: StopReason,
     pub thresholds: Vec<ThresholdResult>,
     pub generator: Generator,
+    /// Requests that lost workers may have sent and that are not reported, at the very most; those that they had begun and never
+    /// recorded are part of it. 0 for a local run.
+    #[serde(default)]
+    pub lost_at_most: u64,
+    /// Who made the load, if it was a fleet.
+    #[serde(default)]
+    pub fleet: Option<FleetFacts>,
 }
 
 /// Why a run ended.
@@ -56,4 +63,61 @@ pub struct Generator {
     pub saturated: bool,
     /// Why, in words people can act on.
     pub saturated_because: Vec<String>,
+}
+
+/// The workers of a run and what became of them.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct FleetFacts {
+    pub workers: Vec<WorkerFacts>,
+    /// What happened to the fleet, in order.
+    pub events: Vec<FleetEvent>,
+    /// Starts that were due while nobody held their share.
+    pub missed_starts: u64,
+}
+
+/// One life of one worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerFacts {
+    pub id: String,
+    /// Tells the lives of a worker that was restarted apart.
+    pub instance: String,
+    /// Recorded by it and merged into the results.
+    pub requests: u64,
+    pub state: WorkerState,
+    /// Seconds from the start of the run.
+    pub joined_s: f64,
+    /// `None` if it was there until the end.
+    pub ended_s: Option<f64>,
+    /// Its part of [`RunFacts::lost_at_most`].
+    pub lost_at_most: u64,
+}
+
+/// How a worker's part in a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    /// It was there to the end, and everything it did is reported.
+    Finished,
+    /// It was not heard of again.
+    Lost,
+    /// It went before the end, and everything it did is reported.
+    Left,
+}
+
+impl WorkerState {
+    pub fn name(self) -> &'static str {
+        match self {
+            WorkerState::Finished => "finished",
+            WorkerState::Lost => "lost",
+            WorkerState::Left => "left",
+        }
+    }
+}
+
+/// Something that happened to the fleet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FleetEvent {
+    /// Seconds from the start of the run.
+    pub t_s: f64,
+    pub text: String,
 }

@@ -11,7 +11,7 @@ mod shares;
 mod threshold;
 
 pub use duration::{ParseDurationError, format_duration, parse_duration};
-pub use facts::{Generator, RunFacts, StopReason, ThresholdResult};
+pub use facts::{FleetEvent, FleetFacts, Generator, RunFacts, StopReason, ThresholdResult, WorkerFacts, WorkerState};
 pub use load::{Arrivals, Load, LoadModel, ParseRateError, Pause, parse_rate};
 pub use plan::{Every, Plan, TaskIndex, TaskSpec};
 pub use profile::{ParseStagesError, Profile, ProfileError, Stage, parse_stages};

@@ -259,7 +259,8 @@ impl Run<'_> {
         let stop =
             if end.cut_off && self.reason == StopReason::Interrupted { StopReason::Aborted } else { self.reason };
         let (active, elapsed) = (end.active, end.elapsed);
-        let facts = RunFacts { started_unix_ms, active, elapsed, stop, thresholds, generator };
+        let (lost_at_most, fleet) = (0, None);
+        let facts = RunFacts { started_unix_ms, active, elapsed, stop, thresholds, generator, lost_at_most, fleet };
         Finished { view, facts }
     }
 }

@@ -34,6 +34,8 @@ pub fn html(run: &Run<'_>) -> String {
         tables::outcomes(run),
         tables::errors(run),
         tables::phases(run),
+        tables::workers(run),
+        tables::fleet_events(run),
         foot(run),
     ];
     format!(

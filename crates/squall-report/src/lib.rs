@@ -8,7 +8,7 @@
 //! # let load = Load { model: LoadModel::Open { rate, arrivals: Arrivals::Even }, iterations: None, warm_up: Default::default() };
 //! # let plan = Plan { name: "shop".into(), target: "http://127.0.0.1".into(), load, tasks: vec![], thresholds: vec![], seed: 1 };
 //! # let facts = RunFacts { started_unix_ms: 0, active: second, elapsed: second, stop: StopReason::Completed, thresholds: vec![],
-//! #     generator: Generator::default() };
+//! #     generator: Generator::default(), lost_at_most: 0, fleet: None };
 //! # let view = squall_metrics::Collector::new([], 1).finish();
 //! use squall_report::{Run, Style, Verdict, result, summary, verdict};
 //!
@@ -40,8 +40,9 @@ pub use html::html;
 pub use junit::junit;
 pub use live::{Phase, Tick, json_line, live_header, live_line};
 pub use result::{
-    AccountingFile, ErrorFile, GeneratorFile, LatencyFile, LoadFile, MetricFile, MetricSecondFile, OutcomeFile,
-    Percentiles, ReadResultError, ResultFile, RunFile, SCHEMA, SecondFile, ThresholdFile, TotalsFile, result,
+    AccountingFile, ErrorFile, FleetEventFile, FleetFile, GeneratorFile, LatencyFile, LoadFile, MetricFile,
+    MetricSecondFile, OutcomeFile, Percentiles, ReadResultError, ResultFile, RunFile, SCHEMA, SecondFile,
+    ThresholdFile, TotalsFile, WorkerFile, result,
 };
 pub use run::{Run, Style, length_of};
 pub use summary::summary;

@@ -2,9 +2,11 @@
 //! a reader ignores what it does not know, so files of any version of this schema keep reading.
 
 mod build;
+mod fleet;
 
 pub use build::result;
-pub(crate) use build::{explain, kind_name, percentiles};
+pub(crate) use build::{balances, explain, kind_name, percentiles};
+pub use fleet::{FleetEventFile, FleetFile, WorkerFile};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,6 +33,9 @@ pub struct ResultFile {
     pub errors: Vec<ErrorFile>,
     pub thresholds: Vec<ThresholdFile>,
     pub generator: GeneratorFile,
+    /// Who made the load, if it was a fleet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetFile>,
     /// One entry a second, without holes.
     pub timeline: Vec<SecondFile>,
     pub verdict: Verdict,
@@ -102,7 +107,10 @@ pub struct AccountingFile {
     /// Recorded and reported, but never sent: they failed before they could leave this machine.
     #[serde(default)]
     pub unsent: u64,
-    /// `sent` and `unsent` together are what was recorded, and that is what is reported.
+    /// Requests that lost workers may have sent and that are not reported, at the very most; 0 unless a worker was lost.
+    #[serde(default)]
+    pub lost_at_most: u64,
+    /// `sent` and `unsent` together are what was recorded, but for what lost workers took with them, and that is what is reported.
     pub balanced: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<String>,

@@ -10,7 +10,9 @@ use crate::{
     run::load_in_words,
     text::{Cell, Table, Tone, cell, clean, fit, toned, wrap},
     verdict,
-    words::{accounting_line, doubt, generator_line, metric_label, reasons_for_doubt, value, verdict_in_words},
+    words::{
+        accounting_line, doubt, fleet_lines, generator_line, metric_label, reasons_for_doubt, value, verdict_in_words,
+    },
 };
 
 /// Most failure messages and outcomes shown; the files have them all.
@@ -275,6 +277,9 @@ fn remark(run: &Run<'_>, result: &ThresholdResult) -> String {
 fn trust(run: &Run<'_>, style: Style) -> String {
     let engine = &run.view.engine;
     let mut out = labelled(style, "generator", &generator_line(run), Tone::Plain);
+    for (i, (line, tone)) in fleet_lines(run).into_iter().enumerate() {
+        out += &labelled(style, if i == 0 { "fleet" } else { "" }, &line, tone);
+    }
     let (accounting, tone) = accounting_line(run);
     out += &labelled(style, "accounting", &accounting, tone);
     if engine.metrics_refused > 0 {

@@ -66,7 +66,12 @@ pub fn verdict(run: &Run<'_>) -> Verdict {
 
 /// Whether the generator did not make the load that was asked for.
 pub(crate) fn schedule_missed(run: &Run<'_>) -> bool {
-    run.facts.generator.saturated || run.view.engine.dropped > 0
+    run.facts.generator.saturated || unmade_starts(run) > 0
+}
+
+/// Starts that were due and never happened: no user was free, or no worker held them.
+pub(crate) fn unmade_starts(run: &Run<'_>) -> u64 {
+    run.view.engine.dropped + run.facts.fleet.as_ref().map_or(0, |fleet| fleet.missed_starts)
 }
 
 /// Requests were sent and not one byte of an answer came back.

@@ -2,15 +2,15 @@
 //! nothing out.
 
 use squall_metrics::{Kind, MetricView};
-use squall_model::{Quantity, StopReason, ThresholdResult};
+use squall_model::{Quantity, StopReason, ThresholdResult, WorkerFacts, WorkerState};
 
 use crate::{
     Run, Verdict,
     format::{bytes, count, digits, number, percent, time},
-    result::explain,
+    result::{balances, explain},
     text::{Tone, clean},
     verdict,
-    verdict::schedule_missed,
+    verdict::{schedule_missed, unmade_starts},
 };
 
 /// The name, with what tells it from others of the same name.
@@ -64,19 +64,54 @@ pub(crate) fn accounting_line(run: &Run<'_>) -> (String, Tone) {
         0 => String::new(),
         n => format!(" ({} of them warm-up)", count(n)),
     };
-    match explain(accounting) {
+    match explain(run) {
         None => (format!("sent = recorded = reported {}{warm_up}", count(accounting.sent)), Tone::Plain),
         Some(reason) => {
             let [sent, recorded, reported] = [accounting.sent, accounting.recorded, accounting.reported].map(count);
-            let tone = if accounting.balances() { Tone::Warn } else { Tone::Bad };
+            let tone = if balances(run) { Tone::Warn } else { Tone::Bad };
             (format!("sent {sent}, recorded {recorded}, reported {reported}{warm_up}: {reason}"), tone)
         }
     }
 }
 
+/// Most lost workers that are named; the files name them all.
+const MOST_WORKERS: usize = 10;
+
+/// Who made the load, who was lost and what was not made; nothing for a local run.
+pub(crate) fn fleet_lines(run: &Run<'_>) -> Vec<(String, Tone)> {
+    let Some(fleet) = &run.facts.fleet else { return Vec::new() };
+    let of = |state| fleet.workers.iter().filter(move |worker| worker.state == state);
+    let (lost, left) = (of(WorkerState::Lost).count(), of(WorkerState::Left).count());
+    let mut head =
+        if fleet.workers.len() == 1 { "1 worker".to_owned() } else { format!("{} workers", fleet.workers.len()) };
+    for (n, word) in [(lost, "lost"), (left, "left before the end")] {
+        if n > 0 {
+            head += &format!(", {n} {word}");
+        }
+    }
+    let mut lines = vec![(head, if lost > 0 { Tone::Warn } else { Tone::Plain })];
+    lines.extend(of(WorkerState::Lost).take(MOST_WORKERS).map(|worker| (lost_worker(worker), Tone::Warn)));
+    if lost > MOST_WORKERS {
+        lines.push((format!("… and {} more; --json has them all", lost - MOST_WORKERS), Tone::Dim));
+    }
+    if fleet.missed_starts > 0 {
+        lines.push((format!("{} starts were due while no worker held them", count(fleet.missed_starts)), Tone::Warn));
+    }
+    lines
+}
+
+fn lost_worker(worker: &WorkerFacts) -> String {
+    let when = worker.ended_s.map_or(String::new(), |at| format!(" after {} s", digits(at)));
+    let missing = match worker.lost_at_most {
+        0 => "nothing that it sent is missing".to_owned(),
+        n => format!("up to {} requests that it sent are missing", count(n)),
+    };
+    format!("{} was lost{when}: {} requests are reported, {missing}", clean(&worker.id), count(worker.requests))
+}
+
 /// Why the numbers may say more about the generator than about the target; `None` if they do not.
 pub(crate) fn doubt(run: &Run<'_>) -> Option<&'static str> {
-    match run.view.engine.dropped {
+    match unmade_starts(run) {
         _ if !schedule_missed(run) => None,
         0 => Some(
             "The generator could not keep its schedule: latencies include its own delay, and the target may be capable of more.",
@@ -88,8 +123,8 @@ pub(crate) fn doubt(run: &Run<'_>) -> Option<&'static str> {
 /// What people can do about it.
 pub(crate) fn reasons_for_doubt(run: &Run<'_>) -> Vec<String> {
     let mut reasons = run.facts.generator.saturated_because.clone();
-    if run.view.engine.dropped > 0 {
-        reasons.push(format!("{} starts were due and never happened", count(run.view.engine.dropped)));
+    if unmade_starts(run) > 0 {
+        reasons.push(format!("{} starts were due and never happened", count(unmade_starts(run))));
     }
     reasons
 }

@@ -1,6 +1,7 @@
 //! The tables of the report. Cells that are sorted by number carry it in `data-v`.
 
 use squall_metrics::{Category, Histogram, MetricView, PHASES};
+use squall_model::{FleetEvent, WorkerFacts, WorkerState};
 
 use super::{escape, svg::sparkline};
 use crate::{
@@ -158,4 +159,41 @@ pub(super) fn phases(run: &Run<'_>) -> String {
         return String::new();
     }
     table("Where the time goes", &[["Metric", "Phase", "Times"].as_slice(), TIMES.as_slice()].concat(), rows)
+}
+
+pub(super) fn workers(run: &Run<'_>) -> String {
+    let Some(fleet) = &run.facts.fleet else { return String::new() };
+    let row = |worker: &WorkerFacts| {
+        let class = if worker.state == WorkerState::Lost { " class=\"bad\"" } else { "" };
+        let ended = worker.ended_s.unwrap_or(run.facts.elapsed.as_secs_f64());
+        format!(
+            "<tr>{}{}<td{class}>{}</td>{}{}{}{}</tr>",
+            text(&worker.id),
+            text(&worker.instance),
+            worker.state.name(),
+            figure(worker.requests as f64, &count(worker.requests)),
+            figure(worker.joined_s, &time(worker.joined_s * 1e9)),
+            figure(ended, &time(ended * 1e9)),
+            figure(worker.lost_at_most as f64, &count(worker.lost_at_most)),
+        )
+    };
+    let heads = ["Worker", "Instance", "State", "Requests", "From", "To", "Missing at most"];
+    let gap = match fleet.missed_starts {
+        0 => String::new(),
+        n => format!("<p class=\"bad\">{} starts were due while no worker held them.</p>", count(n)),
+    };
+    table("Workers", &heads, fleet.workers.iter().map(row).collect()) + &gap
+}
+
+pub(super) fn fleet_events(run: &Run<'_>) -> String {
+    let events = run.facts.fleet.iter().flat_map(|fleet| &fleet.events);
+    let row = |event: &FleetEvent| {
+        format!(
+            "<tr>{}<td class=\"message\">{}</td></tr>",
+            figure(event.t_s, &time(event.t_s * 1e9)),
+            escape(&event.text)
+        )
+    };
+    let rows: Vec<String> = events.map(row).collect();
+    if rows.is_empty() { String::new() } else { table("What happened to the fleet", &["After", "Event"], rows) }
 }

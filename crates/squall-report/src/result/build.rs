@@ -21,7 +21,7 @@ pub fn result(run: &Run<'_>) -> ResultFile {
         version: run.version.to_owned(),
         run: run_file(run),
         totals: totals(run),
-        accounting: accounting(run.view.accounting()),
+        accounting: accounting(run),
         latency_ms: LatencyFile {
             service: percentiles(&all.service),
             response: percentiles(&all.response),
@@ -32,6 +32,7 @@ pub fn result(run: &Run<'_>) -> ResultFile {
         errors: errors(&run.view.errors),
         thresholds: run.facts.thresholds.iter().map(threshold).collect(),
         generator: generator(run),
+        fleet: run.facts.fleet.as_ref().map(FleetFile::of),
         timeline: run.view.timeline.iter().map(|s| second(run, s)).collect(),
         verdict,
         exit_code: verdict.exit_code(),
@@ -92,24 +93,37 @@ fn totals(run: &Run<'_>) -> TotalsFile {
     }
 }
 
-fn accounting(accounting: Accounting) -> AccountingFile {
-    let Accounting { sent, recorded, reported, warm_up, unsent } = accounting;
-    let balanced = accounting.balances();
-    AccountingFile { sent, recorded, reported, warm_up, unsent, balanced, explanation: explain(accounting) }
+fn accounting(run: &Run<'_>) -> AccountingFile {
+    let Accounting { sent, recorded, reported, warm_up, unsent } = run.view.accounting();
+    let (balanced, explanation) = (balances(run), explain(run));
+    let lost_at_most = run.facts.lost_at_most;
+    AccountingFile { sent, recorded, reported, warm_up, unsent, lost_at_most, balanced, explanation }
 }
 
-/// Why sent, recorded and reported differ, if they do.
-pub(crate) fn explain(accounting: Accounting) -> Option<String> {
-    let Accounting { sent, recorded, reported, unsent, .. } = accounting;
+/// Whether everything is accounted for: reported, or taken along by a lost worker.
+pub(crate) fn balances(run: &Run<'_>) -> bool {
+    let accounting = run.view.accounting();
+    let Accounting { sent, recorded, unsent, .. } = accounting;
+    let known_lost = (sent + unsent).saturating_sub(recorded).min(run.facts.lost_at_most);
+    Accounting { recorded: recorded + known_lost, reported: accounting.reported + known_lost, ..accounting }.balances()
+}
+
+/// Why sent, recorded and reported differ, if they do, and what may be missing from all three.
+pub(crate) fn explain(run: &Run<'_>) -> Option<String> {
+    let Accounting { sent, recorded, reported, unsent, .. } = run.view.accounting();
+    let lost = run.facts.lost_at_most;
     let mut reasons = Vec::new();
     if unsent > 0 {
         reasons.push(format!("{unsent} requests failed before they could leave this machine"));
     }
+    if lost > 0 {
+        reasons.push(format!("lost workers may have sent up to {lost} requests that are not reported"));
+    }
     let sent = sent + unsent;
-    if sent > recorded {
+    if sent > recorded + lost {
         reasons.push(format!(
             "{} requests were begun and their end was never recorded: a worker or thread died",
-            sent - recorded
+            sent - recorded - lost
         ));
     }
     if recorded > sent {

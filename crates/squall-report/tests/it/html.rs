@@ -1,6 +1,6 @@
 //! The HTML report: whole, self-contained, and safe against what servers say.
 
-use crate::sample::{Finished, Recipe, Target, judged, shop};
+use crate::sample::{Finished, Recipe, Target, fleet, judged, shop};
 use squall_model::{LoadModel, Pause, Profile};
 use squall_report::html;
 use std::time::Duration;
@@ -91,6 +91,25 @@ fn what_servers_and_files_say_is_escaped() {
     assert_well_formed(&page);
     assert!(!page.contains("<img") && !page.contains("<script>alert") && !page.contains("onerror=\"alert"));
     assert_eq!(page.matches("&lt;img src=x").count(), 9);
+}
+
+#[test]
+fn a_fleet_shows_its_workers_and_what_they_say_is_escaped() {
+    let mut finished = fleet();
+    let page = check(&finished);
+    let parts =
+        ["<h2>Workers</h2>", "w2-5f3a", "<td class=\"bad\">lost</td>", "412 starts", "15.3 s", "w2 was not heard of"];
+    for part in parts {
+        assert!(page.contains(part), "`{part}` is missing");
+    }
+    let facts = finished.facts.fleet.as_mut().unwrap();
+    let worker = &mut facts.workers[0];
+    for text in [&mut worker.id, &mut worker.instance, &mut facts.events[0].text] {
+        *text = "<script>alert(1)</script>".to_owned();
+    }
+    let page = check(&finished);
+    assert!(!page.contains("<script>alert"));
+    assert!(!check(&shop()).contains("<h2>Workers</h2>"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The result file says what was measured, and reads back.
 
-use crate::sample::{Recipe, judged, shop};
+use crate::sample::{Recipe, fleet, judged, shop};
 use squall_report::{ReadResultError, ResultFile, SCHEMA, result};
 
 #[test]
@@ -91,6 +91,44 @@ fn accounting_that_does_not_balance_says_why() {
     let accounting = result(&finished.run()).accounting;
     assert!(!accounting.balanced);
     assert!(accounting.explanation.unwrap().starts_with("3 requests were begun"));
+}
+
+#[test]
+fn what_lost_workers_took_along_is_stated_and_balances() {
+    let mut finished = fleet();
+    let stated = "lost workers may have sent up to 131 requests that are not reported";
+    for begun in [0, 100, 31] {
+        finished.view.engine.sent += begun;
+        let accounting = result(&finished.run()).accounting;
+        assert_eq!((accounting.lost_at_most, accounting.balanced), (131, true));
+        assert_eq!(accounting.explanation.as_deref(), Some(stated));
+    }
+    finished.view.engine.sent += 2;
+    let accounting = result(&finished.run()).accounting;
+    assert!(!accounting.balanced);
+    let more = format!("{stated}; 2 requests were begun and their end was never recorded: a worker or thread died");
+    assert_eq!(accounting.explanation, Some(more));
+    finished.view.engine.sent -= 134;
+    assert!(
+        !result(&finished.run()).accounting.balanced,
+        "a request that nobody sent is not explained by a lost worker"
+    );
+}
+
+#[test]
+fn the_fleet_is_in_the_file_and_files_without_one_keep_reading() {
+    let file = result(&fleet().run());
+    let of_fleet = file.fleet.clone().expect("a fleet made the load");
+    let workers: Vec<_> = of_fleet.workers.iter().map(|w| (w.id.as_str(), w.state.as_str(), w.ended_s)).collect();
+    assert_eq!(workers, [("w1", "finished", None), ("w2", "lost", Some(15.25)), ("w3", "left", Some(20.0))]);
+    assert_eq!((of_fleet.missed_starts, of_fleet.events.len()), (412, 2));
+    assert_eq!(squall_report::ResultFile::parse(&file.to_json()).unwrap(), file);
+
+    let local = result(&shop().run());
+    assert_eq!((local.accounting.lost_at_most, &local.fleet), (0, &None));
+    let mut older: serde_json::Value = serde_json::from_str(&local.to_json()).unwrap();
+    older["accounting"].as_object_mut().unwrap().remove("lost_at_most");
+    assert_eq!(squall_report::ResultFile::parse(&older.to_string()).unwrap(), local);
 }
 
 #[test]

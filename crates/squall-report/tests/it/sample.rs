@@ -4,7 +4,8 @@ use squall_metrics::{
     Category, Collector, Delta, MetricId, MetricKey, Outcome, Recorder, RecorderConfig, RunView, Sample, SourceId,
 };
 use squall_model::{
-    Arrivals, Generator, Load, LoadModel, Plan, Profile, RunFacts, StopReason, TaskSpec, Threshold, ThresholdResult,
+    Arrivals, FleetEvent, FleetFacts, Generator, Load, LoadModel, Plan, Profile, RunFacts, StopReason, TaskSpec,
+    Threshold, ThresholdResult, WorkerFacts, WorkerState,
 };
 use squall_report::Run;
 use std::{collections::BTreeMap, time::Duration};
@@ -123,8 +124,34 @@ impl Recipe {
                 saturated: false,
                 saturated_because: Vec::new(),
             },
+            lost_at_most: 0,
+            fleet: None,
         }
     }
+}
+
+/// The shop on a fleet that lost one of its three workers half-way.
+pub(crate) fn fleet() -> Finished {
+    let mut finished = shop();
+    let worker = |id: &str, state, requests, ended_s, lost_at_most| WorkerFacts {
+        id: id.to_owned(),
+        instance: format!("{id}-5f3a"),
+        requests,
+        state,
+        joined_s: 0.0,
+        ended_s,
+        lost_at_most,
+    };
+    let workers = vec![
+        worker("w1", WorkerState::Finished, 3500, None, 0),
+        worker("w2", WorkerState::Lost, 1500, Some(15.25), 131),
+        worker("w3", WorkerState::Left, 1000, Some(20.0), 0),
+    ];
+    let event = |t_s, text: &str| FleetEvent { t_s, text: text.to_owned() };
+    let events = vec![event(15.25, "w2 was not heard of for 3 s"), event(20.0, "w3 left")];
+    finished.facts.fleet = Some(FleetFacts { workers, events, missed_starts: 412 });
+    finished.facts.lost_at_most = 131;
+    finished
 }
 
 /// A judged threshold; times are in nanoseconds, as everywhere.

@@ -1,7 +1,7 @@
 //! Real results against docs/result.schema.json, with a validator of the few keywords that the schema uses. It panics on any
 //! other keyword, so that no rule of the schema goes unchecked.
 
-use crate::sample::{Finished, Recipe, Target, judged, shop};
+use crate::sample::{Finished, Recipe, Target, fleet, judged, shop};
 use serde_json::{Value, json};
 use squall_model::StopReason;
 use squall_report::result;
@@ -97,7 +97,7 @@ fn results_of_all_kinds_follow_the_schema() {
     let mut empty = Recipe { seconds: 1, warm_up: 5, ..Recipe::default() }.make();
     empty.facts.stop = StopReason::Aborted;
     empty.plan.load.iterations = Some(7);
-    for finished in [judged_run, saturated, refusing, empty] {
+    for finished in [judged_run, saturated, refusing, empty, fleet()] {
         assert_eq!(validate(&written(&finished)), Vec::<String>::new());
     }
 }
@@ -122,6 +122,7 @@ fn the_schema_describes_every_field_that_is_written() {
     let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
     finished.facts.thresholds = vec![judged("browse:p99<500ms", Some(4e7), true, None)];
     finished.view.engine.sent += 1;
+    finished.facts.fleet = fleet().facts.fleet;
     let mut unknown = Vec::new();
     undescribed(&schema, &schema, &written(&finished), "", &mut unknown);
     assert_eq!(unknown, Vec::<String>::new());

@@ -1,6 +1,6 @@
 //! The summary as people read it.
 
-use crate::sample::{Recipe, Target, judged, shop};
+use crate::sample::{Recipe, Target, fleet, judged, shop};
 use squall_model::StopReason;
 use squall_report::{Style, summary};
 
@@ -28,6 +28,11 @@ fn a_saturated_generator_is_said_in_plain_words() {
 fn an_unreachable_target() {
     let finished = Recipe { seconds: 2, target: Target::Refusing, ..Recipe::default() }.make();
     insta::assert_snapshot!(summary(&finished.run(), Style::PLAIN));
+}
+
+#[test]
+fn a_fleet_that_lost_a_worker() {
+    insta::assert_snapshot!(summary(&fleet().run(), Style { colour: false, width: 90 }));
 }
 
 #[test]

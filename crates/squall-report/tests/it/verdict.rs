@@ -1,6 +1,6 @@
 //! Every verdict, every exit code, and which wins.
 
-use crate::sample::{Finished, Recipe, Target, judged, shop};
+use crate::sample::{Finished, Recipe, Target, fleet, judged, shop};
 use squall_metrics::{Category, Outcome};
 use squall_model::StopReason;
 use squall_report::{Verdict, verdict};
@@ -108,4 +108,12 @@ fn an_interrupted_run_is_interrupted_before_all_else() {
 fn exit_codes_are_distinct_and_leave_2_to_the_command_line() {
     let codes: std::collections::BTreeSet<u8> = Verdict::ALL.map(Verdict::exit_code).into();
     assert_eq!(codes.into_iter().collect::<Vec<_>>(), [0, 1, 3, 4, 130]);
+}
+
+#[test]
+fn starts_that_no_worker_held_miss_the_schedule() {
+    let finished = fleet();
+    check(&finished, Verdict::Passed, 0);
+    let expected = Verdict::ScheduleMissed;
+    check(&Finished { strict: true, ..finished }, expected, expected.exit_code());
 }
