@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -54,6 +55,9 @@ class StatusError(Exception):
 class TaskTimeout(TimeoutError):
     """A task took longer than its ``timeout``."""
 
+    def __init__(self, message: str = "it took longer than its timeout, and was cut while its code was running") -> None:
+        super().__init__(message)
+
 
 class ResourcesExhausted(RuntimeError):
     """A pool of resources has a limit, and all of them are held."""
@@ -88,3 +92,11 @@ def in_file(error: BaseException, file: str) -> int | None:
     """The last line of ``file`` on the way to ``error``."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return lines[-1] if lines else None
+
+
+def place_of(thread: int) -> str:
+    """Where a thread is right now, in the scenario's own code."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else "somewhere"

@@ -5,6 +5,8 @@ use pyo3::{Python, ffi};
 use std::{cell::Cell, ptr};
 use tokio::runtime::Builder;
 
+use crate::watchdog;
+
 thread_local! {
     /// The thread's state while it is detached; null while it is attached.
     static PARKED: Cell<*mut ffi::PyThreadState> = const { Cell::new(ptr::null_mut()) };
@@ -12,7 +14,9 @@ thread_local! {
 
 /// Runs `life` attached, in a runtime that detaches whenever it has nothing to do.
 pub(crate) fn host<R>(builder: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
-    Python::attach(|_| {
+    Python::attach(|py| {
+        // Without it only what never returns is worse off.
+        let _watchdog = watchdog::watch(py);
         builder.on_thread_park(park).on_thread_unpark(unpark);
         life(builder)
     })

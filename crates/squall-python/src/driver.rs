@@ -8,12 +8,13 @@ mod visit;
 
 use pyo3::{prelude::*, types::PyDict};
 use squall_engine::{Driver, DriverError, DriverThread, Probe, Seat};
-use squall_metrics::{MetricId, MetricKey};
+use squall_metrics::{Category, MetricId, MetricKey, Outcome};
 use std::{
     cell::RefCell,
     collections::HashMap,
     rc::Rc,
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 use tokio::runtime::Builder;
 
@@ -25,6 +26,7 @@ use crate::{
     routes::{Call, Routes},
     script::{Kind, Script, Task},
     step::Fibers,
+    watchdog::Held,
 };
 pub(crate) use user::PythonUser;
 
@@ -55,7 +57,8 @@ impl Driver for PythonDriver {
             .map_err(|error| DriverError(format!("cannot render a request: {error}")))?;
         let guest = match script.hosted {
             true => Some(
-                Python::attach(Guest::start).map_err(|error| DriverError(format!("cannot start asyncio: {error}")))?,
+                Python::attach(|py| Guest::start(py, longest(&script)))
+                    .map_err(|error| DriverError(format!("cannot start asyncio: {error}")))?,
             ),
             false => None,
         };
@@ -148,9 +151,34 @@ impl Shared {
         *metrics[route].get_or_insert_with(|| self.probe.metric(MetricKey::request(&*call.name)))
     }
 
+    /// Tells that code of `name` kept its thread, and everybody on it, from going on.
+    #[cold]
+    fn held(&self, held: &Held, name: &str) {
+        let metric = self.probe.metric(MetricKey::group("(held thread)"));
+        let outcome = Outcome::new(Category::Exception, "HELD_THREAD");
+        let words = format!(
+            "{name} held the generator's thread at {}: no other user could run meanwhile (use squall.sleep, the client, \
+             or an executor)",
+            held.place
+        );
+        self.probe.note(metric, outcome, &words);
+        self.probe.span(metric, held.since, Instant::now(), outcome);
+    }
+
     fn lifecycle(&self, name: &'static str) -> MetricId {
         *self.lifecycle.borrow_mut().entry(name).or_insert_with(|| self.probe.metric(MetricKey::group(name)))
     }
+}
+
+/// The timeout of the most patient task; on the loop nobody knows whose code runs.
+fn longest(script: &Script) -> Option<std::time::Duration> {
+    script
+        .tasks
+        .iter()
+        .map(|task| task.timeout)
+        .max()
+        .flatten()
+        .filter(|_| script.tasks.iter().all(|task| task.timeout.is_some()))
 }
 
 /// What constant tasks send, rendered for this thread.

@@ -7,7 +7,7 @@ use std::{
     io,
     os::fd::{BorrowedFd, OwnedFd, RawFd},
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -15,7 +15,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::port::Port;
+use crate::{port::Port, watchdog};
 
 thread_local! {
     static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
@@ -37,8 +37,8 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Makes the loop, sets it running on this thread, and begins to turn it.
-    pub(crate) fn start(py: Python<'_>) -> PyResult<Guest> {
+    /// Makes the loop, sets it running on this thread, and begins to turn it. A turn that lasts longer than `patience` is cut.
+    pub(crate) fn start(py: Python<'_>, patience: Option<Duration>) -> PyResult<Guest> {
         let event_loop = py.import("squall._guest")?.call_method0("start")?;
         let ready = event_loop.getattr("_ready")?.unbind();
         let descriptor: RawFd = event_loop.getattr("descriptor")?.extract()?;
@@ -53,7 +53,7 @@ impl Guest {
             .map_err(|error| PyRuntimeError::new_err(format!("cannot watch asyncio's selector: {error}")))?;
         let kick = Rc::new(Notify::new());
         let turn = event_loop.getattr("turn")?.unbind();
-        let turning = tokio::task::spawn_local(keep_turning(turn, watched, kick.clone()));
+        let turning = tokio::task::spawn_local(keep_turning(turn, watched, kick.clone(), patience));
         let event_loop = event_loop.unbind();
         HERE.set(Some(Here { event_loop: event_loop.clone_ref(py), kick: kick.clone() }));
         kick.notify_one();
@@ -87,7 +87,7 @@ impl Drop for Guest {
     }
 }
 
-async fn keep_turning(turn: Py<PyAny>, watched: AsyncFd<OwnedFd>, kick: Rc<Notify>) {
+async fn keep_turning(turn: Py<PyAny>, watched: AsyncFd<OwnedFd>, kick: Rc<Notify>, patience: Option<Duration>) {
     let mut next: Option<Duration> = None;
     loop {
         let timer = async {
@@ -101,13 +101,17 @@ async fn keep_turning(turn: Py<PyAny>, watched: AsyncFd<OwnedFd>, kick: Rc<Notif
             () = kick.notified() => {}
             () = timer => {}
         }
-        next = Python::attach(|py| match turn.bind(py).call0().and_then(|wait| wait.extract::<Option<f64>>()) {
-            Ok(wait) => wait.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)),
-            Err(error) => {
-                error.write_unraisable(py, None);
-                None
-            }
+        let deadline = patience.map(|patience| Instant::now() + patience);
+        let (told, _) = watchdog::step(deadline, || {
+            Python::attach(|py| match turn.bind(py).call0().and_then(|wait| wait.extract::<Option<f64>>()) {
+                Ok(wait) => wait.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)),
+                Err(error) => {
+                    error.write_unraisable(py, None);
+                    None
+                }
+            })
         });
+        next = told;
         if next.is_some_and(|wait| wait.is_zero()) {
             kick.notify_one();
             tokio::task::yield_now().await;

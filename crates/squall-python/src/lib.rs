@@ -17,6 +17,7 @@ mod routes;
 mod script;
 mod step;
 mod stream;
+mod watchdog;
 
 use pyo3::prelude::*;
 

@@ -85,7 +85,7 @@ impl<'a> Visit<'a> {
     pub(super) async fn host(&mut self, lodger: &Lodger, hook: &Hook, arguments: &Py<PyTuple>) -> (PyResult<()>, bool) {
         let mut guard = Guard { lodger, ended: false };
         let guest = self.shared.guest.as_ref().expect("a lodger has a loop");
-        let begun = Python::attach(|py| {
+        let begun = self.watched(|py| {
             let begun = lodger.port.get().begin(py, &hook.call, arguments);
             guest.kick_if_busy(py);
             begun
@@ -165,7 +165,7 @@ impl<'a> Visit<'a> {
                         let operation = under_way.swap_remove(index).operation;
                         let alone = under_way.is_empty();
                         let result = self.settle(performed, alone);
-                        Python::attach(|py| {
+                        self.watched(|py| {
                             Operation::complete(operation, py, result);
                             guest.kick_if_busy(py);
                         });

@@ -17,6 +17,7 @@ use crate::{
     response::Response,
     routes::Call,
     step::{Step, Stepper},
+    watchdog,
 };
 
 /// A user's connections: one session, and more for as long as batches need them.
@@ -43,7 +44,7 @@ pub(super) struct Visit<'a> {
 impl<'a> Visit<'a> {
     /// Runs `stepper` to its end.
     pub(super) async fn drive(&mut self, mut stepper: Stepper) -> PyResult<()> {
-        let mut step = Python::attach(|py| stepper.step(py));
+        let mut step = self.watched(|py| stepper.step(py));
         let mut cut = false;
         loop {
             match step {
@@ -53,7 +54,7 @@ impl<'a> Visit<'a> {
                 }
                 Step::Raised(error) => return Err(error),
                 Step::Foreign => {
-                    step = Python::attach(|py| stepper.throw(py, foreign_await()));
+                    step = self.watched(|py| stepper.throw(py, foreign_await()));
                     if matches!(step, Step::Foreign | Step::Asks(_)) {
                         Python::attach(|py| stepper.close(py));
                         return Err(foreign_await());
@@ -78,7 +79,7 @@ impl<'a> Visit<'a> {
                             }
                         },
                     };
-                    step = Python::attach(|py| {
+                    step = self.watched(|py| {
                         operation.borrow_mut(py).finish(result);
                         // The code that waits holds it too, and is the last to let go.
                         drop(operation);
@@ -87,6 +88,15 @@ impl<'a> Visit<'a> {
                 }
             }
         }
+    }
+
+    /// Runs a piece of the scenario's code that is cut if it outlasts the visit.
+    pub(super) fn watched<R>(&self, run: impl FnOnce(Python<'_>) -> R) -> R {
+        let (done, held) = watchdog::step(self.limit.map(|(deadline, _)| deadline), || Python::attach(run));
+        if let Some(held) = held {
+            self.shared.held(&held, self.name);
+        }
+        done
     }
 
     /// `None` if the visit's time was over first.

@@ -1,0 +1,203 @@
+//! Watches that a scenario's code gives its thread back. Code that runs past its task's timeout, or on after the second Ctrl-C, has an
+//! exception raised inside it. That works between two lines of Python only: a call into C that never returns cannot be cut, it is told
+//! to the person and in the report. Costs the watched thread two stores per step.
+
+use pyo3::{ffi, prelude::*};
+use std::{
+    cell::RefCell,
+    ffi::c_ulong,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::oneshot,
+};
+
+/// Between two looks. A step shorter than this is never seen.
+const LOOK: Duration = Duration::from_millis(50);
+/// A step that lasts longer is told.
+const HELD: Duration = Duration::from_secs(1);
+/// How long code may go on after an abort before the person is told that it cannot be stopped.
+const DEAF: Duration = Duration::from_secs(2);
+
+thread_local! {
+    static WATCHED: RefCell<Option<Arc<Watched>>> = const { RefCell::new(None) };
+}
+
+/// What the watchdog sees of a thread.
+struct Watched {
+    ident: c_ulong,
+    base: Instant,
+    /// Odd while Python runs.
+    turn: AtomicU64,
+    /// In nanoseconds after `base`; the largest number if there is no limit.
+    deadline: AtomicU64,
+    /// The step that is under way has been seen too long, or cut.
+    noticed: AtomicBool,
+    held: Mutex<Option<Held>>,
+}
+
+/// A step that lasted too long.
+#[derive(Clone)]
+pub(crate) struct Held {
+    pub(crate) since: Instant,
+    pub(crate) place: String,
+}
+
+/// A watchdog of one thread. Dropping it ends it.
+pub(crate) struct Watchdog {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Begins to watch this thread, which is attached.
+pub(crate) fn watch(py: Python<'_>) -> PyResult<Watchdog> {
+    let ident = py.import("threading")?.call_method0("get_ident")?.extract()?;
+    let watched = Arc::new(Watched {
+        ident,
+        base: Instant::now(),
+        turn: AtomicU64::new(0),
+        deadline: AtomicU64::new(u64::MAX),
+        noticed: AtomicBool::new(false),
+        held: Mutex::default(),
+    });
+    WATCHED.set(Some(watched.clone()));
+    let (stop, stopped) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("squall-watchdog".to_owned());
+    let thread = thread.spawn(move || patrol(&watched, stopped))?;
+    Ok(Watchdog { stop: Some(stop), thread: Some(thread) })
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        WATCHED.set(None);
+        drop(self.stop.take());
+        let thread = self.thread.take();
+        // It may be about to attach.
+        Python::attach(|py| py.detach(|| thread.map(|thread| thread.join())));
+    }
+}
+
+/// Runs one step of Python code under watch. `deadline` is when it must be over.
+pub(crate) fn step<R>(deadline: Option<Instant>, run: impl FnOnce() -> R) -> (R, Option<Held>) {
+    WATCHED.with_borrow(|watched| {
+        let Some(watched) = watched else { return (run(), None) };
+        if let Some(deadline) = deadline {
+            watched.deadline.store(deadline.saturating_duration_since(watched.base).as_nanos() as u64, Relaxed);
+        }
+        watched.turn.store(watched.turn.load(Relaxed) + 1, Relaxed);
+        let done = run();
+        watched.turn.store(watched.turn.load(Relaxed) + 1, Relaxed);
+        if deadline.is_some() {
+            watched.deadline.store(u64::MAX, Relaxed);
+        }
+        let held = if watched.noticed.load(Relaxed) { watched.let_go() } else { None };
+        (done, held)
+    })
+}
+
+impl Watched {
+    /// Takes back an exception that came too late, and says how long it took.
+    #[cold]
+    fn let_go(&self) -> Option<Held> {
+        self.noticed.store(false, Relaxed);
+        // SAFETY: attached, as every step is; a null pointer removes what is pending for the thread.
+        Python::attach(|_| unsafe { ffi::PyThreadState_SetAsyncExc(self.ident as _, std::ptr::null_mut()) });
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Raises `class` in the step `turn`, if that is still under way.
+    fn raise(&self, py: Python<'_>, turn: u64, class: &Bound<'_, PyAny>) {
+        if self.turn.load(Relaxed) == turn {
+            self.noticed.store(true, Relaxed);
+            // SAFETY: attached, and the watched thread is not: it cannot leave the step before it sees the exception or takes it back.
+            unsafe { ffi::PyThreadState_SetAsyncExc(self.ident as _, class.as_ptr()) };
+            let _ = py;
+        }
+    }
+
+    fn place(&self, py: Python<'_>) -> String {
+        let place = py.import("squall._errors").and_then(|errors| errors.call_method1("place_of", (self.ident,)));
+        place.and_then(|place| place.extract()).unwrap_or_else(|_| "somewhere".to_owned())
+    }
+}
+
+/// A step that was already there at the last look.
+struct Seen {
+    turn: u64,
+    since: Instant,
+    told: bool,
+    deaf: bool,
+}
+
+fn patrol(watched: &Watched, stopped: oneshot::Receiver<()>) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    runtime.block_on(async {
+        let (Ok(mut interrupts), Ok(mut terms)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        else {
+            return;
+        };
+        let mut presses: Vec<Instant> = Vec::new();
+        let mut seen: Option<Seen> = None;
+        tokio::pin!(stopped);
+        loop {
+            tokio::select! {
+                _ = &mut stopped => return,
+                _ = interrupts.recv() => presses.push(Instant::now()),
+                _ = terms.recv() => presses.push(Instant::now()),
+                () = tokio::time::sleep(LOOK) => look(watched, &mut seen, &presses),
+            }
+            if presses.len() > 2 && seen.as_ref().is_some_and(|seen| seen.deaf) {
+                std::process::exit(130);
+            }
+        }
+    });
+}
+
+fn look(watched: &Watched, seen: &mut Option<Seen>, presses: &[Instant]) {
+    let turn = watched.turn.load(Relaxed);
+    if turn % 2 == 0 {
+        *seen = None;
+        return;
+    }
+    let now = Instant::now();
+    let same = match seen {
+        Some(step) if step.turn == turn => step,
+        _ => {
+            *seen = Some(Seen { turn, since: now, told: false, deaf: false });
+            return;
+        }
+    };
+    let aborted = presses.get(1).copied();
+    let deadline = watched.deadline.load(Relaxed);
+    let overdue = deadline < now.saturating_duration_since(watched.base).as_nanos() as u64;
+    let held = now.saturating_duration_since(same.since) >= HELD && !same.told;
+    if aborted.is_none() && !overdue && !held {
+        return;
+    }
+    Python::attach(|py| {
+        if held {
+            same.told = true;
+            let place = watched.place(py);
+            *watched.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Held { since: same.since, place });
+            watched.noticed.store(watched.turn.load(Relaxed) == turn, Relaxed);
+        }
+        if aborted.is_some() {
+            watched.raise(py, turn, py.get_type::<pyo3::exceptions::PyKeyboardInterrupt>().as_any());
+        } else if overdue {
+            match py.import("squall._errors").and_then(|errors| errors.getattr("TaskTimeout")) {
+                Ok(class) => watched.raise(py, turn, &class),
+                Err(error) => error.write_unraisable(py, None),
+            }
+        }
+        if !same.deaf && aborted.is_some_and(|at| now.saturating_duration_since(at) > DEAF) {
+            same.deaf = true;
+            let place = watched.place(py);
+            eprintln!("{place} does not return and cannot be interrupted; press Ctrl-C again to end without a report");
+        }
+    });
+}

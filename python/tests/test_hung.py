@@ -1,0 +1,128 @@
+"""Code that does not give its thread back: cut where that is possible, told where it is not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import SQUALL
+
+LOOPS = {
+    "stepped": ("async def", "stepped", ""),
+    "asyncio": ("async def", "asyncio", ""),
+    "asyncio after a sleep": ("async def", "asyncio", "await asyncio.sleep(0.001)"),
+    "plain": ("def", "stepped", ""),
+    "after a request": ("async def", "stepped", 'await client.get("/health")'),
+}
+
+
+@pytest.mark.parametrize("case", LOOPS)
+def test_an_endless_loop_is_cut_at_the_timeout(run, case):
+    fn, mode, before = LOOPS[case]
+    ended = run(
+        f"""
+        import asyncio
+        class Shop(VUser):
+            @task(timeout=0.1)
+            {fn} endless(self, client):
+                {before or "pass"}
+                while True:
+                    pass
+
+            @task(timeout=0.5)
+            async def fine(self, client):
+                await client.get("/health", name="fine one")
+        """,
+        "--mode",
+        mode,
+        requests=4,
+        timeout=60,
+    )
+    assert ended.metric("endless")["errors"] == 2
+    assert ended.metric("fine")["errors"] == 0 and ended.metric("fine one")["requests"] == 2
+    assert "TaskTimeout" in ended.messages() and " in endless" in ended.messages()
+
+
+def test_code_that_holds_the_thread_is_told(run):
+    ended = run(
+        """
+        import time
+        class Shop(VUser):
+            @task
+            async def nap(self, client):
+                time.sleep(1.5)
+                await client.get("/health")
+        """,
+        "--mode",
+        "stepped",
+        requests=1,
+        timeout=60,
+    )
+    assert "nap held the generator's thread at shop.py:7 in nap" in ended.messages()
+    assert ended.metric("(held thread)")["errors"] == 1
+
+
+def interrupted(write, target, tmp_path, code, presses):
+    """Starts a scenario, waits until it says that it runs, presses Ctrl-C some times; its exit code and what it said."""
+    mark = tmp_path / "running"
+    path = write(f"MARK = {str(mark)!r}\n" + code)
+    arguments = ["run", str(path), "--target", target.url, "--users", "1", "--for", "1h", "--no-tui", "--mode", "stepped"]
+    process = subprocess.Popen([*SQUALL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert process.stderr is not None
+    deadline = time.monotonic() + 60
+    while not mark.exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        os.sched_yield()
+    for expected in presses:
+        process.send_signal(signal.SIGINT)
+        for line in process.stderr:
+            if expected in line:
+                break
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out + err
+
+
+SPINNING = """
+class Shop(VUser):
+    @task
+    async def endless(self, client):
+        open(MARK, "w").close()
+        while True:
+            pass
+"""
+
+
+def test_a_second_interrupt_ends_an_endless_loop(write, target, tmp_path):
+    code, said = interrupted(write, target, tmp_path, SPINNING, ["draining", "aborting"])
+    assert code == 130
+    assert "accounting" in said, said
+
+
+def test_one_interrupt_drains_python_code(write, target, tmp_path):
+    code, said = interrupted(
+        write,
+        target,
+        tmp_path,
+        """
+class Shop(VUser):
+    @task
+    async def go(self, client):
+        await client.get("/health")
+        open(MARK, "w").close()
+
+    async def on_stop(self, client):
+        await client.get("/bytes/1", name="on_stop was here")
+""",
+        ["draining"],
+    )
+    assert code == 130 and "on_stop was here" in said
+    assert "Traceback" not in said
+
+
+def test_a_call_into_c_that_never_returns_is_told(write, target, tmp_path):
+    sleeping = SPINNING.replace("while True:\n            pass", "import time; time.sleep(3600)")
+    code, _ = interrupted(write, target, tmp_path, sleeping, ["draining", "cannot be interrupted", ""])
+    assert code == 130
