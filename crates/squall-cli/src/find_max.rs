@@ -1,6 +1,7 @@
 //! `--find-max`: the highest rate that holds a promise, by repeated short runs. The search itself is a value that is told how a
 //! probe went and says what to probe next; here probes are run and put into words.
 
+mod record;
 mod search;
 
 use squall_engine::Driver;
@@ -21,6 +22,7 @@ use crate::{
         print,
     },
 };
+use record::{End, Record};
 use search::{Answer, Held, Search};
 
 /// Where the search begins when no rate is given.
@@ -37,7 +39,17 @@ pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise:
     let mut search = Search::new(first_rate(args, program.plan()), args.search.find_max_precision);
     let button = StopButton::new(Control::new());
     let (length, mut repeated) = (args.search.find_max_probe, 0);
-    let table = Table::new(args, promise)?;
+    let mut record = Record::open(args)?;
+    let table = Table::new(args, promise, record.uses_stdout())?;
+    let end = |search: &Search, record: Record, exit_code: u8| {
+        let (plan, warm_up) = (program.plan(), warm_up(length));
+        let interrupted = exit_code == exit::INTERRUPTED;
+        let said = record.write(&End { plan, args, search, warm_up, interrupted, exit_code })?;
+        if let Some(said) = said.filter(|_| !args.output.quiet) {
+            eprintln!("{said}");
+        }
+        Ok(exit_code)
+    };
     while let Some(rate) = search.next() {
         let probe = program.with_plan(probe_plan(program.plan(), promise, rate, length)?);
         let mut progress = Progress::of(rate, args.output.quiet);
@@ -54,16 +66,18 @@ pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise:
         match verdict(&run) {
             Verdict::Interrupted => {
                 table.close(&search, args, "interrupted; so far: ")?;
-                return Ok(exit::INTERRUPTED);
+                return end(&search, record, exit::INTERRUPTED);
             }
             Verdict::TargetUnreachable => {
                 let reason = finished.view.errors.first().map_or(String::new(), |note| format!(": {}", note.message));
                 return Err(Refusal::unreachable(format!("the target could not be reached{reason}")));
             }
-            Verdict::Passed | Verdict::ThresholdBreached | Verdict::ScheduleMissed => {}
+            Verdict::Passed | Verdict::ThresholdBreached | Verdict::NothingMeasured | Verdict::ScheduleMissed => {}
         }
         let held = judge(&finished);
-        table.row(rate, held, &finished)?;
+        let because = because(held, &finished);
+        table.row(rate, held, &because, &finished)?;
+        record.probe(rate, held, &because, &run);
         // A hiccup, of the target's or of this machine's, is no limit: only what happens again is.
         repeated = if held == Held::Yes { 0 } else { repeated + 1 };
         if repeated == 0 || repeated > REPEATS {
@@ -72,13 +86,19 @@ pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise:
         }
     }
     table.close(&search, args, "")?;
-    Ok(match search.answer() {
+    let code = match search.answer() {
         Some(Answer::Found { .. } | Answer::NoLimit { .. }) => exit::PASSED,
         Some(Answer::GeneratorLimit { .. }) if args.strict => exit::TOO_SLOW,
         Some(Answer::GeneratorLimit { .. }) => exit::PASSED,
         Some(Answer::NothingMade { .. }) => exit::TOO_SLOW,
         Some(Answer::NothingHolds { .. }) | None => exit::BREACHED,
-    })
+    };
+    end(&search, record, code)
+}
+
+/// How much of a probe is not judged.
+fn warm_up(length: Duration) -> Duration {
+    WARM_UP.min(length / 2)
 }
 
 fn first_rate(args: &RunArgs, plan: &Plan) -> f64 {
@@ -91,7 +111,7 @@ fn first_rate(args: &RunArgs, plan: &Plan) -> f64 {
 /// The same plan at a steady rate, with the promise to be found out about.
 fn probe_plan(plan: &Plan, promise: &Threshold, rate: f64, length: Duration) -> Result<Plan, Refusal> {
     let mut probe = plan.clone();
-    let warm_up = WARM_UP.min(length / 2);
+    let warm_up = warm_up(length);
     let arrivals = match plan.load.model {
         LoadModel::Open { arrivals, .. } => arrivals,
         LoadModel::Closed { .. } => Arrivals::Even,
@@ -150,12 +170,14 @@ impl Observer for Progress {
 /// The table of probes, printed line by line as they end.
 struct Table {
     quiet: bool,
+    /// Standard output carries the result.
+    aside: bool,
     promise: Threshold,
 }
 
 impl Table {
-    fn new(args: &RunArgs, promise: &Threshold) -> Result<Table, Refusal> {
-        let table = Table { quiet: args.output.quiet, promise: promise.clone() };
+    fn new(args: &RunArgs, promise: &Threshold, aside: bool) -> Result<Table, Refusal> {
+        let table = Table { quiet: args.output.quiet, aside, promise: promise.clone() };
         let length = squall_model::format_duration(args.search.find_max_probe);
         table.say(&format!(
             "searching for the highest rate that holds {promise}, in probes of {length}, to within {}\n\n{:>12}  {:>12}  {:>10}  {}\n",
@@ -168,16 +190,13 @@ impl Table {
         Ok(table)
     }
 
-    fn row(&self, rate: f64, held: Held, finished: &Finished) -> Result<(), Refusal> {
+    fn row(&self, rate: f64, held: Held, because: &str, finished: &Finished) -> Result<(), Refusal> {
         let value = finished.facts.thresholds.first().and_then(|result| result.value);
         let value = value.map_or("–".to_owned(), |value| shown(&self.promise, value));
         let held = match held {
             Held::Yes => "yes".to_owned(),
-            Held::No => format!("no: {}", broken(&finished.facts.thresholds, finished.view.engine.dropped)),
-            Held::GeneratorTooSlow => {
-                let because = finished.facts.generator.saturated_because.join("; ");
-                format!("does not count, the generator was the limit: {because}")
-            }
+            Held::No => format!("no: {because}"),
+            Held::GeneratorTooSlow => format!("does not count, the generator was the limit: {because}"),
         };
         let errors = percent(finished.view.all.error_rate());
         self.say(&format!("{:>12}  {value:>12}  {errors:>10}  {held}\n", format!("{}/s", format::rate(rate))))
@@ -206,11 +225,27 @@ impl Table {
                 format!("{} holds {}, and no limit was found", per_second(rate), self.promise)
             }
         };
-        print::stdout(format!("\n{before}{answer}\n").as_bytes())
+        let text = format!("\n{before}{answer}\n");
+        // The answer is the result, so that --quiet leaves it; unless a file or standard output has it.
+        if args.output.json.is_some() { self.say(&text) } else { print::stdout(text.as_bytes()) }
     }
 
     fn say(&self, text: &str) -> Result<(), Refusal> {
-        if self.quiet { Ok(()) } else { print::stdout(text.as_bytes()) }
+        match (self.quiet, self.aside) {
+            (true, _) => {}
+            (false, true) => eprint!("{text}"),
+            (false, false) => print::stdout(text.as_bytes())?,
+        }
+        Ok(())
+    }
+}
+
+/// Why a probe did not hold; empty if it did.
+fn because(held: Held, finished: &Finished) -> String {
+    match held {
+        Held::Yes => String::new(),
+        Held::No => broken(&finished.facts.thresholds, finished.view.engine.dropped),
+        Held::GeneratorTooSlow => finished.facts.generator.saturated_because.join("; "),
     }
 }
 

@@ -26,7 +26,7 @@ fn whole(run: &Run<'_>) -> TestSuite {
     let verdict = verdict(run);
     let status = match verdict {
         Verdict::Passed | Verdict::ThresholdBreached => TestCaseStatus::success(),
-        Verdict::TargetUnreachable | Verdict::ScheduleMissed | Verdict::Interrupted => {
+        Verdict::TargetUnreachable | Verdict::NothingMeasured | Verdict::ScheduleMissed | Verdict::Interrupted => {
             failure(NonSuccessKind::Error, verdict.name(), &verdict_in_words(run), &reasons_for_doubt(run).join("\n"))
         }
     };

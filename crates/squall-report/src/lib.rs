@@ -13,8 +13,8 @@
 //! use squall_report::{Run, Style, Verdict, result, summary, verdict};
 //!
 //! let run = Run { plan: &plan, view: &view, facts: &facts, strict: false, command: None, version: "0.1.0" };
-//! assert_eq!(verdict(&run), Verdict::Passed);
-//! assert_eq!(result(&run).exit_code, 0);
+//! assert_eq!(verdict(&run), Verdict::NothingMeasured);
+//! assert_eq!(result(&run).exit_code, 1);
 //! assert!(summary(&run, Style::PLAIN).contains("shop"));
 //! ```
 
@@ -28,6 +28,7 @@ mod live;
 pub mod prometheus;
 mod result;
 mod run;
+mod search;
 mod summary;
 mod text;
 mod verdict;
@@ -45,5 +46,6 @@ pub use result::{
     ThresholdFile, TotalsFile, WorkerFile, result,
 };
 pub use run::{Run, Style, length_of};
+pub use search::{ProbeFile, SEARCH_SCHEMA, SearchAnswer, SearchFile};
 pub use summary::summary;
 pub use verdict::{Verdict, verdict};

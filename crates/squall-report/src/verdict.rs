@@ -14,15 +14,17 @@ pub enum Verdict {
     Passed,
     ThresholdBreached,
     TargetUnreachable,
+    NothingMeasured,
     ScheduleMissed,
     Interrupted,
 }
 
 impl Verdict {
-    pub const ALL: [Verdict; 5] = [
+    pub const ALL: [Verdict; 6] = [
         Verdict::Passed,
         Verdict::ThresholdBreached,
         Verdict::TargetUnreachable,
+        Verdict::NothingMeasured,
         Verdict::ScheduleMissed,
         Verdict::Interrupted,
     ];
@@ -31,7 +33,7 @@ impl Verdict {
     pub fn exit_code(self) -> u8 {
         match self {
             Verdict::Passed => 0,
-            Verdict::ThresholdBreached => 1,
+            Verdict::ThresholdBreached | Verdict::NothingMeasured => 1,
             Verdict::TargetUnreachable => 3,
             Verdict::ScheduleMissed => 4,
             Verdict::Interrupted => 130,
@@ -44,6 +46,7 @@ impl Verdict {
             Verdict::Passed => "passed",
             Verdict::ThresholdBreached => "threshold_breached",
             Verdict::TargetUnreachable => "target_unreachable",
+            Verdict::NothingMeasured => "nothing_measured",
             Verdict::ScheduleMissed => "schedule_missed",
             Verdict::Interrupted => "interrupted",
         }
@@ -51,12 +54,13 @@ impl Verdict {
 }
 
 /// Judges a run. Where several apply, the first of these wins, because it makes the later ones meaningless:
-/// interrupted (the run is not whole) → unreachable (nothing was tested) → threshold breached → schedule missed (only with
-/// `strict`) → passed.
+/// interrupted (the run is not whole) → unreachable (nothing was tested) → nothing measured → threshold breached → schedule
+/// missed (only with `strict`) → passed.
 pub fn verdict(run: &Run<'_>) -> Verdict {
     match run.facts.stop {
         StopReason::Interrupted | StopReason::Aborted => Verdict::Interrupted,
         _ if unreachable(run) => Verdict::TargetUnreachable,
+        _ if run.view.all.requests == 0 => Verdict::NothingMeasured,
         StopReason::Threshold => Verdict::ThresholdBreached,
         StopReason::Completed if run.facts.thresholds.iter().any(|t| !t.passed) => Verdict::ThresholdBreached,
         StopReason::Completed if run.strict && schedule_missed(run) => Verdict::ScheduleMissed,

@@ -134,7 +134,10 @@ pub(crate) fn verdict_in_words(run: &Run<'_>) -> String {
     let thresholds = &run.facts.thresholds;
     let breached = thresholds.iter().filter(|t| !t.passed).count();
     match verdict(run) {
-        Verdict::Passed if run.view.all.requests == 0 => "✓ Passed, but no request was measured".to_owned(),
+        Verdict::NothingMeasured if run.view.engine.warm_up > 0 => {
+            format!("✗ Failed: nothing was measured; all {} requests were warm-up", count(run.view.engine.warm_up))
+        }
+        Verdict::NothingMeasured => "✗ Failed: nothing was measured; not one request was made".to_owned(),
         Verdict::Passed if thresholds.is_empty() => "✓ Passed: the run is complete; no thresholds were set".to_owned(),
         Verdict::Passed => format!("✓ Passed: {} of {} thresholds held", thresholds.len(), thresholds.len()),
         Verdict::ThresholdBreached => {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// What a run leaves behind.
 #[derive(Debug, Default, Args)]
 pub(crate) struct OutputArgs {
-    /// Write the result (squall.result/1); without a path to standard output
+    /// Write the result (squall.result/1, with --find-max squall.search/1); without a path to standard output
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
     /// Write a report with charts, one file [without a path: squall-report.html]

@@ -20,7 +20,7 @@ pub(crate) struct SearchArgs {
 }
 
 /// Flags that shape or record one run; a search makes many.
-const NOT_WITH_A_SEARCH: [&str; 15] = [
+const NOT_WITH_A_SEARCH: [&str; 14] = [
     "users",
     "pause",
     "stages",
@@ -28,7 +28,6 @@ const NOT_WITH_A_SEARCH: [&str; 15] = [
     "ramp_up",
     "requests",
     "check",
-    "json",
     "html",
     "junit",
     "csv",

@@ -19,7 +19,7 @@ fn refused(desk: &Desk, arguments: &[&str], part: &str) {
 #[test]
 fn flags_that_make_no_sense() {
     let desk = Desk::new();
-    let cases: [(&[&str], &str); 23] = [
+    let cases: [(&[&str], &str); 27] = [
         (&[], "URL or a .toml"),
         (&["http://"], "URL"),
         (&["http://[::1/x", "--rate", "1", "--for", "1s"], "URL"),
@@ -41,6 +41,10 @@ fn flags_that_make_no_sense() {
         (&["URL", "--rate", "5", "--for", "1s", "--prometheus", "0.0.0.0:0"], "--allow-remote"),
         (&["URL", "--rate", "5", "--for", "1s", "--find-max", "p99"], "comparison"),
         (&["URL", "--rate", "5", "--for", "1s", "--body-json", "{bad"], "is not JSON"),
+        (&["URL", "--rate", "5", "--for", "1s", "--json", "x", "--html", "./x"], "two outputs"),
+        (&["URL", "--rate", "5", "--for", "1s", "--json-lines", "x.out", "--hdr", "x.out"], "two outputs"),
+        (&["URL", "--rate", "5", "--for", "1s", "--json", "-", "--csv", "-"], "standard output"),
+        (&["URL", "--rate", "5", "--for", "1s", "--warm-up", "1s"], "leaves nothing"),
         (&["URL", "--rat", "5"], "--rate"),
         (&["URL", "--rate", "5", "--users", "5", "--for", "1s"], "--users"),
     ];

@@ -38,6 +38,18 @@ fn an_abort_threshold_stops_the_run_early_with_1() {
     assert!(target.requests() < 5_000, "it was stopped, not run for five minutes");
 }
 
+/// Which is known only at the end: ten requests are over long before the warm-up is.
+#[test]
+fn a_run_in_which_nothing_was_measured_fails_with_1() {
+    let (target, desk) = (target(), Desk::new());
+    let (code, result) = desk.result(&[&target.url("/health"), "--users", "2", "--requests", "10", "--warm-up", "1m"]);
+    assert_eq!((code, result["verdict"].as_str()), (1, Some("nothing_measured")));
+    assert_eq!((target.requests(), result["accounting"]["warm_up"].as_u64()), (10, Some(10)));
+    let url = target.url("/health");
+    let ended = desk.squall(&["run", &url, "--users", "2", "--requests", "10", "--warm-up", "1m"]);
+    assert!(ended.stdout.contains("nothing was measured; all 10 requests were warm-up"), "{}", ended.stdout);
+}
+
 #[test]
 fn a_target_that_cannot_be_reached_fails_with_3() {
     let desk = Desk::new();

@@ -34,10 +34,18 @@ fn the_capacity_is_found() {
 #[test]
 fn a_promise_that_never_holds_is_said_so_with_1() {
     let (book, desk) = (Notebook::start(Duration::from_millis(10)), Desk::new());
-    let probe = ["--rate", "2", "--find-max", "p50<1ms", "--find-max-probe", "1s"];
+    let probe = ["--rate", "2", "--find-max", "p50<1ms", "--find-max-probe", "1s", "--json", "search.json"];
     let ended = desk.squall(&[&["run", &book.url("/")], &probe[..]].concat());
     assert_eq!(ended.code, 1, "{}", ended.stdout);
     assert!(ended.stdout.contains("not even"), "{}", ended.stdout);
+    let search = desk.json("search.json");
+    assert_eq!(search["answer"]["kind"], "nothing_holds", "{search:#}");
+    assert_eq!((&search["schema"], &search["exit_code"]), (&"squall.search/1".into(), &1.into()));
+    let (requests, probes) = (book.paths().len() as u64, search["probes"].as_array().unwrap());
+    assert_eq!(probes.len(), ended.stdout.lines().filter(|line| line.contains("  no: ")).count(), "{}", ended.stdout);
+    assert!(probes.iter().all(|probe| probe["value"].as_f64().is_none_or(|value| value >= 1.0)), "{search:#}");
+    // Half of each probe of a second is warm-up that the server saw too.
+    assert!(probes.iter().map(|probe| probe["requests"].as_u64().unwrap()).sum::<u64>() <= requests);
 }
 
 #[test]

@@ -4,9 +4,10 @@
 use crate::sample::{Finished, Recipe, Target, fleet, judged, shop};
 use serde_json::{Value, json};
 use squall_model::StopReason;
-use squall_report::result;
+use squall_report::{ProbeFile, SEARCH_SCHEMA, SearchAnswer, SearchFile, result};
 
 const SCHEMA: &str = include_str!("../../../../docs/result.schema.json");
+const SEARCH: &str = include_str!("../../../../docs/search.schema.json");
 
 /// Everything wrong with `value`, each with its place.
 fn problems(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec<String>) {
@@ -74,7 +75,11 @@ fn is(value: &Value, kind: &Value) -> bool {
 }
 
 fn validate(value: &Value) -> Vec<String> {
-    let schema: Value = serde_json::from_str(SCHEMA).expect("the schema is JSON");
+    validate_by(SCHEMA, value)
+}
+
+fn validate_by(schema: &str, value: &Value) -> Vec<String> {
+    let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
     let mut out = Vec::new();
     problems(&schema, &schema, value, "", &mut out);
     out
@@ -100,6 +105,42 @@ fn results_of_all_kinds_follow_the_schema() {
     for finished in [judged_run, saturated, refusing, empty, fleet()] {
         assert_eq!(validate(&written(&finished)), Vec::<String>::new());
     }
+}
+
+#[test]
+fn a_search_follows_its_schema_and_the_schema_describes_all_of_it() {
+    let probe = ProbeFile {
+        rate: 50.0,
+        held: "no".to_owned(),
+        value: None,
+        unit: "ms".to_owned(),
+        requests: 500,
+        error_rate: 0.01,
+        dropped: 0,
+        p50_ms: 1.5,
+        p99_ms: 80.0,
+        because: "p99<50ms was 80 ms".to_owned(),
+    };
+    let file = SearchFile {
+        schema: SEARCH_SCHEMA.to_owned(),
+        version: "0".to_owned(),
+        name: "shop".to_owned(),
+        target: "http://127.0.0.1:8089".to_owned(),
+        promise: "p99<50ms".to_owned(),
+        precision: 0.05,
+        probe_s: 10.0,
+        warm_up_s: 1.0,
+        answer: SearchAnswer { kind: "nothing_holds".to_owned(), rate: None, above: Some(0.78), interrupted: false },
+        probes: vec![probe],
+        exit_code: 1,
+    };
+    let mut value: Value = serde_json::from_str(&file.to_json()).unwrap();
+    assert_eq!(validate_by(SEARCH, &value), Vec::<String>::new());
+    let (schema, mut unknown): (Value, _) = (serde_json::from_str(SEARCH).unwrap(), Vec::new());
+    undescribed(&schema, &schema, &value, "", &mut unknown);
+    assert_eq!(unknown, Vec::<String>::new());
+    value["probes"][0]["held"] = json!("perhaps");
+    assert_eq!(validate_by(SEARCH, &value).len(), 1);
 }
 
 #[test]

@@ -71,9 +71,13 @@ fn a_target_that_accepts_and_stays_silent_was_reached() {
 }
 
 #[test]
-fn a_run_in_which_nothing_was_sent_is_not_unreachable() {
-    let finished = Recipe { seconds: 3, warm_up: 3, target: Target::Refusing, ..Recipe::default() }.make();
-    check(&finished, Verdict::Passed, 0);
+fn a_run_in_which_nothing_was_measured_has_not_passed() {
+    let mut finished = Recipe { seconds: 3, warm_up: 3, ..Recipe::default() }.make();
+    check(&finished, Verdict::NothingMeasured, 1);
+    finished.facts.thresholds = vec![judged("errors<1", Some(0.0), true, None)];
+    check(&finished, Verdict::NothingMeasured, 1);
+    finished.facts.stop = StopReason::Interrupted;
+    check(&finished, Verdict::Interrupted, 130);
 }
 
 #[test]

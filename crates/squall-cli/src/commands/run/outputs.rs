@@ -7,7 +7,10 @@ use squall_metrics::RunView;
 use squall_model::Plan;
 use squall_orchestrator::{Live, Observer};
 use squall_report::{Run, Verdict, verdict};
-use std::path::Path;
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use crate::{args::OutputArgs, exit::Refusal, output_file::OutputFile, prometheus::Endpoint};
 use streams::Streams;
@@ -38,10 +41,7 @@ impl Outputs {
             (Document::Csv, &args.csv),
             (Document::Baseline, &args.save_baseline),
         ];
-        let on_stdout = wanted.iter().map(|(_, path)| *path).chain([&args.json_lines, &args.hdr]);
-        if on_stdout.flatten().filter(|path| path.as_os_str() == "-").count() > 1 {
-            return Err(Refusal::new("only one output can go to standard output; give the others a path"));
-        }
+        refuse_shared_places(wanted.iter().map(|(_, path)| *path).chain([&args.json_lines, &args.hdr]).flatten())?;
         let mut documents = Vec::new();
         for (document, path) in wanted {
             if let Some(path) = path {
@@ -79,7 +79,8 @@ impl Outputs {
         for (document, file) in &mut self.documents {
             let shown = file.path().display().to_string();
             // Half a run, or one that met nobody, is nothing to compare later ones with.
-            let partial = matches!(verdict(run), Verdict::Interrupted | Verdict::TargetUnreachable);
+            let partial =
+                matches!(verdict(run), Verdict::Interrupted | Verdict::TargetUnreachable | Verdict::NothingMeasured);
             if *document == Document::Baseline && partial {
                 said.push(format!("{shown} is left as it was: this run is no baseline"));
                 continue;
@@ -101,6 +102,31 @@ impl Observer for Outputs {
             endpoint.second(plan, view, live);
         }
     }
+}
+
+/// Two outputs in one place would be one output and a riddle.
+fn refuse_shared_places<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Result<(), Refusal> {
+    let mut taken = HashSet::new();
+    for path in paths {
+        if path.as_os_str() == "-" && !taken.insert(path.clone()) {
+            return Err(Refusal::new("only one output can go to standard output; give the others a path"));
+        }
+        if path.as_os_str() != "-" && !is_device(path) && !taken.insert(place(path)) {
+            return Err(Refusal::new(format!("two outputs cannot both go to {}", path.display())));
+        }
+    }
+    Ok(())
+}
+
+/// A file by the name that all its names lead to, whether it exists yet or not.
+fn place(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let named = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(named).unwrap_or_else(|| path.to_owned())
+}
+
+fn is_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 fn make_folder(path: &Path) -> Result<(), Refusal> {

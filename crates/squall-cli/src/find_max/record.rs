@@ -1,0 +1,93 @@
+//! What a search leaves behind: every probe and the answer, as `squall.search/1`. The file is opened before the first probe, so that
+//! a path that cannot be written is refused before anything is sent.
+
+use squall_model::Plan;
+use squall_report::{ProbeFile, Run, SEARCH_SCHEMA, SearchAnswer, SearchFile, result};
+use std::time::Duration;
+
+use super::search::{Answer, Held, Search};
+use crate::{args::RunArgs, exit::Refusal, output_file::OutputFile};
+
+/// The result of a search in the making.
+pub(super) struct Record {
+    file: Option<OutputFile>,
+    probes: Vec<ProbeFile>,
+}
+
+impl Record {
+    pub(super) fn open(args: &RunArgs) -> Result<Record, Refusal> {
+        let file = args.output.json.as_deref().map(OutputFile::open).transpose()?;
+        Ok(Record { file, probes: Vec::new() })
+    }
+
+    /// Whether standard output carries the result, so that nothing else may be printed there.
+    pub(super) fn uses_stdout(&self) -> bool {
+        self.file.as_ref().is_some_and(OutputFile::is_stdout)
+    }
+
+    pub(super) fn probe(&mut self, rate: f64, held: Held, because: &str, run: &Run<'_>) {
+        let whole = result(run);
+        let promise = whole.thresholds.first();
+        self.probes.push(ProbeFile {
+            rate,
+            held: match held {
+                Held::Yes => "yes",
+                Held::No => "no",
+                Held::GeneratorTooSlow => "generator_too_slow",
+            }
+            .to_owned(),
+            value: promise.and_then(|promise| promise.value),
+            unit: promise.map(|promise| promise.unit.clone()).unwrap_or_default(),
+            requests: whole.totals.requests,
+            error_rate: whole.totals.error_rate,
+            dropped: whole.totals.dropped,
+            p50_ms: whole.latency_ms.response.p50,
+            p99_ms: whole.latency_ms.response.p99,
+            because: because.to_owned(),
+        });
+    }
+
+    /// Writes the file, if one was asked for; gives what there is to say about it.
+    pub(super) fn write(self, end: &End<'_>) -> Result<Option<String>, Refusal> {
+        let Some(mut file) = self.file else { return Ok(None) };
+        let End { plan, args, search, warm_up, interrupted, exit_code } = *end;
+        let document = SearchFile {
+            schema: SEARCH_SCHEMA.to_owned(),
+            version: env!("SQUALL_VERSION").to_owned(),
+            name: plan.name.clone(),
+            target: plan.target.clone(),
+            promise: args.search.find_max.as_ref().map(ToString::to_string).unwrap_or_default(),
+            precision: args.search.find_max_precision,
+            probe_s: args.search.find_max_probe.as_secs_f64(),
+            warm_up_s: warm_up.as_secs_f64(),
+            answer: answer(search, interrupted),
+            probes: self.probes,
+            exit_code,
+        };
+        file.replace_with(document.to_json().as_bytes())?;
+        Ok((!file.is_stdout()).then(|| format!("wrote {}", file.path().display())))
+    }
+}
+
+/// How a search ended.
+#[derive(Clone, Copy)]
+pub(super) struct End<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) args: &'a RunArgs,
+    pub(super) search: &'a Search,
+    pub(super) warm_up: Duration,
+    pub(super) interrupted: bool,
+    pub(super) exit_code: u8,
+}
+
+fn answer(search: &Search, interrupted: bool) -> SearchAnswer {
+    let (kind, rate, above) = match search.answer() {
+        None => ("unknown", None, None),
+        Some(Answer::Found { rate, above }) => ("found", Some(rate), Some(above)),
+        Some(Answer::GeneratorLimit { rate, above }) => ("generator_limit", Some(rate), Some(above)),
+        Some(Answer::NothingHolds { lowest }) => ("nothing_holds", None, Some(lowest)),
+        Some(Answer::NothingMade { lowest }) => ("nothing_made", None, Some(lowest)),
+        Some(Answer::NoLimit { rate }) => ("no_limit", Some(rate), None),
+    };
+    SearchAnswer { kind: kind.to_owned(), rate, above, interrupted }
+}
