@@ -20,7 +20,7 @@ pub use pool::{
     AcquireError, Answer, Ask, Borrower, Hold, Item, ItemId, Listed, MemoryPools, PATIENCE, PoolCounts, PoolName,
     PoolNameError, PoolStore, Released, Stocked, Ticket, create, ensure,
 };
-pub use redis::{BlockingLink, Link, LinkError, PoolKeys, RedisPools, RedisStore, SpaceKeys, expect_types};
+pub use redis::{BlockingLink, Commands, Link, LinkError, PoolKeys, RedisPools, RedisStore, SpaceKeys, expect_types};
 pub use seat::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Tenure};
 pub use spread::{Assignment, spread};
 pub use store::{Acquired, Beat, Lease, Member, Store, StoreError, View};

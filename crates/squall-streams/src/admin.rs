@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use redis::{FromRedisValue, RedisError, Value, aio::ConnectionManager, streams::StreamInfoGroupsReply};
+use redis::{FromRedisValue, RedisError, Value, streams::StreamInfoGroupsReply};
 use serde::Serialize;
-use squall_coord::{Link, RedisStore, Store, StoreError, View, expect_types};
+use squall_coord::{Commands, Link, RedisStore, Store, StoreError, View, expect_types};
 
 use crate::{
     hash::Hasher,
@@ -79,7 +79,7 @@ impl Admin {
         Self { link, namespace }
     }
 
-    fn commands(&self) -> ConnectionManager {
+    fn commands(&self) -> Commands {
         self.link.commands()
     }
 

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use redis::{FromRedisValue, RedisError, Script, ScriptInvocation, Value, aio::ConnectionManager};
-use squall_coord::{Epoch, Link, MemberId, StoreError, expect_types};
+use redis::{FromRedisValue, RedisError, Script, ScriptInvocation, Value};
+use squall_coord::{Commands, Epoch, Link, MemberId, StoreError, expect_types};
 
 use crate::{
     entry::{Entry, EntryId, entries},
@@ -97,7 +97,7 @@ pub(crate) struct Partition {
     ttl: Duration,
     /// Reads begun under this lease; a late one must not overtake its repetition.
     reads: Arc<AtomicU64>,
-    commands: ConnectionManager,
+    commands: Commands,
 }
 
 impl Partition {

@@ -7,9 +7,9 @@ use std::{
 };
 
 use futures_util::future::try_join_all;
-use redis::{RedisError, Script, Value, aio::ConnectionManager};
+use redis::{RedisError, Script, Value};
 use serde::{Serialize, de::DeserializeOwned};
-use squall_coord::{Link, StoreError, expect_types};
+use squall_coord::{Commands, Link, StoreError, expect_types};
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
@@ -91,7 +91,7 @@ fn lagging(behind: &str) -> String {
 
 /// Appends to the partitions of one stream. At most one batch per partition is on its way, which keeps retries in order.
 pub(crate) struct Sender {
-    commands: ConnectionManager,
+    commands: Commands,
     lanes: Vec<Lane>,
     size: usize,
     when_full: WhenFull,

@@ -1,6 +1,8 @@
 //! A private redis-server (or Valkey) for one test: own port, own folder, no persistence unless asked for, gone on drop.
 //! Refuses to touch any server it did not start.
 
+mod groups;
+
 use std::{
     io::{BufRead, BufReader},
     net::TcpListener,
@@ -9,6 +11,8 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+pub use groups::{RedisCluster, SentinelGroup};
 
 /// How often another free port is tried when somebody was faster.
 const ATTEMPTS: usize = 20;
@@ -99,7 +103,7 @@ impl RedisServer {
 
     /// Whether the server came up; it does not when the port has been taken meanwhile.
     fn launch(&mut self) -> bool {
-        let program = std::env::var("SQUALL_TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let program = program();
         let mut child = Command::new(&program)
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--dir"])
             .arg(self.folder.path())
@@ -127,6 +131,10 @@ impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+fn program() -> String {
+    std::env::var("SQUALL_TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
 }
 
 fn free_port() -> u16 {

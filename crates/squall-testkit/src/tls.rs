@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -53,6 +53,8 @@ impl Authority {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names are valid names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // A name of its own: OpenSSL takes a certificate for self-signed whose issuer is called as it is itself.
+        params.distinguished_name.push(DnType::CommonName, "squall test authority");
         let certificate = params.self_signed(&key).expect("a certificate");
         let directory = tempfile::tempdir().expect("a temporary directory");
         write(&directory.path().join("ca.pem"), &certificate.pem());

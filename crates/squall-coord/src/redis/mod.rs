@@ -1,6 +1,8 @@
 //! The store in Redis or Valkey: one Lua script per step, over declared keys only.
 //! Refuses to keep state of its own; two of these on the same keys are the same store.
 
+mod address;
+mod commands;
 mod keys;
 mod link;
 mod pools;
@@ -14,9 +16,10 @@ use std::{
     time::Duration,
 };
 
-use redis::{FromRedisValue, RedisError, Script, ScriptInvocation, Value, aio::ConnectionManager};
+use redis::{FromRedisValue, RedisError, Script, ScriptInvocation, Value};
 use tokio::sync::Mutex;
 
+pub use commands::Commands;
 pub use keys::SpaceKeys;
 pub use link::{BlockingLink, Link, LinkError};
 pub use pools::{PoolKeys, RedisPools};
@@ -30,7 +33,7 @@ pub struct RedisStore {
 }
 
 struct Inner {
-    commands: ConnectionManager,
+    commands: Commands,
     waiting: Mutex<BlockingLink>,
     keys: SpaceKeys,
     scripts: Scripts,
@@ -100,7 +103,7 @@ impl RedisStore {
         }
     }
 
-    fn commands(&self) -> ConnectionManager {
+    fn commands(&self) -> Commands {
         self.inner.commands.clone()
     }
 
@@ -123,10 +126,7 @@ impl RedisStore {
 }
 
 /// The first of `keys` that exists with another type than expected, as the error to report.
-pub async fn expect_types<K: AsRef<str>>(
-    commands: &mut ConnectionManager,
-    keys: &[(K, &'static str)],
-) -> Option<StoreError> {
+pub async fn expect_types<K: AsRef<str>>(commands: &mut Commands, keys: &[(K, &'static str)]) -> Option<StoreError> {
     for (key, expected) in keys {
         let key = key.as_ref();
         let found: String = redis::cmd("TYPE").arg(key).query_async(commands).await.ok()?;

@@ -94,7 +94,12 @@ impl RedisCell {
     /// A cell with the keys that a fleet gives it.
     pub(crate) fn new(link: &Link, name: &str) -> Self {
         let prefix = format!("squall:{{{name}}}:");
-        let members = RedisStore::new(link, keys(&prefix));
+        let mut space = keys("workers");
+        for key in [&mut space.members, &mut space.live, &mut space.held, &mut space.control, &mut space.admin] {
+            *key = format!("{prefix}{key}").into();
+        }
+        space.beat_prefix = format!("{prefix}{}", space.beat_prefix).into();
+        let members = RedisStore::new(link, space);
         let pools = RedisPools::new(link, &members, PoolKeys::new(&prefix));
         Self { link: link.clone(), prefix, members, pools }
     }

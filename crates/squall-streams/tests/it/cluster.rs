@@ -1,7 +1,7 @@
 //! Keys on a cluster: a node that owns every slot still refuses a command or script whose keys do not share one.
 
 use squall_streams::{App, BoxError, Events, Policy, Processor, ProcessorName, Task, admin::Admin};
-use squall_testkit::redis::RedisServer;
+use squall_testkit::redis::{RedisCluster, RedisServer};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{Order, eventually, orders, quick};
@@ -28,6 +28,17 @@ async fn node() -> (RedisServer, App) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_script_finds_its_keys_in_one_slot() {
     let (_server, app) = node().await;
+    everything(app).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_of_three_nodes_does_it_all() {
+    let cluster = RedisCluster::start();
+    everything(App::connect("shop", &cluster.url()).await.unwrap()).await;
+}
+
+/// Sends, processes, quarantines, clears, leads, resets and tails.
+async fn everything(app: App) {
     let stream = app.stream::<Order>("orders").partition_by("order_id").partitions(4).open().await.unwrap();
     let bad = stream.route(&orders(8)[7]).unwrap();
     let fussy = || {

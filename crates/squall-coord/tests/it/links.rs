@@ -1,0 +1,239 @@
+//! Connections by every kind of address, against real servers: TLS, ACL users, a socket, Sentinel with a failover, a cluster.
+
+use std::{collections::BTreeSet, error::Error, time::Duration};
+
+use squall_coord::{
+    Acquired, Borrower, Epoch, Item, ItemId, Link, LinkError, PoolName, PoolStore, Released, Store, StoreError,
+};
+use squall_testkit::{
+    redis::{RedisCluster, RedisServer, SentinelGroup},
+    tls::{Authority, Validity},
+};
+
+use crate::support::{Cell, RedisCell, keys, member, units};
+
+const TTL: Duration = Duration::from_secs(600);
+
+async fn ping(link: &Link) -> String {
+    ::redis::cmd("PING").query_async(&mut link.commands()).await.unwrap()
+}
+
+/// A blocking read that finds nothing.
+async fn waits(link: &Link) {
+    let mut read = ::redis::cmd("XREAD");
+    read.arg("BLOCK").arg(1).arg("STREAMS").arg("nothing").arg("0");
+    let answer: ::redis::Value = link.blocking().query(&read, Duration::from_millis(1)).await.unwrap();
+    assert_eq!(answer, ::redis::Value::Nil);
+}
+
+/// Says something on a channel until it is heard: whoever subscribes is not told when others know of it.
+async fn hears(link: &Link) {
+    use futures_util::StreamExt;
+    let mut subscription = link.subscriptions().await.unwrap();
+    subscription.subscribe("squall:news").await.unwrap();
+    let mut messages = subscription.on_message();
+    let speak = async {
+        loop {
+            let mut say = ::redis::cmd("PUBLISH");
+            let _: i64 = say.arg("squall:news").arg("hello").query_async(&mut link.commands()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        message = messages.next() => assert_eq!(message.unwrap().get_payload::<String>().unwrap(), "hello"),
+        () = speak => {}
+    }
+}
+
+#[track_caller]
+fn refused(outcome: Result<Link, LinkError>, why: &str) {
+    let error = outcome.expect_err("not let in");
+    let all = format!("{error} {:?}", error.source());
+    assert!(matches!(error, LinkError::Connect { .. }), "{all}");
+    assert!(all.contains(why), "{all}");
+    assert!(!all.contains("s3cret"), "{all}");
+}
+
+/// A server that speaks TLS on the port it answers, with client certificates if wanted.
+fn tls_server(authority: &Authority, clients: &str) -> (RedisServer, u16) {
+    let identity = authority.issue(&["127.0.0.1"], Validity::Current);
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    drop(socket);
+    let (cert, key, ca) = (identity.cert_file, identity.key_file, authority.ca_file());
+    let [cert, key, ca] = [&cert, &key, &ca].map(|path| path.to_str().unwrap());
+    let tls_port = port.to_string();
+    let mut arguments = vec!["--save", "", "--tls-port", &tls_port, "--tls-cert-file", cert, "--tls-key-file", key];
+    arguments.extend(["--tls-ca-cert-file", ca, "--tls-auth-clients", clients]);
+    (RedisServer::start_with(&arguments), port)
+}
+
+#[tokio::test]
+async fn tls_with_an_authority_of_ones_own() {
+    let authority = Authority::new();
+    let (_server, port) = tls_server(&authority, "no");
+    let ca = authority.ca_file();
+    let link = Link::open(&format!("rediss://127.0.0.1:{port}/?ca={}", ca.display())).await.unwrap();
+    assert_eq!(ping(&link).await, "PONG");
+    waits(&link).await;
+    hears(&link).await;
+    refused(Link::open(&format!("rediss://127.0.0.1:{port}/")).await, "UnknownIssuer");
+    let stranger = Authority::new().ca_file();
+    // Gone with its authority: a file that cannot be read is told by name.
+    refused(Link::open(&format!("rediss://127.0.0.1:{port}/?ca={}", stranger.display())).await, "cannot read a file");
+    for trusting in ["?insecure=true", "#insecure"] {
+        let link = Link::open(&format!("rediss://127.0.0.1:{port}/{trusting}")).await.unwrap();
+        assert_eq!(ping(&link).await, "PONG");
+    }
+}
+
+#[tokio::test]
+async fn tls_with_a_certificate_to_be_known_by() {
+    let authority = Authority::new();
+    let (_server, port) = tls_server(&authority, "yes");
+    let client = authority.issue(&["worker"], Validity::Current);
+    let ca = authority.ca_file();
+    let known = format!(
+        "rediss://127.0.0.1:{port}/?ca={}&cert={}&key={}",
+        ca.display(),
+        client.cert_file.display(),
+        client.key_file.display()
+    );
+    assert_eq!(ping(&Link::open(&known).await.unwrap()).await, "PONG");
+    assert!(Link::open(&format!("rediss://127.0.0.1:{port}/?ca={}", ca.display())).await.is_err());
+}
+
+#[tokio::test]
+async fn users_are_let_in_with_their_password_and_may_do_what_the_acl_allows() {
+    let server = RedisServer::start_with(&[
+        "--save",
+        "",
+        "--requirepass",
+        "s3cret-default",
+        "--user",
+        "worker",
+        "on",
+        ">s3cret",
+        "~squall:*",
+        "+@all",
+        "-@dangerous",
+    ]);
+    let url = |login: &str| format!("redis://{login}127.0.0.1:{}/0", server.port());
+    let link = Link::open(&url("worker:s3cret@")).await.unwrap();
+    assert!(!link.url().contains("s3cret") && !format!("{link:?}").contains("s3cret"));
+    // What documentation asks of an ACL is enough for members and pools.
+    let cell = RedisCell::new(&link, "acl");
+    cell.members().join(&member("a"), TTL).await.unwrap();
+    borrow_and_return(&cell).await;
+    let outside: Result<String, _> = ::redis::cmd("GET").arg("other").query_async(&mut link.commands()).await;
+    assert!(outside.unwrap_err().to_string().contains("permission"));
+    let error = squall_coord::RedisStore::new(&link, keys("outside")).join(&member("a"), TTL).await.unwrap_err();
+    assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+    assert_eq!(ping(&Link::open(&url(":s3cret-default@")).await.unwrap()).await, "PONG");
+    refused(Link::open(&url("worker:s3cret-wrong@")).await, "authentication");
+    refused(Link::open(&url("")).await, "uthentication required");
+}
+
+#[tokio::test]
+async fn a_socket_of_this_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("redis.sock");
+    let _server = RedisServer::start_with(&["--save", "", "--unixsocket", socket.to_str().unwrap()]);
+    let link = Link::open(&format!("unix://{}?db=2", socket.display())).await.unwrap();
+    assert_eq!(ping(&link).await, "PONG");
+    waits(&link).await;
+    hears(&link).await;
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_is_found_again() {
+    let mut server = RedisServer::start();
+    let link = Link::open(&server.url()).await.unwrap();
+    let cell = RedisCell::new(&link, "back");
+    cell.members().join(&member("a"), TTL).await.unwrap();
+    server.kill();
+    assert!(matches!(cell.members().view().await, Err(StoreError::Unreachable(_))));
+    server.revive();
+    // Empty now: the member is a stranger, and joins again.
+    loop {
+        match cell.members().view().await {
+            Ok(view) => break assert!(view.members.is_empty()),
+            Err(StoreError::Unreachable(_)) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    cell.members().join(&member("a"), TTL).await.unwrap();
+    borrow_and_return(&cell).await;
+}
+
+/// One thing goes from hand to hand; the second waits for it.
+async fn borrow_and_return(cell: &RedisCell) {
+    let pool = PoolName::new("things").unwrap();
+    let item = Item { id: ItemId::from(1), payload: "one".into() };
+    cell.pools().put(&pool, &[item], None).await.unwrap();
+    let borrower = Borrower::new(cell.pools().clone(), member("a"), Epoch(1));
+    let hold = borrower.acquire(&pool, Duration::ZERO).await.unwrap();
+    let (waiter, wanted) = (borrower.clone(), pool.clone());
+    let waiting = tokio::spawn(async move { waiter.acquire(&wanted, Duration::from_secs(60)).await });
+    while cell.pools().counts().await.unwrap()[0].waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(borrower.release(&hold).await.unwrap(), Released::Done);
+    let again = waiting.await.unwrap().unwrap();
+    assert_eq!((again.payload.as_str(), &again.id), ("one", &hold.id));
+    assert_eq!(borrower.release(&again).await.unwrap(), Released::Done);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinel_leads_to_the_new_master_after_a_failover() {
+    let mut group = SentinelGroup::start();
+    let link = Link::open(&group.url()).await.unwrap();
+    let cell = RedisCell::new(&link, "sentinel");
+    cell.members().join(&member("a"), TTL).await.unwrap();
+    borrow_and_return(&cell).await;
+    group.first.kill();
+    let group = tokio::task::spawn_blocking(move || {
+        group.await_promotion();
+        group
+    });
+    // Nothing hangs meanwhile; afterwards the same link works again, for commands and for blocking reads.
+    while !group.is_finished() {
+        let _ = cell.members().view().await;
+    }
+    let _group = group.await.unwrap();
+    while let Err(error) = cell.members().join(&member("b"), TTL).await {
+        assert!(matches!(error, StoreError::Unreachable(_)), "{error:?}");
+    }
+    cell.members().join(&member("a"), TTL).await.unwrap();
+    assert!(matches!(cell.members().acquire(&member("b"), &units(1)).await.unwrap(), Acquired::Units(_)));
+    borrow_and_return(&cell).await;
+    hears(&link).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_has_cells_on_every_node() {
+    let cluster = RedisCluster::start();
+    let link = Link::open(&cluster.url()).await.unwrap();
+    assert!(link.is_cluster());
+    waits(&link).await;
+    hears(&link).await;
+    let mut homes = BTreeSet::new();
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        let cell = RedisCell::new(&link, name);
+        let seen = cell.members().join(&member("a"), TTL).await.unwrap();
+        let watching = cell.members().clone();
+        let watcher = tokio::spawn(async move { watching.changed(seen, Duration::from_secs(50)).await });
+        cell.members().join(&member("b"), TTL).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(40), watcher).await.expect("woken").unwrap().unwrap();
+        assert!(matches!(cell.members().acquire(&member("a"), &units(3)).await.unwrap(), Acquired::Units(_)));
+        assert_eq!(cell.members().view().await.unwrap().leases.len(), 3);
+        borrow_and_return(&cell).await;
+        assert_eq!(cell.pools().sweep().await.unwrap(), 0);
+        assert_eq!(cell.pools().list(&PoolName::new("things").unwrap(), 10).await.unwrap().len(), 1);
+        let mut slot = ::redis::cmd("CLUSTER");
+        slot.arg("KEYSLOT").arg(format!("squall:{{{name}}}:resources"));
+        let slot: u32 = slot.query_async(&mut link.commands()).await.unwrap();
+        homes.insert(slot * 3 / 16384);
+    }
+    assert_eq!(homes.len(), 3, "the cells are on all nodes");
+}

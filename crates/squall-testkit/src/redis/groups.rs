@@ -1,0 +1,155 @@
+//! Several servers that belong together: a master watched by Sentinel, and a cluster of three masters.
+//! Refuses to touch any server it did not start.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{Shutdown, TcpStream},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use super::{ATTEMPTS, RedisServer, free_port, program};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const SLOTS: u32 = 16384;
+
+/// Sends one command without blanks in its arguments; answers all that comes back.
+fn tell(port: u16, command: &str) -> String {
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).expect("the server runs");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a socket has timeouts");
+    socket.write_all(format!("{command}\r\n").as_bytes()).expect("sent");
+    // Sentinel knows no QUIT; every server answers what it has read before it notices the end.
+    socket.shutdown(Shutdown::Write).expect("connected");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("answered");
+    answer
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Three masters that share the slots among them.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// A cluster whose nodes all agree that it works.
+    ///
+    /// # Panics
+    /// As [`RedisServer::start`], or if the nodes do not find together.
+    pub fn start() -> Self {
+        let arguments = ["--save", "", "--cluster-enabled", "yes", "--cluster-node-timeout", "5000"];
+        let nodes: Vec<RedisServer> = (0..3).map(|_| RedisServer::start_with(&arguments)).collect();
+        let count = u32::try_from(nodes.len()).expect("three");
+        for (at, node) in (0..).zip(&nodes) {
+            let slots: Vec<String> =
+                (SLOTS * at / count..SLOTS * (at + 1) / count).map(|slot| slot.to_string()).collect();
+            tell(node.port(), &format!("CLUSTER ADDSLOTS {}", slots.join(" ")));
+            tell(node.port(), &format!("CLUSTER SET-CONFIG-EPOCH {}", at + 1));
+        }
+        for node in &nodes[1..] {
+            tell(nodes[0].port(), &format!("CLUSTER MEET 127.0.0.1 {}", node.port()));
+        }
+        let agrees = |node: &RedisServer| {
+            let info = tell(node.port(), "CLUSTER INFO");
+            info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
+        };
+        wait_for("the nodes find together", || nodes.iter().all(agrees));
+        Self { nodes }
+    }
+
+    /// The address by one of its nodes; the others have to be found.
+    pub fn url(&self) -> String {
+        format!("redis-cluster://127.0.0.1:{}", self.nodes[0].port())
+    }
+
+    /// The nodes.
+    pub fn nodes(&self) -> &[RedisServer] {
+        &self.nodes
+    }
+}
+
+/// A master, a replica, and a Sentinel that promotes the replica when the master is gone.
+#[derive(Debug)]
+pub struct SentinelGroup {
+    /// The master at the start.
+    pub first: RedisServer,
+    /// Its replica.
+    pub second: RedisServer,
+    port: u16,
+    child: Child,
+    _folder: TempDir,
+}
+
+impl SentinelGroup {
+    /// A group named `main` whose replica is in step.
+    ///
+    /// # Panics
+    /// As [`RedisServer::start`], or if the Sentinel does not come up.
+    pub fn start() -> Self {
+        let first = RedisServer::start_with(&["--save", "", "--repl-diskless-sync-delay", "0"]);
+        let master = format!("127.0.0.1 {}", first.port());
+        let second = RedisServer::start_with(&["--save", "", "--replicaof", &master]);
+        wait_for("the replica is in step", || {
+            tell(second.port(), "INFO replication").contains("master_link_status:up")
+        });
+        for _ in 0..ATTEMPTS {
+            let (folder, port) = (TempDir::new().expect("a temporary folder"), free_port());
+            let config = format!(
+                "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor main {master} 1\n\
+                 sentinel down-after-milliseconds main 700\nsentinel failover-timeout main 5000\n",
+                folder.path().display()
+            );
+            let file = folder.path().join("sentinel.conf");
+            std::fs::write(&file, config).expect("written");
+            let mut command = Command::new(program());
+            command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+            let mut child = command.spawn().expect("redis-server starts");
+            let output = BufReader::new(child.stdout.take().expect("piped above"));
+            let watching = output.lines().map_while(Result::ok).any(|line| line.contains("+monitor master"));
+            if !watching {
+                let _ = child.kill();
+                let _ = child.wait();
+                continue;
+            }
+            wait_for("Sentinel knows the replica", || {
+                tell(port, "SENTINEL MASTER main").contains("num-slaves\r\n$1\r\n1")
+            });
+            return Self { first, second, port, child, _folder: folder };
+        }
+        panic!("Sentinel did not start in {ATTEMPTS} attempts");
+    }
+
+    /// The address by its Sentinel.
+    pub fn url(&self) -> String {
+        format!("redis+sentinel://127.0.0.1:{}/main/0", self.port)
+    }
+
+    /// Waits until Sentinel has promoted the replica and tells so.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn await_promotion(&self) {
+        let second = self.second.port().to_string();
+        wait_for("the replica is promoted", || {
+            tell(self.port, "SENTINEL GET-MASTER-ADDR-BY-NAME main").contains(&second)
+                && tell(self.second.port(), "ROLE").contains("master")
+        });
+    }
+}
+
+impl Drop for SentinelGroup {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
