@@ -6,7 +6,7 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use crate::{Delta, SourceId, pending::PendingSecond};
 
 /// A second further ahead of the run than this is not believed: each second in between would take its place in memory.
-const FURTHEST_AHEAD_S: u32 = 30 * 24 * 3600;
+pub(crate) const FURTHEST_AHEAD_S: u32 = 30 * 24 * 3600;
 
 /// Why a delta was not merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Collector, EngineDelta, Kind, MetricSecond, RunView, Second,
-    align::{Alignment, Progress},
+    align::{Alignment, FURTHEST_AHEAD_S, Progress},
     pending::PendingSecond,
 };
 
@@ -131,6 +131,9 @@ impl Reader<'_> {
         view.timeline.iter_mut().zip(1..).for_each(|(row, t_s)| row.t_s = t_s);
         let metrics = self.list(|input| Ok((input.metric()?, input.metric_timeline()?)))?;
         for (total, timeline) in metrics {
+            if timeline.last().is_some_and(|row| row.t_s as usize > view.timeline.len()) {
+                return Err(WireError::Invalid { what: "a metric is ahead of its run" });
+            }
             if total.key.kind == Kind::Request {
                 view.all.merge(&total);
             }
@@ -198,8 +201,9 @@ impl Reader<'_> {
         };
         let sources = self.list(source)?.into_iter().collect();
         let pending = self.list(|input| Ok((input.below(MAX_SECOND, "second")? as u32, input.pending()?)))?;
-        if pending.iter().any(|(second, _)| *second < closed_below) {
-            return Err(WireError::Invalid { what: "a closed second is still open" });
+        let open = closed_below..closed_below.saturating_add(FURTHEST_AHEAD_S);
+        if !pending.iter().all(|(second, _)| open.contains(second)) {
+            return Err(WireError::Invalid { what: "a second is open that cannot be" });
         }
         let pending = pending.into_iter().collect();
         let late = if self.flag()? { Some(self.pending()?) } else { None };

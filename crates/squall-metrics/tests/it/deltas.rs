@@ -36,7 +36,7 @@ pub(crate) fn delta(source: SourceId) -> impl Strategy<Value = Delta> {
     let nanos = || (0u32..45, any::<u64>()).prop_map(|(bits, n)| n & ((1 << bits) - 1));
     let event = (0usize..8, (nanos(), nanos()), outcome(), any::<u32>(), prop::bool::weighted(0.1));
     let engine = vec(0u64..1_000_000, 6);
-    (vec(key(), 1..6), vec(event, 0..40), any::<bool>(), engine).prop_map(move |(keys, events, phases, engine)| {
+    (vec(key(), 1..6), vec(event, 0..25), any::<bool>(), engine).prop_map(move |(keys, events, phases, engine)| {
         let mut recorder = Recorder::new(RecorderConfig { phases, ..RecorderConfig::default() });
         events.iter().for_each(|event| record(&mut recorder, &keys, event));
         let (metrics, errors, counted) = recorder.harvest(engine[0], engine[1]);
@@ -70,7 +70,7 @@ fn record(recorder: &mut Recorder, keys: &[MetricKey], event: &Event) {
 
 /// The whole life of a source: numbered seconds, some skipped, the last one marked.
 pub(crate) fn life(source: SourceId) -> impl Strategy<Value = Vec<Delta>> {
-    vec((delta(source), prop::bool::weighted(0.1)), 1..8).prop_map(|seconds| {
+    vec((delta(source), prop::bool::weighted(0.1)), 1..6).prop_map(|seconds| {
         let count = seconds.len();
         let mut second = 0;
         let numbered = seconds.into_iter().enumerate().map(|(seq, (delta, skip))| {
