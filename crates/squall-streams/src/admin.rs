@@ -26,6 +26,24 @@ pub enum AdminError {
     /// The definition is not readable.
     #[error("key `{0}` does not hold a stream's definition")]
     Definition(String),
+    /// Not a place to begin.
+    #[error(
+        "`{0}` is not a place to begin: write 0 for the first event, $ for what comes next, or an id as in 1700000000000-0"
+    )]
+    Start(String),
+    /// There are fewer.
+    #[error("stream `{stream}` has partitions 0 to {last}, and no {partition}")]
+    NoPartition {
+        /// The stream.
+        stream: StreamName,
+        /// Its last partition.
+        last: u32,
+        /// What was asked for.
+        partition: u32,
+    },
+    /// No worker has ever run it, or it was removed.
+    #[error("stream `{0}` knows no processor `{1}`")]
+    NoProcessor(StreamName, String),
     /// Workers are running.
     #[error("processor `{0}` has {1} running workers; stop them first")]
     Running(ProcessorName, usize),
@@ -86,9 +104,7 @@ impl Admin {
     /// The stored definition of a stream, if anybody has opened it.
     pub async fn definition(&self, name: &StreamName) -> Result<Option<Definition>, AdminError> {
         let key = self.namespace.meta(name);
-        if let Some(wrong) = expect_types(&mut self.commands(), &[(&key, "hash")]).await {
-            return Err(wrong.into());
-        }
+        self.expect(&key, "hash").await?;
         let fields: BTreeMap<String, String> =
             redis::cmd("HGETALL").arg(&key).query_async(&mut self.commands()).await?;
         if fields.is_empty() {
@@ -104,6 +120,11 @@ impl Admin {
             (Some(partitions), Some(hasher)) => Ok(Some(Definition { partitions, hasher })),
             _ => Err(AdminError::Definition(key)),
         }
+    }
+
+    /// Refuses a stream that nobody has opened.
+    pub async fn known(&self, name: &StreamName) -> Result<(), AdminError> {
+        self.partitions(name).await.map(drop)
     }
 
     async fn partitions(&self, name: &StreamName) -> Result<u32, AdminError> {
@@ -122,9 +143,7 @@ impl Admin {
 
     pub(crate) async fn partition_lag(&self, name: &ProcessorName, partition: u32) -> Result<PartitionLag, AdminError> {
         let key = self.namespace.events(name.stream(), partition);
-        if let Some(wrong) = expect_types(&mut self.commands(), &[(&key, "stream")]).await {
-            return Err(wrong.into());
-        }
+        self.expect(&key, "stream").await?;
         let mut commands = self.commands();
         let length: u64 = redis::cmd("XLEN").arg(&key).query_async(&mut commands).await?;
         let quarantine = self.namespace.quarantine(name, partition);
@@ -177,18 +196,33 @@ impl Admin {
     pub async fn quarantined(&self, name: &ProcessorName) -> Result<BTreeMap<u32, String>, AdminError> {
         let mut all = BTreeMap::new();
         for partition in 0..self.partitions(name.stream()).await? {
-            let key = self.namespace.quarantine(name, partition);
-            let reason: Option<String> = redis::cmd("GET").arg(key).query_async(&mut self.commands()).await?;
+            let reason = self.reason(&self.namespace.quarantine(name, partition)).await?;
             all.extend(reason.map(|reason| (partition, reason)));
         }
         Ok(all)
     }
 
+    async fn reason(&self, key: &str) -> Result<Option<String>, AdminError> {
+        self.expect(key, "string").await?;
+        Ok(redis::cmd("GET").arg(key).query_async(&mut self.commands()).await?)
+    }
+
+    /// Refuses a key that is in use for something else, by name.
+    async fn expect(&self, key: &str, kind: &'static str) -> Result<(), AdminError> {
+        match expect_types(&mut self.commands(), &[(key, kind)]).await {
+            Some(wrong) => Err(wrong.into()),
+            None => Ok(()),
+        }
+    }
+
     /// Lets a partition go on; with `skip`, without the events that failed. Says whether it stood still.
     pub async fn clear(&self, name: &ProcessorName, partition: u32, skip: bool) -> Result<bool, AdminError> {
+        let last = self.partitions(name.stream()).await?.saturating_sub(1);
+        if partition > last {
+            return Err(AdminError::NoPartition { stream: name.stream().clone(), last, partition });
+        }
         let key = self.namespace.quarantine(name, partition);
-        let reason: Option<String> = redis::cmd("GET").arg(&key).query_async(&mut self.commands()).await?;
-        let Some(reason) = reason else { return Ok(false) };
+        let Some(reason) = self.reason(&key).await? else { return Ok(false) };
         let mut pipeline = redis::pipe();
         pipeline.atomic();
         if skip {
@@ -206,6 +240,9 @@ impl Admin {
 
     /// Makes a processor begin again at `start` (an id, `0` for the first event, `$` for what comes next), in every partition.
     pub async fn reset(&self, name: &ProcessorName, start: &str) -> Result<u32, AdminError> {
+        if !matches!(start, "0" | "$") && !is_id(start) {
+            return Err(AdminError::Start(start.to_owned()));
+        }
         self.exclusively(name, |mut pipeline, events, group| {
             pipeline.cmd("XGROUP").arg("CREATE").arg(events).arg(group).arg(start).arg("MKSTREAM").ignore();
             pipeline
@@ -215,7 +252,23 @@ impl Admin {
 
     /// Makes the stream forget a processor, so that it no longer keeps events from being trimmed.
     pub async fn remove(&self, name: &ProcessorName) -> Result<u32, AdminError> {
+        let mut known = false;
+        for partition in 0..self.partitions(name.stream()).await? {
+            known |= self.registered(name, partition).await?;
+        }
+        if !known {
+            return Err(AdminError::NoProcessor(name.stream().clone(), name.processor().to_owned()));
+        }
         self.exclusively(name, |pipeline, _, _| pipeline).await
+    }
+
+    async fn registered(&self, name: &ProcessorName, partition: u32) -> Result<bool, AdminError> {
+        let key = self.namespace.events(name.stream(), partition);
+        self.expect(&key, "stream").await?;
+        let groups: Result<StreamInfoGroupsReply, RedisError> =
+            redis::cmd("XINFO").arg("GROUPS").arg(&key).query_async(&mut self.commands()).await;
+        // Without the key there is an error, and no group.
+        Ok(groups.is_ok_and(|reply| reply.groups.iter().any(|group| group.name == name.processor())))
     }
 
     /// Destroys the groups while nobody can take a partition, and does what `then` adds.
@@ -255,6 +308,10 @@ impl Admin {
         if running > 0 {
             return Err(AdminError::Running(name.clone(), running));
         }
+        // All of them first: a processor that begins again in some partitions only would be in no state at all.
+        for partition in 0..partitions {
+            self.expect(&self.namespace.events(name.stream(), partition), "stream").await?;
+        }
         for partition in 0..partitions {
             let events = self.namespace.events(name.stream(), partition);
             let exists: bool = redis::cmd("EXISTS").arg(&events).query_async(&mut self.commands()).await?;
@@ -273,6 +330,7 @@ impl Admin {
         let mut positions = Vec::new();
         for partition in 0..self.partitions(name).await? {
             let key = self.namespace.events(name, partition);
+            self.expect(&key, "stream").await?;
             let last = if from_start { "0-0".to_owned() } else { self.last_id(&key).await? };
             positions.push((key, last));
         }
@@ -285,6 +343,12 @@ impl Admin {
         let last: Vec<(String, Value)> = command.query_async(&mut self.commands()).await?;
         Ok(last.into_iter().next().map_or_else(|| "0-0".to_owned(), |(id, _)| id))
     }
+}
+
+/// Whether Redis takes it for an entry's id: milliseconds, perhaps with a sequence number.
+fn is_id(text: &str) -> bool {
+    let number = |part: &str| part.parse::<u64>().is_ok() && part.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once('-').map_or_else(|| number(text), |(ms, seq)| number(ms) && number(seq))
 }
 
 /// A reader that takes nothing: no group, no acknowledgement.

@@ -20,7 +20,7 @@ impl Namespace {
     /// A namespace; empty for the seed's own key names.
     pub fn new(name: &str) -> Result<Self, NameError> {
         if name.contains(|c: char| c.is_whitespace() || c == '{' || c == '}') {
-            return Err(NameError { kind: "namespace", name: name.to_owned(), rule: "no blanks and no braces" });
+            return Err(NameError { kind: "a namespace", name: name.to_owned(), rule: "no blanks and no braces" });
         }
         Ok(Self(name.into()))
     }
@@ -37,9 +37,9 @@ impl Namespace {
 
 /// A name that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` cannot be a {kind}: {rule}")]
+#[error("`{name}` cannot be {kind}: {rule}")]
 pub struct NameError {
-    /// What it should name.
+    /// What it should name, with its article.
     pub kind: &'static str,
     /// What was given.
     pub name: String,
@@ -58,9 +58,9 @@ impl StreamName {
     /// A stream of an app.
     pub fn new(app: &str, stream: &str) -> Result<Self, NameError> {
         check_app(app)?;
-        check("stream name", stream, "letters, digits, `_`, `-` and inner dots", |c| c == '.')?;
+        check("a stream name", stream, "letters, digits, `_`, `-` and inner dots", |c| c == '.')?;
         if stream.starts_with('.') || stream.ends_with('.') {
-            return Err(NameError { kind: "stream name", name: stream.into(), rule: "dots only inside" });
+            return Err(NameError { kind: "a stream name", name: stream.into(), rule: "dots only inside" });
         }
         Ok(Self { app: app.into(), stream: stream.into() })
     }
@@ -68,7 +68,7 @@ impl StreamName {
     /// Reads `APP.STREAM`.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let rule = "write it as APP.STREAM";
-        let (app, stream) = text.split_once('.').ok_or(NameError { kind: "stream", name: text.into(), rule })?;
+        let (app, stream) = text.split_once('.').ok_or(NameError { kind: "a stream", name: text.into(), rule })?;
         Self::new(app, stream)
     }
 
@@ -84,7 +84,7 @@ impl StreamName {
 
     /// A processor on this stream.
     pub fn processor(&self, name: &str) -> Result<ProcessorName, NameError> {
-        check("processor name", name, "letters, digits, `_` and `-`", |_| false)?;
+        check("a processor name", name, "letters, digits, `_` and `-`", |_| false)?;
         Ok(ProcessorName { stream: self.clone(), processor: name.into() })
     }
 }
@@ -107,8 +107,8 @@ impl ProcessorName {
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let rule = "write it as APP.STREAM.PROCESSOR";
         let (stream, processor) =
-            text.rsplit_once('.').ok_or(NameError { kind: "processor", name: text.into(), rule })?;
-        let (app, stream) = stream.split_once('.').ok_or(NameError { kind: "processor", name: text.into(), rule })?;
+            text.rsplit_once('.').ok_or(NameError { kind: "a processor", name: text.into(), rule })?;
+        let (app, stream) = stream.split_once('.').ok_or(NameError { kind: "a processor", name: text.into(), rule })?;
         StreamName::new(app, stream)?.processor(processor)
     }
 
@@ -130,7 +130,7 @@ impl fmt::Display for ProcessorName {
 }
 
 pub(crate) fn check_app(app: &str) -> Result<(), NameError> {
-    check("app name", app, "letters, digits, `_` and `-`", |_| false)
+    check("an app name", app, "letters, digits, `_` and `-`", |_| false)
 }
 
 fn check(kind: &'static str, name: &str, rule: &'static str, also: impl Fn(char) -> bool) -> Result<(), NameError> {

@@ -18,6 +18,8 @@ use crate::{
 /// The seed's defaults.
 const PARTITIONS: u32 = 16;
 const SIZE: usize = 50_000;
+/// Far above what any fleet needs, far below what a slip of the finger makes.
+const MOST_PARTITIONS: u32 = 4096;
 
 /// A stream that cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -26,11 +28,18 @@ pub enum OpenError {
     #[error(transparent)]
     Name(#[from] NameError),
     /// There is no way to choose a partition.
-    #[error("stream `{0}` has {1} partitions, so it must say with partition_by(…) which key orders its events")]
+    #[error(
+        "stream `{0}` has {1} partitions, so it must say which key orders its events: partition_by(…), or --partition-by on the command line"
+    )]
     NoKey(StreamName, u32),
     /// Nothing can be stored in it.
     #[error("stream `{0}` needs at least one partition and room for at least one event in each")]
     Empty(StreamName),
+    /// Every partition costs every worker memory and reads.
+    #[error(
+        "stream `{0}` was to have {1} partitions; more than {MOST_PARTITIONS} are refused, because the count can never be changed"
+    )]
+    TooMany(StreamName, u32),
     /// Flat records are not compressed.
     #[error("stream `{0}` is flat, and flat records are not compressed: choose one of the two")]
     FlatCompressed(StreamName),
@@ -113,7 +122,7 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
         self
     }
 
-    /// How many partitions, and so how many workers at most, share the stream. Default 16; fixed for the stream's life.
+    /// How many partitions, and so how many workers at most, share the stream. Default 16; fixed for the stream's life; at most 4096.
     #[must_use]
     pub fn partitions(mut self, count: u32) -> Self {
         self.partitions = count;
@@ -167,6 +176,9 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
         let name = self.name?;
         if self.partitions == 0 || self.size == 0 {
             return Err(OpenError::Empty(name));
+        }
+        if self.partitions > MOST_PARTITIONS {
+            return Err(OpenError::TooMany(name, self.partitions));
         }
         if self.key.is_none() && self.partitions > 1 {
             return Err(OpenError::NoKey(name, self.partitions));

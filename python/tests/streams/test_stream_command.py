@@ -47,7 +47,7 @@ HEAD = 'from squall.streams import *\napp = App("x")\n'
         ("shop:app", HEAD + "@app.crontab('61 * * * *')\nasync def c(): pass", "`61 * * * *` is not a crontab line"),
         ("shop:app", HEAD + "@app.crontab('* * * * *', timezone='Nowhere')\nasync def c(): pass", "`Nowhere` is not a time zone"),
         ("shop:app", HEAD + "@app.timer(interval=0)\nasync def c(): pass", "a timer needs an interval above zero"),
-        ("shop:app", HEAD.replace('"x"', '"a.b"') + "@app.task\nasync def t(): pass", "`a.b` cannot be a app name"),
+        ("shop:app", HEAD.replace('"x"', '"a.b"') + "@app.task\nasync def t(): pass", "`a.b` cannot be an app name"),
     ],
 )
 def test_apps_that_cannot_run_are_refused_in_words(fleet: Fleet, spec: str, code: str, words: str) -> None:

@@ -40,7 +40,13 @@ pub enum StreamCommand {
 #[derive(Debug, Args)]
 pub(super) struct Server {
     /// The server.
-    #[arg(long, env = "SQUALL_REDIS", default_value = "redis://127.0.0.1:6379", value_name = "URL")]
+    #[arg(
+        long,
+        env = "SQUALL_REDIS",
+        hide_env_values = true,
+        default_value = "redis://127.0.0.1:6379",
+        value_name = "URL"
+    )]
     pub(super) redis: String,
     /// Put before every key, with cluster hash tags; '' for the plain key names of the original system.
     #[arg(long, default_value = "squall", value_name = "NAME")]
@@ -164,6 +170,7 @@ pub struct Reset {
 }
 
 #[derive(Debug, Args)]
+#[group(id = "clearing", args = ["clear", "clear_all"], multiple = false)]
 pub struct Quarantine {
     /// APP.STREAM.PROCESSOR
     pub(super) processor: String,
@@ -174,7 +181,7 @@ pub struct Quarantine {
     #[arg(long, conflicts_with = "clear")]
     pub(super) clear_all: bool,
     /// Leave out the events that failed.
-    #[arg(long)]
+    #[arg(long, requires = "clearing")]
     pub(super) skip: bool,
     #[command(flatten)]
     pub(super) server: Server,

@@ -46,7 +46,7 @@ pub enum CliError {
         #[source]
         source: io::Error,
     },
-    #[error("{sent} records were sent before this went wrong")]
+    #[error("{} sent before this went wrong", count(*.sent, "record was", "records were"))]
     Partly {
         sent: usize,
         #[source]
@@ -58,13 +58,30 @@ pub enum CliError {
     Output(#[from] io::Error),
 }
 
+impl CliError {
+    /// Whether it went wrong because the server could not be reached.
+    pub fn unreachable(&self) -> bool {
+        matches!(
+            self,
+            Self::Link(LinkError::Connect { .. }) | Self::Connect(ConnectError::Link(LinkError::Connect { .. }))
+        )
+    }
+}
+
 /// Does what a command says and prints to standard output.
 pub async fn run(command: StreamCommand) -> Result<ExitCode, CliError> {
     run_to(command, &mut io::stdout()).await
 }
 
-/// As [`run`], printing somewhere else.
+/// As [`run`], printing somewhere else. A reader that has gone is no mistake: whoever pipes into `head` has seen enough.
 pub async fn run_to(command: StreamCommand, out: &mut impl Write) -> Result<ExitCode, CliError> {
+    match perform(command, out).await {
+        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        outcome => outcome,
+    }
+}
+
+async fn perform(command: StreamCommand, out: &mut impl Write) -> Result<ExitCode, CliError> {
     match command {
         StreamCommand::Send(args) => send(args, out).await?,
         StreamCommand::Sendmany(args) => send_file(args, out).await?,
@@ -112,11 +129,11 @@ impl Sending {
     }
 
     /// Reads one record and sees that it has its key.
-    fn read(&self, text: &str, place: impl Fn() -> String) -> Result<Value, CliError> {
+    fn read(&self, text: &[u8], place: impl Fn() -> String) -> Result<Value, CliError> {
         let record: Value =
-            serde_json::from_str(text).map_err(|error| CliError::Json { place: place(), reason: error.to_string() })?;
+            serde_json::from_slice(text).map_err(|error| CliError::Json { place: place(), reason: words(&error) })?;
         let Some(fields) = record.as_object() else {
-            return Err(CliError::Json { place: place(), reason: "it is something else".into() });
+            return Err(CliError::Json { place: place(), reason: format!("it is {}", kind(&record)) });
         };
         match &self.partition_by {
             Some(field) if !fields.contains_key(field) => Err(CliError::NoKey { place: place(), field: field.clone() }),
@@ -125,8 +142,30 @@ impl Sending {
     }
 }
 
+/// What serde says, without a line number that would not be the file's.
+fn words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let at = text.rfind(" at line ").unwrap_or(text.len());
+    format!("{} at column {}", &text[..at], error.column())
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn count(number: usize, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
+}
+
 async fn send(args: SendOne, out: &mut impl Write) -> Result<(), CliError> {
-    let record = args.to.read(&args.json, || "the record".into())?;
+    let record = args.to.read(args.json.as_bytes(), || "the record".into())?;
     let stream = args.to.open().await?;
     let id = stream.send(&record).await?;
     let partition = stream.route(&record).map_err(SendError::from)?;
@@ -147,9 +186,10 @@ async fn send_file(args: SendFile, out: &mut impl Write) -> Result<(), CliError>
         0 => source,
         sent => CliError::Partly { sent, source: Box::new(source) },
     };
-    for (number, line) in (1..).zip(input.lines()) {
+    // Lines of bytes: text that is not UTF-8 is a bad line with a number, not the end of the file.
+    for (number, line) in (1..).zip(input.split(b'\n')) {
         let line = line.map_err(failed)?;
-        if line.trim().is_empty() {
+        if line.trim_ascii().is_empty() {
             continue;
         }
         match args.to.read(&line, || format!("line {number}")) {
@@ -207,7 +247,9 @@ async fn lag(args: Look, out: &mut impl Write) -> Result<(), CliError> {
 
 async fn members(args: Look, out: &mut impl Write) -> Result<(), CliError> {
     let name = ProcessorName::parse(&args.processor)?;
-    let view = args.server.admin().await?.members(&name).await?;
+    let admin = args.server.admin().await?;
+    admin.known(name.stream()).await?;
+    let view = admin.members(&name).await?;
     let held = |id: &squall_coord::MemberId| -> Vec<u64> {
         let mine = view.leases.iter().filter(|(_, (holder, _))| holder == id);
         let mut units: Vec<u64> = mine.filter_map(|(unit, _)| unit.as_str().parse().ok()).collect();
@@ -228,7 +270,7 @@ async fn members(args: Look, out: &mut impl Write) -> Result<(), CliError> {
         writeln!(out, "{}", Value::Array(all))?;
         return Ok(());
     }
-    writeln!(out, "{} workers run {name}", view.members.len())?;
+    writeln!(out, "{} {name}", count(view.members.len(), "worker runs", "workers run"))?;
     for member in &view.members {
         let state = if member.leaving { "leaving" } else { "active" };
         writeln!(out, "{}  {state}  for {:.0?}  holds {:?}", member.id, member.age, held(&member.id))?;
@@ -260,7 +302,8 @@ async fn quarantine(args: Quarantine, out: &mut impl Write) -> Result<ExitCode, 
             for (partition, reason) in &found {
                 writeln!(out, "{partition}  {reason}")?;
             }
-            writeln!(out, "{} partitions of {name} stand still", found.len())?;
+            let still = count(found.len(), "partition stands", "partitions stand");
+            writeln!(out, "{still} still in {name}")?;
             return Ok(ExitCode::SUCCESS);
         }
     };
@@ -268,7 +311,10 @@ async fn quarantine(args: Quarantine, out: &mut impl Write) -> Result<ExitCode, 
     for partition in &wanted {
         cleared += usize::from(admin.clear(&name, *partition, args.skip).await?);
     }
-    writeln!(out, "{cleared} partitions of {name} go on")?;
-    let missed = args.clear.is_some() && cleared == 0;
-    Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    if let (Some(partition), 0) = (args.clear, cleared) {
+        writeln!(out, "partition {partition} of {name} does not stand still")?;
+        return Ok(ExitCode::FAILURE);
+    }
+    writeln!(out, "{} in {name}", count(cleared, "partition goes on", "partitions go on"))?;
+    Ok(ExitCode::SUCCESS)
 }

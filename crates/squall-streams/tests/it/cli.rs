@@ -60,7 +60,7 @@ async fn sendmany_reads_lines_and_names_the_bad_one() {
 
     std::fs::write(&file, "{\"order_id\":1}\n{\"other\":1}\n").unwrap();
     let error = squall(&server, &line).await.unwrap_err();
-    assert_eq!(error.to_string(), "1 records were sent before this went wrong");
+    assert_eq!(error.to_string(), "1 record was sent before this went wrong");
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(cause, "line 2 has no field `order_id`, which --partition-by names");
     std::fs::write(&file, "nonsense\n").unwrap();
@@ -86,7 +86,7 @@ async fn lag_members_tail_and_reset_tell_what_is_there() {
     let worker = Running::start(&app, recorder(&stream, &log).settings(quick()));
     processed(&log, 10).await;
     let out = squall(&server, &["members", "shop.orders.recorder"]).await.unwrap();
-    assert!(out.starts_with("1 workers run shop.orders.recorder\n") && out.contains("holds [0, 1]"), "{out}");
+    assert!(out.starts_with("1 worker runs shop.orders.recorder\n") && out.contains("holds [0, 1]"), "{out}");
     let error = squall(&server, &["reset", "shop.orders.recorder"]).await.unwrap_err();
     assert!(error.to_string().contains("has 1 running workers; stop them first"), "{error}");
     worker.stop().await.unwrap();
@@ -122,6 +122,151 @@ async fn mistakes_are_answered_with_what_to_do() {
     assert!(error.contains("not a JSON object"), "{error}");
 }
 
+async fn refused(server: &RedisServer, line: &[&str]) -> String {
+    let error = squall(server, line).await.expect_err(&line.join(" "));
+    std::iter::successors(Some(&error as &dyn std::error::Error), |error| (*error).source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+/// A file given by its content.
+async fn sendmany(server: &RedisServer, content: &[u8]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("orders.jsonl");
+    std::fs::write(&file, content).unwrap();
+    refused(server, &["sendmany", "shop.orders", file.to_str().unwrap(), "--partition-by", "a"]).await
+}
+
+#[tokio::test]
+async fn bad_lines_are_named_by_their_number_and_what_they_are() {
+    let server = RedisServer::start();
+    let before = "before this went wrong";
+    assert_eq!(sendmany(&server, b"[1]\n").await, "line 1 is not a JSON object: it is a list");
+    assert_eq!(
+        sendmany(&server, b"{\"a\":1}\n\n{\"a\":2}\nbad\n{\"a\":3}\n").await,
+        format!("2 records were sent {before}: line 4 is not a JSON object: expected value at column 1")
+    );
+    assert_eq!(
+        sendmany(&server, b"{\"a\":1}\n\xff\xfe\n").await,
+        format!("1 record was sent {before}: line 2 is not a JSON object: expected value at column 1")
+    );
+    assert_eq!(
+        sendmany(&server, b"{\"a\":\"\xff\"}\n").await,
+        "line 1 is not a JSON object: invalid unicode code point at column 7"
+    );
+    let missing = refused(&server, &["sendmany", "shop.orders", "/nowhere/x.jsonl", "--partition-by", "a"]).await;
+    assert!(missing.starts_with("cannot read `/nowhere/x.jsonl`: No such file"), "{missing}");
+}
+
+#[tokio::test]
+async fn a_slip_of_the_finger_does_not_fix_the_partition_count() {
+    let server = RedisServer::start();
+    let line = ["send", "shop.orders", "{\"a\":1}", "--partition-by", "a", "--partitions", "99999999"];
+    let error = refused(&server, &line).await;
+    assert!(error.contains("more than 4096 are refused"), "{error}");
+    squall(&server, &line[..5]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_reset_changes_nothing() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    let (stream, log) = (stream(&app, 4).await, Log::default());
+    crate::support::send(&stream, &crate::support::orders(20)).await;
+    let worker = Running::start(&app, recorder(&stream, &log).settings(quick()));
+    processed(&log, 20).await;
+    worker.stop().await.unwrap();
+    let name = "shop.orders.recorder";
+    let before = squall(&server, &["lag", name, "--json"]).await.unwrap();
+    assert!(before.contains("\"waiting\":0"), "{before}");
+
+    for junk in ["junk", "", "5-", "-5", "+1", "1-1-1", "99999999999999999999"] {
+        let error = refused(&server, &["reset", name, &format!("--start={junk}")]).await;
+        assert!(error.contains("is not a place to begin: write 0 for the first event"), "{error}");
+    }
+    let error = refused(&server, &["reset", "shop.orders.other", "--remove"]).await;
+    assert_eq!(error, "stream `shop.orders` knows no processor `other`");
+    assert_eq!(squall(&server, &["lag", name, "--json"]).await.unwrap(), before);
+
+    let mut commands = app.link().commands();
+    let () = redis::cmd("RENAME").arg("__strm:shop.orders.3").arg("kept").query_async(&mut commands).await.unwrap();
+    let () = redis::cmd("SET").arg("__strm:shop.orders.3").arg("x").query_async(&mut commands).await.unwrap();
+    for line in [vec!["reset", name], vec!["reset", name, "--remove"], vec!["tail", "shop.orders"], vec!["lag", name]] {
+        let error = refused(&server, &line).await;
+        assert!(error.starts_with("key `__strm:shop.orders.3` holds a string"), "{line:?}: {error}");
+    }
+    let () = redis::cmd("RENAME").arg("kept").arg("__strm:shop.orders.3").query_async(&mut commands).await.unwrap();
+    assert_eq!(squall(&server, &["lag", name, "--json"]).await.unwrap(), before, "no partition began again alone");
+}
+
+#[tokio::test]
+async fn quarantine_and_members_refuse_what_is_not_there() {
+    let server = RedisServer::start();
+    let app = app(&server).await;
+    stream(&app, 4).await;
+    let name = "shop.orders.recorder";
+    assert_eq!(
+        refused(&server, &["quarantine", name, "--clear", "77"]).await,
+        "stream `shop.orders` has partitions 0 to 3, and no 77"
+    );
+    assert_eq!(
+        squall(&server, &["quarantine", name, "--clear", "3"]).await.unwrap(),
+        "partition 3 of shop.orders.recorder does not stand still\n"
+    );
+    for command in ["members", "quarantine", "lag", "reset"] {
+        let error = refused(&server, &[command, "shop.nope.p"]).await;
+        assert!(error.starts_with("there is no stream `shop.nope`"), "{command}: {error}");
+    }
+    let mut commands = app.link().commands();
+    let () = redis::cmd("LPUSH")
+        .arg("__quar:shop.orders.recorder.1")
+        .arg("x")
+        .query_async::<i64>(&mut commands)
+        .await
+        .map(drop)
+        .unwrap();
+    for line in [vec!["quarantine", name], vec!["quarantine", name, "--clear", "1"]] {
+        let error = refused(&server, &line).await;
+        assert!(error.starts_with("key `__quar:shop.orders.recorder.1` holds a list"), "{error}");
+    }
+    let parsed = Program::try_parse_from(["stream", "quarantine", name, "--skip"]).map(drop).unwrap_err();
+    assert!(parsed.to_string().contains("--clear <PARTITION>|--clear-all"), "{parsed}");
+}
+
+#[tokio::test]
+async fn no_server_is_told_apart_from_mistakes() {
+    let line = ["stream", "lag", "shop.orders.p", "--redis", "redis://me:secret@127.0.0.1:1"];
+    let error = run_to(Program::try_parse_from(line).unwrap().command, &mut Vec::new()).await.unwrap_err();
+    assert!(error.unreachable(), "{error}");
+    assert!(error.to_string().contains("redis://127.0.0.1:1") && !error.to_string().contains("secret"), "{error}");
+    let line = ["stream", "lag", "shop.orders.p", "--redis", "junk"];
+    let error = run_to(Program::try_parse_from(line).unwrap().command, &mut Vec::new()).await.unwrap_err();
+    assert!(!error.unreachable() && error.to_string().contains("write it as redis://"), "{error}");
+}
+
+/// A reader that has gone, as `squall stream tail … | head -1` leaves behind.
+struct Gone;
+
+impl std::io::Write for Gone {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_away_ends_the_command_quietly() {
+    let server = RedisServer::start();
+    squall(&server, &["send", "shop.orders", "{\"a\":1}", "--partition-by", "a"]).await.unwrap();
+    let url = server.url();
+    let line = ["stream", "tail", "shop.orders", "--from-start", "--namespace", "", "--redis", &url];
+    run_to(Program::try_parse_from(line).unwrap().command, &mut Gone).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quarantine_lists_and_clears() {
     let server = RedisServer::start();
@@ -140,11 +285,11 @@ async fn quarantine_lists_and_clears() {
     let out = squall(&server, &["quarantine", "shop.orders.recorder"]).await.unwrap();
     assert!(
         out.contains("not a record of this stream")
-            && out.ends_with("1 partitions of shop.orders.recorder stand still\n"),
+            && out.ends_with("1 partition stands still in shop.orders.recorder\n"),
         "{out}"
     );
     let out = squall(&server, &["quarantine", "shop.orders.recorder", "--clear", "0", "--skip"]).await.unwrap();
-    assert_eq!(out, "1 partitions of shop.orders.recorder go on\n");
+    assert_eq!(out, "1 partition goes on in shop.orders.recorder\n");
     crate::support::send(&stream, &crate::support::orders(1)).await;
     let worker = Running::start(&app, recorder(&stream, &log).settings(quick()));
     processed(&log, 1).await;

@@ -13,3 +13,4 @@ mod proxy;
 mod sending;
 mod support;
 mod tasks;
+mod telling;
