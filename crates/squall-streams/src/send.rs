@@ -92,6 +92,8 @@ fn lagging(behind: &str) -> String {
 /// Appends to the partitions of one stream. At most one batch per partition is on its way, which keeps retries in order.
 pub(crate) struct Sender {
     commands: Commands,
+    /// Its name, where the server remembers what a producer has sent.
+    producer: String,
     lanes: Vec<Lane>,
     size: usize,
     when_full: WhenFull,
@@ -106,7 +108,13 @@ struct Lane {
 }
 
 impl Sender {
-    pub(crate) fn new(link: &Link, namespace: &Namespace, name: &StreamName, partitions: u32, size: usize) -> Self {
+    pub(crate) async fn open(
+        link: &Link,
+        namespace: &Namespace,
+        name: &StreamName,
+        partitions: u32,
+        size: usize,
+    ) -> Self {
         let sender = uuid::Uuid::new_v4().simple().to_string();
         let lanes = (0..partitions).map(|n| Lane {
             events: namespace.events(name, n),
@@ -116,6 +124,7 @@ impl Sender {
         Self {
             commands: link.commands(),
             lanes: lanes.collect(),
+            producer: if remembers_producers(link).await { sender } else { String::new() },
             size,
             when_full: WhenFull::default(),
             drop_unread: false,
@@ -163,7 +172,7 @@ impl Sender {
     async fn once(&self, lane: &Lane, sequence: u64, batch: &[Routed]) -> Result<Option<Vec<EntryId>>, SendError> {
         let mut call = SEND.key(&lane.events);
         call.key(&lane.sent).arg(sequence).arg(self.size).arg(u64::try_from(REMEMBER.as_millis()).unwrap_or(u64::MAX));
-        call.arg(u8::from(self.drop_unread)).arg(batch.len());
+        call.arg(u8::from(self.drop_unread)).arg(batch.len()).arg(&self.producer);
         for record in batch {
             call.arg(record.fields.len() * 2);
             for (name, value) in &record.fields {
@@ -201,6 +210,13 @@ impl Sender {
         }
         SendError::Redis { key: lane.events.clone(), source }
     }
+}
+
+/// Whether the server has `XADD … IDMP` (Redis 8.6). A server that does not say is taken for one that has not.
+async fn remembers_producers(link: &Link) -> bool {
+    let told: Result<Vec<Value>, RedisError> =
+        redis::cmd("COMMAND").arg("INFO").arg("XCFGSET").query_async(&mut link.commands()).await;
+    told.is_ok_and(|told| matches!(told.first(), Some(Value::Array(_))))
 }
 
 /// Whether the server may be back soon.
@@ -251,3 +267,6 @@ impl<R> Stream<R> {
         Ok(ids)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -187,7 +187,7 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
             return Err(OpenError::FlatCompressed(name));
         }
         agree(&self.link, &self.namespace, &name, self.partitions, self.hasher).await?;
-        let sender = Sender::new(&self.link, &self.namespace, &name, self.partitions, self.size);
+        let sender = Sender::open(&self.link, &self.namespace, &name, self.partitions, self.size).await;
         Ok(Stream {
             inner: Arc::new(Inner {
                 link: self.link,

@@ -1,7 +1,8 @@
 -- Appends a batch to a partition.
 -- Keys: 1 events, 2 sent (string '<sequence> <last id>' of this sender).
 -- Args: 1 sequence of this sender, 2 partition size, 3 how long to remember the sequence in ms,
---       4 '1' to drop the oldest when no processor is registered, 5 number of records;
+--       4 '1' to drop the oldest when no processor is registered, 5 number of records,
+--       6 this sender's name where the server has IDMP (Redis 8.6), else '';
 --       then for each record: number of field arguments, field, value, ….
 -- Answer: {'ok', id…} or {'full', name of the processor that is furthest behind, or ''} or {'stale'}.
 -- Invariant: a batch is appended once, however often it is sent; nothing that a registered processor (a consumer group) has not
@@ -65,10 +66,21 @@ if room < count then
   if size - redis.call('XLEN', KEYS[1]) < count then return {'full', whose or ''} end
 end
 
-local answer, at = {'ok'}, 6
-for _ = 1, count do
+local answer, at = {'ok'}, 7
+for nth = 1, count do
   local n = tonumber(ARGV[at])
-  answer[#answer + 1] = redis.call('XADD', KEYS[1], '*', unpack(ARGV, at + 1, at + n))
+  if nth == 1 and ARGV[6] ~= '' then
+    -- The stream itself remembers the first record of a batch, for when what is sent has been evicted or has expired.
+    local length = redis.call('XLEN', KEYS[1])
+    local id = redis.call('XADD', KEYS[1], 'IDMP', ARGV[6], ARGV[1], '*', unpack(ARGV, at + 1, at + n))
+    if redis.call('XLEN', KEYS[1]) == length then
+      for _, entry in ipairs(redis.call('XRANGE', KEYS[1], id, '+', 'COUNT', count)) do answer[#answer + 1] = entry[1] end
+      break
+    end
+    answer[2] = id
+  else
+    answer[#answer + 1] = redis.call('XADD', KEYS[1], '*', unpack(ARGV, at + 1, at + n))
+  end
   at = at + n + 1
 end
 redis.call('SET', KEYS[2], ARGV[1] .. ' ' .. answer[#answer], 'PX', ARGV[3])
