@@ -2,7 +2,8 @@
 //! Prints what it saw; refuses to judge. Alternates the two sides, because the machine is shared.
 //!
 //! bench/streams/run, or cargo bench -p squall-streams (EVENTS=400000 ROUNDS=3 change the amount of work; RUNNEL_PYTHON=… names a
-//! Python that has runnel, the system of the seed, for a side-by-side run of the same work).
+//! Python that has runnel, the system of the seed, for a side-by-side run of the same work; SQUALL_PYTHON=… one that has squall, for the
+//! same work in Python on this engine).
 
 use std::{
     sync::Arc,
@@ -43,23 +44,51 @@ async fn main() -> Result<(), BoxError> {
 
 /// The same records on 16 partitions, taken in turn by the Python system and by us.
 async fn peer(python: &str, events: u64, rounds: u64) -> Result<(), BoxError> {
-    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/streams/peer.py");
+    let (mut theirs, mut ours, mut in_python) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut their_cpu, mut python_cpu) = (Vec::new(), Vec::new());
+    let squall_python = std::env::var("SQUALL_PYTHON").ok();
     for _ in 0..rounds {
         let server = RedisServer::start();
-        let output = std::process::Command::new(python).args([script, &server.url(), &events.to_string()]).output()?;
-        theirs.push(String::from_utf8(output.stdout)?.trim().parse::<f64>()?);
+        let (rate, cpu) = script(python, "peer.py", &server, events)?;
+        theirs.push(rate);
+        their_cpu.push(cpu);
+        if let Some(python) = &squall_python {
+            let (rate, cpu) = script(python, "python.py", &server, events)?;
+            in_python.push(rate);
+            python_cpu.push(cpu);
+        }
         let app = app(&server).await?;
         let stream = open(&app, 16).await?;
         fill(&stream, events).await?;
         ours.push(worker(&app, &stream, events).await?);
     }
     let (theirs, ours) = (median(theirs), median(ours));
+    if squall_python.is_some() {
+        let (in_python, cpu, their_cpu) = (median(in_python), median(python_cpu), median(their_cpu));
+        println!(
+            "the same work in Python, 16 partitions: runnel {theirs:.0}/s and {their_cpu:.1} µs CPU per event, squall stream worker \
+             {in_python:.0}/s and {cpu:.1} µs, ratio {:.1} and {:.1}",
+            in_python / theirs,
+            their_cpu / cpu
+        );
+    }
     println!(
         "the seed's system, 16 partitions: runnel {theirs:.0}/s, squall {ours:.0}/s, ratio {:.0} (bar 10)",
         ours / theirs
     );
     Ok(())
+}
+
+/// Runs a script of bench/streams and reads what it prints: events per second and CPU µs per event.
+fn script(python: &str, name: &str, server: &RedisServer, events: u64) -> Result<(f64, f64), BoxError> {
+    let path = format!("{}/../../bench/streams/{name}", env!("CARGO_MANIFEST_DIR"));
+    let output = std::process::Command::new(python).args([&path, &server.url(), &events.to_string()]).output()?;
+    let printed = String::from_utf8(output.stdout)?;
+    let mut numbers = printed.split_whitespace().map(str::parse::<f64>);
+    match (numbers.next(), numbers.next()) {
+        (Some(rate), Some(cpu)) => Ok((rate?, cpu?)),
+        _ => Err(format!("{name} printed {printed:?} and said {}", String::from_utf8_lossy(&output.stderr)).into()),
+    }
 }
 
 /// Sends the records and says how fast.
