@@ -71,17 +71,23 @@ class Loaded:
     coroutines: list[Callable[..., Any]] = field(default_factory=list)
 
 
-def load(path: str, scenario: str | None = None, params: Mapping[str, Any] | None = None, mode: str | None = None) -> Loaded:
+def load(
+    path: str,
+    scenario: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+    part: tuple[int, int] = (0, 1),
+) -> Loaded:
     """Reads the scenario file ``path``; of several scenarios in it, the one called ``scenario``.
 
     ``mode`` is ``auto`` (chosen by what the code does), ``static`` (all tasks must be constant), ``stepped`` (the engine resumes all)
-    or ``asyncio`` (coroutines run on an asyncio loop).
+    or ``asyncio`` (coroutines run on an asyncio loop). ``part`` says which of how many processes of the run this one is.
     """
     shown = os.path.relpath(path)
     compat.install()
     try:
         module = _execute(path)
-        loaded = _read(module, path, scenario, dict(params or {}))
+        loaded = _read(module, path, scenario, dict(params or {}), part)
         _choose_modes(loaded, mode or "auto")
         return loaded
     except ScenarioError as error:
@@ -156,14 +162,14 @@ def _execute(path: str) -> ModuleType:
     return module
 
 
-def _read(module: ModuleType, path: str, wanted: str | None, params: dict[str, Any]) -> Loaded:
+def _read(module: ModuleType, path: str, wanted: str | None, params: dict[str, Any], part: tuple[int, int]) -> Loaded:
     cls = _choose(module, path, wanted)
     own: ScenarioMark | None = cls.__dict__.get("__squall_scenario__")
     mark: ScenarioMark | None = own or getattr(cls, "__squall_scenario__", None)
     line = mark.line if mark else _line_of(cls)
     _refuse_redefinitions(module)
     tasks = _tasks(cls, path, line)
-    pools = Pools(dict(_dsl.factories))
+    pools = Pools(dict(_dsl.factories), part)
     starts, stops = _hooks(cls, path, params)
 
     def make_user(number: int, seed: int) -> Any:

@@ -28,11 +28,12 @@ class Resource(dict[str, Any]):
 
 
 class Pools:
-    """All pools of a run in this process."""
+    """All pools of a run in this process. Of several processes, each makes every so-manieth number: no two hold the same."""
 
-    def __init__(self, factories: Mapping[str, Factory]) -> None:
+    def __init__(self, factories: Mapping[str, Factory], part: tuple[int, int] = (0, 1)) -> None:
         self._factories = factories
-        self._made = dict.fromkeys(factories, 0)
+        self._made = dict.fromkeys(factories, part[0])
+        self._step = part[1]
         self._free: dict[str, deque[Resource]] = {name: deque() for name in factories}
 
     def take(self, name: str) -> Resource:
@@ -44,8 +45,9 @@ class Pools:
             return self._free[name].popleft()
         number = self._made[name]
         if factory.limit is not None and number >= factory.limit:
-            raise ResourcesExhausted(f"all {factory.limit} of {name!r} are held")
-        self._made[name] += 1
+            elsewhere = ", or belong to other processes" if self._step > 1 else ""
+            raise ResourcesExhausted(f"all {factory.limit} of {name!r} are held{elsewhere}")
+        self._made[name] += self._step
         made = Resource(_call(factory, number))
         made.pool, made.number = name, number
         made.setdefault("resource_name", name)

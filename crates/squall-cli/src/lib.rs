@@ -21,7 +21,7 @@ mod tick;
 use clap::Parser;
 use std::ffi::OsString;
 
-pub use program::{Host, Hosted, Program, Script};
+pub use program::{Host, Hosted, Processes, Program, Script};
 
 /// Runs one command line, program name included, and gives the exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {

@@ -3,7 +3,11 @@
 
 use squall_engine::Driver;
 use squall_model::Plan;
-use squall_orchestrator::{Control, Finished, Observer, RunError, RunOptions, run_local};
+use squall_orchestrator::{
+    Control, Finished, Observer, RunError, RunOptions,
+    processes::{self, Part},
+    run_crew, run_local,
+};
 use squall_scenario::{Overrides, Scenario, ScenarioDriver};
 use squall_streams::cli::WorkerArgs;
 use std::{
@@ -22,6 +26,14 @@ pub trait Host {
 
     /// Runs the stream processors of an app until they are stopped, and gives the exit code.
     fn work(&self, worker: &WorkerArgs) -> Result<u8, String>;
+
+    /// This very command line once more, for a further process of the same run; what is added to it comes last.
+    fn again(&self) -> Option<Command> {
+        None
+    }
+
+    /// Everything must end at once: code that does not listen is to be interrupted.
+    fn interrupt(&self) {}
 }
 
 /// A scenario in another language, as the command line names it.
@@ -36,6 +48,8 @@ pub struct Script {
     pub params: Vec<(String, String)>,
     /// How it is to be run, if that is not left to the host.
     pub mode: Option<String>,
+    /// Which of several processes of the run this is.
+    pub part: Part,
 }
 
 /// A validated scenario with its driver.
@@ -60,7 +74,12 @@ pub struct Hosted<D> {
     pub threads: usize,
     /// Makes a driver for one run.
     pub driver: Arc<dyn Fn() -> D>,
+    /// The command lines of the processes that share the load; this process makes it alone if there are none.
+    pub processes: Processes,
 }
+
+/// Makes the command lines of a run's processes.
+pub type Processes = Option<Arc<dyn Fn() -> Vec<Command>>>;
 
 impl<D: Driver> Program<D> {
     pub(crate) fn declared(scenario: Scenario) -> Program<D> {
@@ -82,13 +101,16 @@ impl<D: Driver> Program<D> {
                 scenario.plan = plan;
                 Program::Declared { scenario, remark: remark.clone() }
             }
-            Program::Hosted(Hosted { description, phases, threads, driver, .. }) => Program::Hosted(Hosted {
-                plan,
-                description: description.clone(),
-                phases: *phases,
-                threads: *threads,
-                driver: driver.clone(),
-            }),
+            Program::Hosted(Hosted { description, phases, threads, driver, processes, .. }) => {
+                Program::Hosted(Hosted {
+                    plan,
+                    description: description.clone(),
+                    phases: *phases,
+                    threads: *threads,
+                    driver: driver.clone(),
+                    processes: processes.clone(),
+                })
+            }
         }
     }
 
@@ -123,6 +145,10 @@ impl<D: Driver> Program<D> {
         match self {
             Program::Declared { scenario, .. } => {
                 run_local(&scenario.plan, scenario.driver(), options, control, observers).await
+            }
+            Program::Hosted(Hosted { plan, processes: Some(commands), .. }) => {
+                let crew = processes::Processes::start(commands()).await?;
+                run_crew(plan, crew, options, control, observers).await
             }
             Program::Hosted(hosted) => run_local(&hosted.plan, (hosted.driver)(), options, control, observers).await,
         }

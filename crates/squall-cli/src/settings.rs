@@ -1,5 +1,6 @@
 //! From flags to what the scenario room takes. Every value keeps the name of its flag, so that a mistake is reported there.
 
+use squall_orchestrator::processes::Part;
 use squall_scenario::{Given, Overrides, RawHttp, RawLoad, UrlRequest};
 use std::path::Path;
 
@@ -50,6 +51,7 @@ pub(crate) fn script(file: &Path, args: &RunArgs, overrides: Overrides) -> Resul
         scenario: args.script.scenario.clone(),
         params,
         mode: run_mode(args).map(str::to_owned),
+        part: part(args)?.map_or(Part { number: 0, of: 1 }, |(part, _)| part),
     })
 }
 
@@ -59,6 +61,7 @@ pub(crate) fn script_only_flag(args: &RunArgs) -> Option<&'static str> {
         ("--scenario", args.script.scenario.is_some()),
         ("--param", !args.script.params.is_empty()),
         ("--mode", run_mode(args).is_some()),
+        ("--processes", args.script.processes.is_some()),
     ];
     given.into_iter().find_map(|(flag, given)| given.then_some(flag))
 }
@@ -85,6 +88,16 @@ fn text(flag: &str, value: &Option<String>) -> Option<Given<String>> {
 /// `--mode`, where it says how a script's tasks run.
 fn run_mode(args: &RunArgs) -> Option<&str> {
     args.script.mode.as_deref().filter(|mode| matches!(*mode, "auto" | "stepped" | "static" | "asyncio"))
+}
+
+/// `--part NUMBER/OF/SEED`, which a run's processes are started with.
+pub(crate) fn part(args: &RunArgs) -> Result<Option<(Part, u64)>, Refusal> {
+    let Some(text) = &args.script.part else { return Ok(None) };
+    let wrong = || Refusal::new(format!("--part {text}: it is given by squall itself, as NUMBER/OF/SEED"));
+    let mut numbers = text.split('/').map(str::parse::<u64>);
+    let mut next = || numbers.next().and_then(Result::ok).ok_or_else(wrong);
+    let (number, of, seed) = (next()? as usize, next()? as usize, next()?);
+    if number >= of { Err(wrong()) } else { Ok(Some((Part { number, of }, seed))) }
 }
 
 /// The shape of the load: `--profile`, or `--mode` where it names one.

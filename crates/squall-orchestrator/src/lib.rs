@@ -2,10 +2,13 @@
 //! wants to see the run while it goes on observes it.
 
 mod control;
+mod crew;
 mod judge;
+pub mod processes;
 mod run;
 mod usage;
 
 pub use control::Control;
+pub use crew::{Crew, Ended, Stop};
 pub use judge::{Judge, value_of};
-pub use run::{Finished, Live, LivePhase, Observer, RunError, RunOptions, run_local};
+pub use run::{Finished, Live, LivePhase, Observer, RunError, RunOptions, run_crew, run_local};

@@ -1,12 +1,13 @@
 //! One run from start to facts. The run decides when to stop (its plan, its thresholds, its person); the engine obeys.
 
-use squall_engine::{Driver, Engine, EngineConfig, EngineError, EngineStop, InFlight, ThreadEnd};
+use squall_engine::{Driver, Engine, EngineConfig, EngineError, InFlight, ThreadEnd};
 use squall_metrics::{Code, Collector, Delta, RecorderConfig, RunView};
 use squall_model::{Generator, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{
     control::{Control, Wish},
+    crew::{Crew, Ended, Stop},
     judge::Judge,
     usage::Usage,
 };
@@ -87,6 +88,10 @@ pub struct Finished {
 pub enum RunError {
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error(transparent)]
+    Processes(#[from] crate::processes::ProcessError),
+    #[error("the processes of the run cannot speak with each other")]
+    Socket(#[from] std::io::Error),
     #[error("an engine thread's delta could not be merged: {0}")]
     Delta(#[from] squall_metrics::Refused),
 }
@@ -99,17 +104,28 @@ pub async fn run_local<D: Driver>(
     control: &Control,
     observers: &mut [&mut dyn Observer],
 ) -> Result<Finished, RunError> {
-    let config = engine_config(plan, &options);
-    let threads = config.threads as u32;
+    let engine = Engine::prepare(driver, engine_config(plan, &options)).await?;
+    run_crew(plan, engine, options, control, observers).await
+}
+
+/// Runs `plan` with a crew that is prepared for it, to its end.
+pub async fn run_crew<C: Crew>(
+    plan: &Plan,
+    mut crew: C,
+    options: RunOptions,
+    control: &Control,
+    observers: &mut [&mut dyn Observer],
+) -> Result<Finished, RunError> {
     let mut wishes = control.subscribe();
-    let mut engine = Engine::prepare(driver, config).await?;
+    let sources = crew.sources();
+    let threads = sources.len() as u32;
     let window = Judge::longest_window(plan).max(options.keep_s);
     let mut run = Run {
         plan,
-        collector: Collector::new(engine.sources().to_vec(), window),
+        collector: Collector::new(sources, window),
         judge: Judge::new(plan),
-        stop: engine.stop(),
-        in_flight: engine.in_flight(),
+        stop: crew.stop(),
+        in_flight: crew.in_flight(),
         reason: StopReason::Completed,
         start: Instant::now(),
         phase: LivePhase::Starting,
@@ -117,23 +133,23 @@ pub async fn run_local<D: Driver>(
     };
     let started_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
     run.show(observers);
-    engine.start(run.start);
+    crew.start(run.start);
     loop {
         tokio::select! {
             biased;
             Ok(()) = wishes.changed() => { let wish = *wishes.borrow_and_update(); run.obey(wish, observers) }
-            delta = engine.next_delta() => match delta {
+            delta = crew.next_delta() => match delta {
                 Some(delta) => run.take(delta, observers)?,
                 None => break,
             },
             () = tokio::time::sleep(run.until_next_look()) => run.show(observers),
         }
     }
-    let end = engine.join()?;
+    let end = crew.join().await?;
     Ok(run.finish(started_unix_ms, end, threads, observers))
 }
 
-fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
+pub(crate) fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
     let mut config = EngineConfig::new(plan.load.clone(), plan.tasks.clone());
     config.threads = options.threads.unwrap_or(config.threads).max(1);
     if matches!(plan.load.model, LoadModel::Open { .. }) {
@@ -150,11 +166,11 @@ fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
 }
 
 /// The state of a run under way.
-struct Run<'a> {
+struct Run<'a, S> {
     plan: &'a Plan,
     collector: Collector,
     judge: Judge,
-    stop: EngineStop,
+    stop: S,
     in_flight: InFlight,
     reason: StopReason,
     start: Instant,
@@ -162,7 +178,7 @@ struct Run<'a> {
     before: Usage,
 }
 
-impl Run<'_> {
+impl<S: Stop> Run<'_, S> {
     fn take(&mut self, delta: Delta, observers: &mut [&mut dyn Observer]) -> Result<(), RunError> {
         if self.collector.merge(delta)? == 0 {
             return Ok(());
@@ -237,22 +253,22 @@ impl Run<'_> {
     fn finish(
         mut self,
         started_unix_ms: u64,
-        end: ThreadEnd,
+        ended: Ended,
         threads: u32,
         observers: &mut [&mut dyn Observer],
     ) -> Finished {
         self.phase = LivePhase::Done;
         self.tell(observers);
-        let usage = Usage::now();
+        let (usage, Ended { end, elsewhere }) = (Usage::now(), ended);
         let view = self.collector.finish();
         let measured = end.active.saturating_sub(self.plan.load.warm_up);
         let thresholds = self.judge.verdicts(&view, measured);
-        let cpu_s = (usage.cpu - self.before.cpu).as_secs_f64();
+        let cpu_s = (usage.cpu - self.before.cpu + elsewhere.0).as_secs_f64();
         let saturated_because = saturation(self.plan, &view, end, cpu_s, threads);
         let generator = Generator {
             threads,
             cpu_s,
-            max_rss_bytes: usage.max_rss_bytes,
+            max_rss_bytes: usage.max_rss_bytes + elsewhere.1,
             saturated: !saturated_because.is_empty(),
             saturated_because,
         };

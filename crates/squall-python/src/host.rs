@@ -10,22 +10,37 @@ use squall_http::{Connector, basic_auth};
 use squall_model::{LoadModel, Plan, format_duration};
 use squall_scenario::{NoFiles, Overrides, Place, Scenario, ScenarioErrors};
 use squall_streams::cli::WorkerArgs;
-use std::sync::Arc;
+use std::{ffi::OsString, process::Command, sync::Arc};
 
 use crate::{
     driver::PythonDriver,
     routes::Base,
     script::{Script, Wiring},
+    watchdog,
 };
 
 /// This interpreter.
-pub(crate) struct Interpreter;
+pub(crate) struct Interpreter {
+    /// The command line, program name included.
+    pub(crate) arguments: Vec<OsString>,
+}
 
 impl Host for Interpreter {
     type Driver = PythonDriver;
 
     fn open(&self, request: Request) -> Result<Program<PythonDriver>, String> {
         Python::attach(|py| open(py, request))
+    }
+
+    fn again(&self) -> Option<Command> {
+        let python = Python::attach(|py| py.import("sys")?.getattr("executable")?.extract::<String>()).ok()?;
+        let mut command = Command::new(python);
+        command.args(["-m", "squall"]).args(self.arguments.iter().skip(1));
+        Some(command)
+    }
+
+    fn interrupt(&self) {
+        watchdog::interrupt();
     }
 
     fn work(&self, worker: &WorkerArgs) -> Result<u8, String> {
@@ -63,7 +78,7 @@ fn open(py: Python<'_>, request: Request) -> Result<Program<PythonDriver>, Strin
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if script.needs_python { 1 } else { cores };
     let driver = Arc::new(move || PythonDriver::new(script.clone()));
-    Ok(Program::Hosted(Hosted { plan: scenario.plan, description, phases, threads, driver }))
+    Ok(Program::Hosted(Hosted { plan: scenario.plan, description, phases, threads, driver, processes: None }))
 }
 
 fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyAny>> {
@@ -75,8 +90,9 @@ fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyAny>> 
             json.call_method1("loads", (value,)).unwrap_or_else(|_| pyo3::types::PyString::new(py, value).into_any());
         params.set_item(name, value)?;
     }
+    let part = (request.part.number, request.part.of);
     py.import("squall._load")?
-        .call_method1("load", (request.file.to_string_lossy(), &request.scenario, params, &request.mode))
+        .call_method1("load", (request.file.to_string_lossy(), &request.scenario, params, &request.mode, part))
 }
 
 /// A scenario that cannot be used says so in one line; anything else is a fault of ours and keeps its traceback.

@@ -51,6 +51,6 @@ mod run {
     /// Runs one command line, program name included, and returns the exit code.
     #[pyfunction]
     pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
-        py.detach(|| squall_cli::main_with(arguments, &host::Interpreter))
+        py.detach(|| squall_cli::main_with(arguments.clone(), &host::Interpreter { arguments }))
     }
 }

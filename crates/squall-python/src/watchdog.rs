@@ -54,6 +54,14 @@ pub(crate) struct Watchdog {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
+/// Whether everything was told to end at once by other means than a signal.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Interrupts all code that runs, as a second Ctrl-C does.
+pub(crate) fn interrupt() {
+    INTERRUPTED.store(true, Relaxed);
+}
+
 /// Begins to watch this thread, which is attached.
 pub(crate) fn watch(py: Python<'_>) -> PyResult<Watchdog> {
     let ident = py.import("threading")?.call_method0("get_ident")?.extract()?;
@@ -149,7 +157,12 @@ fn patrol(watched: &Watched, stopped: oneshot::Receiver<()>) {
                 _ = &mut stopped => return,
                 _ = interrupts.recv() => presses.push(Instant::now()),
                 _ = terms.recv() => presses.push(Instant::now()),
-                () = tokio::time::sleep(LOOK) => look(watched, &mut seen, &presses),
+                () = tokio::time::sleep(LOOK) => {
+                    while INTERRUPTED.load(Relaxed) && presses.len() < 2 {
+                        presses.push(Instant::now());
+                    }
+                    look(watched, &mut seen, &presses);
+                }
             }
             if presses.len() > 2 && seen.as_ref().is_some_and(|seen| seen.deaf) {
                 std::process::exit(130);
@@ -160,7 +173,7 @@ fn patrol(watched: &Watched, stopped: oneshot::Receiver<()>) {
 
 fn look(watched: &Watched, seen: &mut Option<Seen>, presses: &[Instant]) {
     let turn = watched.turn.load(Relaxed);
-    if turn % 2 == 0 {
+    if turn.is_multiple_of(2) {
         *seen = None;
         return;
     }

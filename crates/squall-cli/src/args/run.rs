@@ -72,6 +72,12 @@ pub(crate) struct ScriptArgs {
     /// With the name of a shape, the same as --profile
     #[arg(long, value_name = "MODE", value_parser = ["auto", "stepped", "static", "asyncio", "constant", "ramp", "step", "spike"])]
     pub(crate) mode: Option<String>,
+    /// Processes that share the load, for code that keeps one interpreter busy [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) processes: Option<u16>,
+    /// Which of the processes this one is, and the run's seed: NUMBER/OF/SEED
+    #[arg(long, hide = true, value_name = "PART")]
+    pub(crate) part: Option<String>,
 }
 
 /// How the generator works.

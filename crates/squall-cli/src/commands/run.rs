@@ -3,6 +3,7 @@
 
 mod carry_out;
 mod outputs;
+mod processes;
 
 use squall_engine::Driver;
 use squall_orchestrator::RunOptions;
@@ -26,11 +27,15 @@ use crate::{
 };
 
 pub(crate) fn run<H: Host>(mut args: RunArgs, host: &H) -> Result<u8, Refusal> {
-    let program = read(&subject(&mut args)?, &args, host)?;
+    let mut program = read(&subject(&mut args)?, &args, host)?;
     if args.check {
         print::stdout(program.describe().as_bytes())?;
         return Ok(PASSED);
     }
+    if let Some((part, seed)) = settings::part(&args)? {
+        return processes::serve(&args, &program, part, seed, host);
+    }
+    processes::share(&args, &mut program, host)?;
     match &args.search.find_max {
         Some(promise) => find_max::find_max(&args, &program, promise),
         None => measure(&args, &program),

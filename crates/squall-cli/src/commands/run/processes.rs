@@ -1,0 +1,53 @@
+//! `--processes N`: this command line once more for each process; they make the load, this one merges, judges and reports.
+
+use squall_orchestrator::processes::{self, Part};
+use std::sync::Arc;
+
+use super::options;
+use crate::{
+    args::RunArgs,
+    exit::{PASSED, Refusal, chain},
+    program::{Host, Hosted, Program},
+};
+
+/// Has the load made by as many processes as the command line asks for.
+pub(super) fn share<H: Host>(args: &RunArgs, program: &mut Program<H::Driver>, host: &H) -> Result<(), Refusal> {
+    let Some(count) = args.script.processes.filter(|count| *count > 1) else { return Ok(()) };
+    let Program::Hosted(Hosted { plan, processes, .. }) = program else { return Ok(()) };
+    if args.search.find_max.is_some() {
+        return Err(Refusal::new("--find-max changes the load while it searches, which --processes cannot follow yet"));
+    }
+    let seed = plan.seed;
+    let mut commands = Vec::new();
+    for number in 0..count {
+        let mut command = host.again().ok_or_else(|| Refusal::new("--processes belongs to Python scenarios"))?;
+        command.arg("--part").arg(format!("{number}/{count}/{seed}"));
+        commands.push(command);
+    }
+    // A command can be started once; a run is, too.
+    let commands = std::sync::Mutex::new(Some(commands));
+    *processes =
+        Some(Arc::new(move || commands.lock().map(|mut commands| commands.take()).ok().flatten().unwrap_or_default()));
+    Ok(())
+}
+
+/// This process is one of several: it makes its part of the load and says nothing of its own.
+pub(super) fn serve<H: Host>(
+    args: &RunArgs,
+    program: &Program<H::Driver>,
+    part: Part,
+    seed: u64,
+    host: &H,
+) -> Result<u8, Refusal> {
+    let Program::Hosted(hosted) = program else {
+        return Err(Refusal::new("--part belongs to Python scenarios"));
+    };
+    let mut plan = hosted.plan.clone();
+    plan.seed = seed;
+    let options = options(&args.engine, program);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?;
+    let driver = (hosted.driver)();
+    let served = runtime.block_on(processes::serve(&plan, driver, options, part, || host.interrupt()));
+    served.map(|()| PASSED).map_err(|error| Refusal::new(chain(&error)))
+}

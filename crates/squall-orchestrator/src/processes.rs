@@ -1,0 +1,213 @@
+//! Several processes that make one run's load: each has an engine over a part of the run's shares, and speaks with this one over a
+//! socket that is its standard input. A process that loses its parent ends. Computes nothing; what they send is merged like any deltas.
+
+mod frame;
+mod part;
+
+use squall_engine::ThreadEnd;
+use squall_metrics::{Delta, SourceId, decode};
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream as StdStream, unix::process::CommandExt},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+use tokio::{
+    net::{UnixStream, unix::OwnedReadHalf},
+    sync::mpsc,
+    task::JoinSet,
+};
+
+use crate::{
+    crew::{Crew, Ended, Stop},
+    run::RunError,
+};
+use frame::{Frame, Order};
+pub use part::{Part, serve};
+
+/// Deltas that wait to be merged; a process that is faster than that waits itself.
+const WAITING: usize = 256;
+
+/// Why the processes could not be started, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    #[error("cannot start process {number} of the run")]
+    Start {
+        number: usize,
+        #[source]
+        source: io::Error,
+    },
+    #[error("process {number} of the run ended before it was ready; its own words are above")]
+    NotReady { number: usize },
+    #[error("a process of the run died, and with it what it had measured")]
+    Died,
+}
+
+/// The processes of a run.
+pub struct Processes {
+    children: Vec<Child>,
+    sources: Vec<SourceId>,
+    orders: Orders,
+    deltas: mpsc::Receiver<Delta>,
+    readers: JoinSet<Option<frame::Last>>,
+    /// End with this value: others may hold on to the orders.
+    writers: JoinSet<()>,
+    ended: Vec<frame::Last>,
+    died: bool,
+}
+
+/// Orders to all processes.
+#[derive(Clone)]
+pub struct Orders(Vec<mpsc::UnboundedSender<Order>>);
+
+impl Orders {
+    fn send(&self, order: Order) {
+        // A process that is gone needs no orders; its end is noticed where its deltas are read.
+        for process in &self.0 {
+            let _ = process.send(order);
+        }
+    }
+}
+
+impl Stop for Orders {
+    fn drain(&self) {
+        self.send(Order::Drain);
+    }
+
+    fn abort(&self) {
+        self.send(Order::Abort);
+    }
+}
+
+impl Processes {
+    /// Starts `commands`, each of which must call [`serve`], and waits until all are ready.
+    pub async fn start(commands: Vec<Command>) -> Result<Processes, ProcessError> {
+        let (deltas_tx, deltas) = mpsc::channel(WAITING);
+        let mut started = Processes {
+            children: vec![],
+            sources: vec![],
+            orders: Orders(vec![]),
+            deltas,
+            readers: JoinSet::new(),
+            writers: JoinSet::new(),
+            ended: Vec::new(),
+            died: false,
+        };
+        let mut sockets = Vec::new();
+        for (number, command) in commands.into_iter().enumerate() {
+            let (child, socket) = launch(command).map_err(|source| ProcessError::Start { number, source })?;
+            started.children.push(child);
+            sockets.push(socket);
+        }
+        for (number, socket) in sockets.into_iter().enumerate() {
+            let (mut read, mut write) = socket.into_split();
+            let Ok(Some(Frame::Ready { threads })) = Frame::read(&mut read).await else {
+                return Err(ProcessError::NotReady { number });
+            };
+            let instance = number as u64;
+            started.sources.extend((0..threads).map(|thread| SourceId { instance, thread }));
+            let (orders, mut wanted) = mpsc::unbounded_channel::<Order>();
+            started.orders.0.push(orders);
+            started.readers.spawn(relay(read, deltas_tx.clone()));
+            started.writers.spawn(async move {
+                while let Some(order) = wanted.recv().await {
+                    if order.write(&mut write).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        Ok(started)
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        // Those that are still there have lost their run.
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Crew for Processes {
+    type Stop = Orders;
+
+    fn sources(&self) -> Vec<SourceId> {
+        self.sources.clone()
+    }
+
+    fn start(&mut self, at: Instant) {
+        self.orders.send(Order::start(at));
+    }
+
+    fn stop(&self) -> Orders {
+        self.orders.clone()
+    }
+
+    async fn next_delta(&mut self) -> Option<Delta> {
+        loop {
+            tokio::select! {
+                biased;
+                delta = self.deltas.recv() => return delta,
+                Some(ended) = self.readers.join_next() => match ended {
+                    Ok(Some(last)) => self.ended.push(last),
+                    // One that is gone takes its counts along: the run cannot be stated any more.
+                    _ => {
+                        self.died = true;
+                        return None;
+                    }
+                },
+            }
+        }
+    }
+
+    async fn join(mut self) -> Result<Ended, RunError> {
+        let mut whole = Ended {
+            end: ThreadEnd { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false },
+            elsewhere: (Duration::ZERO, 0),
+        };
+        let mut ended = std::mem::take(&mut self.ended);
+        while ended.len() < self.children.len() {
+            if self.died {
+                return Err(ProcessError::Died.into());
+            }
+            match self.readers.join_next().await {
+                Some(Ok(Some(last))) => ended.push(last),
+                _ => return Err(ProcessError::Died.into()),
+            }
+        }
+        for last in ended {
+            whole.end.active = whole.end.active.max(last.end.active);
+            whole.end.elapsed = whole.end.elapsed.max(last.end.elapsed);
+            whole.end.cut_off |= last.end.cut_off;
+            whole.elsewhere.0 += last.cpu;
+            whole.elsewhere.1 += last.max_rss_bytes;
+        }
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
+        self.children.clear();
+        Ok(whole)
+    }
+}
+
+fn launch(mut command: Command) -> io::Result<(Child, UnixStream)> {
+    let (ours, theirs) = StdStream::pair()?;
+    ours.set_nonblocking(true)?;
+    // What its code prints must not mix with our own output, and a Ctrl-C is ours to pass on.
+    let words: OwnedFd = rustix::io::dup(rustix::stdio::stderr())?;
+    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::from(words)).process_group(0);
+    Ok((command.spawn()?, UnixStream::from_std(ours)?))
+}
+
+async fn relay(mut read: OwnedReadHalf, deltas: mpsc::Sender<Delta>) -> Option<frame::Last> {
+    loop {
+        match Frame::read(&mut read).await {
+            Ok(Some(Frame::Delta(bytes))) => deltas.send(decode(&bytes).ok()?).await.ok()?,
+            Ok(Some(Frame::Last(last))) => return Some(last),
+            _ => return None,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What a run's processes say to each other. Both ends are the same program of the same version, so there is no other version to
+//! speak with; a frame that makes no sense ends the conversation.
+
+use squall_engine::ThreadEnd;
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Larger than any delta: series are capped.
+const LONGEST: u32 = 256 << 20;
+
+/// From a process to its parent: a kind, a length, content.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Frame {
+    Ready {
+        threads: u32,
+    },
+    /// As `squall_metrics::wire` has it.
+    Delta(Vec<u8>),
+    Last(Last),
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Last {
+    pub(super) end: ThreadEnd,
+    pub(super) cpu: Duration,
+    pub(super) max_rss_bytes: u64,
+}
+
+impl PartialEq for Last {
+    fn eq(&self, other: &Last) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Last {
+    fn bytes(&self) -> Vec<u8> {
+        let numbers = [
+            self.end.active.as_nanos() as u64,
+            self.end.elapsed.as_nanos() as u64,
+            u64::from(self.end.cut_off),
+            self.cpu.as_nanos() as u64,
+            self.max_rss_bytes,
+        ];
+        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    fn of(bytes: &[u8]) -> Option<Last> {
+        let (chunks, []) = bytes.as_chunks::<8>() else { return None };
+        let &[active, elapsed, cut_off, cpu, max_rss_bytes] =
+            chunks.iter().map(|chunk| u64::from_le_bytes(*chunk)).collect::<Vec<_>>().as_slice()
+        else {
+            return None;
+        };
+        let time = Duration::from_nanos;
+        let end = ThreadEnd { active: time(active), elapsed: time(elapsed), cut_off: cut_off != 0 };
+        Some(Last { end, cpu: time(cpu), max_rss_bytes })
+    }
+}
+
+impl Frame {
+    pub(super) async fn write(&self, out: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        let (kind, content) = match self {
+            Frame::Ready { threads } => (0, threads.to_le_bytes().to_vec()),
+            Frame::Delta(bytes) => (1, bytes.clone()),
+            Frame::Last(last) => (2, last.bytes()),
+        };
+        out.write_u8(kind).await?;
+        out.write_u32_le(content.len() as u32).await?;
+        out.write_all(&content).await?;
+        out.flush().await
+    }
+
+    /// The next frame; `None` at the end.
+    pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Frame>> {
+        let kind = match from.read_u8().await {
+            Ok(kind) => kind,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let length = from.read_u32_le().await?;
+        if length > LONGEST {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut content = vec![0; length as usize];
+        from.read_exact(&mut content).await?;
+        let frame = match kind {
+            0 => content.try_into().ok().map(|bytes| Frame::Ready { threads: u32::from_le_bytes(bytes) }),
+            1 => Some(Frame::Delta(content)),
+            2 => Last::of(&content).map(Frame::Last),
+            _ => None,
+        };
+        frame.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// From the parent to its processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// At this time of the machine's monotonic clock, in nanoseconds.
+    Start(u64),
+    Drain,
+    Abort,
+}
+
+impl Order {
+    pub(super) fn start(at: Instant) -> Order {
+        let now = Instant::now();
+        let offset =
+            at.saturating_duration_since(now).as_nanos() as i128 - now.saturating_duration_since(at).as_nanos() as i128;
+        Order::Start((i128::from(monotonic()) + offset) as u64)
+    }
+
+    /// The instant of a start, in this process.
+    pub(super) fn instant(at: u64) -> Instant {
+        let (now, clock) = (Instant::now(), monotonic());
+        match at.checked_sub(clock) {
+            Some(ahead) => now + Duration::from_nanos(ahead),
+            None => now.checked_sub(Duration::from_nanos(clock - at)).unwrap_or(now),
+        }
+    }
+
+    pub(super) async fn write(self, out: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        let (kind, at) = match self {
+            Order::Start(at) => (0, at),
+            Order::Drain => (1, 0),
+            Order::Abort => (2, 0),
+        };
+        out.write_u8(kind).await?;
+        out.write_u64_le(at).await?;
+        out.flush().await
+    }
+
+    /// The next order; an end is an abort: nobody is left to send to.
+    pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> Order {
+        let read = async {
+            let kind = from.read_u8().await?;
+            let at = from.read_u64_le().await?;
+            Ok::<_, io::Error>((kind, at))
+        };
+        match read.await {
+            Ok((0, at)) => Order::Start(at),
+            Ok((1, _)) => Order::Drain,
+            _ => Order::Abort,
+        }
+    }
+}
+
+fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_written_is_read() {
+        let end = ThreadEnd { active: Duration::from_millis(1), elapsed: Duration::from_secs(2), cut_off: true };
+        let last = Last { end, cpu: Duration::from_nanos(7), max_rss_bytes: 9 };
+        for frame in [Frame::Ready { threads: 3 }, Frame::Delta(vec![1, 2, 3]), Frame::Last(last)] {
+            let mut bytes = Vec::new();
+            frame.write(&mut bytes).await.unwrap();
+            assert_eq!(Frame::read(&mut bytes.as_slice()).await.unwrap(), Some(frame));
+        }
+        for order in [Order::Start(5), Order::Drain, Order::Abort] {
+            let mut bytes = Vec::new();
+            order.write(&mut bytes).await.unwrap();
+            assert_eq!(Order::read(&mut bytes.as_slice()).await, order);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_is_no_frame_and_an_abort() {
+        assert_eq!(Frame::read(&mut [].as_slice()).await.unwrap(), None);
+        assert!(Frame::read(&mut [1, 255, 255, 255, 255].as_slice()).await.is_err());
+        assert!(Frame::read(&mut [2, 1, 0, 0, 0, 7].as_slice()).await.is_err());
+        assert_eq!(Order::read(&mut [].as_slice()).await, Order::Abort);
+    }
+
+    #[test]
+    fn an_instant_survives_the_way_through_the_clock() {
+        let at = Instant::now() + Duration::from_secs(3);
+        let Order::Start(clock) = Order::start(at) else { unreachable!() };
+        let back = Order::instant(clock);
+        let off = back.saturating_duration_since(at) + at.saturating_duration_since(back);
+        assert!(off < Duration::from_secs(1), "{off:?}");
+    }
+}
