@@ -23,4 +23,4 @@ pub use pool::{
 pub use redis::{BlockingLink, Commands, Link, LinkError, PoolKeys, RedisPools, RedisStore, SpaceKeys, expect_types};
 pub use seat::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Tenure};
 pub use spread::{Assignment, spread};
-pub use store::{Acquired, Beat, Lease, Member, Store, StoreError, View};
+pub use store::{Acquired, Beat, Lease, Look, Member, Store, StoreError, View};

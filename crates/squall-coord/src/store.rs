@@ -40,6 +40,37 @@ pub struct View {
     pub leases: BTreeMap<Unit, (MemberId, Epoch)>,
 }
 
+/// What concerns one member at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Changes so far.
+    pub revision: Revision,
+    /// How many members there are.
+    pub members: usize,
+    /// How many of those that are not on their way out joined before it; `None`: it is not a member.
+    pub before: Option<usize>,
+    /// What it should hold.
+    pub assigned: Vec<Unit>,
+    /// Who holds what is assigned to it, and what else it holds itself.
+    pub leases: BTreeMap<Unit, (MemberId, Epoch)>,
+}
+
+impl View {
+    /// What of this concerns `member`.
+    #[must_use]
+    pub fn of(&self, member: &MemberId) -> Look {
+        let mut look = Look { revision: self.revision, members: self.members.len(), ..Look::default() };
+        if let Some(at) = self.members.iter().position(|one| one.id == *member) {
+            look.before = Some(self.members[..at].iter().filter(|one| !one.leaving).count());
+            look.assigned = self.assignment.get(member).cloned().unwrap_or_default();
+            let concerns = |unit: &Unit, holder: &MemberId| holder == member || look.assigned.contains(unit);
+            let leases = self.leases.iter().filter(|(unit, (holder, _))| concerns(unit, holder));
+            look.leases = leases.map(|(unit, lease)| (unit.clone(), lease.clone())).collect();
+        }
+        look
+    }
+}
+
 /// The answer to a beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beat {
@@ -103,6 +134,11 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// Reads everything.
     fn view(&self) -> impl Future<Output = Result<View, StoreError>> + Send;
+
+    /// Reads what concerns one member; cheaper than everything where there are many.
+    fn look(&self, member: &MemberId) -> impl Future<Output = Result<Look, StoreError>> + Send {
+        async move { Ok(self.view().await?.of(member)) }
+    }
 
     /// Replaces the assignment if nothing has changed since `expected`; says whether it did.
     fn assign(

@@ -24,7 +24,7 @@ pub use keys::SpaceKeys;
 pub use link::{BlockingLink, Link, LinkError};
 pub use pools::{PoolKeys, RedisPools};
 
-use crate::{Acquired, Assignment, Beat, Epoch, Lease, MemberId, Revision, Store, StoreError, Unit, View};
+use crate::{Acquired, Assignment, Beat, Epoch, Lease, Look, MemberId, Revision, Store, StoreError, Unit, View};
 
 /// One space in Redis. Clones share it and its connections.
 #[derive(Clone)]
@@ -47,6 +47,7 @@ struct Scripts {
     leave: Script,
     sweep: Script,
     view: Script,
+    look: Script,
     assign: Script,
     acquire: Script,
     release: Script,
@@ -68,6 +69,7 @@ impl RedisStore {
             leave: step!("leave"),
             sweep: step!("sweep"),
             view: step!("view"),
+            look: step!("look"),
             assign: step!("assign"),
             acquire: step!("acquire"),
             release: step!("release"),
@@ -171,6 +173,12 @@ impl Store for RedisStore {
     async fn view(&self) -> Result<View, StoreError> {
         let parts = self.run(&self.step(&self.inner.scripts.view)).await?;
         reply::view(parts, self.keys())
+    }
+
+    async fn look(&self, member: &MemberId) -> Result<Look, StoreError> {
+        let mut call = self.step(&self.inner.scripts.look);
+        call.arg(member.as_str());
+        reply::look(self.run(&call).await?, self.keys())
     }
 
     async fn assign(&self, expected: Revision, assignment: &Assignment) -> Result<bool, StoreError> {

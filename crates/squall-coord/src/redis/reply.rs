@@ -1,11 +1,12 @@
-//! Turns the answer of the view script into a [`View`]. Refuses answers it does not understand instead of guessing.
+//! Turns the answers of the reading scripts into a [`View`] or a [`Look`]. Refuses answers it does not understand instead of guessing.
 
 use std::{collections::BTreeMap, time::Duration};
 
+use redis::Value;
 use serde_json::Value as Json;
 
 use super::SpaceKeys;
-use crate::{Epoch, Lease, Member, MemberId, Revision, StoreError, Unit, View};
+use crate::{Epoch, Lease, Look, Member, MemberId, Revision, StoreError, Unit, View};
 
 /// now, revision, members record, (member, deadline)…, (field, value)…
 pub(super) type Parts = (String, u64, String, Vec<(String, f64)>, BTreeMap<String, String>);
@@ -35,6 +36,30 @@ pub(super) fn view((now, revision, record, live, held): Parts, keys: &SpaceKeys)
         held.iter().filter_map(|(field, value)| lease(field, value)).map(|(lease, by)| (lease.unit, (by, lease.epoch)));
     let members = members.into_iter().map(|(_, member)| member).collect();
     Ok(View { revision: Revision(revision), members, assignment, leases: leases.collect() })
+}
+
+/// revision, members, how many before, units, (unit, lease)…
+pub(super) fn look(parts: Vec<Value>, keys: &SpaceKeys) -> Result<Look, StoreError> {
+    let foreign = || StoreError::WrongType {
+        key: keys.members.to_string(),
+        expected: "members record",
+        found: "text of another kind".into(),
+    };
+    let texts: Vec<String> = redis::from_redis_value(Value::Array(parts)).map_err(|_| foreign())?;
+    let [revision, members, before, units, leases @ ..] = &texts[..] else { return Err(foreign()) };
+    let number = |text: &String| text.parse::<i64>().map_err(|_| foreign());
+    let units: Vec<Json> = serde_json::from_str(units).map_err(|_| foreign())?;
+    Ok(Look {
+        revision: Revision(revision.parse().map_err(|_| foreign())?),
+        members: usize::try_from(number(members)?).map_err(|_| foreign())?,
+        before: usize::try_from(number(before)?).ok(),
+        assigned: units.iter().map(unit).collect(),
+        leases: leases
+            .chunks_exact(2)
+            .filter_map(|pair| lease(&format!("unit:{}", pair[0]), &pair[1]))
+            .map(|(lease, by)| (lease.unit, (by, lease.epoch)))
+            .collect(),
+    })
 }
 
 fn lease(field: &str, value: &str) -> Option<(Lease, MemberId)> {

@@ -18,8 +18,13 @@ use self::plan::{Held, Plan, plan};
 pub use self::tenure::Tenure;
 use crate::{Acquired, Beat, Lease, MemberId, Revision, Store, StoreError, Unit};
 
-/// How long the watcher waits at the store before it asks again.
-const WATCH: Duration = Duration::from_secs(5);
+/// How long the watcher waits at the store before it asks again. Beats tell of changes too, so it may be long.
+const WATCH: Duration = Duration::from_secs(20);
+/// Below this many members everybody looks at every change at once.
+const CROWD: usize = 50;
+/// How much longer each further member makes everybody wait between two looks: changes among a thousand members come in
+/// bursts, and everybody looking at each of them would be a million views.
+const PER_MEMBER: Duration = Duration::from_millis(1);
 /// How soon a failed step is tried again; doubled up to the beat.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -149,7 +154,7 @@ impl<S: Store> Seat<S> {
     /// Errors of the store are outlived: while it is away nothing is granted, and when the membership may have expired
     /// everything held is dropped.
     pub async fn run(mut self, stop: CancellationToken) {
-        let (seen_tx, seen_rx) = watch::channel(Revision::default());
+        let (seen_tx, seen_rx) = watch::channel(Seen::default());
         let (kick_tx, mut kick) = mpsc::channel(1);
         let mut watcher = JoinSet::new();
         watcher.spawn(watch_changes(self.store.clone(), seen_rx, kick_tx));
@@ -160,7 +165,7 @@ impl<S: Store> Seat<S> {
                 // In order, so that a simulation with the same seed takes the same path. No arm is ready for ever.
                 biased;
                 () = stop.cancelled(), if !self.retiring => self.retire().await,
-                () = tokio::time::sleep_until(self.tenure.until()), if !self.held.is_empty() => self.drop_all(),
+                () = tokio::time::sleep_until(self.tenure.until()), if !self.held.is_empty() => self.distrust(),
                 _ = beats.tick() => self.beat(&seen_tx).await,
                 Some(lease) = self.returns.recv() => self.take_back(lease).await,
                 Some(()) = kick.recv() => self.look(&seen_tx).await,
@@ -176,10 +181,10 @@ impl<S: Store> Seat<S> {
     }
 
     /// Says that we are alive; joins if we are not a member.
-    async fn beat(&mut self, seen: &watch::Sender<Revision>) {
+    async fn beat(&mut self, seen: &watch::Sender<Seen>) {
         let sent = Instant::now();
         let (member, ttl) = (&self.config.member, self.config.ttl);
-        let known = *seen.borrow();
+        let known = seen.borrow().revision;
         let outcome = if self.joined {
             self.store.beat(member, ttl).await
         } else {
@@ -213,6 +218,12 @@ impl<S: Store> Seat<S> {
         self.look_at = Some(Instant::now());
     }
 
+    /// Too long without an answer: nothing may be used any more. The store may still have it as ours, so look at once.
+    fn distrust(&mut self) {
+        self.drop_all();
+        self.look_at = Some(Instant::now());
+    }
+
     fn drop_all(&mut self) {
         for (unit, held) in std::mem::take(&mut self.held) {
             self.notify(Notice::Dropped(Lease { unit, epoch: held.epoch }));
@@ -220,26 +231,39 @@ impl<S: Store> Seat<S> {
     }
 
     /// Reads the space and does what the plan says.
-    async fn look(&mut self, seen: &watch::Sender<Revision>) {
+    async fn look(&mut self, seen: &watch::Sender<Seen>) {
         self.look_at = None;
         if !self.joined {
             // Boxed: beat and look call each other once.
             return Box::pin(self.beat(seen)).await;
         }
+        // In a crowd only those who may have to assign read everything.
+        if seen.borrow().members >= CROWD {
+            let look = match self.store.look(&self.config.member).await {
+                Ok(look) => look,
+                Err(error) => return self.failed("look", &error),
+            };
+            if !plan::may_assign(look.before) {
+                seen.send_replace(Seen { revision: look.revision, members: look.members });
+                let plan = plan::follow(&look, &self.config.member, &self.held);
+                return self.act(plan, look.revision).await;
+            }
+        }
         let view = match self.store.view().await {
             Ok(view) => view,
             Err(error) => return self.failed("view", &error),
         };
-        self.failures = 0;
-        seen.send_replace(view.revision);
+        seen.send_replace(Seen { revision: view.revision, members: view.members.len() });
         let (member, units) = (&self.config.member, &self.config.units);
-        match plan(&view, member, units, self.config.join_delay, &self.held) {
-            None => self.lose(),
-            Some(plan) => {
-                if let Err(error) = self.follow(plan, view.revision).await {
-                    self.failed("step", &error);
-                }
-            }
+        let plan = plan(&view, member, units, self.config.join_delay, &self.held);
+        self.act(plan, view.revision).await;
+    }
+
+    async fn act(&mut self, plan: Option<Plan>, revision: Revision) {
+        self.failures = 0;
+        let Some(plan) = plan else { return self.lose() };
+        if let Err(error) = self.follow(plan, revision).await {
+            self.failed("step", &error);
         }
     }
 
@@ -335,6 +359,20 @@ impl<S: Store> Seat<S> {
     }
 }
 
+/// What the last look showed, as far as the watcher has to know.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    revision: Revision,
+    members: usize,
+}
+
+impl Seen {
+    fn pause(self) -> Duration {
+        let members = u32::try_from(self.members.saturating_sub(CROWD)).unwrap_or(u32::MAX);
+        PER_MEMBER.saturating_mul(members)
+    }
+}
+
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -343,13 +381,16 @@ async fn until(at: Option<Instant>) {
 }
 
 /// Wakes the seat when the space changes; waits for it to have looked before watching again.
-async fn watch_changes<S: Store>(store: S, mut seen: watch::Receiver<Revision>, kick: mpsc::Sender<()>) {
+async fn watch_changes<S: Store>(store: S, mut seen: watch::Receiver<Seen>, kick: mpsc::Sender<()>) {
     loop {
         if seen.changed().await.is_err() {
             return;
         }
         let known = *seen.borrow_and_update();
-        if store.changed(known, WATCH).await.is_err() {
+        if !known.pause().is_zero() {
+            tokio::time::sleep(known.pause()).await;
+        }
+        if store.changed(known.revision, WATCH).await.is_err() {
             tokio::time::sleep(RETRY * 4).await;
         }
         if kick.send(()).await.is_err() {

@@ -6,7 +6,11 @@ use std::{
     time::Duration,
 };
 
-use crate::{Assignment, Epoch, Lease, MemberId, Unit, View, spread};
+use crate::{Assignment, Epoch, Lease, Look, MemberId, Unit, View, spread};
+
+/// How many members make assignments: the oldest that may hold something. One would do; with three nothing waits for one
+/// that stands still, and a thousand do not all write what only the first can.
+const PLANNERS: usize = 3;
 
 /// A lease this member believes to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +44,7 @@ pub(super) fn plan(
     join_delay: Duration,
     held: &BTreeMap<Unit, Held>,
 ) -> Option<Plan> {
-    let mine: BTreeSet<&Unit> = view.assignment.get(me)?.iter().collect();
+    view.assignment.get(me)?;
     let mut plan = Plan::default();
     let mut eligible = Vec::new();
     for member in view.members.iter().filter(|member| !member.leaving) {
@@ -51,26 +55,46 @@ pub(super) fn plan(
             plan.look_again = Some(plan.look_again.map_or(wait, |sooner| sooner.min(wait)));
         }
     }
-    let target = spread(units, &eligible, &view.assignment);
-    if !same(&target, &view.assignment) {
-        plan.assign = Some(target);
+    if eligible.iter().take(PLANNERS).any(|planner| planner == me) {
+        let target = spread(units, &eligible, &view.assignment);
+        if !same(&target, &view.assignment) {
+            plan.assign = Some(target);
+        }
     }
+    own(&view.of(me), me, held, &mut plan);
+    Some(plan)
+}
+
+/// What a member does that leaves assigning to others. `None` when it is not a member.
+pub(super) fn follow(look: &Look, me: &MemberId, held: &BTreeMap<Unit, Held>) -> Option<Plan> {
+    look.before?;
+    let mut plan = Plan::default();
+    own(look, me, held, &mut plan);
+    Some(plan)
+}
+
+/// Whether a member with so many before it may have to assign.
+pub(super) fn may_assign(before: Option<usize>) -> bool {
+    before.is_none_or(|before| before < PLANNERS)
+}
+
+fn own(look: &Look, me: &MemberId, held: &BTreeMap<Unit, Held>, plan: &mut Plan) {
+    let mine: BTreeSet<&Unit> = look.assigned.iter().collect();
     for (unit, Held { epoch, draining }) in held {
         let lease = Lease { unit: unit.clone(), epoch: *epoch };
-        if view.leases.get(unit) != Some(&(me.clone(), *epoch)) {
+        if look.leases.get(unit) != Some(&(me.clone(), *epoch)) {
             plan.drop.push(lease);
         } else if !draining && !mine.contains(unit) {
             plan.drain.push(lease);
         }
     }
-    for (unit, (holder, epoch)) in &view.leases {
+    for (unit, (holder, epoch)) in &look.leases {
         if holder == me && held.get(unit).is_none_or(|held| held.epoch != *epoch) {
             plan.strays.push(Lease { unit: unit.clone(), epoch: *epoch });
         }
     }
     plan.acquire =
-        mine.into_iter().filter(|unit| !view.leases.contains_key(unit) && !held.contains_key(unit)).cloned().collect();
-    Some(plan)
+        mine.into_iter().filter(|unit| !look.leases.contains_key(unit) && !held.contains_key(unit)).cloned().collect();
 }
 
 /// Equal but for members that have nothing.

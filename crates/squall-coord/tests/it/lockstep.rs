@@ -8,7 +8,7 @@ use squall_coord::{
 };
 use squall_testkit::redis::RedisServer;
 
-use crate::support::{keys, member, units};
+use crate::support::{Advance, keys, member, units};
 
 /// Far longer than a test takes, so that only `Step::Wait` makes time pass.
 const TTL: Duration = Duration::from_secs(100_000);
@@ -29,6 +29,8 @@ enum Step {
     Release(u8, u32, bool),
     /// Tenths of a life.
     Wait(u32),
+    /// Everybody but this one beats while more than a life passes: it was stopped, and wakes up as a stranger.
+    Pause(u8),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -43,6 +45,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (who.clone(), proptest::collection::vec(0..UNITS, 1..4)).prop_map(|(who, units)| Step::Acquire(who, units)),
         3 => (who, 0..UNITS, any::<bool>()).prop_map(|(who, unit, stale)| Step::Release(who, unit, stale)),
         2 => (1u32..8).prop_map(Step::Wait),
+        2 => (0u8..4).prop_map(Step::Pause),
     ];
     proptest::collection::vec(step, 1..60)
 }
@@ -51,7 +54,7 @@ fn named(who: u8) -> MemberId {
     member(&format!("m{who}"))
 }
 
-async fn apply(step: &Step, store: &impl Store, view: &View) -> String {
+async fn apply(step: &Step, store: &impl Advance, view: &View) -> String {
     match step {
         Step::Join(who) => format!("{:?}", store.join(&named(*who), TTL).await.unwrap()),
         Step::Beat(who) => format!("{:?}", store.beat(&named(*who), TTL).await.unwrap()),
@@ -77,7 +80,17 @@ async fn apply(step: &Step, store: &impl Store, view: &View) -> String {
             let epoch = view.leases.get(&unit).map_or(0, |(_, epoch)| epoch.0).saturating_sub(u64::from(*stale));
             format!("{:?}", store.release(&named(*who), &[Lease { unit, epoch: Epoch(epoch) }]).await.unwrap())
         }
-        Step::Wait(_) => String::new(),
+        Step::Pause(who) => {
+            let mut answers = String::new();
+            for _ in 0..3 {
+                for other in (0..4).filter(|other| other != who) {
+                    answers += &format!("{:?}", store.beat(&named(other), TTL).await.unwrap());
+                }
+                store.advance(TTL / 10 * 4);
+            }
+            answers + &format!("{:?}", store.beat(&named(*who), TTL).await.unwrap())
+        }
+        Step::Wait(tenths) => format!("{:?}", store.advance(TTL / 10 * *tenths)),
     }
 }
 
@@ -86,6 +99,29 @@ type Facts = (Revision, Vec<(MemberId, bool)>, Assignment, BTreeMap<Unit, (Membe
 /// Everything but times, which the two clocks do not share.
 fn facts(view: View) -> Facts {
     (view.revision, view.members.into_iter().map(|m| (m.id, m.leaving)).collect(), view.assignment, view.leases)
+}
+
+/// What must hold whatever happens.
+fn check(step: &Step, before: Facts, after: Facts, granted: &mut u64) -> Result<(), TestCaseError> {
+    let (_, members, _, leases) = &after;
+    let known = units(UNITS);
+    let newest = *granted;
+    for (unit, (holder, epoch)) in leases {
+        prop_assert!(members.iter().any(|(id, _)| id == holder), "{holder} holds, but is no member");
+        prop_assert!(known.contains(unit), "{unit} was made up");
+        // A lease is as it was, or a grant newer than all that were ever made.
+        let kept = before.3.get(unit) == Some(&(holder.clone(), *epoch));
+        prop_assert!(kept || epoch.0 > newest, "{unit} went to {holder} by an old grant {epoch}");
+        *granted = (*granted).max(epoch.0);
+    }
+    let epochs: std::collections::BTreeSet<Epoch> = leases.values().map(|(_, epoch)| *epoch).collect();
+    prop_assert_eq!(epochs.len(), leases.len(), "one grant for two units");
+    let held: usize = members.iter().map(|(id, _)| leases.values().filter(|(holder, _)| holder == id).count()).sum();
+    prop_assert_eq!(held, leases.len(), "the counts of members do not add up to the leases");
+    if matches!(step, Step::Assign { stale: true } | Step::Release(_, _, true)) && before.0.0 > 0 {
+        prop_assert_eq!(before, after, "a stale step changed something");
+    }
+    Ok(())
 }
 
 #[test]
@@ -101,21 +137,17 @@ fn both_stores_give_the_same_answers() {
             let real = RedisStore::new(&link, keys(&format!("case-{:x}", fastrand::u64(..))));
             let mut granted = 0;
             for step in &steps {
-                if let Step::Wait(tenths) = step {
-                    model.advance(TTL / 10 * *tenths);
-                    real.advance(TTL / 10 * *tenths);
-                }
                 let before = model.view().await.unwrap();
                 let expected = apply(step, &model, &before).await;
                 let got = apply(step, &real, &before).await;
                 prop_assert_eq!(expected, got, "{:?}", step);
                 let after = facts(real.view().await.unwrap());
                 prop_assert_eq!(facts(model.view().await.unwrap()), after.clone(), "{:?}", step);
-                let (_, members, _, leases) = after;
-                for (holder, epoch) in leases.values() {
-                    prop_assert!(members.iter().any(|(id, _)| id == holder), "{holder} holds, but is no member");
-                    granted = granted.max(epoch.0);
+                for who in 0..4 {
+                    let expected = model.view().await.unwrap().of(&named(who));
+                    prop_assert_eq!(expected, real.look(&named(who)).await.unwrap(), "{:?}", step);
                 }
+                check(step, facts(before), after, &mut granted)?;
             }
             Ok(())
         })
