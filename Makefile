@@ -9,12 +9,12 @@ JOBS ?= $(shell nproc)
 # Of each fuzz target in `make test`.
 FUZZ_SECONDS ?= 30
 
-.PHONY: demo test check fmt clippy edges deny unit fuzz bench build tools redis clean help
+.PHONY: demo test check fmt clippy edges deny deploy unit fuzz bench build tools redis clean help
 
 help:
 	@echo "make demo    build, start the built-in shop, run the tour for 20 s, leave squall-report.html"
 	@echo "make test    install what the tests need and run them all"
-	@echo "make check   format, lints, edges between rooms, licences"
+	@echo "make check   format, lints, edges between rooms, licences, deployment files"
 	@echo "make bench   side by side with wrk, oha, k6, locust (those that are installed)"
 	@echo "make build   target/release/squall"
 
@@ -27,7 +27,7 @@ build:
 test: tools check unit fuzz
 	@scripts/test-lines target/test.log
 
-check: fmt clippy edges deny
+check: fmt clippy edges deny deploy
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -40,6 +40,9 @@ edges:
 
 deny:
 	scripts/deny
+
+deploy:
+	scripts/check-deploy
 
 unit: redis
 	@mkdir -p target
