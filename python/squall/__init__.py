@@ -3,6 +3,7 @@
 from squall._blocking import sleep
 from squall._dsl import VUser, between, resource, scenario, step, task
 from squall._errors import RequestError, RequestTimeout, ResourcesExhausted, ScenarioError, StatusError, TaskTimeout
+from squall._jsonrpc import JsonRPCClient, JsonRPCError, JsonRPCProtocolError
 from squall._metrics import emit_metric, metric
 from squall._resources import Resource
 from squall._squall import Client, Headers, Operation, Response, __version__
@@ -10,6 +11,9 @@ from squall._squall import Client, Headers, Operation, Response, __version__
 __all__ = [
     "Client",
     "Headers",
+    "JsonRPCClient",
+    "JsonRPCError",
+    "JsonRPCProtocolError",
     "Operation",
     "RequestError",
     "RequestTimeout",

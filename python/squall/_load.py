@@ -232,7 +232,8 @@ def _refuse_redefinitions(module: ModuleType) -> None:
     """Python lets the second of two methods replace the first without a word; nobody means that."""
     seen: dict[tuple[str, str], int] = {}
     for file, name, line in _dsl.declared:
-        if (file, name) in seen:
+        # The same line twice is a file that was also imported by one of its modules.
+        if seen.get((file, name), line) != line:
             raise ScenarioError(f"task {name.rpartition('.')[2]!r} is already defined in line {seen[file, name]}", file, line)
         seen[file, name] = line
 

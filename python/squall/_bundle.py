@@ -1,0 +1,140 @@
+"""A scenario on its way to other machines: the file with the modules that lie beside it, and what it needs to be installed there.
+Reads sources, runs none of them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from squall._errors import ScenarioError
+
+
+def collect(path: str) -> dict[str, bytes]:
+    """The scenario ``path`` and every module in its folder that it imports, directly or not: name within the folder → content.
+
+    The scenario comes first. Imports are read from the source, also those inside functions; of a package, all modules travel.
+    """
+    scenario = Path(path).resolve()
+    folder = scenario.parent
+    found: dict[str, bytes] = {}
+    waiting = [scenario]
+    while waiting:
+        file = waiting.pop(0)
+        name = file.relative_to(folder).as_posix()
+        if name in found:
+            continue
+        try:
+            found[name] = file.read_bytes()
+            tree = ast.parse(found[name])
+        except OSError as error:
+            raise ScenarioError(f"cannot read it: {error.strerror}", str(file)) from None
+        except SyntaxError as error:
+            raise ScenarioError(f"not valid Python: {error.msg}", str(file), error.lineno) from None
+        for parts in _imports(tree, file, folder):
+            waiting += _files(folder, parts)
+    return found
+
+
+def unpack(files: Mapping[str, bytes], folder: str) -> str:
+    """Writes a bundle into ``folder`` and returns the path of its scenario, which ``squall._load.load`` takes from there.
+
+    Names come from elsewhere: one that would lead out of the folder is refused before anything is written.
+    """
+    root = Path(folder).resolve()
+    for name in files:
+        pure = PurePosixPath(name)
+        if not name or pure.is_absolute() or ".." in pure.parts or "\\" in name or "\0" in name:
+            raise ValueError(f"a bundle may not contain a file called {name!r}")
+    for name, content in files.items():
+        place = root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+    return str(root / next(iter(files)))
+
+
+def missing(requirements: str) -> list[str]:
+    """What of a requirements.txt is not installed here, one sentence for each package that is missing or too old or too new."""
+    problems = []
+    for line in requirements.splitlines():
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        if text.startswith("-"):
+            problems.append(f"{text}: only packages can be verified, not pip's options")
+            continue
+        problem = _missing(text)
+        if problem is not None:
+            problems.append(problem)
+    return problems
+
+
+def _missing(text: str) -> str | None:
+    requirement = _parsed(text)
+    if requirement is None:
+        return f"{text}: not a requirement that can be verified"
+    name, fits = requirement
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return f"{text}: {name} is not installed"
+    return None if fits(version) else f"{text}: {name} {version} is installed"
+
+
+def _parsed(text: str) -> tuple[str, Any] | None:
+    """The name of a package, and whether a version of it will do; a marker that does not apply here lets every version do."""
+    packaging = _packaging()
+    if packaging is not None:
+        try:
+            requirement = packaging.Requirement(text)
+        except packaging.InvalidRequirement:
+            return None
+        if requirement.marker is not None and not requirement.marker.evaluate():
+            return "pip", lambda version: True
+        return requirement.name, lambda version: requirement.specifier.contains(version, prereleases=True)
+    parts = re.fullmatch(r"([A-Za-z0-9._-]+)\s*(?:==\s*([\w.]+))?", text)
+    return (parts[1], lambda version: parts[2] in (None, version)) if parts else None
+
+
+def _packaging() -> Any:
+    """The library that reads requirements, from wherever it can be had."""
+    for name in ("packaging.requirements", "pip._vendor.packaging.requirements"):
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    return None
+
+
+def _imports(tree: ast.AST, file: Path, folder: Path) -> Iterator[tuple[str, ...]]:
+    """Every dotted name that a source imports, as its parts."""
+    package = file.relative_to(folder).parent.parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield tuple(alias.name.split("."))
+        elif isinstance(node, ast.ImportFrom):
+            here = package[: len(package) - (node.level - 1)] if node.level else ()
+            base = (*here, *(node.module.split(".") if node.module else ()))
+            yield base
+            for alias in node.names:
+                yield (*base, alias.name)
+
+
+def _files(folder: Path, parts: Iterable[str]) -> list[Path]:
+    """The files beside the scenario that importing a dotted name reads."""
+    parts = tuple(parts)
+    if not parts or not re.fullmatch(r"\w+", parts[0]):
+        return []
+    module = folder / f"{parts[0]}.py"
+    if module.is_file():
+        return [module]
+    package = folder / parts[0]
+    # Only what is a package, or is named down to a module, is meant: a folder of data is not.
+    if (package / "__init__.py").is_file() or folder.joinpath(*parts).with_suffix(".py").is_file():
+        return sorted(package.rglob("*.py"))
+    return []

@@ -1,0 +1,69 @@
+"""A scenario travels with the modules beside it and runs from where it is unpacked; what is not installed there is named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from squall._bundle import collect, missing, unpack
+from squall._errors import ScenarioError
+from squall._load import load
+
+
+@pytest.fixture
+def project(tmp_path):
+    home = tmp_path / "home"
+    files = {
+        "shop.py": "import json, helpers\nfrom squall import VUser, task\nclass Shop(VUser):\n    @task\n    async def go(self, client):\n        from lib.deep import names\n        await client.get(names.PATH + helpers.X)\n",
+        "helpers.py": "import other\nX = other.X\n",
+        "other.py": "import shop\nX = 'x'\n",
+        "lib/__init__.py": "",
+        "lib/deep/__init__.py": "from . import names\n",
+        "lib/deep/names.py": "from ..top import PATH\n",
+        "lib/top.py": "PATH = '/'\n",
+        "unused.py": "raise ValueError\n",
+        "json_data/notes.py": "x = 1\n",
+    }
+    for name, text in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    return home
+
+
+def test_the_modules_beside_it_travel(project):
+    names = list(collect(str(project / "shop.py")))
+    assert names[0] == "shop.py"
+    assert set(names) == {"shop.py", "helpers.py", "other.py", "lib/__init__.py", "lib/deep/__init__.py", "lib/deep/names.py", "lib/top.py"}
+
+
+def test_it_loads_from_where_it_is_unpacked(project, tmp_path):
+    path = unpack(collect(str(project / "shop.py")), str(tmp_path / "there"))
+    code = f"from squall._load import load; l = load({path!r}); import helpers; print(l.name, helpers.__file__)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert said.split() == ["Shop", str(tmp_path / "there" / "helpers.py")]
+
+
+@pytest.mark.parametrize("name", ["../x.py", "/x.py", "a/../../x.py", "", "a\\..\\x.py", "a\0.py"])
+def test_a_bundle_cannot_write_elsewhere(tmp_path, name):
+    with pytest.raises(ValueError, match="bundle"):
+        unpack({"ok.py": b"", name: b"x"}, str(tmp_path / "there"))
+    assert not (tmp_path / "there").exists() and not (tmp_path / "x.py").exists()
+
+
+def test_a_module_that_cannot_be_read_is_named(project):
+    (project / "other.py").write_text("x = = 1")
+    with pytest.raises(ScenarioError, match=r"other\.py:1: not valid Python"):
+        collect(str(project / "shop.py"))
+
+
+def test_requirements_are_verified():
+    assert missing("greenlet>=3\n# a comment\n\npytest\nwinthing; sys_platform == 'win32'\n") == []
+    said = missing("no-such-package-here>=1\ngreenlet<1\n-r more.txt\n???\n")
+    assert [line.partition(":")[0] for line in said] == ["no-such-package-here>=1", "greenlet<1", "-r more.txt", "???"]
+    assert "no-such-package-here is not installed" in said[0] and "is installed" in said[1]
+
+
+def test_what_is_collected_is_what_load_reads(project):
+    assert load(str(project / "shop.py")).name == "Shop"
