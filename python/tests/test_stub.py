@@ -26,7 +26,7 @@ def test_the_module_has_what_the_stub_says():
 def test_classes_have_what_the_stub_says():
     for node in STUB.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            said = public({item.name for item in node.body if isinstance(item, ast.FunctionDef)})
+            said = public({item.name for item in node.body if isinstance(item, ast.FunctionDef)} - IMPLIED)
             has = public(name for name in vars(getattr(_squall, node.name)) if name not in IMPLIED) - {"__module__", "__doc__"}
             assert said == has, node.name
 
