@@ -216,3 +216,26 @@ def test_every_loop_may_send(fleet: Fleet) -> None:
         asyncio.run(many())
     shown = fleet.cli("tail", "shop.s", "--from-start", "--count", "150").splitlines()
     assert len(shown) == 150
+
+
+class Model:
+    """As much of a pydantic model as is asked for."""
+
+    def __init__(self, a: int) -> None:
+        self.a = a
+
+    @classmethod
+    def model_validate(cls, values: dict[str, int]) -> Model:
+        return cls(values["a"])
+
+    def model_dump(self, mode: str) -> dict[str, int]:
+        assert mode == "json"
+        return {"a": self.a}
+
+
+def test_models_of_another_library_are_records_too(fleet: Fleet) -> None:
+    stream = App("shop", redis_url=fleet.url).stream("models", record=Model, partition_by="a", partition_count=1)
+    asyncio.run(stream.send(Model(5)))
+    shown = fleet.cli("tail", "shop.models", "--from-start", "--count", "1")
+    assert json.loads(shown)["record"] == {"a": 5}
+    assert stream._read({"a": 7}).a == 7
