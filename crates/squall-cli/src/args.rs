@@ -7,6 +7,7 @@ mod load;
 mod output;
 mod run;
 mod search;
+mod worker;
 
 use clap::{Args, Parser, Subcommand, builder::styling};
 use clap_complete::Shell;
@@ -18,6 +19,7 @@ pub(crate) use load::LoadArgs;
 pub(crate) use output::OutputArgs;
 pub(crate) use run::{EngineArgs, RunArgs};
 pub(crate) use search::SearchArgs;
+pub(crate) use worker::{LogFormat, WorkerArgs};
 
 /// Load tests, measured right.
 #[derive(Debug, Parser)]
@@ -67,6 +69,8 @@ pub(crate) enum Command {
     Target(TargetArgs),
     /// Make a folder with a scenario to start from
     New(NewArgs),
+    /// Be one of a fleet's load generators
+    Worker(WorkerArgs),
     /// Ordered streams on Redis: send records, see who processes them and how far they are
     #[command(after_help = STREAM_EXAMPLES)]
     Stream {

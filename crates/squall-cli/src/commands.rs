@@ -6,6 +6,7 @@ mod new;
 pub(crate) mod run;
 mod stream;
 mod target;
+mod worker;
 
 use crate::{args::Command, exit::Refusal, program::Host};
 
@@ -16,6 +17,7 @@ pub(crate) fn dispatch<H: Host>(command: Command, host: &H) -> Result<u8, Refusa
         Command::Compare(args) => compare::compare(&args),
         Command::Target(args) => target::serve(&args),
         Command::New(args) => new::scaffold(&args),
+        Command::Worker(args) => worker::work(&args, host),
         Command::Stream { command } => stream::run(command, host),
         Command::Completions(args) => completions::print(&args),
     }

@@ -14,7 +14,7 @@ use std::{io::IsTerminal, time::Duration};
 use crate::{
     args::RunArgs,
     commands::run::{Shown, carry_out, options},
-    exit::{self, Refusal},
+    exit::{self, Refusal, chain},
     program::Program,
     stop::StopButton,
     terminal::{
@@ -53,7 +53,10 @@ pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise:
     while let Some(rate) = search.next() {
         let probe = program.with_plan(probe_plan(program.plan(), promise, rate, length)?);
         let mut progress = Progress::of(rate, args.output.quiet);
-        let finished = carry_out(&probe, options(&args.engine, &probe), &button, Shown::Nothing, &mut progress)?;
+        let options = options(&args.engine, &probe);
+        let finished = carry_out(&button, Shown::Nothing, &mut progress, async |control, observers| {
+            probe.run(options, control, observers).await.map_err(|error| Refusal::new(chain(&error)))
+        })?;
         progress.clear();
         let run = Run {
             plan: probe.plan(),

@@ -1,13 +1,19 @@
 //! The `squall` command: arguments → configuration → wiring → exit code. Wires the other rooms together and shows what they say;
 //! computes no load, no statistics and no verdict of its own.
 
+// The futures of a fleet on a Redis cluster are deeply nested.
+#![recursion_limit = "256"]
+
+mod any_driver;
 mod args;
 mod baseline;
+mod bundle;
 mod command_line;
 mod commands;
 mod descriptors;
 mod exit;
 mod find_max;
+mod logs;
 mod output_file;
 mod program;
 mod prometheus;

@@ -1,5 +1,8 @@
 //! The `squall` program: hands its arguments to the library and its answer to the system.
 
+// The futures of a fleet on a Redis cluster are deeply nested.
+#![recursion_limit = "256"]
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -11,6 +11,7 @@ use squall_orchestrator::{
 use squall_scenario::{Overrides, Scenario, ScenarioDriver};
 use squall_streams::cli::WorkerArgs;
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     path::{Path, PathBuf},
     process::Command,
@@ -18,11 +19,23 @@ use std::{
 };
 
 /// A language whose scenarios this process can run.
-pub trait Host {
+pub trait Host: Clone + Send + Sync + 'static {
     type Driver: Driver;
 
     /// Reads a scenario and judges all of it. The message of a refusal is for people and says what to do.
     fn open(&self, script: Script) -> Result<Program<Self::Driver>, String>;
+
+    /// The same in a process that must stay what it is: a worker of a fleet.
+    fn open_here(&self, script: Script) -> Result<Program<Self::Driver>, String> {
+        self.open(script)
+    }
+
+    /// Everything that has to travel with a scenario so that it can be opened elsewhere, by the path relative to its folder. The
+    /// scenario itself is among it.
+    fn bundle(&self, file: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, String> {
+        let bytes = std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        Ok([(file.file_name().map(PathBuf::from).unwrap_or_default(), bytes)].into())
+    }
 
     /// Runs the stream processors of an app until they are stopped, and gives the exit code.
     fn work(&self, worker: &WorkerArgs) -> Result<u8, String>;
@@ -156,6 +169,7 @@ impl<D: Driver> Program<D> {
 }
 
 /// The host of the plain program: it has no Python of its own and hands the whole command line to the installed package.
+#[derive(Clone)]
 pub(crate) struct InstalledPython {
     pub(crate) arguments: Vec<OsString>,
 }
@@ -165,6 +179,14 @@ impl Host for InstalledPython {
 
     fn open(&self, script: Script) -> Result<Program<ScenarioDriver>, String> {
         Err(self.hand_over().unwrap_or_else(|| not_installed(&script.file)))
+    }
+
+    fn open_here(&self, script: Script) -> Result<Program<ScenarioDriver>, String> {
+        let file = script.file.display();
+        Err(format!(
+            "{file} is a Python scenario, and this worker is the plain program. Start it inside Python instead: \
+             python3 -m squall worker …"
+        ))
     }
 
     fn work(&self, worker: &WorkerArgs) -> Result<u8, String> {

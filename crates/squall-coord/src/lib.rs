@@ -4,16 +4,21 @@
 //! * [`spread`]: one pure function from units and members to an assignment.
 //! * [`Store`]: the atomic steps, with two back ends of equal meaning, [`MemoryStore`] and [`RedisStore`].
 //! * [`PoolStore`]: pools of unique things to borrow, [`MemoryPools`] and [`RedisPools`]; [`Borrower`] waits for its turn.
+//! * [`RunStore`]: the record of a run that a fleet shares, [`MemoryRun`] and [`RedisRun`].
+//! * [`Cell`]: all of these for one fleet.
 //! * [`Seat`]: one member's loop; it joins, beats, takes what is assigned to it and gives back what is not.
 
+mod cell;
 mod ids;
 mod memory;
 mod pool;
 mod redis;
+mod run;
 mod seat;
 mod spread;
 mod store;
 
+pub use cell::{Cell, MemoryCell, RedisCell, prefix};
 pub use ids::{Epoch, MemberId, Revision, Unit};
 pub use memory::MemoryStore;
 pub use pool::{
@@ -21,6 +26,7 @@ pub use pool::{
     PoolNameError, PoolStore, Released, Stocked, Ticket, create, ensure,
 };
 pub use redis::{BlockingLink, Commands, Link, LinkError, PoolKeys, RedisPools, RedisStore, SpaceKeys, expect_types};
+pub use run::{BEGINNING, Heard, MemoryRun, RedisRun, Report, RunKeys, RunRecord, RunStore, Shipped, ShippedDelta};
 pub use seat::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Tenure};
 pub use spread::{Assignment, spread};
 pub use store::{Acquired, Beat, Lease, Look, Member, Store, StoreError, View};

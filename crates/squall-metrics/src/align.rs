@@ -88,7 +88,7 @@ impl Alignment {
         progress.next_seq += 1;
         progress.complete_below = if delta.last { Progress::ALL } else { progress.complete_below.max(second + 1) };
         progress.sent += delta.engine.sent;
-        progress.recorded += delta.engine.recorded;
+        progress.recorded += delta.engine.recorded.saturating_sub(delta.engine.unsent);
         self.add(second, PendingSecond::of(delta));
         Ok(self.ready())
     }

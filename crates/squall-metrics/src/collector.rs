@@ -6,7 +6,7 @@
 
 use crate::{
     Delta, RunView, SourceId,
-    align::{Alignment, Ready, Refused},
+    align::{Alignment, Progress, Ready, Refused},
 };
 
 /// Adds deltas up to a [`RunView`].
@@ -60,12 +60,17 @@ impl Collector {
         self.align.is_complete()
     }
 
+    /// Whether `source` has said its last.
+    pub fn is_finished(&self, source: SourceId) -> bool {
+        self.align.sources.get(&source).is_some_and(|progress| progress.complete_below == Progress::ALL)
+    }
+
     /// The number of the delta that `source` is expected to send next: so many were merged.
     pub fn next_seq(&self, source: SourceId) -> u64 {
         self.align.sources.get(&source).map_or(0, |progress| progress.next_seq)
     }
 
-    /// How many requests of `source` were merged as recorded, in whatever second.
+    /// How many requests of `source` were merged as sent and recorded, in whatever second.
     pub fn recorded_of(&self, source: SourceId) -> u64 {
         self.align.sources.get(&source).map_or(0, |progress| progress.recorded)
     }

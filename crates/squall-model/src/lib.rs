@@ -1,18 +1,26 @@
 //! The vocabulary of a run: plans, load profiles, tasks, thresholds. Holds no I/O, no clock and no runtime: everything here
 //! is a value that can be computed, compared and shipped. Every other room speaks in these types.
 
+mod bundle;
 mod duration;
+mod envelope;
 mod facts;
 mod load;
+mod order;
+mod phase;
 mod plan;
 mod profile;
 mod segment;
 mod shares;
 mod threshold;
 
+pub use bundle::{Bundle, Limits};
 pub use duration::{ParseDurationError, format_duration, parse_duration};
+pub use envelope::{CommandEnvelope, CommandType, EnvelopeError};
 pub use facts::{FleetEvent, FleetFacts, Generator, RunFacts, StopReason, ThresholdResult, WorkerFacts, WorkerState};
 pub use load::{Arrivals, Load, LoadModel, ParseRateError, Pause, parse_rate};
+pub use order::{RunOrder, SteerError, StopOrder};
+pub use phase::{PhaseEvent, PhaseRefused, RunPhase};
 pub use plan::{Every, Plan, TaskIndex, TaskSpec};
 pub use profile::{ParseStagesError, Profile, ProfileError, Stage, parse_stages};
 pub use segment::Segment;

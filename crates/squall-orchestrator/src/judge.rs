@@ -6,6 +6,7 @@ use squall_model::{Plan, Statistic, Threshold, ThresholdResult};
 use std::time::Duration;
 
 /// Watches the thresholds of a run second by second.
+#[derive(Clone)]
 pub struct Judge {
     watches: Vec<Watch>,
     warm_up: Duration,

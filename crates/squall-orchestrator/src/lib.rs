@@ -3,6 +3,7 @@
 
 mod control;
 mod crew;
+mod fleet;
 mod judge;
 pub mod processes;
 mod run;
@@ -10,5 +11,9 @@ mod usage;
 
 pub use control::Control;
 pub use crew::{Crew, Ended, Stop};
+pub use fleet::{
+    FinishedRun, Fleet, FleetError, FleetRunError, FleetStatus, Follower, Orchestrator, OrchestratorConfig, WorkerInfo,
+    run_fleet,
+};
 pub use judge::{Judge, value_of};
 pub use run::{Finished, Live, LivePhase, Observer, RunError, RunOptions, run_crew, run_local};

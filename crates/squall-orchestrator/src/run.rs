@@ -1,6 +1,6 @@
 //! One run from start to facts. The run decides when to stop (its plan, its thresholds, its person); the engine obeys.
 
-use squall_engine::{Driver, Engine, EngineConfig, EngineError, InFlight, ThreadEnd};
+use squall_engine::{Driver, Engine, EngineConfig, EngineError, InFlight};
 use squall_metrics::{Code, Collector, Delta, RecorderConfig, RunView};
 use squall_model::{Generator, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -264,7 +264,8 @@ impl<S: Stop> Run<'_, S> {
         let measured = end.active.saturating_sub(self.plan.load.warm_up);
         let thresholds = self.judge.verdicts(&view, measured);
         let cpu_s = (usage.cpu - self.before.cpu + elsewhere.0).as_secs_f64();
-        let saturated_because = saturation(self.plan, &view, end, cpu_s, threads);
+        let extent = Extent { elapsed: end.elapsed, cpu_s, threads };
+        let saturated_because = saturation(self.plan, &view, extent);
         let generator = Generator {
             threads,
             cpu_s,
@@ -293,8 +294,17 @@ const FEWEST_BEHIND: u64 = 5;
 /// Share of the threads' CPU above which the generator has nothing left to give.
 const FULL_CPU: f64 = 0.95;
 
+/// How much the generator was used for how long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) elapsed: Duration,
+    pub(crate) cpu_s: f64,
+    pub(crate) threads: u32,
+}
+
 /// Every way in which the generator was the limit, in words that say what to do.
-fn saturation(plan: &Plan, view: &RunView, end: ThreadEnd, cpu_s: f64, threads: u32) -> Vec<String> {
+pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent) -> Vec<String> {
+    let Extent { elapsed, cpu_s, threads } = extent;
     let mut because = Vec::new();
     let lag = &view.engine.schedule_lag;
     let behind = lag.count() - lag.count_at_most(WORST_LAG.as_nanos() as u64);
@@ -318,8 +328,8 @@ fn saturation(plan: &Plan, view: &RunView, end: ThreadEnd, cpu_s: f64, threads: 
             "{out_of_sockets} requests found no free descriptor or port here: raise `ulimit -n`, or use fewer users"
         ));
     }
-    let share = cpu_s / (end.elapsed.as_secs_f64().max(0.001) * f64::from(threads));
-    if share > FULL_CPU && end.elapsed > Duration::from_secs(1) {
+    let share = cpu_s / (elapsed.as_secs_f64().max(0.001) * f64::from(threads.max(1)));
+    if share > FULL_CPU && elapsed > Duration::from_secs(1) {
         because.push(format!("the generator used {:.0} % of its {threads} core(s): use more machines", share * 100.0));
     }
     because
@@ -346,8 +356,8 @@ mod tests {
         let load = Load { model, iterations: None, warm_up: Duration::ZERO };
         let (name, target) = (String::new(), String::new());
         let plan = Plan { name, target, load, tasks: vec![], thresholds: vec![], seed: 0 };
-        let end = ThreadEnd { active: Duration::from_secs(1), elapsed: Duration::from_secs(1), cut_off: false };
-        !saturation(&plan, collector.view(), end, 0.1, 1).is_empty()
+        let extent = Extent { elapsed: Duration::from_secs(1), cpu_s: 0.1, threads: 1 };
+        !saturation(&plan, collector.view(), extent).is_empty()
     }
 
     /// A search for the highest rate took two late starts of forty for the end of the generator.

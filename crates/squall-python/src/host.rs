@@ -20,6 +20,7 @@ use crate::{
 };
 
 /// This interpreter.
+#[derive(Clone)]
 pub(crate) struct Interpreter {
     /// The command line, program name included.
     pub(crate) arguments: Vec<OsString>,

@@ -1,6 +1,9 @@
 //! `squall._squall`: drives Python scenarios, and is the `squall` command inside the user's own interpreter. The SDK that people
 //! import is `python/squall`; what the two say to each other is in `_squall.pyi`.
 
+// The futures of a fleet on a Redis cluster are deeply nested.
+#![recursion_limit = "256"]
+
 mod attach;
 mod client;
 mod custom;

@@ -2,6 +2,8 @@
 //! it once a run has started.
 
 use std::{
+    cell::RefCell,
+    collections::BTreeMap,
     io,
     path::{Path, PathBuf},
 };
@@ -63,5 +65,69 @@ impl Files for NoFiles {
 
     fn env(&mut self, _: &str) -> Option<String> {
         None
+    }
+}
+
+/// Remembers everything that is asked for, so that it can travel with the scenario.
+#[derive(Debug)]
+pub struct Recording<F> {
+    files: F,
+    read: RefCell<BTreeMap<String, Vec<u8>>>,
+    env: BTreeMap<String, String>,
+}
+
+impl<F: Files> Recording<F> {
+    pub fn new(files: F) -> Recording<F> {
+        Recording { files, read: RefCell::default(), env: BTreeMap::new() }
+    }
+
+    /// The files and the variables that were there, by the names they were asked for.
+    pub fn into_parts(self) -> (BTreeMap<String, Vec<u8>>, BTreeMap<String, String>) {
+        (self.read.into_inner(), self.env)
+    }
+}
+
+impl<F: Files> Files for Recording<F> {
+    fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
+        let bytes = self.files.read(path)?;
+        self.read.borrow_mut().insert(path.to_owned(), bytes.clone());
+        Ok(bytes)
+    }
+
+    fn locate(&self, path: &str) -> PathBuf {
+        let place = self.files.locate(path);
+        // A socket, or nothing: whoever opens it says so better.
+        if let Ok(bytes) = std::fs::read(&place) {
+            self.read.borrow_mut().insert(path.to_owned(), bytes);
+        }
+        place
+    }
+
+    fn env(&mut self, name: &str) -> Option<String> {
+        let value = self.files.env(name)?;
+        self.env.insert(name.to_owned(), value.clone());
+        Some(value)
+    }
+}
+
+/// What has travelled with a scenario, unpacked. Nothing else is to be had: a scenario means the same on every machine.
+#[derive(Debug, Clone, Default)]
+pub struct Travelled {
+    /// Where each file lies now.
+    pub files: BTreeMap<String, PathBuf>,
+    pub env: BTreeMap<String, String>,
+}
+
+impl Files for Travelled {
+    fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
+        std::fs::read(self.files.get(path).ok_or(io::ErrorKind::NotFound)?)
+    }
+
+    fn locate(&self, path: &str) -> PathBuf {
+        self.files.get(path).cloned().unwrap_or_else(|| PathBuf::from(path))
+    }
+
+    fn env(&mut self, name: &str) -> Option<String> {
+        self.env.get(name).cloned()
     }
 }

@@ -19,6 +19,6 @@ mod template;
 
 pub use driver::{ScenarioDriver, ScenarioThread, ScenarioUser};
 pub use error::{Place, Problem, ScenarioErrors};
-pub use files::{Disk, Files, NoFiles};
+pub use files::{Disk, Files, NoFiles, Recording, Travelled};
 pub use given::{Given, Overrides, RawHttp, RawLoad, UrlRequest};
 pub use scenario::Scenario;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::{
     Files, Given, Overrides, ScenarioDriver, ScenarioErrors, UrlRequest,
     build::{Builder, Built, build, without_login},
+    data::Order,
     describe,
     error::{Place, Problems},
     program::Program,
@@ -79,6 +80,11 @@ impl Scenario {
     /// The driver of one share of a run: data rows are dealt so that no two shares use the same one.
     pub fn driver_for(&self, segment: Segment) -> ScenarioDriver {
         ScenarioDriver::new(self.program.clone(), segment)
+    }
+
+    /// Whether a row of its data may be used only once in the whole run.
+    pub fn has_unique_data(&self) -> bool {
+        self.program.data.iter().any(|table| table.order == Order::Unique)
     }
 
     /// The plan in words.

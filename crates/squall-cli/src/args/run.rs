@@ -14,6 +14,7 @@ Examples:
   squall run shop.toml --target http://127.0.0.1:8089 --json result.json
   squall run shop.toml --check
   squall run shop.py --target http://127.0.0.1:8089 --rate 200 --for 1m
+  squall run shop.toml --cluster redis://127.0.0.1:6379
   squall run http://127.0.0.1:8089/api/products --find-max 'p99<50ms'
 
 Load is open (--rate: starts follow the clock, whatever the target does) or closed (--users: each waits for its answer).
@@ -54,6 +55,8 @@ pub(crate) struct RunArgs {
     pub(crate) search: SearchArgs,
     #[command(flatten, next_help_heading = "Generator")]
     pub(crate) engine: EngineArgs,
+    #[command(flatten, next_help_heading = "Fleet")]
+    pub(crate) fleet: FleetArgs,
     #[command(flatten, next_help_heading = "Output")]
     pub(crate) output: OutputArgs,
 }
@@ -78,6 +81,17 @@ pub(crate) struct ScriptArgs {
     /// Which of the processes this one is, and the run's seed: NUMBER/OF/SEED
     #[arg(long, hide = true, value_name = "PART")]
     pub(crate) part: Option<String>,
+}
+
+/// Where a fleet is.
+#[derive(Debug, Args)]
+pub(crate) struct FleetArgs {
+    /// Run on every worker of a fleet instead of here
+    #[arg(long, value_name = "REDIS-URL")]
+    pub(crate) cluster: Option<String>,
+    /// Which fleet, where several share a server
+    #[arg(long, value_name = "NAME", default_value = "main", env = "SQUALL_FLEET")]
+    pub(crate) fleet: String,
 }
 
 /// How the generator works.

@@ -5,21 +5,26 @@ mod carry_out;
 mod outputs;
 mod processes;
 
+use squall_coord::{Link, RedisCell};
 use squall_engine::Driver;
-use squall_orchestrator::RunOptions;
+use squall_model::Plan;
+use squall_orchestrator::{Control, Finished, Observer, RunOptions, run_fleet};
 use squall_report::{Run, summary, verdict};
-use squall_scenario::{Disk, Scenario};
-use std::path::{Path, PathBuf};
+use squall_scenario::{Disk, Files, Scenario};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 pub(crate) use carry_out::{Shown, carry_out, options};
 use outputs::Outputs;
 
 use crate::{
     args::RunArgs,
-    command_line,
-    exit::{PASSED, Refusal},
+    bundle, command_line,
+    exit::{PASSED, Refusal, chain},
     find_max,
-    program::{Host, Program},
+    program::{Host, Program, Script},
     settings,
     stop::StopButton,
     subject::Subject,
@@ -27,7 +32,11 @@ use crate::{
 };
 
 pub(crate) fn run<H: Host>(mut args: RunArgs, host: &H) -> Result<u8, Refusal> {
-    let mut program = read(&subject(&mut args)?, &args, host)?;
+    let subject = subject(&mut args)?;
+    if let Some(redis) = args.fleet.cluster.clone() {
+        return on_fleet(&subject, &args, host, &redis);
+    }
+    let mut program = read(&subject, &args, host)?;
     if args.check {
         print::stdout(program.describe().as_bytes())?;
         return Ok(PASSED);
@@ -43,7 +52,7 @@ pub(crate) fn run<H: Host>(mut args: RunArgs, host: &H) -> Result<u8, Refusal> {
 }
 
 /// What to run; `--json http://…` gave it to the flag, which can do without.
-fn subject(args: &mut RunArgs) -> Result<Subject, Refusal> {
+pub(crate) fn subject(args: &mut RunArgs) -> Result<Subject, Refusal> {
     if args.what.is_none() {
         for (value, otherwise) in args.output.optional_values() {
             let taken = value.as_ref().and_then(|path| path.to_str()).filter(|text| Subject::is_meant_by(text));
@@ -60,20 +69,35 @@ fn subject(args: &mut RunArgs) -> Result<Subject, Refusal> {
 }
 
 fn read<H: Host>(subject: &Subject, args: &RunArgs, host: &H) -> Result<Program<H::Driver>, Refusal> {
+    let files: &mut dyn Files = match subject {
+        Subject::Url(_) => &mut Disk::here(),
+        Subject::File(path) | Subject::Script(path) => &mut Disk::beside(path),
+    };
+    let open = |script| host.open(script);
+    read_from(subject, args, files, |path| read_text(path), open)
+}
+
+/// Reads the subject of a run, with all it refers to out of `files`.
+pub(crate) fn read_from<D: Driver>(
+    subject: &Subject,
+    args: &RunArgs,
+    files: &mut dyn Files,
+    text_of: impl FnOnce(&Path) -> Result<String, Refusal>,
+    open: impl FnOnce(Script) -> Result<Program<D>, String>,
+) -> Result<Program<D>, Refusal> {
     let overrides = settings::overrides(args)?;
     let scenario = match subject {
         Subject::Url(_) if args.target.is_some() => {
             return Err(Refusal::new("--target replaces the base URL of a scenario file; with a URL, write it there"));
         }
-        Subject::Url(url) => Scenario::from_url(settings::request(url, &args.request), &mut Disk::here(), overrides),
+        Subject::Url(url) => Scenario::from_url(settings::request(url, &args.request), files, overrides),
         Subject::Script(path) => {
             refuse_request_flags(path, args)?;
-            return host.open(settings::script(path, args, overrides)?).map_err(Refusal::new);
+            return open(settings::script(path, args, overrides)?).map_err(Refusal::new);
         }
         Subject::File(path) => {
             refuse_request_flags(path, args)?;
-            let text = read_text(path)?;
-            Scenario::parse(&path.display().to_string(), &text, &mut Disk::beside(path), overrides)
+            Scenario::parse(&path.display().to_string(), &text_of(path)?, files, overrides)
         }
     };
     if let Some(flag) = settings::script_only_flag(args) {
@@ -92,23 +116,60 @@ fn refuse_request_flags(path: &Path, args: &RunArgs) -> Result<(), Refusal> {
     }
 }
 
-fn read_text(path: &Path) -> Result<String, Refusal> {
+pub(crate) fn read_text(path: &Path) -> Result<String, Refusal> {
     std::fs::read_to_string(path).map_err(|error| Refusal::file("read", path, &error))
 }
 
 fn measure<D: Driver>(args: &RunArgs, program: &Program<D>) -> Result<u8, Refusal> {
-    let button = StopButton::new(squall_orchestrator::Control::new());
+    let options = options(&args.engine, program);
+    report(args, program.plan(), |button, shown, outputs| {
+        let options = RunOptions { keep_s: outputs.keep_s(), ..options };
+        carry_out(button, shown, outputs, async |control: &Control, observers: &mut [&mut dyn Observer]| {
+            program.run(options, control, observers).await.map_err(|error| Refusal::new(chain(&error)))
+        })
+    })
+}
+
+/// The same on a fleet: what it shows, writes and answers does not differ.
+fn on_fleet<H: Host>(subject: &Subject, args: &RunArgs, host: &H, redis: &str) -> Result<u8, Refusal> {
+    if args.search.find_max.is_some() {
+        return Err(Refusal::new("--find-max searches on one machine; leave --cluster out"));
+    }
+    let words = std::env::args().skip_while(|word| word != "run").skip(1).collect();
+    let (bundle, description) = bundle::of_run(subject, args, words, host)?;
+    if args.check {
+        print::stdout(description.as_bytes())?;
+        return Ok(PASSED);
+    }
+    report(args, &bundle.plan, |button, shown, outputs| {
+        let keep_s = outputs.keep_s();
+        carry_out(button, shown, outputs, async |control: &Control, observers: &mut [&mut dyn Observer]| {
+            let link = Box::pin(Link::open(redis)).await.map_err(|error| Refusal::unreachable(chain(&error)))?;
+            let cell = RedisCell::new(&link, &args.fleet.fleet);
+            // Boxed: what a run on a fleet waits for is deep.
+            let finished = Box::pin(run_fleet(&cell, &bundle, BTreeMap::new(), keep_s, control, observers)).await;
+            finished.map_err(|error| Refusal::new(chain(&error)))
+        })
+    })
+}
+
+/// Carries a run of `plan` out with everything that was asked for around it.
+fn report(
+    args: &RunArgs,
+    plan: &Plan,
+    carry_out: impl FnOnce(&StopButton, Shown, &mut Outputs) -> Result<Finished, Refusal>,
+) -> Result<u8, Refusal> {
+    let button = StopButton::new(Control::new());
     let mut outputs = Outputs::open(&args.output)?;
     let shown = match args.output.quiet || outputs.streams_to_stdout() {
         true => Shown::Nothing,
         false if args.output.no_tui => Shown::Lines,
         false => Shown::Dashboard,
     };
-    let options = RunOptions { keep_s: outputs.keep_s(), ..options(&args.engine, program) };
-    let finished = carry_out(program, options, &button, shown, &mut outputs)?;
+    let finished = carry_out(&button, shown, &mut outputs)?;
     let command = command_line::shown(std::env::args().skip(1));
     let run = Run {
-        plan: program.plan(),
+        plan,
         view: &finished.view,
         facts: &finished.facts,
         strict: args.strict,

@@ -6,6 +6,7 @@ mod comparing;
 mod counts;
 mod exit_codes;
 mod find_max;
+mod fleet;
 mod help;
 mod hostile;
 mod http_flags;

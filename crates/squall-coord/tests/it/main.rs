@@ -5,6 +5,7 @@ mod links;
 mod lockstep;
 mod pools;
 mod pools_lockstep;
+mod runs;
 mod seats;
 mod simulation;
 mod support;

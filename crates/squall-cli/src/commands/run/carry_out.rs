@@ -1,12 +1,12 @@
 //! One run with everything that watches it: the dashboard or the lines, the outputs that are written as it goes, the signals.
 
 use squall_engine::Driver;
-use squall_orchestrator::{Finished, Observer, RunOptions};
+use squall_orchestrator::{Control, Finished, Observer, RunOptions};
 use std::convert::Infallible;
 
 use crate::{
     args::EngineArgs,
-    exit::{Refusal, chain},
+    exit::Refusal,
     program::Program,
     signals::StopSignals,
     stop::{Announcer, StopButton},
@@ -23,13 +23,12 @@ pub(crate) enum Shown {
     Dashboard,
 }
 
-/// Runs `program` to its end.
-pub(crate) fn carry_out<D: Driver>(
-    program: &Program<D>,
-    options: RunOptions,
+/// Carries `run` out to its end.
+pub(crate) fn carry_out(
     button: &StopButton,
     shown: Shown,
     watcher: &mut dyn Observer,
+    run: impl AsyncFnOnce(&Control, &mut [&mut dyn Observer]) -> Result<Finished, Refusal>,
 ) -> Result<Finished, Refusal> {
     let mut dashboard = None;
     let (mut lines, mut announcer) = (Lines::new(), Announcer::new(button.clone()));
@@ -50,9 +49,9 @@ pub(crate) fn carry_out<D: Driver>(
     let finished = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?.block_on(async {
         let signals =
             StopSignals::listen().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
-        let run = program.run(options, button.control(), &mut observers);
+        let run = run(button.control(), &mut observers);
         tokio::select! {
-            finished = run => finished.map_err(|error| Refusal::new(chain(&error))),
+            finished = run => finished,
             never = obey(signals, button) => match never {},
         }
     });

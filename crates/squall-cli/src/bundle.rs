@@ -1,0 +1,207 @@
+//! Scenarios that travel: from a command line to a bundle with every file in it, and back to a driver on a worker.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use clap::Parser;
+use squall_model::{Bundle, Limits};
+use squall_scenario::{Disk, Recording, Travelled};
+use squall_worker::Opened;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Component, Path, PathBuf},
+};
+
+use crate::{
+    any_driver::AnyDriver,
+    args::{Cli, Command, RunArgs},
+    commands::run::{options, read_from, read_text, subject},
+    exit::Refusal,
+    program::{Host, Program},
+    subject::Subject,
+};
+
+/// Largest bundle, all files together.
+const LARGEST: usize = 64 << 20;
+
+/// The name of the scenario itself among a bundle's files.
+const SCENARIO: &str = "scenario";
+
+/// Bundles what `squall run` with these `words` would run; also gives the plan in words.
+pub(crate) fn of_run<H: Host>(
+    what: &Subject,
+    args: &RunArgs,
+    words: Vec<String>,
+    host: &H,
+) -> Result<(Bundle, String), Refusal> {
+    let mut files = match what {
+        Subject::Url(_) => Recording::new(Disk::here()),
+        Subject::File(path) | Subject::Script(path) => Recording::new(Disk::beside(path)),
+    };
+    let program = read_from(what, args, &mut files, |path| read_text(path), |script| host.open(script))?;
+    if let Program::Declared { scenario, .. } = &program
+        && scenario.has_unique_data()
+    {
+        return Err(Refusal::new(
+            "data with order = \"unique\" cannot be dealt over a fleet yet: load moves between workers. Use order = \"in_turn\" or \
+             \"random\", or run it on one machine",
+        ));
+    }
+    let (read, env) = files.into_parts();
+    let mut packed: BTreeMap<String, String> =
+        read.into_iter().map(|(name, bytes)| (format!("file:{name}"), STANDARD.encode(bytes))).collect();
+    match what {
+        Subject::Url(_) => {}
+        Subject::File(path) => {
+            let text = read_text(path)?;
+            packed.insert(SCENARIO.to_owned(), STANDARD.encode(text));
+        }
+        Subject::Script(path) => {
+            for (name, bytes) in host.bundle(path).map_err(Refusal::new)? {
+                packed.insert(format!("module:{}", name.display()), STANDARD.encode(bytes));
+            }
+        }
+    }
+    let size: usize = packed.values().map(String::len).sum();
+    if size > LARGEST {
+        let text =
+            format!("the scenario and its files are {} MiB; a fleet takes up to {} MiB", size >> 20, LARGEST >> 20);
+        return Err(Refusal::new(text));
+    }
+    let limits = options(&args.engine, &program);
+    let bundle = Bundle {
+        plan: program.plan().clone(),
+        arguments: words,
+        files: packed,
+        env,
+        limits: Limits {
+            threads: args.engine.threads.map(usize::from),
+            max_users: limits.max_users,
+            grace: limits.grace,
+            slack: limits.slack,
+            late_after: limits.late_after,
+            phases: limits.phases,
+        },
+    };
+    Ok((bundle, program.describe()))
+}
+
+/// Opens bundles on a worker.
+pub(crate) struct BundleHost<H> {
+    host: H,
+}
+
+impl<H: Host> BundleHost<H> {
+    pub(crate) fn new(host: H) -> BundleHost<H> {
+        BundleHost { host }
+    }
+
+    fn program(&self, bundle: &Bundle) -> Result<Program<H::Driver>, Refusal> {
+        let words = ["squall".to_owned(), "run".to_owned()].into_iter().chain(bundle.arguments.iter().cloned());
+        let Command::Run(mut args) =
+            Cli::try_parse_from(words).map_err(|error| Refusal::new(error.to_string()))?.command
+        else {
+            return Err(Refusal::new("the plan was not made by `squall run`"));
+        };
+        // A seed that was drawn where the run was started.
+        args.load.seed = Some(bundle.plan.seed);
+        let what = subject(&mut args)?;
+        let folder = Unpacked::new(bundle)?;
+        let mut files = Travelled { files: folder.files.clone(), env: bundle.env.clone() };
+        let what = match what {
+            Subject::Script(path) => Subject::Script(folder.path.join(path.file_name().unwrap_or_default())),
+            other => other,
+        };
+        let text = || match bundle.files.get(SCENARIO) {
+            Some(text) => {
+                String::from_utf8(decode(SCENARIO, text)?).map_err(|_| Refusal::new("the scenario is no text"))
+            }
+            None => Err(Refusal::new("the plan travelled without its scenario")),
+        };
+        read_from(&what, &args, &mut files, |_| text(), |script| self.host.open_here(script))
+    }
+}
+
+impl<H: Host> squall_worker::Host for BundleHost<H> {
+    type Driver = AnyDriver<H::Driver>;
+
+    fn open(&self, bundle: &Bundle) -> Result<Opened<AnyDriver<H::Driver>>, String> {
+        let program = self.program(bundle).map_err(|refusal| refusal.to_string())?;
+        if program.plan().tasks != bundle.plan.tasks {
+            return Err("this worker reads the scenario differently: is it of another version?".to_owned());
+        }
+        let threads = program.threads();
+        let driver = match program {
+            Program::Declared { scenario, .. } => AnyDriver::Declared(scenario.driver()),
+            Program::Hosted(hosted) => AnyDriver::Hosted((hosted.driver)()),
+        };
+        Ok(Opened { driver, threads })
+    }
+}
+
+/// The files of a bundle in a folder of their own, which stays as long as the process: scripts import from it while they run.
+struct Unpacked {
+    path: PathBuf,
+    /// By the names that the scenario uses.
+    files: BTreeMap<String, PathBuf>,
+}
+
+impl Unpacked {
+    fn new(bundle: &Bundle) -> Result<Unpacked, Refusal> {
+        let path = fresh_folder()?;
+        let mut files = BTreeMap::new();
+        for (at, (name, content)) in bundle.files.iter().enumerate() {
+            let place = if let Some(module) = name.strip_prefix("module:") {
+                path.join(inside(module)?)
+            } else if let Some(file) = name.strip_prefix("file:") {
+                // A name of ours: the scenario's may lead anywhere.
+                let place = path.join("files").join(at.to_string());
+                files.insert(file.to_owned(), place.clone());
+                place
+            } else {
+                continue;
+            };
+            let write = || {
+                fs::create_dir_all(place.parent().unwrap_or(&path))?;
+                fs::write(&place, decode(name, content).unwrap_or_default())
+            };
+            decode(name, content)?;
+            write().map_err(|error| Refusal::file("write", &place, &error))?;
+        }
+        Ok(Unpacked { path, files })
+    }
+}
+
+fn decode(name: &str, content: &str) -> Result<Vec<u8>, Refusal> {
+    STANDARD.decode(content).map_err(|_| Refusal::new(format!("`{name}` did not travel whole")))
+}
+
+/// A path that stays within the folder it is joined to.
+fn inside(path: &str) -> Result<&Path, Refusal> {
+    let path = Path::new(path);
+    match path.components().all(|part| matches!(part, Component::Normal(_))) {
+        true => Ok(path),
+        false => Err(Refusal::new(format!("`{}` would be written outside the scenario's folder", path.display()))),
+    }
+}
+
+fn fresh_folder() -> Result<PathBuf, Refusal> {
+    let name = format!("squall-{}-{}", std::process::id(), squall_coord::MemberId::unique());
+    let path = std::env::temp_dir().join(name);
+    std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o700)
+        .create(&path)
+        .map_err(|error| Refusal::file("create", &path, &error))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_stay_within_their_folder() {
+        assert!(inside("a/b.py").is_ok());
+        for path in ["../a.py", "/etc/x", "a/../../b"] {
+            assert!(inside(path).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `squall worker`: one of a fleet's load generators, in the foreground until it is told to stop.
+
+use squall_coord::{Link, MemberId, RedisCell};
+use squall_worker::{Worker, WorkerConfig};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    args::WorkerArgs,
+    bundle::BundleHost,
+    exit::{PASSED, Refusal, chain},
+    logs,
+    program::Host,
+    signals::StopSignals,
+};
+
+pub(crate) fn work<H: Host>(args: &WorkerArgs, host: &H) -> Result<u8, Refusal> {
+    logs::start(args.log);
+    let id = args.id.clone().unwrap_or_else(|| format!("{}-{}", host_name(), &MemberId::unique().as_str()[..6]));
+    check_id(&id)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?.block_on(async {
+        let mut signals =
+            StopSignals::listen().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
+        let link = Box::pin(Link::open(&args.redis)).await.map_err(|error| Refusal::unreachable(chain(&error)))?;
+        let cell = RedisCell::new(&link, &args.fleet);
+        let stop = CancellationToken::new();
+        let worker = Worker::new(cell, BundleHost::new(host.clone()), WorkerConfig::new(id));
+        let mut working = Box::pin(worker.run(stop.clone()));
+        tokio::select! {
+            ended = &mut working => return ended.map_err(|error| Refusal::new(chain(&error))),
+            () = signals.next() => stop.cancel(),
+        }
+        tokio::select! {
+            ended = working => ended.map_err(|error| Refusal::new(chain(&error))),
+            // Asked twice: what is not shipped is lost, and the report will say so.
+            () = signals.next() => Ok(()),
+        }
+    })?;
+    Ok(PASSED)
+}
+
+/// A worker's name is part of keys.
+fn check_id(id: &str) -> Result<(), Refusal> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    match !id.is_empty() && id.len() <= 64 && id.chars().all(allowed) {
+        true => Ok(()),
+        false => {
+            Err(Refusal::new(format!("--id: `{id}` cannot be a name: up to 64 letters, digits, `-`, `_` and `.`")))
+        }
+    }
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let kept: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(40).collect();
+    if kept.is_empty() { "worker".to_owned() } else { kept }
+}

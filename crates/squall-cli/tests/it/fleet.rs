@@ -1,0 +1,164 @@
+//! A fleet of real processes on a real Redis: what the target received and what the report says agree, whoever is killed, frozen,
+//! joins or leaves on the way.
+
+use crate::support::{Desk, Running, target, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+use squall_target::Target;
+use squall_testkit::redis::RedisServer;
+use std::time::Duration;
+
+struct Fleet {
+    desk: Desk,
+    redis: RedisServer,
+    target: Target,
+    workers: Vec<(String, Running)>,
+}
+
+impl Fleet {
+    fn of(workers: usize) -> Fleet {
+        let fleet = Fleet { desk: Desk::new(), redis: RedisServer::start(), target: target(), workers: Vec::new() };
+        (0..workers).fold(fleet, |mut fleet, at| {
+            fleet.join(&format!("w{at}"));
+            fleet
+        })
+    }
+
+    /// Starts a worker and waits until it has joined.
+    fn join(&mut self, id: &str) {
+        let mut worker = self.desk.start(&["worker", "--redis", &self.redis.url(), "--id", id]);
+        worker.wait_for_line("joined");
+        self.workers.push((id.to_owned(), worker));
+    }
+
+    fn signal(&self, id: &str, signal: Signal) {
+        let (_, worker) = self.workers.iter().find(|(name, _)| name == id).expect("it was started");
+        worker.signal(signal);
+    }
+
+    fn start(&self, load: &[&str]) -> Running {
+        let url = self.target.url("/health");
+        let redis = self.redis.url();
+        let all = [&["run", &url, "--cluster", &redis, "--quiet", "--json", "result.json"], load].concat();
+        self.desk.start(&all)
+    }
+
+    fn result(&self, run: Running) -> Value {
+        let ended = run.end();
+        assert!(self.desk.path("result.json").exists(), "no result: {ended:?}");
+        self.desk.json("result.json")
+    }
+
+    /// Waits until the target has received `requests` in all.
+    fn until_received(&self, requests: u64) {
+        wait_until("requests", || self.target.requests() >= requests);
+    }
+}
+
+fn number(result: &Value, path: &str) -> u64 {
+    result.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {result}"))
+}
+
+#[test]
+fn an_open_load_is_split_exactly() {
+    let fleet = Fleet::of(3);
+    let result = fleet.result(fleet.start(&["--rate", "200", "--for", "3s"]));
+    assert_eq!(number(&result, "/totals/requests"), 600);
+    assert_eq!(fleet.target.requests(), 600, "every start was made once");
+    assert_eq!((number(&result, "/accounting/sent"), number(&result, "/accounting/lost_at_most")), (600, 0));
+    let workers = result.pointer("/fleet/workers").and_then(Value::as_array).expect("who took part");
+    assert_eq!(workers.len(), 3);
+    assert!(workers.iter().all(|worker| number(worker, "/requests") >= 150), "evenly: {workers:?}");
+}
+
+#[test]
+fn users_are_spread_over_the_workers() {
+    let fleet = Fleet::of(3);
+    let result = fleet.result(fleet.start(&["--users", "9", "--pause", "50ms", "--for", "2s"]));
+    assert_eq!(number(&result, "/totals/peak_users"), 9);
+    assert_eq!(number(&result, "/totals/requests"), fleet.target.requests());
+    let workers = result.pointer("/fleet/workers").and_then(Value::as_array).expect("who took part");
+    assert!(workers.iter().all(|worker| number(worker, "/requests") > 0), "{workers:?}");
+}
+
+#[test]
+fn what_a_killed_worker_sent_is_bounded_and_the_others_take_over() {
+    let fleet = Fleet::of(3);
+    let run = fleet.start(&["--rate", "200", "--for", "12s"]);
+    fleet.until_received(400);
+    fleet.signal("w1", Signal::KILL);
+    let result = fleet.result(run);
+    let (reported, lost) = (number(&result, "/totals/requests"), number(&result, "/accounting/lost_at_most"));
+    let received = fleet.target.requests();
+    assert!(lost > 0, "a killed worker cannot have shipped everything");
+    assert!(reported <= received && received <= reported + lost, "{reported} ≤ {received} ≤ {reported} + {lost}");
+    // All the load is made again after the gap: 3.5 s to notice, and some to take over.
+    let last = result.pointer("/timeline/10/rate").and_then(Value::as_f64).expect("an eleventh second");
+    assert!(last > 190.0, "{last}/s in the eleventh second");
+    assert!(number(&result, "/fleet/missed_starts") > 0, "the gap is stated");
+}
+
+#[test]
+fn a_frozen_worker_does_not_make_the_same_load_again() {
+    let fleet = Fleet::of(2);
+    let run = fleet.start(&["--rate", "200", "--for", "14s"]);
+    fleet.until_received(400);
+    fleet.signal("w1", Signal::STOP);
+    // Longer than it lives without a beat.
+    std::thread::sleep(Duration::from_secs(6));
+    fleet.signal("w1", Signal::CONT);
+    let result = fleet.result(run);
+    let (reported, received) = (number(&result, "/totals/requests"), fleet.target.requests());
+    assert_eq!(reported, received, "it came back and shipped what it had");
+    assert!(received <= 2800, "{received}: no start was made twice");
+    assert_eq!(received + number(&result, "/fleet/missed_starts") + number(&result, "/totals/dropped"), 2800);
+}
+
+#[test]
+fn joining_and_leaving_lose_no_start() {
+    let mut fleet = Fleet::of(2);
+    let run = fleet.start(&["--rate", "200", "--for", "8s"]);
+    fleet.until_received(300);
+    fleet.join("late");
+    fleet.until_received(700);
+    fleet.signal("w0", Signal::TERM);
+    let result = fleet.result(run);
+    assert_eq!((number(&result, "/totals/requests"), fleet.target.requests()), (1600, 1600));
+    assert_eq!((number(&result, "/accounting/lost_at_most"), number(&result, "/fleet/missed_starts")), (0, 0));
+    let late = result.pointer("/fleet/workers").and_then(Value::as_array).expect("who took part");
+    assert!(late.iter().any(|worker| worker["id"] == "late" && number(worker, "/requests") > 50), "{late:?}");
+}
+
+#[test]
+fn without_workers_the_remedy_is_named() {
+    let (desk, redis) = (Desk::new(), RedisServer::start());
+    let ended = desk.squall(&["run", "http://127.0.0.1:9/", "--rate", "1", "--for", "1s", "--cluster", &redis.url()]);
+    assert_eq!(ended.code, 2);
+    assert!(ended.stderr.contains("squall worker"), "{}", ended.stderr);
+}
+
+#[test]
+fn without_redis_the_address_is_named() {
+    let desk = Desk::new();
+    let ended =
+        desk.squall(&["run", "http://127.0.0.1:9/", "--rate", "1", "--for", "1s", "--cluster", "redis://127.0.0.1:9"]);
+    assert_eq!(ended.code, 3);
+    assert!(ended.stderr.contains("redis://127.0.0.1:9"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_scenario_travels_with_its_files() {
+    let fleet = Fleet::of(2);
+    let scenario = format!(
+        "target = \"{}\"\n[load]\nrate = \"50/s\"\nfor = \"2s\"\n[[data]]\nname = \"pages\"\nfile = \"pages.csv\"\n[[task]]\nname = \"browse\"\n\
+         get = \"/api/products?page={{{{ pages.page }}}}\"\nexpect = {{ status = 200 }}\n",
+        fleet.target.url("").trim_end_matches('/')
+    );
+    fleet.desk.write("shop.toml", &scenario).write("pages.csv", "page\n1\n2\n3\n");
+    let redis = fleet.redis.url();
+    let ended = fleet.desk.squall(&["run", "shop.toml", "--cluster", &redis, "--quiet", "--json", "result.json"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let result = fleet.desk.json("result.json");
+    assert_eq!((number(&result, "/totals/requests"), number(&result, "/totals/errors")), (100, 0));
+    assert_eq!(fleet.target.requests(), 100);
+}

@@ -1,0 +1,102 @@
+//! Everything that one fleet shares, in one place: its workers' shares, its orchestrators' lead, its run. One trait with the two
+//! back ends, so that a whole fleet can live in one process or on one server.
+
+use crate::{Link, MemoryRun, MemoryStore, RedisRun, RedisStore, RunKeys, RunStore, SpaceKeys, Store};
+
+/// The stores of one fleet. Clones share them.
+pub trait Cell: Clone + Send + Sync + 'static {
+    /// Who holds which share of the load, and who leads.
+    type Space: Store;
+    /// The record of the run.
+    type Run: RunStore;
+
+    /// The workers and the shares of the load.
+    fn workers(&self) -> Self::Space;
+
+    /// The orchestrators and the lead.
+    fn orchestrators(&self) -> Self::Space;
+
+    /// The run.
+    fn run(&self) -> Self::Run;
+}
+
+/// A fleet within this process.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryCell {
+    workers: MemoryStore,
+    orchestrators: MemoryStore,
+    run: MemoryRun,
+}
+
+impl Cell for MemoryCell {
+    type Space = MemoryStore;
+    type Run = MemoryRun;
+
+    fn workers(&self) -> MemoryStore {
+        self.workers.clone()
+    }
+
+    fn orchestrators(&self) -> MemoryStore {
+        self.orchestrators.clone()
+    }
+
+    fn run(&self) -> MemoryRun {
+        self.run.clone()
+    }
+}
+
+/// A fleet on a Redis or Valkey server.
+#[derive(Clone)]
+pub struct RedisCell {
+    workers: RedisStore,
+    orchestrators: RedisStore,
+    run: RedisRun,
+}
+
+impl RedisCell {
+    /// The fleet whose keys begin with [`prefix`] of its name, on the server at the other end of `link`.
+    pub fn new(link: &Link, name: &str) -> Self {
+        let prefix = prefix(name);
+        Self {
+            workers: RedisStore::new(link, space(&prefix, "shares")),
+            orchestrators: RedisStore::new(link, space(&prefix, "lead")),
+            run: RedisRun::new(link, RunKeys::new(prefix)),
+        }
+    }
+}
+
+/// What the keys of a fleet begin with: `squall:{name}:`, all in one cluster slot; for an empty name nothing, which gives the
+/// seed's own key names.
+pub fn prefix(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!("squall:{{{name}}}:") }
+}
+
+fn space(prefix: &str, what: &str) -> SpaceKeys {
+    let key = |part: &str| format!("{prefix}{what}:{part}").into();
+    SpaceKeys {
+        members: key("members"),
+        live: key("live"),
+        held: key("held"),
+        control: key("control"),
+        admin: key("admin"),
+        beat_prefix: key("beat:"),
+        units_word: "units",
+    }
+}
+
+impl Cell for RedisCell {
+    type Space = RedisStore;
+    type Run = RedisRun;
+
+    fn workers(&self) -> RedisStore {
+        self.workers.clone()
+    }
+
+    fn orchestrators(&self) -> RedisStore {
+        self.orchestrators.clone()
+    }
+
+    fn run(&self) -> RedisRun {
+        self.run.clone()
+    }
+}

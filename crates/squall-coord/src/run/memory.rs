@@ -1,0 +1,190 @@
+//! The run's record in this process: the embedded default, and the model the Redis scripts are tested against.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{BEGINNING, Heard, Report, RunRecord, RunStore, Shipped, ShippedDelta, content_name};
+use crate::StoreError;
+
+/// One run's record in memory. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryRun {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    skew: Duration,
+    record: RunRecord,
+    kept: BTreeMap<String, Vec<u8>>,
+    reports: BTreeMap<String, (Instant, Report)>,
+    runs: BTreeMap<u64, Run>,
+    listeners: BTreeMap<String, Vec<mpsc::UnboundedSender<Vec<u8>>>>,
+}
+
+#[derive(Debug, Default)]
+struct Run {
+    /// Of the next delta.
+    next: u64,
+    deltas: Vec<ShippedDelta>,
+    shipped: BTreeMap<String, u64>,
+    saved: Option<(String, Vec<u8>)>,
+    notes: BTreeMap<String, String>,
+}
+
+impl MemoryRun {
+    /// No run yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves the store's clock forward, for tests of expiry.
+    pub fn advance(&self, by: Duration) {
+        self.enter().skew += by;
+    }
+
+    fn enter(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no step panics")
+    }
+}
+
+impl State {
+    fn now_ms(&self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + self.skew;
+        u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now() + self.skew
+    }
+
+    fn read(&self) -> RunRecord {
+        RunRecord { now_ms: self.now_ms(), ..self.record.clone() }
+    }
+}
+
+/// A place as a number, for comparing.
+fn number(place: &str) -> u64 {
+    place.split_once('-').and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
+}
+
+impl RunStore for MemoryRun {
+    async fn record(&self) -> Result<RunRecord, StoreError> {
+        Ok(self.enter().read())
+    }
+
+    async fn replace(
+        &self,
+        seen: &RunRecord,
+        state: &str,
+        order: &str,
+        raise_epoch: bool,
+    ) -> Result<Option<RunRecord>, StoreError> {
+        let mut all = self.enter();
+        if (all.record.epoch, all.record.revision) != (seen.epoch, seen.revision) {
+            return Ok(None);
+        }
+        all.record.epoch += u64::from(raise_epoch);
+        all.record.revision += 1;
+        (all.record.state, all.record.order) = (state.to_owned(), order.to_owned());
+        Ok(Some(all.read()))
+    }
+
+    async fn put(&self, bytes: &[u8]) -> Result<String, StoreError> {
+        let name = content_name(bytes);
+        self.enter().kept.insert(name.clone(), bytes.to_vec());
+        Ok(name)
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.enter().kept.get(name).cloned())
+    }
+
+    async fn report(&self, worker: &str, report: &Report, ttl: Duration) -> Result<Heard, StoreError> {
+        let mut all = self.enter();
+        let (until, now_ms) = (all.now() + ttl, all.now_ms());
+        let mut report = report.clone();
+        report.insert("last_heartbeat".into(), format!("{:.3}", now_ms as f64 / 1e3));
+        all.reports.insert(worker.to_owned(), (until, report));
+        Ok(Heard { epoch: all.record.epoch, revision: all.record.revision, now_ms })
+    }
+
+    async fn forget(&self, worker: &str) -> Result<(), StoreError> {
+        self.enter().reports.remove(worker);
+        Ok(())
+    }
+
+    async fn reports(&self) -> Result<BTreeMap<String, Report>, StoreError> {
+        let mut all = self.enter();
+        let now = all.now();
+        all.reports.retain(|_, (until, _)| *until > now);
+        Ok(all.reports.iter().map(|(worker, (_, report))| (worker.clone(), report.clone())).collect())
+    }
+
+    async fn ship(&self, epoch: u64, source: &str, seq: u64, delta: &[u8]) -> Result<Shipped, StoreError> {
+        let mut all = self.enter();
+        if all.record.epoch != epoch {
+            return Ok(Shipped::Stale);
+        }
+        let run = all.runs.entry(epoch).or_default();
+        let expected = run.shipped.get(source).map_or(0, |last| last + 1);
+        if seq < expected {
+            return Ok(Shipped::Known);
+        }
+        if seq > expected {
+            return Ok(Shipped::Gap(expected));
+        }
+        run.shipped.insert(source.to_owned(), seq);
+        run.next += 1;
+        run.deltas.push(ShippedDelta { place: format!("{}-0", run.next), bytes: delta.to_vec() });
+        Ok(Shipped::Taken)
+    }
+
+    async fn deltas(&self, epoch: u64, place: &str, most: usize) -> Result<Vec<ShippedDelta>, StoreError> {
+        let (all, after) = (self.enter(), number(place));
+        let deltas = all.runs.get(&epoch).map_or(&[][..], |run| &run.deltas);
+        Ok(deltas.iter().filter(|delta| number(&delta.place) > after).take(most).cloned().collect())
+    }
+
+    async fn save(&self, epoch: u64, before: &str, place: &str, made: &[u8]) -> Result<bool, StoreError> {
+        let mut all = self.enter();
+        let run = all.runs.entry(epoch).or_default();
+        if run.saved.as_ref().map_or(BEGINNING, |(place, _)| place) != before {
+            return Ok(false);
+        }
+        run.saved = Some((place.to_owned(), made.to_vec()));
+        run.deltas.retain(|delta| number(&delta.place) > number(before));
+        Ok(true)
+    }
+
+    async fn saved(&self, epoch: u64) -> Result<Option<(String, Vec<u8>)>, StoreError> {
+        Ok(self.enter().runs.get(&epoch).and_then(|run| run.saved.clone()))
+    }
+
+    async fn note(&self, epoch: u64, notes: &[(String, String)]) -> Result<(), StoreError> {
+        self.enter().runs.entry(epoch).or_default().notes.extend(notes.iter().cloned());
+        Ok(())
+    }
+
+    async fn notes(&self, epoch: u64) -> Result<BTreeMap<String, String>, StoreError> {
+        Ok(self.enter().runs.get(&epoch).map(|run| run.notes.clone()).unwrap_or_default())
+    }
+
+    async fn call(&self, worker: &str, message: &str) -> Result<u64, StoreError> {
+        let mut all = self.enter();
+        let Some(listeners) = all.listeners.get_mut(worker) else { return Ok(0) };
+        listeners.retain(|listener| listener.send(message.as_bytes().to_vec()).is_ok());
+        Ok(listeners.len() as u64)
+    }
+
+    fn listen(&self, worker: &str) -> mpsc::UnboundedReceiver<Vec<u8>> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.enter().listeners.entry(worker.to_owned()).or_default().push(sender);
+        receiver
+    }
+}

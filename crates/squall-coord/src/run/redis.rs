@@ -1,0 +1,362 @@
+//! The run's record in Redis or Valkey: one script per step that checks something, over declared keys that share a hash slot.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use redis::{AsyncCommands, FromRedisValue, RedisError, Script, ScriptInvocation};
+use tokio::sync::mpsc;
+
+use super::{BEGINNING, Heard, KEEP, Report, RunRecord, RunStore, Shipped, ShippedDelta, content_name};
+use crate::{Commands, Link, StoreError, expect_types};
+
+/// Where a run's record lives: `prefix` before every name, with a hash tag in it if the server is a cluster.
+#[derive(Clone, Debug)]
+pub struct RunKeys {
+    prefix: Arc<str>,
+}
+
+impl RunKeys {
+    /// Keys that begin with `prefix`; with an empty one they are the seed's own.
+    pub fn new(prefix: impl Into<Arc<str>>) -> Self {
+        Self { prefix: prefix.into() }
+    }
+
+    fn key(&self, rest: &str) -> String {
+        format!("{}{rest}", self.prefix)
+    }
+
+    /// String: IDLE, PREPARING, RUNNING or STOPPING.
+    pub fn state(&self) -> String {
+        self.key("test:state")
+    }
+
+    /// String, a whole number: how many runs there were.
+    pub fn epoch(&self) -> String {
+        self.key("test:epoch")
+    }
+
+    /// String, a whole number: how many changes there were.
+    pub fn revision(&self) -> String {
+        self.key("test:revision")
+    }
+
+    /// String, JSON: what is wanted.
+    pub fn order(&self) -> String {
+        self.key("test:order")
+    }
+
+    /// String: a plan with all it needs, by its content.
+    pub fn bundle(&self, name: &str) -> String {
+        self.key(&format!("bundle:{name}"))
+    }
+
+    /// Set: who reports.
+    pub fn workers(&self) -> String {
+        self.key("workers")
+    }
+
+    /// Hash: what a worker says of itself.
+    pub fn status(&self, worker: &str) -> String {
+        self.key(&format!("worker:{worker}:status"))
+    }
+
+    /// Channel: wake-ups for a worker.
+    pub fn commands(&self, worker: &str) -> String {
+        self.key(&format!("worker:{worker}:commands"))
+    }
+
+    /// Stream, field `d`: the deltas of a run.
+    pub fn deltas(&self, epoch: u64) -> String {
+        self.key(&format!("test:{epoch}:deltas"))
+    }
+
+    /// Hash: source → number of its last delta.
+    pub fn shipped(&self, epoch: u64) -> String {
+        self.key(&format!("test:{epoch}:shipped"))
+    }
+
+    /// Hash: `place` and `made`.
+    pub fn saved(&self, epoch: u64) -> String {
+        self.key(&format!("test:{epoch}:saved"))
+    }
+
+    /// Hash: facts by name.
+    pub fn notes(&self, epoch: u64) -> String {
+        self.key(&format!("test:{epoch}:notes"))
+    }
+}
+
+/// One run's record in Redis. Clones share it and its connection.
+#[derive(Clone)]
+pub struct RedisRun {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    link: Link,
+    keys: RunKeys,
+    record: Script,
+    replace: Script,
+    report: Script,
+    forget: Script,
+    ship: Script,
+    save: Script,
+}
+
+impl RedisRun {
+    /// The record under `keys` on the server at the other end of `link`.
+    pub fn new(link: &Link, keys: RunKeys) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                link: link.clone(),
+                keys,
+                record: Script::new(include_str!("scripts/record.lua")),
+                replace: Script::new(include_str!("scripts/replace.lua")),
+                report: Script::new(include_str!("scripts/report.lua")),
+                forget: Script::new(include_str!("scripts/forget.lua")),
+                ship: Script::new(include_str!("scripts/ship.lua")),
+                save: Script::new(include_str!("scripts/save.lua")),
+            }),
+        }
+    }
+
+    /// The record's keys.
+    pub fn keys(&self) -> &RunKeys {
+        &self.inner.keys
+    }
+
+    fn commands(&self) -> Commands {
+        self.inner.link.commands()
+    }
+
+    async fn run<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
+        // Boxed: the client's own futures are deep.
+        let answer = Box::pin(call.invoke_async(&mut self.commands())).await;
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.explain(error).await),
+        }
+    }
+
+    async fn told<T>(&self, answer: Result<T, RedisError>) -> Result<T, StoreError> {
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.explain(error).await),
+        }
+    }
+
+    /// Finds the key behind a WRONGTYPE, which Redis does not name.
+    async fn explain(&self, error: RedisError) -> StoreError {
+        if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+            return StoreError::Unreachable(Box::new(error));
+        }
+        let keys = &self.inner.keys;
+        let (state, epoch, revision, order) = (keys.state(), keys.epoch(), keys.revision(), keys.order());
+        let workers = keys.workers();
+        let types =
+            [(&*state, "string"), (&*epoch, "string"), (&*revision, "string"), (&*order, "string"), (&*workers, "set")];
+        if error.to_string().contains("WRONGTYPE")
+            && let Some(wrong) = expect_types(&mut self.commands(), &types).await
+        {
+            return wrong;
+        }
+        StoreError::Refused(Box::new(error))
+    }
+
+    fn on_record<'a>(&self, script: &'a Script) -> ScriptInvocation<'a> {
+        let keys = &self.inner.keys;
+        let mut call = script.prepare_invoke();
+        call.key(keys.state()).key(keys.epoch()).key(keys.revision()).key(keys.order());
+        call
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// state, epoch, revision, order, now
+type Parts = (String, u64, u64, String, u64);
+
+/// Its id, and its fields.
+type StreamEntry = (String, Vec<(String, Vec<u8>)>);
+
+fn record((state, epoch, revision, order, now_ms): Parts) -> RunRecord {
+    RunRecord { state, epoch, revision, order, now_ms }
+}
+
+impl RunStore for RedisRun {
+    async fn record(&self) -> Result<RunRecord, StoreError> {
+        self.run(&self.on_record(&self.inner.record)).await.map(record)
+    }
+
+    async fn replace(
+        &self,
+        seen: &RunRecord,
+        state: &str,
+        order: &str,
+        raise_epoch: bool,
+    ) -> Result<Option<RunRecord>, StoreError> {
+        let mut call = self.on_record(&self.inner.replace);
+        call.arg(seen.epoch).arg(seen.revision).arg(state).arg(order).arg(u8::from(raise_epoch));
+        let parts: Option<Parts> = self.run(&call).await?;
+        Ok(parts.map(record))
+    }
+
+    async fn put(&self, bytes: &[u8]) -> Result<String, StoreError> {
+        let name = content_name(bytes);
+        let key = self.inner.keys.bundle(&name);
+        let answer = self.commands().set_ex::<_, _, ()>(key, bytes, KEEP.as_secs()).await;
+        self.told(answer).await.map(|()| name)
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let answer = self.commands().get(self.inner.keys.bundle(name)).await;
+        self.told(answer).await
+    }
+
+    async fn report(&self, worker: &str, report: &Report, ttl: Duration) -> Result<Heard, StoreError> {
+        let keys = &self.inner.keys;
+        let mut call = self.inner.report.prepare_invoke();
+        call.key(keys.epoch()).key(keys.revision()).key(keys.workers()).key(keys.status(worker));
+        call.arg(worker).arg(millis(ttl));
+        for (field, value) in report {
+            call.arg(field).arg(value);
+        }
+        let (epoch, revision, now_ms) = self.run(&call).await?;
+        Ok(Heard { epoch, revision, now_ms })
+    }
+
+    async fn forget(&self, worker: &str) -> Result<(), StoreError> {
+        let keys = &self.inner.keys;
+        let mut call = self.inner.forget.prepare_invoke();
+        call.key(keys.workers()).key(keys.status(worker)).arg(worker).arg(1);
+        self.run::<i64>(&call).await.map(drop)
+    }
+
+    async fn reports(&self) -> Result<BTreeMap<String, Report>, StoreError> {
+        let keys = &self.inner.keys;
+        let names: Vec<String> = self.told(self.commands().smembers(keys.workers()).await).await?;
+        if names.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let mut pipeline = redis::pipe();
+        for name in &names {
+            pipeline.hgetall(keys.status(name));
+        }
+        let reports: Vec<Report> = self.told(pipeline.query_async(&mut self.commands()).await).await?;
+        let mut alive = BTreeMap::new();
+        for (name, report) in names.into_iter().zip(reports) {
+            if report.is_empty() {
+                // Gone; unless it has come back this very moment, which the script looks at again.
+                let mut call = self.inner.forget.prepare_invoke();
+                call.key(keys.workers()).key(keys.status(&name)).arg(&name).arg(0);
+                self.run::<i64>(&call).await?;
+            } else {
+                alive.insert(name, report);
+            }
+        }
+        Ok(alive)
+    }
+
+    async fn ship(&self, epoch: u64, source: &str, seq: u64, delta: &[u8]) -> Result<Shipped, StoreError> {
+        let keys = &self.inner.keys;
+        let mut call = self.inner.ship.prepare_invoke();
+        call.key(keys.epoch()).key(keys.shipped(epoch)).key(keys.deltas(epoch));
+        call.arg(epoch).arg(source).arg(seq).arg(delta).arg(millis(KEEP));
+        let (word, expected): (String, u64) = self.run(&call).await?;
+        Ok(match word.as_str() {
+            "taken" => Shipped::Taken,
+            "known" => Shipped::Known,
+            "gap" => Shipped::Gap(expected),
+            _ => Shipped::Stale,
+        })
+    }
+
+    async fn deltas(&self, epoch: u64, place: &str, most: usize) -> Result<Vec<ShippedDelta>, StoreError> {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(self.inner.keys.deltas(epoch)).arg(format!("({place}")).arg("+").arg("COUNT").arg(most);
+        let answer = command.query_async(&mut self.commands()).await;
+        let entries: Vec<StreamEntry> = self.told(answer).await?;
+        let delta = |(place, fields): StreamEntry| {
+            // Somebody else's entry is passed on as it is: whoever decodes deltas refuses and counts it.
+            let bytes = fields.into_iter().find(|(name, _)| name == "d").map(|(_, bytes)| bytes).unwrap_or_default();
+            ShippedDelta { place, bytes }
+        };
+        Ok(entries.into_iter().map(delta).collect())
+    }
+
+    async fn save(&self, epoch: u64, before: &str, place: &str, made: &[u8]) -> Result<bool, StoreError> {
+        let keys = &self.inner.keys;
+        let mut call = self.inner.save.prepare_invoke();
+        call.key(keys.saved(epoch)).key(keys.deltas(epoch));
+        call.arg(before).arg(place).arg(made).arg(millis(KEEP)).arg(BEGINNING);
+        self.run(&call).await
+    }
+
+    async fn saved(&self, epoch: u64) -> Result<Option<(String, Vec<u8>)>, StoreError> {
+        let answer = redis::cmd("HMGET").arg(self.inner.keys.saved(epoch)).arg("place").arg("made").to_owned();
+        let (place, made): (Option<String>, Option<Vec<u8>>) =
+            self.told(answer.query_async(&mut self.commands()).await).await?;
+        Ok(place.zip(made))
+    }
+
+    async fn note(&self, epoch: u64, notes: &[(String, String)]) -> Result<(), StoreError> {
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let key = self.inner.keys.notes(epoch);
+        let mut pipeline = redis::pipe();
+        pipeline.hset_multiple(&key, notes).ignore().pexpire(&key, KEEP.as_millis() as i64).ignore();
+        self.told(pipeline.query_async(&mut self.commands()).await).await
+    }
+
+    async fn notes(&self, epoch: u64) -> Result<BTreeMap<String, String>, StoreError> {
+        let answer = self.commands().hgetall(self.inner.keys.notes(epoch)).await;
+        self.told(answer).await
+    }
+
+    async fn call(&self, worker: &str, message: &str) -> Result<u64, StoreError> {
+        let answer = self.commands().publish(self.inner.keys.commands(worker), message).await;
+        self.told(answer).await
+    }
+
+    fn listen(&self, worker: &str) -> mpsc::UnboundedReceiver<Vec<u8>> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(listen(self.inner.link.clone(), self.inner.keys.commands(worker), sender));
+        receiver
+    }
+}
+
+/// Passes messages on until nobody wants them; subscribes again whenever the connection is lost.
+async fn listen(link: Link, channel: String, messages: mpsc::UnboundedSender<Vec<u8>>) {
+    use futures_util::StreamExt;
+    const LONGEST: Duration = Duration::from_secs(2);
+    let mut wait = Duration::from_millis(50);
+    while !messages.is_closed() {
+        let subscribed = async {
+            let mut subscription = link.subscriptions().await?;
+            subscription.subscribe(&channel).await?;
+            Ok::<_, RedisError>(subscription)
+        };
+        if let Ok(subscription) = subscribed.await {
+            wait = Duration::from_millis(50);
+            // Whatever was said while nobody listened is lost.
+            if messages.send(Vec::new()).is_err() {
+                return;
+            }
+            let mut heard = subscription.into_on_message();
+            loop {
+                tokio::select! {
+                    message = heard.next() => match message {
+                        Some(message) if messages.send(message.get_payload_bytes().to_vec()).is_err() => return,
+                        Some(_) => {}
+                        None => break,
+                    },
+                    () = messages.closed() => return,
+                }
+            }
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(LONGEST);
+    }
+}

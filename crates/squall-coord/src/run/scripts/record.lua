@@ -1,0 +1,9 @@
+-- Reads the record of the run at one instant.
+-- Keys: 1 state, 2 epoch, 3 revision, 4 order (strings). Answer: state, epoch, revision, order, now in ms.
+-- Invariant: the parts belong together.
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+return {
+  redis.call('GET', KEYS[1]) or '', tonumber(redis.call('GET', KEYS[2]) or '0'),
+  tonumber(redis.call('GET', KEYS[3]) or '0'), redis.call('GET', KEYS[4]) or '', now,
+}

@@ -1,0 +1,144 @@
+//! The record of a run on both back ends: the same steps give the same answers, and stale ones change nothing.
+
+use std::time::Duration;
+
+use squall_coord::{BEGINNING, Link, MemoryRun, RedisRun, Report, RunKeys, RunRecord, RunStore, Shipped};
+use squall_testkit::redis::RedisServer;
+
+async fn redis_run(server: &RedisServer) -> RedisRun {
+    RedisRun::new(&Link::open(&server.url()).await.expect("the server runs"), RunKeys::new("squall:{t}:"))
+}
+
+/// What must be the same of a record.
+fn core(record: RunRecord) -> (String, u64, u64, String) {
+    (record.state, record.epoch, record.revision, record.order)
+}
+
+/// One random life of a record; everything that was answered, in words.
+async fn live<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut said = Vec::new();
+    let mut old = run.record().await.unwrap();
+    let mut saved = BEGINNING.to_owned();
+    let mut read = BEGINNING.to_owned();
+    for step in 0..120 {
+        let epoch = run.record().await.unwrap().epoch.saturating_sub(u64::from(random.u8(..8) == 0));
+        let told = match random.u8(..9) {
+            0 => {
+                let seen = if random.bool() { run.record().await.unwrap() } else { old.clone() };
+                let done = run.replace(&seen, &format!("S{step}"), &format!("{{{step}}}"), random.u8(..4) == 0).await;
+                format!("{:?}", done.unwrap().map(core))
+            }
+            1 => {
+                old = run.record().await.unwrap();
+                format!("{:?}", core(old.clone()))
+            }
+            2..=4 => {
+                let (source, seq) = (format!("s{}", random.u8(..3)), random.u64(..6));
+                format!("{:?}", run.ship(epoch, &source, seq, format!("d{step}").as_bytes()).await.unwrap())
+            }
+            5 => {
+                let deltas = run.deltas(epoch, BEGINNING, random.usize(1..5)).await.unwrap();
+                read = deltas.last().map_or(BEGINNING.to_owned(), |delta| delta.place.clone());
+                format!("{:?}", deltas.into_iter().map(|delta| delta.bytes).collect::<Vec<_>>())
+            }
+            6 => {
+                let before = if random.bool() { saved.clone() } else { "9-9".to_owned() };
+                let kept = run.save(epoch, &before, &read, &[step]).await.unwrap();
+                saved = run.saved(epoch).await.unwrap().map_or(BEGINNING.to_owned(), |(place, _)| place);
+                format!("{kept} {:?}", run.saved(epoch).await.unwrap().map(|(_, made)| made))
+            }
+            7 => {
+                let note = (format!("n{}", random.u8(..3)), step.to_string());
+                run.note(epoch, &[note]).await.unwrap();
+                format!("{:?}", run.notes(epoch).await.unwrap())
+            }
+            _ => {
+                let worker = format!("w{}", random.u8(..3));
+                let report: Report = [("ready".to_owned(), step.to_string())].into();
+                match random.bool() {
+                    true => drop(run.report(&worker, &report, Duration::from_secs(60)).await.unwrap()),
+                    false => run.forget(&worker).await.unwrap(),
+                }
+                let reports = run.reports().await.unwrap();
+                let shown = |(id, report): (&String, &Report)| format!("{id}={:?}", report.get("ready"));
+                reports.iter().map(shown).collect::<Vec<_>>().join(" ")
+            }
+        };
+        said.push(told);
+    }
+    said
+}
+
+#[tokio::test]
+async fn redis_answers_as_memory_does() {
+    for seed in 0..20 {
+        let server = RedisServer::start();
+        let (model, real) = (live(&MemoryRun::new(), seed).await, live(&redis_run(&server).await, seed).await);
+        assert_eq!(model, real, "seed {seed}");
+    }
+}
+
+async fn only_one_of_two_begins<R: RunStore>(run: R) {
+    let seen = run.record().await.unwrap();
+    let begin = || run.replace(&seen, "PREPARING", "{}", true);
+    let (first, second) = tokio::join!(begin(), begin());
+    let begun: Vec<_> = [first.unwrap(), second.unwrap()].into_iter().flatten().collect();
+    assert_eq!(begun.len(), 1, "epoch and state change together, once");
+    assert_eq!((begun[0].epoch, begun[0].state.as_str()), (1, "PREPARING"));
+}
+
+#[tokio::test]
+async fn a_run_begins_once() {
+    only_one_of_two_begins(MemoryRun::new()).await;
+    let server = RedisServer::start();
+    only_one_of_two_begins(redis_run(&server).await).await;
+}
+
+async fn deltas_go_in_once_and_in_order<R: RunStore>(run: R) {
+    let seen = run.record().await.unwrap();
+    let epoch = run.replace(&seen, "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
+    assert_eq!(run.ship(epoch, "a", 0, b"0").await.unwrap(), Shipped::Taken);
+    assert_eq!(run.ship(epoch, "a", 0, b"0").await.unwrap(), Shipped::Known);
+    assert_eq!(run.ship(epoch, "a", 2, b"2").await.unwrap(), Shipped::Gap(1));
+    assert_eq!(run.ship(epoch - 1, "a", 1, b"1").await.unwrap(), Shipped::Stale);
+    assert_eq!(run.deltas(epoch, BEGINNING, 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_delta_is_shipped_once_and_only_into_its_run() {
+    deltas_go_in_once_and_in_order(MemoryRun::new()).await;
+    let server = RedisServer::start();
+    deltas_go_in_once_and_in_order(redis_run(&server).await).await;
+}
+
+#[tokio::test]
+async fn a_wake_up_reaches_whoever_listens() {
+    async fn check<R: RunStore>(run: R) {
+        let mut heard = run.listen("w1");
+        // Redis says when it has subscribed; memory always has.
+        let first = tokio::time::timeout(Duration::from_secs(10), async {
+            loop {
+                if run.call("w1", "up").await.unwrap() > 0 {
+                    return heard.recv().await;
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        let first = first.await.expect("somebody listens").expect("it is still there");
+        assert!(first.is_empty() || first == b"up");
+    }
+    check(MemoryRun::new()).await;
+    let server = RedisServer::start();
+    check(redis_run(&server).await).await;
+}
+
+#[tokio::test]
+async fn a_key_of_somebody_else_is_named() {
+    let server = RedisServer::start();
+    let run = redis_run(&server).await;
+    let mut commands = Link::open(&server.url()).await.unwrap().commands();
+    redis::cmd("SADD").arg(run.keys().order()).arg("x").query_async::<()>(&mut commands).await.unwrap();
+    let error = run.record().await.unwrap_err().to_string();
+    assert!(error.contains("test:order") && error.contains("set"), "{error}");
+}

@@ -1,0 +1,89 @@
+//! The message that wakes a worker. It says what has happened, for those who watch; what is to be done stands in the run's order.
+
+use serde::{Deserialize, Serialize};
+
+/// What has happened to the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommandType {
+    StartTest,
+    StopTest,
+    AddUser,
+    RemoveUser,
+}
+
+/// A message on `worker:<id>:commands`. Anything that does not fit is refused.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommandEnvelope {
+    #[serde(rename = "type")]
+    pub kind: CommandType,
+    pub command_id: String,
+    pub epoch: u64,
+    /// Unix time in seconds.
+    pub sent_at: f64,
+    pub payload: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Why a message is not a command.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvelopeError {
+    #[error("a command of {0} bytes is longer than any that is sent")]
+    TooLong(usize),
+    #[error("not a command: {0}")]
+    NotACommand(#[from] serde_json::Error),
+    #[error("a command for users names them in `user_id` or `user_ids`")]
+    NoUsers,
+}
+
+/// Larger than the envelope of 100,000 users.
+const LONGEST: usize = 2 << 20;
+
+impl CommandEnvelope {
+    /// Reads a message strictly.
+    pub fn decode(bytes: &[u8]) -> Result<CommandEnvelope, EnvelopeError> {
+        if bytes.len() > LONGEST {
+            return Err(EnvelopeError::TooLong(bytes.len()));
+        }
+        let envelope: CommandEnvelope = serde_json::from_slice(bytes)?;
+        let names_users = envelope.payload.contains_key("user_id") || envelope.payload.contains_key("user_ids");
+        match envelope.kind {
+            CommandType::AddUser | CommandType::RemoveUser if !names_users => Err(EnvelopeError::NoUsers),
+            _ => Ok(envelope),
+        }
+    }
+
+    pub fn encode(&self) -> String {
+        serde_json::to_string(self).expect("text and numbers only")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seeds_messages_are_read_and_others_are_refused() {
+        let good = [
+            r#"{"type":"start_test","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"target_users":5,"init_params":{}}}"#,
+            r#"{"type":"stop_test","command_id":"c","epoch":0,"sent_at":1,"payload":{}}"#,
+            r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_id":7}}"#,
+            r#"{"type":"remove_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_ids":[1,"2"]}}"#,
+        ];
+        for text in good {
+            let envelope = CommandEnvelope::decode(text.as_bytes()).expect(text);
+            assert_eq!(CommandEnvelope::decode(envelope.encode().as_bytes()).unwrap(), envelope);
+        }
+        let bad = [
+            "",
+            "[]",
+            r#"{"type":"start_test"}"#,
+            r#"{"type":"explode","command_id":"c","epoch":3,"sent_at":1.5,"payload":{}}"#,
+            r#"{"type":"stop_test","command_id":"c","epoch":-1,"sent_at":1.5,"payload":{}}"#,
+            r#"{"type":"stop_test","command_id":"c","epoch":1,"sent_at":1.5,"payload":{},"more":1}"#,
+            r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{}}"#,
+            r#"{"type":"stop_test","command_id":"c","epoch":"1","sent_at":1.5,"payload":[]}"#,
+        ];
+        bad.iter().for_each(|text| assert!(CommandEnvelope::decode(text.as_bytes()).is_err(), "{text}"));
+    }
+}

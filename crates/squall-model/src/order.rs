@@ -1,0 +1,126 @@
+//! What a fleet should be doing: the desired state of one run, as every worker reads it. Changed only by replacing it whole.
+
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{Profile, ProfileError, Stage, StopReason};
+
+/// How long a paused run waits for somebody to resume it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3600);
+
+/// The desired state of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunOrder {
+    /// Where the plan with all it needs is kept, by its content.
+    pub bundle: String,
+    /// The load over time; changed by those who steer the run.
+    pub profile: Profile,
+    /// When all start, in milliseconds of the store's clock; `None` while workers prepare.
+    pub start_at_ms: Option<u64>,
+    /// Workers that were there at the beginning.
+    pub expected: Vec<String>,
+    /// By when they must be ready, in milliseconds of the store's clock.
+    pub ready_by_ms: u64,
+    /// What was left to do when the run was paused.
+    #[serde(default)]
+    pub paused: Option<Vec<Stage>>,
+    #[serde(default)]
+    pub stop: Option<StopOrder>,
+    /// Parameters for the scenario, by name.
+    #[serde(default)]
+    pub params: BTreeMap<String, serde_json::Value>,
+}
+
+/// Why and how a run is to end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopOrder {
+    pub reason: StopReason,
+    /// Cut off what is under way.
+    pub abort: bool,
+    /// In milliseconds of the store's clock.
+    pub asked_at_ms: u64,
+    /// For people, when something went wrong.
+    #[serde(default)]
+    pub message: Option<String>,
+}
+
+/// Why a run cannot be changed like this.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SteerError {
+    #[error("the test is paused already")]
+    PausedAlready,
+    #[error("the test is not paused")]
+    NotPaused,
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+}
+
+impl RunOrder {
+    /// The level from `at` on, until the planned end.
+    pub fn set_level(&mut self, at: Duration, level: f64) -> Result<(), SteerError> {
+        if self.paused.is_some() {
+            return Err(SteerError::PausedAlready);
+        }
+        let duration = self.profile.duration().saturating_sub(at);
+        self.profile = self.profile.replace_tail(at, &[Stage { duration, from: level, to: level }])?;
+        Ok(())
+    }
+
+    /// No load from `at` on, until it is resumed.
+    pub fn pause(&mut self, at: Duration) -> Result<(), SteerError> {
+        if self.paused.is_some() {
+            return Err(SteerError::PausedAlready);
+        }
+        let rest = self.profile.tail(at);
+        self.profile = self.profile.replace_tail(at, &[Stage { duration: LONGEST_PAUSE, from: 0.0, to: 0.0 }])?;
+        self.paused = Some(rest);
+        Ok(())
+    }
+
+    /// From `at` on everything that was left to do at the pause.
+    pub fn resume(&mut self, at: Duration) -> Result<(), SteerError> {
+        let rest = self.paused.take().ok_or(SteerError::NotPaused)?;
+        self.profile = self.profile.replace_tail(at, &rest)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    fn order() -> RunOrder {
+        RunOrder {
+            bundle: "b".into(),
+            profile: Profile::constant(100.0, S(10)).unwrap(),
+            start_at_ms: None,
+            expected: vec![],
+            ready_by_ms: 0,
+            paused: None,
+            stop: None,
+            params: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_pause_takes_nothing_away() {
+        let mut order = order();
+        order.pause(S(4)).unwrap();
+        assert_eq!((order.profile.level(S(3)), order.profile.level(S(100))), (100.0, 0.0));
+        assert_eq!(order.pause(S(5)), Err(SteerError::PausedAlready));
+        order.resume(S(20)).unwrap();
+        assert_eq!((order.profile.duration(), order.profile.area(S(26))), (S(26), 1000.0));
+        assert_eq!(order.resume(S(21)), Err(SteerError::NotPaused));
+    }
+
+    #[test]
+    fn a_new_level_lasts_until_the_planned_end() {
+        let mut order = order();
+        order.set_level(S(5), 300.0).unwrap();
+        assert_eq!((order.profile.duration(), order.profile.area(S(10))), (S(10), 2000.0));
+    }
+}

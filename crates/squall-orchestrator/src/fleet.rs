@@ -1,0 +1,18 @@
+//! A run on a fleet: whoever serves people changes the record ([`Fleet`]), one orchestrator leads the run from phase to phase
+//! ([`Orchestrator`]), and everybody who wants to see it follows what workers ship ([`Follower`]). All of it stands in the store, so
+//! whoever dies, the next one goes on.
+
+mod begin;
+mod follow;
+mod lead;
+mod steer;
+mod worker_info;
+
+pub use begin::{FleetRunError, run_fleet};
+pub use follow::Follower;
+pub use lead::{Orchestrator, OrchestratorConfig};
+pub use steer::{FinishedRun, Fleet, FleetError, FleetStatus};
+pub use worker_info::WorkerInfo;
+
+/// The one unit that orchestrators hold.
+pub(crate) const LEAD: &str = "lead";

@@ -1,0 +1,296 @@
+//! Follows one run: reads what workers ship, merges it exactly once, and notices who comes and goes. Decides nothing; the leader
+//! and every live view have one of these each, and the leader's is saved for whoever comes next.
+
+use serde::{Deserialize, Serialize};
+use squall_coord::{BEGINNING, Cell, RunStore, StoreError};
+use squall_metrics::{Collector, Refused, RunView, SourceId, decode};
+use squall_model::Plan;
+use std::{collections::BTreeMap, time::Duration};
+use tracing::{info, warn};
+
+use super::WorkerInfo;
+use crate::Judge;
+
+/// Deltas read at once.
+const BATCH: usize = 500;
+
+/// A run as it is seen from outside its workers.
+pub struct Follower<C: Cell> {
+    run: C::Run,
+    epoch: u64,
+    window_s: u32,
+    collector: Collector,
+    place: String,
+    saved_place: String,
+    crew: Crew,
+}
+
+/// Who has worked on the run.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Crew {
+    /// By instance.
+    pub(crate) members: BTreeMap<u64, CrewMember>,
+    pub(crate) events: Vec<(f64, String)>,
+    /// Messages in the stream that nobody could read.
+    pub(crate) refused: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CrewMember {
+    pub(crate) id: String,
+    pub(crate) joined_s: f64,
+    pub(crate) ended_s: Option<f64>,
+    pub(crate) state: CrewState,
+    /// Requests that it may have sent, by its last announcement.
+    pub(crate) announced: u64,
+    pub(crate) first_cpu_s: f64,
+    pub(crate) cpu_s: f64,
+    pub(crate) max_rss_bytes: u64,
+    pub(crate) threads: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CrewState {
+    Working,
+    Finished,
+    Lost,
+}
+
+impl<C: Cell> Follower<C> {
+    /// Takes the run up where it was last saved.
+    pub async fn open(cell: &C, epoch: u64, plan: &Plan, keep_s: u32) -> Result<Follower<C>, StoreError> {
+        let window_s = Judge::longest_window(plan).max(keep_s);
+        let mut follower = Follower {
+            run: cell.run(),
+            epoch,
+            window_s,
+            collector: Collector::new([], window_s),
+            place: BEGINNING.to_owned(),
+            saved_place: BEGINNING.to_owned(),
+            crew: Crew::default(),
+        };
+        follower.reload().await?;
+        Ok(follower)
+    }
+
+    /// Forgets what it has and takes up what was last saved.
+    async fn reload(&mut self) -> Result<(), StoreError> {
+        if let Some((place, made)) = self.run.saved(self.epoch).await?
+            && let Some((crew, collector)) = split(&made, self.window_s)
+        {
+            (self.crew, self.collector) = (crew, collector);
+            (self.place, self.saved_place) = (place.clone(), place);
+        }
+        Ok(())
+    }
+
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub fn view(&self) -> &RunView {
+        self.collector.view()
+    }
+
+    /// The view in what a leader saved.
+    pub(crate) fn view_of(made: &[u8]) -> Option<RunView> {
+        split(made, 1).map(|(_, collector)| collector.finish())
+    }
+
+    pub(crate) fn crew(&self) -> &Crew {
+        &self.crew
+    }
+
+    pub(crate) fn happened(&mut self, elapsed: Duration, text: String) {
+        info!(epoch = self.epoch, at_s = elapsed.as_secs_f64(), "{text}");
+        self.crew.events.push((elapsed.as_secs_f64(), text));
+    }
+
+    /// Learns who is there from their reports.
+    pub async fn look_at(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
+        let (at, epoch) = (elapsed.as_secs_f64(), self.epoch);
+        for worker in workers.iter().filter(|worker| worker.ready == epoch && worker.instance != 0) {
+            if !self.crew.members.contains_key(&worker.instance) {
+                let announced = self.run.notes(self.epoch).await?;
+                let announced = announced.get(&format!("announced:{:016x}", worker.instance));
+                let member = CrewMember {
+                    id: worker.id.clone(),
+                    joined_s: at,
+                    ended_s: None,
+                    state: CrewState::Working,
+                    announced: announced.and_then(|text| text.parse().ok()).unwrap_or(0),
+                    first_cpu_s: worker.cpu_s,
+                    cpu_s: worker.cpu_s,
+                    max_rss_bytes: 0,
+                    threads: 0,
+                };
+                self.crew.members.insert(worker.instance, member);
+                self.collector.announce(source(worker.instance));
+                if at > 0.5 {
+                    self.happened(elapsed, format!("worker {} joined", worker.id));
+                }
+            }
+            let Some(member) = self.crew.members.get_mut(&worker.instance) else { continue };
+            if worker.cpu_s > 0.0 {
+                if member.first_cpu_s == 0.0 {
+                    member.first_cpu_s = worker.cpu_s;
+                }
+                member.cpu_s = worker.cpu_s;
+            }
+            member.max_rss_bytes = member.max_rss_bytes.max(worker.max_rss_bytes);
+            member.threads = member.threads.max(worker.threads);
+            if worker.done == self.epoch && member.state == CrewState::Working {
+                (member.state, member.ended_s) = (CrewState::Finished, Some(at));
+            }
+            if member.state == CrewState::Lost {
+                (member.state, member.ended_s) = (CrewState::Working, None);
+                self.collector.announce(source(worker.instance));
+                let text = format!("worker {} is back", worker.id);
+                self.happened(elapsed, text);
+            }
+        }
+        let present = |instance: &u64| workers.iter().any(|worker| worker.instance == *instance);
+        let gone: Vec<(u64, String)> = self
+            .crew
+            .members
+            .iter()
+            .filter(|(instance, member)| member.state == CrewState::Working && !present(instance))
+            .map(|(instance, member)| (*instance, member.id.clone()))
+            .collect();
+        for (instance, id) in gone {
+            // Whoever left in good order has shipped its last delta.
+            let complete = self.collector.is_finished(source(instance));
+            let state = if complete { CrewState::Finished } else { CrewState::Lost };
+            if let Some(member) = self.crew.members.get_mut(&instance) {
+                (member.state, member.ended_s) = (state, Some(at));
+            }
+            self.collector.lose(source(instance));
+            let what = if complete { "left" } else { "was lost" };
+            self.happened(elapsed, format!("worker {id} {what}; its load moves to the others"));
+        }
+        Ok(())
+    }
+
+    /// Merges everything that has been shipped; says how many seconds were closed by it.
+    pub async fn follow(&mut self) -> Result<usize, StoreError> {
+        let mut closed = 0;
+        loop {
+            let deltas = self.run.deltas(self.epoch, &self.place, BATCH).await?;
+            if deltas.is_empty() {
+                return Ok(closed);
+            }
+            for shipped in deltas {
+                match self.take(&shipped.bytes) {
+                    Ok(seconds) => closed += seconds,
+                    Err(Refused::Gap { .. }) => {
+                        // Others were faster and what lies between is in their savings.
+                        self.reload().await?;
+                        return Ok(closed + 1);
+                    }
+                    Err(_) => {}
+                }
+                self.place = shipped.place;
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, Refused> {
+        let Some((announced, delta)) = bytes.split_first_chunk::<8>() else {
+            self.crew.refused += 1;
+            return Ok(0);
+        };
+        let delta = match decode(delta) {
+            Ok(delta) => delta,
+            Err(error) => {
+                warn!(%error, "something in the stream of deltas is none");
+                self.crew.refused += 1;
+                return Ok(0);
+            }
+        };
+        let source = delta.source;
+        if let Some(member) = self.crew.members.get_mut(&source.instance) {
+            member.announced = u64::from_le_bytes(*announced);
+        } else {
+            // Its report has not been seen yet; the delta says enough.
+            let member = CrewMember {
+                id: format!("{:016x}", source.instance),
+                joined_s: f64::from(delta.second),
+                ended_s: None,
+                state: CrewState::Working,
+                announced: u64::from_le_bytes(*announced),
+                first_cpu_s: 0.0,
+                cpu_s: 0.0,
+                max_rss_bytes: 0,
+                threads: 0,
+            };
+            self.crew.members.insert(source.instance, member);
+            self.collector.announce(source);
+        }
+        self.collector.merge(delta)
+    }
+
+    /// What a lost worker may have sent that is not reported.
+    pub(crate) fn lost_at_most(&self, instance: u64) -> u64 {
+        match self.crew.members.get(&instance) {
+            Some(member) if member.state == CrewState::Lost && !self.collector.is_finished(source(instance)) => {
+                member.announced.saturating_sub(self.collector.recorded_of(source(instance)))
+            }
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn requests_of(&self, instance: u64) -> u64 {
+        self.collector.recorded_of(source(instance))
+    }
+
+    /// Gives up waiting for anybody who has not said its last.
+    pub(crate) fn close(&mut self, elapsed: Duration) {
+        let open: Vec<u64> = self
+            .crew
+            .members
+            .iter()
+            .filter(|(instance, _)| !self.collector.is_finished(source(**instance)))
+            .map(|(instance, _)| *instance)
+            .collect();
+        for instance in open {
+            if let Some(member) = self.crew.members.get_mut(&instance) {
+                member.state = CrewState::Lost;
+                member.ended_s.get_or_insert(elapsed.as_secs_f64());
+            }
+            self.collector.lose(source(instance));
+        }
+    }
+
+    /// What was made so far, to be kept.
+    pub(crate) fn made(&self) -> Vec<u8> {
+        let aux = serde_json::to_vec(&self.crew).expect("a crew is text and numbers");
+        let mut made = (aux.len() as u32).to_le_bytes().to_vec();
+        made.extend_from_slice(&aux);
+        made.extend_from_slice(&self.collector.save());
+        made
+    }
+
+    /// Keeps what was made so far for whoever comes next; `false` if somebody else has.
+    pub(crate) async fn save(&mut self) -> Result<bool, StoreError> {
+        let made = self.made();
+        let kept = self.run.save(self.epoch, &self.saved_place, &self.place, &made).await?;
+        if kept {
+            self.saved_place.clone_from(&self.place);
+        } else {
+            self.reload().await?;
+        }
+        Ok(kept)
+    }
+}
+
+/// Takes a saving apart; `None` if it is none.
+fn split(made: &[u8], window_s: u32) -> Option<(Crew, Collector)> {
+    let (length, rest) = made.split_first_chunk::<4>()?;
+    let (aux, collector) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    Some((serde_json::from_slice(aux).ok()?, Collector::restore(collector, window_s).ok()?))
+}
+
+pub(crate) fn source(instance: u64) -> SourceId {
+    SourceId { instance, thread: 0 }
+}

@@ -1,0 +1,375 @@
+//! The leader of a fleet: takes the run from phase to phase, applies its stop rules, and writes down how it ended. Any number of
+//! orchestrators may be there; one holds the lead, and when it dies the next takes the run up from the record and the savings.
+
+use squall_coord::{Cell, MemberId, Notice, RunRecord, RunStore, Seat, SeatConfig, SeatConfigError, Unit};
+use squall_metrics::RunView;
+use squall_model::{
+    Bundle, CommandType, FleetEvent, FleetFacts, Generator, LoadModel, PhaseEvent, RunFacts, RunOrder, RunPhase,
+    StopReason, WorkerFacts, WorkerState,
+};
+use std::time::{Duration, Instant};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{
+    Fleet, FleetError, Follower, LEAD, WorkerInfo,
+    follow::CrewState,
+    steer::{phase_of, read_order, text},
+};
+use crate::{
+    Judge,
+    run::{Extent, saturation},
+};
+
+/// How an orchestrator behaves.
+#[derive(Debug, Clone)]
+pub struct OrchestratorConfig {
+    pub id: String,
+    /// Time between beats.
+    pub beat: Duration,
+    /// How long it leads without one.
+    pub ttl: Duration,
+    /// Time between two looks at the run.
+    pub look: Duration,
+    /// Between the last worker's readiness and the first start.
+    pub lead_time: Duration,
+}
+
+impl OrchestratorConfig {
+    pub fn new(id: impl Into<String>) -> OrchestratorConfig {
+        OrchestratorConfig {
+            id: id.into(),
+            beat: Duration::from_secs(1),
+            ttl: Duration::from_millis(3500),
+            look: Duration::from_millis(200),
+            lead_time: Duration::from_millis(500),
+        }
+    }
+}
+
+/// How often what was merged is kept for a successor.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+
+/// How long after the grace a run waits for the last deltas of workers that are alive.
+const LAST_WORDS: Duration = Duration::from_secs(15);
+
+/// A run without any worker is given up after this.
+const ALONE: Duration = Duration::from_secs(30);
+
+/// One orchestrator.
+pub struct Orchestrator<C: Cell> {
+    fleet: Fleet<C>,
+    config: OrchestratorConfig,
+    led: Option<Led<C>>,
+}
+
+/// A run that is being led.
+struct Led<C: Cell> {
+    bundle_name: String,
+    bundle: Bundle,
+    follower: Follower<C>,
+    judge: Judge,
+    saved: Instant,
+    alone_since: Option<Instant>,
+    /// Workers were told to stop at this time of the run.
+    stopped_at: Option<Duration>,
+}
+
+impl<C: Cell> Orchestrator<C> {
+    pub fn new(cell: C, config: OrchestratorConfig) -> Orchestrator<C> {
+        Orchestrator { fleet: Fleet::new(cell), config, led: None }
+    }
+
+    /// Leads whenever it holds the lead, until `stop`; then hands it over.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), SeatConfigError> {
+        let member = MemberId::new(format!("{}.{}", self.config.id, MemberId::unique()));
+        let seat = SeatConfig {
+            beat: self.config.beat,
+            ttl: self.config.ttl,
+            ..SeatConfig::new(member, vec![Unit::new(LEAD)])
+        };
+        let (seat, mut handle) = Seat::new(self.fleet.cell().orchestrators(), seat)?;
+        let seat = tokio::spawn(seat.run(stop.clone()));
+        let mut looks = tokio::time::interval(self.config.look);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut leading = false;
+        loop {
+            tokio::select! {
+                notice = handle.notices.recv() => match notice {
+                    Some(Notice::Granted(_)) => {
+                        info!(orchestrator = self.config.id, "leads");
+                        leading = true;
+                    }
+                    Some(Notice::Drain(lease)) => {
+                        leading = false;
+                        self.led = None;
+                        handle.release(lease);
+                    }
+                    Some(Notice::Dropped(_)) => {
+                        leading = false;
+                        self.led = None;
+                    }
+                    None => break,
+                },
+                _ = looks.tick(), if leading && handle.tenure.valid() => {
+                    if let Err(error) = Box::pin(self.look()).await {
+                        debug!(%error, "a look at the run failed");
+                    }
+                }
+            }
+        }
+        let _ = seat.await;
+        Ok(())
+    }
+
+    /// One look at the run and one step, if one is due.
+    async fn look(&mut self) -> Result<(), FleetError> {
+        let run = self.fleet.cell().run();
+        let record = run.record().await?;
+        let phase = phase_of(&record);
+        if phase == RunPhase::Idle {
+            self.led = None;
+            return Ok(());
+        }
+        let order = match read_order(&record) {
+            Ok(order) => order,
+            Err(error) => {
+                // Nobody can make sense of it, so nobody is working on it: leave the fleet usable.
+                warn!(%error, "the run is given up");
+                run.replace(&record, RunPhase::Idle.name(), "", false).await?;
+                return Ok(());
+            }
+        };
+        if self.led.as_ref().is_none_or(|led| led.follower.epoch() != record.epoch) {
+            self.led = self.take_up(&record, &order).await?;
+        }
+        let Some(led) = &mut self.led else { return Ok(()) };
+        let workers = self.fleet.workers().await?;
+        let elapsed = elapsed(&record, &order);
+        led.follower.look_at(&workers, elapsed).await?;
+        led.follower.follow().await?;
+        match phase {
+            RunPhase::Preparing => led.prepare(&self.fleet, &self.config, &record, order, &workers).await,
+            RunPhase::Running => led.watch(&self.fleet, &order, elapsed, &workers).await,
+            RunPhase::Stopping => led.finish(&self.fleet, &record, &order, elapsed, &workers).await,
+            RunPhase::Idle => Ok(()),
+        }
+    }
+
+    async fn take_up(&self, record: &RunRecord, order: &RunOrder) -> Result<Option<Led<C>>, FleetError> {
+        let Some(bundle) = self.fleet.bundle(&order.bundle).await? else {
+            let message = "the plan of the run is not in the store any more".to_owned();
+            warn!(epoch = record.epoch, message);
+            self.fleet.cell().run().replace(record, RunPhase::Idle.name(), "", false).await?;
+            return Ok(None);
+        };
+        info!(epoch = record.epoch, plan = bundle.plan.name, "takes the run up");
+        let follower = Follower::open(self.fleet.cell(), record.epoch, &bundle.plan, 1).await?;
+        Ok(Some(Led {
+            bundle_name: order.bundle.clone(),
+            judge: Judge::new(&bundle.plan),
+            bundle,
+            follower,
+            saved: Instant::now(),
+            alone_since: None,
+            stopped_at: None,
+        }))
+    }
+}
+
+/// The time of the run by the store's clock; zero before it has started.
+fn elapsed(record: &RunRecord, order: &RunOrder) -> Duration {
+    order.start_at_ms.map_or(Duration::ZERO, |start| Duration::from_millis(record.now_ms.saturating_sub(start)))
+}
+
+impl<C: Cell> Led<C> {
+    /// Waits until workers have built their users, then names the instant at which all start.
+    async fn prepare(
+        &mut self,
+        fleet: &Fleet<C>,
+        config: &OrchestratorConfig,
+        record: &RunRecord,
+        mut order: RunOrder,
+        workers: &[WorkerInfo],
+    ) -> Result<(), FleetError> {
+        if let Some(worker) = workers.iter().find(|worker| worker.failed == record.epoch) {
+            let message = format!("worker {} cannot carry out the run: {}", worker.id, worker.message);
+            fleet.stop(StopReason::Aborted, false, Some(message)).await?;
+            return Ok(());
+        }
+        let ready = workers.iter().filter(|worker| worker.ready == record.epoch).count();
+        let missing: Vec<&str> = order
+            .expected
+            .iter()
+            .filter(|id| workers.iter().any(|worker| worker.id == **id && worker.ready != record.epoch))
+            .map(String::as_str)
+            .collect();
+        let late = record.now_ms >= order.ready_by_ms;
+        if !(ready > 0 && missing.is_empty() || late) {
+            return Ok(());
+        }
+        if late && ready * 2 < order.expected.len().max(1) {
+            let message =
+                format!("{ready} of {} workers were ready in time; not: {}", order.expected.len(), missing.join(", "));
+            fleet.stop(StopReason::Aborted, false, Some(message)).await?;
+            return Ok(());
+        }
+        let Ok(next) = RunPhase::Preparing.step(PhaseEvent::Ready) else { return Ok(()) };
+        order.start_at_ms = Some(record.now_ms + config.lead_time.as_millis() as u64);
+        if fleet.cell().run().replace(record, next.name(), &text(&order), false).await?.is_some() {
+            info!(epoch = record.epoch, workers = ready, "starts");
+            fleet.wake(CommandType::StartTest, record.epoch).await;
+        }
+        Ok(())
+    }
+
+    /// Looks at thresholds and at the end.
+    async fn watch(
+        &mut self,
+        fleet: &Fleet<C>,
+        order: &RunOrder,
+        elapsed: Duration,
+        workers: &[WorkerInfo],
+    ) -> Result<(), FleetError> {
+        let end = end_of(&self.bundle, order);
+        let loading = elapsed < end;
+        if let Some(threshold) = self.judge.look(self.follower.view(), loading).filter(|_| loading) {
+            let text = threshold.to_string();
+            self.follower.happened(elapsed, format!("threshold {text} was breached"));
+            fleet.stop(StopReason::Threshold, false, None).await?;
+            return Ok(());
+        }
+        let epoch = self.follower.epoch();
+        let working = workers.iter().any(|worker| worker.ready == epoch && worker.done != epoch);
+        let alive = workers.iter().any(|worker| worker.is_healthy());
+        if alive {
+            self.alone_since = None;
+        } else if self.alone_since.get_or_insert_with(Instant::now).elapsed() > ALONE {
+            let message = "every worker was lost".to_owned();
+            self.follower.happened(elapsed, message.clone());
+            fleet.stop(StopReason::Aborted, true, Some(message)).await?;
+            return Ok(());
+        }
+        if !loading || (!working && workers.iter().any(|worker| worker.done == epoch)) {
+            fleet.stop(StopReason::Completed, false, None).await?;
+        } else if self.saved.elapsed() > SAVE_EVERY {
+            self.saved = Instant::now();
+            self.follower.save().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the last words of everybody alive, then writes down how it was.
+    async fn finish(
+        &mut self,
+        fleet: &Fleet<C>,
+        record: &RunRecord,
+        order: &RunOrder,
+        elapsed: Duration,
+        workers: &[WorkerInfo],
+    ) -> Result<(), FleetError> {
+        let epoch = self.follower.epoch();
+        let asked_ms = order.stop.as_ref().map_or(record.now_ms, |stop| stop.asked_at_ms);
+        let waited = Duration::from_millis(record.now_ms.saturating_sub(asked_ms));
+        self.stopped_at.get_or_insert(elapsed.saturating_sub(waited));
+        let speaking = workers.iter().any(|worker| worker.ready == epoch && worker.done != epoch);
+        if speaking && waited < self.bundle.limits.grace + LAST_WORDS {
+            return Ok(());
+        }
+        self.follower.follow().await?;
+        self.follower.close(elapsed);
+        // What came too late for its own second is in the finished view only.
+        let Some(view) = Follower::<C>::view_of(&self.follower.made()) else { return Ok(()) };
+        let facts = self.facts(&view, order, elapsed);
+        let run = fleet.cell().run();
+        if !self.follower.save().await? {
+            // Somebody else saved meanwhile; look again.
+            return Ok(());
+        }
+        let notes = [
+            ("facts".to_owned(), serde_json::to_string(&facts).expect("facts are text and numbers")),
+            ("bundle".to_owned(), self.bundle_name.clone()),
+        ];
+        run.note(epoch, &notes).await?;
+        let next = RunPhase::Stopping.step(PhaseEvent::Drained).unwrap_or_default();
+        if run.replace(record, next.name(), &record.order, false).await?.is_some() {
+            info!(epoch, requests = view.all.requests, "the run is over");
+        }
+        Ok(())
+    }
+
+    fn facts(&self, view: &RunView, order: &RunOrder, elapsed: Duration) -> RunFacts {
+        let (plan, crew) = (&self.bundle.plan, self.follower.crew());
+        let planned = end_of(&self.bundle, order);
+        let active = self.stopped_at.unwrap_or(elapsed).min(planned);
+        let stop = order.stop.as_ref().map_or(StopReason::Completed, |stop| match stop.abort {
+            true => StopReason::Aborted,
+            false => stop.reason,
+        });
+        let threads: u32 = crew.members.values().map(|member| member.threads).sum();
+        let cpu_s: f64 = crew.members.values().map(|member| member.cpu_s - member.first_cpu_s).sum();
+        let max_rss_bytes = crew.members.values().map(|member| member.max_rss_bytes).max().unwrap_or(0);
+        let extent = Extent { elapsed, cpu_s, threads };
+        let saturated_because = saturation(plan, view, extent);
+        let lost_at_most = crew.members.keys().map(|instance| self.follower.lost_at_most(*instance)).sum();
+        let workers = crew.members.iter().map(|(instance, member)| WorkerFacts {
+            id: member.id.clone(),
+            instance: format!("{instance:016x}"),
+            requests: self.follower.requests_of(*instance),
+            state: match member.state {
+                CrewState::Lost => WorkerState::Lost,
+                CrewState::Working | CrewState::Finished
+                    if member.ended_s.is_some_and(|at| at < active.as_secs_f64()) =>
+                {
+                    WorkerState::Left
+                }
+                CrewState::Working | CrewState::Finished => WorkerState::Finished,
+            },
+            joined_s: member.joined_s,
+            ended_s: member.ended_s,
+            lost_at_most: self.follower.lost_at_most(*instance),
+        });
+        let events = crew.events.iter().map(|(t_s, text)| FleetEvent { t_s: *t_s, text: text.clone() });
+        let stop_message = order.stop.as_ref().and_then(|stop| stop.message.clone());
+        let events = events.chain(stop_message.map(|text| FleetEvent { t_s: active.as_secs_f64(), text }));
+        RunFacts {
+            started_unix_ms: order.start_at_ms.unwrap_or(0),
+            active,
+            elapsed,
+            stop,
+            thresholds: self.judge.clone().verdicts(view, active.saturating_sub(plan.load.warm_up)),
+            generator: Generator {
+                threads,
+                cpu_s,
+                max_rss_bytes,
+                saturated: !saturated_because.is_empty(),
+                saturated_because,
+            },
+            lost_at_most,
+            fleet: Some(FleetFacts {
+                workers: workers.collect(),
+                events: events.collect(),
+                missed_starts: self.missed_starts(view, order, active),
+            }),
+        }
+    }
+
+    /// Starts that were due while nobody held their share. Only a run that somebody left can have any.
+    fn missed_starts(&self, view: &RunView, order: &RunOrder, active: Duration) -> u64 {
+        let (plan, engine) = (&self.bundle.plan, &view.engine);
+        let disturbed = !self.follower.crew().events.is_empty();
+        if !matches!(plan.load.model, LoadModel::Open { .. }) || !disturbed {
+            return 0;
+        }
+        let due = |at: Duration| order.profile.area(at).ceil() as u64;
+        let planned = due(active).min(plan.load.iterations.unwrap_or(u64::MAX)).saturating_sub(due(plan.load.warm_up));
+        planned.saturating_sub(engine.iterations + engine.dropped)
+    }
+}
+
+/// The time of the run at which its load is over.
+fn end_of(bundle: &Bundle, order: &RunOrder) -> Duration {
+    let limited = bundle.plan.load.iterations.and_then(|n| order.profile.time_of_area(n as f64));
+    limited.unwrap_or(order.profile.duration())
+}

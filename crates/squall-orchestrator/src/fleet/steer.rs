@@ -1,0 +1,275 @@
+//! What people and scripts may do to a fleet. Every change is one atomic replacement of the record, tried again if somebody was
+//! faster; nothing is kept here, so any process may serve it.
+
+use serde::Serialize;
+use squall_coord::{Cell, RunRecord, RunStore, StoreError};
+use squall_metrics::RunView;
+use squall_model::{
+    Bundle, CommandEnvelope, CommandType, LoadModel, PhaseEvent, RunFacts, RunOrder, RunPhase, SteerError, StopOrder,
+    StopReason,
+};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use super::{Follower, WorkerInfo};
+
+/// How long workers may take to build their users.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Changes of the load take effect this much later, when every worker has read them.
+const AHEAD: Duration = Duration::from_millis(500);
+
+/// Why a fleet does not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    #[error("cannot {action} while the fleet is {current}; it must be {expected}")]
+    InvalidState { action: &'static str, current: RunPhase, expected: &'static str },
+    #[error("no worker is alive: start one with `squall worker`, or a whole fleet with `squall up`")]
+    NoWorkers,
+    #[error("{0}")]
+    Invalid(String),
+    #[error(transparent)]
+    Steer(#[from] SteerError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A fleet as it is right now.
+#[derive(Debug, Clone, Serialize)]
+pub struct FleetStatus {
+    pub state: RunPhase,
+    pub epoch: u64,
+    pub revision: u64,
+    /// The time of the run; absent before it has started.
+    pub elapsed_s: Option<f64>,
+    pub order: Option<RunOrder>,
+    /// The store's clock.
+    pub now_ms: u64,
+    pub workers: Vec<WorkerInfo>,
+}
+
+/// A run that is over, as its leader left it.
+pub struct FinishedRun {
+    pub bundle: Bundle,
+    pub view: RunView,
+    pub facts: RunFacts,
+}
+
+/// A handle on a fleet. Cloning shares it.
+#[derive(Clone)]
+pub struct Fleet<C> {
+    cell: C,
+}
+
+impl<C: Cell> Fleet<C> {
+    pub fn new(cell: C) -> Fleet<C> {
+        Fleet { cell }
+    }
+
+    pub fn cell(&self) -> &C {
+        &self.cell
+    }
+
+    /// Begins a run; gives its epoch. Returns when the record says so, not when load is made.
+    pub async fn start(&self, bundle: &Bundle, params: BTreeMap<String, serde_json::Value>) -> Result<u64, FleetError> {
+        if matches!(bundle.plan.load.model, LoadModel::Closed { .. }) && bundle.plan.load.iterations.is_some() {
+            let text = "a number of iterations and a number of users do not go together on a fleet: users are moved \
+                        between workers. Give a duration, or a rate with the number";
+            return Err(FleetError::Invalid(text.to_owned()));
+        }
+        let run = self.cell.run();
+        let bytes = serde_json::to_vec(bundle).expect("a bundle is text and numbers");
+        let name = run.put(&bytes).await?;
+        let workers = self.healthy().await?;
+        if workers.is_empty() {
+            return Err(FleetError::NoWorkers);
+        }
+        let record = run.record().await?;
+        let phase = phase_of(&record);
+        let next = phase.step(PhaseEvent::Begin).map_err(|_| FleetError::InvalidState {
+            action: "start a test",
+            current: phase,
+            expected: "IDLE",
+        })?;
+        let order = RunOrder {
+            bundle: name,
+            profile: bundle.plan.load.model.profile().clone(),
+            start_at_ms: None,
+            expected: workers.iter().map(|worker| worker.id.clone()).collect(),
+            ready_by_ms: record.now_ms + READY_WITHIN.as_millis() as u64,
+            paused: None,
+            stop: None,
+            params,
+        };
+        match run.replace(&record, next.name(), &text(&order), true).await? {
+            Some(record) => {
+                self.wake(CommandType::StartTest, record.epoch).await;
+                Ok(record.epoch)
+            }
+            None => Err(FleetError::InvalidState {
+                action: "start a test",
+                current: phase_of(&run.record().await?),
+                expected: "IDLE",
+            }),
+        }
+    }
+
+    /// Ends the run; gives its epoch. With `abort` what is under way is cut off.
+    pub async fn stop(&self, reason: StopReason, abort: bool, message: Option<String>) -> Result<u64, FleetError> {
+        loop {
+            let record = self.cell.run().record().await?;
+            let phase = phase_of(&record);
+            let refuse =
+                |_| FleetError::InvalidState { action: "stop", current: phase, expected: "PREPARING or RUNNING" };
+            let next = phase.step(PhaseEvent::Stop).map_err(refuse)?;
+            let mut order = read_order(&record)?;
+            let known = order.stop.take();
+            let first = known.as_ref().map_or(reason, |stop| stop.reason);
+            order.stop = Some(StopOrder {
+                reason: if abort && reason == StopReason::Aborted { reason } else { first },
+                abort: abort || known.as_ref().is_some_and(|stop| stop.abort),
+                asked_at_ms: known.as_ref().map_or(record.now_ms, |stop| stop.asked_at_ms),
+                message: known.and_then(|stop| stop.message).or_else(|| message.clone()),
+            });
+            if self.cell.run().replace(&record, next.name(), &text(&order), false).await?.is_some() {
+                self.wake(CommandType::StopTest, record.epoch).await;
+                return Ok(record.epoch);
+            }
+        }
+    }
+
+    /// Changes the number of users, or the rate, from now on until the planned end.
+    pub async fn set_level(&self, level: f64) -> Result<(u64, f64), FleetError> {
+        if !level.is_finite() || level < 0.0 {
+            return Err(FleetError::Invalid(format!("a level of {level} is not possible: give a number of 0 or more")));
+        }
+        let before = std::cell::Cell::new(0.0);
+        let epoch = self
+            .change("change the load", |order, at| {
+                before.set(order.profile.level(at));
+                order.set_level(at, level)
+            })
+            .await?;
+        let kind = if level < before.get() { CommandType::RemoveUser } else { CommandType::AddUser };
+        self.wake(kind, epoch).await;
+        Ok((epoch, before.get()))
+    }
+
+    /// No load until it is resumed.
+    pub async fn pause(&self) -> Result<u64, FleetError> {
+        let epoch = self.change("pause", RunOrder::pause).await?;
+        self.wake(CommandType::RemoveUser, epoch).await;
+        Ok(epoch)
+    }
+
+    /// Goes on with everything that was left at the pause.
+    pub async fn resume(&self) -> Result<u64, FleetError> {
+        let epoch = self.change("resume", RunOrder::resume).await?;
+        self.wake(CommandType::AddUser, epoch).await;
+        Ok(epoch)
+    }
+
+    async fn change(
+        &self,
+        action: &'static str,
+        change: impl Fn(&mut RunOrder, Duration) -> Result<(), SteerError>,
+    ) -> Result<u64, FleetError> {
+        loop {
+            let record = self.cell.run().record().await?;
+            let phase = phase_of(&record);
+            let mut order = read_order(&record)?;
+            let refused = || FleetError::InvalidState { action, current: phase, expected: "RUNNING" };
+            let start = order.start_at_ms.filter(|_| phase == RunPhase::Running).ok_or_else(refused)?;
+            let at = Duration::from_millis((record.now_ms + AHEAD.as_millis() as u64).saturating_sub(start));
+            if at >= order.profile.duration() {
+                return Err(refused());
+            }
+            change(&mut order, at)?;
+            if self.cell.run().replace(&record, phase.name(), &text(&order), false).await?.is_some() {
+                return Ok(record.epoch);
+            }
+        }
+    }
+
+    /// The fleet right now.
+    pub async fn status(&self) -> Result<FleetStatus, FleetError> {
+        let record = self.cell.run().record().await?;
+        let order = read_order(&record).ok();
+        let elapsed =
+            order.as_ref().and_then(|order| order.start_at_ms).map(|start| (record.now_ms as f64 - start as f64) / 1e3);
+        Ok(FleetStatus {
+            state: phase_of(&record),
+            epoch: record.epoch,
+            revision: record.revision,
+            elapsed_s: elapsed.filter(|elapsed| *elapsed >= 0.0),
+            order,
+            now_ms: record.now_ms,
+            workers: self.workers().await?,
+        })
+    }
+
+    /// Everybody who reports.
+    pub async fn workers(&self) -> Result<Vec<WorkerInfo>, FleetError> {
+        let reports = self.cell.run().reports().await?;
+        Ok(reports.iter().map(|(id, report)| WorkerInfo::read(id, report)).collect())
+    }
+
+    async fn healthy(&self) -> Result<Vec<WorkerInfo>, FleetError> {
+        Ok(self.workers().await?.into_iter().filter(WorkerInfo::is_healthy).collect())
+    }
+
+    /// The bundle of the run `epoch`, if its order is the one that is recorded.
+    pub async fn bundle(&self, name: &str) -> Result<Option<Bundle>, FleetError> {
+        let Some(bytes) = self.cell.run().get(name).await? else { return Ok(None) };
+        serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| FleetError::Invalid(format!("the plan of the run cannot be read: {error}")))
+    }
+
+    /// What the leader of the run `epoch` left when it was over; `None` while it is not.
+    pub async fn finished(&self, epoch: u64) -> Result<Option<FinishedRun>, FleetError> {
+        let run = self.cell.run();
+        let notes = run.notes(epoch).await?;
+        let (Some(facts), Some(bundle)) = (notes.get("facts"), notes.get("bundle")) else { return Ok(None) };
+        let unreadable = |what: &str| FleetError::Invalid(format!("the {what} of run {epoch} cannot be read"));
+        let facts: RunFacts = serde_json::from_str(facts).map_err(|_| unreadable("facts"))?;
+        let bundle = self.bundle(bundle).await?.ok_or_else(|| unreadable("plan"))?;
+        let (_, made) = run.saved(epoch).await?.ok_or_else(|| unreadable("measurements"))?;
+        let view = Follower::<C>::view_of(&made).ok_or_else(|| unreadable("measurements"))?;
+        Ok(Some(FinishedRun { bundle, view, facts }))
+    }
+
+    /// Wakes every worker; who is not reached reads the record at its next beat.
+    pub(crate) async fn wake(&self, kind: CommandType, epoch: u64) {
+        let run = self.cell.run();
+        let Ok(reports) = run.reports().await else { return };
+        let sent_at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        for id in reports.keys() {
+            let mut payload = serde_json::Map::new();
+            if matches!(kind, CommandType::AddUser | CommandType::RemoveUser) {
+                // Which ones follows from the record; the message only wakes.
+                payload.insert("user_ids".into(), serde_json::Value::Array(Vec::new()));
+            }
+            let command_id = squall_coord::MemberId::unique().to_string();
+            let envelope = CommandEnvelope { kind, command_id, epoch, sent_at, payload };
+            if let Err(error) = run.call(id, &envelope.encode()).await {
+                tracing::debug!(worker = id, %error, "a wake-up was not sent");
+            }
+        }
+    }
+}
+
+pub(crate) fn phase_of(record: &RunRecord) -> RunPhase {
+    RunPhase::from_name(&record.state).unwrap_or_default()
+}
+
+pub(crate) fn read_order(record: &RunRecord) -> Result<RunOrder, FleetError> {
+    serde_json::from_str(&record.order)
+        .map_err(|error| FleetError::Invalid(format!("the order of the run cannot be read: {error}")))
+}
+
+pub(crate) fn text(order: &RunOrder) -> String {
+    serde_json::to_string(order).expect("an order is text and numbers")
+}

@@ -1,0 +1,75 @@
+//! A worker as its own report shows it. Reads what is there and forgives what is not: a report may be of another version.
+
+use serde::Serialize;
+use squall_coord::Report;
+
+/// What is known of a worker.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct WorkerInfo {
+    pub id: String,
+    /// Which life of it; decides whose deltas are whose.
+    pub instance: u64,
+    /// `healthy` or `unhealthy`.
+    pub status: String,
+    /// Unix time by the store's clock.
+    pub last_heartbeat: f64,
+    pub cpu_percent: f64,
+    pub cpu_s: f64,
+    pub rss_bytes: u64,
+    pub max_rss_bytes: u64,
+    pub memory_percent: f64,
+    pub total_ram_bytes: u64,
+    /// Shares of the load that it holds, of 256.
+    pub shares: u32,
+    /// The revision of the record that it has read.
+    pub revision: u64,
+    /// The run for which its users are built.
+    pub ready: u64,
+    /// The run of which it has shipped everything.
+    pub done: u64,
+    /// The run that it could not carry out, and why.
+    pub failed: u64,
+    pub message: String,
+    /// Deltas that wait to be shipped.
+    pub waiting: u64,
+    pub sent: u64,
+    pub threads: u32,
+    pub stale_commands: u64,
+    pub bad_commands: u64,
+}
+
+impl WorkerInfo {
+    pub fn read(id: &str, report: &Report) -> WorkerInfo {
+        fn number<T: std::str::FromStr + Default>(report: &Report, field: &str) -> T {
+            report.get(field).and_then(|text| text.parse().ok()).unwrap_or_default()
+        }
+        let text = |field: &str| report.get(field).cloned().unwrap_or_default();
+        WorkerInfo {
+            id: id.to_owned(),
+            instance: u64::from_str_radix(&text("instance"), 16).unwrap_or(0),
+            status: text("status"),
+            last_heartbeat: number(report, "last_heartbeat"),
+            cpu_percent: number(report, "cpu_percent"),
+            cpu_s: number(report, "cpu_s"),
+            rss_bytes: number(report, "rss_bytes"),
+            max_rss_bytes: number(report, "max_rss_bytes"),
+            memory_percent: number(report, "memory_percent"),
+            total_ram_bytes: number(report, "total_ram_bytes"),
+            shares: number(report, "shares"),
+            revision: number(report, "revision"),
+            ready: number(report, "ready"),
+            done: number(report, "done"),
+            failed: number(report, "failed"),
+            message: text("message"),
+            waiting: number(report, "waiting"),
+            sent: number(report, "sent"),
+            threads: number(report, "threads"),
+            stale_commands: number(report, "stale_commands"),
+            bad_commands: number(report, "bad_commands"),
+        }
+    }
+
+    pub fn is_healthy(&self) -> bool {
+        self.status == "healthy"
+    }
+}

@@ -1,0 +1,519 @@
+//! The loop of a worker: reports once a beat, reads the record when it has changed, takes and gives back shares, passes deltas on.
+
+use squall_coord::{Cell, Lease, MemberId, Notice, Report, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle};
+use squall_engine::EngineError;
+use squall_model::{Bundle, CommandEnvelope, RunOrder, RunPhase, ShareSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{sync::oneshot, time::MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::{
+    clock::StoreClock,
+    job::{Host, Job, Opened},
+    machine::Machine,
+    share_units,
+};
+
+/// How a worker behaves.
+#[derive(Debug, Clone)]
+pub struct WorkerConfig {
+    /// Its name in the fleet. Two live workers must not share one.
+    pub id: String,
+    /// Time between beats.
+    pub beat: Duration,
+    /// How long it lives without one.
+    pub ttl: Duration,
+}
+
+impl WorkerConfig {
+    pub fn new(id: impl Into<String>) -> WorkerConfig {
+        WorkerConfig { id: id.into(), beat: Duration::from_secs(1), ttl: Duration::from_millis(3500) }
+    }
+}
+
+/// Why a worker cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    #[error(transparent)]
+    Timings(#[from] SeatConfigError),
+}
+
+/// The load ends this much before others could take it over.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// How long a worker that leaves waits for its last deltas to be in.
+const LONGEST_GOODBYE: Duration = Duration::from_secs(30);
+
+/// One process of a fleet.
+pub struct Worker<C: Cell, H: Host> {
+    cell: C,
+    host: Arc<H>,
+    config: WorkerConfig,
+    /// Of this life of the worker.
+    instance: u64,
+    clock: StoreClock,
+    machine: Machine,
+    seen_revision: u64,
+    order: Option<(u64, RunPhase, RunOrder)>,
+    stage: Stage,
+    held: BTreeMap<u32, Lease>,
+    /// Asked back, to be given up with the next change of duty.
+    draining: BTreeSet<u32>,
+    /// The duty must be looked at again.
+    dirty: bool,
+    failed: Option<(u64, String)>,
+    stale_commands: u64,
+    bad_commands: u64,
+    leaving: bool,
+    /// Its place in the fleet was certain at the last beat.
+    trusted: bool,
+}
+
+/// What this worker does of the run.
+enum Stage {
+    Idle,
+    /// A job is being built.
+    Preparing {
+        epoch: u64,
+        made: oneshot::Receiver<Result<Job, String>>,
+    },
+    Working(Box<Job>),
+    /// Everything of this run is in the store.
+    Done {
+        epoch: u64,
+    },
+}
+
+impl<C: Cell, H: Host> Worker<C, H> {
+    pub fn new(cell: C, host: H, config: WorkerConfig) -> Worker<C, H> {
+        // The random part of a unique name is as good a source as any.
+        let name = MemberId::unique();
+        let instance = u64::from_str_radix(&name.as_str()[..15], 16).unwrap_or(1);
+        Worker {
+            cell,
+            host: Arc::new(host),
+            config,
+            instance,
+            clock: StoreClock::default(),
+            machine: Machine::new(),
+            seen_revision: 0,
+            order: None,
+            stage: Stage::Idle,
+            held: BTreeMap::new(),
+            draining: BTreeSet::new(),
+            dirty: false,
+            failed: None,
+            stale_commands: 0,
+            bad_commands: 0,
+            leaving: false,
+            trusted: true,
+        }
+    }
+
+    /// Works until `stop`, then drains: shares go to others, what is under way is finished, everything measured is shipped.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), WorkerError> {
+        // The worker's name is for people; its place in the fleet belongs to this life of it.
+        let member = MemberId::new(format!("{}.{:016x}", self.config.id, self.instance));
+        let seat =
+            SeatConfig { beat: self.config.beat, ttl: self.config.ttl, ..SeatConfig::new(member, share_units()) };
+        let (seat, mut handle) = Seat::new(self.cell.workers(), seat)?;
+        let seat_stop = CancellationToken::new();
+        let seat = tokio::spawn(seat.run(seat_stop.clone()));
+        let run = self.cell.run();
+        let mut commands = run.listen(&self.config.id);
+        let mut beats = tokio::time::interval(self.config.beat);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut goodbye = None;
+        info!(worker = self.config.id, instance = format!("{:016x}", self.instance), "ready");
+        loop {
+            tokio::select! {
+                () = stop.cancelled(), if !self.leaving => {
+                    info!(worker = self.config.id, "leaving");
+                    self.leaving = true;
+                    goodbye = Some(Instant::now() + LONGEST_GOODBYE);
+                    seat_stop.cancel();
+                }
+                Some(notice) = handle.notices.recv() => self.hear(notice),
+                _ = beats.tick() => self.beat(&run, &handle).await,
+                Some(message) = commands.recv() => if self.wakes(&message) { self.read(&run).await },
+                progress = self.stage.progress() => match progress {
+                    Progress::Prepared(made) => self.prepared(*made, &run).await,
+                    Progress::Pumped(pumped) => self.pumped(pumped, &run).await,
+                },
+            }
+            while let Ok(notice) = handle.notices.try_recv() {
+                self.hear(notice);
+            }
+            if let Stage::Working(job) = &self.stage {
+                job.trust_until(handle.tenure.until().into_std() - MARGIN);
+            }
+            if self.dirty {
+                self.change_duty(&run, &handle).await;
+            }
+            if self.leaving && self.has_left(goodbye) && seat.is_finished() {
+                break;
+            }
+        }
+        if let Err(error) = run.forget(&self.config.id).await {
+            debug!(%error, "could not say good-bye; the report will expire");
+        }
+        Ok(())
+    }
+
+    /// Whether a worker that is leaving has nothing left to do.
+    fn has_left(&mut self, goodbye: Option<Instant>) -> bool {
+        if goodbye.is_some_and(|at| Instant::now() > at) {
+            warn!("leaving although not everything is shipped");
+            return true;
+        }
+        match &mut self.stage {
+            Stage::Working(job) => {
+                if self.held.is_empty() {
+                    job.stop(false);
+                }
+                job.is_done()
+            }
+            Stage::Idle | Stage::Preparing { .. } | Stage::Done { .. } => true,
+        }
+    }
+
+    fn hear(&mut self, notice: Notice) {
+        let share = |lease: &Lease| lease.unit.as_str().parse::<u32>().ok();
+        match notice {
+            Notice::Granted(lease) => {
+                if let Some(share) = share(&lease) {
+                    self.held.insert(share, lease);
+                }
+            }
+            Notice::Drain(lease) => {
+                if let Some(share) = share(&lease).filter(|share| self.held.get(share) == Some(&lease)) {
+                    self.draining.insert(share);
+                }
+            }
+            Notice::Dropped(lease) => {
+                if let Some(share) = share(&lease).filter(|share| self.held.get(share) == Some(&lease)) {
+                    self.held.remove(&share);
+                    self.draining.remove(&share);
+                }
+            }
+        }
+        self.dirty = true;
+    }
+
+    /// Tells the engine what it holds now, and gives back what was asked for.
+    async fn change_duty(&mut self, run: &C::Run, handle: &SeatHandle) {
+        self.dirty = false;
+        let draining = std::mem::take(&mut self.draining);
+        let leases: Vec<Lease> = draining.iter().filter_map(|share| self.held.remove(share)).collect();
+        let shares: ShareSet = self.held.keys().copied().collect();
+        if let Stage::Working(job) = &mut self.stage {
+            let profile = self.order.as_ref().map_or(job.profile(), |(_, _, order)| &order.profile).clone();
+            let gained = shares.without(job.shares());
+            let left = if job.elapsed().is_some() && !gained.is_empty() {
+                taken_over(run, job.epoch, gained).await
+            } else {
+                BTreeMap::new()
+            };
+            let running = job.elapsed().is_some();
+            let at = job.set_duty(shares, &profile, left);
+            if running && !draining.is_empty() {
+                leave(run, job.epoch, &draining, at).await;
+                // Not before the change has taken effect.
+                tokio::time::sleep(crate::job::SOON).await;
+            }
+        }
+        leases.into_iter().for_each(|lease| handle.release(lease));
+    }
+
+    async fn beat(&mut self, run: &C::Run, handle: &SeatHandle) {
+        let asked = Instant::now();
+        self.trusted = handle.tenure.valid();
+        let report = self.report();
+        match run.report(&self.config.id, &report, self.config.ttl).await {
+            Ok(heard) => {
+                self.clock.learn(asked, heard.now_ms);
+                if heard.revision != self.seen_revision {
+                    self.read(run).await;
+                }
+            }
+            Err(error) => debug!(%error, "a beat was not heard"),
+        }
+        if let Stage::Working(job) = &self.stage
+            && job.is_done()
+        {
+            self.finish(run).await;
+        }
+    }
+
+    fn report(&mut self) -> Report {
+        let vitals = self.machine.look();
+        let healthy = if self.trusted && !self.leaving { "healthy" } else { "unhealthy" };
+        let (ready, done, waiting, sent, threads) = match &self.stage {
+            Stage::Working(job) => (job.epoch, 0, job.waiting(), job.sent(), job.thread_count()),
+            Stage::Done { epoch } => (*epoch, *epoch, 0, 0, 0),
+            Stage::Idle | Stage::Preparing { .. } => (0, 0, 0, 0, 0),
+        };
+        let mut report: Report = [
+            ("status", healthy.to_owned()),
+            ("cpu_percent", format!("{:.1}", vitals.cpu_percent)),
+            ("cpu_s", format!("{:.3}", vitals.cpu_s)),
+            ("rss_bytes", vitals.rss_bytes.to_string()),
+            ("max_rss_bytes", vitals.max_rss_bytes.to_string()),
+            ("memory_percent", format!("{:.2}", vitals.memory_percent)),
+            ("total_ram_bytes", vitals.total_ram_bytes.to_string()),
+            ("instance", format!("{:016x}", self.instance)),
+            ("revision", self.seen_revision.to_string()),
+            ("ready", ready.to_string()),
+            ("done", done.to_string()),
+            ("shares", self.held.len().to_string()),
+            ("waiting", waiting.to_string()),
+            ("sent", sent.to_string()),
+            ("threads", threads.to_string()),
+            ("stale_commands", self.stale_commands.to_string()),
+            ("bad_commands", self.bad_commands.to_string()),
+        ]
+        .into_iter()
+        .map(|(field, value)| (field.to_owned(), value))
+        .collect();
+        if let Some((epoch, message)) = &self.failed {
+            report.insert("failed".into(), epoch.to_string());
+            report.insert("message".into(), message.chars().take(2000).collect());
+        }
+        report
+    }
+
+    /// Whether a message is worth reading the record for.
+    fn wakes(&mut self, message: &[u8]) -> bool {
+        if message.is_empty() {
+            return true;
+        }
+        match CommandEnvelope::decode(message) {
+            Ok(envelope) if self.order.as_ref().is_some_and(|(epoch, _, _)| envelope.epoch < *epoch) => {
+                self.stale_commands += 1;
+                debug!(epoch = envelope.epoch, "a command of an earlier run was ignored");
+                false
+            }
+            Ok(_) => true,
+            Err(error) => {
+                self.bad_commands += 1;
+                warn!(%error, "a message was refused");
+                false
+            }
+        }
+    }
+
+    /// Reads the record and does what it says.
+    async fn read(&mut self, run: &C::Run) {
+        let asked = Instant::now();
+        let record = match run.record().await {
+            Ok(record) => record,
+            Err(error) => return debug!(%error, "the record could not be read"),
+        };
+        self.clock.learn(asked, record.now_ms);
+        let phase = RunPhase::from_name(&record.state).unwrap_or_default();
+        if record.order.is_empty() {
+            // No run, or a store that has forgotten it; whatever is made here is nobody's.
+            self.seen_revision = record.revision;
+            self.order = None;
+            self.give_up();
+            return;
+        }
+        let order: RunOrder = match serde_json::from_str(&record.order) {
+            Ok(order) => order,
+            Err(error) => return warn!(%error, "the order of the run cannot be read; it is ignored"),
+        };
+        self.seen_revision = record.revision;
+        self.order = Some((record.epoch, phase, order));
+        self.obey(run).await;
+    }
+
+    async fn obey(&mut self, run: &C::Run) {
+        let Some((epoch, phase, order)) = self.order.clone() else { return };
+        if self.stage.epoch().is_some_and(|mine| mine != epoch) {
+            self.give_up();
+        }
+        let can_begin = self.failed_in() != Some(epoch) && !self.leaving;
+        match (phase, &mut self.stage) {
+            (RunPhase::Preparing | RunPhase::Running, Stage::Idle) if can_begin => {
+                self.prepare(run, epoch, order.bundle).await;
+            }
+            (RunPhase::Running, Stage::Working(job)) => {
+                if let Some(start) = order.start_at_ms.filter(|_| !job.is_started()) {
+                    let at = self.clock.instant(start);
+                    // A run that has begun is joined where it is; its shares are taken up from now on.
+                    let begun = at <= Instant::now();
+                    if !begun {
+                        let shares = self.held.keys().copied().collect();
+                        job.set_duty(shares, &order.profile, BTreeMap::new());
+                    }
+                    job.start(at);
+                }
+                self.dirty = true;
+            }
+            (RunPhase::Stopping | RunPhase::Idle, Stage::Working(job)) => {
+                job.stop(order.stop.as_ref().is_some_and(|stop| stop.abort));
+            }
+            (RunPhase::Stopping | RunPhase::Idle, Stage::Preparing { epoch, .. }) => {
+                self.stage = Stage::Done { epoch: *epoch };
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends what nobody wants any more.
+    fn give_up(&mut self) {
+        if let Stage::Working(job) = &mut self.stage {
+            warn!(epoch = job.epoch, "the run is not wanted any more; its load ends");
+            job.stop(true);
+        }
+        self.stage = Stage::Idle;
+    }
+
+    fn failed_in(&self) -> Option<u64> {
+        self.failed.as_ref().map(|(epoch, _)| *epoch)
+    }
+
+    /// Builds the job beside the loop: reading a scenario may take long, and beats must not wait for it.
+    async fn prepare(&mut self, run: &C::Run, epoch: u64, bundle: String) {
+        let (sender, made) = oneshot::channel();
+        let (host, run, instance) = (self.host.clone(), run.clone(), self.instance);
+        tokio::spawn(async move {
+            // Whoever waited may have lost interest.
+            let _ = sender.send(build(host, run, epoch, instance, &bundle).await);
+        });
+        self.stage = Stage::Preparing { epoch, made };
+    }
+
+    async fn prepared(&mut self, made: Result<Job, String>, run: &C::Run) {
+        let Stage::Preparing { epoch, .. } = self.stage else { return };
+        match made {
+            Ok(job) => {
+                info!(epoch, "users are built");
+                let announced = [(format!("announced:{:016x}", self.instance), job.first_announcement().to_string())];
+                if let Err(error) = run.note(epoch, &announced).await {
+                    warn!(%error, "the first announcement was not heard");
+                    self.stage = Stage::Idle;
+                    return;
+                }
+                self.stage = Stage::Working(Box::new(job));
+                self.dirty = true;
+            }
+            Err(message) => {
+                warn!(epoch, message, "this run cannot be carried out here");
+                self.failed = Some((epoch, message));
+                self.stage = Stage::Idle;
+            }
+        }
+        // At once, not at the next beat: everybody waits for it.
+        self.obey(run).await;
+        self.tell(run).await;
+    }
+
+    async fn pumped(&mut self, pumped: Result<(), EngineError>, run: &C::Run) {
+        if let Err(error) = pumped {
+            warn!(%error, "the engine failed");
+        }
+        if let Stage::Working(job) = &self.stage
+            && job.is_done()
+        {
+            self.finish(run).await;
+        }
+    }
+
+    /// Everything is shipped: says so.
+    async fn finish(&mut self, run: &C::Run) {
+        let Stage::Working(job) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        self.stage = Stage::Done { epoch: job.epoch };
+        tokio::task::spawn_blocking(move || job.join());
+        self.tell(run).await;
+    }
+
+    /// Reports without waiting for the beat.
+    async fn tell(&mut self, run: &C::Run) {
+        let report = self.report();
+        if let Err(error) = run.report(&self.config.id, &report, self.config.ttl).await {
+            debug!(%error, "a report was not heard");
+        }
+    }
+}
+
+impl Stage {
+    fn epoch(&self) -> Option<u64> {
+        match self {
+            Stage::Idle => None,
+            Stage::Preparing { epoch, .. } | Stage::Done { epoch } => Some(*epoch),
+            Stage::Working(job) => Some(job.epoch),
+        }
+    }
+
+    /// What happens next of itself; never, if nothing does.
+    async fn progress(&mut self) -> Progress {
+        match self {
+            Stage::Preparing { made, .. } => {
+                let failed = |_| Err("building the users failed; the log says why".to_owned());
+                Progress::Prepared(Box::new(made.await.unwrap_or_else(failed)))
+            }
+            Stage::Working(job) => Progress::Pumped(job.pump().await),
+            Stage::Idle | Stage::Done { .. } => std::future::pending().await,
+        }
+    }
+}
+
+/// What happened at a stage.
+enum Progress {
+    Prepared(Box<Result<Job, String>>),
+    Pumped(Result<(), EngineError>),
+}
+
+async fn build<H: Host, R: RunStore>(
+    host: Arc<H>,
+    run: R,
+    epoch: u64,
+    instance: u64,
+    name: &str,
+) -> Result<Job, String> {
+    let bytes = run.get(name).await.map_err(|error| error.to_string())?;
+    let bytes = bytes.ok_or("the plan of this run is not in the store any more")?;
+    let bundle: Bundle = serde_json::from_slice(&bytes).map_err(|error| format!("the plan cannot be read: {error}"))?;
+    let bundle = Arc::new(bundle);
+    let reading = bundle.clone();
+    let opened: Opened<H::Driver> = tokio::task::spawn_blocking(move || host.open(&reading))
+        .await
+        .map_err(|error| format!("reading the plan failed: {error}"))??;
+    Job::prepare(opened, &bundle, (epoch, instance), run).await.map_err(|error| error.to_string())
+}
+
+/// Says up to when this worker has started everything of `shares`.
+async fn leave<R: RunStore>(run: &R, epoch: u64, shares: &BTreeSet<u32>, at: Duration) {
+    let notes: Vec<_> = shares.iter().map(|share| (format!("left:{share}"), at.as_nanos().to_string())).collect();
+    if let Err(error) = run.note(epoch, &notes).await {
+        // The next holder then goes on from when it gets them.
+        debug!(%error, "could not say where shares were left");
+    }
+}
+
+/// Where the last holders of `shares` left them. They are marked as taken: should this worker die, nobody must start the same again.
+async fn taken_over<R: RunStore>(run: &R, epoch: u64, shares: ShareSet) -> BTreeMap<u32, Duration> {
+    let notes = match run.notes(epoch).await {
+        Ok(notes) => notes,
+        Err(error) => {
+            debug!(%error, "could not learn where shares were left");
+            return BTreeMap::new();
+        }
+    };
+    let left = |share: u32| {
+        let nanos: u64 = notes.get(&format!("left:{share}"))?.parse().ok()?;
+        Some((share, Duration::from_nanos(nanos)))
+    };
+    let left: BTreeMap<u32, Duration> = shares.iter().filter_map(left).collect();
+    let taken: Vec<_> = left.keys().map(|share| (format!("left:{share}"), "taken".to_owned())).collect();
+    match run.note(epoch, &taken).await {
+        Ok(()) => left,
+        Err(_) => BTreeMap::new(),
+    }
+}
