@@ -233,11 +233,11 @@ impl<S: Stop> Run<'_, S> {
 
     fn show(&mut self, observers: &mut [&mut dyn Observer]) {
         self.phase = self.phase_now();
-        self.tell(observers);
+        self.tell(self.start.elapsed(), observers);
     }
 
-    fn tell(&self, observers: &mut [&mut dyn Observer]) {
-        let (elapsed, usage) = (self.start.elapsed(), Usage::now());
+    fn tell(&self, elapsed: Duration, observers: &mut [&mut dyn Observer]) {
+        let usage = Usage::now();
         let live = Live {
             elapsed,
             phase: self.phase,
@@ -258,7 +258,8 @@ impl<S: Stop> Run<'_, S> {
         observers: &mut [&mut dyn Observer],
     ) -> Finished {
         self.phase = LivePhase::Done;
-        self.tell(observers);
+        // Not now: threads may have taken their time to end, and the last second is as long as the run was.
+        self.tell(ended.end.elapsed, observers);
         let (usage, Ended { end, elsewhere }) = (Usage::now(), ended);
         let view = self.collector.finish();
         let measured = end.active.saturating_sub(self.plan.load.warm_up);
@@ -310,7 +311,7 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent) -> Vec<Str
     let behind = lag.count() - lag.count_at_most(WORST_LAG.as_nanos() as u64);
     if behind >= FEWEST_BEHIND.max(lag.count() / 100) {
         because.push(format!(
-            "{behind} starts were more than {} ms behind their schedule (p99 {:.1} ms): use fewer requests per machine, or more threads",
+            "{behind} starts were more than {} ms behind their schedule (p99 {:.1} ms): this machine was too busy; end what else it does, or use more threads or machines",
             WORST_LAG.as_millis(),
             lag.percentile(99.0) as f64 / 1e6
         ));

@@ -13,7 +13,7 @@ fn main() -> std::io::Result<()> {
     let start = std::time::UNIX_EPOCH + Duration::from_millis(1_794_779_763_250);
     let mut log = HdrLog::new(fs::File::create(dir.join("run.hdr"))?, start)?;
     let recipe = sample::Recipe { phases: true, seconds: 60, ..sample::Recipe::default() };
-    let mut finished = recipe.watch(|view| log.second(view).expect("the log is written"));
+    let mut finished = recipe.watch(|view| log.second(view, std::time::Duration::MAX).expect("the log is written"));
     log.finish()?;
     finished.facts.thresholds = vec![
         sample::judged("p99<500ms", Some(48.2e6), true, None),

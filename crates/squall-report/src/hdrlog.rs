@@ -9,6 +9,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use crate::run::length_of;
+
 /// A log under way.
 ///
 /// Untagged lines are the response times of all requests. Each metric has three tags, named as cassandra-stress names
@@ -35,7 +37,8 @@ impl<W: Write> HdrLog<W> {
 
     /// Writes every second that the view has closed since the last call; call it whenever one has. Seconds that the view no
     /// longer keeps are lost to the log, and it says so in a comment.
-    pub fn second(&mut self, view: &RunView) -> io::Result<()> {
+    /// `elapsed`: since the start of the run, of which the last second is seldom a whole one.
+    pub fn second(&mut self, view: &RunView, elapsed: Duration) -> io::Result<()> {
         let due = view.timeline.len().saturating_sub(self.done);
         let kept: Vec<&[MetricDelta]> = view.latest_seconds(due).collect();
         let missed = due - kept.len();
@@ -45,7 +48,7 @@ impl<W: Write> HdrLog<W> {
         self.lost += missed;
         self.done += missed;
         for deltas in kept {
-            self.interval(deltas)?;
+            self.interval(deltas, length_of(self.done as u32 + 1, elapsed))?;
             self.done += 1;
         }
         Ok(())
@@ -62,26 +65,26 @@ impl<W: Write> HdrLog<W> {
         self.lost
     }
 
-    fn interval(&mut self, deltas: &[MetricDelta]) -> io::Result<()> {
+    fn interval(&mut self, deltas: &[MetricDelta], length: f64) -> io::Result<()> {
         let mut all = Histogram::default();
         deltas.iter().filter(|delta| delta.key.kind == Kind::Request).for_each(|delta| all.merge(&delta.response));
         if !all.is_empty() {
-            self.line("", &all)?;
+            self.line("", length, &all)?;
         }
         for delta in deltas {
             let name = tag(&delta.key);
             for (suffix, histogram) in [("rt", &delta.response), ("st", &delta.service), ("wt", &delta.wait)] {
-                self.line(&format!("Tag={name}-{suffix},"), histogram)?;
+                self.line(&format!("Tag={name}-{suffix},"), length, histogram)?;
             }
         }
         Ok(())
     }
 
-    fn line(&mut self, tag: &str, histogram: &Histogram) -> io::Result<()> {
+    fn line(&mut self, tag: &str, length: f64, histogram: &Histogram) -> io::Result<()> {
         self.buffer.clear();
         self.serializer.serialize(&histogram.to_hdr(), &mut self.buffer).map_err(io::Error::other)?;
         let max = histogram.max() as f64 / 1e6;
-        writeln!(self.writer, "{tag}{}.000,1.000,{max:.3},{}", self.done, STANDARD.encode(&self.buffer))
+        writeln!(self.writer, "{tag}{}.000,{length:.3},{max:.3},{}", self.done, STANDARD.encode(&self.buffer))
     }
 }
 

@@ -19,7 +19,7 @@ fn refused(desk: &Desk, arguments: &[&str], part: &str) {
 #[test]
 fn flags_that_make_no_sense() {
     let desk = Desk::new();
-    let cases: [(&[&str], &str); 27] = [
+    let cases: [(&[&str], &str); 28] = [
         (&[], "URL or a .toml"),
         (&["http://"], "URL"),
         (&["http://[::1/x", "--rate", "1", "--for", "1s"], "URL"),
@@ -45,6 +45,7 @@ fn flags_that_make_no_sense() {
         (&["URL", "--rate", "5", "--for", "1s", "--json-lines", "x.out", "--hdr", "x.out"], "two outputs"),
         (&["URL", "--rate", "5", "--for", "1s", "--json", "-", "--csv", "-"], "standard output"),
         (&["URL", "--rate", "5", "--for", "1s", "--warm-up", "1s"], "leaves nothing"),
+        (&["URL", "--rate", "5", "--for", "1s", "--proxy", "https://127.0.0.1:1"], "TLS to the proxy itself"),
         (&["URL", "--rat", "5"], "--rate"),
         (&["URL", "--rate", "5", "--users", "5", "--for", "1s"], "--users"),
     ];

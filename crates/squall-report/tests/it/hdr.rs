@@ -21,10 +21,10 @@ fn log(recipe: Recipe, stride: usize) -> (Finished, String, usize) {
     let mut log = HdrLog::new(Vec::new(), start).unwrap();
     let finished = recipe.watch(|view| {
         if view.timeline.len() % stride == 0 {
-            log.second(view).unwrap();
+            log.second(view, Duration::from_secs(view.timeline.len() as u64)).unwrap();
         }
     });
-    log.second(&finished.view).unwrap();
+    log.second(&finished.view, finished.facts.elapsed).unwrap();
     let lost = log.lost_seconds();
     (finished, String::from_utf8(log.finish().unwrap()).unwrap(), lost)
 }
@@ -78,4 +78,13 @@ fn seconds_that_are_no_longer_kept_are_admitted() {
     let (_, text, lost) = log(Recipe::default(), 25);
     assert_eq!((lost, read(&text)[""].1), (15, 15));
     assert!(text.contains("#[15 seconds from 0 s on are missing here]"));
+}
+
+#[test]
+fn a_part_of_a_second_is_a_shorter_interval() {
+    let finished = Recipe { seconds: 1, ..Recipe::default() }.make();
+    let mut log = HdrLog::new(Vec::new(), std::time::UNIX_EPOCH).unwrap();
+    log.second(&finished.view, Duration::from_millis(250)).unwrap();
+    let text = String::from_utf8(log.finish().unwrap()).unwrap();
+    assert!(text.lines().filter(|line| line.contains("HISTF")).all(|line| line.contains("0.000,0.250,")), "{text}");
 }

@@ -62,7 +62,7 @@ proptest! {
         prop_assert!(!live_line(&tick, style).contains('\n'));
         prop_assert!(compare(&file, &file, 0.0).table(style).ends_with('\n'));
         let mut log = HdrLog::new(Vec::new(), std::time::UNIX_EPOCH).unwrap();
-        log.second(run.view).unwrap();
+        log.second(run.view, run.facts.elapsed).unwrap();
         let log = log.finish().unwrap();
         for entry in hdrhistogram::serialization::interval_log::IntervalLogIterator::new(&log) {
             prop_assert!(entry.is_ok());

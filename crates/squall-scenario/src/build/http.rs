@@ -79,6 +79,12 @@ impl Builder<'_, '_> {
         let usable = |url: &Url| matches!(url.scheme(), "http" | "socks5" | "socks5h") && url.has_host();
         match Url::parse(&text) {
             Ok(url) if usable(&url) => Some(url),
+            Ok(url) if url.scheme() == "https" => {
+                let hint =
+                    "use an http:// or socks5:// proxy; what goes to an https:// target stays encrypted through either";
+                self.problems.hint(&given.place, "TLS to the proxy itself is not supported", hint);
+                None
+            }
             _ => {
                 self.problems.hint(&given.place, "that is not a proxy", "write http://host:port or socks5://host:port");
                 None

@@ -63,7 +63,7 @@ impl Streams {
             lines.attempt(|writer| writer.write_all(line.as_bytes()).and_then(|()| writer.flush()));
         }
         if let Some(hdr) = &mut self.hdr {
-            hdr.attempt(|log| log.second(view));
+            hdr.attempt(|log| log.second(view, live.elapsed));
         }
     }
 
@@ -74,7 +74,7 @@ impl Streams {
             written.extend(lines.close(|_| Ok(()))?);
         }
         if let Some(mut hdr) = self.hdr {
-            hdr.attempt(|log| log.second(run.view));
+            hdr.attempt(|log| log.second(run.view, run.facts.elapsed));
             written.extend(hdr.close(|log| log.finish().map(drop))?);
         }
         Ok(written)
