@@ -158,7 +158,7 @@ impl RunStore for MemoryRun {
             return Ok(false);
         }
         run.saved = Some((place.to_owned(), made.to_vec()));
-        run.deltas.retain(|delta| number(&delta.place) > number(before));
+        run.deltas.retain(|delta| number(&delta.place) >= number(before));
         Ok(true)
     }
 

@@ -19,8 +19,8 @@ async fn live<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut said = Vec::new();
     let mut old = run.record().await.unwrap();
-    let mut saved = BEGINNING.to_owned();
-    let mut read = BEGINNING.to_owned();
+    // Places mean something only within their run.
+    let mut read = (0, BEGINNING.to_owned());
     for step in 0..120 {
         let epoch = run.record().await.unwrap().epoch.saturating_sub(u64::from(random.u8(..8) == 0));
         let told = match random.u8(..9) {
@@ -39,13 +39,14 @@ async fn live<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
             }
             5 => {
                 let deltas = run.deltas(epoch, BEGINNING, random.usize(1..5)).await.unwrap();
-                read = deltas.last().map_or(BEGINNING.to_owned(), |delta| delta.place.clone());
+                read = (epoch, deltas.last().map_or(BEGINNING.to_owned(), |delta| delta.place.clone()));
                 format!("{:?}", deltas.into_iter().map(|delta| delta.bytes).collect::<Vec<_>>())
             }
             6 => {
-                let before = if random.bool() { saved.clone() } else { "9-9".to_owned() };
-                let kept = run.save(epoch, &before, &read, &[step]).await.unwrap();
-                saved = run.saved(epoch).await.unwrap().map_or(BEGINNING.to_owned(), |(place, _)| place);
+                let saved = run.saved(epoch).await.unwrap().map_or(BEGINNING.to_owned(), |(place, _)| place);
+                let before = if random.u8(..4) > 0 { saved } else { "9-9".to_owned() };
+                let place = if read.0 == epoch { &read.1 } else { BEGINNING };
+                let kept = run.save(epoch, &before, place, &[step]).await.unwrap();
                 format!("{kept} {:?}", run.saved(epoch).await.unwrap().map(|(_, made)| made))
             }
             7 => {
