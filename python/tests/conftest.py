@@ -6,7 +6,6 @@ import http.server
 import json
 import re
 import subprocess
-import sys
 import textwrap
 import threading
 import urllib.request
@@ -16,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-SQUALL = [sys.executable, "-m", "squall"]
+from running import SQUALL
 
 
 @dataclass

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import SQUALL
+from running import SQUALL
 
 LOOPS = {
     "stepped": ("async def", "stepped", ""),

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import SQUALL
+from running import SQUALL
 
 SHOP = """
     import os
