@@ -17,6 +17,8 @@ pub(crate) enum AnyThread<D: Driver> {
 
 type DeclaredUser = <<ScenarioDriver as Driver>::Thread as DriverThread>::User;
 
+// Most users are declared ones; a box would cost each of their iterations a step.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum AnyUser<D: Driver> {
     Declared(DeclaredUser),
     Hosted(<D::Thread as DriverThread>::User),

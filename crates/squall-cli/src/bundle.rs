@@ -37,7 +37,7 @@ pub(crate) fn of_run<H: Host>(
         Subject::Url(_) => Recording::new(Disk::here()),
         Subject::File(path) | Subject::Script(path) => Recording::new(Disk::beside(path)),
     };
-    let program = read_from(what, args, &mut files, |path| read_text(path), |script| host.open(script))?;
+    let program = read_from(what, args, &mut files, read_text, |script| host.open(script))?;
     if let Program::Declared { scenario, .. } = &program
         && scenario.has_unique_data()
     {

@@ -74,7 +74,7 @@ fn read<H: Host>(subject: &Subject, args: &RunArgs, host: &H) -> Result<Program<
         Subject::File(path) | Subject::Script(path) => &mut Disk::beside(path),
     };
     let open = |script| host.open(script);
-    read_from(subject, args, files, |path| read_text(path), open)
+    read_from(subject, args, files, read_text, open)
 }
 
 /// Reads the subject of a run, with all it refers to out of `files`.
