@@ -1,76 +1,90 @@
-//! The scenario reader on any text: it must not panic, and whatever it refuses it must be able to say, with a line and a column
-//! that exist.
+//! The whole way of a scenario file, from any text to a plan, without its last step: nothing is sent. It must not panic; whatever it
+//! refuses it must be able to say, with a line that exists; whatever it accepts it must be able to describe and to run.
+//!
+//! The text may bring the files that it names: what follows the first form feed is the content of each of them.
 //!
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run scenario -- -max_total_time=30`
 #![no_main]
-// The reader's own sources rather than its crate: that needs the HTTP client and its TLS, whose C code takes ten minutes to build.
-#![allow(dead_code, unreachable_pub, unused_imports)]
 
 use libfuzzer_sys::fuzz_target;
-
-#[path = "../../crates/squall-scenario/src/data.rs"]
-mod data;
-#[path = "../../crates/squall-scenario/src/error.rs"]
-mod error;
-#[path = "../../crates/squall-scenario/src/files.rs"]
-mod files;
-#[path = "../../crates/squall-scenario/src/given.rs"]
-mod given;
-#[path = "../../crates/squall-scenario/src/read/mod.rs"]
-mod read;
-#[path = "../../crates/squall-scenario/src/template/mod.rs"]
-mod template;
-
-#[path = "../../crates/squall-scenario/src/build/load.rs"]
-mod load;
-#[path = "../../crates/squall-scenario/src/build/value.rs"]
-mod value;
-
-use error::Problems;
-pub use files::{Files, NoFiles};
-pub use given::{Given, RawHttp, RawLoad};
-use template::{Context, Escape, Part, Piece, Scope, Template};
+use squall_engine::{Driver, Probe};
+use squall_metrics::RecorderConfig;
+use squall_scenario::{Files, Given, Overrides, Scenario, UrlRequest};
+use std::{io, path::PathBuf, sync::Once, time::Instant};
 
 fuzz_target!(|input: &[u8]| {
-    let _ = data::DataTable::csv("d", input);
-    let _ = data::DataTable::jsonl("d", input);
-    let Ok(text) = std::str::from_utf8(input) else { return };
-    scenario(text);
-    render(text);
+    static ONCE: Once = Once::new();
+    ONCE.call_once(no_certificates);
+    let (text, content) = match input.iter().position(|byte| *byte == FORM_FEED) {
+        Some(at) => (&input[..at], &input[at + 1..]),
+        None => (input, &[][..]),
+    };
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    scenario(text, content);
+    template(text);
 });
 
-fn scenario(text: &str) {
-    let mut problems = Problems::new("fuzz.toml", text);
-    let raw = read::read(text, &mut problems);
-    if let Some(raw) = &raw {
-        load::build_load(&raw.load, &mut problems);
-    }
-    let Err(errors) = problems.finish(raw.map(|_| ())) else { return };
-    assert!(!errors.to_string().is_empty());
-    let lines = text.split('\n').count();
-    for problem in &errors.problems {
-        assert!(problem.line <= lines, "line {} of {lines}", problem.line);
-    }
-}
+const FORM_FEED: u8 = 0x0c;
 
-/// A text that is a template renders, with whatever escapes, to something that stays inside its quotes.
-fn render(text: &str) {
-    let Ok(pieces) = template::parse(text).into_iter().collect::<Result<Vec<_>, _>>() else { return };
-    let mut compiled = Template::default();
-    for piece in pieces {
-        match piece {
-            Piece::Text(text) => compiled.push_text(&text),
-            Piece::Expr(ast) => {
-                let Ok(expr) = Scope::default().resolve(&ast, &mut NoFiles) else { return };
-                compiled.parts.push(Part::Value(expr, Escape::JsonValue));
+fn scenario(text: &str, content: &[u8]) {
+    match Scenario::parse("fuzz.toml", text, &mut Memory(content), Overrides::default()) {
+        Ok(scenario) => use_it(&scenario),
+        Err(errors) => {
+            assert!(!errors.to_string().is_empty() && !errors.problems.is_empty());
+            let lines = text.split('\n').count();
+            for problem in &errors.problems {
+                assert!(problem.line <= lines, "line {} of {lines}", problem.line);
             }
         }
     }
-    let mut rng = fastrand::Rng::with_seed(1);
-    let mut context = Context { slots: &[], data: &[], rows: &[], user: 1, iteration: 2, rng: &mut rng };
-    let mut out = String::new();
-    compiled.clone().fold().render(&mut context, &mut out).expect("nothing in it can be unset");
-    if let [Part::Value(..)] = compiled.parts.as_slice() {
-        serde_json::from_str::<serde_json::Value>(&out).unwrap_or_else(|error| panic!("{out}: {error}"));
+}
+
+/// The text as what a flag says: a URL, a body, a header, a threshold; all of them are templates or small languages.
+fn template(text: &str) {
+    let request = UrlRequest {
+        url: "http://127.0.0.1/".to_owned(),
+        body: Some(Given::flag("--body", text)),
+        expect_status: Some(Given::flag("--expect-status", text)),
+        ..UrlRequest::default()
+    };
+    let mut overrides = Overrides::default();
+    overrides.http.headers.push((Given::flag("--header", "x-fuzz"), Given::flag("--header", text)));
+    if let Ok(scenario) = Scenario::from_url(request, &mut Memory(&[]), overrides.clone()) {
+        use_it(&scenario);
     }
+    let request = UrlRequest { url: text.to_owned(), ..UrlRequest::default() };
+    overrides.thresholds.push(Given::flag("--threshold", text));
+    if let Ok(scenario) = Scenario::from_url(request, &mut Memory(&[]), overrides) {
+        use_it(&scenario);
+    }
+}
+
+/// What happens to an accepted scenario before its first request.
+fn use_it(scenario: &Scenario) {
+    assert!(!scenario.describe().is_empty());
+    let probe = Probe::new(RecorderConfig::default(), Instant::now());
+    scenario.driver().thread(probe).map(drop).expect("an accepted scenario can be prepared");
+}
+
+/// Every file that is asked for has the same content; what must be opened elsewhere (certificates) is not there.
+struct Memory<'i>(&'i [u8]);
+
+impl Files for Memory<'_> {
+    fn read(&mut self, _: &str) -> io::Result<Vec<u8>> {
+        Ok(self.0.to_vec())
+    }
+
+    fn locate(&self, _: &str) -> PathBuf {
+        PathBuf::from("/nonexistent/file")
+    }
+
+    fn env(&mut self, name: &str) -> Option<String> {
+        name.starts_with('A').then(|| "value".to_owned())
+    }
+}
+
+/// Reading the system's certificates takes as long as a thousand cases.
+fn no_certificates() {
+    // SAFETY: libFuzzer calls this from its only thread.
+    unsafe { std::env::set_var("SSL_CERT_FILE", "/dev/null") };
 }
