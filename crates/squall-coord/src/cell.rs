@@ -1,7 +1,10 @@
 //! Everything that one fleet shares, in one place: its workers' shares, its orchestrators' lead, its run. One trait with the two
 //! back ends, so that a whole fleet can live in one process or on one server.
 
-use crate::{Link, MemoryRun, MemoryStore, RedisRun, RedisStore, RunKeys, RunStore, SpaceKeys, Store};
+use crate::{
+    Link, MemoryPools, MemoryRun, MemoryStore, PoolKeys, PoolStore, RedisPools, RedisRun, RedisStore, RunKeys,
+    RunStore, SpaceKeys, Store,
+};
 
 /// The stores of one fleet. Clones share them.
 pub trait Cell: Clone + Send + Sync + 'static {
@@ -9,6 +12,8 @@ pub trait Cell: Clone + Send + Sync + 'static {
     type Space: Store;
     /// The record of the run.
     type Run: RunStore;
+    /// Things that users borrow.
+    type Pools: PoolStore;
 
     /// The workers and the shares of the load.
     fn workers(&self) -> Self::Space;
@@ -18,19 +23,32 @@ pub trait Cell: Clone + Send + Sync + 'static {
 
     /// The run.
     fn run(&self) -> Self::Run;
+
+    /// The pools; whoever holds something of them is a worker.
+    fn pools(&self) -> Self::Pools;
 }
 
 /// A fleet within this process.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MemoryCell {
     workers: MemoryStore,
     orchestrators: MemoryStore,
     run: MemoryRun,
+    pools: MemoryPools,
+}
+
+impl Default for MemoryCell {
+    fn default() -> Self {
+        let workers = MemoryStore::default();
+        let pools = MemoryPools::new(&workers);
+        Self { workers, orchestrators: MemoryStore::default(), run: MemoryRun::default(), pools }
+    }
 }
 
 impl Cell for MemoryCell {
     type Space = MemoryStore;
     type Run = MemoryRun;
+    type Pools = MemoryPools;
 
     fn workers(&self) -> MemoryStore {
         self.workers.clone()
@@ -43,6 +61,10 @@ impl Cell for MemoryCell {
     fn run(&self) -> MemoryRun {
         self.run.clone()
     }
+
+    fn pools(&self) -> MemoryPools {
+        self.pools.clone()
+    }
 }
 
 /// A fleet on a Redis or Valkey server.
@@ -51,14 +73,17 @@ pub struct RedisCell {
     workers: RedisStore,
     orchestrators: RedisStore,
     run: RedisRun,
+    pools: RedisPools,
 }
 
 impl RedisCell {
     /// The fleet whose keys begin with [`prefix`] of its name, on the server at the other end of `link`.
     pub fn new(link: &Link, name: &str) -> Self {
         let prefix = prefix(name);
+        let workers = RedisStore::new(link, space(&prefix, "shares"));
         Self {
-            workers: RedisStore::new(link, space(&prefix, "shares")),
+            pools: RedisPools::new(link, &workers, PoolKeys::new(&prefix)),
+            workers,
             orchestrators: RedisStore::new(link, space(&prefix, "lead")),
             run: RedisRun::new(link, RunKeys::new(prefix)),
         }
@@ -87,6 +112,7 @@ fn space(prefix: &str, what: &str) -> SpaceKeys {
 impl Cell for RedisCell {
     type Space = RedisStore;
     type Run = RedisRun;
+    type Pools = RedisPools;
 
     fn workers(&self) -> RedisStore {
         self.workers.clone()
@@ -98,5 +124,9 @@ impl Cell for RedisCell {
 
     fn run(&self) -> RedisRun {
         self.run.clone()
+    }
+
+    fn pools(&self) -> RedisPools {
+        self.pools.clone()
     }
 }

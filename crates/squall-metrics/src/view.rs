@@ -160,6 +160,15 @@ impl RunView {
         Some(view)
     }
 
+    /// Up to `seconds` of the latest seconds of the metric `key`, as many as are kept, and how many those are.
+    pub fn window_of(&self, key: &MetricKey, seconds: usize) -> (MetricView, usize) {
+        let mut view = MetricView::new(self.all.key.clone());
+        let latest = self.recent.len().min(seconds);
+        let deltas = self.recent.iter().rev().take(latest).flatten();
+        deltas.filter(|delta| *delta.key == *key).for_each(|delta| view.merge(delta));
+        (view, latest)
+    }
+
     /// The merged deltas of the latest second, one for each metric that saw a sample.
     pub fn latest(&self) -> &[MetricDelta] {
         self.recent.back().map_or(&[], Vec::as_slice)

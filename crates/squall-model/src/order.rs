@@ -60,11 +60,23 @@ pub enum SteerError {
 impl RunOrder {
     /// The level from `at` on, until the planned end.
     pub fn set_level(&mut self, at: Duration, level: f64) -> Result<(), SteerError> {
+        self.ramp_level(at, level, Duration::ZERO)
+    }
+
+    /// From `at` on towards `level`, reached after `ramp` and kept until the planned end, which may come first.
+    pub fn ramp_level(&mut self, at: Duration, level: f64, ramp: Duration) -> Result<(), SteerError> {
         if self.paused.is_some() {
             return Err(SteerError::PausedAlready);
         }
-        let duration = self.profile.duration().saturating_sub(at);
-        self.profile = self.profile.replace_tail(at, &[Stage { duration, from: level, to: level }])?;
+        let left = self.profile.duration().saturating_sub(at);
+        let rising = ramp.min(left);
+        let from = self.profile.level(at);
+        let share = if ramp.is_zero() { 1.0 } else { rising.as_secs_f64() / ramp.as_secs_f64() };
+        let tail = [
+            Stage { duration: rising, from, to: from + (level - from) * share },
+            Stage { duration: left - rising, from: level, to: level },
+        ];
+        self.profile = self.profile.replace_tail(at, &tail)?;
         Ok(())
     }
 
@@ -122,5 +134,16 @@ mod tests {
         let mut order = order();
         order.set_level(S(5), 300.0).unwrap();
         assert_eq!((order.profile.duration(), order.profile.area(S(10))), (S(10), 2000.0));
+    }
+
+    #[test]
+    fn a_new_level_may_be_reached_slowly() {
+        let mut order = order();
+        order.ramp_level(S(4), 300.0, S(2)).unwrap();
+        assert_eq!([4, 5, 6, 9].map(|at| order.profile.level(S(at))), [100.0, 200.0, 300.0, 300.0]);
+        assert_eq!(order.profile.duration(), S(10));
+        // A ramp that is longer than the run gets as far as it gets.
+        order.ramp_level(S(8), 0.0, S(4)).unwrap();
+        assert_eq!((order.profile.duration(), order.profile.level(S(9))), (S(10), 225.0));
     }
 }

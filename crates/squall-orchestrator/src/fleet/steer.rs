@@ -142,40 +142,43 @@ impl<C: Cell> Fleet<C> {
 
     /// Changes the number of users, or the rate, from now on until the planned end.
     pub async fn set_level(&self, level: f64) -> Result<(u64, f64), FleetError> {
+        self.ramp_level(level, Duration::ZERO).await
+    }
+
+    /// The same, reached in a straight line after `ramp`. Gives the epoch and the level before.
+    pub async fn ramp_level(&self, level: f64, ramp: Duration) -> Result<(u64, f64), FleetError> {
         if !level.is_finite() || level < 0.0 {
             return Err(FleetError::Invalid(format!("a level of {level} is not possible: give a number of 0 or more")));
         }
-        let before = std::cell::Cell::new(0.0);
-        let epoch = self
-            .change("change the load", |order, at| {
-                before.set(order.profile.level(at));
-                order.set_level(at, level)
-            })
-            .await?;
-        let kind = if level < before.get() { CommandType::RemoveUser } else { CommandType::AddUser };
+        let change = |order: &mut RunOrder, at| {
+            let before = order.profile.level(at);
+            order.ramp_level(at, level, ramp).map(|()| before)
+        };
+        let (epoch, before) = self.change("change the load", change).await?;
+        let kind = if level < before { CommandType::RemoveUser } else { CommandType::AddUser };
         self.wake(kind, epoch).await;
-        Ok((epoch, before.get()))
+        Ok((epoch, before))
     }
 
     /// No load until it is resumed.
     pub async fn pause(&self) -> Result<u64, FleetError> {
-        let epoch = self.change("pause", RunOrder::pause).await?;
+        let (epoch, ()) = self.change("pause", RunOrder::pause).await?;
         self.wake(CommandType::RemoveUser, epoch).await;
         Ok(epoch)
     }
 
     /// Goes on with everything that was left at the pause.
     pub async fn resume(&self) -> Result<u64, FleetError> {
-        let epoch = self.change("resume", RunOrder::resume).await?;
+        let (epoch, ()) = self.change("resume", RunOrder::resume).await?;
         self.wake(CommandType::AddUser, epoch).await;
         Ok(epoch)
     }
 
-    async fn change(
+    async fn change<T>(
         &self,
         action: &'static str,
-        change: impl Fn(&mut RunOrder, Duration) -> Result<(), SteerError>,
-    ) -> Result<u64, FleetError> {
+        change: impl Fn(&mut RunOrder, Duration) -> Result<T, SteerError>,
+    ) -> Result<(u64, T), FleetError> {
         loop {
             let record = self.cell.run().record().await?;
             let phase = phase_of(&record);
@@ -186,9 +189,9 @@ impl<C: Cell> Fleet<C> {
             if at >= order.profile.duration() {
                 return Err(refused());
             }
-            change(&mut order, at)?;
+            let changed = change(&mut order, at)?;
             if self.cell.run().replace(&record, phase.name(), &text(&order), false).await?.is_some() {
-                return Ok(record.epoch);
+                return Ok((record.epoch, changed));
             }
         }
     }

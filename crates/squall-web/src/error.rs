@@ -1,0 +1,99 @@
+//! Refusals as the API words them: `{"error": {"code", "message", "details"}}` with the seed's codes.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+use squall_coord::StoreError;
+use squall_orchestrator::FleetError;
+
+/// A request that is not carried out.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    details: Value,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
+        ApiError { status, code, message: message.into(), details: json!({}) }
+    }
+
+    pub(crate) fn with(mut self, details: Value) -> ApiError {
+        self.details = details;
+        self
+    }
+
+    /// A body or query of the wrong shape.
+    pub(crate) fn validation(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, "validation_error", message)
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+
+    pub(crate) fn invalid_state(action: &str, current: &str, expected: &str) -> ApiError {
+        let message = format!("cannot {action} while the fleet is {current}; it must be {expected}");
+        ApiError::new(StatusCode::CONFLICT, "invalid_state", message).with(json!({
+            "action": action, "current": current, "expected": expected,
+        }))
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    fn internal(error: &dyn std::error::Error) -> ApiError {
+        let causes = std::iter::successors(error.source(), |cause| cause.source());
+        let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+        tracing::warn!(error = text, "a request failed");
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", text)
+    }
+}
+
+impl From<FleetError> for ApiError {
+    fn from(error: FleetError) -> ApiError {
+        match error {
+            FleetError::InvalidState { action, current, expected } => {
+                ApiError::invalid_state(action, current.name(), expected)
+            }
+            FleetError::NoWorkers => ApiError::new(StatusCode::CONFLICT, "no_alive_workers", error.to_string()),
+            FleetError::Steer(steer) => ApiError::new(StatusCode::CONFLICT, "invalid_state", steer.to_string())
+                .with(json!({"action": "change the load", "current": steer.to_string(), "expected": "RUNNING"})),
+            FleetError::Invalid(message) => ApiError::bad_request(message),
+            FleetError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> ApiError {
+        ApiError::internal(&error)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = json!({"error": {"code": self.code, "message": self.message, "details": self.details}});
+        let mut response = json_response(self.status, &body);
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// What every handler gives.
+pub(crate) type Answer = Result<Response, ApiError>;
+
+/// 200 with a body.
+pub(crate) fn ok(body: &impl serde::Serialize) -> Response {
+    json_response(StatusCode::OK, body)
+}
+
+pub(crate) fn json_response(status: StatusCode, body: &impl serde::Serialize) -> Response {
+    let text = serde_json::to_vec(body).expect("what the API answers has a JSON form");
+    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}

@@ -1,0 +1,112 @@
+//! Who may ask: the right token, or, without one, only somebody on this machine who means this machine. A page in a browser that
+//! tricks its user into asking has another Host or Origin.
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, StatusCode, Uri, header};
+use std::{net::IpAddr, sync::Arc};
+
+use crate::{config::Token, error::ApiError, live::Counters};
+
+/// Paths that say nothing but that somebody is there: what load balancers ask.
+const OPEN: [&str; 4] = ["/health", "/healthz", "/readyz", "/openapi.json"];
+
+/// What the guard knows.
+#[derive(Clone)]
+pub(crate) struct Guard {
+    pub(crate) token: Option<Token>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// Lets a request through, or not.
+pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    Counters::count(&guard.counters.requests);
+    let open = OPEN.contains(&request.uri().path());
+    match guard.judge(request.headers(), request.uri(), open) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => {
+            Counters::count(&guard.counters.refused);
+            refusal.into_response()
+        }
+    }
+}
+
+impl Guard {
+    fn judge(&self, headers: &HeaderMap, uri: &Uri, open: bool) -> Result<(), ApiError> {
+        let host = host_of(headers, uri).ok_or_else(|| ApiError::bad_request("a request needs one Host header"))?;
+        check_origin(headers, &host)?;
+        match &self.token {
+            Some(_) if open => Ok(()),
+            Some(token) => check_token(token, headers),
+            // Nobody asked for a name of this machine by another name: that would be somebody else's page.
+            None if is_this_machine(&host) => Ok(()),
+            None => Err(forbidden(format!("the Host `{host}` is not a name of this machine"))),
+        }
+    }
+}
+
+fn host_of(headers: &HeaderMap, uri: &Uri) -> Option<String> {
+    if let Some(authority) = uri.authority() {
+        return Some(authority.as_str().to_owned());
+    }
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next()?.to_str().ok()?.to_owned();
+    hosts.next().is_none().then_some(host)
+}
+
+fn check_origin(headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let origin = origin.to_str().unwrap_or("");
+    let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    match authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host)) {
+        true => Ok(()),
+        false => Err(forbidden(format!("the Origin `{origin}` is another site"))),
+    }
+}
+
+fn check_token(token: &Token, headers: &HeaderMap) -> Result<(), ApiError> {
+    let given = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+    let given = given.and_then(|value| {
+        let (scheme, rest) = value.split_at_checked(7)?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then_some(rest)
+    });
+    match given {
+        Some(given) if token.matches(given) => Ok(()),
+        Some(_) => Err(unauthorized("the token is not the right one")),
+        None => Err(unauthorized("a token is needed: send `Authorization: Bearer TOKEN`")),
+    }
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(""),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+fn forbidden(message: String) -> ApiError {
+    ApiError::new(StatusCode::FORBIDDEN, "forbidden", message)
+}
+
+fn unauthorized(message: &str) -> ApiError {
+    ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine() {
+        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:80", "127.1.2.3", "[::1]:8080", "[::1]"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in ["", "evil.example", "127.0.0.1.evil.example:80", "10.0.0.1:8080", "[::2]:1", "localhost.evil"] {
+            assert!(!is_this_machine(host), "{host}");
+        }
+    }
+}

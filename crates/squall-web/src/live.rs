@@ -1,0 +1,197 @@
+//! Follows whatever run the fleet has, so that every orchestrator can show it, leader or not. Decides nothing and merges nothing of its
+//! own: the follower does, and when the run is over its leader's final word replaces it.
+
+use squall_coord::Cell;
+use squall_metrics::RunView;
+use squall_model::{Bundle, LoadModel, RunPhase};
+use squall_orchestrator::{Fleet, FleetError, FleetStatus, Follower};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::{RwLock, RwLockReadGuard, broadcast},
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::shapes;
+
+/// Messages that wait for a slow subscriber; beyond, its oldest is dropped and counted.
+pub(crate) const QUEUE: usize = 64;
+/// Seconds that are kept for the window of `/metrics`.
+pub(crate) const WINDOW_S: u32 = 60;
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+/// A store that takes longer is asked again at the next look, so that readers here do not wait for it.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// What the API counts about itself.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) requests: AtomicU64,
+    /// By token, Host or Origin.
+    pub(crate) refused: AtomicU64,
+    pub(crate) dropped_messages: AtomicU64,
+    pub(crate) failed_looks: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Relaxed);
+    }
+}
+
+/// A run and where its numbers come from.
+pub(crate) struct Shown<C: Cell> {
+    pub(crate) epoch: u64,
+    /// With the load as it is wanted now.
+    pub(crate) bundle: Bundle,
+    /// Unix time of its start by the store's clock.
+    pub(crate) started_ms: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) over: bool,
+    source: Source<C>,
+}
+
+enum Source<C: Cell> {
+    Following(Box<Follower<C>>),
+    Finished(Box<RunView>),
+}
+
+impl<C: Cell> Shown<C> {
+    pub(crate) fn view(&self) -> &RunView {
+        match &self.source {
+            Source::Following(follower) => follower.view(),
+            Source::Finished(view) => view,
+        }
+    }
+}
+
+/// The run as this process sees it.
+pub(crate) struct Live<C: Cell> {
+    fleet: Fleet<C>,
+    shown: RwLock<Option<Shown<C>>>,
+    ticks: broadcast::Sender<Arc<str>>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl<C: Cell> Live<C> {
+    pub(crate) fn new(fleet: Fleet<C>) -> Live<C> {
+        let ticks = broadcast::Sender::new(QUEUE);
+        Live { fleet, shown: RwLock::new(None), ticks, counters: Arc::default() }
+    }
+
+    /// The run, if there has been one.
+    pub(crate) async fn shown(&self) -> RwLockReadGuard<'_, Option<Shown<C>>> {
+        self.shown.read().await
+    }
+
+    /// Messages from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<str>> {
+        self.ticks.subscribe()
+    }
+
+    pub(crate) fn subscribers(&self) -> usize {
+        self.ticks.receiver_count()
+    }
+
+    /// Follows until `stop`.
+    pub(crate) async fn watch(&self, stop: CancellationToken) {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = looks.tick() => {}
+            }
+            match self.look().await {
+                Ok(true) => self.tell().await,
+                Ok(false) => {}
+                Err(error) => {
+                    Counters::count(&self.counters.failed_looks);
+                    debug!(%error, "a look at the run failed");
+                }
+            }
+        }
+    }
+
+    /// Says whether there is something new to show.
+    async fn look(&self) -> Result<bool, FleetError> {
+        let Ok(status) = timeout(ANSWER, self.fleet.status()).await else { return Ok(false) };
+        let status = status?;
+        let known = self.shown.read().await.as_ref().is_some_and(|shown| shown.epoch == status.epoch);
+        match (known, status.state) {
+            _ if status.epoch == 0 => Ok(false),
+            (_, RunPhase::Idle) => self.finish(&status).await,
+            (true, _) => self.follow(&status).await,
+            (false, _) => self.open(&status).await,
+        }
+    }
+
+    async fn open(&self, status: &FleetStatus) -> Result<bool, FleetError> {
+        let Some(order) = &status.order else { return Ok(false) };
+        let Some(bundle) = self.fleet.bundle(&order.bundle).await? else { return Ok(false) };
+        let follower = Follower::open(self.fleet.cell(), status.epoch, &bundle.plan, WINDOW_S).await?;
+        *self.shown.write().await = Some(Shown {
+            epoch: status.epoch,
+            bundle,
+            started_ms: 0,
+            elapsed: Duration::ZERO,
+            over: false,
+            source: Source::Following(Box::new(follower)),
+        });
+        self.follow(status).await.map(|_| true)
+    }
+
+    async fn follow(&self, status: &FleetStatus) -> Result<bool, FleetError> {
+        let mut shown = self.shown.write().await;
+        let Some(shown) = shown.as_mut() else { return Ok(false) };
+        if let Some(order) = &status.order {
+            let load = &mut shown.bundle.plan.load.model;
+            let (LoadModel::Open { rate: profile, .. } | LoadModel::Closed { users: profile, .. }) = load;
+            *profile = order.profile.clone();
+            shown.started_ms = order.start_at_ms.unwrap_or(0);
+        }
+        shown.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
+        let Source::Following(follower) = &mut shown.source else { return Ok(false) };
+        let following = async {
+            follower.look_at(&status.workers, shown.elapsed).await?;
+            follower.follow().await
+        };
+        // Giving up in the middle loses nothing: the follower goes on from the last delta that it has merged.
+        Ok(timeout(ANSWER, following).await.unwrap_or(Ok(0))? > 0)
+    }
+
+    /// Takes over what the leader wrote down.
+    async fn finish(&self, status: &FleetStatus) -> Result<bool, FleetError> {
+        if self.shown.read().await.as_ref().is_some_and(|shown| shown.epoch == status.epoch && shown.over) {
+            return Ok(false);
+        }
+        let Some(run) = self.fleet.finished(status.epoch).await? else { return Ok(false) };
+        *self.shown.write().await = Some(Shown {
+            epoch: status.epoch,
+            bundle: run.bundle,
+            started_ms: run.facts.started_unix_ms,
+            elapsed: run.facts.elapsed,
+            over: true,
+            source: Source::Finished(Box::new(run.view)),
+        });
+        Ok(true)
+    }
+
+    /// One message for everybody who listens.
+    async fn tell(&self) {
+        if self.ticks.receiver_count() == 0 {
+            return;
+        }
+        let payload = shapes::metrics(self.shown().await.as_ref(), &shapes::Wanted::tick(), &self.counters);
+        let message = shapes::message("metrics_tick", &payload);
+        // Nobody listening any more is no mistake.
+        let _ = self.ticks.send(message.into());
+    }
+}

@@ -1,0 +1,122 @@
+//! Pools of things that users borrow: what there is, and filling them. Lending is the workers' business.
+
+use axum::{
+    body::Body,
+    extract::{Path, Query, State, rejection::QueryRejection},
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use squall_coord::{Cell, ItemId, PoolName, PoolStore, Stocked, StoreError};
+use std::sync::Arc;
+
+use super::App;
+use crate::{
+    body::{Stock, read},
+    error::{Answer, ApiError, ok},
+    shapes,
+};
+
+pub(crate) async fn list<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
+    let counts = app.fleet.cell().pools().counts().await?;
+    let resources: Vec<Value> = counts
+        .iter()
+        .map(|pool| {
+            json!({
+                "resource_name": pool.pool.as_str(),
+                "count": pool.total,
+                "available": pool.available,
+                "held": pool.held,
+                "waiting": pool.waiting,
+            })
+        })
+        .collect();
+    Ok(ok(&json!({"resources": resources})))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ItemsQuery {
+    count: Option<usize>,
+}
+
+pub(crate) async fn items<C: Cell>(
+    State(app): State<Arc<App<C>>>,
+    Path(name): Path<String>,
+    query: Result<Query<ItemsQuery>, QueryRejection>,
+) -> Answer {
+    let Query(query) = query.map_err(|error| ApiError::validation(error.body_text()))?;
+    let count = query.count.unwrap_or(100);
+    if !(1..=1000).contains(&count) {
+        return Err(ApiError::validation("count: give a number from 1 to 1000"));
+    }
+    let pool = pool_name(name)?;
+    let pools = app.fleet.cell().pools();
+    let known = pools.counts().await?.into_iter().find(|counts| counts.pool == pool);
+    let Some(counts) = known else {
+        return Err(ApiError::not_found(format!("there is no resource `{pool}`; /resources lists all")));
+    };
+    let mut listed = pools.list(&pool, count).await?;
+    // A listing may give more than asked for.
+    listed.truncate(count);
+    let items: Vec<Value> = listed
+        .iter()
+        .map(|item| {
+            let held = item.held.as_ref().map(|(holder, run, _)| json!({"worker": holder.as_str(), "epoch": run.0}));
+            json!({
+                "resource_id": item.id.as_str(),
+                "payload": serde_json::from_str::<Value>(&item.payload).unwrap_or_else(|_| item.payload.clone().into()),
+                "held": held,
+            })
+        })
+        .collect();
+    Ok(ok(&json!({"resource_name": pool.as_str(), "count": counts.total, "items": items})))
+}
+
+pub(crate) async fn create<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+    let stock: Stock = read(body).await?;
+    if stock.count == 0 {
+        return Err(ApiError::validation("count: give a number from 1 to 100000"));
+    }
+    let pool = pool_name(stock.name.clone())?;
+    let (pools, make) = (app.fleet.cell().pools(), |id| thing(&pool, id, &stock.payload));
+    let stocked: Result<Stocked, StoreError> = squall_coord::create(&pools, &pool, stock.count, make).await;
+    let stocked = stocked?;
+    Ok(ok(&json!({
+        "resource_name": pool.as_str(),
+        "count": stocked.created.len(),
+        "resource_ids": ids(&stocked),
+    })))
+}
+
+pub(crate) async fn ensure<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+    let stock: Stock = read(body).await?;
+    let pool = pool_name(stock.name.clone())?;
+    let (pools, make) = (app.fleet.cell().pools(), |id| thing(&pool, id, &stock.payload));
+    let stocked: Result<Stocked, StoreError> = squall_coord::ensure(&pools, &pool, stock.count, make).await;
+    let stocked = stocked?;
+    Ok(ok(&json!({
+        "resource_name": pool.as_str(),
+        "target_count": stock.count,
+        "existing_count": stocked.existing,
+        "created_count": stocked.created.len(),
+        "current_count": stocked.current,
+        "created_resource_ids": ids(&stocked),
+    })))
+}
+
+fn pool_name(name: String) -> Result<PoolName, ApiError> {
+    PoolName::new(name).map_err(|error| ApiError::validation(error.to_string()))
+}
+
+fn ids(stocked: &Stocked) -> Vec<&str> {
+    stocked.created.iter().map(ItemId::as_str).collect()
+}
+
+/// What a borrower gets to see of a new thing.
+async fn thing(pool: &PoolName, id: ItemId, payload: &Map<String, Value>) -> Result<String, StoreError> {
+    let mut payload = payload.clone();
+    payload.insert("resource_name".into(), pool.as_str().into());
+    payload.insert("resource_id".into(), id.as_str().into());
+    payload.insert("created_at".into(), shapes::unix_s().into());
+    Ok(Value::Object(payload).to_string())
+}

@@ -1,0 +1,106 @@
+//! Accepts connections, with TLS or without, and serves the router on them. Bounds what a stranger can take up: connections, the time
+//! for a handshake and for a request's head.
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use squall_coord::Cell;
+use squall_orchestrator::Fleet;
+use std::{pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::{ConfigError, WebConfig, live::Live, router::router, routes::App, tls::TlsServer};
+
+/// Served at once; more wait to be accepted.
+const MOST_CONNECTIONS: usize = 1024;
+const HANDSHAKE: Duration = Duration::from_secs(10);
+const HEAD: Duration = Duration::from_secs(30);
+const LARGEST_HEAD: usize = 64 << 10;
+/// What is under way at the end may take this long.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// Serves the API of `fleet` on `listener` until `stop`.
+pub async fn serve<C: Cell>(
+    fleet: Fleet<C>,
+    config: WebConfig,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> Result<(), ConfigError> {
+    if let Ok(addr) = listener.local_addr() {
+        config.check(addr)?;
+        info!(%addr, tls = config.tls.is_some(), token = config.token.is_some(), "serves the API");
+    }
+    let tls = config.tls_server()?;
+    let live = Live::new(fleet.clone());
+    let app = Arc::new(App { fleet, live, config, stop: stop.clone() });
+    let service = router(app.clone());
+    let mut connections = JoinSet::new();
+    let mut watching = pin!(app.live.watch(stop.clone()));
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = &mut watching => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, tls.clone(), service.clone(), stop.clone()));
+                }
+                Err(error) => {
+                    // Out of descriptors, most likely; others must end first.
+                    warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+        }
+    }
+    if timeout(GOODBYE, async { while connections.join_next().await.is_some() {} }).await.is_err() {
+        connections.shutdown().await;
+    }
+    Ok(())
+}
+
+async fn connection(stream: TcpStream, tls: Option<TlsServer>, service: Router, stop: CancellationToken) {
+    let _ = stream.set_nodelay(true);
+    match tls {
+        None => drive(stream, service, &stop).await,
+        Some(tls) => match timeout(HANDSHAKE, tls.0.accept(stream)).await {
+            Ok(Ok(stream)) => drive(stream, service, &stop).await,
+            Ok(Err(error)) => debug!(%error, "a handshake failed"),
+            Err(_) => debug!("a handshake took too long"),
+        },
+    }
+}
+
+async fn drive(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    service: Router,
+    stop: &CancellationToken,
+) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(LARGEST_HEAD)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "a connection ended badly");
+    }
+}

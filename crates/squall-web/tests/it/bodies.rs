@@ -1,0 +1,95 @@
+//! What must be refused: with the right code, and without taking the server along.
+
+use serde_json::json;
+
+use crate::support::{send, world};
+
+#[tokio::test]
+async fn bad_bodies_are_refused_by_what_is_wrong_with_them() {
+    let world = world(1).await;
+    let cases = [
+        ("/start_test", "", "invalid_json"),
+        ("/start_test", "{", "invalid_json"),
+        ("/start_test", "\u{0}", "invalid_json"),
+        ("/start_test", "[]", "validation_error"),
+        ("/start_test", "{}", "validation_error"),
+        ("/start_test", "[1, {}, 0]", "validation_error"),
+        ("/start_test", r#"{"users": -1}"#, "validation_error"),
+        ("/start_test", r#"{"users": 1.5}"#, "validation_error"),
+        ("/start_test", r#"{"users": "1"}"#, "validation_error"),
+        ("/start_test", r#"{"users": 1, "target_users": 1}"#, "validation_error"),
+        ("/start_test", r#"{"users": 1, "usres": 1}"#, "validation_error"),
+        ("/start_test", r#"{"users": 1000001}"#, "validation_error"),
+        ("/start_test", r#"{"users": 1, "spawn_interval_ms": 60001}"#, "validation_error"),
+        ("/start_test", r#"{"users": 1, "init_params": {"unknown": 1}}"#, "validation_error"),
+        ("/change_users", r#"{"users": null}"#, "validation_error"),
+        ("/stop_test", r#"{"now": true}"#, "validation_error"),
+        ("/create_resource", r#"{"name": "a b", "count": 1}"#, "validation_error"),
+        ("/create_resource", r#"{"name": "a", "count": 0}"#, "validation_error"),
+        ("/create_resource", r#"{"name": "a", "count": 100001}"#, "validation_error"),
+        ("/create_resource", r#"{"name": "a", "count": 1, "payload": 7}"#, "validation_error"),
+        ("/ensure_resource", r#"{"count": 1}"#, "validation_error"),
+        ("/api/v1/tests", r#"{"bundle": {}}"#, "validation_error"),
+        ("/api/v1/tests", r#"{"bundle": 1, "x": 2}"#, "validation_error"),
+        ("/api/v1/tests/current/rate", r#"{"rate": -1}"#, "validation_error"),
+        ("/api/v1/tests/current/rate", r#"{"rate": 1e999}"#, "validation_error"),
+        ("/api/v1/tests/current/scale", r#"{"users": 1, "abort": true}"#, "validation_error"),
+        ("/api/v1/tests/current/stop", r#"{"abort": "yes"}"#, "validation_error"),
+    ];
+    for (path, body, code) in cases {
+        println!("{path} {body}");
+        world.post(path, body).await.refused(400, code);
+    }
+    let deep = "[".repeat(100_000 / 2);
+    world.post("/start_test", deep).await.refused(400, "invalid_json");
+    assert_eq!(world.get("/ready").await.json()["epoch"], 0, "nothing was started");
+}
+
+#[tokio::test]
+async fn long_bodies_are_refused() {
+    let world = world(1).await;
+    let long = format!(r#"{{"users": 1, "init_params": {{"a": "{}"}}}}"#, "x".repeat(64 << 10));
+    world.post("/start_test", &long).await.refused(413, "payload_too_large");
+    let longer = format!(r#"{{"bundle": "{}"}}"#, "x".repeat(1 << 20));
+    world.post("/api/v1/tests", &longer).await.refused(400, "validation_error");
+    let longest = format!(r#"{{"bundle": "{}"}}"#, "x".repeat(16 << 20));
+    world.post("/api/v1/tests", &longest).await.refused(413, "payload_too_large");
+}
+
+#[tokio::test]
+async fn bad_queries_paths_and_methods_are_refused() {
+    let world = world(1).await;
+    for path in [
+        "/metrics?count=0",
+        "/metrics?count=1001",
+        "/metrics?count=x",
+        "/metrics?include_events=perhaps",
+        "/metrics?colour=red",
+        "/metrics/history?range=1y",
+        "/probes?count=1001",
+        "/resources/a%20b/items",
+        "/resources/a/items?count=0",
+    ] {
+        println!("{path}");
+        world.get(path).await.refused(400, "validation_error");
+    }
+    world.get("/nowhere").await.refused(404, "not_found");
+    world.get("/resources/none/items").await.refused(404, "not_found");
+    world.get("/start_test").await.refused(405, "method_not_allowed");
+    world.post("/metrics", "{}").await.refused(405, "method_not_allowed");
+    assert_eq!(world.get("/probes").await.json()["probes"], json!([]));
+}
+
+#[tokio::test]
+async fn what_is_not_http_ends_only_its_own_connection() {
+    let world = world(1).await;
+    for bytes in [
+        &b"\x16\x03\x01\x02\x00 not tls\r\n\r\n"[..],
+        b"GET\r\n\r\n",
+        b"POST /start_test HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+    ] {
+        let answer = send(world.addr, bytes).await;
+        assert_eq!(answer.status, 400, "{}", answer.head);
+    }
+    assert_eq!(world.get("/health").await.status, 200);
+}

@@ -1,0 +1,103 @@
+//! The live feed: a snapshot, then a message for each second; a listener who does not listen misses the oldest.
+
+use serde_json::Value;
+use std::time::Duration;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::support::{PATIENCE, World, world};
+
+struct Socket {
+    stream: TcpStream,
+}
+
+impl Socket {
+    async fn open(world: &World) -> Socket {
+        let mut stream = TcpStream::connect(world.addr).await.unwrap();
+        let request = "GET /ws/metrics HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        let head = String::from_utf8(head).unwrap();
+        assert!(head.starts_with("HTTP/1.1 101") && head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{head}");
+        Socket { stream }
+    }
+
+    /// The next frame: its kind and what is in it.
+    async fn next(&mut self) -> (u8, Vec<u8>) {
+        let reading = async {
+            let first = self.stream.read_u8().await.unwrap();
+            let length = match self.stream.read_u8().await.unwrap() {
+                126 => u64::from(self.stream.read_u16().await.unwrap()),
+                127 => self.stream.read_u64().await.unwrap(),
+                short => u64::from(short),
+            };
+            let mut bytes = vec![0; length as usize];
+            self.stream.read_exact(&mut bytes).await.unwrap();
+            (first & 0x0f, bytes)
+        };
+        timeout(PATIENCE, reading).await.expect("a frame in time")
+    }
+
+    async fn message(&mut self) -> Value {
+        let (kind, bytes) = self.next().await;
+        assert_eq!(kind, 1, "text");
+        serde_json::from_slice(&bytes).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_comes_first_then_ticks() {
+    let world = world(1).await;
+    let mut socket = Socket::open(&world).await;
+    let snapshot = socket.message().await;
+    assert_eq!(
+        (snapshot["type"].as_str(), &snapshot["payload"]["metrics"]),
+        (Some("metrics_snapshot"), &serde_json::json!([]))
+    );
+    assert_eq!(world.post("/start_test", r#"{"users": 1}"#).await.status, 200);
+    loop {
+        let tick = socket.message().await;
+        assert_eq!(tick["type"], "metrics_tick");
+        if tick["payload"]["metrics"][0]["aggregate_total"]["requests"].as_u64() > Some(0) {
+            break;
+        }
+    }
+    let text = String::from_utf8(world.get("/prometheus").await.body).unwrap();
+    assert!(text.contains("squall_live_subscribers 1\n") && text.contains("squall_requests_total{"), "{text}");
+    // The end of the server is said to those who listen.
+    world.stop.cancel();
+    loop {
+        let (kind, _) = socket.next().await;
+        if kind == 8 {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_websocket_is_refused() {
+    let world = world(1).await;
+    world.get("/ws/metrics").await.refused(400, "bad_request");
+}
+
+#[tokio::test]
+async fn a_listener_that_talks_too_much_is_cut_off() {
+    let world = world(1).await;
+    let mut socket = Socket::open(&world).await;
+    socket.message().await;
+    // A masked text frame of 64 KiB.
+    let mut frame = vec![0x81, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 1, 2, 3, 4];
+    frame.resize(frame.len() + (1 << 16), b'x');
+    let _ = socket.stream.write_all(&frame).await;
+    let mut rest = Vec::new();
+    let ended = timeout(Duration::from_secs(30), socket.stream.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "the server ends the connection");
+    assert_eq!(world.get("/health").await.status, 200);
+}

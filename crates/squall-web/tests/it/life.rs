@@ -1,0 +1,148 @@
+//! A test from its start to its result, by the seed's routes and by `/api/v1`.
+
+use serde_json::json;
+use squall_model::{Arrivals, LoadModel, Profile};
+use std::time::Duration;
+
+use crate::support::{EACH_SECOND, bundle, bundle_with, world, world_with};
+
+#[tokio::test]
+async fn the_seeds_routes_lead_through_a_whole_test() {
+    let world = world(2).await;
+    let ready = world.get("/ready").await.json();
+    assert_eq!((&ready["ready"], &ready["state"], &ready["alive_workers"]), (&json!(true), &json!("IDLE"), &json!(2)));
+    assert_eq!(ready["workers"], json!(["w1", "w2"]));
+    assert_eq!(ready["workers_status"][0]["worker_id"], "w1");
+
+    let started = world.post("/start_test", r#"{"users": 3, "spawn_interval_ms": 1}"#).await;
+    assert_eq!(started.status, 200, "{}", started.json());
+    let started = started.json();
+    assert_eq!((&started["epoch"], &started["target_users"]), (&json!(1), &json!(3)));
+    assert_eq!(started["add_result"]["added"], json!([1, 2, 3]));
+    assert_eq!(started["start_result"], json!({"workers": 2, "delivered": 2}));
+
+    let again = world.post("/start_test", r#"{"target_users": 1}"#).await.refused(409, "invalid_state");
+    assert_eq!(again["details"], json!({"action": "start a test", "current": "RUNNING", "expected": "IDLE"}));
+
+    let metrics =
+        world.until(|metrics| metrics["metrics"][0]["aggregate"]["requests"].as_u64() > Some(0), "/metrics").await;
+    let browse = &metrics["metrics"][0];
+    assert_eq!((&browse["metric_id"], metrics["include_events"].as_bool()), (&json!("browse"), Some(true)));
+    assert_eq!(browse["aggregate"]["error_rate"], 0.1);
+    assert_eq!(browse["aggregate"]["latency_median_ms"].as_f64().map(f64::round), Some(5.0));
+    assert!(browse["aggregate"]["result_code_counts"]["HTTP_500"].as_u64() > Some(0), "{browse}");
+    assert!(browse["events"][0]["data"]["requests"].as_u64() >= Some(EACH_SECOND), "{browse}");
+    let history = world.get("/metrics/history?range=all").await.json();
+    assert!(history["points"][0]["metrics"]["browse"]["latency_p99_ms"].as_f64() > Some(1.0), "{history}");
+
+    let changed = world.post("/change_users", r#"{"target_users": 5}"#).await.json();
+    assert_eq!((&changed["action"], &changed["current_users"]), (&json!("add"), &json!(3)));
+    assert_eq!(changed["result"]["added"], json!([4, 5]));
+    world.until(|current| current["level"] == 5.0, "/api/v1/tests/current").await;
+    assert_eq!(world.post("/change_users", r#"{"users": 5}"#).await.json()["action"], "noop");
+
+    let stopped = world.post("/stop_test", "{}").await.json();
+    assert_eq!(stopped, json!({"epoch": 1, "stop_result": {"workers": 2, "delivered": 2}}));
+    world.until(|ready| ready["state"] == "IDLE", "/ready").await;
+    world.post("/stop_test", "").await.refused(409, "invalid_state");
+    let result = world.get("/api/v1/tests/1").await.json();
+    assert_eq!(result["schema"], "squall.result/1");
+    // The live view goes over to what the leader wrote down.
+    let total = result["totals"]["requests"].clone();
+    world.until(|metrics| metrics["metrics"][0]["aggregate_total"]["requests"] == total, "/metrics").await;
+}
+
+#[tokio::test]
+async fn a_bundle_is_started_steered_and_reported() {
+    let world = world(1).await;
+    let rate = Profile::constant(100.0, Duration::from_secs(600)).unwrap();
+    let bundle = bundle_with(LoadModel::Open { rate, arrivals: Arrivals::Even });
+    let started = world.post("/api/v1/tests", json!({"bundle": bundle}).to_string()).await;
+    assert_eq!((started.status, started.json()), (201, json!({"epoch": 1})));
+    assert!(started.head.to_ascii_lowercase().contains("location: /api/v1/tests/1"), "{}", started.head);
+    let running = |current: &serde_json::Value| current["elapsed_s"].as_f64() > Some(0.0) && !current["live"].is_null();
+    let current = world.until(running, "/api/v1/tests/current").await;
+    assert_eq!(
+        (&current["driven_by"], &current["level"], &current["name"]),
+        (&json!("rate"), &json!(100.0), &json!("shop"))
+    );
+
+    let rate = world.post("/api/v1/tests/current/rate", r#"{"rate": 250.5}"#).await.json();
+    assert_eq!(rate, json!({"epoch": 1, "before": 100.0, "rate": 250.5}));
+    world.post("/api/v1/tests/current/scale", r#"{"users": 7}"#).await.refused(400, "bad_request");
+    world.until(|current| current["level"] == 250.5, "/api/v1/tests/current").await;
+    assert_eq!(world.post("/api/v1/tests/current/pause", "").await.json(), json!({"epoch": 1}));
+    world.post("/api/v1/tests/current/pause", "").await.refused(409, "invalid_state");
+    world.until(|current| current["paused"] == true && current["level"] == 0.0, "/api/v1/tests/current").await;
+    assert_eq!(world.post("/api/v1/tests/current/resume", "{}").await.status, 200);
+    world.until(|current| current["paused"] == false && current["level"] == 250.5, "/api/v1/tests/current").await;
+    world.get("/api/v1/tests/1").await.refused(409, "invalid_state");
+
+    assert_eq!(world.post("/api/v1/tests/current/stop", r#"{"abort": true}"#).await.status, 200);
+    world.until(|current| current["state"] == "IDLE", "/api/v1/tests/current").await;
+    let result = world.get("/api/v1/tests/1").await.json();
+    assert_eq!(result["schema"], "squall.result/1");
+    world.get("/api/v1/tests/2").await.refused(404, "not_found");
+    world.get("/api/v1/tests/x").await.refused(400, "validation_error");
+}
+
+#[tokio::test]
+async fn a_test_may_begin_without_users() {
+    let world = world(1).await;
+    let started = world.post("/start_test", r#"{"users": 0}"#).await.json();
+    assert_eq!(started["add_result"]["added"], json!([]));
+    world.until(|current| current["elapsed_s"].as_f64() > Some(0.0), "/api/v1/tests/current").await;
+    let changed = world.post("/change_users", r#"{"users": 2, "spawn_interval_ms": 5}"#).await.json();
+    assert_eq!((&changed["action"], &changed["result"]["added"]), (&json!("add"), &json!([1, 2])));
+    world.until(|current| current["level"] == 2.0, "/api/v1/tests/current").await;
+    let changed = world.post("/change_users", r#"{"users": 0}"#).await.json();
+    assert_eq!((&changed["action"], &changed["result"]["removed"]), (&json!("remove"), &json!([1, 2])));
+}
+
+#[tokio::test]
+async fn without_workers_nothing_starts() {
+    let world = world(0).await;
+    assert_eq!(world.get("/ready").await.json()["ready"], false);
+    world.post("/start_test", r#"{"users": 1}"#).await.refused(409, "no_alive_workers");
+    let body = json!({"bundle": bundle(), "params": {}}).to_string();
+    world.post("/api/v1/tests", body).await.refused(409, "no_alive_workers");
+    let refused = world.post("/change_users", r#"{"users": 1}"#).await.refused(409, "invalid_state");
+    assert_eq!(refused["details"], json!({"action": "change users", "current": "IDLE", "expected": "RUNNING"}));
+}
+
+#[tokio::test]
+async fn without_a_scenario_start_test_says_what_to_do() {
+    let world = world_with(1, squall_web::WebConfig::local("test")).await;
+    let refused = world.post("/start_test", r#"{"users": 1}"#).await.refused(400, "bad_request");
+    assert!(refused["message"].as_str().unwrap().contains("--scenario"), "{refused}");
+    let params = world.get("/scenario/on_init_params").await.json();
+    assert_eq!(params["configured"], false);
+}
+
+#[tokio::test]
+async fn operators_see_health_and_numbers() {
+    let world = world(1).await;
+    assert_eq!(world.get("/health").await.json(), json!({"status": "ok"}));
+    assert_eq!(world.get("/healthz").await.json(), json!({"status": "ok"}));
+    let text = String::from_utf8(world.get("/prometheus").await.body).unwrap();
+    assert!(text.contains("squall_store_up 1\n") && text.contains("squall_fleet_workers 1\n"), "{text}");
+    assert!(text.contains("squall_fleet_state{state=\"IDLE\"} 1\n"), "{text}");
+    let params = world.get("/scenario/on_init_params").await.json();
+    assert_eq!((&params["configured"], &params["scenario_path"]), (&json!(true), &json!("shop.toml")));
+    assert_eq!(world.get("/api/v1/workers").await.json()["workers"][0]["id"], "w1");
+    assert_eq!(world.get("/workers").await.json()["workers"][0]["worker_id"], "w1");
+}
+
+#[test]
+fn every_path_is_described_and_every_description_has_a_path() {
+    let document: serde_json::Value = serde_json::from_str(squall_web::OPENAPI).unwrap();
+    let mut described = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        described.extend(methods.as_object().unwrap().keys().map(|method| (method.clone(), path.clone())));
+    }
+    let mut served: Vec<(String, String)> =
+        squall_web::router_paths().iter().map(|(method, path)| ((*method).to_owned(), (*path).to_owned())).collect();
+    described.sort();
+    served.sort();
+    assert_eq!(described, served);
+}

@@ -1,0 +1,220 @@
+//! A fleet with a leader and puppet workers, the API before it, and a client that sends exactly what it is told to.
+
+use serde_json::Value;
+use squall_coord::{Cell, MemoryCell, Report, RunStore};
+use squall_metrics::{Delta, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId, encode};
+use squall_model::{Bundle, Limits, Load, LoadModel, Pause, Plan, Profile, RunOrder, TaskSpec};
+use squall_orchestrator::{Fleet, Orchestrator, OrchestratorConfig};
+use squall_web::{Offer, WebConfig, serve};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Requests that a puppet reports for each second.
+pub(crate) const EACH_SECOND: u64 = 10;
+
+pub(crate) struct World {
+    pub(crate) addr: SocketAddr,
+    pub(crate) cell: MemoryCell,
+    pub(crate) stop: CancellationToken,
+    _tasks: JoinSet<()>,
+}
+
+/// A leader, `workers` puppets, and the API with the offer of a scenario.
+pub(crate) async fn world(workers: usize) -> World {
+    let mut config = WebConfig::local("test");
+    config.offer = Some(offer());
+    world_with(workers, config).await
+}
+
+pub(crate) async fn world_with(workers: usize, config: WebConfig) -> World {
+    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    let mut tasks = JoinSet::new();
+    let leader = Orchestrator::new(cell.clone(), OrchestratorConfig::new("leader"));
+    let leaving = stop.clone();
+    tasks.spawn(async move { leader.run(leaving).await.unwrap() });
+    for number in 1..=workers {
+        tasks.spawn(puppet(cell.clone(), format!("w{number}"), number as u64));
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let serving = serve(Fleet::new(cell.clone()), config, listener, stop.clone());
+    tasks.spawn(async move { serving.await.unwrap() });
+    let world = World { addr, cell, stop, _tasks: tasks };
+    world.until(|ready| ready["alive_workers"] == workers, "/readyz").await;
+    world
+}
+
+impl World {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        send(self.addr, format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Answer {
+        let body = body.as_ref();
+        let length = body.len();
+        let head =
+            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+        send(self.addr, &[head.as_bytes(), body].concat()).await
+    }
+
+    /// Asks for `path` until the answer is as wanted.
+    pub(crate) async fn until(&self, wanted: impl Fn(&Value) -> bool, path: &str) -> Value {
+        let asking = async {
+            loop {
+                let answer = self.get(path).await;
+                if answer.status == 200 && wanted(&answer.json()) {
+                    return answer.json();
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("{path} never said what was waited for"))
+    }
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        let text = String::from_utf8_lossy(&self.body);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn refused(&self, status: u16, code: &str) -> Value {
+        let error = self.json()["error"].clone();
+        assert_eq!((self.status, error["code"].as_str()), (status, Some(code)), "{error}");
+        assert!(
+            error["message"].as_str().is_some_and(|text| !text.is_empty()) && error["details"].is_object(),
+            "{error}"
+        );
+        error
+    }
+}
+
+/// Sends bytes and reads the answer to its end.
+pub(crate) async fn send(addr: SocketAddr, bytes: &[u8]) -> Answer {
+    let exchange = async {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        // A server that refuses a long body need not read all of it.
+        let _ = stream.write_all(bytes).await;
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all).await;
+        read_answer(&all)
+    };
+    timeout(PATIENCE, exchange).await.expect("an answer in time")
+}
+
+pub(crate) fn read_answer(all: &[u8]) -> Answer {
+    let end = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or_else(|| panic!("no answer in {all:?}"));
+    let head = String::from_utf8_lossy(&all[..end]).into_owned();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    Answer { status, head, body: all[end + 4..].to_vec() }
+}
+
+pub(crate) fn bundle() -> Bundle {
+    let users = Profile::constant(5.0, Duration::from_secs(600)).unwrap();
+    bundle_with(LoadModel::Closed { users, pause: Pause::NONE })
+}
+
+pub(crate) fn bundle_with(model: LoadModel) -> Bundle {
+    Bundle {
+        plan: Plan {
+            name: "shop".into(),
+            target: "http://127.0.0.1:1".into(),
+            load: Load { model, iterations: None, warm_up: Duration::ZERO },
+            tasks: vec![TaskSpec::new("browse")],
+            thresholds: vec![],
+            seed: 1,
+        },
+        arguments: vec!["shop.toml".into()],
+        files: BTreeMap::new(),
+        env: BTreeMap::new(),
+        limits: Limits {
+            threads: None,
+            max_users: 100,
+            grace: Duration::from_secs(1),
+            slack: Duration::ZERO,
+            late_after: Duration::from_millis(10),
+            phases: false,
+        },
+    }
+}
+
+fn offer() -> Offer {
+    Offer { path: "shop.toml".into(), bundle: bundle(), params: vec![], takes_any: false }
+}
+
+/// Obeys the record as a worker does, but measures what it likes: ten requests a second.
+async fn puppet(cell: MemoryCell, id: String, instance: u64) {
+    let run = cell.run();
+    let (mut shipped, mut epoch, mut done) = (0, 0, 0);
+    loop {
+        let record = run.record().await.unwrap();
+        if record.epoch != epoch {
+            (shipped, epoch) = (0, record.epoch);
+        }
+        let order: Option<RunOrder> = serde_json::from_str(&record.order).ok();
+        let start = order.and_then(|order| order.start_at_ms).unwrap_or(u64::MAX);
+        let seconds = record.now_ms.saturating_sub(start) / 1000;
+        let stopping = record.state == "STOPPING" && done != epoch;
+        if record.state == "RUNNING" || stopping {
+            while shipped < seconds {
+                ship(&cell, instance, epoch, shipped, false).await;
+                shipped += 1;
+            }
+        }
+        if stopping {
+            ship(&cell, instance, epoch, shipped, true).await;
+            done = epoch;
+        }
+        let ready = if record.state == "IDLE" { 0 } else { epoch };
+        let fields = [
+            ("status", "healthy".to_owned()),
+            ("instance", format!("{instance:016x}")),
+            ("revision", record.revision.to_string()),
+            ("ready", ready.to_string()),
+            ("done", done.to_string()),
+            ("last_heartbeat", (record.now_ms as f64 / 1e3).to_string()),
+        ];
+        let report: Report = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        run.report(&id, &report, Duration::from_secs(5)).await.unwrap();
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn ship(cell: &MemoryCell, instance: u64, epoch: u64, second: u64, last: bool) {
+    let mut recorder = Recorder::new(RecorderConfig::default());
+    let metric = recorder.metric(MetricKey::request("browse"));
+    for number in 0..EACH_SECOND {
+        recorder.sent();
+        recorder.record(&Sample {
+            metric,
+            wait: Duration::ZERO,
+            service: Duration::from_millis(number + 1),
+            outcome: Outcome::of_status(if number == 0 { 500 } else { 200 }),
+            bytes_in: 10,
+            bytes_out: 10,
+            warm_up: false,
+        });
+    }
+    let (metrics, errors, engine) = recorder.harvest(5, 1);
+    let source = SourceId { instance, thread: 0 };
+    let delta = Delta { source, seq: second, second: second as u32, metrics, errors, engine, last };
+    let mut bytes = ((second + 1) * EACH_SECOND).to_le_bytes().to_vec();
+    bytes.extend(encode(&delta));
+    cell.run().ship(epoch, &format!("{instance:016x}.0"), second, &bytes).await.unwrap();
+}
