@@ -2,6 +2,7 @@
 //! a flag and the same key of a file are judged by the same code.
 
 mod compare;
+mod fleet;
 mod http;
 mod load;
 mod output;
@@ -14,6 +15,7 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 
 pub(crate) use compare::CompareArgs;
+pub(crate) use fleet::{ApiArgs, DownArgs, OrchestratorArgs, StartArgs, StatusArgs, TestCommand, UpArgs};
 pub(crate) use http::{HttpArgs, RequestArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use output::OutputArgs;
@@ -43,6 +45,7 @@ Examples:
   squall run shop.toml --html report.html
   squall compare before.json after.json
   squall new shop                                          a folder to start from
+  squall up --workers 3                                    a fleet on this machine; `squall down` ends it
 
 Exit codes: 0 passed, 1 threshold breached or slower, 2 usage, 3 target not reached, 4 generator too slow (--strict),
 130 interrupted. NO_COLOR turns colours off.";
@@ -58,6 +61,17 @@ Examples:
 
 The server is given by --redis or SQUALL_REDIS.";
 
+const TEST_EXAMPLES: &str = "\
+Examples:
+  squall test start shop.toml --users 50 --for 5m
+  squall test status --watch
+  squall test scale --users 200
+  squall test rate 500
+  squall test pause
+  squall test stop
+
+The API is given by --api or SQUALL_API, its token by --token or SQUALL_TOKEN.";
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -71,6 +85,18 @@ pub(crate) enum Command {
     New(NewArgs),
     /// Be one of a fleet's load generators
     Worker(WorkerArgs),
+    /// Lead a fleet and serve its API
+    Orchestrator(Box<OrchestratorArgs>),
+    /// Start, show and steer the test of a fleet
+    #[command(after_help = TEST_EXAMPLES)]
+    Test {
+        #[command(subcommand)]
+        command: TestCommand,
+    },
+    /// Start a whole fleet on this machine
+    Up(UpArgs),
+    /// End what `squall up` started
+    Down(DownArgs),
     /// Ordered streams on Redis: send records, see who processes them and how far they are
     #[command(after_help = STREAM_EXAMPLES)]
     Stream {

@@ -2,10 +2,14 @@
 
 mod compare;
 mod completions;
+mod down;
 mod new;
+mod orchestrator;
 pub(crate) mod run;
 mod stream;
 mod target;
+mod test;
+mod up;
 mod worker;
 
 use crate::{args::Command, exit::Refusal, program::Host};
@@ -18,6 +22,10 @@ pub(crate) fn dispatch<H: Host>(command: Command, host: &H) -> Result<u8, Refusa
         Command::Target(args) => target::serve(&args),
         Command::New(args) => new::scaffold(&args),
         Command::Worker(args) => worker::work(&args, host),
+        Command::Orchestrator(args) => orchestrator::serve(&args, host),
+        Command::Test { command } => test::test(command, host),
+        Command::Up(args) => up::up(&args),
+        Command::Down(_) => down::down(),
         Command::Stream { command } => stream::run(command, host),
         Command::Completions(args) => completions::print(&args),
     }

@@ -5,6 +5,7 @@
 #![recursion_limit = "256"]
 
 mod any_driver;
+mod api;
 mod args;
 mod baseline;
 mod bundle;
@@ -23,6 +24,7 @@ mod stop;
 mod subject;
 mod terminal;
 mod tick;
+mod up_state;
 
 use clap::Parser;
 use std::ffi::OsString;

@@ -5,10 +5,17 @@ use crate::support::Desk;
 #[test]
 fn every_command_helps_with_examples() {
     let desk = Desk::new();
-    for command in ["run", "compare", "target", "new", "stream", "completions"] {
+    for command in
+        ["run", "compare", "target", "new", "worker", "orchestrator", "test", "up", "down", "stream", "completions"]
+    {
         let ended = desk.squall(&[command, "--help"]);
         assert_eq!(ended.code, 0);
         assert!(ended.stdout.contains("Examples:") && ended.stdout.contains("squall "), "{command}: {}", ended.stdout);
+    }
+    for command in ["start", "status", "scale", "rate", "pause", "resume", "stop"] {
+        let ended = desk.squall(&["test", command, "--help"]);
+        assert_eq!(ended.code, 0);
+        assert!(ended.stdout.contains(&format!("  squall test {command}")), "{command}: {}", ended.stdout);
     }
     assert!(desk.squall(&["--help"]).stdout.contains("Exit codes"));
 }

@@ -17,3 +17,4 @@ mod serving;
 mod stopping;
 mod support;
 mod terminal;
+mod up_down;

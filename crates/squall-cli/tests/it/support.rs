@@ -89,6 +89,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Of a program that was started otherwise, with pipes.
+    pub(crate) fn of(child: Child) -> Running {
+        Running { child, said: String::new() }
+    }
+
     pub(crate) fn interrupt(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the program is there");

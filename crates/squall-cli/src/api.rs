@@ -1,0 +1,96 @@
+//! Talks to the API of a fleet, with the HTTP client of the load generator. Turns what the API refuses into a sentence with a remedy.
+
+use http::Method;
+use serde_json::Value;
+use squall_http::{Body, Connector, HttpConfig, Prepared, Request, Session, TlsOptions};
+use std::time::Duration;
+
+use crate::{args::ApiArgs, exit::Refusal, up_state};
+
+/// Starting a test may wait for its workers.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The API of one fleet.
+pub(crate) struct Api {
+    base: String,
+    token: Option<String>,
+    connector: Connector,
+    session: Session,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Api {
+    pub(crate) fn new(args: &ApiArgs) -> Result<Api, Refusal> {
+        let known = || up_state::api_of_running().unwrap_or_else(|| "http://127.0.0.1:8080".to_owned());
+        let base = args.api.clone().unwrap_or_else(known);
+        Api::at(&base, args.token.as_ref().map(|secret| secret.0.clone()), args.api_ca.clone())
+    }
+
+    pub(crate) fn at(base: &str, token: Option<String>, ca: Option<std::path::PathBuf>) -> Result<Api, Refusal> {
+        let config = HttpConfig {
+            timeout: PATIENCE,
+            connect_timeout: Duration::from_secs(5),
+            tls: TlsOptions { ca, ..TlsOptions::default() },
+            ..HttpConfig::default()
+        };
+        let connector = Connector::new(config).map_err(|error| Refusal::new(format!("--api: {error}")))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Ok(Api {
+            base: base.trim_end_matches('/').to_owned(),
+            token,
+            session: Session::new(&connector),
+            connector,
+            runtime: runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?,
+        })
+    }
+
+    pub(crate) fn get(&mut self, path: &str) -> Result<Value, Refusal> {
+        self.call(Method::GET, path, None)
+    }
+
+    pub(crate) fn post(&mut self, path: &str, body: &Value) -> Result<Value, Refusal> {
+        self.call(Method::POST, path, Some(body))
+    }
+
+    fn call(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
+        let refuse = |error: &dyn std::fmt::Display| Refusal::new(format!("--api {}: {error}", self.base));
+        let mut request = Request::new(method, &format!("{}{path}", self.base)).map_err(|error| refuse(&error))?;
+        if let Some(token) = &self.token {
+            request.headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
+        }
+        if let Some(body) = body {
+            request.headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
+            request.body = body.to_string().into();
+        }
+        let request = Prepared::new(&request, &self.connector).map_err(|error| refuse(&error))?;
+        let exchange = self.runtime.block_on(self.session.send(&request, Body::Keep));
+        let response = exchange.result.map_err(|error| {
+            Refusal::unreachable(format!(
+                "no answer from the API at {}: {error}. Is `squall orchestrator` running there? \
+                 `squall up` starts a fleet on this machine; --api URL names another",
+                self.base
+            ))
+        })?;
+        let answer: Option<Value> = serde_json::from_slice(response.body()).ok();
+        match (response.status, answer) {
+            (200..300, Some(answer)) => Ok(answer),
+            (status, Some(answer)) if answer["error"]["message"].is_string() => Err(refusal(status, &answer["error"])),
+            (status, _) => {
+                Err(Refusal::new(format!("{} does not answer like Squall's API (status {status})", self.base)))
+            }
+        }
+    }
+}
+
+fn refusal(status: u16, error: &Value) -> Refusal {
+    let message = error["message"].as_str().unwrap_or_default();
+    let remedy = match (error["code"].as_str().unwrap_or_default(), status) {
+        ("unauthorized", _) => ". Give --token TOKEN, or set SQUALL_TOKEN",
+        ("invalid_state", _) if error["details"]["expected"] == "IDLE" => {
+            ". `squall test status` shows the running test, `squall test stop` ends it"
+        }
+        ("invalid_state", _) if error["details"]["current"] == "IDLE" => ". `squall test start` starts a test",
+        _ => "",
+    };
+    Refusal::new(format!("{message}{remedy}"))
+}

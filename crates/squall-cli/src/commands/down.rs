@@ -1,0 +1,73 @@
+//! `squall down`: ends exactly what `squall up` started, workers first, and says so. What has ended by itself is left alone, also if
+//! its number belongs to another process by now.
+
+use rustix::process::Signal;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    exit::{PASSED, Refusal},
+    terminal::print,
+    up_state::{self, Started},
+};
+
+/// A worker may need this long to finish what is under way and to ship it.
+const DRAINED_WITHIN: Duration = Duration::from_secs(40);
+const KILLED_WITHIN: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(20);
+
+pub(crate) fn down() -> Result<u8, Refusal> {
+    let Some(state) = up_state::read()? else {
+        print::stdout(b"nothing to end: `squall up` has not started a fleet here\n")?;
+        return Ok(PASSED);
+    };
+    let ended = end(&state.processes);
+    clean_up();
+    print::stdout(ended.as_bytes())?;
+    Ok(PASSED)
+}
+
+/// Ends these processes in the opposite order of their start; says what became of each.
+pub(crate) fn end(processes: &[Started]) -> String {
+    let mut text = String::new();
+    // Workers drain side by side; what they need is ended after them.
+    let (workers, others): (Vec<&Started>, Vec<&Started>) =
+        processes.iter().rev().partition(|process| process.role.starts_with("worker"));
+    for group in std::iter::once(workers).chain(others.into_iter().map(|process| vec![process])) {
+        let running: Vec<bool> = group.iter().map(|process| process.is_running()).collect();
+        group.iter().for_each(|process| process.signal(Signal::TERM));
+        let drained = gone(&group, DRAINED_WITHIN);
+        if !drained {
+            group.iter().for_each(|process| process.signal(Signal::KILL));
+            gone(&group, KILLED_WITHIN);
+        }
+        for (process, was_running) in group.iter().zip(running) {
+            let what = if was_running { "ended" } else { "was gone already:" };
+            text += &format!("{what} {} (pid {})\n", process.role, process.pid);
+        }
+    }
+    text
+}
+
+/// Waits until none of them runs; says whether it came to that.
+fn gone(group: &[&Started], within: Duration) -> bool {
+    let give_up = Instant::now() + within;
+    while group.iter().any(|process| process.is_running()) {
+        if Instant::now() > give_up {
+            return false;
+        }
+        // Not our children: nobody tells us.
+        std::thread::sleep(LOOK);
+    }
+    true
+}
+
+/// Removes what `squall up` wrote, if it is ours.
+pub(crate) fn clean_up() {
+    if let Ok(folder) = up_state::folder() {
+        // What cannot be removed does no harm.
+        let _ = fs::remove_dir_all(folder);
+    }
+}

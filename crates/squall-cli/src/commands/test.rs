@@ -1,0 +1,150 @@
+//! `squall test`: starts, shows and steers the test of a fleet through its API. Nothing of the test is kept here.
+
+use serde_json::{Value, json};
+use std::time::Duration;
+
+use crate::{
+    api::Api,
+    args::{StartArgs, StatusArgs, TestCommand},
+    bundle,
+    commands::run::subject,
+    exit::{PASSED, Refusal},
+    program::Host,
+    terminal::print,
+};
+
+/// Flags of `squall test start` that are not for the workers, with whether a value follows.
+const OWN_FLAGS: [&str; 3] = ["--api", "--token", "--api-ca"];
+
+pub(crate) fn test<H: Host>(command: TestCommand, host: &H) -> Result<u8, Refusal> {
+    match command {
+        TestCommand::Start(args) => start(*args, host)?,
+        TestCommand::Status(args) => status(&args)?,
+        TestCommand::Scale(args) => {
+            let mut api = Api::new(&args.api)?;
+            let answer = api.post("/api/v1/tests/current/scale", &json!({"users": args.users}))?;
+            say(format!("test {}: {} users instead of {}", answer["epoch"], answer["users"], answer["before"]))?;
+        }
+        TestCommand::Rate(args) => {
+            let mut api = Api::new(&args.api)?;
+            let answer = api.post("/api/v1/tests/current/rate", &json!({"rate": args.rate}))?;
+            say(format!("test {}: {}/s instead of {}/s", answer["epoch"], args.rate, answer["before"]))?;
+        }
+        TestCommand::Pause(args) => {
+            let answer = Api::new(&args.api)?.post("/api/v1/tests/current/pause", &json!({}))?;
+            say(format!("test {} is paused; `squall test resume` goes on with what is left", answer["epoch"]))?;
+        }
+        TestCommand::Resume(args) => {
+            let answer = Api::new(&args.api)?.post("/api/v1/tests/current/resume", &json!({}))?;
+            say(format!("test {} goes on", answer["epoch"]))?;
+        }
+        TestCommand::Stop(args) => {
+            let answer = Api::new(&args.api)?.post("/api/v1/tests/current/stop", &json!({"abort": args.abort}))?;
+            let how = if args.abort { "is cut off" } else { "finishes what is under way" };
+            say(format!("test {} {how}; `squall test status` shows how it was", answer["epoch"]))?;
+        }
+    }
+    Ok(PASSED)
+}
+
+fn start<H: Host>(mut args: StartArgs, host: &H) -> Result<(), Refusal> {
+    if args.run.fleet.cluster.is_some() {
+        return Err(Refusal::new("--cluster belongs to `squall run`; a test is started at --api"));
+    }
+    if args.run.output.optional_values().iter().any(|(value, _)| value.is_some()) {
+        return Err(Refusal::new(
+            "outputs are not written by `squall test start`, which does not wait for the end: \
+             use `squall run … --cluster`, or read GET /api/v1/tests/EPOCH afterwards",
+        ));
+    }
+    let words = run_words(std::env::args());
+    let (bundle, description) = bundle::of_run(&subject(&mut args.run)?, &args.run, words, host)?;
+    if args.run.check {
+        return print::stdout(description.as_bytes());
+    }
+    let mut api = Api::new(&args.api)?;
+    let answer = api.post("/api/v1/tests", &json!({"bundle": bundle}))?;
+    say(format!("test {} starts: {}", answer["epoch"], bundle.plan.name))?;
+    eprintln!("`squall test status --watch` follows it, `squall test stop` ends it");
+    Ok(())
+}
+
+/// What was typed, as `squall run` would have it: without the API's flags, so that no token travels.
+fn run_words(all: impl Iterator<Item = String>) -> Vec<String> {
+    let mut words = all.skip_while(|word| word != "test").skip_while(|word| word != "start").skip(1);
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        if OWN_FLAGS.contains(&word.as_str()) {
+            words.next();
+        } else if !OWN_FLAGS.iter().any(|flag| word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='))) {
+            kept.push(word);
+        }
+    }
+    kept
+}
+
+fn status(args: &StatusArgs) -> Result<(), Refusal> {
+    let mut api = Api::new(&args.api)?;
+    loop {
+        let status = api.get("/api/v1/tests/current")?;
+        say(if args.json { status.to_string() } else { in_words(&status) })?;
+        if !args.watch || status["state"] == "IDLE" {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// A test in two or three lines.
+fn in_words(status: &Value) -> String {
+    let workers = format!("{} workers alive", status["workers"]["alive"]);
+    if status["epoch"] == 0 {
+        return format!("no test has run yet; {workers}");
+    }
+    let state = status["state"].as_str().unwrap_or("?").to_lowercase();
+    let what = status["name"].as_str().unwrap_or("?");
+    let target = status["target"].as_str().map(|target| format!(" on {target}")).unwrap_or_default();
+    let over = state == "idle";
+    let state = match (status["paused"].as_bool(), over) {
+        (_, true) => "is over".to_owned(),
+        (Some(true), _) => "is paused".to_owned(),
+        _ => format!("is {state}"),
+    };
+    let mut text = format!("test {} {state}: {what}{target}", status["epoch"]);
+    let elapsed = status["elapsed_s"].as_f64().unwrap_or(0.0);
+    let wanted = match status["driven_by"].as_str() {
+        _ if over => String::new(),
+        Some("rate") => format!(", {}/s wanted", status["level"]),
+        _ => format!(", {} users wanted", status["level"].as_f64().unwrap_or(0.0).round()),
+    };
+    text += &format!("\n  {elapsed:.1}s{wanted}, {workers}");
+    let live = &status["live"];
+    if live.is_object() {
+        let latency = &live["latency"];
+        text += &format!(
+            "\n  {} requests, {} errors, {}/s, p50 {} ms, p99 {} ms",
+            live["requests_total"], live["errors_total"], live["current_rps"], latency["p50_ms"], latency["p99_ms"]
+        );
+    }
+    if let Some(message) = status["stop"]["message"].as_str() {
+        text += &format!("\n  {message}");
+    }
+    text
+}
+
+fn say(text: String) -> Result<(), Refusal> {
+    print::stdout(format!("{text}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_for_the_api_stays_here() {
+        let typed =
+            "squall test start shop.toml --api http://x --users 5 --token secret --api-ca=ca.pem --token=s --for 3s";
+        let words = run_words(typed.split(' ').map(str::to_owned));
+        assert_eq!(words, ["shop.toml", "--users", "5", "--for", "3s"]);
+    }
+}

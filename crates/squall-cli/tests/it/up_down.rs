@@ -1,0 +1,240 @@
+//! Fleets of real processes on a real server: up, steered through the API, down. Every test has a runtime folder and ports of its own.
+
+use rustix::process::{Pid, test_kill_process};
+use serde_json::Value;
+use squall_testkit::redis::RedisServer;
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    process::Command,
+};
+
+use crate::support::{Desk, Ended, Running, number, target, wait_until};
+
+/// A desk whose fleet is nobody else's; it goes down at the end whatever happens.
+struct Home {
+    desk: Desk,
+    api: SocketAddr,
+}
+
+impl Home {
+    fn new() -> Home {
+        let desk = Desk::new();
+        std::fs::create_dir(desk.path("run")).unwrap();
+        let api = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        Home { desk, api }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.desk.command(arguments);
+        command.env("XDG_RUNTIME_DIR", self.desk.path("run")).env_remove("RUST_LOG");
+        for name in ["SQUALL_REDIS", "SQUALL_TOKEN", "SQUALL_API", "SQUALL_FLEET"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn squall(&self, arguments: &[&str]) -> Ended {
+        let output = self.command(arguments).output().expect("the program starts");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        Ended {
+            code: output.status.code().expect("it ended"),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+
+    #[track_caller]
+    fn ok(&self, arguments: &[&str]) -> String {
+        let ended = self.squall(arguments);
+        assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
+        ended.stdout
+    }
+
+    #[track_caller]
+    fn refused(&self, arguments: &[&str], code: i32, words: &str) {
+        let ended = self.squall(arguments);
+        assert_eq!(ended.code, code, "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains(words), "{arguments:?}: {}", ended.stderr);
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.ok(&["test", "status", "--json"])).unwrap()
+    }
+
+    /// The pids in what `up` said.
+    fn pids(text: &str) -> Vec<i32> {
+        text.lines().filter_map(|line| line.split(" pid ").nth(1)?.trim().parse().ok()).collect()
+    }
+
+    fn request(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, Value) {
+        let mut stream = TcpStream::connect(self.api).expect("it listens");
+        let (api, length) = (self.api, body.len());
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: {api}\r\nConnection: close\r\nContent-Length: {length}\r\n");
+        stream.write_all(format!("{head}{headers}\r\n{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        let body = answer.split_once("\r\n\r\n").expect("a body").1;
+        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+
+    fn is_up(&self, workers: u64) -> bool {
+        TcpStream::connect(self.api).is_ok() && self.request("GET", "/readyz", "", "").1["alive_workers"] == workers
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = self.command(&["down"]).output();
+    }
+}
+
+fn is_alive(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let ended = stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'));
+    !ended && test_kill_process(Pid::from_raw(pid).unwrap()).is_ok()
+}
+
+#[test]
+fn a_fleet_goes_up_is_steered_and_goes_down() {
+    let (home, target) = (Home::new(), target());
+    let listen = home.api.to_string();
+    let said = home.ok(&["up", "--workers", "2", "--listen", &listen]);
+    let pids = Home::pids(&said);
+    assert_eq!(pids.len(), 4, "redis-server, an orchestrator and two workers: {said}");
+    assert!(pids.iter().all(|pid| is_alive(*pid)) && said.contains("squall test start"), "{said}");
+    home.refused(&["up"], 2, "squall down");
+    assert!(home.ok(&["test", "status"]).contains("no test has run yet; 2 workers alive"));
+    home.refused(&["test", "stop"], 2, "squall test start");
+
+    let url = target.url("/api/products");
+    let said = home.ok(&["test", "start", &url, "--rate", "100", "--for", "10m"]);
+    assert!(said.contains("test 1 starts"), "{said}");
+    wait_until("requests", || home.status()["live"]["requests_total"].as_u64() > Some(0));
+    home.refused(&["test", "start", &url, "--rate", "1"], 2, "squall test stop");
+    home.refused(&["test", "scale", "--users", "5"], 2, "driven by its rate");
+    assert!(home.ok(&["test", "rate", "150"]).contains("150/s instead of 100"), "the rate before is said");
+    wait_until("the new rate", || home.status()["level"] == 150.0);
+    home.ok(&["test", "pause"]);
+    wait_until("the pause", || home.status()["paused"] == true && home.status()["level"] == 0.0);
+    assert!(home.ok(&["test", "status"]).contains("is paused"));
+    home.refused(&["test", "pause"], 2, "paused already");
+    home.ok(&["test", "resume"]);
+    wait_until("the load", || home.status()["level"] == 150.0);
+    home.ok(&["test", "stop"]);
+    wait_until("the end", || home.status()["state"] == "IDLE");
+    let (status, result) = home.request("GET", "/api/v1/tests/1", "", "");
+    assert_eq!((status, &result["schema"]), (200, &Value::from("squall.result/1")));
+    assert_eq!(number(&result, "/totals/requests"), target.requests() as f64, "sent = reported");
+    assert_eq!(number(&result, "/accounting/lost_at_most"), 0.0);
+    assert!(home.ok(&["test", "status", "--watch"]).contains("test 1 is over"));
+
+    let said = home.ok(&["down"]);
+    for role in ["worker-1", "worker-2", "orchestrator", "redis-server"] {
+        assert!(said.contains(&format!("ended {role} (pid ")), "{said}");
+    }
+    assert!(!pids.iter().any(|pid| is_alive(*pid)), "{said}");
+    assert!(!home.desk.path("run/squall").exists(), "nothing is left behind");
+    assert!(home.ok(&["down"]).contains("nothing to end"));
+    home.refused(&["test", "status"], 3, "squall up");
+}
+
+#[test]
+fn without_a_server_a_fleet_lives_in_one_process() {
+    let (home, target) = (Home::new(), target());
+    home.desk.write(
+        "shop.toml",
+        &format!("target = \"{}\"\n[[task]]\nname = \"look\"\nget = \"/api/products\"\n", target.url("")),
+    );
+    let listen = home.api.to_string();
+    let up = home.command(&["up", "--workers", "2", "--listen", &listen]).env("PATH", "/nowhere").output().unwrap();
+    assert!(up.status.success(), "{up:?}");
+    let pids = Home::pids(&String::from_utf8(up.stdout).unwrap());
+    assert_eq!(pids.len(), 1);
+    home.ok(&["test", "start", &target.url("/api/products"), "--users", "4", "--pause", "10ms", "--for", "10m"]);
+    wait_until("requests", || target.requests() > 0);
+    home.ok(&["test", "scale", "--users", "6"]);
+    wait_until("six users", || home.status()["live"]["users"] == 6);
+    // In the middle of a test.
+    home.ok(&["down"]);
+    assert!(!is_alive(pids[0]) && !home.desk.path("run/squall").exists());
+}
+
+#[test]
+fn orchestrators_and_workers_start_apart_and_ask_for_the_token() {
+    let (home, redis, target) = (Home::new(), RedisServer::start(), target());
+    let text = format!("target = \"{}\"\n[[task]]\nname = \"look\"\nget = \"/api/products\"\n", target.url(""));
+    home.desk.write("shop.toml", &text);
+    let (listen, url, token) = (home.api.to_string(), redis.url(), "a-token-for-tests-only");
+    let start = |arguments: &[&str]| {
+        Running::of(home.command(arguments).env("SQUALL_TOKEN", token).env("SQUALL_REDIS", &url).spawn().unwrap())
+    };
+    let leader = start(&["orchestrator", "--listen", &listen, "--scenario", "shop.toml", "--log", "json"]);
+    let worker = start(&["worker", "--id", "w1"]);
+    wait_until("the fleet", || home.is_up(1));
+    let api = format!("http://{listen}");
+    home.refused(&["test", "status", "--api", &api], 2, "--token");
+    home.refused(&["test", "status", "--api", &api, "--token", "a-token-that-is-wrong"], 2, "SQUALL_TOKEN");
+    home.ok(&["test", "status", "--api", &api, "--token", token]);
+
+    let bearer = format!("Authorization: Bearer {token}\r\n");
+    let (status, _) = home.request("POST", "/start_test", "", r#"{"users": 2}"#);
+    assert_eq!(status, 401);
+    let (status, started) = home.request("POST", "/start_test", &bearer, r#"{"users": 2}"#);
+    assert_eq!((status, &started["start_result"]["delivered"]), (200, &Value::from(1)), "{started}");
+    wait_until("requests", || target.requests() > 0);
+    let metrics = || home.request("GET", "/metrics", &bearer, "").1;
+    wait_until("numbers", || metrics()["metrics"][0]["aggregate_total"]["requests"].as_u64() > Some(0));
+    let (status, stopped) = home.request("POST", "/stop_test", &bearer, "{}");
+    assert_eq!((status, &stopped["stop_result"]["delivered"]), (200, &Value::from(1)), "{stopped}");
+    worker.terminate();
+    assert_eq!(worker.end().code, 0);
+    leader.terminate();
+    let ended = leader.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(!ended.stderr.contains(token), "the token is not logged");
+    let line = ended.stderr.lines().find(|line| line.contains("serves the API")).expect(&ended.stderr);
+    assert!(serde_json::from_str::<Value>(line).is_ok(), "{line}");
+}
+
+#[test]
+fn what_cannot_work_is_said_with_the_remedy() {
+    let home = Home::new();
+    let redis = "redis://127.0.0.1:1";
+    home.refused(&["orchestrator", "--redis", redis, "--listen", "0.0.0.0:0"], 2, "--token");
+    home.refused(&["orchestrator", "--redis", redis, "--listen", "127.0.0.1:0", "--token", "short"], 2, "too short");
+    home.refused(&["orchestrator", "--redis", redis, "--listen", "127.0.0.1:0"], 3, "redis");
+    home.refused(&["orchestrator", "--redis", redis, "--listen", "nonsense"], 2, "HOST:PORT");
+    home.refused(&["orchestrator", "--redis", redis, "--scenario", "none.toml"], 2, "none.toml");
+    home.refused(&["test", "status", "--api", "http://127.0.0.1:1"], 3, "squall up");
+    home.refused(&["test", "start", "http://127.0.0.1:1/", "--json", "--api", "http://127.0.0.1:1"], 2, "--cluster");
+    home.refused(&["up", "--listen", "0.0.0.0:8080"], 2, "--token");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    home.refused(&["up", "--listen", &taken.local_addr().unwrap().to_string()], 2, "--listen");
+    let listen = home.api.to_string();
+    home.refused(&["up", "--redis", redis, "--listen", &listen], 2, "did not come up");
+    assert!(!home.desk.path("run/squall").exists(), "nothing is left behind");
+}
+
+#[test]
+fn down_believes_no_pid_that_is_another_process_by_now() {
+    let home = Home::new();
+    let folder = home.desk.path("run/squall");
+    std::fs::create_dir(&folder).unwrap();
+    let mut bystander = Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = bystander.id();
+    let record =
+        format!(r#"{{"version":1,"api":"http://x","processes":[{{"role":"worker-1","pid":{pid},"start_time":1}}]}}"#);
+    std::fs::write(folder.join("fleet.json"), record).unwrap();
+    // A folder that others can write to may hold anything.
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    home.refused(&["down"], 2, "not a folder of yours alone");
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).unwrap();
+    assert!(home.ok(&["down"]).contains("was gone already: worker-1"));
+    assert!(is_alive(pid as i32));
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+}
