@@ -122,8 +122,12 @@ fn in_words(status: &Value) -> String {
     if live.is_object() {
         let latency = &live["latency"];
         text += &format!(
-            "\n  {} requests, {} errors, {}/s, p50 {} ms, p99 {} ms",
-            live["requests_total"], live["errors_total"], live["current_rps"], latency["p50_ms"], latency["p99_ms"]
+            "\n  {} requests, {} errors, {}/s, p50 {:.2} ms, p99 {:.2} ms",
+            live["requests_total"],
+            live["errors_total"],
+            live["current_rps"],
+            latency["p50_ms"].as_f64().unwrap_or(0.0),
+            latency["p99_ms"].as_f64().unwrap_or(0.0)
         );
     }
     if let Some(message) = status["stop"]["message"].as_str() {

@@ -17,7 +17,11 @@ struct Fleet {
 
 impl Fleet {
     fn of(workers: usize) -> Fleet {
-        let fleet = Fleet { desk: Desk::new(), redis: RedisServer::start(), target: target(), workers: Vec::new() };
+        Fleet::on(RedisServer::start(), workers)
+    }
+
+    fn on(redis: RedisServer, workers: usize) -> Fleet {
+        let fleet = Fleet { desk: Desk::new(), redis, target: target(), workers: Vec::new() };
         (0..workers).fold(fleet, |mut fleet, at| {
             fleet.join(&format!("w{at}"));
             fleet
@@ -127,6 +131,40 @@ fn joining_and_leaving_lose_no_start() {
     assert_eq!((number(&result, "/accounting/lost_at_most"), number(&result, "/fleet/missed_starts")), (0, 0));
     let late = result.pointer("/fleet/workers").and_then(Value::as_array).expect("who took part");
     assert!(late.iter().any(|worker| worker["id"] == "late" && number(worker, "/requests") > 50), "{late:?}");
+}
+
+#[test]
+fn a_killed_leader_is_followed_by_another() {
+    let fleet = Fleet::of(2);
+    let orchestrator = || {
+        let (redis, listen) = (fleet.redis.url(), "127.0.0.1:0");
+        fleet.desk.start(&["orchestrator", "--redis", &redis, "--listen", listen])
+    };
+    let mut leader = orchestrator();
+    leader.wait_for_line("leads");
+    let mut other = orchestrator();
+    other.wait_for_line("joined");
+    let run = fleet.start(&["--rate", "100", "--for", "8s"]);
+    fleet.until_received(200);
+    leader.signal(Signal::KILL);
+    let result = fleet.result(run);
+    assert_eq!((number(&result, "/totals/requests"), fleet.target.requests()), (800, 800));
+    assert_eq!(number(&result, "/accounting/lost_at_most"), 0);
+}
+
+#[test]
+fn a_redis_that_comes_back_with_its_data_loses_nothing() {
+    let mut fleet = Fleet::on(RedisServer::start_persistent(), 2);
+    let run = fleet.start(&["--rate", "100", "--for", "8s"]);
+    fleet.until_received(200);
+    fleet.redis.revive();
+    let result = fleet.result(run);
+    let (reported, received) = (number(&result, "/totals/requests"), fleet.target.requests());
+    assert_eq!(reported, received);
+    assert_eq!(
+        (received + number(&result, "/fleet/missed_starts"), number(&result, "/accounting/lost_at_most")),
+        (800, 0)
+    );
 }
 
 #[test]
