@@ -6,7 +6,10 @@ local holder, of_run, ticket, wait = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]
 if tonumber(of_run) < run then return {'stale', whole(run)} end
 if not alive(holder) then return {'gone'} end
 local had = string.match(redis.call('HGET', KEYS[6], 'ticket:' .. ticket) or '', '^h (.*)$')
-if had then return {'granted', had, hold(had).grant} end
+if had then
+  call_next()
+  return {'granted', had, hold(had).grant}
+end
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return {'nopool'} end
 local seen = last_call()
 if redis.call('SCARD', KEYS[2]) == 0 then reap() end
