@@ -6,12 +6,16 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from squall._errors import ScenarioError
+
+#: Where the scenario of this process was last unpacked.
+_entered: list[str] = []
 
 
 def collect(path: str) -> dict[str, bytes]:
@@ -55,6 +59,21 @@ def unpack(files: Mapping[str, bytes], folder: str) -> str:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
     return str(root / next(iter(files)))
+
+
+def enter(folder: str) -> None:
+    """Makes ``folder`` the one that the next scenario is read from, in a process that has perhaps read others before.
+
+    Modules of an earlier folder are forgotten: those of the next may have the same names and other contents.
+    """
+    here = str(Path(folder).resolve())
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is not None and any(Path(file).is_relative_to(former) for former in _entered):
+            del sys.modules[name]
+    sys.path[:] = [place for place in sys.path if place not in _entered]
+    _entered[:] = [here]
+    importlib.invalidate_caches()
 
 
 def missing(requirements: str) -> list[str]:

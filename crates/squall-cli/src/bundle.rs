@@ -26,6 +26,9 @@ const LARGEST: usize = 64 << 20;
 /// The name of the scenario itself among a bundle's files.
 const SCENARIO: &str = "scenario";
 
+/// The name of what must be installed among a bundle's files.
+const REQUIREMENTS: &str = "requirements";
+
 /// Bundles what `squall run` with these `words` would run; also gives the plan in words.
 pub(crate) fn of_run<H: Host>(
     what: &Subject,
@@ -58,6 +61,9 @@ pub(crate) fn of_run<H: Host>(
         Subject::Script(path) => {
             for (name, bytes) in host.bundle(path).map_err(Refusal::new)? {
                 packed.insert(format!("module:{}", name.display()), STANDARD.encode(bytes));
+            }
+            if let Some(file) = &args.script.requirements {
+                packed.insert(REQUIREMENTS.to_owned(), STANDARD.encode(read_text(file)?));
             }
         }
     }
@@ -111,13 +117,13 @@ impl<H: Host> BundleHost<H> {
             Subject::Script(path) => Subject::Script(folder.path.join(path.file_name().unwrap_or_default())),
             other => other,
         };
-        let text = || match bundle.files.get(SCENARIO) {
-            Some(text) => {
-                String::from_utf8(decode(SCENARIO, text)?).map_err(|_| Refusal::new("the scenario is no text"))
-            }
-            None => Err(Refusal::new("the plan travelled without its scenario")),
+        let text = |path: &Path| {
+            let name = if args.script.requirements.as_deref() == Some(path) { REQUIREMENTS } else { SCENARIO };
+            let missing = || Refusal::new(format!("the plan travelled without `{name}`"));
+            let bytes = decode(name, bundle.files.get(name).ok_or_else(missing)?)?;
+            String::from_utf8(bytes).map_err(|_| Refusal::new(format!("`{name}` is no text")))
         };
-        read_from(&what, &args, &mut files, |_| text(), |script| self.host.open_here(script))
+        read_from(&what, &args, &mut files, text, |script| self.host.open_here(script))
     }
 }
 

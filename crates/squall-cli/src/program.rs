@@ -63,6 +63,8 @@ pub struct Script {
     pub mode: Option<String>,
     /// Which of several processes of the run this is.
     pub part: Part,
+    /// What must be installed, as pip writes it down.
+    pub requirements: Option<String>,
 }
 
 /// A validated scenario with its driver.

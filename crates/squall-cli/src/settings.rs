@@ -39,7 +39,12 @@ pub(crate) fn request(url: &str, args: &RequestArgs) -> UrlRequest {
 }
 
 /// The scenario of `squall run FILE.py`.
-pub(crate) fn script(file: &Path, args: &RunArgs, overrides: Overrides) -> Result<Script, Refusal> {
+pub(crate) fn script(
+    file: &Path,
+    args: &RunArgs,
+    overrides: Overrides,
+    requirements: Option<String>,
+) -> Result<Script, Refusal> {
     let param = |text: &String| match text.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => Err(Refusal::new(format!("--param: `{text}` has no `=`: write NAME=VALUE"))),
@@ -52,6 +57,7 @@ pub(crate) fn script(file: &Path, args: &RunArgs, overrides: Overrides) -> Resul
         params,
         mode: run_mode(args).map(str::to_owned),
         part: part(args)?.map_or(Part { number: 0, of: 1 }, |(part, _)| part),
+        requirements,
     })
 }
 
@@ -62,6 +68,7 @@ pub(crate) fn script_only_flag(args: &RunArgs) -> Option<&'static str> {
         ("--param", !args.script.params.is_empty()),
         ("--mode", run_mode(args).is_some()),
         ("--processes", args.script.processes.is_some()),
+        ("--requirements", args.script.requirements.is_some()),
     ];
     given.into_iter().find_map(|(flag, given)| given.then_some(flag))
 }

@@ -10,7 +10,13 @@ use squall_http::{Connector, basic_auth};
 use squall_model::{LoadModel, Plan, format_duration};
 use squall_scenario::{NoFiles, Overrides, Place, Scenario, ScenarioErrors};
 use squall_streams::cli::WorkerArgs;
-use std::{ffi::OsString, process::Command, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
 
 use crate::{
     driver::PythonDriver,
@@ -31,6 +37,17 @@ impl Host for Interpreter {
 
     fn open(&self, request: Request) -> Result<Program<PythonDriver>, String> {
         Python::attach(|py| open(py, request))
+    }
+
+    fn open_here(&self, request: Request) -> Result<Program<PythonDriver>, String> {
+        Python::attach(|py| {
+            enter(py, &request.file).map_err(|error| refusal(py, &error))?;
+            open(py, request)
+        })
+    }
+
+    fn bundle(&self, file: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, String> {
+        Python::attach(|py| collect(py, file).map_err(|error| refusal(py, &error)))
     }
 
     fn again(&self) -> Option<Command> {
@@ -62,7 +79,28 @@ fn work(py: Python<'_>, worker: &WorkerArgs) -> PyResult<u8> {
     py.import("squall.streams._command")?.call_method("work", (&worker.app,), Some(&options))?.extract()
 }
 
+/// Leaves what an earlier run of this process was read from: its modules may have the same names.
+fn enter(py: Python<'_>, file: &Path) -> PyResult<()> {
+    let folder = file.parent().unwrap_or(Path::new(".")).to_string_lossy();
+    py.import("squall._bundle")?.call_method1("enter", (folder,)).map(|_| ())
+}
+
+fn collect(py: Python<'_>, file: &Path) -> PyResult<BTreeMap<PathBuf, Vec<u8>>> {
+    let files = py.import("squall._bundle")?.call_method1("collect", (file.to_string_lossy(),))?;
+    Ok(files.extract::<BTreeMap<String, Vec<u8>>>()?.into_iter().map(|(name, bytes)| (name.into(), bytes)).collect())
+}
+
+/// Refuses what would fail in the middle: every package that is not installed here is named.
+fn verify(py: Python<'_>, requirements: &str) -> Result<(), String> {
+    let missing = || py.import("squall._bundle")?.call_method1("missing", (requirements,))?.extract::<Vec<String>>();
+    match missing().map_err(|error| refusal(py, &error))? {
+        missing if missing.is_empty() => Ok(()),
+        missing => Err(format!("what it requires is not installed here:\n  {}", missing.join("\n  "))),
+    }
+}
+
 fn open(py: Python<'_>, request: Request) -> Result<Program<PythonDriver>, String> {
+    request.requirements.as_deref().map_or(Ok(()), |requirements| verify(py, requirements))?;
     let loaded = load(py, &request).map_err(|error| refusal(py, &error))?;
     let text = |name: &str| loaded.getattr(name).and_then(|value| value.extract::<String>());
     let (file, toml) = (text("file").map_err(in_words)?, text("toml").map_err(in_words)?);

@@ -2,7 +2,7 @@
 //! of their own.
 
 use clap::Args;
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use super::{HttpArgs, LoadArgs, OutputArgs, RequestArgs, SearchArgs};
 
@@ -15,6 +15,7 @@ Examples:
   squall run shop.toml --check
   squall run shop.py --target http://127.0.0.1:8089 --rate 200 --for 1m
   squall run shop.toml --cluster redis://127.0.0.1:6379
+  squall run shop.py --cluster redis://127.0.0.1:6379 --requirements requirements.txt
   squall run http://127.0.0.1:8089/api/products --find-max 'p99<50ms'
 
 Load is open (--rate: starts follow the clock, whatever the target does) or closed (--users: each waits for its answer).
@@ -78,6 +79,9 @@ pub(crate) struct ScriptArgs {
     /// Processes that share the load, for code that keeps one interpreter busy [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) processes: Option<u16>,
+    /// Packages that the scenario needs; verified here and on each worker before anything is sent
+    #[arg(long, value_name = "FILE")]
+    pub(crate) requirements: Option<PathBuf>,
     /// Which of the processes this one is, and the run's seed: NUMBER/OF/SEED
     #[arg(long, hide = true, value_name = "PART")]
     pub(crate) part: Option<String>,

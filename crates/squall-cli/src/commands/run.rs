@@ -82,7 +82,7 @@ pub(crate) fn read_from<D: Driver>(
     subject: &Subject,
     args: &RunArgs,
     files: &mut dyn Files,
-    text_of: impl FnOnce(&Path) -> Result<String, Refusal>,
+    text_of: impl Fn(&Path) -> Result<String, Refusal>,
     open: impl FnOnce(Script) -> Result<Program<D>, String>,
 ) -> Result<Program<D>, Refusal> {
     let overrides = settings::overrides(args)?;
@@ -93,7 +93,8 @@ pub(crate) fn read_from<D: Driver>(
         Subject::Url(url) => Scenario::from_url(settings::request(url, &args.request), files, overrides),
         Subject::Script(path) => {
             refuse_request_flags(path, args)?;
-            return open(settings::script(path, args, overrides)?).map_err(Refusal::new);
+            let requirements = args.script.requirements.as_deref().map(&text_of).transpose()?;
+            return open(settings::script(path, args, overrides, requirements)?).map_err(Refusal::new);
         }
         Subject::File(path) => {
             refuse_request_flags(path, args)?;
@@ -134,6 +135,9 @@ fn measure<D: Driver>(args: &RunArgs, program: &Program<D>) -> Result<u8, Refusa
 fn on_fleet<H: Host>(subject: &Subject, args: &RunArgs, host: &H, redis: &str) -> Result<u8, Refusal> {
     if args.search.find_max.is_some() {
         return Err(Refusal::new("--find-max searches on one machine; leave --cluster out"));
+    }
+    if args.script.processes.is_some_and(|count| count > 1) {
+        return Err(Refusal::new("--processes shares a load on one machine; on a fleet, start more workers instead"));
     }
     let words = std::env::args().skip_while(|word| word != "run").skip(1).collect();
     let (bundle, description) = bundle::of_run(subject, args, words, host)?;

@@ -1,0 +1,109 @@
+"""A real redis-server and real workers, each a process with an interpreter of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import SQUALL
+
+
+def eventually(what: str, look: Callable[[], Any]) -> Any:
+    """Waits for something that happens in another process; there is no event to wait for, so it looks again and again."""
+    patience = time.monotonic() + 120
+    while not (found := look()):
+        assert time.monotonic() < patience, f"waited two minutes for: {what}"
+        time.sleep(0.02)
+    return found
+
+
+@dataclass
+class Fleet:
+    """One server and any number of workers and orchestrators."""
+
+    folder: Path
+    port: int
+    target: Any
+    processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def redis(self, *words: str) -> str:
+        command = ["redis-cli", "-p", str(self.port), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def start(self, name: str, *arguments: str, program: list[str] | None = None) -> subprocess.Popen[str]:
+        with open(self.folder / f"{name}.out", "w") as out, open(self.folder / f"{name}.err", "w") as err:
+            command = [*(program or SQUALL), *arguments]
+            # Elsewhere, as on another machine: nothing of the scenario's folder is to be seen from there.
+            away = self.folder / f"machine-{name}"
+            away.mkdir()
+            self.processes[name] = subprocess.Popen(command, cwd=away, stdout=out, stderr=err, text=True)
+        return self.processes[name]
+
+    def said(self, name: str) -> str:
+        return (self.folder / f"{name}.out").read_text() + (self.folder / f"{name}.err").read_text()
+
+    def join(self, *names: str, program: list[str] | None = None) -> None:
+        """Starts workers and waits until each has joined."""
+        for name in names:
+            self.start(name, "worker", "--redis", self.url, "--id", name, program=program)
+        for name in names:
+            eventually(f"{name} to join", lambda name=name: "joined" in self.said(name))
+
+    def run(self, scenario: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs a scenario on the fleet to its end."""
+        return self.wait(self.begin(scenario, *arguments))
+
+    def begin(self, scenario: Path, *arguments: str) -> subprocess.Popen[str]:
+        command = [*SQUALL, "run", str(scenario), "--cluster", self.url, "--target", self.target.url, "--quiet", "--json", "result.json"]
+        return subprocess.Popen([*command, *arguments], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait(self, run: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+        out, err = run.communicate(timeout=180)
+        return subprocess.CompletedProcess(run.args, run.returncode, out, err)
+
+    def result(self, ended: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+        path = self.folder / "result.json"
+        assert path.exists(), f"{ended.returncode}: {ended.stdout}{ended.stderr}"
+        result: dict[str, Any] = json.loads(path.read_text())
+        path.unlink()
+        return result
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, target: Any) -> Iterator[Fleet]:
+    assert shutil.which("redis-server"), "these tests need redis-server"
+    for _ in range(20):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        arguments = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)]
+        server = subprocess.Popen(["redis-server", *arguments], stdout=subprocess.PIPE, text=True)
+        assert server.stdout is not None
+        if any("Ready to accept connections" in line for line in iter(server.stdout.readline, "")):
+            break
+    fleet = Fleet(tmp_path, port, target)
+    yield fleet
+    for process in [*fleet.processes.values(), server]:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    server.stdout.close()

@@ -1,0 +1,100 @@
+"""Python scenarios on a fleet: the file and its modules travel, every worker runs them itself, what the target received is what is
+reported; a worker that cannot run them is named."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from fleet_kit import Fleet
+
+SHOP = """
+    from squall import VUser, scenario, task
+    from lib.paths import PRODUCTS
+    import pace
+
+    @scenario(rate=pace.RATE, duration="2s")
+    class Shop(VUser):
+        def on_init(self, path=PRODUCTS):
+            self.path = path
+
+        @task
+        async def browse(self, client):
+            await client.get(self.path)
+
+        def check_browse(self, status_code, body):
+            assert "products" in body, "no products"
+"""
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def received(fleet: Fleet) -> int:
+    return sum(count for path, count in fleet.target.counts().items() if path != "/stats")
+
+
+def shop(fleet: Fleet) -> Path:
+    fleet.write("shop/lib/__init__.py", "")
+    fleet.write("shop/lib/paths.py", "PRODUCTS = '/api/products'\n")
+    fleet.write("shop/pace.py", "RATE = 50\n")
+    return fleet.write("shop/shop.py", SHOP)
+
+
+def test_every_worker_runs_the_python_that_travelled(fleet: Fleet) -> None:
+    fleet.join("w1", "w2")
+    scenario, before = shop(fleet), received(fleet)
+    ended = fleet.run(scenario)
+    result = fleet.result(ended)
+    # How many exactly is the business of those who test how shares move; here, that nothing is lost on the way.
+    assert ended.returncode == 0 and result["totals"]["requests"] == received(fleet) - before > 0, ended.stderr
+    assert result["totals"]["errors"] == 0 and result["accounting"]["balanced"]
+    assert {worker["id"] for worker in result["fleet"]["workers"]} == {"w1", "w2"}
+    # The same workers, the same names, other contents: nothing of the first run is left. Checks travel too.
+    fleet.write("shop/lib/paths.py", "PRODUCTS = '/health'\n")
+    fleet.write("shop/pace.py", "RATE = 25\n")
+    ended = fleet.run(scenario)
+    result = fleet.result(ended)
+    assert result["totals"]["errors"] == result["totals"]["requests"] > 0, ended.stderr
+    assert {metric["name"] for metric in result["metrics"]} == {"GET /health", "browse"}
+    assert "no products" in result["errors"][0]["message"]
+
+
+def test_parameters_reach_every_worker(fleet: Fleet) -> None:
+    fleet.join("w1", "w2")
+    result = fleet.result(fleet.run(shop(fleet), "--param", "path=/health", "--mode", "asyncio"))
+    assert {metric["name"] for metric in result["metrics"]} == {"GET /health", "browse"}
+    assert result["totals"]["requests"] > 0
+
+
+def test_what_is_required_is_verified_on_each_worker(fleet: Fleet) -> None:
+    fleet.join("w1", "w2")
+    requirements = fleet.write("requirements.txt", "greenlet>=3\n")
+    ended = fleet.run(shop(fleet), "--requirements", str(requirements))
+    assert fleet.result(ended)["totals"]["requests"] > 0
+    # Here everything is there; of the workers, one has an interpreter with less. A stand-in: it hides the package.
+    hiding = "import sys, importlib.metadata as m; real = m.version\n"
+    hiding += "def version(name):\n if name == 'greenlet': raise m.PackageNotFoundError(name)\n return real(name)\n"
+    hiding += "m.version = version\nfrom squall import _squall\nsys.exit(_squall.main(['squall', *sys.argv[1:]]))"
+    fleet.join("poor", program=[sys.executable, "-c", hiding])
+    ended = fleet.run(shop(fleet), "--requirements", str(requirements))
+    assert ended.returncode == 2, ended.stderr
+    assert "worker poor" in ended.stderr and "greenlet is not installed" in ended.stderr
+
+
+def test_what_is_not_installed_here_is_refused_before_anything_starts(fleet: Fleet) -> None:
+    fleet.join("w1")
+    requirements = fleet.write("requirements.txt", "no-such-package-here\n")
+    ended = fleet.run(shop(fleet), "--requirements", str(requirements))
+    assert ended.returncode == 2 and "no-such-package-here is not installed" in ended.stderr
+    assert fleet.redis("get", "squall:{main}:test:epoch") == ""
+
+
+def test_a_worker_without_python_is_named(fleet: Fleet) -> None:
+    built = [REPOSITORY / "target" / kind / "squall" for kind in ("debug", "release")]
+    plain = next((path for path in built if path.exists()), built[0])
+    assert plain.exists(), "the plain program is built by `cargo test`, or `cargo build -p squall-cli`"
+    fleet.join("w1")
+    fleet.join("plain", program=[str(plain)])
+    ended = fleet.run(shop(fleet))
+    assert ended.returncode == 2, ended.stderr
+    assert "worker plain" in ended.stderr and "python3 -m squall worker" in ended.stderr
