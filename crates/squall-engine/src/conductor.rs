@@ -6,7 +6,7 @@ use squall_model::{Arrivals, LoadModel, Profile, ShareSet};
 use std::{
     collections::{BTreeMap, VecDeque},
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 use tokio::{
@@ -17,7 +17,7 @@ use tokio::{
 use crate::{
     alarm::Alarm,
     driver::{DriverThread, Seat},
-    engine::{Duty, EngineError, Order, ThreadEnd},
+    engine::{Duty, EngineError, Order, ThreadEnd, Turn},
     floor::Floor,
     life,
     schedule::Schedule,
@@ -32,8 +32,12 @@ pub(crate) struct Conductor<T> {
     driver: Rc<T>,
     alarm: Alarm,
     told: Told,
-    /// This thread's part of the process's shares.
+    /// This thread's part of the process's shares, as the last duty has it.
+    assigned: ShareSet,
+    /// What it makes the load of; nothing while it is fenced.
     shares: ShareSet,
+    /// The leash has ended.
+    fenced: bool,
     profile: Profile,
     /// Changes of duty whose time has not come.
     ahead: VecDeque<Arc<Duty>>,
@@ -62,6 +66,7 @@ enum Work {
 pub(crate) struct Told {
     pub(crate) orders: watch::Receiver<Order>,
     pub(crate) duty: mpsc::UnboundedReceiver<Arc<Duty>>,
+    pub(crate) turn: Turn,
     /// A closed model's limit was reached, if it has one.
     pub(crate) spent: Option<watch::Receiver<bool>>,
 }
@@ -103,7 +108,9 @@ impl<T: DriverThread> Conductor<T> {
             driver,
             alarm,
             told,
+            assigned: shares,
             shares,
+            fenced: false,
             profile,
             ahead,
             deltas,
@@ -138,7 +145,7 @@ impl<T: DriverThread> Conductor<T> {
 
     async fn make_load(&mut self) -> Result<Over, EngineError> {
         loop {
-            let now = Instant::now();
+            let now = self.hear_duties();
             let mut next = self.next_second();
             let mut sooner = |due: Option<Instant>| next = due.map_or(next, |due| next.min(due));
             sooner(self.floor.wake_sleepers(now));
@@ -195,36 +202,67 @@ impl<T: DriverThread> Conductor<T> {
         Ok(true)
     }
 
+    /// The present, and every duty that was given before it.
+    fn hear_duties(&mut self) -> Instant {
+        let turn = self.told.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        while let Ok(duty) = self.told.duty.try_recv() {
+            self.ahead.push_back(duty);
+        }
+        drop(turn);
+        now
+    }
+
     /// This process's place is no longer certain: others may be making its load already.
-    fn leave_everything(&mut self) {
+    fn leave_everything(&mut self, now: Instant) {
+        self.fenced = true;
         if self.shares.is_empty() {
             return;
         }
-        self.shares = ShareSet::NONE;
         self.floor.drop_queued();
-        let elapsed = self.floor.elapsed(Instant::now());
+        self.hold(ShareSet::NONE, self.floor.elapsed(now));
+    }
+
+    /// Its place is certain again: what it still holds is taken up where the run is. What was due in between is missed, because nobody
+    /// here knows who held it.
+    fn come_back(&mut self, now: Instant) {
+        self.fenced = false;
+        while let Some(duty) = self.next_duty(now) {
+            self.assigned = part_of_thread(&self.floor, duty.shares);
+            self.profile = duty.profile.clone();
+        }
+        self.hold(self.assigned, self.floor.elapsed(now));
+    }
+
+    /// Makes the load of `shares` from the time `from` on.
+    fn hold(&mut self, shares: ShareSet, from: Duration) {
+        self.shares = shares;
         match &mut self.work {
-            Work::Open { schedule, .. } => schedule.change(self.shares, self.profile.clone(), elapsed),
-            Work::Closed { slots, .. } => std::mem::take(slots).into_values().for_each(|slot| slot.send(Signal::Leave)),
+            Work::Open { schedule, .. } => schedule.change(shares, self.profile.clone(), from),
+            Work::Closed { slots, desired } => {
+                let lost = slots.extract_if(.., |user, _| !shares.contains(*user));
+                lost.for_each(|(_, slot)| slot.send(Signal::Leave));
+                // Users gained are those of the level already reached.
+                *desired = 0;
+            }
         }
     }
 
     /// Starts everything due; returns when to look again.
     fn start_what_is_due(&mut self, now: Instant) -> Option<Instant> {
         if self.floor.config.leash.as_ref().is_some_and(|leash| !leash.holds_at(now)) {
-            self.leave_everything();
+            self.leave_everything(now);
             return None;
         }
-        // Before anything is started: what is due after a change belongs to whoever holds it then.
-        while let Ok(duty) = self.told.duty.try_recv() {
-            self.ahead.push_back(duty);
+        if self.fenced {
+            self.come_back(now);
         }
-        while self.ahead.front().is_some_and(|duty| self.floor.start + duty.at <= now) {
-            let Some(duty) = self.ahead.pop_front() else { break };
-            self.start_due_until(self.floor.start + duty.at);
+        while let Some(duty) = self.next_duty(now) {
+            // What is due at the change belongs to whoever holds it from then on.
+            self.start_due_before(self.floor.start + duty.at);
             self.change_duty(&duty);
         }
-        let next_due = self.start_due_until(now);
+        let next_due = self.start_due_before(now + Duration::from_nanos(1));
         let change = self.ahead.front().map(|duty| self.floor.start + duty.at);
         match (next_due, change) {
             (Some(due), Some(change)) => Some(due.min(change)),
@@ -232,25 +270,21 @@ impl<T: DriverThread> Conductor<T> {
         }
     }
 
+    /// The next duty that has taken effect by `now`.
+    fn next_duty(&mut self, now: Instant) -> Option<Arc<Duty>> {
+        if self.ahead.front().is_none_or(|duty| self.floor.start + duty.at > now) {
+            return None;
+        }
+        self.ahead.pop_front()
+    }
+
     fn change_duty(&mut self, duty: &Duty) {
-        let shares = part_of_thread(&self.floor, duty.shares);
-        let gained = shares.without(self.shares);
-        (self.shares, self.profile) = (shares, duty.profile.clone());
-        match &mut self.work {
-            // At the very beginning even the start at the time 0 is still to come.
-            Work::Open { schedule: work, .. } if duty.at.is_zero() => {
-                *work = schedule(&self.floor, &self.profile, shares);
-            }
-            Work::Open { schedule, .. } => {
-                schedule.change(shares, duty.profile.clone(), duty.at);
-                self.catch_up(gained, duty);
-            }
-            Work::Closed { slots, desired } => {
-                let lost = slots.extract_if(.., |user, _| !shares.contains(*user));
-                lost.for_each(|(_, slot)| slot.send(Signal::Leave));
-                // Users gained are those of the level already reached.
-                *desired = 0;
-            }
+        self.assigned = part_of_thread(&self.floor, duty.shares);
+        let gained = self.assigned.without(self.shares);
+        self.profile = duty.profile.clone();
+        self.hold(self.assigned, duty.at);
+        if let Work::Open { .. } = self.work {
+            self.catch_up(gained, duty);
         }
     }
 
@@ -265,20 +299,21 @@ impl<T: DriverThread> Conductor<T> {
         for (left, shares) in by_time {
             let mut missed = schedule(&self.floor, &self.profile, shares);
             missed.change(shares, self.profile.clone(), left);
-            while let Some(start) = missed.next().filter(|start| start.at <= duty.at) {
+            while let Some(start) = missed.next().filter(|start| start.at < duty.at) {
                 let intended = self.floor.start + start.at;
                 self.floor.give(Assignment { number: start.number, intended, free_since: intended });
             }
         }
     }
 
-    fn start_due_until(&mut self, now: Instant) -> Option<Instant> {
+    /// Starts everything due before `end`; returns when to look again.
+    fn start_due_before(&mut self, end: Instant) -> Option<Instant> {
         match &mut self.work {
             Work::Open { schedule, .. } => {
                 let mut next_due = self.floor.start + schedule.end();
                 while let Some(next) = schedule.peek() {
                     let intended = self.floor.start + next.at;
-                    if intended > now {
+                    if intended >= end {
                         next_due = intended;
                         break;
                     }
@@ -288,7 +323,7 @@ impl<T: DriverThread> Conductor<T> {
                 self.bring_in_users();
                 Some(next_due)
             }
-            Work::Closed { .. } => self.adjust_users(now),
+            Work::Closed { .. } => self.adjust_users(end),
         }
     }
 

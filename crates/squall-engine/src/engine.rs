@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     io,
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -98,11 +98,10 @@ pub struct Duty {
     pub shares: ShareSet,
     /// The rate or the number of users of the whole run; the same up to `at` as it was.
     pub profile: Profile,
-    /// The time of the run from which this holds. Give it a few milliseconds from now, so that all threads hear of it before and
-    /// no start is lost or repeated between them.
+    /// The time of the run from which this holds, or as soon as it can; [`Engine::set_duty`] says which.
     pub at: Duration,
-    /// Up to when the last holder of a share has started everything, for shares that come from elsewhere; what was due since then
-    /// is started at once. A share that is not named is taken up at `at`.
+    /// The time before which the last holder of a share has started everything, for shares that come from elsewhere; what was due
+    /// since then is started at once. A share that is not named is taken up when the duty takes effect.
     pub left: Arc<BTreeMap<u32, Duration>>,
 }
 
@@ -129,6 +128,7 @@ pub struct Engine {
     orders: watch::Sender<Order>,
     /// One for each thread: every change reaches every thread, in order.
     duties: Vec<mpsc::UnboundedSender<Arc<Duty>>>,
+    turn: Turn,
     deltas: mpsc::UnboundedReceiver<Delta>,
     threads: Vec<JoinHandle<Result<ThreadEnd, EngineError>>>,
     sources: Vec<SourceId>,
@@ -144,6 +144,10 @@ impl InFlight {
         self.0.iter().map(|thread| thread.get()).sum()
     }
 }
+
+/// The instant of the start, once it is known. A duty is given, and a thread looks at its duties and the time, only while holding it:
+/// so a thread that has walked past an instant cannot be given a duty from before it, however long anybody is stalled in between.
+pub(crate) type Turn = Arc<Mutex<Option<Instant>>>;
 
 /// Tells a running engine to stop. Cloning shares it.
 #[derive(Clone)]
@@ -183,7 +187,9 @@ impl Engine {
             config: Arc::new(config),
             ready: ready_tx,
             deltas: deltas_tx,
+            turn: Turn::default(),
         };
+        let turn = shared.turn.clone();
         let (mut threads, mut duties) = (Vec::new(), Vec::new());
         let (mut sources, mut busy) = (Vec::new(), InFlight::default());
         for index in 0..shared.config.threads.max(1) as u32 {
@@ -204,7 +210,7 @@ impl Engine {
         while count < threads.len() && ready.recv().await.is_some() {
             count += 1;
         }
-        let engine = Engine { orders, duties, deltas, threads, sources, busy };
+        let engine = Engine { orders, duties, turn, deltas, threads, sources, busy };
         if count < engine.threads.len() {
             engine.stop().abort();
             engine.join()?;
@@ -218,18 +224,25 @@ impl Engine {
         self.orders.send_if_modified(|order| {
             let prepared = *order == Order::Prepare;
             if prepared {
+                *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
                 *order = Order::Start(at);
             }
             prepared
         });
     }
 
-    /// Changes what this process does: shares that it gains are started from their next start on, shares that it loses are left
-    /// after the iteration in hand.
-    pub fn set_duty(&self, duty: Duty) {
-        let duty = Arc::new(duty);
+    /// Changes what this process does, and says from which time of the run on: what was due before is or will be started as it was,
+    /// what is due from then on as it is now. That is not before a time given in `left`, which may come from a faster clock.
+    pub fn set_duty(&self, mut duty: Duty) -> Duration {
+        let start = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(elapsed) = start.and_then(|start| Instant::now().checked_duration_since(start)) {
+            duty.at = duty.at.max(elapsed + Duration::from_nanos(1));
+        }
+        duty.at = duty.left.values().copied().fold(duty.at, Duration::max);
+        let (at, duty) = (duty.at, Arc::new(duty));
         // A thread that has ended has nothing left to change.
         self.duties.iter().for_each(|thread| drop(thread.send(duty.clone())));
+        at
     }
 
     pub fn stop(&self) -> EngineStop {
@@ -272,13 +285,14 @@ struct Shared<D> {
     budget: Option<Arc<Budget>>,
     ready: mpsc::UnboundedSender<()>,
     deltas: mpsc::UnboundedSender<Delta>,
+    turn: Turn,
 }
 
 impl<D> Clone for Shared<D> {
     fn clone(&self) -> Self {
-        let Shared { driver, config, budget, ready, deltas } = self;
-        let (driver, config, budget) = (driver.clone(), config.clone(), budget.clone());
-        Shared { driver, config, budget, ready: ready.clone(), deltas: deltas.clone() }
+        let Shared { driver, config, budget, ready, deltas, turn } = self;
+        let (driver, config, budget, turn) = (driver.clone(), config.clone(), budget.clone(), turn.clone());
+        Shared { driver, config, budget, ready: ready.clone(), deltas: deltas.clone(), turn }
     }
 }
 
@@ -321,7 +335,7 @@ async fn thread_run<D: Driver>(
     mut orders: watch::Receiver<Order>,
     duty: mpsc::UnboundedReceiver<Arc<Duty>>,
 ) -> Result<ThreadEnd, EngineError> {
-    let Shared { driver, config, budget, ready, deltas } = shared;
+    let Shared { driver, config, budget, ready, deltas, turn } = shared;
     let leash = config.leash.clone().map(|leash| (index as usize, leash));
     let probe = Probe::leashed(config.recorder, Instant::now(), leash);
     let driver_thread = driver.thread(probe.clone())?;
@@ -339,5 +353,5 @@ async fn thread_run<D: Driver>(
     let source = SourceId { instance: config.instance, thread: index };
     let spent = budget.as_ref().map(|budget| budget.spent.subscribe());
     let floor = Rc::new(Floor::new(config, source, probe, start, budget, busy));
-    Conductor::new(floor, driver_thread, alarm, Told { orders, duty, spent }, deltas).run().await
+    Conductor::new(floor, driver_thread, alarm, Told { orders, duty, turn, spent }, deltas).run().await
 }

@@ -63,11 +63,11 @@ impl Schedule {
         self.next
     }
 
-    /// Holds other shares, and follows another profile, for everything due after `now`. The profile must be the same up to `now`,
-    /// see [`Profile::replace_tail`].
-    pub fn change(&mut self, shares: ShareSet, profile: Profile, now: Duration) {
+    /// Holds other shares, and follows another profile, for everything due at `from` or later. The profile must be the same up to
+    /// there, see [`Profile::replace_tail`].
+    pub fn change(&mut self, shares: ShareSet, profile: Profile, from: Duration) {
         (self.shares, self.profile) = (shares, profile);
-        self.taken.skip_due(&self.profile, now);
+        self.taken.skip_before(&self.profile, from);
         self.ahead = self.taken.clone();
         self.look_ahead();
     }
@@ -114,14 +114,24 @@ impl Cursor {
         }
     }
 
-    /// Moves behind everything due up to `now`: who held those shares then has started it.
-    fn skip_due(&mut self, profile: &Profile, now: Duration) {
-        let due = profile.area(now);
+    /// Moves to the first start due at `from` or later: who held the shares before has started the others.
+    fn skip_before(&mut self, profile: &Profile, from: Duration) {
+        // By the very times at which starts are due, so that rounding cannot give one to both sides or to neither.
+        let early = |area: f64| profile.time_of_area(area).is_some_and(|at| at < from);
         match self.gaps {
-            Gaps::Even => self.number = self.number.max(due.floor() as u64 + 1),
+            Gaps::Even => {
+                let mut number = profile.area(from).floor() as u64;
+                while early(number as f64) {
+                    number += 1;
+                }
+                while number > 0 && !early((number - 1) as f64) {
+                    number -= 1;
+                }
+                self.number = self.number.max(number);
+            }
             Gaps::Poisson { .. } => loop {
                 let before = self.clone();
-                if self.draw() > due {
+                if !early(self.draw()) {
                     *self = before;
                     return;
                 }
@@ -219,24 +229,26 @@ mod tests {
 
         #[test]
         fn shares_that_change_hands_lose_and_repeat_nothing(
-            profile in profiles(), poisson in any::<bool>(), part in 0.0..1.0f64, before in 1usize..5, after in 1usize..5,
+            profile in profiles(), poisson in any::<bool>(), part in 0.0..1.0f64, before in 1usize..5, after in 1usize..5, at_a_start in any::<bool>(),
         ) {
             let arrivals = if poisson { Arrivals::Poisson } else { Arrivals::Even };
             let schedule = |shares| Schedule::new(profile.clone(), arrivals, shares, None, 7);
-            let now = profile.duration().mul_f64(part);
+            let whole: Vec<_> = schedule(ShareSet::ALL).collect();
+            let some_start = whole.get((whole.len() as f64 * part) as usize).filter(|_| at_a_start);
+            let now = some_start.map_or(profile.duration().mul_f64(part), |start| start.at);
             let mut numbers = Vec::new();
             // Holders 0..4 exist throughout; those beyond `before` hold nothing at first, those beyond `after` nothing later.
             for holder in 0..4 {
                 let part_of = |holders| if holder < holders { ShareSet::ALL.part(holder, holders) } else { ShareSet::NONE };
                 let mut mine = schedule(part_of(before));
-                while mine.peek().is_some_and(|next| next.at <= now) {
+                while mine.peek().is_some_and(|next| next.at < now) {
                     numbers.extend(mine.next().map(|start| start.number));
                 }
                 mine.change(part_of(after), profile.clone(), now);
                 numbers.extend(mine.map(|start| start.number));
             }
             numbers.sort_unstable();
-            prop_assert_eq!(numbers, schedule(ShareSet::ALL).map(|start| start.number).collect::<Vec<_>>());
+            prop_assert_eq!(numbers, whole.into_iter().map(|start| start.number).collect::<Vec<_>>());
         }
     }
 }

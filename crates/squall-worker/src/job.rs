@@ -28,9 +28,6 @@ pub struct Opened<D> {
     pub threads: Option<usize>,
 }
 
-/// A change of duty takes effect this much later, so that all threads hear of it in time.
-pub(crate) const SOON: Duration = Duration::from_millis(20);
-
 /// Deltas that may wait for the store before this worker gives up its load.
 const MOST_WAITING: usize = 120;
 
@@ -53,7 +50,7 @@ pub(crate) struct Job {
     threads: Vec<Sent>,
     /// What each may send at first.
     first: u64,
-    started: Option<Instant>,
+    started: bool,
     profile: Profile,
     shares: ShareSet,
     stopping: bool,
@@ -99,7 +96,7 @@ impl Job {
             leash,
             threads,
             first,
-            started: None,
+            started: false,
             profile: plan.load.model.profile().clone(),
             shares: ShareSet::NONE,
             stopping: false,
@@ -114,31 +111,21 @@ impl Job {
 
     /// Lets the engine start at `at`, which may be long ago: the run then goes on where it is.
     pub(crate) fn start(&mut self, at: Instant) {
-        if self.started.is_none() {
-            self.started = Some(at);
+        if !self.started {
+            self.started = true;
             self.engine.start(at);
         }
     }
 
     pub(crate) fn is_started(&self) -> bool {
-        self.started.is_some()
+        self.started
     }
 
-    /// The time of the run, or nothing if it has not started.
-    pub(crate) fn elapsed(&self) -> Option<Duration> {
-        self.started.map(|at| Instant::now().saturating_duration_since(at)).filter(|elapsed| !elapsed.is_zero())
-    }
-
-    /// Holds `shares` and follows `profile` from soon on; gives the time of the run at which it does. `left`: up to when the last
+    /// Holds `shares` and follows `profile` from now on; gives the time of the run at which that is. `left`: before when the last
     /// holders of shares that are new here have started everything.
     pub(crate) fn set_duty(&mut self, shares: ShareSet, profile: &Profile, left: BTreeMap<u32, Duration>) -> Duration {
-        let at = self.elapsed().map_or(Duration::ZERO, |elapsed| elapsed + SOON);
-        if shares != self.shares || *profile != self.profile {
-            (self.shares, self.profile) = (shares, profile.clone());
-            let left = Arc::new(left);
-            self.engine.set_duty(Duty { shares, profile: profile.clone(), at, left });
-        }
-        at
+        (self.shares, self.profile) = (shares, profile.clone());
+        self.engine.set_duty(Duty { left: Arc::new(left), ..Duty::new(shares, profile.clone(), Duration::ZERO) })
     }
 
     pub(crate) fn shares(&self) -> ShareSet {

@@ -64,6 +64,8 @@ pub struct Worker<C: Cell, H: Host> {
     held: BTreeMap<u32, Lease>,
     /// Asked back, to be given up with the next change of duty.
     draining: BTreeSet<u32>,
+    /// Lost without a word; whoever has them next, perhaps this worker, begins anew.
+    lost: ShareSet,
     /// The duty must be looked at again.
     dirty: bool,
     failed: Option<(u64, String)>,
@@ -106,6 +108,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             stage: Stage::Idle,
             held: BTreeMap::new(),
             draining: BTreeSet::new(),
+            lost: ShareSet::NONE,
             dirty: false,
             failed: None,
             stale_commands: 0,
@@ -146,14 +149,16 @@ impl<C: Cell, H: Host> Worker<C, H> {
                     Progress::Pumped(pumped) => self.pumped(pumped, &run).await,
                 },
             }
+            // Looked at before the notices: by then everything that was lost before it has been told.
+            let until = handle.tenure.until().into_std();
             while let Ok(notice) = handle.notices.try_recv() {
                 self.hear(notice);
             }
-            if let Stage::Working(job) = &self.stage {
-                job.trust_until(handle.tenure.until().into_std() - MARGIN);
-            }
             if self.dirty {
                 self.change_duty(&run, &handle).await;
+            }
+            if let Stage::Working(job) = &self.stage {
+                job.trust_until(until - MARGIN);
             }
             if self.leaving && self.has_left(goodbye) && seat.is_finished() {
                 break;
@@ -199,6 +204,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 if let Some(share) = share(&lease).filter(|share| self.held.get(share) == Some(&lease)) {
                     self.held.remove(&share);
                     self.draining.remove(&share);
+                    self.lost.insert(share);
                 }
             }
         }
@@ -208,23 +214,33 @@ impl<C: Cell, H: Host> Worker<C, H> {
     /// Tells the engine what it holds now, and gives back what was asked for.
     async fn change_duty(&mut self, run: &C::Run, handle: &SeatHandle) {
         self.dirty = false;
+        let lost = std::mem::take(&mut self.lost);
         let draining = std::mem::take(&mut self.draining);
         let leases: Vec<Lease> = draining.iter().filter_map(|share| self.held.remove(share)).collect();
-        let shares: ShareSet = self.held.keys().copied().collect();
-        if let Stage::Working(job) = &mut self.stage {
+        // Before the start is known nothing has been begun, so there is nothing to take over or to leave.
+        if let Stage::Working(job) = &mut self.stage
+            && job.is_started()
+        {
+            let mut shares: ShareSet = self.held.keys().copied().collect();
             let profile = self.order.as_ref().map_or(job.profile(), |(_, _, order)| &order.profile).clone();
-            let gained = shares.without(job.shares());
-            let left = if job.elapsed().is_some() && !gained.is_empty() {
-                taken_over(run, job.epoch, gained).await
-            } else {
-                BTreeMap::new()
+            if !lost.is_empty() {
+                job.set_duty(job.shares().without(lost), &job.profile().clone(), BTreeMap::new());
+            }
+            let before = job.shares();
+            let gained = shares.without(before);
+            let left = match take_over(run, job.epoch, gained).await {
+                Ok(left) => left,
+                Err(error) => {
+                    debug!(%error, "could not take shares over; it is tried again");
+                    self.dirty = true;
+                    shares = shares.without(gained);
+                    BTreeMap::new()
+                }
             };
-            let running = job.elapsed().is_some();
-            let at = job.set_duty(shares, &profile, left);
-            if running && !draining.is_empty() {
-                leave(run, job.epoch, &draining, at).await;
-                // Not before the change has taken effect.
-                tokio::time::sleep(crate::job::SOON).await;
+            if shares != before || profile != *job.profile() {
+                let at = job.set_duty(shares, &profile, left);
+                leave(run, job.epoch, draining.into_iter().filter(|share| before.contains(u64::from(*share))), at)
+                    .await;
             }
         }
         leases.into_iter().for_each(|lease| handle.release(lease));
@@ -343,15 +359,8 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 self.prepare(run, epoch, order.bundle).await;
             }
             (RunPhase::Running, Stage::Working(job)) => {
-                if let Some(start) = order.start_at_ms.filter(|_| !job.is_started()) {
-                    let at = self.clock.instant(start);
-                    // A run that has begun is joined where it is; its shares are taken up from now on.
-                    let begun = at <= Instant::now();
-                    if !begun {
-                        let shares = self.held.keys().copied().collect();
-                        job.set_duty(shares, &order.profile, BTreeMap::new());
-                    }
-                    job.start(at);
+                if let Some(start) = order.start_at_ms {
+                    job.start(self.clock.instant(start));
                 }
                 self.dirty = true;
             }
@@ -488,32 +497,39 @@ async fn build<H: Host, R: RunStore>(
     Job::prepare(opened, &bundle, (epoch, instance), run).await.map_err(|error| error.to_string())
 }
 
-/// Says up to when this worker has started everything of `shares`.
-async fn leave<R: RunStore>(run: &R, epoch: u64, shares: &BTreeSet<u32>, at: Duration) {
-    let notes: Vec<_> = shares.iter().map(|share| (format!("left:{share}"), at.as_nanos().to_string())).collect();
+/// Says before when this worker has started everything of `shares`.
+async fn leave<R: RunStore>(run: &R, epoch: u64, shares: impl Iterator<Item = u32>, at: Duration) {
+    let notes: Vec<_> = shares.map(|share| (left_note(share), at.as_nanos().to_string())).collect();
+    if notes.is_empty() {
+        return;
+    }
     if let Err(error) = run.note(epoch, &notes).await {
         // The next holder then goes on from when it gets them.
         debug!(%error, "could not say where shares were left");
     }
 }
 
-/// Where the last holders of `shares` left them. They are marked as taken: should this worker die, nobody must start the same again.
-async fn taken_over<R: RunStore>(run: &R, epoch: u64, shares: ShareSet) -> BTreeMap<u32, Duration> {
-    let notes = match run.notes(epoch).await {
-        Ok(notes) => notes,
-        Err(error) => {
-            debug!(%error, "could not learn where shares were left");
-            return BTreeMap::new();
-        }
-    };
-    let left = |share: u32| {
-        let nanos: u64 = notes.get(&format!("left:{share}"))?.parse().ok()?;
-        Some((share, Duration::from_nanos(nanos)))
-    };
-    let left: BTreeMap<u32, Duration> = shares.iter().filter_map(left).collect();
-    let taken: Vec<_> = left.keys().map(|share| (format!("left:{share}"), "taken".to_owned())).collect();
-    match run.note(epoch, &taken).await {
-        Ok(()) => left,
-        Err(_) => BTreeMap::new(),
+/// Where `shares` are to be taken up: where the last holder left them, at the beginning if nobody has begun them. Not named: somebody had
+/// them and has not said. They are marked as taken: should this worker die, nobody must start the same again.
+async fn take_over<R: RunStore>(
+    run: &R,
+    epoch: u64,
+    shares: ShareSet,
+) -> Result<BTreeMap<u32, Duration>, squall_coord::StoreError> {
+    if shares.is_empty() {
+        return Ok(BTreeMap::new());
     }
+    let notes = run.notes(epoch).await?;
+    let left = |share: u32| match notes.get(&left_note(share)) {
+        None => Some((share, Duration::ZERO)),
+        Some(note) => Some((share, Duration::from_nanos(note.parse().ok()?))),
+    };
+    let left = shares.iter().filter_map(left).collect();
+    let taken: Vec<_> = shares.iter().map(|share| (left_note(share), "taken".to_owned())).collect();
+    run.note(epoch, &taken).await?;
+    Ok(left)
+}
+
+fn left_note(share: u32) -> String {
+    format!("left:{share}")
 }

@@ -97,13 +97,13 @@ async fn no_start_is_lost_or_repeated_when_shares_change_hands() {
     for round in 0..12u32 {
         tokio::time::sleep(MS(100)).await;
         let moving = held[0].part(round as usize % 3, 3);
-        let (kept, at) = (held[0].without(moving), start.elapsed() + MS(20));
-        engines[0].set_duty(Duty::new(kept, profile.clone(), at));
+        let kept = held[0].without(moving);
+        let at = engines[0].set_duty(Duty::new(kept, profile.clone(), Duration::ZERO));
         tokio::time::sleep(MS(40)).await;
         // The other takes them up later, from where they were left.
         let left: BTreeMap<u32, Duration> = moving.iter().map(|share| (share, at)).collect();
         let gained: ShareSet = held[1].iter().chain(moving.iter()).collect();
-        let taken = Duty { left: Arc::new(left), ..Duty::new(gained, profile.clone(), start.elapsed() + MS(20)) };
+        let taken = Duty { left: Arc::new(left), ..Duty::new(gained, profile.clone(), Duration::ZERO) };
         engines[1].set_duty(taken);
         held = [gained, kept];
         engines.swap(0, 1);
@@ -115,6 +115,65 @@ async fn no_start_is_lost_or_repeated_when_shares_change_hands() {
     let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (0..4000).collect::<Vec<_>>());
+}
+
+/// Shares may move while everybody waits for the start. CI once saw the very first start made twice.
+#[tokio::test]
+async fn duties_that_change_before_the_start_start_nothing_twice() {
+    let profile = Profile::constant(100.0, S(1)).unwrap();
+    let driver = Scripted::new(|_| Duration::ZERO);
+    let (log, leash) = (driver.log.clone(), Some(Leash::new(2)));
+    let config = EngineConfig { shares: ShareSet::NONE, leash, threads: 2, ..config(open(100.0, S(1)), &driver) };
+    let mut engine = Engine::prepare(driver, config).await.unwrap();
+    engine.start(Instant::now() + MS(200));
+    for shares in [ShareSet::ALL, ShareSet::ALL.part(0, 2), ShareSet::ALL.part(1, 2), ShareSet::ALL] {
+        assert_eq!(engine.set_duty(Duty::new(shares, profile.clone(), Duration::ZERO)), Duration::ZERO);
+    }
+    while engine.next_delta().await.is_some() {}
+    engine.join().unwrap();
+    let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+}
+
+/// Clocks differ: the last holder may have gone on to what is still to come here.
+#[tokio::test]
+async fn what_a_faster_clock_has_started_is_not_started_again() {
+    let profile = Profile::constant(100.0, S(2)).unwrap();
+    let driver = Scripted::new(|_| Duration::ZERO);
+    let (log, leash) = (driver.log.clone(), Some(Leash::new(2)));
+    let config = EngineConfig { shares: ShareSet::NONE, leash, threads: 2, ..config(open(100.0, S(2)), &driver) };
+    let mut engine = Engine::prepare(driver, config).await.unwrap();
+    engine.start(Instant::now());
+    let left = Arc::new((0..256).map(|share| (share, S(1))).collect());
+    let at = engine.set_duty(Duty { left, ..Duty::new(ShareSet::ALL, profile, Duration::ZERO) });
+    assert!(at >= S(1));
+    while engine.next_delta().await.is_some() {}
+    engine.join().unwrap();
+    let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (100..200).collect::<Vec<_>>());
+}
+
+/// A place that was uncertain for a moment and is certain again, with nobody else having had it.
+#[tokio::test]
+async fn a_leash_that_holds_again_is_gone_on_with() {
+    let driver = Scripted::new(|_| MS(1));
+    let leash = Leash::new(1);
+    let config = EngineConfig { leash: Some(leash.clone()), threads: 1, ..config(open(500.0, S(4)), &driver) };
+    let log = driver.log.clone();
+    leash.until(Instant::now() + MS(500));
+    run(driver, config, |_, view| {
+        if view.timeline.len() == 2 {
+            leash.until(Instant::now() + S(3600));
+        }
+    })
+    .await;
+    let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+    numbers.sort_unstable();
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "nothing is started twice");
+    assert!(numbers.contains(&1999), "the load goes on to the end");
+    assert!(!numbers.contains(&700), "what was due while it was fenced is left alone");
 }
 
 /// A process that was frozen for longer than its leash finds a backlog when it wakes; it must not send it.
