@@ -1,6 +1,7 @@
 //! `squall worker`: where its fleet is and what it is called there.
 
 use clap::{Args, ValueEnum};
+use std::time::Duration;
 
 /// Arguments of `squall worker`.
 #[derive(Debug, Args)]
@@ -21,9 +22,18 @@ pub(crate) struct WorkerArgs {
     /// Its name in the fleet; no two workers may share one [default: the host's name and a random part]
     #[arg(long, value_name = "NAME")]
     pub(crate) id: Option<String>,
+    /// How long the fleet waits for this worker, when it is not heard of, before others take over its load; at least 3s
+    #[arg(long, value_name = "TIME", default_value = "3500ms", value_parser = expiry)]
+    pub(crate) expires_after: Duration,
     /// How to log
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) log: LogFormat,
+}
+
+fn expiry(text: &str) -> Result<Duration, String> {
+    let expiry = squall_model::parse_duration(text).map_err(|error| error.to_string())?;
+    let sensible = Duration::from_secs(3)..=Duration::from_secs(600);
+    if sensible.contains(&expiry) { Ok(expiry) } else { Err("it must be between 3s and 10m".to_owned()) }
 }
 
 /// What log lines look like.

@@ -24,7 +24,8 @@ pub(crate) fn work<H: Host>(args: &WorkerArgs, host: &H) -> Result<u8, Refusal> 
         let link = Box::pin(Link::open(&args.redis)).await.map_err(|error| Refusal::unreachable(chain(&error)))?;
         let cell = RedisCell::new(&link, &args.fleet);
         let stop = CancellationToken::new();
-        let worker = Worker::new(cell, BundleHost::new(host.clone()), WorkerConfig::new(id));
+        let config = WorkerConfig { ttl: args.expires_after, ..WorkerConfig::new(id) };
+        let worker = Worker::new(cell, BundleHost::new(host.clone()), config);
         let mut working = Box::pin(worker.run(stop.clone()));
         tokio::select! {
             ended = &mut working => return ended.map_err(|error| Refusal::new(chain(&error))),
