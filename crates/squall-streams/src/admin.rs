@@ -82,6 +82,8 @@ pub struct PartitionLag {
     pub last_delivered: String,
     /// Whether it stands still.
     pub quarantined: bool,
+    /// Whether a worker has ever run the processor on it.
+    pub registered: bool,
 }
 
 /// Operators' tools on one server and namespace.
@@ -155,8 +157,15 @@ impl Admin {
             Err(_) if length == 0 => None, // no such key yet
             Err(error) => return Err(error.into()),
         };
-        let mut lag =
-            PartitionLag { partition, length, pending: 0, waiting: length, last_delivered: "0-0".into(), quarantined };
+        let mut lag = PartitionLag {
+            partition,
+            length,
+            pending: 0,
+            waiting: length,
+            last_delivered: "0-0".into(),
+            quarantined,
+            registered: group.is_some(),
+        };
         if let Some(group) = group {
             lag.waiting = match group.lag {
                 Some(told) => told as u64,

@@ -18,6 +18,17 @@ pub enum ConnectError {
     /// No server.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// Plain key names on a cluster.
+    #[error(
+        "a cluster needs a namespace: without one, the keys of a partition lie on different nodes. Leave out the empty namespace, \
+         or use a single server"
+    )]
+    Scattered,
+}
+
+/// Refuses the empty namespace, whose keys have no hash tags, on a cluster.
+pub(crate) fn check_namespace(link: &Link, namespace: &Namespace) -> Result<(), ConnectError> {
+    if link.is_cluster() && *namespace == Namespace::plain() { Err(ConnectError::Scattered) } else { Ok(()) }
 }
 
 /// An app on a server. Clones share the connection.
@@ -37,7 +48,9 @@ impl App {
     /// Connects in a namespace of your choice.
     pub async fn connect_in(name: &str, url: &str, namespace: Namespace) -> Result<Self, ConnectError> {
         check_app(name)?;
-        Ok(Self { name: name.to_owned(), link: Link::open(url).await?, namespace })
+        let link = Link::open(url).await?;
+        check_namespace(&link, &namespace)?;
+        Ok(Self { name: name.to_owned(), link, namespace })
     }
 
     /// Its name.

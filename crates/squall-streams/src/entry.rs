@@ -61,6 +61,34 @@ pub struct Entry {
     pub body: Body,
 }
 
+/// Reads the entries of the only stream that XREADGROUP found anything in, or nothing if it found nothing.
+pub(crate) fn entries_read(answer: Value) -> Option<Vec<Entry>> {
+    let list = match answer {
+        Value::Nil => return Some(Vec::new()),
+        Value::Array(mut streams) => match streams.pop()? {
+            Value::Array(mut stream) => stream.pop()?,
+            _ => return None,
+        },
+        Value::Map(mut streams) => streams.pop()?.1,
+        _ => return None,
+    };
+    let Value::Array(list) = list else { return None };
+    list.into_iter().map(entry).collect()
+}
+
+fn entry(value: Value) -> Option<Entry> {
+    let Value::Array(parts) = value else { return None };
+    let [Value::BulkString(id), fields] = <[Value; 2]>::try_from(parts).ok()? else { return None };
+    let id = EntryId::parse(&id)?;
+    let body = match body(fields)? {
+        Body::Fields(mut fields) if fields.len() == 1 && fields[0].0 == crate::codec::DATA => {
+            Body::Data(fields.pop().map(|(_, value)| value).unwrap_or_default())
+        }
+        body => body,
+    };
+    Some(Entry { id, body })
+}
+
 /// Reads `id, body, id, body, …` as the fetch script answers it.
 pub(crate) fn entries(values: impl Iterator<Item = Value>) -> Option<Vec<Entry>> {
     let mut values = values;

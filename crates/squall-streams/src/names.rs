@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use squall_coord::SpaceKeys;
+use squall_coord::{Epoch, SpaceKeys};
 
 /// Where keys live. The default, `squall`, puts `squall:` before every key and hash-tags it, so that the keys of one
 /// partition, and those of one processor, share a cluster slot. The empty namespace gives the seed's names exactly.
@@ -23,6 +23,11 @@ impl Namespace {
             return Err(NameError { kind: "a namespace", name: name.to_owned(), rule: "no blanks and no braces" });
         }
         Ok(Self(name.into()))
+    }
+
+    /// The empty one.
+    pub(crate) fn plain() -> Self {
+        Self("".into())
     }
 
     fn key(&self, start: &str, rest: fmt::Arguments<'_>) -> String {
@@ -160,6 +165,11 @@ impl Namespace {
     /// Who may acknowledge events of one partition: a hash with owner, epoch and until.
     pub fn lock(&self, name: &ProcessorName, partition: u32) -> String {
         self.key("__lock", format_args!("{name}.{}", self.tag(partition)))
+    }
+
+    /// What an owner's reads name beside the events: a stream that is there as long as they may be done.
+    pub(crate) fn gate(&self, name: &ProcessorName, partition: u32, epoch: Epoch, number: u64) -> String {
+        self.key("__gate", format_args!("{name}.{}.{epoch}.{number}", self.tag(partition)))
     }
 
     /// Why a partition stands still: a string, JSON.

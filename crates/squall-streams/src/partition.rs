@@ -1,19 +1,19 @@
-//! The fenced steps on one partition: fence, renew, fetch, acknowledge, quarantine. Each is one script.
+//! The fenced steps on one partition: fence, renew, acknowledge, quarantine, each one script, and [`fetch`], one command.
 //! Refuses to decide anything; a refusal by the fence is an answer here, not an error.
 
+mod fetch;
+
 use std::{
-    sync::{
-        Arc, LazyLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
-use redis::{FromRedisValue, RedisError, Script, ScriptInvocation, Value};
+use redis::{FromRedisValue, RedisError, Script, ScriptInvocation};
 use squall_coord::{Commands, Epoch, Link, MemberId, StoreError, expect_types};
 
+use self::fetch::Reading;
 use crate::{
-    entry::{Entry, EntryId, entries},
+    entry::EntryId,
     names::{Namespace, ProcessorName},
 };
 
@@ -29,7 +29,6 @@ macro_rules! script {
 script!(FENCE, "fence");
 script!(RENEW, "renew");
 script!(UNFENCE, "unfence");
-script!(FETCH, "fetch");
 script!(ACK, "ack");
 script!(QUARANTINE, "quarantine");
 
@@ -76,14 +75,6 @@ pub(crate) enum Fenced<T> {
     Refused,
 }
 
-/// New or pending events.
-#[derive(Debug)]
-pub(crate) struct Fetched {
-    pub(crate) entries: Vec<Entry>,
-    /// There is nothing after this id yet.
-    pub(crate) drained: Option<EntryId>,
-}
-
 /// One partition under one lease.
 #[derive(Clone)]
 pub(crate) struct Partition {
@@ -95,8 +86,9 @@ pub(crate) struct Partition {
     group: String,
     owner: MemberId,
     ttl: Duration,
-    /// Reads begun under this lease; a late one must not overtake its repetition.
-    reads: Arc<AtomicU64>,
+    reading: Arc<Reading>,
+    namespace: Namespace,
+    name: ProcessorName,
     commands: Commands,
 }
 
@@ -117,51 +109,45 @@ impl Partition {
             group: name.processor().to_owned(),
             owner,
             ttl,
-            reads: Arc::default(),
+            reading: Reading::new(link.is_cluster()),
+            namespace: namespace.clone(),
+            name: name.clone(),
             commands: link.commands(),
         }
     }
 
-    /// Shuts out every earlier owner. Says whether the partition is quarantined.
+    /// Shuts out every earlier owner, and every read that this one has given up on. Says whether the partition is quarantined.
     pub(crate) async fn fence(&self) -> Result<Fenced<bool>, PartitionError> {
-        let mut call = FENCE.key(&self.lock);
-        call.key(&self.events).key(&self.quarantine);
-        call.arg(self.owner.as_str()).arg(self.epoch.0).arg(self.ttl_ms()).arg(&self.group);
-        self.run(&call).await.map(flag)
+        let (number, gate) = self.next_gate();
+        loop {
+            let mut look = redis::cmd("HGET");
+            let open: Option<String> =
+                self.judge(look.arg(&self.lock).arg("gate").query_async(&mut self.commands.clone()).await).await?;
+            let mut call = FENCE.key(&self.lock);
+            call.key(&self.events).key(&self.quarantine).key(&gate).key(open.as_ref().unwrap_or(&gate));
+            call.arg(self.owner.as_str()).arg(self.epoch.0).arg(self.ttl_ms()).arg(&self.group).arg(number);
+            match self.run::<(i64, Option<String>)>(&call).await? {
+                (-2, _) => {} // somebody else has fenced it in between
+                (-1, _) => return Ok(Fenced::Refused),
+                (quarantined, delivered) => {
+                    self.gate_opened(delivered.and_then(|id| EntryId::parse(id.as_bytes())));
+                    return Ok(Fenced::Done(quarantined == 1));
+                }
+            }
+        }
     }
 
     /// Keeps earlier owners shut out. Says whether the partition is quarantined.
     pub(crate) async fn renew(&self) -> Result<Fenced<bool>, PartitionError> {
         let mut call = RENEW.key(&self.lock);
-        call.key(&self.quarantine).arg(self.epoch.0).arg(self.ttl_ms());
+        call.key(&self.quarantine).key(self.gate()).arg(self.epoch.0).arg(self.ttl_ms()).arg(&self.group);
         self.run(&call).await.map(flag)
     }
 
     pub(crate) async fn unfence(&self) -> Result<(), PartitionError> {
         let mut call = UNFENCE.key(&self.lock);
-        call.arg(self.epoch.0);
+        call.key(self.gate()).arg(self.epoch.0);
         self.run::<i64>(&call).await.map(drop)
-    }
-
-    /// Up to `count` events: pending ones after `pending`, or new ones.
-    pub(crate) async fn fetch(
-        &self,
-        count: usize,
-        pending: Option<EntryId>,
-    ) -> Result<Fenced<Fetched>, PartitionError> {
-        let mut call = FETCH.key(&self.events);
-        call.key(&self.lock).arg(self.epoch.0).arg(&self.group).arg(count);
-        match pending {
-            Some(after) => call.arg(after.to_string()),
-            None => call.arg(">"),
-        };
-        call.arg(self.reads.fetch_add(1, Relaxed) + 1);
-        let Value::Array(parts) = self.run(&call).await? else { return Ok(Fenced::Refused) };
-        let not_understood = || PartitionError::Answer { key: self.events.clone() };
-        let mut parts = parts.into_iter();
-        let Some(Value::BulkString(drained)) = parts.next() else { return Err(not_understood()) };
-        let entries = entries(parts).ok_or_else(not_understood)?;
-        Ok(Fenced::Done(Fetched { entries, drained: EntryId::parse(&drained) }))
     }
 
     /// Acknowledges at most [`MOST_ACKS`] events.
@@ -187,7 +173,12 @@ impl Partition {
     }
 
     async fn run<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, PartitionError> {
-        let source = match call.invoke_async(&mut self.commands.clone()).await {
+        self.judge(call.invoke_async(&mut self.commands.clone()).await).await
+    }
+
+    /// Finds out which key it is if one is of the wrong type.
+    async fn judge<T>(&self, answer: Result<T, RedisError>) -> Result<T, PartitionError> {
+        let source = match answer {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };

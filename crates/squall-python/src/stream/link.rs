@@ -34,7 +34,7 @@ pub(crate) fn connect(post: &StreamPost, app: String, url: String, namespace: &s
     engine()?.spawn(async move {
         let connected = App::connect_in(&app, &url, namespace).await;
         let outcome = connected.map(|app| StreamLink { app }).map_err(|error| match &error {
-            ConnectError::Name(_) => trouble("misconfigured", &error),
+            ConnectError::Name(_) | ConnectError::Scattered => trouble("misconfigured", &error),
             ConnectError::Link(_) => trouble("unreachable", &error),
         });
         post.leave(id, Message::Connected(outcome));

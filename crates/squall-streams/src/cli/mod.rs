@@ -15,6 +15,7 @@ use squall_coord::{Link, LinkError};
 use crate::{
     App, ConnectError, Hasher, NameError, Namespace, OpenError, ProcessorName, SendError, Stream, StreamName, WhenFull,
     admin::{Admin, AdminError, Definition},
+    app::check_namespace,
 };
 
 /// Lines sent at a time.
@@ -98,7 +99,9 @@ async fn perform(command: StreamCommand, out: &mut impl Write) -> Result<ExitCod
 
 impl Server {
     async fn admin(&self) -> Result<Admin, CliError> {
-        Ok(Admin::new(Link::open(&self.redis).await?, Namespace::new(&self.namespace)?))
+        let (link, namespace) = (Link::open(&self.redis).await?, Namespace::new(&self.namespace)?);
+        check_namespace(&link, &namespace)?;
+        Ok(Admin::new(link, namespace))
     }
 }
 
@@ -242,6 +245,9 @@ async fn lag(args: Look, out: &mut impl Write) -> Result<(), CliError> {
     }
     let behind: u64 = all.iter().map(|one| one.waiting + one.pending).sum();
     writeln!(out, "{name} is {behind} events behind")?;
+    if all.iter().all(|one| !one.registered) {
+        writeln!(out, "no worker has run it yet; is the name right?")?;
+    }
     Ok(())
 }
 

@@ -1,7 +1,10 @@
-use redis::AsyncCommands;
+use std::sync::atomic::Ordering::Relaxed;
+
+use redis::{AsyncCommands, Value};
 use squall_testkit::redis::RedisServer;
 
-use super::*;
+use super::{fetch::Fetched, *};
+use crate::entry::Body;
 
 const LEASE: Duration = Duration::from_secs(600);
 
@@ -17,12 +20,18 @@ impl Place {
     }
 
     fn owner(&self, name: &str, epoch: u64) -> Partition {
-        self.owner_for(name, epoch, LEASE)
+        let processor = ProcessorName::parse("shop.orders.printer").unwrap();
+        Partition::new(&self.link, &Namespace::default(), &processor, 3, (MemberId::new(name), Epoch(epoch), LEASE))
     }
 
-    fn owner_for(&self, name: &str, epoch: u64, ttl: Duration) -> Partition {
-        let processor = ProcessorName::parse("shop.orders.printer").unwrap();
-        Partition::new(&self.link, &Namespace::default(), &processor, 3, (MemberId::new(name), Epoch(epoch), ttl))
+    /// As on a cluster.
+    fn scripted_owner(&self, name: &str, epoch: u64) -> Partition {
+        Partition { reading: Reading::new(true), ..self.owner(name, epoch) }
+    }
+
+    /// Both ways to read must keep every promise.
+    fn both(&self, name: &str, epoch: u64) -> [Partition; 2] {
+        [self.owner(name, epoch), self.scripted_owner(name, epoch + 10)]
     }
 
     /// Adds events and answers their ids.
@@ -39,6 +48,15 @@ impl Place {
         let reply: redis::streams::StreamPendingReply =
             self.link.commands().xpending(&partition.events, "printer").await.unwrap();
         reply.count()
+    }
+}
+
+/// Refused by the lock's epoch, or because there is no gate.
+fn refused(fetched: Result<Fenced<Fetched>, PartitionError>) -> bool {
+    match fetched {
+        Ok(Fenced::Refused) => true,
+        Ok(Fenced::Done(fetched)) => panic!("it read {:?}", fetched.entries),
+        Err(error) => error.no_group(),
     }
 }
 
@@ -63,14 +81,19 @@ async fn a_fence_is_passed_upwards_only() {
 #[tokio::test]
 async fn a_stale_owner_is_refused_every_step_and_changes_nothing() {
     let place = Place::new().await;
-    let (old, new) = (place.owner("a", 1), place.owner("b", 2));
+    for (old, new) in place.both("a", 1).into_iter().zip(place.both("b", 2)) {
+        stale_owner_is_refused(&place, old, new).await;
+    }
+}
+
+async fn stale_owner_is_refused(place: &Place, old: Partition, new: Partition) {
     old.fence().await.unwrap();
     let sent = place.add(&old, 4).await;
     assert_eq!(ids(old.fetch(2, None).await.unwrap()), sent[..2]);
     new.fence().await.unwrap();
 
-    assert!(matches!(old.fetch(2, None).await.unwrap(), Fenced::Refused));
-    assert!(matches!(old.fetch(2, Some(EntryId::default())).await.unwrap(), Fenced::Refused));
+    assert!(refused(old.fetch(2, None).await));
+    assert!(refused(old.fetch(2, Some(EntryId::default())).await), "asking again changes nothing");
     assert_eq!(old.ack(&sent[..2]).await.unwrap(), Fenced::Refused);
     assert_eq!(old.renew().await.unwrap(), Fenced::Refused);
     assert_eq!(old.quarantine("{}").await.unwrap(), Fenced::Refused);
@@ -88,17 +111,19 @@ async fn a_stale_owner_is_refused_every_step_and_changes_nothing() {
 #[tokio::test]
 async fn an_owner_whose_lease_has_run_out_can_neither_read_nor_acknowledge() {
     let place = Place::new().await;
-    let owner = place.owner("a", 1);
-    owner.fence().await.unwrap();
-    let sent = place.add(&owner, 2).await;
-    assert_eq!(ids(owner.fetch(1, None).await.unwrap()), sent[..1]);
-    let lapsed = place.owner_for("a", 1, Duration::ZERO);
-    lapsed.renew().await.unwrap();
-    assert_eq!(owner.ack(&sent[..1]).await.unwrap(), Fenced::Refused);
-    assert!(matches!(owner.fetch(1, None).await.unwrap(), Fenced::Refused));
-    // Nobody has passed it, so it may renew and go on.
-    owner.renew().await.unwrap();
-    assert_eq!(owner.ack(&sent[..1]).await.unwrap(), Fenced::Done(()));
+    for owner in place.both("a", 1) {
+        owner.fence().await.unwrap();
+        let sent = place.add(&owner, 2).await;
+        assert_eq!(ids(owner.fetch(1, None).await.unwrap()), sent[..1]);
+        let lapsed = Partition { ttl: Duration::ZERO, ..owner.clone() };
+        lapsed.renew().await.unwrap();
+        assert_eq!(owner.ack(&sent[..1]).await.unwrap(), Fenced::Refused);
+        assert!(refused(owner.fetch(1, None).await));
+        // Nobody has passed it, so it may renew and go on.
+        owner.renew().await.unwrap();
+        assert_eq!(ids(owner.fetch(1, None).await.unwrap()), sent[1..]);
+        assert_eq!(owner.ack(&sent).await.unwrap(), Fenced::Done(()));
+    }
 }
 
 #[tokio::test]
@@ -110,23 +135,28 @@ async fn an_owner_that_took_its_fence_down_is_out() {
     owner.fetch(1, None).await.unwrap();
     owner.unfence().await.unwrap();
     assert_eq!(owner.ack(&sent).await.unwrap(), Fenced::Refused);
+    assert!(refused(owner.fetch(1, None).await));
     assert_eq!(place.owner("b", 2).fence().await.unwrap(), Fenced::Done(false));
 }
 
 #[tokio::test]
 async fn a_drained_partition_tells_from_where_to_watch() {
     let place = Place::new().await;
-    let owner = place.owner("a", 1);
-    owner.fence().await.unwrap();
     let drained = |fetched: Fenced<Fetched>| match fetched {
         Fenced::Done(fetched) => fetched.drained,
         Fenced::Refused => panic!("refused"),
     };
-    assert_eq!(drained(owner.fetch(2, None).await.unwrap()), Some(EntryId::default()));
-    let sent = place.add(&owner, 3).await;
-    assert_eq!(drained(owner.fetch(2, None).await.unwrap()), None, "there may be more");
-    assert_eq!(drained(owner.fetch(2, None).await.unwrap()), Some(sent[2]));
-    assert_eq!(drained(owner.fetch(2, None).await.unwrap()), Some(sent[2]));
+    let mut before = EntryId::default();
+    for owner in place.both("a", 1) {
+        owner.fence().await.unwrap();
+        assert_eq!(drained(owner.fetch(2, None).await.unwrap()), Some(before), "what earlier owners were given");
+        let sent = place.add(&owner, 3).await;
+        assert_eq!(drained(owner.fetch(2, None).await.unwrap()), None, "there may be more");
+        assert_eq!(drained(owner.fetch(2, None).await.unwrap()), Some(sent[2]));
+        assert_eq!(drained(owner.fetch(2, None).await.unwrap()), Some(sent[2]));
+        assert_eq!(drained(owner.fetch(9, Some(before)).await.unwrap()), None, "what is pending says nothing about it");
+        before = sent[2];
+    }
 }
 
 #[tokio::test]
@@ -149,19 +179,98 @@ async fn a_vanished_group_is_told_apart() {
 }
 
 #[tokio::test]
+async fn a_read_by_script_that_was_given_up_on_takes_nothing_when_it_arrives_late() {
+    let place = Place::new().await;
+    let owner = place.scripted_owner("a", 1);
+    let reads = &owner.reading.scripted;
+    owner.fence().await.unwrap();
+    let sent = place.add(&owner, 3).await;
+    reads.store(1, Relaxed); // the first read is stuck on its way
+    assert_eq!(ids(owner.fetch(1, None).await.unwrap()), sent[..1]);
+    reads.store(0, Relaxed); // and arrives now
+    assert!(matches!(owner.fetch(1, None).await.unwrap(), Fenced::Refused));
+    reads.store(2, Relaxed);
+    assert_eq!(ids(owner.fetch(5, None).await.unwrap()), sent[1..]);
+    // The next owner counts from the beginning.
+    let next = place.scripted_owner("b", 2);
+    next.fence().await.unwrap();
+    assert_eq!(ids(next.fetch(5, Some(EntryId::default())).await.unwrap()), sent);
+}
+
+/// A plain read of this owner as it would be sent now.
+fn plain_read(owner: &Partition) -> redis::Cmd {
+    let mut read = redis::cmd("XREADGROUP");
+    read.arg("GROUP").arg("printer").arg("1").arg("STREAMS").arg(owner.gate()).arg(&owner.events).arg(">").arg(">");
+    read
+}
+
+#[tokio::test]
 async fn a_read_that_was_given_up_on_takes_nothing_when_it_arrives_late() {
     let place = Place::new().await;
     let owner = place.owner("a", 1);
     owner.fence().await.unwrap();
     let sent = place.add(&owner, 3).await;
-    owner.reads.store(1, Relaxed); // the first read is stuck on its way
-    assert_eq!(ids(owner.fetch(1, None).await.unwrap()), sent[..1]);
-    owner.reads.store(0, Relaxed); // and arrives now
-    assert!(matches!(owner.fetch(1, None).await.unwrap(), Fenced::Refused));
-    owner.reads.store(2, Relaxed);
+    let late = plain_read(&owner); // is stuck on its way
+    owner.reading.given_up();
+    assert_eq!(ids(owner.fetch(1, None).await.unwrap()), sent[..1], "through another gate");
+    let arrived: Result<Value, RedisError> = late.query_async(&mut place.link.commands()).await;
+    assert_eq!(arrived.unwrap_err().code(), Some("NOGROUP"));
     assert_eq!(ids(owner.fetch(5, None).await.unwrap()), sent[1..]);
-    // The next owner counts from the beginning.
-    let next = place.owner("b", 2);
-    next.fence().await.unwrap();
-    assert_eq!(ids(next.fetch(5, Some(EntryId::default())).await.unwrap()), sent);
+    // One gate is open, and it has the owner's lease.
+    let gates: Vec<String> = place.link.commands().keys("*__gate*").await.unwrap();
+    assert_eq!(gates, [owner.gate()]);
+    let left: u64 = place.link.commands().pttl(owner.gate()).await.unwrap();
+    assert!(u128::from(left) <= LEASE.as_millis());
+    owner.unfence().await.unwrap();
+    assert!(place.link.commands().keys::<_, Vec<String>>("*__gate*").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_fence_that_arrives_late_does_not_open_an_old_gate() {
+    let place = Place::new().await;
+    let owner = place.owner("a", 1);
+    owner.fence().await.unwrap();
+    let old = Partition { reading: Reading::new(false), ..owner.clone() }; // its next gate is the first one again
+    let first = plain_read(&owner);
+    owner.reading.given_up();
+    place.add(&owner, 1).await;
+    owner.fetch(0, None).await.unwrap();
+    assert_eq!(old.fence().await.unwrap(), Fenced::Refused);
+    old.renew().await.unwrap();
+    assert!(first.query_async::<Value>(&mut place.link.commands()).await.is_err());
+}
+
+#[tokio::test]
+async fn owners_that_fence_at_once_leave_one_gate_open() {
+    let place = Place::new().await;
+    let owners: Vec<Partition> = (1..9).map(|epoch| place.owner("a", epoch)).collect();
+    futures_util::future::join_all(owners.iter().map(Partition::fence)).await;
+    let last = owners.last().unwrap();
+    assert_eq!(place.link.commands().keys::<_, Vec<String>>("*__gate*").await.unwrap(), [last.gate()]);
+    let sent = place.add(last, 1).await;
+    for owner in &owners[..7] {
+        assert!(refused(owner.fetch(1, None).await));
+    }
+    assert_eq!(ids(last.fetch(1, None).await.unwrap()), sent);
+}
+
+#[tokio::test]
+async fn other_fields_and_deleted_events_read_alike_both_ways() {
+    let place = Place::new().await;
+    for owner in place.both("a", 1) {
+        owner.fence().await.unwrap();
+        let mut redis = place.link.commands();
+        let sent = place.add(&owner, 1).await;
+        let _: String = redis.xadd(&owner.events, "*", &[("a", "1"), ("data", "2")]).await.unwrap();
+        let Fenced::Done(new) = owner.fetch(9, None).await.unwrap() else { panic!("refused") };
+        assert_eq!(new.entries[0].body, Body::Data(b"0".to_vec()));
+        let fields = vec![(b"a".to_vec(), b"1".to_vec()), (b"data".to_vec(), b"2".to_vec())];
+        assert_eq!(new.entries[1].body, Body::Fields(fields));
+        let _: i64 = redis.xdel(&owner.events, &[sent[0].to_string()]).await.unwrap();
+        let Fenced::Done(pending) = owner.fetch(9, Some(EntryId::default())).await.unwrap() else { panic!("refused") };
+        assert_eq!(pending.entries[0].body, Body::Deleted);
+        assert_eq!(pending.entries[1], new.entries[1]);
+        let ids: Vec<EntryId> = new.entries.iter().map(|entry| entry.id).collect();
+        owner.ack(&ids).await.unwrap();
+    }
 }

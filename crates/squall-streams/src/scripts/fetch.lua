@@ -1,4 +1,5 @@
--- Reads events of a partition for its owner: pending ones from an id on, or new ones ('>').
+-- Reads events of a partition for its owner: pending ones from an id on, or new ones ('>'). Only on clusters, whose client may repeat a
+-- command by itself; elsewhere a plain XREADGROUP that names the gate does the same for half the server's time.
 -- Keys: 1 events, 2 lock. Args: 1 epoch, 2 group, 3 count, 4 from, 5 number of this read under this lease.
 -- Answer: nil when refused; else the id to watch from ('' when there may be more) and then id, body in turn. A body is the
 -- value of `data` where that is the only field, else the list of fields, else false for an entry that was deleted.

@@ -1,6 +1,8 @@
 //! Keys on a cluster: a node that owns every slot still refuses a command or script whose keys do not share one.
 
-use squall_streams::{App, BoxError, Events, Policy, Processor, ProcessorName, Task, admin::Admin};
+use squall_streams::{
+    App, BoxError, ConnectError, Events, Namespace, Policy, Processor, ProcessorName, Task, admin::Admin,
+};
 use squall_testkit::redis::{RedisCluster, RedisServer};
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +36,8 @@ async fn every_script_finds_its_keys_in_one_slot() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_of_three_nodes_does_it_all() {
     let cluster = RedisCluster::start();
+    let refused = App::connect_in("shop", &cluster.url(), Namespace::new("").unwrap()).await;
+    assert!(matches!(refused, Err(ConnectError::Scattered)), "plain key names cannot work there");
     everything(App::connect("shop", &cluster.url()).await.unwrap()).await;
 }
 
