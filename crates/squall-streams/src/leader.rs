@@ -11,26 +11,31 @@ use tracing::{info, warn};
 static LEAD: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/lead.lua")));
 static RESIGN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/resign.lua")));
 
-/// Between attempts to become or stay the leader.
+/// The longest time between attempts to become or stay the leader.
 const POLL: Duration = Duration::from_secs(1);
-/// How long a silent leader leads.
-const TERM: Duration = Duration::from_millis(3500);
+/// How long a silent leader leads, unless told otherwise.
+pub(crate) const TERM: Duration = Duration::from_millis(3500);
+
+/// Who strives for what.
+pub(crate) struct Candidate {
+    pub(crate) link: Link,
+    pub(crate) key: String,
+    pub(crate) worker: String,
+    /// How long it leads without being heard of.
+    pub(crate) term: Duration,
+}
 
 /// Strives for leadership until `stop`; `leading` says whether it has it.
-pub(crate) async fn campaign(
-    link: Link,
-    key: String,
-    worker: String,
-    leading: watch::Sender<bool>,
-    stop: CancellationToken,
-) {
+pub(crate) async fn campaign(candidate: Candidate, leading: watch::Sender<bool>, stop: CancellationToken) {
+    let Candidate { link, key, worker, term } = candidate;
+    let poll = POLL.min(term.mul_f64(1.0 / 3.5));
     let mut until = Instant::now();
     let mut commands = link.commands();
     while !stop.is_cancelled() {
         let sent = Instant::now();
         let asked: Result<i64, _> = tokio::time::timeout(
-            POLL,
-            LEAD.key(&key).arg(&worker).arg(TERM.as_millis() as u64).invoke_async(&mut commands),
+            poll,
+            LEAD.key(&key).arg(&worker).arg(term.as_millis() as u64).invoke_async(&mut commands),
         )
         .await
         .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
@@ -39,9 +44,9 @@ pub(crate) async fn campaign(
             // After a lapse tasks start anew, even if nobody else has led meanwhile.
             Ok(2) => {
                 leading.send_replace(false);
-                until = sent + TERM;
+                until = sent + term;
             }
-            Ok(_) => until = sent + TERM,
+            Ok(_) => until = sent + term,
             Err(error) => warn!(%error, "could not ask for leadership"),
         }
         let leads = Instant::now() < until;
@@ -53,7 +58,7 @@ pub(crate) async fn campaign(
             *before = leads;
             changed
         });
-        let wake = if leads { until.min(sent + POLL) } else { sent + POLL };
+        let wake = if leads { until.min(sent + poll) } else { sent + poll };
         tokio::select! {
             () = stop.cancelled() => {}
             () = tokio::time::sleep_until(wake.max(Instant::now() + Duration::from_millis(50))) => {}

@@ -1,7 +1,7 @@
 //! One process's share of an app: an executor per processor, leadership, background tasks.
 //! Refuses to install signal handlers; whoever runs it cancels the token.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use squall_coord::Link;
 use tokio::{sync::watch, task::JoinSet};
@@ -10,7 +10,7 @@ use tracing::info;
 
 use crate::{
     executor::{ExecutorError, execute},
-    leader::campaign,
+    leader::{Candidate, TERM, campaign},
     metrics::StreamMetrics,
     names::{Namespace, ProcessorName},
     processor::Processor,
@@ -25,12 +25,13 @@ pub struct Worker {
     namespace: Namespace,
     processors: Vec<Processor>,
     tasks: Vec<Task>,
+    term: Duration,
 }
 
 impl Worker {
     pub(crate) fn new(app: String, link: Link, namespace: Namespace) -> Self {
         let id = uuid::Uuid::new_v4().simple().to_string();
-        Self { app, id, link, namespace, processors: Vec::new(), tasks: Vec::new() }
+        Self { app, id, link, namespace, processors: Vec::new(), tasks: Vec::new(), term: TERM }
     }
 
     /// Adds a processor.
@@ -44,6 +45,13 @@ impl Worker {
     #[must_use]
     pub fn task(mut self, task: Task) -> Self {
         self.tasks.push(task);
+        self
+    }
+
+    /// How long a leader that is not heard of keeps others from leading, at least a millisecond. Default 3.5 s.
+    #[must_use]
+    pub fn leadership(mut self, term: Duration) -> Self {
+        self.term = term.max(Duration::from_millis(1));
         self
     }
 
@@ -62,7 +70,8 @@ impl Worker {
         let mut background = JoinSet::new();
         if self.tasks.iter().any(Task::needs_leader) {
             let key = self.namespace.leader(&self.app);
-            background.spawn(campaign(self.link.clone(), key, self.id.clone(), leading_tx, stop.clone()));
+            let candidate = Candidate { link: self.link.clone(), key, worker: self.id.clone(), term: self.term };
+            background.spawn(campaign(candidate, leading_tx, stop.clone()));
         }
         for task in self.tasks {
             background.spawn(task.run(leading.clone(), stop.clone()));

@@ -9,6 +9,12 @@ def pids(fleet: Fleet, name: str) -> list[str]:
     return [line[1] for line in fleet.log(name)]
 
 
+def leader(fleet: Fleet) -> str | None:
+    """The process that did all of the leader's tasks last, if it was one."""
+    last = {*pids(fleet, "leading")[-5:], *pids(fleet, "alone")[-1:], *pids(fleet, "crontab")[-1:]}
+    return last.pop() if len(last) == 1 else None
+
+
 def test_tasks_run_on_every_worker_and_leader_tasks_on_one(fleet: Fleet) -> None:
     fleet.write(
         """
@@ -36,14 +42,13 @@ def test_tasks_run_on_every_worker_and_leader_tasks_on_one(fleet: Fleet) -> None
     )
     workers = [fleet.start(), fleet.start()]
     eventually("both", lambda: len(set(pids(fleet, "hello"))) == 2 and len(set(pids(fleet, "everywhere"))) == 2)
-    eventually("the leader's", lambda: len(pids(fleet, "leading")) >= 5 and len(pids(fleet, "crontab")) >= 2)
-    leaders = set(pids(fleet, "leading"))
-    assert len(leaders) == 1 and set(pids(fleet, "alone")) == leaders and set(pids(fleet, "crontab")) == leaders
-    first = next(worker for worker in workers if {str(worker.pid)} == leaders)
+    # Whoever is stalled for longer than a leader may be silent is followed by the other: what holds is that one leads at the end.
+    eventually("the leader's", lambda: len(pids(fleet, "leading")) >= 5 and len(pids(fleet, "crontab")) >= 2 and leader(fleet))
+    first = next(worker for worker in workers if str(worker.pid) == eventually("a leader", lambda: leader(fleet)))
     other = next(worker for worker in workers if worker is not first)
     assert "task leading failed" in fleet.said(first)
     first.kill()
-    eventually("another leader", lambda: pids(fleet, "leading")[-1] == str(other.pid) and len(pids(fleet, "alone")) == 2, other)
+    eventually("another leader", lambda: leader(fleet) == str(other.pid), other)
     assert fleet.stop(other) == 0
     assert fleet.redis("get", "squall:__lead:shop") == "", "the last one resigned"
 

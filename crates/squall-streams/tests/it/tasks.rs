@@ -24,7 +24,9 @@ async fn one_worker_leads_and_another_follows_it() {
         };
         let task = Task::timer("tick", Duration::from_millis(20), action).unwrap().on_leader();
         let stop = CancellationToken::new();
-        (stop.clone(), tokio::spawn(app.worker().task(task).run(stop)))
+        // So long that no busy machine makes it run out.
+        let worker = app.worker().task(task).leadership(Duration::from_secs(600));
+        (stop.clone(), tokio::spawn(worker.run(stop)))
     };
     let (first_stop, first) = start(1);
     eventually("the first leads", || async { ticks.lock().unwrap().len() > 5 }).await;
