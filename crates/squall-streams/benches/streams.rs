@@ -42,40 +42,40 @@ async fn main() -> Result<(), BoxError> {
     rebalance().await
 }
 
-/// The same records on 16 partitions, taken in turn by the Python system and by us.
+/// The same records on 16 partitions, taken in turn by the Python system, by Python on our engine where that is installed, and by us.
 async fn peer(python: &str, events: u64, rounds: u64) -> Result<(), BoxError> {
-    let (mut theirs, mut ours, mut in_python) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut their_cpu, mut python_cpu) = (Vec::new(), Vec::new());
+    let (mut theirs, mut in_python, mut ours) = (Vec::new(), Vec::new(), Vec::new());
     let squall_python = std::env::var("SQUALL_PYTHON").ok();
     for _ in 0..rounds {
         let server = RedisServer::start();
-        let (rate, cpu) = script(python, "peer.py", &server, events)?;
-        theirs.push(rate);
-        their_cpu.push(cpu);
+        theirs.push(script(python, "peer.py", &server, events)?);
         if let Some(python) = &squall_python {
-            let (rate, cpu) = script(python, "python.py", &server, events)?;
-            in_python.push(rate);
-            python_cpu.push(cpu);
+            in_python.push(script(python, "python.py", &server, events)?);
         }
         let app = app(&server).await?;
         let stream = open(&app, 16).await?;
         fill(&stream, events).await?;
         ours.push(worker(&app, &stream, events).await?);
     }
-    let (theirs, ours) = (median(theirs), median(ours));
-    if squall_python.is_some() {
-        let (in_python, cpu, their_cpu) = (median(in_python), median(python_cpu), median(their_cpu));
+    let rates = |runs: &[(f64, f64)]| -> Vec<f64> { runs.iter().map(|run| run.0).collect() };
+    let costs = |runs: &[(f64, f64)]| -> Vec<f64> { runs.iter().map(|run| run.1).collect() };
+    let times = |a: Vec<f64>, b: Vec<f64>| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a / b).collect() };
+    println!(
+        "the seed's system, 16 partitions, {events} events, {rounds} rounds: runnel {}/s, squall {}/s, ratio {} (bar 10)",
+        spread(rates(&theirs), 0),
+        spread(ours.clone(), 0),
+        spread(times(ours, rates(&theirs)), 1)
+    );
+    if !in_python.is_empty() {
         println!(
-            "the same work in Python, 16 partitions: runnel {theirs:.0}/s and {their_cpu:.1} µs CPU per event, squall stream worker \
-             {in_python:.0}/s and {cpu:.1} µs, ratio {:.1} and {:.1}",
-            in_python / theirs,
-            their_cpu / cpu
+            "  the same processor in Python (squall stream worker): {}/s, ratio {} (bar 10); CPU per event {} against {} µs, ratio {}",
+            spread(rates(&in_python), 0),
+            spread(times(rates(&in_python), rates(&theirs)), 1),
+            spread(costs(&in_python), 1),
+            spread(costs(&theirs), 1),
+            spread(times(costs(&theirs), costs(&in_python)), 1)
         );
     }
-    println!(
-        "the seed's system, 16 partitions: runnel {theirs:.0}/s, squall {ours:.0}/s, ratio {:.0} (bar 10)",
-        ours / theirs
-    );
     Ok(())
 }
 
@@ -110,49 +110,80 @@ async fn open(app: &App, partitions: u32) -> Result<Stream<Order>, BoxError> {
     Ok(stream.open().await?)
 }
 
+/// What one side of one round cost.
+#[derive(Clone, Copy)]
+struct Side {
+    rate: f64,
+    /// µs of CPU per event.
+    client: f64,
+    server: f64,
+}
+
+/// Both sides on the same server, the same records, the same batch and one connection each; they take turns at being first.
 async fn throughput(partitions: u32, events: u64, rounds: u64) -> Result<(), BoxError> {
-    let (mut bare, mut ours, mut sends) = (Vec::new(), Vec::new(), Vec::new());
-    let mut costs = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
-    for _ in 0..rounds {
+    let (mut bare, mut ours, mut ratios, mut sends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds {
         let server = RedisServer::start();
         let app = app(&server).await?;
         let stream = open(&app, partitions).await?;
         sends.push(fill(&stream, events).await?);
-        let start = cpu(&app).await?;
-        bare.push(bare_loop(&app, &stream, events).await?);
-        let middle = cpu(&app).await?;
-        ours.push(worker(&app, &stream, events).await?);
-        let end = cpu(&app).await?;
-        let spent = [middle.0 - start.0, middle.1 - start.1, end.0 - middle.0, end.1 - middle.1];
-        costs.iter_mut().zip(spent).for_each(|(costs, spent)| costs.push(spent * 1e6 / events as f64));
+        let (theirs, mine) = if round % 2 == 0 {
+            let theirs = costed(&app, events, bare_loop(server.url(), &app, &stream, events)).await?;
+            (theirs, costed(&app, events, worker(&app, &stream, events)).await?)
+        } else {
+            let mine = costed(&app, events, worker(&app, &stream, events)).await?;
+            (costed(&app, events, bare_loop(server.url(), &app, &stream, events)).await?, mine)
+        };
+        bare.push(theirs);
+        ours.push(mine);
+        ratios.push(mine.rate / theirs.rate);
     }
-    let (bare, ours, sends) = (median(bare), median(ours), median(sends));
+    let rate = |sides: &[Side]| spread(sides.iter().map(|side| side.rate).collect(), 0);
     println!(
-        "throughput, {partitions} partition(s), batch {BATCH}: bare loop {bare:.0}/s, squall {ours:.0}/s, ratio {:.2} (bar 0.60); sending {sends:.0}/s",
-        ours / bare
+        "throughput, {partitions} partition(s), batch {BATCH}, {rounds} rounds: bare loop {}/s, squall {}/s, ratio {} (bar 0.60); sending {}/s",
+        rate(&bare),
+        rate(&ours),
+        spread(ratios, 2),
+        spread(sends, 0)
     );
+    let cost = |sides: &[Side]| {
+        let client = median(sides.iter().map(|side| side.client).collect());
+        (client, median(sides.iter().map(|side| side.server).collect()))
+    };
     // Steadier than rates on a shared machine.
-    let [bare_client, bare_server, client, server] = costs.map(median);
+    let ((bare_client, bare_server), (client, server)) = (cost(&bare), cost(&ours));
     println!(
         "  CPU per event, client + server: bare loop {bare_client:.1} + {bare_server:.1} µs, squall {client:.1} + {server:.1} µs"
     );
     Ok(())
 }
 
-/// The least one can do: read a hundred, acknowledge a hundred, partition after partition. No decoding, no fencing.
-async fn bare_loop(app: &App, stream: &Stream<Order>, events: u64) -> Result<f64, BoxError> {
-    let mut commands = app.link().commands();
+async fn costed(app: &App, events: u64, work: impl Future<Output = Result<f64, BoxError>>) -> Result<Side, BoxError> {
+    let before = cpu(app).await?;
+    let rate = work.await?;
+    let after = cpu(app).await?;
+    let each = |seconds: f64| seconds * 1e6 / events as f64;
+    Ok(Side { rate, client: each(after.0 - before.0), server: each(after.1 - before.1) })
+}
+
+/// The least one can do: read a hundred, acknowledge a hundred, partition after partition, on one thread and one plain connection. No
+/// decoding, no fencing, no runtime.
+async fn bare_loop(url: String, app: &App, stream: &Stream<Order>, events: u64) -> Result<f64, BoxError> {
     let keys: Vec<String> = (0..stream.partitions()).map(|n| app.namespace().events(stream.name(), n)).collect();
-    for key in &keys {
-        let _: Value =
-            redis::cmd("XGROUP").arg("CREATE").arg(key).arg("bare").arg("0").query_async(&mut commands).await?;
+    tokio::task::spawn_blocking(move || read_and_acknowledge(&url, &keys, events)).await?
+}
+
+fn read_and_acknowledge(url: &str, keys: &[String], events: u64) -> Result<f64, BoxError> {
+    let mut redis = redis::Client::open(url)?.get_connection()?;
+    for key in keys {
+        redis::cmd("XGROUP").arg("CREATE").arg(key).arg("bare").arg("0").exec(&mut redis)?;
     }
     let (begin, mut done) = (Instant::now(), 0);
     while done < events {
-        for key in &keys {
+        for key in keys {
             let mut read = redis::cmd("XREADGROUP");
             read.arg("GROUP").arg("bare").arg("1").arg("COUNT").arg(BATCH).arg("STREAMS").arg(key).arg(">");
-            let Value::Array(streams) = read.query_async(&mut commands).await? else { continue };
+            let Value::Array(streams) = read.query(&mut redis)? else { continue };
             let Some(Value::Array(parts)) = streams.into_iter().next() else { continue };
             let Some(Value::Array(entries)) = parts.into_iter().nth(1) else { continue };
             let mut ack = redis::cmd("XACK");
@@ -164,7 +195,7 @@ async fn bare_loop(app: &App, stream: &Stream<Order>, events: u64) -> Result<f64
                     ack.arg(id);
                 }
             }
-            let _: i64 = ack.query_async(&mut commands).await?;
+            ack.exec(&mut redis)?;
             done += entries.len() as u64;
         }
     }
@@ -270,6 +301,13 @@ async fn rebalance() -> Result<(), BoxError> {
         median(leaves)
     );
     Ok(())
+}
+
+/// The median, and between what the values lie.
+fn spread(mut values: Vec<f64>, digits: usize) -> String {
+    values.sort_by(f64::total_cmp);
+    let (least, most, middle) = (values[0], values[values.len() - 1], median(values));
+    format!("{middle:.digits$} ({least:.digits$}–{most:.digits$})")
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
