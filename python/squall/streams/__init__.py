@@ -8,6 +8,7 @@ from squall.streams._errors import Misconfigured, NotSent, PartitionFull, Stream
 from squall.streams._events import Events, Partition
 from squall.streams._formats import LZ4, Compressor, FastJSONSerializer, Gzip, JSONSerializer, Serializer, Zstd
 from squall.streams._middleware import DeadLetterMiddleware, Middleware
+from squall.streams._options import ProcessorOptions, StreamOptions
 from squall.streams._record import Record
 from squall.streams._settings import ExceptionPolicy, fasthash, md5hash
 from squall.streams._stream import Stream
@@ -29,10 +30,12 @@ __all__ = [
     "Partition",
     "PartitionFull",
     "Processor",
+    "ProcessorOptions",
     "Record",
     "Serializer",
     "Stream",
     "StreamError",
+    "StreamOptions",
     "Unreachable",
     "Worker",
     "Zstd",

@@ -6,13 +6,13 @@ import datetime
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 from squall import _squall
 from squall.streams._errors import Misconfigured
-from squall.streams._formats import Serializer
 from squall.streams._loop import mailbox
 from squall.streams._middleware import DeadLetterMiddleware, Middleware
+from squall.streams._options import ProcessorOptions, StreamOptions, check_names, chosen, count, seconds
 from squall.streams._settings import ExceptionPolicy, Settings, zone_name
 from squall.streams._stream import Stream
 
@@ -36,29 +36,29 @@ class Task:
 class Processor:
     """An async function over the events of one partition. Made by :meth:`App.processor`."""
 
-    def __init__(self, function: Callable[[Any], Awaitable[Any]], stream: Stream, options: dict[str, Any]) -> None:
+    def __init__(self, function: Callable[[Any], Awaitable[Any]], stream: Stream, **options: Unpack[ProcessorOptions]) -> None:
         settings = stream.app.settings
         self.function = function
         self.stream = stream
-        self.name: str = options["name"] or getattr(function, "__name__", "processor")
-        self.policy = ExceptionPolicy.read(options["exception_policy"] or settings.default_exception_policy)
-        self.middleware: list[Middleware] = list(options["middleware"] or [])
-        self.retries: int = options["retries"]
-        self.retry_backoff: float = options["retry_backoff"]
-        self.lock_expiry = float(_chosen(options["lock_expiry"], settings.default_lock_expiry))
-        self.grace_period = float(_chosen(options["grace_period"], settings.default_grace_period))
-        self.prefetch_count = int(_chosen(options["prefetch_count"], settings.default_prefetch_count))
-        self.pool_size = int(_chosen(options["pool_size"], settings.default_pool_size))
-        self.join_delay = float(_chosen(options["join_delay"], settings.default_join_delay))
-        self.report: float = options["report"]
+        self.name = str(options.get("name") or getattr(function, "__name__", "processor"))
+        of = f"of processor {self.name!r}"
+        check_names(f"processor {self.name!r} has no option", options, ProcessorOptions.__annotations__)
+        self.policy = ExceptionPolicy.read(chosen(options.get("exception_policy"), settings.default_exception_policy))
+        self.middleware: list[Middleware] = list(options.get("middleware") or [])
+        self.retries = count(f"retries {of}", options.get("retries", 0), least=0)
+        self.retry_backoff = seconds(f"retry_backoff {of}", options.get("retry_backoff", 0.1))
+        lock_expiry = chosen(options.get("lock_expiry"), settings.default_lock_expiry)
+        self.lock_expiry = seconds(f"lock_expiry {of}", lock_expiry, above_zero=True)
+        self.grace_period = seconds(f"grace_period {of}", chosen(options.get("grace_period"), settings.default_grace_period))
+        self.prefetch_count = count(f"prefetch_count {of}", chosen(options.get("prefetch_count"), settings.default_prefetch_count))
+        self.pool_size = count(f"pool_size {of}", chosen(options.get("pool_size"), settings.default_pool_size))
+        self.join_delay = seconds(f"join_delay {of}", chosen(options.get("join_delay"), settings.default_join_delay))
+        self.report = seconds(f"report {of}", options.get("report", 10), above_zero=True)
         for step in self.middleware:
             if not hasattr(step, "handler"):
                 raise Misconfigured(f"middleware {step!r} of processor {self.name!r} has no method handler(parent, **kwargs)")
             if isinstance(step, DeadLetterMiddleware) and step.source is not stream:
                 raise Misconfigured(f"the dead letters of processor {self.name!r} are of another stream ({step.source.id})")
-        for what in ("lock_expiry", "prefetch_count", "pool_size"):
-            if getattr(self, what) <= 0:
-                raise Misconfigured(f"{what} of processor {self.name!r} must be above zero")
 
     @property
     def id(self) -> str:
@@ -91,10 +91,6 @@ class Processor:
         return f"<Processor {self.id}>"
 
 
-def _chosen(given: Any, default: Any) -> Any:
-    return default if given is None else given
-
-
 def _check_async(what: str, function: Any) -> None:
     if not inspect.iscoroutinefunction(function):
         name = getattr(function, "__name__", repr(function))
@@ -114,60 +110,20 @@ class App:
     def __repr__(self) -> str:
         return f"<App {self.name}>"
 
-    def stream(
-        self,
-        name: str,
-        record: type[Any],
-        partition_by: str | Callable[[Any], Any],
-        serializer: Serializer | None = None,
-        partition_count: int | None = None,
-        partition_size: int | None = None,
-        hasher: str | Callable[[Any], int] | None = None,
-        wait: float | None = 30,
-        drop_unread: bool = False,
-    ) -> Stream:
-        """A stream of this app. ``wait``: how long sending waits for room, ``None`` to fail at once."""
-        return Stream(self, name, record, partition_by, serializer, partition_count, partition_size, hasher, wait, drop_unread)
+    def stream(self, name: str, record: type[Any], partition_by: str | Callable[[Any], Any], **options: Unpack[StreamOptions]) -> Stream:
+        """A stream of this app; ``partition_by`` is an attribute or a function of the record. Options: :class:`StreamOptions`."""
+        return Stream(self, name, record, partition_by, **options)
 
-    def processor(
-        self,
-        stream: Stream,
-        *,
-        name: str | None = None,
-        exception_policy: ExceptionPolicy | str | None = None,
-        middleware: list[Any] | None = None,
-        lock_expiry: float | None = None,
-        read_timeout: float | None = None,
-        prefetch_count: int | None = None,
-        assignment_attempts: int | None = None,
-        assignment_sleep: float | None = None,
-        grace_period: float | None = None,
-        pool_size: int | None = None,
-        join_delay: float | None = None,
-        retries: int = 0,
-        retry_backoff: float = 0.1,
-        report: float = 10,
-    ) -> Callable[[Callable[[Any], Awaitable[Any]]], Processor]:
-        """Registers an async function that iterates over the events of one partition; it is called once for each."""
+    def processor(self, stream: Stream, **options: Unpack[ProcessorOptions]) -> Callable[[Callable[[Any], Awaitable[Any]]], Processor]:
+        """Registers an async function that iterates over the events of one partition; it is called once for each. Options:
+        :class:`ProcessorOptions`.
+        """
         if not isinstance(stream, Stream):
             raise Misconfigured("@app.processor needs a stream: @app.processor(orders), not @app.processor")
-        options = {
-            "name": name,
-            "exception_policy": exception_policy,
-            "middleware": middleware,
-            "lock_expiry": lock_expiry,
-            "prefetch_count": prefetch_count,
-            "grace_period": grace_period,
-            "pool_size": pool_size,
-            "join_delay": join_delay,
-            "retries": retries,
-            "retry_backoff": retry_backoff,
-            "report": report,
-        }
 
         def register(function: Callable[[Any], Awaitable[Any]]) -> Processor:
             _check_async("processor", function)
-            processor = Processor(function, stream, options)
+            processor = Processor(function, stream, **options)
             if processor.id in self.processors:
                 raise Misconfigured(f"there are two processors {processor.name!r} on stream {stream.name!r}; give one a name of its own")
             self.processors[processor.id] = processor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 import enum
 import os
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 
 from squall.streams._errors import Misconfigured
 from squall.streams._formats import Serializer
+from squall.streams._options import check_names
 
 
 class ExceptionPolicy(enum.Enum):
@@ -96,12 +96,7 @@ class Settings:
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> Settings:
-        known = [field.name for field in fields(cls)]
-        for name in given:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, 1)
-                hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
-                raise Misconfigured(f"App has no setting {name!r}{hint}")
+        check_names("App has no setting", given, (field.name for field in fields(cls)))
         if "redis_url" not in given and os.environ.get("SQUALL_REDIS"):
             given = {**given, "redis_url": os.environ["SQUALL_REDIS"]}
         settings = cls(**given)

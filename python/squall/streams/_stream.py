@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from squall import _squall
 from squall.streams._errors import Misconfigured
-from squall.streams._formats import JSONSerializer, Serializer
+from squall.streams._formats import JSONSerializer
 from squall.streams._loop import mailbox
+from squall.streams._options import StreamOptions, check_names, chosen, count, seconds
 from squall.streams._record import Record
 from squall.streams._settings import hasher_name
 
@@ -26,17 +27,14 @@ class Stream:
         name: str,
         record: type[Any],
         partition_by: str | Callable[[Any], Any],
-        serializer: Serializer | None = None,
-        partition_count: int | None = None,
-        partition_size: int | None = None,
-        hasher: str | Callable[[Any], int] | None = None,
-        wait: float | None = 30,
-        drop_unread: bool = False,
+        **options: Unpack[StreamOptions],
     ) -> None:
+        check_names(f"stream {name!r} has no option", options, StreamOptions.__annotations__)
         if not (isinstance(record, type) and (issubclass(record, Record) or hasattr(record, "model_validate"))):
             raise Misconfigured(f"record of stream {name!r} must be a class made from Record, not {record!r}")
         if not (isinstance(partition_by, str) or callable(partition_by)):
             raise Misconfigured(f"partition_by of stream {name!r} must name an attribute or be a function of the record")
+        settings, serializer, wait = app.settings, options.get("serializer"), options.get("wait", 30)
         primitive = issubclass(record, Record) and record._primitive
         if primitive and serializer is not None:
             raise Misconfigured(f"stream {name!r} has primitive records, which are not serialized: leave out the serializer")
@@ -44,12 +42,14 @@ class Stream:
         self.name = name
         self.record = record
         self.partition_by = partition_by
-        self.serializer = None if primitive else serializer or app.settings.default_serializer or JSONSerializer()
-        self.partition_count = partition_count or app.settings.default_partition_count
-        self.partition_size = partition_size or app.settings.default_partition_size
-        self.hasher = hasher_name(hasher or app.settings.default_hasher)
-        self.wait = wait
-        self.drop_unread = drop_unread
+        self.serializer = None if primitive else serializer or settings.default_serializer or JSONSerializer()
+        partitions = chosen(options.get("partition_count"), settings.default_partition_count)
+        self.partition_count = count(f"partition_count of stream {name!r}", partitions)
+        size = chosen(options.get("partition_size"), settings.default_partition_size)
+        self.partition_size = count(f"partition_size of stream {name!r}", size)
+        self.hasher = hasher_name(chosen(options.get("hasher"), settings.default_hasher))
+        self.wait = None if wait is None else seconds(f"wait of stream {name!r}", wait)
+        self.drop_unread = bool(options.get("drop_unread", False))
         self._opened: _squall.Stream | None = None
         self._read: Callable[[Any], Any] = self._reader()
 

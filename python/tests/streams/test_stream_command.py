@@ -16,7 +16,8 @@ async def printer(events):
         log("done", order.number)
 """
 
-STREAM = 'class R(Record):\n    a: int\ns = app.stream("s", record=R, partition_by="a")\n'
+RECORD = 'class R(Record):\n    a: int\n'
+STREAM = RECORD + 's = app.stream("s", record=R, partition_by="a")\n'
 HEAD = 'from squall.streams import *\napp = App("x")\n'
 
 
@@ -39,11 +40,18 @@ HEAD = 'from squall.streams import *\napp = App("x")\n'
         ("shop:app", HEAD + STREAM + "@app.processor(s)\ndef p(events): pass", "must be an async function: write async def p"),
         ("shop:app", HEAD + STREAM + "@app.processor\nasync def p(events): pass", "@app.processor needs a stream"),
         ("shop:app", HEAD + STREAM + "@app.processor(s, exception_policy='x')\nasync def p(e): pass", "there are HALT, QUARANTINE and IGNORE"),
-        ("shop:app", HEAD + STREAM + "@app.processor(s, lock_expiry=0)\nasync def p(e): pass", "lock_expiry of processor 'p' must be above zero"),
+        ("shop:app", HEAD + STREAM + "@app.processor(s, lock_expiry=0)\nasync def p(e): pass", "lock_expiry of processor 'p' must be seconds above zero, not 0"),
+        ("shop:app", HEAD + STREAM + "@app.processor(s, prefetch=9)\nasync def p(e): pass", "processor 'p' has no option 'prefetch'; did you mean 'prefetch_count'?"),
+        ("shop:app", HEAD + STREAM + "@app.processor(s, prefetch_count=0)\nasync def p(e): pass", "prefetch_count of processor 'p' must be a whole number of at least 1, not 0"),
+        ("shop:app", HEAD + STREAM + "@app.processor(s, retries=-1)\nasync def p(e): pass", "retries of processor 'p' must be a whole number of at least 0, not -1"),
+        ("shop:app", HEAD + STREAM + "@app.processor(s, join_delay='1s')\nasync def p(e): pass", "join_delay of processor 'p' must be seconds, not '1s'"),
+        ("shop:app", HEAD + RECORD + "app.stream('s', R, 'a', partitions=4)", "stream 's' has no option 'partitions'; did you mean 'partition_"),
+        ("shop:app", HEAD + RECORD + "app.stream('s', R, 'a', partition_count=0)", "partition_count of stream 's' must be a whole number of at least 1, not 0"),
+        ("shop:app", HEAD + RECORD + "app.stream('s', R, 'a', wait=-1)", "wait of stream 's' must be seconds, not -1"),
         ("shop:app", HEAD + STREAM + "@app.processor(s, middleware=[1])\nasync def p(e): pass", "has no method handler"),
         ("shop:app", HEAD + STREAM + ("@app.processor(s)\nasync def p(e): pass\n" * 2), "there are two processors 'p'"),
         ("shop:app", HEAD + "app.stream('s', record=dict, partition_by='a')", "must be a class made from Record"),
-        ("shop:app", HEAD + "class R(Record):\n    a: int\napp.stream('s', R, 'a', hasher=hash)", "there are 'xxh64' (default) and 'md5'"),
+        ("shop:app", HEAD + RECORD + "app.stream('s', R, 'a', hasher=hash)", "there are 'xxh64' (default) and 'md5'"),
         ("shop:app", HEAD + "@app.crontab('61 * * * *')\nasync def c(): pass", "`61 * * * *` is not a crontab line"),
         ("shop:app", HEAD + "@app.crontab('* * * * *', timezone='Nowhere')\nasync def c(): pass", "`Nowhere` is not a time zone"),
         ("shop:app", HEAD + "@app.timer(interval=0)\nasync def c(): pass", "a timer needs an interval above zero"),
@@ -53,7 +61,7 @@ HEAD = 'from squall.streams import *\napp = App("x")\n'
 def test_apps_that_cannot_run_are_refused_in_words(fleet: Fleet, spec: str, code: str, words: str) -> None:
     fleet.write(code, head=False)
     worker = fleet.start(spec=spec)
-    assert worker.wait(30) == 2, fleet.said(worker)
+    assert worker.wait(120) == 2, fleet.said(worker)
     said = fleet.said(worker)
     assert words in said
     assert said.startswith("squall: ") and "Traceback" not in said
@@ -62,14 +70,14 @@ def test_apps_that_cannot_run_are_refused_in_words(fleet: Fleet, spec: str, code
 def test_a_processor_that_is_not_there_is_named_with_those_that_are(fleet: Fleet) -> None:
     fleet.write(PRINTER)
     worker = fleet.start("--processors", "printer,priter")
-    assert worker.wait(30) == 2
+    assert worker.wait(120) == 2
     assert "app 'shop' has no processor 'priter'; there are: printer" in fleet.said(worker)
 
 
 def test_a_server_that_is_not_there(fleet: Fleet) -> None:
     fleet.write(PRINTER)
     worker = fleet.start(redis="redis://user:secret@127.0.0.1:1")
-    assert worker.wait(30) == 3
+    assert worker.wait(120) == 3
     assert "cannot connect to Redis at redis://127.0.0.1:1; is the server running" in fleet.said(worker)
     assert "secret" not in fleet.said(worker)
 
@@ -78,7 +86,7 @@ def test_another_partition_count_is_refused_with_the_way_out(fleet: Fleet) -> No
     fleet.write(PRINTER, partitions=4)
     fleet.cli("send", "shop.orders", '{"order_id": 1}', "--partition-by", "order_id", "--partitions", "8")
     worker = fleet.start()
-    assert worker.wait(30) == 2
+    assert worker.wait(120) == 2
     assert "stream `shop.orders` has 8 partitions in Redis" in fleet.said(worker)
     assert "Open it with 8, or use another stream name" in fleet.said(worker)
 
@@ -87,7 +95,7 @@ def test_a_key_of_the_wrong_type_is_named(fleet: Fleet) -> None:
     fleet.write(PRINTER)
     fleet.redis("set", "squall:__strm:shop.orders.{2}", "mine")
     worker = fleet.start()
-    assert worker.wait(30) == 2
+    assert worker.wait(120) == 2
     assert "squall:__strm:shop.orders.{2}" in fleet.said(worker)
 
 
@@ -114,7 +122,7 @@ def test_metrics_are_answered(fleet: Fleet) -> None:
 def test_an_endpoint_for_other_machines_must_be_meant(fleet: Fleet) -> None:
     fleet.write(PRINTER)
     worker = fleet.start("--prometheus", "0.0.0.0:0")
-    assert worker.wait(30) == 2
+    assert worker.wait(120) == 2
     assert "add --allow-remote" in fleet.said(worker)
 
 
