@@ -36,6 +36,11 @@ else:
         return Fiber(_work)
 
 
+def in_fiber() -> bool:
+    """Whether a plain function is calling."""
+    return available and isinstance(getcurrent(), Fiber)
+
+
 def wait(operation: Operation[Any]) -> Any:
     """Steps aside until ``operation`` is done."""
     getcurrent().parent.switch(operation)
@@ -44,7 +49,7 @@ def wait(operation: Operation[Any]) -> Any:
 
 def sleep(seconds: float) -> Any:
     """Pauses this user and no other: ``await squall.sleep(0.5)``, or without ``await`` in a plain ``def``."""
-    if available and isinstance(getcurrent(), Fiber):
+    if in_fiber():
         return wait(_squall.sleep(seconds))
     if _get_running_loop() is not None:
         return asyncio.sleep(seconds)

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from squall import _dsl
 from squall._errors import ScenarioError
 
 #: Where the scenario of this process was last unpacked.
@@ -41,6 +42,21 @@ def collect(path: str) -> dict[str, bytes]:
             raise ScenarioError(f"not valid Python: {error.msg}", str(file), error.lineno) from None
         for parts in _imports(tree, file, folder):
             waiting += _files(folder, parts)
+    return found
+
+
+def pack(path: str) -> dict[str, bytes]:
+    """The scenario ``path``, which has been read, with its modules and the files that its resources come from."""
+    found = collect(path)
+    folder = Path(path).resolve().parent
+    for factory in _dsl.factories.values():
+        if factory.source is None:
+            continue
+        source = Path(factory.source).resolve()
+        if not source.is_relative_to(folder):
+            message = f"resource {factory.name!r}: {factory.source} must lie in the scenario's folder to travel with it"
+            raise ScenarioError(message, factory.file, factory.line)
+        found[source.relative_to(folder).as_posix()] = source.read_bytes()
     return found
 
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,10 +67,13 @@ class Factory:
     """Makes the resources of a pool."""
 
     name: str
-    make: Callable[..., Any]
+    #: Absent if they come from a file.
+    make: Callable[..., Any] | None
     limit: int | None
     file: str
     line: int
+    #: The file that they come from.
+    source: str | None = None
 
 
 class VUser:
@@ -190,18 +195,27 @@ def task(
 step = task
 
 
-def resource(name: str, *, limit: int | None = None) -> Callable[[F], F]:
+def resource(name: str, *, limit: int | None = None, file: str | None = None) -> Callable[[F], F]:
     """Makes a module-level function the factory of a pool: ``await self.resources.acquire(name)`` hands out what it returns.
 
-    It is called with a number that no other resource of the pool has. What users give back is handed out again; with ``limit``, no
-    more than so many are made.
+    It is called with a number that no other resource of the pool has, in the whole fleet, and returns a dict of what JSON can hold. What
+    users give back is handed out again; with ``limit``, no more than so many are made. ``resource(name, file="users.csv")``, on a line of
+    its own, takes the rows of a CSV or JSONL file beside this one instead.
     """
-    file, line = _caller()
+    here, line = _caller()
+    if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", name):
+        raise ScenarioError(f"{name!r} cannot name a resource: use letters, digits, _ . : and -", here, line)
+    if name in factories and (factories[name].file, factories[name].line) != (here, line):
+        raise ScenarioError(f"resource {name!r} is already made in line {factories[name].line}", here, line)
+    if file is not None:
+        if limit is not None or not file.endswith((".csv", ".jsonl", ".ndjson")):
+            raise ScenarioError("resources come from a .csv, .jsonl or .ndjson file, and all of its rows are used", here, line)
+        factories[name] = Factory(name, None, None, here, line, os.path.join(os.path.dirname(here), file))
 
     def decorate(function: F) -> F:
-        if name in factories and (factories[name].file, factories[name].line) != (file, line):
-            raise ScenarioError(f"resource {name!r} is already made in line {factories[name].line}", file, line)
-        factories[name] = Factory(name, function, limit, file, line)
+        if file is not None:
+            raise ScenarioError(f"resource {name!r} comes from a file: write resource(…) on a line of its own", here, line)
+        factories[name] = Factory(name, function, limit, here, line)
         return function
 
     return decorate

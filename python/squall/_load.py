@@ -61,6 +61,8 @@ class Loaded:
     fiber: Callable[..., Any] | None = _blocking.fiber
     blocking_client: Callable[..., Any] = _blocking.BlockingClient
     params: Mapping[str, Any] = field(default_factory=dict)
+    #: The pools that it declares: name, and what is in it at the start.
+    stock: list[tuple[str, list[str]]] = field(default_factory=list)
     #: Whether on_init, on_start or on_stop exist.
     has_hooks: bool = False
     #: Whether coroutines run on an asyncio loop, and why they run where they do.
@@ -76,18 +78,17 @@ def load(
     scenario: str | None = None,
     params: Mapping[str, Any] | None = None,
     mode: str | None = None,
-    part: tuple[int, int] = (0, 1),
 ) -> Loaded:
     """Reads the scenario file ``path``; of several scenarios in it, the one called ``scenario``.
 
     ``mode`` is ``auto`` (chosen by what the code does), ``static`` (all tasks must be constant), ``stepped`` (the engine resumes all)
-    or ``asyncio`` (coroutines run on an asyncio loop). ``part`` says which of how many processes of the run this one is.
+    or ``asyncio`` (coroutines run on an asyncio loop).
     """
     shown = os.path.relpath(path)
     compat.install()
     try:
         module = _execute(path)
-        loaded = _read(module, path, scenario, dict(params or {}), part)
+        loaded = _read(module, path, scenario, dict(params or {}))
         _choose_modes(loaded, mode or "auto")
         return loaded
     except ScenarioError as error:
@@ -162,14 +163,14 @@ def _execute(path: str) -> ModuleType:
     return module
 
 
-def _read(module: ModuleType, path: str, wanted: str | None, params: dict[str, Any], part: tuple[int, int]) -> Loaded:
+def _read(module: ModuleType, path: str, wanted: str | None, params: dict[str, Any]) -> Loaded:
     cls = _choose(module, path, wanted)
     own: ScenarioMark | None = cls.__dict__.get("__squall_scenario__")
     mark: ScenarioMark | None = own or getattr(cls, "__squall_scenario__", None)
     line = mark.line if mark else _line_of(cls)
     _refuse_redefinitions(module)
     tasks = _tasks(cls, path, line)
-    pools = Pools(dict(_dsl.factories), part)
+    pools = Pools(dict(_dsl.factories))
     starts, stops = _hooks(cls, path, params)
 
     def make_user(number: int, seed: int) -> Any:
@@ -186,9 +187,10 @@ def _read(module: ModuleType, path: str, wanted: str | None, params: dict[str, A
         toml=_toml(name, mark, tasks),
         tasks=tasks,
         on_start=starts,
-        on_stop=[*stops, Hook(_give_back, is_async=True)],
+        on_stop=stops,
         make_user=make_user,
         params=params,
+        stock=pools.stock,
         has_hooks=bool(starts or stops),
         cls=cls,
         coroutines=_coroutines(cls, tasks),
@@ -345,10 +347,6 @@ def _init_hook(on_init: Callable[..., Any], params: dict[str, Any]) -> Hook:
         on_init(user, **params)
 
     return Hook(plain, False)
-
-
-async def _give_back(user: Any, client: Any) -> None:
-    user.resources.release_all()
 
 
 def _is_async(function: Callable[..., Any], name: str, file: str, line: int) -> bool:

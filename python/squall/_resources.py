@@ -1,75 +1,82 @@
-"""Pools of unique things (accounts, carts) that users hold one at a time. This is the pool of one process."""
+"""Unique things (accounts, carts) that users hold one at a time. The pools themselves are the run's: of this process, or of the whole
+fleet; here is what a scenario declares of them and one user's hand in them."""
 
 from __future__ import annotations
 
+import csv
 import inspect
-from collections import deque
-from collections.abc import Generator, Mapping
-from typing import Any
+import json
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from squall import _blocking, _squall
 from squall._dsl import Factory
-from squall._errors import ResourcesExhausted
+from squall._errors import ScenarioError
+
+if TYPE_CHECKING:
+    from squall._squall import Loan, Operation, Port
 
 
 class Resource(dict[str, Any]):
-    """What a factory made. Can be awaited, so that ``async def`` and plain ``def`` acquire it with the same words."""
+    """Something that this user holds and nobody else."""
 
-    __slots__ = ("number", "pool")
+    __slots__ = ("_loan", "pool")
 
     pool: str
-    number: int
+    _loan: Loan
 
-    def __await__(self) -> Generator[Any, None, Resource]:
-        return self
-        yield
+    @property
+    def held(self) -> bool:
+        """Whether it is certainly nobody else's: False once it was released, or after this worker was away for too long."""
+        return self._loan.held()
 
     def __hash__(self) -> int:  # type: ignore[override]
         return id(self)
 
 
 class Pools:
-    """All pools of a run in this process. Of several processes, each makes every so-manieth number: no two hold the same."""
+    """The pools that a scenario declares."""
 
-    def __init__(self, factories: Mapping[str, Factory], part: tuple[int, int] = (0, 1)) -> None:
-        self._factories = factories
-        self._made = dict.fromkeys(factories, part[0])
-        self._step = part[1]
-        self._free: dict[str, deque[Resource]] = {name: deque() for name in factories}
+    def __init__(self, factories: Mapping[str, Factory]) -> None:
+        self._makers = {
+            name: (_maker(factory), factory.limit) if factory.make is not None else (None, None) for name, factory in factories.items()
+        }
+        #: Name and what is in it at the start, in JSON.
+        self.stock = [(factory.name, _rows(factory)) for factory in factories.values()]
 
-    def take(self, name: str) -> Resource:
-        factory = self._factories.get(name)
-        if factory is None:
-            known = ", ".join(self._factories) or "none"
-            raise KeyError(f"there is no resource {name!r}; the scenario makes: {known}")
-        if self._free[name]:
-            return self._free[name].popleft()
-        number = self._made[name]
-        if factory.limit is not None and number >= factory.limit:
-            elsewhere = ", or belong to other processes" if self._step > 1 else ""
-            raise ResourcesExhausted(f"all {factory.limit} of {name!r} are held{elsewhere}")
-        self._made[name] += self._step
-        made = Resource(_call(factory, number))
-        made.pool, made.number = name, number
-        made.setdefault("resource_name", name)
-        made.setdefault("resource_id", str(number))
-        return made
-
-    def give(self, resource: Resource) -> None:
-        self._free[resource.pool].append(resource)
+    def maker(self, name: str) -> tuple[Callable[[int], str] | None, int | None]:
+        """What makes more of a pool's things, and how many there may be."""
+        return self._makers.get(name, (None, None))
 
 
 class Resources:
     """One user's hand in the pools: what it still holds at its end goes back by itself."""
 
-    __slots__ = ("_held", "_pools")
+    __slots__ = ("_held", "_pools", "port")
+
+    #: The way out of the user's asyncio task, if it lives in one.
+    port: Port | None
 
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
         self._held: list[Resource] = []
+        self.port = None
 
-    def acquire(self, name: str) -> Resource:
-        """Takes a resource that nobody else holds. In ``async def``, await it."""
-        taken = self._pools.take(name)
+    def acquire(self, name: str, wait: float = 0.0) -> Any:
+        """Takes a resource that nobody else holds, nowhere in the fleet. In ``async def``, await it.
+
+        If all are held it waits up to ``wait`` seconds, after those who came earlier, and then raises ``ResourcesExhausted``.
+        """
+        make, limit = self._pools.maker(name)
+        if _blocking.in_fiber():
+            return self._taken(name, _blocking.wait(_squall.borrow(name, wait, make, limit, None)))
+        return _Acquiring(self, name, _squall.borrow(name, wait, make, limit, self.port))
+
+    def _taken(self, name: str, loan: Loan) -> Resource:
+        taken = Resource(json.loads(loan.payload))
+        taken.pool, taken._loan = name, loan
+        taken.setdefault("resource_name", name)
+        taken.setdefault("resource_id", loan.id)
         self._held.append(taken)
         return taken
 
@@ -78,23 +85,45 @@ class Resources:
         for index, held in enumerate(self._held):
             named = held.pool == resource and str(held["resource_id"]) == str(resource_id)
             if held is resource or named:
-                self._pools.give(self._held.pop(index))
+                self._held.pop(index)._loan.release()
                 return
         raise ValueError("this user does not hold that resource")
 
     def release_all(self) -> None:
         """Gives everything back."""
         while self._held:
-            self._pools.give(self._held.pop())
+            self._held.pop()._loan.release()
 
 
-def _call(factory: Factory, number: int) -> Mapping[str, Any]:
-    takes = len(inspect.signature(factory.make).parameters)
-    made = factory.make(*(number, None)[:takes])
-    if inspect.iscoroutine(made):
-        made = _finish(made, factory.name)
-    if not isinstance(made, Mapping):
-        raise TypeError(f"the factory of {factory.name!r} returned {type(made).__name__}, not a dict")
+class _Acquiring:
+    """A resource on its way."""
+
+    __slots__ = ("_name", "_operation", "_resources")
+
+    def __init__(self, resources: Resources, name: str, operation: Operation[Loan]) -> None:
+        self._resources, self._name, self._operation = resources, name, operation
+
+    def __await__(self) -> Generator[Any, None, Resource]:
+        loan = yield from self._operation.__await__()
+        return self._resources._taken(self._name, loan)
+
+
+def _maker(factory: Factory) -> Callable[[int], str]:
+    make = factory.make
+    assert make is not None
+    takes = len(inspect.signature(make).parameters)
+
+    def made(number: int) -> str:
+        thing = make(*(number, None)[:takes])
+        if inspect.iscoroutine(thing):
+            thing = _finish(thing, factory.name)
+        if not isinstance(thing, Mapping):
+            raise TypeError(f"the factory of {factory.name!r} returned {type(thing).__name__}, not a dict")
+        try:
+            return json.dumps(dict(thing))
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"the factory of {factory.name!r} must return what JSON can hold: {error}") from None
+
     return made
 
 
@@ -105,3 +134,18 @@ def _finish(coroutine: Any, name: str) -> Any:
         return ended.value
     coroutine.close()
     raise TypeError(f"the factory of {name!r} waits for something; make resources without waiting")
+
+
+def _rows(factory: Factory) -> list[str]:
+    """The rows of a pool that comes from a file, in JSON."""
+    if factory.source is None:
+        return []
+    try:
+        with open(factory.source, encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file)) if factory.source.endswith(".csv") else [json.loads(line) for line in file if line.strip()]
+    except (OSError, ValueError, csv.Error) as error:
+        raise ScenarioError(f"resource {factory.name!r}: cannot read {factory.source}: {error}", factory.file, factory.line) from None
+    if not rows or not all(isinstance(row, dict) and None not in row and None not in row.values() for row in rows):
+        message = f"resource {factory.name!r}: {factory.source} must have rows, each with all its columns (.csv) or an object (.jsonl)"
+        raise ScenarioError(message, factory.file, factory.line)
+    return [json.dumps(row) for row in rows]

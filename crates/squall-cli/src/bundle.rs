@@ -135,12 +135,12 @@ impl<H: Host> squall_worker::Host for BundleHost<H> {
         if program.plan().tasks != bundle.plan.tasks {
             return Err("this worker reads the scenario differently: is it of another version?".to_owned());
         }
-        let threads = program.threads();
+        let (threads, stock) = (program.threads(), program.stock());
         let driver = match program {
             Program::Declared { scenario, .. } => AnyDriver::Declared(scenario.driver()),
             Program::Hosted(hosted) => AnyDriver::Hosted((hosted.driver)()),
         };
-        Ok(Opened { driver, threads })
+        Ok(Opened { driver, threads, stock })
     }
 }
 

@@ -1,8 +1,8 @@
 //! What is run: a declared scenario, or one that a host of another language opens (Python's). The command line is the same for both;
 //! only who drives the users differs.
 
-use squall_engine::Driver;
-use squall_model::Plan;
+use squall_engine::{Driver, DriverError, EngineError};
+use squall_model::{Plan, Stock};
 use squall_orchestrator::{
     Control, Finished, Observer, RunError, RunOptions,
     processes::{self, Part},
@@ -10,6 +10,7 @@ use squall_orchestrator::{
 };
 use squall_scenario::{Overrides, Scenario, ScenarioDriver};
 use squall_streams::cli::WorkerArgs;
+use squall_worker::{Portion, StockError, lend_here};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -89,6 +90,8 @@ pub struct Hosted<D> {
     pub threads: usize,
     /// Makes a driver for one run.
     pub driver: Arc<dyn Fn() -> D>,
+    /// The pools that it declares.
+    pub stock: Vec<Stock>,
     /// The command lines of the processes that share the load; this process makes it alone if there are none.
     pub processes: Processes,
 }
@@ -116,13 +119,14 @@ impl<D: Driver> Program<D> {
                 scenario.plan = plan;
                 Program::Declared { scenario, remark: remark.clone() }
             }
-            Program::Hosted(Hosted { description, phases, threads, driver, processes, .. }) => {
+            Program::Hosted(Hosted { description, phases, threads, driver, stock, processes, .. }) => {
                 Program::Hosted(Hosted {
                     plan,
                     description: description.clone(),
                     phases: *phases,
                     threads: *threads,
                     driver: driver.clone(),
+                    stock: stock.clone(),
                     processes: processes.clone(),
                 })
             }
@@ -151,7 +155,29 @@ impl<D: Driver> Program<D> {
         }
     }
 
+    /// The pools that it declares.
+    pub(crate) fn stock(&self) -> Vec<Stock> {
+        match self {
+            Program::Declared { scenario, .. } => scenario.stock(),
+            Program::Hosted(hosted) => hosted.stock.clone(),
+        }
+    }
+
     pub(crate) async fn run(
+        &self,
+        mut options: RunOptions,
+        control: &Control,
+        observers: &mut [&mut dyn Observer],
+    ) -> Result<Finished, RunError> {
+        let (lender, lending) = lend_here(&self.stock(), Portion::ALL).await.map_err(unstocked)?;
+        options.lender = Some(lender);
+        let finished = self.run_with(options, control, observers).await;
+        // The pools end with the run, whatever is still held.
+        lending.abort();
+        finished
+    }
+
+    async fn run_with(
         &self,
         options: RunOptions,
         control: &Control,
@@ -168,6 +194,11 @@ impl<D: Driver> Program<D> {
             Program::Hosted(hosted) => run_local(&hosted.plan, (hosted.driver)(), options, control, observers).await,
         }
     }
+}
+
+/// Why there is nothing to borrow from; the names of pools have been looked at before.
+pub(crate) fn unstocked(error: StockError) -> RunError {
+    RunError::Engine(EngineError::Driver(DriverError(error.to_string())))
 }
 
 /// The host of the plain program: it has no Python of its own and hands the whole command line to the installed package.

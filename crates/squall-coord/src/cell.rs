@@ -41,7 +41,7 @@ impl Default for MemoryCell {
     fn default() -> Self {
         let workers = MemoryStore::default();
         let pools = MemoryPools::new(&workers);
-        Self { workers, orchestrators: MemoryStore::default(), run: MemoryRun::default(), pools }
+        Self { workers, orchestrators: MemoryStore::default(), run: MemoryRun::with_pools(&pools), pools }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    Driver, DriverError, Leash, Probe,
+    Driver, DriverError, Leash, Lender, Probe,
     alarm::Alarm,
     conductor::{Conductor, Told},
     floor::{Budget, Busy, Floor},
@@ -46,6 +46,8 @@ pub struct EngineConfig {
     pub recorder: RecorderConfig,
     /// What holds a member of a fleet back; shares may then come and go until the load's end.
     pub leash: Option<Leash>,
+    /// Where users borrow things, if there is anything to borrow.
+    pub lender: Option<Lender>,
 }
 
 impl EngineConfig {
@@ -64,6 +66,7 @@ impl EngineConfig {
             late_after: Duration::from_millis(10),
             recorder: RecorderConfig::default(),
             leash: None,
+            lender: None,
         }
     }
 }
@@ -337,7 +340,7 @@ async fn thread_run<D: Driver>(
 ) -> Result<ThreadEnd, EngineError> {
     let Shared { driver, config, budget, ready, deltas, turn } = shared;
     let leash = config.leash.clone().map(|leash| (index as usize, leash));
-    let probe = Probe::leashed(config.recorder, Instant::now(), leash);
+    let probe = Probe::leashed(config.recorder, Instant::now(), leash, config.lender.clone());
     let driver_thread = driver.thread(probe.clone())?;
     // Before the first connection anywhere: users may take every descriptor there is.
     let alarm = Alarm::new().map_err(EngineError::Timer)?;

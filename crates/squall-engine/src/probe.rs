@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::Leash;
+use crate::{Leash, LendError, Lender};
 
 /// The request was held back: this process had lost its place in the fleet, or had sent all it had announced.
 pub const FENCED: Outcome = Outcome { category: Category::TransportError, code: Code::Named("FENCED") };
@@ -28,18 +28,35 @@ struct Shared {
     measure_from: Cell<Instant>,
     /// This thread's number and what holds it back, in a fleet.
     leash: Option<(usize, Leash)>,
+    lender: Option<Lender>,
     begun: Cell<u64>,
 }
 
 impl Probe {
     /// A recorder of its own. The engine makes one for each thread; tests of drivers make their own.
     pub fn new(config: RecorderConfig, measure_from: Instant) -> Probe {
-        Probe::leashed(config, measure_from, None)
+        Probe::leashed(config, measure_from, None, None)
     }
 
-    pub(crate) fn leashed(config: RecorderConfig, measure_from: Instant, leash: Option<(usize, Leash)>) -> Probe {
+    /// The same with somebody to borrow from.
+    pub fn lending(config: RecorderConfig, measure_from: Instant, lender: Lender) -> Probe {
+        Probe::leashed(config, measure_from, None, Some(lender))
+    }
+
+    pub(crate) fn leashed(
+        config: RecorderConfig,
+        measure_from: Instant,
+        leash: Option<(usize, Leash)>,
+        lender: Option<Lender>,
+    ) -> Probe {
         let (recorder, measure_from) = (RefCell::new(Recorder::new(config)), Cell::new(measure_from));
-        Probe { shared: Rc::new(Shared { recorder, measure_from, leash, begun: Cell::new(0) }) }
+        Probe { shared: Rc::new(Shared { recorder, measure_from, leash, lender, begun: Cell::new(0) }) }
+    }
+
+    /// Where this thread's users borrow things.
+    pub fn lender(&self) -> Result<&Lender, LendError> {
+        let none = || LendError::Refused("there are no pools to borrow from here".to_owned());
+        self.shared.lender.as_ref().ok_or_else(none)
     }
 
     /// The place of `key`; look it up once, not per request.
@@ -215,7 +232,7 @@ mod tests {
     fn a_process_without_its_place_or_over_its_announcement_sends_nothing() {
         let now = Instant::now();
         let leash = Leash::new(1);
-        let probe = Probe::leashed(RecorderConfig::default(), now, Some((0, leash.clone())));
+        let probe = Probe::leashed(RecorderConfig::default(), now, Some((0, leash.clone())), None);
         let metric = probe.metric(MetricKey::request("a"));
         let send =
             || probe.begin(metric, now, now).map(|flight| flight.end(now, Outcome::of_status(200), 0, 0)).is_some();

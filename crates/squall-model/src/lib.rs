@@ -12,6 +12,7 @@ mod plan;
 mod profile;
 mod segment;
 mod shares;
+mod stock;
 mod threshold;
 
 pub use bundle::{Bundle, Limits};
@@ -25,4 +26,5 @@ pub use plan::{Every, Plan, TaskIndex, TaskSpec};
 pub use profile::{ParseStagesError, Profile, ProfileError, Stage, parse_stages};
 pub use segment::Segment;
 pub use shares::{SHARES, ShareSet};
+pub use stock::Stock;
 pub use threshold::{Comparison, ParseThresholdError, Quantity, Statistic, Threshold};

@@ -1,6 +1,6 @@
 //! One run from start to facts. The run decides when to stop (its plan, its thresholds, its person); the engine obeys.
 
-use squall_engine::{Driver, Engine, EngineConfig, EngineError, InFlight};
+use squall_engine::{Driver, Engine, EngineConfig, EngineError, InFlight, Lender};
 use squall_metrics::{Code, Collector, Delta, RecorderConfig, RunView};
 use squall_model::{Generator, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -29,6 +29,8 @@ pub struct RunOptions {
     pub phases: bool,
     /// Seconds of full histograms kept for observers, at least what the thresholds need.
     pub keep_s: u32,
+    /// Where users borrow things.
+    pub lender: Option<Lender>,
 }
 
 impl Default for RunOptions {
@@ -41,6 +43,7 @@ impl Default for RunOptions {
             late_after: Duration::from_millis(10),
             phases: false,
             keep_s: 1,
+            lender: None,
         }
     }
 }
@@ -161,6 +164,7 @@ pub(crate) fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
     config.grace = options.grace;
     config.slack = options.slack;
     config.late_after = options.late_after;
+    config.lender = options.lender.clone();
     config.recorder = RecorderConfig { phases: options.phases, ..RecorderConfig::default() };
     config
 }

@@ -7,7 +7,7 @@ use pyo3::{
 };
 use squall_cli::{Host, Hosted, Program, Script as Request};
 use squall_http::{Connector, basic_auth};
-use squall_model::{LoadModel, Plan, format_duration};
+use squall_model::{LoadModel, Plan, Stock, format_duration};
 use squall_scenario::{NoFiles, Overrides, Place, Scenario, ScenarioErrors};
 use squall_streams::cli::WorkerArgs;
 use std::{
@@ -86,7 +86,7 @@ fn enter(py: Python<'_>, file: &Path) -> PyResult<()> {
 }
 
 fn collect(py: Python<'_>, file: &Path) -> PyResult<BTreeMap<PathBuf, Vec<u8>>> {
-    let files = py.import("squall._bundle")?.call_method1("collect", (file.to_string_lossy(),))?;
+    let files = py.import("squall._bundle")?.call_method1("pack", (file.to_string_lossy(),))?;
     Ok(files.extract::<BTreeMap<String, Vec<u8>>>()?.into_iter().map(|(name, bytes)| (name.into(), bytes)).collect())
 }
 
@@ -117,7 +117,8 @@ fn open(py: Python<'_>, request: Request) -> Result<Program<PythonDriver>, Strin
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if script.needs_python { 1 } else { cores };
     let driver = Arc::new(move || PythonDriver::new(script.clone()));
-    Ok(Program::Hosted(Hosted { plan: scenario.plan, description, phases, threads, driver, processes: None }))
+    let stock = stock(&loaded).map_err(in_words)?;
+    Ok(Program::Hosted(Hosted { plan: scenario.plan, description, phases, threads, driver, stock, processes: None }))
 }
 
 fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyAny>> {
@@ -129,9 +130,14 @@ fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyAny>> 
             json.call_method1("loads", (value,)).unwrap_or_else(|_| pyo3::types::PyString::new(py, value).into_any());
         params.set_item(name, value)?;
     }
-    let part = (request.part.number, request.part.of);
     py.import("squall._load")?
-        .call_method1("load", (request.file.to_string_lossy(), &request.scenario, params, &request.mode, part))
+        .call_method1("load", (request.file.to_string_lossy(), &request.scenario, params, &request.mode))
+}
+
+/// The pools that the scenario declares.
+fn stock(loaded: &Bound<'_, PyAny>) -> PyResult<Vec<Stock>> {
+    let pools: Vec<(String, Vec<String>)> = loaded.getattr("stock")?.extract()?;
+    Ok(pools.into_iter().map(|(pool, payloads)| Stock { pool, payloads }).collect())
 }
 
 /// A scenario that cannot be used says so in one line; anything else is a fault of ours and keeps its traceback.

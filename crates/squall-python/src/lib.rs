@@ -5,6 +5,7 @@
 #![recursion_limit = "256"]
 
 mod attach;
+mod borrow;
 mod client;
 mod custom;
 mod decode;
@@ -30,6 +31,7 @@ mod _squall {
 
     #[pymodule_export]
     use super::{
+        borrow::{Loan, borrow},
         client::{Client, sleep},
         custom::emit,
         operation::Operation,

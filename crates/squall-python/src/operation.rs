@@ -8,7 +8,7 @@ use pyo3::{
 };
 use std::time::Duration;
 
-use crate::{guest, port::Port, raise, routes::Call};
+use crate::{borrow::Borrow, guest, port::Port, raise, routes::Call};
 
 /// Something to be awaited: a request, a batch of requests, a pause.
 #[pyclass(module = "squall._squall", weakref)]
@@ -43,6 +43,7 @@ pub(crate) enum Work {
     Request(Box<Call>),
     Batch(Vec<Call>),
     Sleep(Duration),
+    Borrow(Box<Borrow>),
 }
 
 impl Operation {

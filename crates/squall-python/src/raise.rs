@@ -64,6 +64,18 @@ pub(crate) fn task_timeout(py: Python<'_>, task: &str, limit: std::time::Duratio
         .map_or_else(|error| error, PyErr::from_value)
 }
 
+/// A resource that could not be had.
+#[cold]
+pub(crate) fn not_lent(py: Python<'_>, error: &squall_engine::LendError) -> PyErr {
+    static EXHAUSTED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    match error {
+        squall_engine::LendError::Exhausted(message) => class(py, &EXHAUSTED, "ResourcesExhausted")
+            .and_then(|class| class.call1((message,)))
+            .map_or_else(|error| error, PyErr::from_value),
+        squall_engine::LendError::Refused(message) => pyo3::exceptions::PyRuntimeError::new_err(message.clone()),
+    }
+}
+
 /// Whether an exception is a failed request, which has been recorded as such.
 pub(crate) fn is_request_failure(py: Python<'_>, error: &PyErr) -> bool {
     static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();

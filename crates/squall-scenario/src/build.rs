@@ -6,6 +6,7 @@ mod http;
 mod load;
 mod names;
 mod request;
+mod resources;
 mod tasks;
 mod thresholds;
 mod value;

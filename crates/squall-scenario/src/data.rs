@@ -1,7 +1,10 @@
 //! Rows from CSV and JSONL files, kept in one piece of memory, and the dealing of them to users. Reads no file itself.
 
 use squall_model::Segment;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 /// One data source, read completely before the run.
 #[derive(Debug)]
@@ -27,6 +30,11 @@ pub(crate) enum Order {
     Random,
     /// One after the other, each only once in the whole run.
     Unique,
+    /// A resource: one that no other user of the run holds, however many processes make it. `wait`: for how long one that asks
+    /// stands in the queue.
+    Held {
+        wait: Duration,
+    },
 }
 
 /// How long a user keeps a row.
@@ -87,6 +95,35 @@ impl DataTable {
         table.checked()
     }
 
+    /// Rows that are made: `cell` gets the row's number and the column's.
+    pub(crate) fn made(
+        name: &str,
+        columns: Vec<String>,
+        rows: usize,
+        cell: impl Fn(usize, usize) -> String,
+    ) -> Result<DataTable, String> {
+        let mut table = DataTable::new(name, columns)?;
+        for row in 0..rows {
+            for column in 0..table.columns.len() {
+                table.push(&cell(row, column), None);
+            }
+        }
+        table.rows = rows;
+        table.checked()
+    }
+
+    /// A row as a JSON object.
+    pub(crate) fn object(&self, row: usize) -> String {
+        let cells = self.columns.iter().enumerate().map(|(index, column)| {
+            let value = match self.cell(row, index) {
+                (text, true) => serde_json::from_str(text).unwrap_or(serde_json::Value::Null),
+                (text, false) => serde_json::Value::from(text),
+            };
+            (column.clone(), value)
+        });
+        serde_json::Value::Object(cells.collect()).to_string()
+    }
+
     fn new(name: &str, columns: Vec<String>) -> Result<DataTable, String> {
         if let Some(twice) = columns.iter().enumerate().find(|(i, column)| columns[..*i].contains(column)) {
             return Err(format!("the column `{}` occurs twice", twice.1));
@@ -128,7 +165,7 @@ impl Dealer {
         let turn = self.segment.global(self.next.fetch_add(1, Ordering::Relaxed));
         match table.order {
             Order::Unique => usize::try_from(turn).ok().filter(|row| *row < table.rows),
-            Order::InTurn | Order::Random => Some((turn % table.rows as u64) as usize),
+            Order::InTurn | Order::Random | Order::Held { .. } => Some((turn % table.rows as u64) as usize),
         }
     }
 }

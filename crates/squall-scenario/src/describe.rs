@@ -106,6 +106,7 @@ fn data(table: &DataTable) -> String {
         Order::InTurn => "in turn",
         Order::Random => "at random",
         Order::Unique => "each once",
+        Order::Held { .. } => "each held by one user at a time",
     };
     let per = match table.per {
         Per::Iteration => "iteration",

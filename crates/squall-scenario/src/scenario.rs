@@ -1,7 +1,7 @@
 //! The front door: text or URL in, validated scenario or every problem out.
 
 use squall_http::HttpConfig;
-use squall_model::{Plan, Segment};
+use squall_model::{Plan, Segment, Stock};
 use std::sync::Arc;
 
 use crate::{
@@ -85,6 +85,16 @@ impl Scenario {
     /// Whether a row of its data may be used only once in the whole run.
     pub fn has_unique_data(&self) -> bool {
         self.program.data.iter().any(|table| table.order == Order::Unique)
+    }
+
+    /// The pools that it wants to find.
+    pub fn stock(&self) -> Vec<Stock> {
+        let held = self.program.data.iter().filter(|table| matches!(table.order, Order::Held { .. }));
+        held.map(|table| Stock {
+            pool: table.name.clone(),
+            payloads: (0..table.rows).map(|row| table.object(row)).collect(),
+        })
+        .collect()
     }
 
     /// The plan in words.

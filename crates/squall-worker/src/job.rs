@@ -1,14 +1,15 @@
 //! One run as one worker carries it out: its engine, its leash, its shipper. Told what to do; knows nothing of the record.
 
 use squall_coord::RunStore;
-use squall_engine::{Driver, Duty, Engine, EngineConfig, EngineError, Leash};
+use squall_engine::{Driver, Duty, Engine, EngineConfig, EngineError, Leash, Lender};
 use squall_metrics::{Delta, Fold, RecorderConfig, SourceId};
-use squall_model::{Bundle, LoadModel, Profile, ShareSet};
+use squall_model::{Bundle, LoadModel, Profile, ShareSet, Stock};
 use std::{
     collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::shipper::{Parcel, Shipper};
@@ -26,7 +27,12 @@ pub struct Opened<D> {
     pub driver: D,
     /// Engine threads that suit it; `None` leaves it to the engine.
     pub threads: Option<usize>,
+    /// The pools that it declares.
+    pub stock: Vec<Stock>,
 }
+
+/// How long giving back what was borrowed may take at the end.
+const GIVING_BACK: Duration = Duration::from_secs(2);
 
 /// Deltas that may wait for the store before this worker gives up its load.
 const MOST_WAITING: usize = 120;
@@ -47,6 +53,9 @@ pub(crate) struct Job {
     fold: Fold,
     shipper: Shipper,
     leash: Leash,
+    lender: Lender,
+    /// Serves the line that the users borrow by.
+    lending: JoinHandle<()>,
     threads: Vec<Sent>,
     /// What each may send at first.
     first: u64,
@@ -71,6 +80,7 @@ impl Job {
         bundle: &Bundle,
         (epoch, instance): (u64, u64),
         run: R,
+        (lender, lending): (Lender, JoinHandle<()>),
     ) -> Result<Job, EngineError> {
         let (plan, limits) = (&bundle.plan, &bundle.limits);
         let mut config = EngineConfig::new(plan.load.clone(), plan.tasks.clone());
@@ -85,6 +95,7 @@ impl Job {
         (config.grace, config.slack, config.late_after) = (limits.grace, limits.slack, limits.late_after);
         config.recorder = RecorderConfig { phases: limits.phases, ..RecorderConfig::default() };
         config.leash = Some(leash.clone());
+        config.lender = Some(lender.clone());
         let threads = vec![Sent::default(); config.threads];
         let engine = Engine::prepare(opened.driver, config).await?;
         let source = SourceId { instance, thread: 0 };
@@ -94,6 +105,8 @@ impl Job {
             engine,
             shipper: Shipper::start(run, epoch, source_name(source), leash.clone()),
             leash,
+            lender,
+            lending,
             threads,
             first,
             started: false,
@@ -139,6 +152,11 @@ impl Job {
     /// This worker's place is certain until `until`.
     pub(crate) fn trust_until(&self, until: Instant) {
         self.leash.until(until);
+    }
+
+    /// This worker's place was lost: what its users have borrowed may be others' by now.
+    pub(crate) fn lapse(&self) {
+        self.lender.lapse();
     }
 
     pub(crate) fn stop(&mut self, abort: bool) {
@@ -201,12 +219,19 @@ impl Job {
         self.threads.iter().map(|sent| sent.total).sum()
     }
 
-    /// Waits for the engine's threads, which have said their last.
+    /// Waits for the engine's threads, which have said their last. May block.
     pub(crate) fn join(self) {
         if let Err(error) = self.engine.join() {
             warn!(%error, "the engine ended badly");
         } else {
             info!(epoch = self.epoch, "run is over");
+        }
+        // Nobody holds the line any more: what was borrowed goes back now.
+        drop(self.lender);
+        let (mut lending, here) = (self.lending, tokio::runtime::Handle::current());
+        if here.block_on(async { tokio::time::timeout(GIVING_BACK, &mut lending).await }).is_err() {
+            // A user's code keeps something; it goes back when the run is over for everybody.
+            lending.abort();
         }
     }
 }

@@ -3,11 +3,13 @@
 
 mod clock;
 mod job;
+mod lending;
 mod machine;
 mod shipper;
 mod worker;
 
 pub use job::{Host, Opened};
+pub use lending::{Portion, StockError, lend_here};
 pub use worker::{Worker, WorkerConfig, WorkerError};
 
 use squall_coord::Unit;

@@ -1,6 +1,8 @@
 //! The loop of a worker: reports once a beat, reads the record when it has changed, takes and gives back shares, passes deltas on.
 
-use squall_coord::{Cell, Lease, MemberId, Notice, Report, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle};
+use squall_coord::{
+    Cell, Epoch, Lease, MemberId, Notice, PoolStore, Report, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle,
+};
 use squall_engine::EngineError;
 use squall_model::{Bundle, CommandEnvelope, RunOrder, RunPhase, ShareSet};
 use std::{
@@ -15,6 +17,7 @@ use tracing::{debug, info, warn};
 use crate::{
     clock::StoreClock,
     job::{Host, Job, Opened},
+    lending::{Portion, fill, lend},
     machine::Machine,
     share_units,
 };
@@ -120,10 +123,8 @@ impl<C: Cell, H: Host> Worker<C, H> {
 
     /// Works until `stop`, then drains: shares go to others, what is under way is finished, everything measured is shipped.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), WorkerError> {
-        // The worker's name is for people; its place in the fleet belongs to this life of it.
-        let member = MemberId::new(format!("{}.{:016x}", self.config.id, self.instance));
-        let seat =
-            SeatConfig { beat: self.config.beat, ttl: self.config.ttl, ..SeatConfig::new(member, share_units()) };
+        let (beat, ttl) = (self.config.beat, self.config.ttl);
+        let seat = SeatConfig { beat, ttl, ..SeatConfig::new(self.member(), share_units()) };
         let (seat, mut handle) = Seat::new(self.cell.workers(), seat)?;
         let seat_stop = CancellationToken::new();
         let seat = tokio::spawn(seat.run(seat_stop.clone()));
@@ -170,6 +171,11 @@ impl<C: Cell, H: Host> Worker<C, H> {
         Ok(())
     }
 
+    /// The worker's name is for people; its place in the fleet belongs to this life of it.
+    fn member(&self) -> MemberId {
+        MemberId::new(format!("{}.{:016x}", self.config.id, self.instance))
+    }
+
     /// Whether a worker that is leaving has nothing left to do.
     fn has_left(&mut self, goodbye: Option<Instant>) -> bool {
         if goodbye.is_some_and(|at| Instant::now() > at) {
@@ -205,6 +211,8 @@ impl<C: Cell, H: Host> Worker<C, H> {
                     self.held.remove(&share);
                     self.draining.remove(&share);
                     self.lost.insert(share);
+                    // Whoever lost a share has lost its place, and with it what its users had borrowed.
+                    self.stage.lapse();
                 }
             }
         }
@@ -249,6 +257,9 @@ impl<C: Cell, H: Host> Worker<C, H> {
     async fn beat(&mut self, run: &C::Run, handle: &SeatHandle) {
         let asked = Instant::now();
         self.trusted = handle.tenure.valid();
+        if !self.trusted {
+            self.stage.lapse();
+        }
         let report = self.report();
         match run.report(&self.config.id, &report, self.config.ttl).await {
             Ok(heard) => {
@@ -390,10 +401,11 @@ impl<C: Cell, H: Host> Worker<C, H> {
     /// Builds the job beside the loop: reading a scenario may take long, and beats must not wait for it.
     async fn prepare(&mut self, run: &C::Run, epoch: u64, bundle: String) {
         let (sender, made) = oneshot::channel();
-        let (host, run, instance) = (self.host.clone(), run.clone(), self.instance);
+        let (host, run, pools, member) = (self.host.clone(), run.clone(), self.cell.pools(), self.member());
+        let whose = (epoch, self.instance);
         tokio::spawn(async move {
             // Whoever waited may have lost interest.
-            let _ = sender.send(build(host, run, epoch, instance, &bundle).await);
+            let _ = sender.send(build(host, run, pools, member, whose, &bundle).await);
         });
         self.stage = Stage::Preparing { epoch, made };
     }
@@ -460,6 +472,13 @@ impl Stage {
         }
     }
 
+    /// What the users have borrowed may be others' by now.
+    fn lapse(&self) {
+        if let Stage::Working(job) = self {
+            job.lapse();
+        }
+    }
+
     /// What happens next of itself; never, if nothing does.
     async fn progress(&mut self) -> Progress {
         match self {
@@ -479,11 +498,12 @@ enum Progress {
     Pumped(Result<(), EngineError>),
 }
 
-async fn build<H: Host, R: RunStore>(
+async fn build<H: Host, R: RunStore, P: PoolStore>(
     host: Arc<H>,
     run: R,
-    epoch: u64,
-    instance: u64,
+    pools: P,
+    member: MemberId,
+    (epoch, instance): (u64, u64),
     name: &str,
 ) -> Result<Job, String> {
     let bytes = run.get(name).await.map_err(|error| error.to_string())?;
@@ -494,7 +514,9 @@ async fn build<H: Host, R: RunStore>(
     let opened: Opened<H::Driver> = tokio::task::spawn_blocking(move || host.open(&reading))
         .await
         .map_err(|error| format!("reading the plan failed: {error}"))??;
-    Job::prepare(opened, &bundle, (epoch, instance), run).await.map_err(|error| error.to_string())
+    fill(&pools, &opened.stock, Epoch(epoch), Portion::ALL).await.map_err(|error| error.to_string())?;
+    let lending = lend(pools, member, Epoch(epoch));
+    Job::prepare(opened, &bundle, (epoch, instance), run, lending).await.map_err(|error| error.to_string())
 }
 
 /// Says before when this worker has started everything of `shares`.

@@ -61,10 +61,11 @@ class Fleet:
     def said(self, name: str) -> str:
         return (self.folder / f"{name}.out").read_text() + (self.folder / f"{name}.err").read_text()
 
-    def join(self, *names: str, program: list[str] | None = None) -> None:
-        """Starts workers and waits until each has joined."""
+    def join(self, *names: str, program: list[str] | None = None, patience: str = "2m") -> None:
+        """Starts workers and waits until each has joined. Where nobody is killed, nobody is given up for a stall."""
         for name in names:
-            self.start(name, "worker", "--redis", self.url, "--id", name, program=program)
+            arguments = ("--redis", self.url, "--id", name, "--expires-after", patience)
+            self.start(name, "worker", *arguments, program=program)
         for name in names:
             eventually(f"{name} to join", lambda name=name: "joined" in self.said(name))
 

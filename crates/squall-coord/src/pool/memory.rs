@@ -38,6 +38,9 @@ struct Pool {
     held: BTreeMap<ItemId, Record>,
     grants: u64,
     arrivals: u64,
+    /// For which run it was last emptied, and how many numbers were given out since.
+    renewed: Option<Epoch>,
+    numbers: u64,
     /// By the order in which they came.
     waiting: BTreeMap<u64, Waiter>,
 }
@@ -189,6 +192,28 @@ impl PoolStore for MemoryPools {
             added
         });
         Ok(added.unwrap_or_default())
+    }
+
+    async fn renew(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
+        let mut state = self.lock();
+        if run < state.run || state.pools.get(pool).is_some_and(|pool| pool.renewed >= Some(run)) {
+            return Ok(false);
+        }
+        let old = state.pools.remove(pool).unwrap_or_default();
+        let empty = Pool { grants: old.grants, arrivals: old.arrivals, renewed: Some(run), ..Pool::default() };
+        state.pools.insert(pool.clone(), empty);
+        Ok(true)
+    }
+
+    async fn number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
+        let mut state = self.lock();
+        if run < state.run {
+            return Ok(None);
+        }
+        let pool = state.pools.entry(pool.clone()).or_default();
+        let number = Some(pool.numbers).filter(|number| limit.is_none_or(|limit| *number < limit));
+        pool.numbers += u64::from(number.is_some());
+        Ok(number)
     }
 
     async fn ask(&self, ask: &Ask, wait: Duration) -> Result<Answer, StoreError> {

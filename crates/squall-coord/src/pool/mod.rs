@@ -131,6 +131,19 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
         up_to: Option<u64>,
     ) -> impl Future<Output = Result<Vec<ItemId>, StoreError>> + Send;
 
+    /// Empties a pool once for a run: whoever asks first does it, whoever asks again changes nothing, and neither does an earlier
+    /// run. Says whether it was emptied now.
+    fn renew(&self, pool: &PoolName, run: Epoch) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// A number below `limit` that nobody has been given since the pool was last emptied; `None` when there is none, or the run is
+    /// over. Things that are made on demand are made once each by it.
+    fn number(
+        &self,
+        pool: &PoolName,
+        run: Epoch,
+        limit: Option<u64>,
+    ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
+
     /// Takes something, or a place in the queue for `wait`; zero means not to queue.
     fn ask(&self, ask: &Ask, wait: Duration) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 

@@ -79,6 +79,8 @@ struct Inner {
 
 struct Scripts {
     put: Script,
+    renew: Script,
+    number: Script,
     ask: Script,
     forget: Script,
     release: Script,
@@ -101,6 +103,8 @@ impl RedisPools {
     pub fn new(link: &Link, members: &RedisStore, keys: PoolKeys) -> Self {
         let scripts = Scripts {
             put: step!("put"),
+            renew: step!("renew"),
+            number: step!("number"),
             ask: step!("ask"),
             forget: step!("forget"),
             release: step!("release"),
@@ -190,6 +194,19 @@ impl PoolStore for RedisPools {
             next = batches.next();
         }
         Ok(added)
+    }
+
+    async fn renew(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
+        let mut call = self.step(&self.inner.scripts.renew, pool);
+        call.key(self.keys().of(pool, "pool_loaded_count")).arg(run.0);
+        self.run(pool, &call).await
+    }
+
+    async fn number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
+        let mut call = self.step(&self.inner.scripts.number, pool);
+        call.arg(run.0).arg(limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)));
+        let number: i64 = self.run(pool, &call).await?;
+        Ok(u64::try_from(number).ok())
     }
 
     async fn ask(&self, ask: &Ask, wait: Duration) -> Result<Answer, StoreError> {

@@ -9,12 +9,14 @@ use std::{
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{BEGINNING, Heard, Report, RunRecord, RunStore, Shipped, ShippedDelta, content_name};
-use crate::StoreError;
+use crate::{Epoch, MemoryPools, StoreError};
 
 /// One run's record in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryRun {
     state: Arc<Mutex<State>>,
+    /// Told when a run begins, as in Redis all read one key.
+    pools: Option<MemoryPools>,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +43,11 @@ impl MemoryRun {
     /// No run yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// No run yet; `pools` are told of every one that begins.
+    pub fn with_pools(pools: &MemoryPools) -> Self {
+        Self { pools: Some(pools.clone()), ..Self::default() }
     }
 
     /// Moves the store's clock forward, for tests of expiry.
@@ -92,6 +99,9 @@ impl RunStore for MemoryRun {
         all.record.epoch += u64::from(raise_epoch);
         all.record.revision += 1;
         (all.record.state, all.record.order) = (state.to_owned(), order.to_owned());
+        if let Some(pools) = &self.pools {
+            pools.begin_run(Epoch(all.record.epoch));
+        }
         Ok(Some(all.read()))
     }
 

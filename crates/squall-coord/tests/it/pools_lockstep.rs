@@ -22,6 +22,9 @@ enum Step {
     Join(u8),
     Kill(u8),
     Put(u64, Option<u64>),
+    /// For this run, or for the one before.
+    Renew(bool),
+    Number(Option<u64>),
     /// Who, and whether it would wait.
     Ask(u8, bool),
     /// Asks again with an earlier ticket.
@@ -43,6 +46,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => who.clone().prop_map(Step::Join),
         1 => who.clone().prop_map(Step::Kill),
         2 => (1u64..8, proptest::option::of(0u64..8)).prop_map(|(count, limit)| Step::Put(count, limit)),
+        1 => proptest::bool::weighted(0.8).prop_map(Step::Renew),
+        2 => proptest::option::of(0u64..5).prop_map(Step::Number),
         8 => (who.clone(), proptest::bool::weighted(0.7)).prop_map(|(who, wait)| Step::Ask(who, wait)),
         5 => any.prop_map(Step::Again),
         2 => any.prop_map(Step::Forget),
@@ -101,6 +106,11 @@ impl<C: Cell> Side<C> {
                     (1..=*count).map(|n| Item { id: ItemId::from(n), payload: format!("p{n}") }).collect();
                 format!("{:?}", pools.put(&pool(), &items, *limit).await.unwrap())
             }
+            Step::Renew(now) => {
+                let run = Epoch(run.0 - u64::from(!now));
+                format!("{:?}", pools.renew(&pool(), run).await.unwrap())
+            }
+            Step::Number(limit) => format!("{:?}", pools.number(&pool(), run, *limit).await.unwrap()),
             Step::Ask(who, wait) => {
                 let ticket = tickets[self.asks.len()].clone();
                 let ask = Ask { pool: pool(), holder: named(*who), run, ticket };

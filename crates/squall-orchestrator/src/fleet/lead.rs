@@ -1,7 +1,7 @@
 //! The leader of a fleet: takes the run from phase to phase, applies its stop rules, and writes down how it ended. Any number of
 //! orchestrators may be there; one holds the lead, and when it dies the next takes the run up from the record and the savings.
 
-use squall_coord::{Cell, MemberId, Notice, RunRecord, RunStore, Seat, SeatConfig, SeatConfigError, Unit};
+use squall_coord::{Cell, MemberId, Notice, PoolStore, RunRecord, RunStore, Seat, SeatConfig, SeatConfigError, Unit};
 use squall_metrics::RunView;
 use squall_model::{
     Bundle, CommandType, FleetEvent, FleetFacts, Generator, LoadModel, PhaseEvent, RunFacts, RunOrder, RunPhase,
@@ -51,6 +51,9 @@ impl OrchestratorConfig {
 /// How often what was merged is kept for a successor.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 
+/// How often what the dead had borrowed is given back; whoever finds a pool empty does it at once.
+const SWEEP_EVERY: Duration = Duration::from_secs(2);
+
 /// How long after the grace a run waits for the last deltas of workers that are alive.
 const LAST_WORDS: Duration = Duration::from_secs(15);
 
@@ -62,6 +65,8 @@ pub struct Orchestrator<C: Cell> {
     fleet: Fleet<C>,
     config: OrchestratorConfig,
     led: Option<Led<C>>,
+    /// When it last gave back what the dead had borrowed.
+    swept: Instant,
 }
 
 /// A run that is being led.
@@ -78,7 +83,7 @@ struct Led<C: Cell> {
 
 impl<C: Cell> Orchestrator<C> {
     pub fn new(cell: C, config: OrchestratorConfig) -> Orchestrator<C> {
-        Orchestrator { fleet: Fleet::new(cell), config, led: None }
+        Orchestrator { fleet: Fleet::new(cell), config, led: None, swept: Instant::now() }
     }
 
     /// Leads whenever it holds the lead, until `stop`; then hands it over.
@@ -125,6 +130,10 @@ impl<C: Cell> Orchestrator<C> {
 
     /// One look at the run and one step, if one is due.
     async fn look(&mut self) -> Result<(), FleetError> {
+        if self.swept.elapsed() > SWEEP_EVERY {
+            self.swept = Instant::now();
+            self.fleet.cell().pools().sweep().await?;
+        }
         let run = self.fleet.cell().run();
         let record = run.record().await?;
         let phase = phase_of(&record);

@@ -62,6 +62,7 @@ struct Performed<'p> {
 
 enum Done<'p> {
     Slept,
+    Borrowed(PyResult<Py<PyAny>>),
     /// With whether a list is to be given.
     Answered(Vec<Told<'p>>, bool, Vec<crate::routes::Call>),
 }
@@ -190,7 +191,7 @@ impl<'a> Visit<'a> {
     fn begin(&mut self, work: Work) -> Pin<Box<dyn Future<Output = Performed<'a>> + 'a>> {
         let (shared, intended) = (self.shared, self.intended);
         let wanted = match &work {
-            Work::Sleep(_) => 0,
+            Work::Sleep(_) | Work::Borrow(_) => 0,
             Work::Request(_) => 1,
             Work::Batch(calls) => calls.len(),
         };
@@ -210,6 +211,11 @@ impl<'a> Visit<'a> {
                     Performed { work: Done::Slept, sessions }
                 });
             }
+            Work::Borrow(borrow) => {
+                return Box::pin(async move {
+                    Performed { work: Done::Borrowed(borrow.perform(&shared.probe).await), sessions }
+                });
+            }
             Work::Request(call) => (vec![*call], false),
             Work::Batch(calls) => (calls, true),
         };
@@ -222,7 +228,11 @@ impl<'a> Visit<'a> {
     /// Takes sessions and cookies back, and makes the result.
     fn settle(&mut self, performed: Performed<'a>, alone: bool) -> PyResult<Py<PyAny>> {
         let Performed { work, mut sessions } = performed;
-        let Done::Answered(told, several, calls) = work else { return Ok(Python::attach(|py| py.None())) };
+        let (told, several, calls) = match work {
+            Done::Slept => return Ok(Python::attach(|py| py.None())),
+            Done::Borrowed(borrowed) => return borrowed,
+            Done::Answered(told, several, calls) => (told, several, calls),
+        };
         match sessions.as_mut_slice() {
             // Nobody else has touched the cookies meanwhile: all that it got on the way count.
             [one] if alone => self.sessions.first.copy_cookies(one),
@@ -233,9 +243,11 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// A port of a user, and the client that uses it.
-pub(super) fn port_and_client(py: Python<'_>, shared: &Shared) -> PyResult<(Py<Port>, Py<PyAny>)> {
+/// A port of a user, and the client that uses it; its resources come through the same port.
+pub(super) fn port_and_client(user: &Bound<'_, PyAny>, shared: &Shared) -> PyResult<(Py<Port>, Py<PyAny>)> {
+    let py = user.py();
     let port = Py::new(py, Port::new())?;
+    user.getattr("resources")?.setattr("port", &port)?;
     let client = crate::client::Client::new(shared.routes.clone(), Some(port.clone_ref(py)));
     Ok((port, Py::new(py, client)?.into_any()))
 }

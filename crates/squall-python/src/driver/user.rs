@@ -47,7 +47,7 @@ impl Object {
         let (mut awaiting, blocking) = (made(Kind::Coroutine)?.unbind(), made(Kind::Plain)?.unbind());
         let mut lodger = None;
         if let Some(guest) = &shared.guest {
-            let (port, client) = port_and_client(py, shared)?;
+            let (port, client) = port_and_client(&user, shared)?;
             awaiting = arguments(&user, client.bind(py))?.unbind();
             lodger = Some(Lodger::new(py, guest, port)?);
         }
@@ -72,7 +72,7 @@ impl Object {
 
     fn move_out(&mut self, py: Python<'_>, shared: &Shared) -> PyResult<()> {
         let Some(guest) = &shared.guest else { return Ok(()) };
-        let (port, client) = port_and_client(py, shared)?;
+        let (port, client) = port_and_client(self.user.bind(py), shared)?;
         self.awaiting = arguments(self.user.bind(py), client.bind(py))?.unbind();
         self.lodger = Some(Lodger::new(py, guest, port)?);
         Ok(())
@@ -88,9 +88,16 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        if let Some(lodger) = &self.lodger {
-            Python::attach(|py| lodger.dismiss(py));
-        }
+        Python::attach(|py| {
+            if let Some(lodger) = &self.lodger {
+                lodger.dismiss(py);
+            }
+            // However its life ended: others may be waiting for what it holds.
+            let given_back = self.user.getattr(py, "resources").and_then(|hand| hand.call_method0(py, "release_all"));
+            if let Err(error) = given_back {
+                error.write_unraisable(py, Some(self.user.bind(py)));
+            }
+        });
     }
 }
 
@@ -193,6 +200,7 @@ impl VirtualUser for PythonUser {
             // Recorded; nobody is left to retry it.
             let _ = Box::pin(self.life(|shared| &shared.script.on_stop, "on_stop")).await;
         }
+        self.object = None;
     }
 }
 

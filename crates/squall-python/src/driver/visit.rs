@@ -128,6 +128,8 @@ impl<'a> Visit<'a> {
                 })
             }
             Work::Batch(calls) => self.batch(calls).await,
+            // Boxed: few wait for it, and no user should be larger for it.
+            Work::Borrow(borrow) => Box::pin(borrow.perform(&self.shared.probe)).await,
             Work::Sleep(time) => {
                 pause(time).await;
                 Ok(Python::attach(|py| py.None()))

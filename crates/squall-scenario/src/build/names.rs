@@ -34,6 +34,14 @@ impl Builder<'_, '_> {
             }
             tables.extend(table);
         }
+        for resource in &raw.resources {
+            let table = self.resource(resource);
+            let columns = table.as_ref().map(|table| table.columns.clone());
+            if let Some(name) = &resource.name {
+                self.scope.data.insert(name.value.clone(), DataNames { index: tables.len(), columns });
+            }
+            tables.extend(table);
+        }
         (tables, slots)
     }
 
@@ -107,17 +115,22 @@ impl Builder<'_, '_> {
             self.problems.hint(&raw.place, "data needs a file", "add file = \"users.csv\"");
         }
         let (name, file) = (raw.name.as_ref()?, raw.file.as_ref()?);
-        if self.scope.data.contains_key(&name.value) {
-            self.problems.add(&name.place, format!("there is already data called `{}`", name.value));
-        } else if !is_name(&name.value) {
-            self.problems.add(&name.place, format!("`{}` cannot be a name of data", name.value));
-        }
+        self.new_name(name, "data");
         let mut table = self.rows(&name.value, file)?;
         (table.order, table.per) = (order?, per?);
         Some(table)
     }
 
-    fn rows(&mut self, name: &str, file: &Given<String>) -> Option<DataTable> {
+    /// Refuses a name that is taken, or is none.
+    pub(super) fn new_name(&mut self, name: &Given<String>, what: &str) {
+        if self.scope.data.contains_key(&name.value) {
+            self.problems.add(&name.place, format!("there is already data called `{}`", name.value));
+        } else if !is_name(&name.value) || (what != "data" && !name.value.is_ascii()) {
+            self.problems.add(&name.place, format!("`{}` cannot be a name of {what}", name.value));
+        }
+    }
+
+    pub(super) fn rows(&mut self, name: &str, file: &Given<String>) -> Option<DataTable> {
         let read: fn(&str, &[u8]) -> Result<DataTable, String> = match file.value.rsplit('.').next() {
             Some("csv") => DataTable::csv,
             Some("jsonl" | "ndjson") => DataTable::jsonl,

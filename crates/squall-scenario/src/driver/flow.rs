@@ -1,6 +1,6 @@
 //! Walks a user through the steps of a flow: draws its data, renders, sends, follows, judges, extracts, records, waits.
 
-use squall_engine::FENCED;
+use squall_engine::{FENCED, LendError, Loan};
 use squall_http::{Body, Prepared, Session};
 use squall_metrics::{Category, MetricId, Outcome};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     check::{Answer, Verdict},
-    data::Per,
+    data::{Order, Per},
     program::{Dynamic, Flow, Step},
     template::{Context, Unset, Value},
 };
@@ -24,6 +24,7 @@ pub(super) struct Walk<'u> {
     pub(super) rng: &'u mut fastrand::Rng,
     pub(super) slots: &'u mut [Option<Value>],
     pub(super) rows: &'u mut [Option<usize>],
+    pub(super) loans: &'u mut [Option<Loan>],
     pub(super) user: u64,
     pub(super) iteration: u64,
 }
@@ -55,9 +56,8 @@ const TASK_TIMEOUT: Outcome =
 impl Walk<'_> {
     /// Runs `flow` once and says whether it was completed.
     pub(super) async fn flow(&mut self, flow: &Flow, lane: &Lane, intended: Instant, started: Instant) -> bool {
-        if let Err(data) = self.draw(flow) {
-            let note = format!("data `{}` has no more rows", self.shared.program.data[data].name);
-            return self.nothing_sent(lane, intended, started, "DATA_EXHAUSTED", &note).await;
+        if let Err((code, note)) = self.draw(flow).await {
+            return self.nothing_sent(lane, intended, started, code, &note).await;
         }
         let deadline = flow.timeout.map(|timeout| started + timeout);
         let mut times = Times { intended, started, deadline };
@@ -100,17 +100,39 @@ impl Walk<'_> {
     }
 
     /// Takes a row of every data source that `flow` uses, or says which has none left.
-    fn draw(&mut self, flow: &Flow) -> Result<(), usize> {
+    async fn draw(&mut self, flow: &Flow) -> Result<(), (&'static str, String)> {
         for &index in &flow.data {
             let table = &self.shared.program.data[index];
+            if let Order::Held { wait } = table.order {
+                // Boxed: most users hold nothing, and none should be larger for it.
+                Box::pin(self.hold(index, wait)).await.map_err(|error| (error.code(), error.to_string()))?;
+                continue;
+            }
             if table.per == Per::User && self.rows[index].is_some() {
                 continue;
             }
             self.rows[index] = self.shared.dealers[index].deal(table, self.rng);
             if self.rows[index].is_none() {
-                return Err(index);
+                return Err(("DATA_EXHAUSTED", format!("data `{}` has no more rows", table.name)));
             }
         }
+        Ok(())
+    }
+
+    /// Borrows a row that nobody else holds, unless this user has one.
+    async fn hold(&mut self, index: usize, wait: Duration) -> Result<(), LendError> {
+        if self.loans[index].as_ref().is_some_and(Loan::is_held) {
+            return Ok(());
+        }
+        // First what may be another's by now.
+        (self.loans[index], self.rows[index]) = (None, None);
+        let table = &self.shared.program.data[index];
+        let loan = self.shared.probe.lender()?.take(&table.name, wait).await?;
+        let row = loan.id().parse().ok().filter(|row: &usize| *row < table.rows);
+        let unknown =
+            || LendError::Refused(format!("`{}` holds `{}`, which is not of this run", table.name, loan.id()));
+        self.rows[index] = Some(row.ok_or_else(unknown)?);
+        self.loans[index] = Some(loan);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! One virtual user: its session, its variables, its rows. Plain requests are sent right here; everything else is a flow.
 
-use squall_engine::{Iteration, Seat, StartFailed, VirtualUser};
+use squall_engine::{Iteration, Loan, Seat, StartFailed, VirtualUser};
 use squall_http::{Body, Session};
 use std::{rc::Rc, time::Instant};
 
@@ -9,7 +9,10 @@ use super::{
     exchange::{is_redirect, is_starved, record_phases, settle},
     flow::{IDLE, Walk},
 };
-use crate::template::{Context, Value};
+use crate::{
+    data::Order,
+    template::{Context, Value},
+};
 
 /// One virtual user of a scenario.
 pub struct ScenarioUser {
@@ -21,6 +24,8 @@ pub struct ScenarioUser {
     slots: Box<[Option<Value>]>,
     /// The row in hand of each data source.
     rows: Box<[Option<usize>]>,
+    /// The resources in hand, in the same order; empty where the scenario has none.
+    loans: Box<[Option<Loan>]>,
 }
 
 impl ScenarioUser {
@@ -37,7 +42,9 @@ impl ScenarioUser {
         }
         let session = Session::new(&program.connector);
         let rows = vec![None; program.data.len()].into();
-        ScenarioUser { session, rng, user: seat.user, slots: slots.into(), rows, shared }
+        let borrows = program.data.iter().any(|table| matches!(table.order, Order::Held { .. }));
+        let loans = (0..if borrows { program.data.len() } else { 0 }).map(|_| None).collect();
+        ScenarioUser { session, rng, user: seat.user, slots: slots.into(), rows, loans, shared }
     }
 
     fn walk(&mut self, iteration: u64) -> Walk<'_> {
@@ -47,6 +54,7 @@ impl ScenarioUser {
             rng: &mut self.rng,
             slots: &mut self.slots,
             rows: &mut self.rows,
+            loans: &mut self.loans,
             user: self.user,
             iteration,
         }
@@ -103,5 +111,10 @@ impl VirtualUser for ScenarioUser {
                 }
             },
         }
+    }
+
+    async fn stop(&mut self) {
+        // Others may be waiting for what it holds.
+        self.loans.fill_with(|| None);
     }
 }

@@ -5,7 +5,7 @@ use toml::de::DeTable;
 use super::{
     json::json,
     load::{http, load},
-    raw::{RawData, RawJson, RawScenario, RawStep, RawTask},
+    raw::{RawData, RawJson, RawResource, RawScenario, RawStep, RawTask},
     request::request,
     table::{Table, in_order, key_of, wrong_type},
 };
@@ -40,12 +40,14 @@ pub(crate) fn read(text: &str, problems: &mut Problems<'_>) -> Option<RawScenari
     let variables = variables(&mut root, problems);
     let data = root.tables("data", "[[data]]", problems);
     let data = data.into_iter().map(|table| data_source(table, problems)).collect();
+    let resources = root.tables("resource", "[[resource]]", problems);
+    let resources = resources.into_iter().map(|table| resource(table, problems)).collect();
     let on_start = root.tables("on_start", "[[on_start]]", problems);
     let on_start = on_start.into_iter().map(|table| step(table, problems)).collect();
     let tasks = root.tables("task", "[[task]]", problems);
     let tasks = tasks.into_iter().map(|table| task(table, problems)).collect();
     root.finish(problems);
-    Some(RawScenario { name, target, seed, load, thresholds, http, variables, data, on_start, tasks })
+    Some(RawScenario { name, target, seed, load, thresholds, http, variables, data, resources, on_start, tasks })
 }
 
 fn inner<'a, 'i>(
@@ -85,6 +87,19 @@ fn data_source(mut table: Table<'_, '_>, problems: &mut Problems<'_>) -> RawData
     };
     table.finish(problems);
     data
+}
+
+fn resource(mut table: Table<'_, '_>, problems: &mut Problems<'_>) -> RawResource {
+    let resource = RawResource {
+        place: table.place(),
+        name: table.string("name", problems),
+        file: table.string("file", problems),
+        count: table.unsigned("count", problems),
+        fields: table.texts("fields", problems),
+        wait: table.text("wait", problems),
+    };
+    table.finish(problems);
+    resource
 }
 
 fn task(mut table: Table<'_, '_>, problems: &mut Problems<'_>) -> RawTask {

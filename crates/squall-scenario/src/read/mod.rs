@@ -9,6 +9,6 @@ mod table;
 
 pub(crate) use document::read;
 pub(crate) use raw::{
-    Pairs, RawBody, RawData, RawExpect, RawExtract, RawHeaderCheck, RawJson, RawJsonCheck, RawRequest, RawScenario,
-    RawStep, RawTask,
+    Pairs, RawBody, RawData, RawExpect, RawExtract, RawHeaderCheck, RawJson, RawJsonCheck, RawRequest, RawResource,
+    RawScenario, RawStep, RawTask,
 };

@@ -14,6 +14,7 @@ pub(crate) struct RawScenario {
     pub(crate) http: RawHttp,
     pub(crate) variables: Vec<(Given<String>, RawJson)>,
     pub(crate) data: Vec<RawData>,
+    pub(crate) resources: Vec<RawResource>,
     pub(crate) on_start: Vec<RawStep>,
     pub(crate) tasks: Vec<RawTask>,
 }
@@ -25,6 +26,18 @@ pub(crate) struct RawData {
     pub(crate) file: Option<Given<String>>,
     pub(crate) order: Option<Given<String>>,
     pub(crate) per: Option<Given<String>>,
+}
+
+/// Things that users hold one at a time.
+#[derive(Debug)]
+pub(crate) struct RawResource {
+    pub(crate) place: Place,
+    pub(crate) name: Option<Given<String>>,
+    pub(crate) file: Option<Given<String>>,
+    pub(crate) count: Option<Given<u64>>,
+    /// What each has, where they are counted.
+    pub(crate) fields: Pairs,
+    pub(crate) wait: Option<Given<String>>,
 }
 
 #[derive(Debug)]

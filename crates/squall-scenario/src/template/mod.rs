@@ -8,7 +8,7 @@ mod scope;
 
 pub(crate) use escape::{Escape, write_json_string};
 pub(crate) use expr::{Context, Expr, Unset, Value};
-pub(crate) use parse::{Ast, Piece, parse};
+pub(crate) use parse::{Ast, AstKind, Piece, parse};
 pub(crate) use scope::{Binding, DataNames, Scope};
 
 /// A compiled text.

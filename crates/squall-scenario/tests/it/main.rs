@@ -8,3 +8,4 @@ mod examples;
 mod harness;
 mod language;
 mod plan;
+mod resources;

@@ -1,13 +1,14 @@
 //! `--processes N`: this command line once more for each process; they make the load, this one merges, judges and reports.
 
 use squall_orchestrator::processes::{self, Part};
+use squall_worker::{Portion, lend_here};
 use std::sync::Arc;
 
 use super::options;
 use crate::{
     args::RunArgs,
     exit::{PASSED, Refusal, chain},
-    program::{Host, Hosted, Program},
+    program::{Host, Hosted, Program, unstocked},
 };
 
 /// Has the load made by as many processes as the command line asks for.
@@ -44,10 +45,17 @@ pub(super) fn serve<H: Host>(
     };
     let mut plan = hosted.plan.clone();
     plan.seed = seed;
-    let options = options(&args.engine, program);
+    let mut options = options(&args.engine, program);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?;
     let driver = (hosted.driver)();
-    let served = runtime.block_on(processes::serve(&plan, driver, options, part, || host.interrupt()));
+    let portion = Portion { number: part.number as u64, of: part.of as u64 };
+    let served = runtime.block_on(async {
+        let (lender, lending) = lend_here(&hosted.stock, portion).await.map_err(unstocked)?;
+        options.lender = Some(lender);
+        let served = processes::serve(&plan, driver, options, part, || host.interrupt()).await;
+        lending.abort();
+        served
+    });
     served.map(|()| PASSED).map_err(|error| Refusal::new(chain(&error)))
 }

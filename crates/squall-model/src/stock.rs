@@ -1,0 +1,9 @@
+//! What a scenario wants to find in a pool when its run begins.
+
+/// A pool that the scenario declares. It is emptied for each run, and then holds these things; more may be made as they are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stock {
+    pub pool: String,
+    /// One JSON object for each thing; its number here is its name in the pool.
+    pub payloads: Vec<String>,
+}

@@ -1,0 +1,104 @@
+//! Resources of declared scenarios: a row that one user holds for its life, from whoever keeps the pools.
+
+use squall_engine::{Driver, DriverThread, Iteration, LendAsk, LendError, Lender, Lent, Probe, Seat, VirtualUser};
+use squall_metrics::{Kind, RecorderConfig};
+use squall_model::TaskIndex;
+use squall_scenario::{Overrides, Scenario};
+use std::{collections::BTreeMap, time::Instant};
+
+use crate::harness::{Memory, Record, block_on, scenario, target, with_files};
+
+const SHOP: &str = "[[resource]]\nname = 'users'\ncount = 3\nwait = '5s'\n\
+    fields = { name = 'user-{{ n }}', pin = 'x{{n}}y' }\n\
+    [[task]]\nname = 'x'\nget = '/echo'\nheaders = { x-who = '{{ users.name }}' }\n\
+    expect = { body_contains = ['user-1'] }";
+
+fn iteration() -> Iteration {
+    let now = Instant::now();
+    Iteration { number: 0, task: TaskIndex(0), intended: now, started: now }
+}
+
+#[test]
+fn counted_things_and_rows_of_files_become_stock() {
+    let target = target();
+    let counted = &scenario(&target, SHOP).stock()[0];
+    let rows: Vec<serde_json::Value> =
+        counted.payloads.iter().map(|row| serde_json::from_str(row).expect("JSON")).collect();
+    let expected = |n: u32| serde_json::json!({"name": format!("user-{n}"), "pin": format!("x{n}y")});
+    assert_eq!((counted.pool.as_str(), rows), ("users", (0..3).map(expected).collect()));
+    let files = Memory(BTreeMap::from([("users.jsonl", "{\"name\": \"ann\", \"age\": 7}\n")]));
+    let text = "[[resource]]\nname = 'users'\nfile = 'users.jsonl'\n[[task]]\nname = 'x'\nget = '/{{ users.name }}'";
+    let stock = with_files(&target, text, files).stock();
+    // In whichever order: that is a matter of how the JSON library was built.
+    let row: serde_json::Value = serde_json::from_str(&stock[0].payloads[0]).expect("JSON");
+    assert_eq!((stock[0].pool.as_str(), row), ("users", serde_json::json!({"name": "ann", "age": 7})));
+}
+
+#[test]
+fn a_user_holds_one_until_it_ends_and_asks_again_after_a_lapse() {
+    let target = target();
+    let scenario = scenario(&target, SHOP);
+    block_on(async {
+        let (lender, mut asks) = Lender::new();
+        let keeper = async {
+            for number in 0..2 {
+                let Some(LendAsk::Take { pool, wait, answer }) = asks.recv().await else { panic!("nobody asks") };
+                assert_eq!((pool.as_str(), wait.as_secs()), ("users", 5));
+                answer.send(Ok(Lent { number, id: "1".into(), payload: "{}".into() })).expect("somebody waits");
+                // Given back after the lapse, and at the end.
+                let Some(LendAsk::Return(returned)) = asks.recv().await else { panic!("it is not given back") };
+                assert_eq!(returned, number);
+            }
+        };
+        let user = async {
+            let probe = Probe::lending(RecorderConfig::default(), Instant::now(), lender.clone());
+            let mut user = scenario.driver().thread(probe).expect("sound").user(Seat { user: 0, seed: 0 });
+            assert!(user.iterate(iteration()).await && user.iterate(iteration()).await);
+            lender.lapse();
+            assert!(user.iterate(iteration()).await);
+            user.stop().await;
+        };
+        tokio::join!(keeper, user);
+    });
+}
+
+#[test]
+fn what_cannot_be_had_fails_the_iteration_with_its_reason() {
+    let (target, text) = (target(), SHOP.replace("'5s'", "0"));
+    let scenario = scenario(&target, &text);
+    let record = block_on(async {
+        let (lender, mut asks) = Lender::new();
+        let probe = Probe::lending(RecorderConfig::default(), Instant::now(), lender);
+        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(Seat { user: 0, seed: 0 });
+        let keeper = async {
+            let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("nobody asks") };
+            answer.send(Err(LendError::Exhausted("all are held".into()))).expect("somebody waits");
+        };
+        let (completed, ()) = tokio::join!(user.iterate(iteration()), keeper);
+        assert!(!completed);
+        let (metrics, notes, engine) = probe.harvest(0, 0);
+        Record { metrics, notes, engine }
+    });
+    assert_eq!(record.lines(Kind::Request), ["x: RESOURCE_EXHAUSTED×1"]);
+    assert_eq!((record.notes(), target.requests()), (vec!["all are held"], 0));
+}
+
+#[test]
+fn mistakes_are_all_found() {
+    #[track_caller]
+    fn refuse(table: &str, message: &str) {
+        let text = format!("target = 'http://h'\n[[resource]]\n{table}\n[[task]]\nget = '/'");
+        let errors = Scenario::parse("shop.toml", &text, &mut Memory::default(), Overrides::default()).unwrap_err();
+        assert!(errors.to_string().contains(message), "{errors}");
+    }
+    refuse("count = 1", "a resource needs a name");
+    refuse("name = 'u'", "a file or a count");
+    refuse("name = 'u'\ncount = 1", "need fields");
+    refuse("name = 'u'\ncount = 0\nfields = { a = 'b' }", "from 1 to");
+    refuse("name = 'u'\ncount = 1\nfields = { a = '{{ uuid() }}' }", "only the thing's number");
+    refuse("name = 'u'\ncount = 1\nfile = 'x.csv'", "not both");
+    refuse("name = 'ü'\nfile = 'x.csv'", "cannot be a name of a resource");
+    refuse("name = 'u'\ncount = 1\nfields = { a = 'b' }\nwait = 'soon'", "soon");
+    refuse("name = 'u'\nfile = 'none.csv'", "cannot read none.csv");
+    refuse("name = 'u'\ncuont = 1", "did you mean `count`?");
+}

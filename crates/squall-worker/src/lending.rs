@@ -1,0 +1,268 @@
+//! Keeps the pools for the users of one run in this process: stocks them, borrows for those who ask, gives back what was dropped.
+//! The same for a worker of a fleet and for a run that has its pools in its own memory. Decides nothing: who gets what is the store's.
+
+use squall_coord::{
+    AcquireError, Borrower, Cell as _, Epoch, Hold, Item, ItemId, MemberId, MemoryCell, PoolName, PoolNameError,
+    PoolStore, Store as _, StoreError,
+};
+use squall_engine::{LendAsk, LendError, Lender, Lent};
+use squall_model::Stock;
+use std::{collections::HashMap, time::Duration};
+use tokio::{
+    sync::mpsc::UnboundedReceiver,
+    task::{JoinHandle, JoinSet},
+};
+use tracing::debug;
+
+/// Things per step; a step stops everybody else at the store meanwhile.
+const BATCH: usize = 500;
+
+/// The pools of one process live as long as it; nobody beats.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Why the pools of a scenario cannot be filled.
+#[derive(Debug, thiserror::Error)]
+pub enum StockError {
+    #[error(transparent)]
+    Name(#[from] PoolNameError),
+    #[error("cannot fill the pools of the scenario")]
+    Store(#[from] StoreError),
+}
+
+/// Which things of a pool are this process's, where several have pools of their own: every so-manieth.
+#[derive(Debug, Clone, Copy)]
+pub struct Portion {
+    pub number: u64,
+    pub of: u64,
+}
+
+impl Portion {
+    pub const ALL: Portion = Portion { number: 0, of: 1 };
+}
+
+/// Empties and fills the pools of a scenario, once for a run, whoever else does the same at the same time.
+pub(crate) async fn fill<P: PoolStore>(
+    pools: &P,
+    stock: &[Stock],
+    run: Epoch,
+    portion: Portion,
+) -> Result<(), StockError> {
+    for one in stock {
+        let pool = PoolName::new(one.pool.as_str())?;
+        pools.renew(&pool, run).await?;
+        let mine = one.payloads.iter().enumerate().filter(|(at, _)| *at as u64 % portion.of == portion.number);
+        let things: Vec<Item> =
+            mine.map(|(at, payload)| Item { id: ItemId::from(at as u64), payload: payload.clone() }).collect();
+        let there = pools.counts().await?.into_iter().find(|counts| counts.pool == pool).map_or(0, |pool| pool.total);
+        if there >= things.len() as u64 {
+            continue;
+        }
+        for batch in things.chunks(BATCH) {
+            pools.put(&pool, batch, None).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A line to the pools of a fleet, and the task that serves it until nobody holds the line.
+pub(crate) fn lend<P: PoolStore>(pools: P, holder: MemberId, run: Epoch) -> (Lender, JoinHandle<()>) {
+    let (lender, asks) = Lender::new();
+    let keeper = Keeper { borrower: Borrower::new(pools.clone(), holder, run), pools, run, portion: Portion::ALL };
+    (lender, tokio::spawn(keeper.serve(asks)))
+}
+
+/// A line to pools in this process, stocked with `stock`, and the task that serves it until nobody holds the line.
+pub async fn lend_here(stock: &[Stock], portion: Portion) -> Result<(Lender, JoinHandle<()>), StockError> {
+    let cell = MemoryCell::default();
+    let (holder, run) = (MemberId::new("here"), Epoch(1));
+    cell.workers().join(&holder, FOR_EVER).await?;
+    fill(&cell.pools(), stock, run, portion).await?;
+    let (lender, asks) = Lender::new();
+    let keeper = Keeper { borrower: Borrower::new(cell.pools(), holder, run), pools: cell.pools(), run, portion };
+    Ok((lender, tokio::spawn(keeper.serve(asks))))
+}
+
+/// The other end of the users' line.
+#[derive(Clone)]
+struct Keeper<P> {
+    borrower: Borrower<P>,
+    pools: P,
+    run: Epoch,
+    portion: Portion,
+}
+
+/// What became of something that was asked for.
+enum Settled {
+    /// Lent; unless nobody waited for it any more.
+    Lent(u64, Hold),
+    Nothing,
+}
+
+impl<P: PoolStore> Keeper<P> {
+    async fn serve(self, mut asks: UnboundedReceiver<LendAsk>) {
+        let mut lent: HashMap<u64, Hold> = HashMap::new();
+        // Given back before this task knew that it was lent: the answer goes straight to the user.
+        let mut early: Vec<u64> = Vec::new();
+        let mut under_way: JoinSet<Settled> = JoinSet::new();
+        let mut next = 0;
+        loop {
+            tokio::select! {
+                ask = asks.recv() => match ask {
+                    None => break,
+                    Some(LendAsk::Return(number)) => match lent.remove(&number) {
+                        Some(hold) => { under_way.spawn(self.clone().give_back(hold)); }
+                        None => early.push(number),
+                    },
+                    Some(ask) => {
+                        next += 1;
+                        under_way.spawn(self.clone().answer(next, ask));
+                    }
+                },
+                Some(settled) = under_way.join_next(), if !under_way.is_empty() => {
+                    if let Ok(Settled::Lent(number, hold)) = settled {
+                        match early.iter().position(|known| *known == number) {
+                            Some(at) => {
+                                early.swap_remove(at);
+                                under_way.spawn(self.clone().give_back(hold));
+                            }
+                            None => { lent.insert(number, hold); }
+                        }
+                    }
+                }
+            }
+        }
+        while let Some(settled) = under_way.join_next().await {
+            if let Ok(Settled::Lent(number, hold)) = settled {
+                lent.insert(number, hold);
+            }
+        }
+        for hold in lent.into_values() {
+            self.clone().give_back(hold).await;
+        }
+    }
+
+    async fn answer(self, number: u64, ask: LendAsk) -> Settled {
+        match ask {
+            LendAsk::Take { pool, wait, mut answer } => {
+                let taken = tokio::select! {
+                    taken = self.take(&pool, wait) => taken,
+                    // The borrower gives up its place in the queue with its next step.
+                    () = answer.closed() => return Settled::Nothing,
+                };
+                let told =
+                    taken.as_ref().map(|hold| Lent { number, id: hold.id.to_string(), payload: hold.payload.clone() });
+                match (answer.send(told.map_err(Clone::clone)), taken) {
+                    (Ok(()), Ok(hold)) => return Settled::Lent(number, hold),
+                    (Err(_), Ok(hold)) => return self.give_back(hold).await,
+                    (_, Err(_)) => {}
+                }
+            }
+            LendAsk::Number { pool, limit, answer } => {
+                let _ = answer.send(self.number(&pool, limit).await);
+            }
+            LendAsk::Add { pool, id, payload, answer } => {
+                let _ = answer.send(self.add(&pool, id, payload).await);
+            }
+            LendAsk::Return(_) => {}
+        }
+        Settled::Nothing
+    }
+
+    async fn take(&self, pool: &str, wait: Duration) -> Result<Hold, LendError> {
+        self.borrower.acquire(&name(pool)?, wait).await.map_err(|error| match error {
+            AcquireError::Exhausted { .. } => LendError::Exhausted(error.to_string()),
+            _ => LendError::Refused(error.to_string()),
+        })
+    }
+
+    async fn number(&self, pool: &str, limit: Option<u64>) -> Result<Option<u64>, LendError> {
+        let Portion { number, of } = self.portion;
+        let mine = limit.map(|limit| (limit + of - 1 - number) / of);
+        let given = self.pools.number(&name(pool)?, self.run, mine).await.map_err(refused)?;
+        Ok(given.map(|given| given * of + number))
+    }
+
+    async fn add(&self, pool: &str, id: String, payload: String) -> Result<(), LendError> {
+        let id = ItemId::new(id).map_err(refused)?;
+        self.pools.put(&name(pool)?, &[Item { id, payload }], None).await.map(|_| ()).map_err(refused)
+    }
+
+    async fn give_back(self, hold: Hold) -> Settled {
+        if let Err(error) = self.borrower.release(&hold).await {
+            // It goes back with the run, or with this worker.
+            debug!(pool = %hold.pool, %error, "something could not be given back");
+        }
+        Settled::Nothing
+    }
+}
+
+fn name(pool: &str) -> Result<PoolName, LendError> {
+    PoolName::new(pool).map_err(refused)
+}
+
+fn refused(error: impl std::fmt::Display) -> LendError {
+    LendError::Refused(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stock(count: usize) -> Vec<Stock> {
+        vec![Stock { pool: "users".into(), payloads: (0..count).map(|n| format!("{{\"n\":{n}}}")).collect() }]
+    }
+
+    #[tokio::test]
+    async fn a_dropped_loan_can_be_borrowed_again() {
+        let (lender, serving) = lend_here(&stock(1), Portion::ALL).await.unwrap();
+        let loan = lender.take("users", Duration::ZERO).await.unwrap();
+        assert_eq!((loan.id(), loan.payload(), loan.is_held()), ("0", "{\"n\":0}", true));
+        assert!(matches!(lender.take("users", Duration::ZERO).await, Err(LendError::Exhausted(_))));
+        drop(loan);
+        let again = lender.take("users", Duration::from_secs(60)).await.unwrap();
+        lender.lapse();
+        assert!(!again.is_held());
+        drop((again, lender));
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_served_in_order_and_who_leaves_is_passed_over() {
+        let (lender, _serving) = lend_here(&stock(1), Portion::ALL).await.unwrap();
+        let first = lender.take("users", Duration::ZERO).await.unwrap();
+        let wait = |lender: Lender| async move { lender.take("users", Duration::from_secs(600)).await };
+        let impatient = tokio::spawn(wait(lender.clone()));
+        let second = tokio::spawn(wait(lender.clone()));
+        impatient.abort();
+        assert!(impatient.await.unwrap_err().is_cancelled());
+        drop(first);
+        assert_eq!(second.await.unwrap().unwrap().id(), "0");
+    }
+
+    #[tokio::test]
+    async fn processes_share_things_and_numbers_without_meeting() {
+        let mut ids = Vec::new();
+        for number in 0..2 {
+            let (lender, _serving) = lend_here(&stock(5), Portion { number, of: 2 }).await.unwrap();
+            while let Ok(loan) = lender.take("users", Duration::ZERO).await {
+                ids.push(loan.id().to_owned());
+                std::mem::forget(loan);
+            }
+            while let Some(given) = lender.number("more", Some(7)).await.unwrap() {
+                ids.push(format!("more-{given}"));
+            }
+        }
+        ids.sort();
+        let expected = (0..5).map(|n| n.to_string()).chain((0..7).map(|n| format!("more-{n}")));
+        assert_eq!(ids, expected.collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn a_pool_that_nobody_declared_is_refused_by_name() {
+        let (lender, _serving) = lend_here(&[], Portion::ALL).await.unwrap();
+        let error = lender.take("users", Duration::from_secs(60)).await.unwrap_err();
+        assert!(error.to_string().contains("there is no resource pool `users`"), "{error}");
+        lender.add("users", "7".into(), "{}".into()).await.unwrap();
+        assert_eq!(lender.take("users", Duration::ZERO).await.unwrap().id(), "7");
+    }
+}
