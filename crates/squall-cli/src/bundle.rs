@@ -14,6 +14,7 @@ use std::{
 use crate::{
     any_driver::AnyDriver,
     args::{Cli, Command, RunArgs},
+    command_line,
     commands::run::{options, read_from, read_text, subject},
     exit::Refusal,
     program::{Host, Program},
@@ -29,13 +30,8 @@ const SCENARIO: &str = "scenario";
 /// The name of what must be installed among a bundle's files.
 const REQUIREMENTS: &str = "requirements";
 
-/// Bundles what `squall run` with these `words` would run; also gives the plan in words.
-pub(crate) fn of_run<H: Host>(
-    what: &Subject,
-    args: &RunArgs,
-    words: Vec<String>,
-    host: &H,
-) -> Result<(Bundle, String), Refusal> {
+/// Bundles what `squall run` with these `args` would run; also gives the plan in words.
+pub(crate) fn of_run<H: Host>(what: &Subject, args: &RunArgs, host: &H) -> Result<(Bundle, String), Refusal> {
     let mut files = match what {
         Subject::Url(_) => Recording::new(Disk::here()),
         Subject::File(path) | Subject::Script(path) => Recording::new(Disk::beside(path)),
@@ -76,7 +72,7 @@ pub(crate) fn of_run<H: Host>(
     let limits = options(&args.engine, &program);
     let bundle = Bundle {
         plan: program.plan().clone(),
-        arguments: words,
+        arguments: command_line::travelling(&args.words),
         files: packed,
         env,
         limits: Limits {

@@ -1,4 +1,4 @@
-//! The command line as reports show it: as it can be typed again, but without what logs in. Reports are passed on; logins must not be.
+//! The command line as reports show it and as it travels to workers. Both are passed on; logins that nobody there needs must not be.
 
 /// `arguments`, program name left out, quoted for a shell.
 pub(crate) fn shown(arguments: impl IntoIterator<Item = String>) -> String {
@@ -9,6 +9,23 @@ pub(crate) fn shown(arguments: impl IntoIterator<Item = String>) -> String {
         flag = argument;
     }
     words.join(" ")
+}
+
+/// Where a run is started, which may log in there. Each has a value.
+const PLACES: [&str; 5] = ["--cluster", "--fleet", "--api", "--token", "--api-ca"];
+
+/// What follows `run` or `test start` in `words`, as the workers of a fleet read it: without where the fleet is.
+pub(crate) fn travelling(words: &[String]) -> Vec<String> {
+    let mut words = words.iter().skip_while(|word| !matches!(word.as_str(), "run" | "start")).skip(1);
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        if PLACES.contains(&word.as_str()) {
+            words.next();
+        } else if !PLACES.iter().any(|flag| word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='))) {
+            kept.push(word.clone());
+        }
+    }
+    kept
 }
 
 /// What may be shown of `argument`, which stands behind `before`.
@@ -70,6 +87,15 @@ mod tests {
         check(&["-H", "Authorization: Bearer zzz"], "-H 'Authorization: …'");
         check(&["--header=X-Api-Key: k"], "'--header=X-Api-Key: …'");
         check(&["-HCookie: a=b"], "'-HCookie: …'");
+    }
+
+    #[test]
+    fn where_the_fleet_is_does_not_travel() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let run = "run x.toml --cluster redis://:secret@h --rate 5 --fleet=a --bearer t";
+        assert_eq!(travelling(&words(run)), words("x.toml --rate 5 --bearer t"));
+        let start = "test start x.toml --token secret --api=http://h --api-ca ca.pem --users 3";
+        assert_eq!(travelling(&words(start)), words("x.toml --users 3"));
     }
 
     #[test]

@@ -39,12 +39,19 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 
 /// Runs one command line with a host for scenarios in its language: the same program inside another interpreter.
 pub fn main_with<H: Host>(arguments: impl IntoIterator<Item = OsString>, host: &H) -> u8 {
-    let cli = match args::Cli::try_parse_from(arguments) {
-        Ok(cli) => cli,
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let words = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut command = match args::Cli::try_parse_from(arguments) {
+        Ok(cli) => cli.command,
         Err(error) => return exit::of_parsing(&error),
     };
+    match &mut command {
+        args::Command::Run(run) => run.words = words,
+        args::Command::Test { command: args::TestCommand::Start(start) } => start.run.words = words,
+        _ => {}
+    }
     descriptors::allow_all();
-    match commands::dispatch(cli.command, host) {
+    match commands::dispatch(command, host) {
         Ok(code) => code,
         Err(refusal) => exit::report(&refusal),
     }

@@ -26,6 +26,9 @@ Exit codes: 0 passed, 1 threshold breached, 2 usage, 3 target not reached, 4 gen
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
+    /// What was typed, program name left out
+    #[arg(skip)]
+    pub(crate) words: Vec<String>,
     /// A URL, or a scenario file (.toml, .py)
     #[arg(value_name = "URL|FILE")]
     pub(crate) what: Option<String>,

@@ -123,12 +123,13 @@ fn web_config<H: Host>(args: &OrchestratorArgs, host: &H) -> Result<WebConfig, R
 
 fn offer<H: Host>(path: &Path, host: &H) -> Result<Offer, Refusal> {
     let word = path.to_str().ok_or_else(|| Refusal::new("--scenario: the path is not UTF-8"))?.to_owned();
-    let words = ["squall".to_owned(), "run".to_owned(), word.clone()];
-    let Command::Run(mut args) = Cli::try_parse_from(words).map_err(|error| Refusal::new(error.to_string()))?.command
+    let words = ["squall".to_owned(), "run".to_owned(), word];
+    let Command::Run(mut args) = Cli::try_parse_from(&words).map_err(|error| Refusal::new(error.to_string()))?.command
     else {
         return Err(Refusal::new("--scenario: give a URL or a .toml or .py file"));
     };
-    let (bundle, _) = bundle::of_run(&subject(&mut args)?, &args, vec![word], host)?;
+    args.words = words[1..].to_vec();
+    let (bundle, _) = bundle::of_run(&subject(&mut args)?, &args, host)?;
     // Only Python scenarios have parameters, and only Python knows which.
     let takes_any = path.extension().is_some_and(|extension| extension == "py");
     Ok(Offer { path: path.to_owned(), bundle, params: Vec::new(), takes_any })

@@ -139,8 +139,7 @@ fn on_fleet<H: Host>(subject: &Subject, args: &RunArgs, host: &H, redis: &str) -
     if args.script.processes.is_some_and(|count| count > 1) {
         return Err(Refusal::new("--processes shares a load on one machine; on a fleet, start more workers instead"));
     }
-    let words = std::env::args().skip_while(|word| word != "run").skip(1).collect();
-    let (bundle, description) = bundle::of_run(subject, args, words, host)?;
+    let (bundle, description) = bundle::of_run(subject, args, host)?;
     if args.check {
         print::stdout(description.as_bytes())?;
         return Ok(PASSED);
@@ -171,7 +170,7 @@ fn report(
         false => Shown::Dashboard,
     };
     let finished = carry_out(&button, shown, &mut outputs)?;
-    let command = command_line::shown(std::env::args().skip(1));
+    let command = command_line::shown(args.words.iter().cloned());
     let run = Run {
         plan,
         view: &finished.view,

@@ -13,9 +13,6 @@ use crate::{
     terminal::print,
 };
 
-/// Flags of `squall test start` that are not for the workers, with whether a value follows.
-const OWN_FLAGS: [&str; 3] = ["--api", "--token", "--api-ca"];
-
 pub(crate) fn test<H: Host>(command: TestCommand, host: &H) -> Result<u8, Refusal> {
     match command {
         TestCommand::Start(args) => start(*args, host)?,
@@ -57,8 +54,7 @@ fn start<H: Host>(mut args: StartArgs, host: &H) -> Result<(), Refusal> {
              use `squall run … --cluster`, or read GET /api/v1/tests/EPOCH afterwards",
         ));
     }
-    let words = run_words(std::env::args());
-    let (bundle, description) = bundle::of_run(&subject(&mut args.run)?, &args.run, words, host)?;
+    let (bundle, description) = bundle::of_run(&subject(&mut args.run)?, &args.run, host)?;
     if args.run.check {
         return print::stdout(description.as_bytes());
     }
@@ -67,20 +63,6 @@ fn start<H: Host>(mut args: StartArgs, host: &H) -> Result<(), Refusal> {
     say(format!("test {} starts: {}", answer["epoch"], bundle.plan.name))?;
     eprintln!("`squall test status --watch` follows it, `squall test stop` ends it");
     Ok(())
-}
-
-/// What was typed, as `squall run` would have it: without the API's flags, so that no token travels.
-fn run_words(all: impl Iterator<Item = String>) -> Vec<String> {
-    let mut words = all.skip_while(|word| word != "test").skip_while(|word| word != "start").skip(1);
-    let mut kept = Vec::new();
-    while let Some(word) = words.next() {
-        if OWN_FLAGS.contains(&word.as_str()) {
-            words.next();
-        } else if !OWN_FLAGS.iter().any(|flag| word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='))) {
-            kept.push(word);
-        }
-    }
-    kept
 }
 
 fn status(args: &StatusArgs) -> Result<(), Refusal> {
@@ -138,17 +120,4 @@ fn in_words(status: &Value) -> String {
 
 fn say(text: String) -> Result<(), Refusal> {
     print::stdout(format!("{text}\n").as_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_for_the_api_stays_here() {
-        let typed =
-            "squall test start shop.toml --api http://x --users 5 --token secret --api-ca=ca.pem --token=s --for 3s";
-        let words = run_words(typed.split(' ').map(str::to_owned));
-        assert_eq!(words, ["shop.toml", "--users", "5", "--for", "3s"]);
-    }
 }
