@@ -1,10 +1,13 @@
 //! The byte streams under a connection: TCP, Unix or TLS over either. Moves bytes; interprets none.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::io::retry_on_intr;
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
@@ -22,18 +25,73 @@ pub(crate) enum Io {
     Tls(Box<TlsStream<Socket>>),
 }
 
+/// System calls by themselves: the C library's first ask, in a process of several threads, whether this one is being cancelled.
+impl Socket {
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Socket::Tcp(stream) => stream.poll_read_ready(cx),
+            Socket::Unix(stream) => stream.poll_read_ready(cx),
+        }
+    }
+
+    /// Calls `attempt` if the socket may be ready; `WouldBlock` says that it is not, until epoll reports it again.
+    fn try_io<T>(&self, interest: Interest, attempt: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        match self {
+            Socket::Tcp(stream) => stream.try_io(interest, || attempt(stream.as_fd())),
+            Socket::Unix(stream) => stream.try_io(interest, || attempt(stream.as_fd())),
+        }
+    }
+
+    fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.try_io(Interest::WRITABLE, |fd| Ok(retry_on_intr(|| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL))?))
+    }
+
+    /// Reads once. A read that does not fill the buffer has emptied the socket, so it also clears the readiness: the next exchange
+    /// then does not begin with a `recv` that finds nothing.
+    fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_read_ready(cx))?;
+            let mut short = None;
+            let tried = self.try_io(Interest::READABLE, |fd| {
+                let count = retry_on_intr(|| rustix::net::recv(fd, &mut *buffer, RecvFlags::empty()))?.0;
+                if count == 0 || count == buffer.len() {
+                    return Ok(count);
+                }
+                short = Some(count);
+                Err(io::ErrorKind::WouldBlock.into())
+            });
+            match (short, tried) {
+                (Some(count), _) => return Poll::Ready(Ok(count)),
+                (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+                (None, tried) => return Poll::Ready(tried),
+            }
+        }
+    }
+}
+
 impl Io {
     /// Writes at once what the socket takes, without asking a timer or a waker.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Io::Plain(Socket::Tcp(stream)) => stream.try_write(bytes),
-            Io::Plain(Socket::Unix(stream)) => stream.try_write(bytes),
+            Io::Plain(socket) => socket.try_send(bytes),
             Io::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
+    /// Reads once; 0 bytes are the end.
+    pub(crate) fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Io::Plain(socket) => socket.poll_recv(cx, buffer),
+            Io::Tls(stream) => {
+                let mut buffer = ReadBuf::new(buffer);
+                ready!(Pin::new(stream.as_mut()).poll_read(cx, &mut buffer))?;
+                Poll::Ready(Ok(buffer.filled().len()))
+            }
+        }
+    }
+
     /// True while an idle connection is open and silent. Costs no system call unless epoll has reported something:
-    /// `try_read` looks at the stored readiness first, and a short `poll_read` has cleared that.
+    /// `try_read` looks at the stored readiness first, and a short read has cleared that.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let mut probe = [0u8; 1];
         let read = match self {

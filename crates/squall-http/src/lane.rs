@@ -5,12 +5,11 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 
 use crate::error::HttpError;
 use crate::io::Io;
@@ -20,7 +19,7 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 
 thread_local! {
     /// Borrowed only inside one poll, so one is enough for all connections of a thread.
-    static SCRATCH: RefCell<Box<[MaybeUninit<u8>]>> = RefCell::new(Box::new_uninit_slice(SCRATCH_BYTES));
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_BYTES].into());
 }
 
 /// One HTTP/1.1 connection.
@@ -129,19 +128,17 @@ impl Lane {
         Poll::Ready(())
     }
 
-    /// One read. `poll_read` (unlike `try_read`) clears readiness after a short read, so that the next exchange does
-    /// not begin with a `recv` that finds nothing.
+    /// One read.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
-        scratch: &mut [MaybeUninit<u8>],
+        scratch: &mut [u8],
         reader: &mut Reader,
     ) -> Poll<Result<Received, HttpError>> {
-        let mut buffer = ReadBuf::uninit(scratch);
-        if let Err(error) = ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer)) {
-            return Poll::Ready(Err(read_failed(error, reader)));
-        }
-        let input = buffer.filled();
+        let input = match ready!(self.io.poll_recv(cx, scratch)) {
+            Ok(count) => &scratch[..count],
+            Err(error) => return Poll::Ready(Err(read_failed(error, reader))),
+        };
         let limits = reader.limits();
         if input.is_empty() {
             let ended = reader.finish().map_err(|error| from_parse(error, limits));
