@@ -3,13 +3,19 @@
 
 use std::{
     collections::BTreeMap,
+    error::Error,
     sync::{Arc, Mutex},
+    time::{Duration, Instant},
 };
 
 use squall_coord::Lease;
 use tokio::sync::Notify;
+use tracing::{debug, warn};
 
-use crate::{lane::Lane, metrics::StreamMetrics, names::ProcessorName, processor::Settings};
+use crate::{lane::Lane, metrics::StreamMetrics, names::ProcessorName, partition::PartitionError, processor::Settings};
+
+/// When the server is away, every partition fails, many times a second: one line in this time speaks for all.
+const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(1);
 
 pub(crate) struct Hub {
     pub(crate) name: ProcessorName,
@@ -24,6 +30,7 @@ pub(crate) struct Hub {
     pub(crate) ackable: Notify,
     /// Which lanes wait for new events has changed.
     pub(crate) idle: Notify,
+    complaints: Mutex<Complaints>,
 }
 
 impl Hub {
@@ -37,7 +44,18 @@ impl Hub {
             hungry: Notify::new(),
             ackable: Notify::new(),
             idle: Notify::new(),
+            complaints: Mutex::default(),
         })
+    }
+
+    /// Tells of a step that failed and will be tried again.
+    pub(crate) fn complain(&self, what: &'static str, partition: u32, error: &PartitionError) {
+        let cause = error.source();
+        if self.complaints.lock().expect("short and calm").speaks(Instant::now()) {
+            warn!(processor = %self.name, partition, %error, cause, "{what} failed; trying again");
+        } else {
+            debug!(processor = %self.name, partition, %error, cause, "{what} failed; trying again");
+        }
     }
 
     pub(crate) fn add(&self, lane: &Arc<Lane>) {
@@ -65,5 +83,32 @@ impl Hub {
     pub(crate) fn take_dirty(&self) -> Vec<Arc<Lane>> {
         let dirty = std::mem::take(&mut *self.dirty.lock().expect("short and calm"));
         dirty.iter().filter_map(|lease| self.lane(lease)).collect()
+    }
+}
+
+/// When somebody complained last.
+#[derive(Default)]
+struct Complaints(Option<Instant>);
+
+impl Complaints {
+    /// Whether a complaint is heard now; those that follow soon are not.
+    fn speaks(&mut self, now: Instant) -> bool {
+        let speaks = self.0.is_none_or(|last| now.duration_since(last) >= BETWEEN_COMPLAINTS);
+        if speaks {
+            self.0 = Some(now);
+        }
+        speaks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_complaint_a_second_speaks_for_all_partitions() {
+        let (mut complaints, begin) = (Complaints::default(), Instant::now());
+        let heard = (0..64 * 30).filter(|nth| complaints.speaks(begin + Duration::from_millis(nth * 5)));
+        assert_eq!(heard.count(), 10, "of 9.6 seconds");
     }
 }

@@ -4,7 +4,6 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use tracing::warn;
 
 use crate::{
     entry::EntryId,
@@ -41,7 +40,7 @@ async fn write(hub: &Hub, lane: &Lane, ids: &[EntryId]) -> bool {
         Ok(Fenced::Refused) => lane.lost(),
         Err(error) if error.no_group() => lane.lost(),
         Err(error) => {
-            warn!(processor = %hub.name, partition = lane.partition.number, %error, "acknowledging failed; trying again");
+            hub.complain("acknowledging", lane.partition.number, &error);
             lane.not_acked(ids.to_vec());
             return false;
         }

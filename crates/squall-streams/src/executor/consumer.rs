@@ -57,7 +57,7 @@ pub(super) async fn consume(lane: Arc<Lane>, job: Arc<Job>) -> Result<(), Execut
 }
 
 async fn run(lane: &Arc<Lane>, job: &Job) -> Result<(), ExecutorError> {
-    let quarantined = match fence(lane).await? {
+    let quarantined = match fence(lane, &job.hub).await? {
         Fenced::Done(quarantined) => quarantined,
         Fenced::Refused => return Ok(()),
     };
@@ -73,13 +73,13 @@ async fn run(lane: &Arc<Lane>, job: &Job) -> Result<(), ExecutorError> {
     outcome
 }
 
-async fn fence(lane: &Lane) -> Result<Fenced<bool>, ExecutorError> {
+async fn fence(lane: &Lane, hub: &Hub) -> Result<Fenced<bool>, ExecutorError> {
     loop {
         match lane.partition.fence().await {
             Ok(answer) => return Ok(answer),
             Err(error) if !error.passing() => return Err(ExecutorError::Partition(error)),
             Err(error) => {
-                warn!(partition = lane.partition.number, %error, cause = ?std::error::Error::source(&error), "fencing failed; trying again");
+                hub.complain("fencing", lane.partition.number, &error);
                 tokio::time::sleep(RETRY).await;
             }
         }

@@ -6,13 +6,13 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use redis::{RedisError, Value};
 use squall_coord::{BlockingLink, Link};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::{
     entry::EntryId,
     hub::Hub,
     lane::{Fetch, Lane},
-    partition::{Fenced, PartitionError},
+    partition::Fenced,
 };
 
 /// How long the watcher waits at the server before it asks again.
@@ -50,15 +50,11 @@ async fn fetch_one(hub: Arc<Hub>, lane: Arc<Lane>, fetch: Fetch) {
         Ok(Fenced::Refused) => lane.lost(),
         Err(error) if error.no_group() => lane.lost(),
         Err(error) => {
-            complain(&hub, &lane, &error);
+            hub.complain("fetching", lane.partition.number, &error);
             tokio::time::sleep(RETRY).await;
             lane.fetch_failed(fetch);
         }
     }
-}
-
-fn complain(hub: &Hub, lane: &Lane, error: &PartitionError) {
-    warn!(processor = %hub.name, partition = lane.partition.number, %error, cause = ?std::error::Error::source(error), "fetch failed");
 }
 
 /// Watches idle lanes for ever; wakes those that have new events.

@@ -200,9 +200,7 @@ async fn renew(hub: Arc<Hub>) {
             match answer {
                 Ok(Fenced::Done(quarantined)) => lane.set_quarantined(quarantined, marks),
                 Ok(Fenced::Refused) => lane.lost(),
-                Err(error) => {
-                    warn!(processor = %hub.name, partition = lane.partition.number, %error, "renewing the fence failed")
-                }
+                Err(error) => hub.complain("renewing the fence", lane.partition.number, &error),
             }
         }
     }
