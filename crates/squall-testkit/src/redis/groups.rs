@@ -97,15 +97,16 @@ impl SentinelGroup {
     /// As [`RedisServer::start`], or if the Sentinel does not come up.
     pub fn start() -> Self {
         let first = RedisServer::start_with(&["--save", "", "--repl-diskless-sync-delay", "0"]);
-        let master = format!("127.0.0.1 {}", first.port());
-        let second = RedisServer::start_with(&["--save", "", "--replicaof", &master]);
+        let master = first.port().to_string();
+        // Two arguments: Redis 6.2 takes one with a blank for one word.
+        let second = RedisServer::start_with(&["--save", "", "--replicaof", "127.0.0.1", &master]);
         wait_for("the replica is in step", || {
             tell(second.port(), "INFO replication").contains("master_link_status:up")
         });
         for _ in 0..ATTEMPTS {
             let (folder, port) = (TempDir::new().expect("a temporary folder"), free_port());
             let config = format!(
-                "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor main {master} 1\n\
+                "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor main 127.0.0.1 {master} 1\n\
                  sentinel down-after-milliseconds main 700\nsentinel failover-timeout main 5000\n",
                 folder.path().display()
             );
