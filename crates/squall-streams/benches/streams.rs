@@ -214,9 +214,9 @@ fn summing(stream: &Stream<Order>) -> Processor {
     })
 }
 
-/// From the first partition taken to the last event acknowledged.
+/// From the first partition taken to the last event acknowledged. No read asks for more than the bare loop's.
 async fn worker(app: &App, stream: &Stream<Order>, events: u64) -> Result<f64, BoxError> {
-    let settings = Settings { prefetch: BATCH * 2, join_delay: Duration::ZERO, ..Settings::default() };
+    let settings = Settings { prefetch: BATCH, join_delay: Duration::ZERO, ..Settings::default() };
     let (stop, metrics, task) = start(app, summing(stream).settings(settings));
     until(|| metrics.fetched() > 0).await;
     let begin = Instant::now();
