@@ -191,7 +191,7 @@ async fn sentinel_leads_to_the_new_master_after_a_failover() {
     let cell = RedisCell::new(&link, "sentinel");
     cell.members().join(&member("a"), TTL).await.unwrap();
     borrow_and_return(&cell).await;
-    group.first.kill();
+    group.kill_first();
     let group = tokio::task::spawn_blocking(move || {
         group.await_promotion();
         group

@@ -135,6 +135,24 @@ impl SentinelGroup {
         format!("redis+sentinel://127.0.0.1:{}/main/0", self.port)
     }
 
+    /// Kills the first master when its replica has everything; what a replica lacks is lost with its master.
+    ///
+    /// # Panics
+    /// If the replica does not catch up.
+    pub fn kill_first(&mut self) {
+        let offset = |port, name: &str| {
+            let info = tell(port, "INFO replication");
+            let told =
+                info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse::<u64>().ok());
+            told.unwrap_or(0)
+        };
+        wait_for("the replica has everything", || {
+            let wanted = offset(self.first.port(), "master_repl_offset");
+            wanted > 0 && offset(self.second.port(), "slave_repl_offset") >= wanted
+        });
+        self.first.kill();
+    }
+
     /// Waits until Sentinel has promoted the replica and tells so.
     ///
     /// # Panics
