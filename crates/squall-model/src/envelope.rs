@@ -32,7 +32,7 @@ pub enum EnvelopeError {
     TooLong(usize),
     #[error("not a command: {0}")]
     NotACommand(#[from] serde_json::Error),
-    #[error("a command for users names them in `user_id` or `user_ids`")]
+    #[error("a command for users names them in `user_id` or `user_ids`: whole numbers or texts, and nothing else")]
     NoUsers,
 }
 
@@ -46,15 +46,28 @@ impl CommandEnvelope {
             return Err(EnvelopeError::TooLong(bytes.len()));
         }
         let envelope: CommandEnvelope = serde_json::from_slice(bytes)?;
-        let names_users = envelope.payload.contains_key("user_id") || envelope.payload.contains_key("user_ids");
         match envelope.kind {
-            CommandType::AddUser | CommandType::RemoveUser if !names_users => Err(EnvelopeError::NoUsers),
+            CommandType::AddUser | CommandType::RemoveUser if !names_users(&envelope.payload) => {
+                Err(EnvelopeError::NoUsers)
+            }
             _ => Ok(envelope),
         }
     }
 
     pub fn encode(&self) -> String {
         serde_json::to_string(self).expect("text and numbers only")
+    }
+}
+
+fn names_users(payload: &serde_json::Map<String, serde_json::Value>) -> bool {
+    let is_user = |value: &serde_json::Value| value.is_u64() || value.is_string();
+    let mut fields = payload.iter();
+    match (fields.next(), fields.next()) {
+        (Some((name, value)), None) if name == "user_id" => is_user(value),
+        (Some((name, value)), None) if name == "user_ids" => {
+            value.as_array().is_some_and(|users| users.iter().all(is_user))
+        }
+        _ => false,
     }
 }
 
@@ -82,6 +95,10 @@ mod tests {
             r#"{"type":"stop_test","command_id":"c","epoch":-1,"sent_at":1.5,"payload":{}}"#,
             r#"{"type":"stop_test","command_id":"c","epoch":1,"sent_at":1.5,"payload":{},"more":1}"#,
             r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{}}"#,
+            r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_id":[1]}}"#,
+            r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_ids":7}}"#,
+            r#"{"type":"remove_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_ids":[1,null]}}"#,
+            r#"{"type":"remove_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_id":1,"user_ids":[1]}}"#,
             r#"{"type":"stop_test","command_id":"c","epoch":"1","sent_at":1.5,"payload":[]}"#,
         ];
         bad.iter().for_each(|text| assert!(CommandEnvelope::decode(text.as_bytes()).is_err(), "{text}"));

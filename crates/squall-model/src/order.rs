@@ -12,6 +12,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunOrder {
+    /// This run and no other: a store that was restarted empty counts its epochs from the beginning again.
+    #[serde(default)]
+    pub run: String,
     /// Where the plan with all it needs is kept, by its content.
     pub bundle: String,
     /// The load over time; changed by those who steer the run.
@@ -107,6 +110,7 @@ mod tests {
 
     fn order() -> RunOrder {
         RunOrder {
+            run: "r".into(),
             bundle: "b".into(),
             profile: Profile::constant(100.0, S(10)).unwrap(),
             start_at_ms: None,

@@ -16,14 +16,34 @@ pub struct Stage {
 
 /// A level (requests per second, or users) over time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "RawProfile")]
 pub struct Profile {
     stages: Vec<Stage>,
 }
 
+/// A profile as it is written down. It may come from anywhere, so it is checked like any other.
+#[derive(Deserialize)]
+struct RawProfile {
+    stages: Vec<Stage>,
+}
+
+impl TryFrom<RawProfile> for Profile {
+    type Error = ProfileError;
+
+    fn try_from(raw: RawProfile) -> Result<Profile, ProfileError> {
+        Profile::from_stages(raw.stages)
+    }
+}
+
+/// No run is longer; sums of times stay far from where they overflow.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+/// No level is higher; areas stay numbers.
+const HIGHEST: f64 = 1e12;
+
 /// Why a shape cannot be built.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {
-    #[error("a level of {0} is not possible: give a number of 0 or more")]
+    #[error("a level of {0} is not possible: give a number of 0 or more, below 10¹²")]
     BadLevel(f64),
     #[error("the ramp of {} is longer than the run of {}: shorten --ramp-up or lengthen --for", crate::format_duration(*ramp), crate::format_duration(*run))]
     RampTooLong { ramp: Duration, run: Duration },
@@ -33,6 +53,8 @@ pub enum ProfileError {
     AlwaysZero,
     #[error("the profile has no duration")]
     Empty,
+    #[error("the profile lasts longer than a hundred years")]
+    TooLong,
 }
 
 /// Why `--stages` cannot be read.
@@ -91,9 +113,13 @@ impl Profile {
     /// Any list of pieces; a piece of no duration is a jump.
     pub fn from_stages(stages: Vec<Stage>) -> Result<Profile, ProfileError> {
         for level in stages.iter().flat_map(|s| [s.from, s.to]) {
-            if !level.is_finite() || level < 0.0 {
+            if !(0.0..=HIGHEST).contains(&level) {
                 return Err(ProfileError::BadLevel(level));
             }
+        }
+        let whole = stages.iter().try_fold(Duration::ZERO, |sum, stage| sum.checked_add(stage.duration));
+        if whole.is_none_or(|whole| whole > LONGEST) {
+            return Err(ProfileError::TooLong);
         }
         let stages: Vec<Stage> = stages.into_iter().filter(|s| !s.duration.is_zero()).collect();
         if stages.is_empty() {

@@ -55,6 +55,19 @@ impl ShareSet {
         (from..from + u64::from(SHARES)).find(|number| self.contains(*number))
     }
 
+    /// All of it as text, for messages.
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|word| format!("{word:016x}")).collect()
+    }
+
+    /// Reads what [`ShareSet::to_hex`] wrote.
+    pub fn from_hex(text: &str) -> Option<ShareSet> {
+        let plain = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let word = |at: usize| u64::from_str_radix(text.get(at * 16..at * 16 + 16)?, 16).ok();
+        plain.then_some(())?;
+        Some(ShareSet([word(0)?, word(1)?, word(2)?, word(3)?]))
+    }
+
     /// How many of the numbers below `total` belong to these shares.
     pub fn count_below(&self, total: u64) -> u64 {
         let (rounds, rest) = (total / u64::from(SHARES), total % u64::from(SHARES));
@@ -89,6 +102,13 @@ mod tests {
             }
             let sizes: Vec<_> = divided.iter().map(ShareSet::len).collect();
             prop_assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1);
+        }
+
+        #[test]
+        fn a_set_reads_as_it_was_written(set in sets(), junk in ".{0,70}") {
+            prop_assert_eq!(ShareSet::from_hex(&set.to_hex()), Some(set));
+            // Anything else is refused, not guessed.
+            prop_assert!(ShareSet::from_hex(&junk).is_none_or(|set| set.to_hex() == junk.to_lowercase()));
         }
 
         #[test]
