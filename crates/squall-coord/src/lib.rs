@@ -26,7 +26,10 @@ pub use pool::{
     PoolNameError, PoolStore, Released, Stocked, Ticket, create, ensure,
 };
 pub use redis::{BlockingLink, Commands, Link, LinkError, PoolKeys, RedisPools, RedisStore, SpaceKeys, expect_types};
-pub use run::{BEGINNING, Heard, MemoryRun, RedisRun, Report, RunKeys, RunRecord, RunStore, Shipped, ShippedDelta};
+pub use run::{
+    BEGINNING, Heard, MemoryRun, RedisRun, Report, RunKeys, RunRecord, RunStore, Shipped, ShippedDelta, Showcase,
+    ShownSecond, USERS_AT_ONCE, UserMove,
+};
 pub use seat::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Tenure};
 pub use spread::{Assignment, spread};
 pub use store::{Acquired, Beat, Lease, Look, Member, Store, StoreError, View};

@@ -32,4 +32,12 @@ impl MetricKey {
     pub fn group(name: impl Into<String>) -> MetricKey {
         MetricKey { kind: Kind::Group, ..MetricKey::request(name) }
     }
+
+    /// Its name in stores and APIs: its group before it, its tags after it.
+    pub fn id(&self) -> String {
+        let group = self.group.as_ref().map(|group| format!("{group}/")).unwrap_or_default();
+        let tags: Vec<String> = self.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let tags = if tags.is_empty() { String::new() } else { format!("{{{}}}", tags.join(",")) };
+        format!("{group}{}{tags}", self.name)
+    }
 }

@@ -3,12 +3,14 @@
 //! whoever dies, the next one goes on.
 
 mod begin;
+mod board;
 mod follow;
 mod lead;
+mod seconds;
 mod steer;
 mod worker_info;
 
-pub use begin::{FleetRunError, run_fleet};
+pub use begin::{FleetRun, FleetRunError, run_fleet};
 pub use follow::Follower;
 pub use lead::{Orchestrator, OrchestratorConfig};
 pub use steer::{FinishedRun, Fleet, FleetError, FleetStatus};

@@ -34,10 +34,7 @@ impl Wanted {
 
 /// A metric's name in the API: its group before it, its tags after it.
 pub(crate) fn metric_id(key: &MetricKey) -> String {
-    let group = key.group.as_ref().map(|group| format!("{group}/")).unwrap_or_default();
-    let tags: Vec<String> = key.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let tags = if tags.is_empty() { String::new() } else { format!("{{{}}}", tags.join(",")) };
-    format!("{group}{}{tags}", key.name)
+    key.id()
 }
 
 /// `{"type", "payload"}` as text.

@@ -27,7 +27,7 @@ use crate::{
 pub struct WorkerConfig {
     /// Its name in the fleet. Two live workers must not share one.
     pub id: String,
-    /// Time between beats.
+    /// Time between beats; never more than a third of `ttl`.
     pub beat: Duration,
     /// How long it lives without one.
     pub ttl: Duration,
@@ -35,7 +35,7 @@ pub struct WorkerConfig {
 
 impl WorkerConfig {
     pub fn new(id: impl Into<String>) -> WorkerConfig {
-        WorkerConfig { id: id.into(), beat: Duration::from_secs(1), ttl: Duration::from_millis(3500) }
+        WorkerConfig { id: id.into(), beat: Duration::from_millis(1150), ttl: Duration::from_millis(3500) }
     }
 }
 
@@ -123,14 +123,14 @@ impl<C: Cell, H: Host> Worker<C, H> {
 
     /// Works until `stop`, then drains: shares go to others, what is under way is finished, everything measured is shipped.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), WorkerError> {
-        let (beat, ttl) = (self.config.beat, self.config.ttl);
-        let seat = SeatConfig { beat, ttl, ..SeatConfig::new(self.member(), share_units()) };
+        let beat = self.config.beat.min(self.config.ttl / 3);
+        let seat = SeatConfig { beat, ttl: self.config.ttl, ..SeatConfig::new(self.member(), share_units()) };
         let (seat, mut handle) = Seat::new(self.cell.workers(), seat)?;
         let seat_stop = CancellationToken::new();
         let seat = tokio::spawn(seat.run(seat_stop.clone()));
         let run = self.cell.run();
         let mut commands = run.listen(&self.config.id);
-        let mut beats = tokio::time::interval(self.config.beat);
+        let mut beats = tokio::time::interval(beat);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut goodbye = None;
         info!(worker = self.config.id, instance = format!("{:016x}", self.instance), "ready");
@@ -298,6 +298,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             ("ready", ready.to_string()),
             ("done", done.to_string()),
             ("shares", self.held.len().to_string()),
+            ("held", self.held.keys().copied().collect::<ShareSet>().to_hex()),
             ("waiting", waiting.to_string()),
             ("sent", sent.to_string()),
             ("threads", threads.to_string()),
@@ -347,6 +348,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             // No run, or a store that has forgotten it; whatever is made here is nobody's.
             self.seen_revision = record.revision;
             self.order = None;
+            self.failed = None;
             self.give_up();
             return;
         }
@@ -355,6 +357,11 @@ impl<C: Cell, H: Host> Worker<C, H> {
             Err(error) => return warn!(%error, "the order of the run cannot be read; it is ignored"),
         };
         self.seen_revision = record.revision;
+        if self.order.as_ref().is_some_and(|(_, _, known)| known.run != order.run) {
+            // Another run, even if a store that has forgotten everything gives it the same number.
+            self.give_up();
+            self.failed = None;
+        }
         self.order = Some((record.epoch, phase, order));
         self.obey(run).await;
     }

@@ -8,7 +8,7 @@ mod processes;
 use squall_coord::{Link, RedisCell};
 use squall_engine::Driver;
 use squall_model::Plan;
-use squall_orchestrator::{Control, Finished, Observer, RunOptions, run_fleet};
+use squall_orchestrator::{Control, Finished, FleetRun, Observer, RunOptions, run_fleet};
 use squall_report::{Run, summary, verdict};
 use squall_scenario::{Disk, Files, Scenario};
 use std::{
@@ -149,8 +149,9 @@ fn on_fleet<H: Host>(subject: &Subject, args: &RunArgs, host: &H, redis: &str) -
         carry_out(button, shown, outputs, async |control: &Control, observers: &mut [&mut dyn Observer]| {
             let link = Box::pin(Link::open(redis)).await.map_err(|error| Refusal::unreachable(chain(&error)))?;
             let cell = RedisCell::new(&link, &args.fleet.fleet);
+            let run = FleetRun { bundle: &bundle, params: BTreeMap::new(), keep_s };
             // Boxed: what a run on a fleet waits for is deep.
-            let finished = Box::pin(run_fleet(&cell, &bundle, BTreeMap::new(), keep_s, control, observers)).await;
+            let finished = Box::pin(run_fleet(&cell, run, control, observers)).await;
             finished.map_err(|error| Refusal::new(chain(&error)))
         })
     })

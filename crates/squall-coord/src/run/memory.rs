@@ -8,7 +8,9 @@ use std::{
 
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{BEGINNING, Heard, Report, RunRecord, RunStore, Shipped, ShippedDelta, content_name};
+use super::{
+    BEGINNING, Heard, Report, RunRecord, RunStore, Shipped, ShippedDelta, Showcase, ShownSecond, UserMove, content_name,
+};
 use crate::{Epoch, MemoryPools, StoreError};
 
 /// One run's record in memory. Clones share it.
@@ -196,5 +198,28 @@ impl RunStore for MemoryRun {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.enter().listeners.entry(worker.to_owned()).or_default().push(sender);
         receiver
+    }
+}
+
+/// Nobody looks into this process's memory: nothing is kept, but a stale run is told so.
+impl Showcase for MemoryRun {
+    async fn unshow(&self, _: u64) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn shown_users(&self) -> Result<Vec<Option<(String, bool)>>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn show_users(&self, epoch: u64, _: UserMove<'_>) -> Result<bool, StoreError> {
+        Ok(self.enter().record.epoch == epoch)
+    }
+
+    async fn show_level(&self, epoch: u64, _: u64, _: &str) -> Result<bool, StoreError> {
+        Ok(self.enter().record.epoch == epoch)
+    }
+
+    async fn show_second(&self, epoch: u64, _: u64, _: &[ShownSecond]) -> Result<bool, StoreError> {
+        Ok(self.enter().record.epoch == epoch)
     }
 }

@@ -4,9 +4,11 @@
 
 mod memory;
 mod redis;
+mod show;
 
 pub use memory::MemoryRun;
 pub use redis::{RedisRun, RunKeys};
+pub use show::{Showcase, ShownSecond, USERS_AT_ONCE, UserMove};
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
@@ -70,7 +72,7 @@ pub struct ShippedDelta {
 pub type Report = BTreeMap<String, String>;
 
 /// One run at a time and its workers. Every method is one atomic step.
-pub trait RunStore: Clone + Send + Sync + 'static {
+pub trait RunStore: Showcase + Clone + Send + Sync + 'static {
     /// Reads the record.
     fn record(&self) -> impl Future<Output = Result<RunRecord, StoreError>> + Send;
 

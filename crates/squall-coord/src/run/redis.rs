@@ -1,10 +1,13 @@
 //! The run's record in Redis or Valkey: one script per step that checks something, over declared keys that share a hash slot.
 
+mod show;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use redis::{AsyncCommands, FromRedisValue, RedisError, Script, ScriptInvocation};
 use tokio::sync::mpsc;
 
+use self::show::ShowScripts;
 use super::{BEGINNING, Heard, KEEP, Report, RunRecord, RunStore, Shipped, ShippedDelta, content_name};
 use crate::{Commands, Link, StoreError, expect_types};
 
@@ -100,6 +103,7 @@ struct Inner {
     forget: Script,
     ship: Script,
     save: Script,
+    show: ShowScripts,
 }
 
 impl RedisRun {
@@ -115,6 +119,7 @@ impl RedisRun {
                 forget: Script::new(include_str!("scripts/forget.lua")),
                 ship: Script::new(include_str!("scripts/ship.lua")),
                 save: Script::new(include_str!("scripts/save.lua")),
+                show: ShowScripts::new(),
             }),
         }
     }

@@ -34,19 +34,27 @@ const LOOK: Duration = Duration::from_millis(200);
 const COMING_UP: Duration = Duration::from_secs(5);
 const ENDING: Duration = Duration::from_secs(30);
 
-/// Runs `bundle` on the fleet in `cell` to its end, however it ends.
+/// What is to be run.
+#[derive(Debug)]
+pub struct FleetRun<'a> {
+    pub bundle: &'a Bundle,
+    /// Parameters for the scenario, by name.
+    pub params: BTreeMap<String, serde_json::Value>,
+    /// How many of the latest seconds stay available with full histograms.
+    pub keep_s: u32,
+}
+
+/// Carries `run` out on the fleet in `cell` to its end, however it ends.
 pub async fn run_fleet<C: Cell>(
     cell: &C,
-    bundle: &Bundle,
-    params: BTreeMap<String, serde_json::Value>,
-    keep_s: u32,
+    run: FleetRun<'_>,
     control: &Control,
     observers: &mut [&mut dyn Observer],
 ) -> Result<Finished, FleetRunError> {
     let leave = CancellationToken::new();
     let config = OrchestratorConfig::new(format!("run-{}", &MemberId::unique().as_str()[..8]));
     let orchestrator = tokio::spawn(Orchestrator::new(cell.clone(), config).run(leave.clone()));
-    let finished = Box::pin(watch(cell, bundle, params, keep_s, control, observers)).await;
+    let finished = Box::pin(watch(cell, run, control, observers)).await;
     leave.cancel();
     // It only hands the lead over; that it could not is no fault of the run.
     let _ = orchestrator.await;
@@ -55,12 +63,11 @@ pub async fn run_fleet<C: Cell>(
 
 async fn watch<C: Cell>(
     cell: &C,
-    bundle: &Bundle,
-    params: BTreeMap<String, serde_json::Value>,
-    keep_s: u32,
+    run: FleetRun<'_>,
     control: &Control,
     observers: &mut [&mut dyn Observer],
 ) -> Result<Finished, FleetRunError> {
+    let FleetRun { bundle, params, keep_s } = run;
     let fleet = Fleet::new(cell.clone());
     let epoch = start(&fleet, bundle, params).await?;
     let mut follower = Follower::open(cell, epoch, &bundle.plan, keep_s).await.map_err(FleetError::from)?;

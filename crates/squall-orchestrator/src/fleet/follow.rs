@@ -95,7 +95,15 @@ impl<C: Cell> Follower<C> {
 
     /// The view in what a leader saved.
     pub(crate) fn view_of(made: &[u8]) -> Option<RunView> {
-        split(made, 1).map(|(_, collector)| collector.finish())
+        let (crew, collector) = split(made, 1)?;
+        let mut view = collector.finish();
+        // The most that each worker had do not add up: users that move within a second are counted by both.
+        if crew.members.len() > 1
+            && let Some(most) = view.timeline.iter().map(|second| second.users).max().filter(|most| *most > 0)
+        {
+            view.engine.peak_users = most;
+        }
+        Some(view)
     }
 
     pub(crate) fn crew(&self) -> &Crew {
@@ -264,11 +272,7 @@ impl<C: Cell> Follower<C> {
 
     /// What was made so far, to be kept.
     pub(crate) fn made(&self) -> Vec<u8> {
-        let aux = serde_json::to_vec(&self.crew).expect("a crew is text and numbers");
-        let mut made = (aux.len() as u32).to_le_bytes().to_vec();
-        made.extend_from_slice(&aux);
-        made.extend_from_slice(&self.collector.save());
-        made
+        join(&self.crew, &self.collector)
     }
 
     /// Keeps what was made so far for whoever comes next; `false` if somebody else has.
@@ -284,6 +288,14 @@ impl<C: Cell> Follower<C> {
     }
 }
 
+fn join(crew: &Crew, collector: &Collector) -> Vec<u8> {
+    let aux = serde_json::to_vec(crew).expect("a crew is text and numbers");
+    let mut made = (aux.len() as u32).to_le_bytes().to_vec();
+    made.extend_from_slice(&aux);
+    made.extend_from_slice(&collector.save());
+    made
+}
+
 /// Takes a saving apart; `None` if it is none.
 fn split(made: &[u8], window_s: u32) -> Option<(Crew, Collector)> {
     let (length, rest) = made.split_first_chunk::<4>()?;
@@ -293,4 +305,45 @@ fn split(made: &[u8], window_s: u32) -> Option<(Crew, Collector)> {
 
 pub(crate) fn source(instance: u64) -> SourceId {
     SourceId { instance, thread: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_coord::MemoryCell;
+    use squall_metrics::{Delta, EngineDelta};
+
+    fn member(id: &str) -> CrewMember {
+        CrewMember {
+            id: id.to_owned(),
+            joined_s: 0.0,
+            ended_s: None,
+            state: CrewState::Working,
+            announced: 0,
+            first_cpu_s: 0.0,
+            cpu_s: 0.0,
+            max_rss_bytes: 0,
+            threads: 1,
+        }
+    }
+
+    fn delta(instance: u64, second: u32, users: u64, peak_users: u64) -> Delta {
+        let engine = EngineDelta { users, peak_users, ..EngineDelta::default() };
+        let (source, seq) = (source(instance), u64::from(second));
+        Delta { source, seq, second, metrics: vec![], errors: vec![], engine, last: second == 1 }
+    }
+
+    #[test]
+    fn users_that_move_within_a_second_are_counted_once() {
+        let mut crew = Crew::default();
+        crew.members.extend([(1, member("a")), (2, member("b"))]);
+        let mut collector = Collector::new([source(1), source(2)], 1);
+        // Nine users; in the second second three of them go from the first to the second worker.
+        for delta in [delta(1, 0, 6, 6), delta(2, 0, 3, 3), delta(1, 1, 3, 6), delta(2, 1, 6, 6)] {
+            collector.merge(delta).expect("it is the next");
+        }
+        assert_eq!(collector.view().engine.peak_users, 12, "the most of each worker");
+        let view = Follower::<MemoryCell>::view_of(&join(&crew, &collector)).expect("a saving");
+        assert_eq!(view.engine.peak_users, 9);
+    }
 }

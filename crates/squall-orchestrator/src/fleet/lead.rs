@@ -14,8 +14,10 @@ use tracing::{debug, info, warn};
 
 use super::{
     Fleet, FleetError, Follower, LEAD, WorkerInfo,
+    board::{Board, Scene},
     follow::CrewState,
-    steer::{phase_of, read_order, text},
+    seconds::Seconds,
+    steer::{phase_of, read_order, starting, text},
 };
 use crate::{
     Judge,
@@ -71,9 +73,15 @@ pub struct Orchestrator<C: Cell> {
 
 /// A run that is being led.
 struct Led<C: Cell> {
+    /// Which one; see [`RunOrder::run`].
+    run: String,
     bundle_name: String,
     bundle: Bundle,
     follower: Follower<C>,
+    board: Board<C>,
+    seconds: Seconds,
+    /// What is shown could not be written last time; said once.
+    hidden: bool,
     judge: Judge,
     saved: Instant,
     alone_since: Option<Instant>,
@@ -150,7 +158,7 @@ impl<C: Cell> Orchestrator<C> {
                 return Ok(());
             }
         };
-        if self.led.as_ref().is_none_or(|led| led.follower.epoch() != record.epoch) {
+        if self.led.as_ref().is_none_or(|led| led.follower.epoch() != record.epoch || led.run != order.run) {
             self.led = self.take_up(&record, &order).await?;
         }
         let Some(led) = &mut self.led else { return Ok(()) };
@@ -158,6 +166,7 @@ impl<C: Cell> Orchestrator<C> {
         let elapsed = elapsed(&record, &order);
         led.follower.look_at(&workers, elapsed).await?;
         led.follower.follow().await?;
+        led.show(phase, &order, elapsed, &workers).await;
         match phase {
             RunPhase::Preparing => led.prepare(&self.fleet, &self.config, &record, order, &workers).await,
             RunPhase::Running => led.watch(&self.fleet, &order, elapsed, &workers).await,
@@ -175,10 +184,15 @@ impl<C: Cell> Orchestrator<C> {
         };
         info!(epoch = record.epoch, plan = bundle.plan.name, "takes the run up");
         let follower = Follower::open(self.fleet.cell(), record.epoch, &bundle.plan, 1).await?;
+        let anew = phase_of(record) == RunPhase::Preparing;
         Ok(Some(Led {
+            run: order.run.clone(),
             bundle_name: order.bundle.clone(),
             judge: Judge::new(&bundle.plan),
             bundle,
+            board: Board::new(self.fleet.clone(), record.epoch, anew),
+            seconds: Seconds::after(follower.view()),
+            hidden: false,
             follower,
             saved: Instant::now(),
             alone_since: None,
@@ -193,6 +207,27 @@ fn elapsed(record: &RunRecord, order: &RunOrder) -> Duration {
 }
 
 impl<C: Cell> Led<C> {
+    /// Shows the run to those who look into the store. That it could not is no fault of the run.
+    async fn show(&mut self, phase: RunPhase, order: &RunOrder, elapsed: Duration, workers: &[WorkerInfo]) {
+        let closed = matches!(self.bundle.plan.load.model, LoadModel::Closed { .. });
+        let ends = phase == RunPhase::Stopping;
+        let level = if closed && !ends { (order.profile.level(elapsed) + 1e-9).floor() as u64 } else { 0 };
+        let source = match ends {
+            true => "stop_test",
+            false if order.profile == *self.bundle.plan.load.model.profile() => "start_test",
+            false => "change_users",
+        };
+        let scene = Scene { level, running: phase == RunPhase::Running && !elapsed.is_zero(), source, workers };
+        let users = self.board.show(scene).await;
+        let (run, epoch) = (self.board.run(), self.follower.epoch());
+        let seconds = self.seconds.show(&run, epoch, order.start_at_ms.unwrap_or(0), self.follower.view()).await;
+        if let Err(error) = users.and(seconds)
+            && !std::mem::replace(&mut self.hidden, true)
+        {
+            warn!(epoch, %error, "users and seconds cannot be shown in the store; the run goes on");
+        }
+    }
+
     /// Waits until workers have built their users, then names the instant at which all start.
     async fn prepare(
         &mut self,
@@ -228,7 +263,7 @@ impl<C: Cell> Led<C> {
         order.start_at_ms = Some(record.now_ms + config.lead_time.as_millis() as u64);
         if fleet.cell().run().replace(record, next.name(), &text(&order), false).await?.is_some() {
             info!(epoch = record.epoch, workers = ready, "starts");
-            fleet.wake(CommandType::StartTest, record.epoch).await;
+            fleet.wake(CommandType::StartTest, record.epoch, starting(&order)).await;
         }
         Ok(())
     }
@@ -288,6 +323,10 @@ impl<C: Cell> Led<C> {
         }
         self.follower.follow().await?;
         self.follower.close(elapsed);
+        if !self.board.is_settled() && !self.hidden {
+            // Users are still being taken down; the next look goes on with it.
+            return Ok(());
+        }
         // What came too late for its own second is in the finished view only.
         let Some(view) = Follower::<C>::view_of(&self.follower.made()) else { return Ok(()) };
         let facts = self.facts(&view, order, elapsed);

@@ -94,6 +94,7 @@ impl<C: Cell> Fleet<C> {
             expected: "IDLE",
         })?;
         let order = RunOrder {
+            run: squall_coord::MemberId::unique().to_string(),
             bundle: name,
             profile: bundle.plan.load.model.profile().clone(),
             start_at_ms: None,
@@ -105,7 +106,7 @@ impl<C: Cell> Fleet<C> {
         };
         match run.replace(&record, next.name(), &text(&order), true).await? {
             Some(record) => {
-                self.wake(CommandType::StartTest, record.epoch).await;
+                self.wake(CommandType::StartTest, record.epoch, starting(&order)).await;
                 Ok(record.epoch)
             }
             None => Err(FleetError::InvalidState {
@@ -134,7 +135,7 @@ impl<C: Cell> Fleet<C> {
                 message: known.and_then(|stop| stop.message).or_else(|| message.clone()),
             });
             if self.cell.run().replace(&record, next.name(), &text(&order), false).await?.is_some() {
-                self.wake(CommandType::StopTest, record.epoch).await;
+                self.wake(CommandType::StopTest, record.epoch, Payload::new()).await;
                 return Ok(record.epoch);
             }
         }
@@ -156,21 +157,21 @@ impl<C: Cell> Fleet<C> {
         };
         let (epoch, before) = self.change("change the load", change).await?;
         let kind = if level < before { CommandType::RemoveUser } else { CommandType::AddUser };
-        self.wake(kind, epoch).await;
+        self.wake(kind, epoch, naming(&[])).await;
         Ok((epoch, before))
     }
 
     /// No load until it is resumed.
     pub async fn pause(&self) -> Result<u64, FleetError> {
         let (epoch, ()) = self.change("pause", RunOrder::pause).await?;
-        self.wake(CommandType::RemoveUser, epoch).await;
+        self.wake(CommandType::RemoveUser, epoch, naming(&[])).await;
         Ok(epoch)
     }
 
     /// Goes on with everything that was left at the pause.
     pub async fn resume(&self) -> Result<u64, FleetError> {
         let (epoch, ()) = self.change("resume", RunOrder::resume).await?;
-        self.wake(CommandType::AddUser, epoch).await;
+        self.wake(CommandType::AddUser, epoch, naming(&[])).await;
         Ok(epoch)
     }
 
@@ -245,23 +246,46 @@ impl<C: Cell> Fleet<C> {
     }
 
     /// Wakes every worker; who is not reached reads the record at its next beat.
-    pub(crate) async fn wake(&self, kind: CommandType, epoch: u64) {
+    pub(crate) async fn wake(&self, kind: CommandType, epoch: u64, payload: Payload) {
         let run = self.cell.run();
         let Ok(reports) = run.reports().await else { return };
-        let sent_at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         for id in reports.keys() {
-            let mut payload = serde_json::Map::new();
-            if matches!(kind, CommandType::AddUser | CommandType::RemoveUser) {
-                // Which ones follows from the record; the message only wakes.
-                payload.insert("user_ids".into(), serde_json::Value::Array(Vec::new()));
-            }
-            let command_id = squall_coord::MemberId::unique().to_string();
-            let envelope = CommandEnvelope { kind, command_id, epoch, sent_at, payload };
-            if let Err(error) = run.call(id, &envelope.encode()).await {
+            if let Err(error) = run.call(id, &envelope(kind, epoch, payload.clone()).encode()).await {
                 tracing::debug!(worker = id, %error, "a wake-up was not sent");
             }
         }
     }
+
+    /// Tells a worker which users it has from now on, or no longer.
+    pub(crate) async fn tell_users(
+        &self,
+        kind: CommandType,
+        epoch: u64,
+        worker: &str,
+        users: &[u64],
+    ) -> Result<u64, StoreError> {
+        let message = envelope(kind, epoch, naming(users)).encode();
+        self.cell.run().call(worker, &message).await
+    }
+}
+
+type Payload = serde_json::Map<String, serde_json::Value>;
+
+fn envelope(kind: CommandType, epoch: u64, payload: Payload) -> CommandEnvelope {
+    let sent_at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    CommandEnvelope { kind, command_id: squall_coord::MemberId::unique().to_string(), epoch, sent_at, payload }
+}
+
+/// The payload of a command for users. Where it names none, the record has changed and who is meant follows when they move.
+fn naming(users: &[u64]) -> Payload {
+    [("user_ids".to_owned(), users.into())].into_iter().collect()
+}
+
+/// The payload of a start, as the seed has it.
+pub(crate) fn starting(order: &RunOrder) -> Payload {
+    let users = order.profile.level(Duration::ZERO);
+    let params: Payload = order.params.clone().into_iter().collect();
+    [("target_users".to_owned(), users.into()), ("init_params".to_owned(), params.into())].into_iter().collect()
 }
 
 pub(crate) fn phase_of(record: &RunRecord) -> RunPhase {

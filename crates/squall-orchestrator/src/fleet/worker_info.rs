@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use squall_coord::Report;
+use squall_model::ShareSet;
 
 /// What is known of a worker.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -21,6 +22,9 @@ pub struct WorkerInfo {
     pub total_ram_bytes: u64,
     /// Shares of the load that it holds, of 256.
     pub shares: u32,
+    /// Which ones.
+    #[serde(skip)]
+    pub held: ShareSet,
     /// The revision of the record that it has read.
     pub revision: u64,
     /// The run for which its users are built.
@@ -56,6 +60,7 @@ impl WorkerInfo {
             memory_percent: number(report, "memory_percent"),
             total_ram_bytes: number(report, "total_ram_bytes"),
             shares: number(report, "shares"),
+            held: ShareSet::from_hex(&text("held")).unwrap_or_default(),
             revision: number(report, "revision"),
             ready: number(report, "ready"),
             done: number(report, "done"),

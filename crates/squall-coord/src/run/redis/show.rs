@@ -1,0 +1,151 @@
+//! The showcase in Redis: sets, hashes and streams under the seed's names.
+
+use redis::{AsyncCommands, Script};
+
+use super::{KEEP, RedisRun, RunKeys, millis};
+use crate::{
+    StoreError,
+    run::show::{Showcase, ShownSecond, USERS_AT_ONCE, UserMove},
+};
+
+/// Seconds kept of each metric: an hour.
+const MOST_SECONDS: u32 = 3600;
+/// Points kept of the users' timeline.
+const MOST_POINTS: u32 = 10_000;
+/// Metrics written by one script.
+const METRICS_AT_ONCE: usize = 500;
+
+pub(super) struct ShowScripts {
+    users: Script,
+    level: Script,
+    second: Script,
+    unshow: Script,
+}
+
+impl ShowScripts {
+    pub(super) fn new() -> Self {
+        Self {
+            users: Script::new(include_str!("../scripts/users.lua")),
+            level: Script::new(include_str!("../scripts/level.lua")),
+            second: Script::new(include_str!("../scripts/second.lua")),
+            unshow: Script::new(include_str!("../scripts/unshow.lua")),
+        }
+    }
+}
+
+impl RunKeys {
+    /// Set: the numbers of all users.
+    pub fn users(&self) -> String {
+        self.key("users")
+    }
+
+    /// Hash: `worker_id`, `status`, `updated_at`.
+    pub fn user(&self, user: u64) -> String {
+        self.key(&format!("user:{user}"))
+    }
+
+    /// Set: the users that a worker has.
+    pub fn users_of(&self, worker: &str) -> String {
+        self.key(&format!("worker:{worker}:users"))
+    }
+
+    /// Set: those of them that are at work.
+    pub fn active_users_of(&self, worker: &str) -> String {
+        self.key(&format!("worker:{worker}:active_users"))
+    }
+
+    /// Stream: `epoch`, `users_count`, `source`.
+    pub fn users_timeline(&self) -> String {
+        self.key("users:timeline")
+    }
+
+    /// Set: the ids of all metrics.
+    pub fn metrics(&self) -> String {
+        self.key("metrics")
+    }
+
+    /// Stream, field `data`: the seconds of a metric, as JSON.
+    pub fn metric(&self, id: &str) -> String {
+        self.key(&format!("metric:{id}"))
+    }
+}
+
+impl Showcase for RedisRun {
+    async fn unshow(&self, epoch: u64) -> Result<(), StoreError> {
+        let keys = self.keys();
+        let metrics: Vec<String> = self.told(self.commands().smembers(keys.metrics()).await).await?;
+        let mut gone: Vec<String> = metrics.iter().map(|id| keys.metric(id)).collect();
+        gone.extend([keys.metrics(), keys.users_timeline()]);
+        for part in gone.chunks(METRICS_AT_ONCE) {
+            let mut call = self.inner.show.unshow.prepare_invoke();
+            call.key(keys.epoch()).arg(epoch);
+            for key in part {
+                call.key(key);
+            }
+            self.run::<bool>(&call).await?;
+        }
+        Ok(())
+    }
+
+    async fn shown_users(&self) -> Result<Vec<Option<(String, bool)>>, StoreError> {
+        let keys = self.keys();
+        let count: u64 = self.told(self.commands().scard(keys.users()).await).await?;
+        let mut shown = Vec::new();
+        let users: Vec<u64> = (0..count).collect();
+        for part in users.chunks(USERS_AT_ONCE) {
+            let mut pipeline = redis::pipe();
+            for user in part {
+                pipeline.cmd("HMGET").arg(keys.user(*user)).arg("worker_id").arg("status");
+            }
+            let places: Vec<(Option<String>, Option<String>)> =
+                self.told(pipeline.query_async(&mut self.commands()).await).await?;
+            let place = |(worker, status): (Option<String>, Option<String>)| {
+                worker.map(|worker| (worker, status.as_deref() == Some("running")))
+            };
+            shown.extend(places.into_iter().map(place));
+        }
+        Ok(shown)
+    }
+
+    async fn show_users(&self, epoch: u64, moved: UserMove<'_>) -> Result<bool, StoreError> {
+        let UserMove { users, from, to, running } = moved;
+        let keys = self.keys();
+        // Where there is no worker, the set of all stands in: they are taken out of it and, if they stay, put back.
+        let sets = |worker: Option<&str>| match worker {
+            Some(id) => [keys.users_of(id), keys.active_users_of(id)],
+            None => [keys.users(), keys.users()],
+        };
+        let mut call = self.inner.show.users.prepare_invoke();
+        call.key(keys.epoch()).key(keys.users());
+        for set in sets(from).into_iter().chain(sets(to)) {
+            call.key(set);
+        }
+        call.arg(epoch).arg(to.unwrap_or("")).arg(if running { "running" } else { "pending" }).arg(millis(KEEP));
+        for user in users {
+            call.key(keys.user(*user)).arg(*user);
+        }
+        self.run(&call).await
+    }
+
+    async fn show_level(&self, epoch: u64, users: u64, source: &str) -> Result<bool, StoreError> {
+        let mut call = self.inner.show.level.prepare_invoke();
+        call.key(self.keys().epoch()).key(self.keys().users_timeline());
+        call.arg(epoch).arg(users).arg(source).arg(MOST_POINTS).arg(millis(KEEP));
+        self.run(&call).await
+    }
+
+    async fn show_second(&self, epoch: u64, end_ms: u64, rows: &[ShownSecond]) -> Result<bool, StoreError> {
+        let keys = self.keys();
+        let mut shown = true;
+        for part in rows.chunks(METRICS_AT_ONCE) {
+            let mut call = self.inner.show.second.prepare_invoke();
+            call.key(keys.epoch()).key(keys.metrics());
+            call.arg(epoch).arg(end_ms).arg(MOST_SECONDS).arg(millis(KEEP));
+            for row in part {
+                call.key(keys.metric(&row.id)).arg(&row.id).arg(&row.row);
+            }
+            shown &= self.run::<bool>(&call).await?;
+        }
+        Ok(shown)
+    }
+}

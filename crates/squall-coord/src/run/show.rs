@@ -1,0 +1,55 @@
+//! What a run shows to those who look into the store from outside: where users are, and the merged seconds. Views, written by the
+//! leader and read by none of us: losing one loses nothing. A fleet within one process has no outside, so memory keeps none.
+
+use std::future::Future;
+
+use crate::StoreError;
+
+/// Most users of one [`UserMove`]: a script must not hold up the server.
+pub const USERS_AT_ONCE: usize = 1000;
+
+/// Where users are shown from now on. At most [`USERS_AT_ONCE`].
+#[derive(Clone, Copy, Debug)]
+pub struct UserMove<'a> {
+    /// By their number in the run.
+    pub users: &'a [u64],
+    /// The worker where they were shown.
+    pub from: Option<&'a str>,
+    /// The worker where they are now; `None`: they have gone.
+    pub to: Option<&'a str>,
+    /// Whether they are at work, or only about to be.
+    pub running: bool,
+}
+
+/// What a metric was like in one second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownSecond {
+    /// Of the metric.
+    pub id: String,
+    /// JSON.
+    pub row: String,
+}
+
+/// What is shown of a run. Every change says whether it was made: `false` if another run has begun.
+pub trait Showcase: Send + Sync {
+    /// Removes what an earlier run has left: its seconds and its timeline of users.
+    fn unshow(&self, epoch: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Where an earlier leader has shown users, by their numbers: the worker, and whether they are at work.
+    fn shown_users(&self) -> impl Future<Output = Result<Vec<Option<(String, bool)>>, StoreError>> + Send;
+
+    /// Shows users elsewhere than before.
+    fn show_users(&self, epoch: u64, moved: UserMove<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Adds a point to the timeline of users; `source` says what made the number change.
+    fn show_level(&self, epoch: u64, users: u64, source: &str)
+    -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Adds the second that ended at `end_ms` to its metrics, once.
+    fn show_second(
+        &self,
+        epoch: u64,
+        end_ms: u64,
+        rows: &[ShownSecond],
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+}

@@ -1,0 +1,74 @@
+//! Shows the merged seconds of every metric in the store, for those who look into it. Reads the view; computes nothing.
+
+use serde_json::json;
+use squall_coord::{Showcase, ShownSecond, StoreError};
+use squall_metrics::{MetricSecond, RunView};
+use std::collections::BTreeMap;
+
+/// How many seconds before it took over a leader shows again: its predecessor may have merged them and died before it showed them.
+const AGAIN: u32 = 60;
+
+/// How far the seconds of a run have been shown.
+#[derive(Debug)]
+pub(crate) struct Seconds {
+    shown: u32,
+}
+
+impl Seconds {
+    /// Goes on after an earlier leader, who merged `view`.
+    pub(crate) fn after(view: &RunView) -> Seconds {
+        Seconds { shown: (view.timeline.len() as u32).saturating_sub(AGAIN) }
+    }
+
+    /// Shows what has been closed since. `start_ms`: when the run started.
+    pub(crate) async fn show(
+        &mut self,
+        store: &impl Showcase,
+        epoch: u64,
+        start_ms: u64,
+        view: &RunView,
+    ) -> Result<(), StoreError> {
+        for (t_s, rows) in self.rows(epoch, start_ms, view) {
+            store.show_second(epoch, end_ms(start_ms, t_s), &rows).await?;
+            self.shown = t_s;
+        }
+        self.shown = self.shown.max(view.timeline.len() as u32);
+        Ok(())
+    }
+
+    fn rows(&self, epoch: u64, start_ms: u64, view: &RunView) -> BTreeMap<u32, Vec<ShownSecond>> {
+        let mut rows: BTreeMap<u32, Vec<ShownSecond>> = BTreeMap::new();
+        if view.timeline.len() as u32 <= self.shown {
+            return rows;
+        }
+        for metric in &view.metrics {
+            let fresh = metric.timeline.iter().rev().take_while(|second| second.t_s > self.shown);
+            for second in fresh {
+                let row = ShownSecond { id: metric.key.id(), row: row(epoch, start_ms, second) };
+                rows.entry(second.t_s).or_default().push(row);
+            }
+        }
+        rows
+    }
+}
+
+fn end_ms(start_ms: u64, t_s: u32) -> u64 {
+    start_ms + u64::from(t_s) * 1000
+}
+
+fn row(epoch: u64, start_ms: u64, second: &MetricSecond) -> String {
+    // Microseconds are enough for people, and keep the rows short.
+    let ms = |nanos: f32| (f64::from(nanos) / 1e3).round() / 1e3;
+    json!({
+        "epoch": epoch,
+        "ts_ms": end_ms(start_ms, second.t_s),
+        "t_s": second.t_s,
+        "requests": second.requests,
+        "errors": second.errors,
+        "latency_avg_ms": ms(second.mean),
+        "latency_median_ms": ms(second.p50),
+        "latency_p95_ms": ms(second.p95),
+        "latency_p99_ms": ms(second.p99),
+    })
+    .to_string()
+}

@@ -1,0 +1,4 @@
+//! A leader on a real Redis, with workers that only report.
+
+mod shown;
+mod stage;

@@ -1,0 +1,141 @@
+//! What a run shows in the store, under the seed's names.
+
+use crate::stage::{Stage, bundle};
+use squall_coord::{Cell, RunStore};
+use squall_metrics::{Delta, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId, encode};
+use squall_model::{CommandEnvelope, CommandType, ShareSet, StopReason};
+use squall_orchestrator::Fleet;
+use std::{collections::BTreeMap, time::Duration};
+
+/// The shares of one of two workers.
+fn half(of: u32) -> ShareSet {
+    ShareSet::ALL.part(of as usize, 2)
+}
+
+#[tokio::test]
+async fn users_are_shown_at_the_workers_that_have_them() {
+    let mut stage = Stage::new().await;
+    let mut told = stage.cell.run().listen("w1");
+    let _ = told.recv().await.expect("it listens");
+    let (first, second) = (stage.join("w0", half(0)), stage.join("w1", half(1)));
+    stage.lead();
+    stage.until("SCARD", "workers", 2).await;
+    let fleet = Fleet::new(stage.cell.clone());
+    let epoch = fleet.start(&bundle(601.0), BTreeMap::new()).await.expect("it starts");
+    // In turn, and at work once the run has started.
+    stage.until("SCARD", "users", 601).await;
+    stage.until("SCARD", "worker:w0:active_users", 301).await;
+    stage.until("SCARD", "worker:w1:active_users", 300).await;
+    let user: BTreeMap<String, String> = stage.ask("HGETALL", "user:7", &[]).await;
+    assert_eq!((user["worker_id"].as_str(), user["status"].as_str()), ("w1", "running"));
+    assert!(user["updated_at"].parse::<f64>().is_ok_and(|at| at > 1.6e9), "{user:?}");
+    assert!(stage.ask::<i64>("PTTL", "user:7", &[]).await > 0, "it expires");
+    // Whoever listens is told whom it has, in batches.
+    let mut named = 0;
+    while named < 300 {
+        let message = told.recv().await.expect("it listens");
+        let Ok(envelope) = CommandEnvelope::decode(&message) else { panic!("{message:?}") };
+        if envelope.kind == CommandType::AddUser {
+            assert_eq!(envelope.epoch, epoch);
+            named += envelope.payload["user_ids"].as_array().map_or(0, Vec::len);
+        }
+    }
+    assert_eq!(named, 300);
+    // A worker gives everything to the other.
+    *first.lock().unwrap() = Some(ShareSet::NONE);
+    *second.lock().unwrap() = Some(ShareSet::ALL);
+    stage.until("SCARD", "worker:w1:users", 601).await;
+    stage.until("EXISTS", "worker:w0:users", 0).await;
+    fleet.set_level(10.0).await.expect("it runs");
+    stage.until("SCARD", "users", 10).await;
+    stage.until("EXISTS", "user:10", 0).await;
+    fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
+    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    stage.until("EXISTS", "users", 0).await;
+    type Points = Vec<(String, BTreeMap<String, String>)>;
+    let points: Points = stage.ask("XRANGE", "users:timeline", &["-", "+"]).await;
+    let points: Vec<_> = points.iter().map(|(_, p)| (p["users_count"].as_str(), p["source"].as_str())).collect();
+    assert_eq!(points, [("601", "start_test"), ("10", "change_users"), ("0", "stop_test")]);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_new_leader_and_a_lost_worker_leave_no_user_twice() {
+    let mut stage = Stage::new().await;
+    let (first, second) = (stage.join("w0", half(0)), stage.join("w1", half(1)));
+    let leader = stage.lead();
+    stage.until("SCARD", "workers", 2).await;
+    let fleet = Fleet::new(stage.cell.clone());
+    fleet.start(&bundle(100.0), BTreeMap::new()).await.expect("it starts");
+    stage.until("SCARD", "worker:w0:active_users", 50).await;
+    leader.cancel();
+    // While nobody leads, a worker is lost and the other takes its load.
+    *first.lock().unwrap() = None;
+    *second.lock().unwrap() = Some(ShareSet::ALL);
+    stage.until("EXISTS", "worker:w0:status", 0).await;
+    stage.lead();
+    stage.until("SCARD", "worker:w1:active_users", 100).await;
+    stage.until("EXISTS", "worker:w0:users", 0).await;
+    stage.until("SCARD", "users", 100).await;
+    stage.end().await;
+}
+
+fn delta(instance: u64, seq: u64, requests: u64) -> Vec<u8> {
+    let mut recorder = Recorder::new(RecorderConfig::default());
+    let metric = recorder.metric(MetricKey::request("browse"));
+    for _ in 0..requests {
+        recorder.sent();
+        let (wait, service, outcome) = (Duration::ZERO, Duration::from_millis(20), Outcome::of_status(200));
+        recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1, bytes_out: 1, warm_up: false });
+    }
+    let (metrics, errors, engine) = recorder.harvest(1, 0);
+    let source = SourceId { instance, thread: 0 };
+    let delta = Delta { source, seq, second: seq as u32, metrics, errors, engine, last: false };
+    [&requests.to_le_bytes()[..], &encode(&delta)].concat()
+}
+
+#[tokio::test]
+async fn merged_seconds_are_shown_once_whoever_leads() {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    let leader = stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let run = stage.cell.run();
+    let instance = run.reports().await.unwrap()["w0"]["instance"].clone();
+    let number = u64::from_str_radix(&instance, 16).unwrap();
+    let fleet = Fleet::new(stage.cell.clone());
+    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    run.ship(epoch, "s", 0, &delta(number, 0, 5)).await.unwrap();
+    stage.until("XLEN", "metric:browse", 1).await;
+    leader.cancel();
+    stage.lead();
+    run.ship(epoch, "s", 1, &delta(number, 1, 7)).await.unwrap();
+    stage.until("XLEN", "metric:browse", 2).await;
+    let rows: Vec<(String, BTreeMap<String, String>)> = stage.ask("XRANGE", "metric:browse", &["-", "+"]).await;
+    let rows: Vec<serde_json::Value> =
+        rows.iter().map(|(_, fields)| serde_json::from_str(&fields["data"]).unwrap()).collect();
+    let seen: Vec<_> = rows.iter().map(|row| (row["t_s"].as_u64(), row["requests"].as_u64())).collect();
+    assert_eq!(seen, [(Some(1), Some(5)), (Some(2), Some(7))]);
+    assert_eq!(rows[0]["latency_p99_ms"].as_f64().map(f64::round), Some(20.0));
+    assert_eq!(stage.ask::<Vec<String>>("SMEMBERS", "metrics", &[]).await, ["browse"]);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn keys_of_somebody_else_do_not_stop_a_run() {
+    let mut stage = Stage::new().await;
+    for key in ["users", "metric:browse", "users:timeline", "worker:w0:users"] {
+        stage.ask::<()>("SET", key, &["mine"]).await;
+    }
+    stage.join("w0", ShareSet::ALL);
+    stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let fleet = Fleet::new(stage.cell.clone());
+    fleet.start(&bundle(5.0), BTreeMap::new()).await.expect("it starts");
+    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
+    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    assert_eq!(stage.ask::<String>("GET", "users", &[]).await, "mine", "nobody's key is taken away");
+    stage.end().await;
+}

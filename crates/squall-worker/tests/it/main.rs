@@ -1,0 +1,134 @@
+//! A worker and what it hears: whatever is sent to it, it stays, counts what it refuses and obeys only the record.
+
+use squall_coord::{Cell, MemoryCell, Report, RunStore};
+use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Seat, VirtualUser};
+use squall_model::Bundle;
+use squall_worker::{Host, Opened, Worker, WorkerConfig};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// Longest that anything is waited for; reached only by a failing test.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Opens nothing.
+struct Closed;
+
+struct Nothing;
+
+impl Host for Closed {
+    type Driver = Nothing;
+
+    fn open(&self, _: &Bundle) -> Result<Opened<Nothing>, String> {
+        Err("closed".to_owned())
+    }
+}
+
+impl Driver for Nothing {
+    type Thread = Nothing;
+
+    fn thread(&self, _: Probe) -> Result<Nothing, DriverError> {
+        Ok(Nothing)
+    }
+}
+
+impl DriverThread for Nothing {
+    type User = Nothing;
+
+    fn user(&self, _: Seat) -> Nothing {
+        Nothing
+    }
+}
+
+impl VirtualUser for Nothing {
+    async fn iterate(&mut self, _: Iteration) -> bool {
+        true
+    }
+}
+
+async fn until(cell: &MemoryCell, what: &str, done: impl Fn(&Report) -> bool) -> Report {
+    let begin = Instant::now();
+    loop {
+        if let Some(report) = cell.run().reports().await.unwrap().get("w").filter(|report| done(report)) {
+            return report.clone();
+        }
+        assert!(begin.elapsed() < PATIENCE, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn count(report: &Report, field: &str) -> u64 {
+    report.get(field).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// A worker with quick beats that has reported once.
+async fn worker(cell: &MemoryCell, stop: &CancellationToken) -> tokio::task::JoinHandle<()> {
+    let mut config = WorkerConfig::new("w");
+    config.beat = Duration::from_millis(20);
+    let worker = Worker::new(cell.clone(), Closed, config).run(stop.clone());
+    let working = tokio::spawn(async move { worker.await.expect("timings that fit") });
+    until(cell, "the worker", |_| true).await;
+    working
+}
+
+/// A message with this epoch, and this kind and payload.
+fn message(epoch: u64, kind: &str, payload: &str) -> String {
+    format!(r#"{{"type":"{kind}","command_id":"c","epoch":{epoch},"sent_at":1.5,"payload":{payload}}}"#)
+}
+
+#[tokio::test]
+async fn commands_that_are_none_and_commands_of_earlier_runs_are_counted_and_ignored() {
+    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    let run = cell.run();
+    // The third run, whose plan nobody has.
+    let order = r#"{"run":"r","bundle":"b","profile":{"stages":[{"duration":{"secs":9,"nanos":0},"from":1.0,"to":1.0}]},"start_at_ms":null,"expected":[],"ready_by_ms":0}"#;
+    for _ in 0..3 {
+        let seen = run.record().await.unwrap();
+        run.replace(&seen, "IDLE", order, true).await.unwrap().expect("nobody else is here");
+    }
+    let working = worker(&cell, &stop).await;
+    let bad = ["", "[]", "{", r#"{"type":"start_test"}"#, &message(3, "add_user", "{}"), &message(3, "explode", "{}")];
+    let mut expected = 0;
+    for text in bad {
+        // An empty message is the store's own: something may have been missed.
+        expected += u64::from(!text.is_empty());
+        assert_eq!(run.call("w", text).await.unwrap(), 1, "it listens");
+    }
+    until(&cell, "refusals", |report| count(report, "bad_commands") == expected).await;
+    // Of the current run and of one that is to come: both only wake.
+    for epoch in [3, 9] {
+        run.call("w", &message(epoch, "add_user", r#"{"user_ids":[1,2]}"#)).await.unwrap();
+        run.call("w", &message(epoch, "remove_user", r#"{"user_id":7}"#)).await.unwrap();
+    }
+    for kind in ["start_test", "stop_test"] {
+        run.call("w", &message(2, kind, "{}")).await.unwrap();
+    }
+    run.call("w", &message(1, "add_user", r#"{"user_id":1}"#)).await.unwrap();
+    let report = until(&cell, "stale ones", |report| count(report, "stale_commands") == 3).await;
+    assert_eq!((count(&report, "bad_commands"), count(&report, "ready")), (expected, 0), "{report:?}");
+    stop.cancel();
+    working.await.expect("no panic");
+}
+
+/// An order whose times cannot be added up.
+fn endless() -> String {
+    let stage = format!(r#"{{"duration":{{"secs":{},"nanos":0}},"from":1.0,"to":1e300}}"#, u64::MAX);
+    format!(
+        r#"{{"bundle":"b","profile":{{"stages":[{stage},{stage}]}},"start_at_ms":1,"expected":[],"ready_by_ms":0}}"#
+    )
+}
+
+#[tokio::test]
+async fn an_order_that_nobody_understands_is_ignored() {
+    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    let run = cell.run();
+    let working = worker(&cell, &stop).await;
+    for order in ["nonsense", "{}", "[1,2]", "\u{0}", r#"{"bundle":1}"#, &endless()] {
+        let seen = run.record().await.unwrap();
+        run.replace(&seen, "RUNNING", order, true).await.unwrap().expect("nobody else is here");
+    }
+    let before = until(&cell, "a report", |_| true).await["last_heartbeat"].clone();
+    let report = until(&cell, "another report", |report| report["last_heartbeat"] != before).await;
+    assert_eq!((report["status"].as_str(), count(&report, "ready")), ("healthy", 0));
+    stop.cancel();
+    working.await.expect("no panic");
+}
