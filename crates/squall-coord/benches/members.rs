@@ -9,38 +9,29 @@ use std::{
 };
 
 use squall_coord::{
-    Item, ItemId, Link, MemberId, Notice, PoolKeys, PoolName, PoolStore, RedisPools, RedisStore, Seat, SeatConfig,
-    SpaceKeys, Store, Unit,
+    Item, ItemId, Link, MemberId, Notice, PoolKeys, PoolName, PoolStore, RedisPools, RedisRun, RedisStore, Report,
+    RunKeys, RunStore, Seat, SeatConfig, SpaceKeys, Store, Unit,
 };
 use squall_testkit::redis::RedisServer;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 const UNITS: u32 = 256;
-/// As a fleet has them: three beats, and a loss is noticed within 5 s.
-const BEAT: Duration = Duration::from_millis(1500);
-const TTL: Duration = Duration::from_millis(4500);
+/// As a worker has them.
+const BEAT: Duration = Duration::from_millis(1150);
+const TTL: Duration = Duration::from_millis(3500);
 /// Machines do not start within the same millisecond.
 const ARRIVAL: Duration = Duration::from_millis(10);
 
 fn keys() -> SpaceKeys {
-    let key = |part: &str| format!("squall:{{bench}}:shares:{part}").into();
-    SpaceKeys {
-        members: key("members"),
-        live: key("live"),
-        held: key("held"),
-        control: key("control"),
-        admin: key("admin"),
-        beat_prefix: key("beat:"),
-        units_word: "units",
-    }
+    SpaceKeys::under("squall:{bench}:shares")
 }
 
 async fn member(link: Link, name: String, stop: CancellationToken) {
     let config = SeatConfig {
         beat: BEAT,
         ttl: TTL,
-        ..SeatConfig::new(MemberId::new(name), (0..UNITS).map(Unit::from).collect())
+        ..SeatConfig::new(MemberId::new(&*name), (0..UNITS).map(Unit::from).collect())
     };
     let (seat, mut handle) = Seat::new(RedisStore::new(&link, keys()), config).expect("timings that fit");
     let use_leases = async {
@@ -50,7 +41,19 @@ async fn member(link: Link, name: String, stop: CancellationToken) {
             }
         }
     };
-    tokio::join!(seat.run(stop), use_leases);
+    tokio::join!(seat.run(stop.clone()), use_leases, report(link, name, stop));
+}
+
+/// What a worker says of itself once a beat.
+async fn report(link: Link, name: String, stop: CancellationToken) {
+    let run = RedisRun::new(&link, RunKeys::new("squall:{bench}:"));
+    let report: Report = (0..18).map(|n| (format!("field_{n}"), "123456".to_owned())).collect();
+    let mut beats = tokio::time::interval(BEAT);
+    while !stop.is_cancelled() {
+        beats.tick().await;
+        // A server that is busy is asked again at the next beat.
+        let _ = run.report(&name, &report, TTL).await;
+    }
 }
 
 /// Calls of each command so far: those that were sent, and those that scripts made.
@@ -142,8 +145,24 @@ async fn main() {
         (count(&after) - count(&before)) as f64 / elapsed
     };
     // What only scripts send here; everything else came over a connection.
-    let inner =
-        ["time", "zrangebyscore", "zadd", "zscore", "set", "hget", "zrange", "hgetall", "hkeys", "zcard", "get"];
+    let inner = [
+        "time",
+        "zrangebyscore",
+        "zadd",
+        "zscore",
+        "set",
+        "hget",
+        "hmget",
+        "zrange",
+        "hgetall",
+        "hkeys",
+        "zcard",
+        "get",
+        "del",
+        "hset",
+        "sadd",
+        "pexpire",
+    ];
     let all: f64 = after.keys().map(|name| rate(name)).sum();
     let sent: f64 = after.keys().filter(|name| !inner.contains(&name.as_str())).map(|name| rate(name)).sum();
     println!("idle: {sent:.0} commands/s sent, {all:.0}/s with those inside scripts");

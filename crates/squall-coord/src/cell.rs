@@ -80,11 +80,11 @@ impl RedisCell {
     /// The fleet whose keys begin with [`prefix`] of its name, on the server at the other end of `link`.
     pub fn new(link: &Link, name: &str) -> Self {
         let prefix = prefix(name);
-        let workers = RedisStore::new(link, space(&prefix, "shares"));
+        let workers = RedisStore::new(link, SpaceKeys::under(&format!("{prefix}shares")));
         Self {
             pools: RedisPools::new(link, &workers, PoolKeys::new(&prefix)),
             workers,
-            orchestrators: RedisStore::new(link, space(&prefix, "lead")),
+            orchestrators: RedisStore::new(link, SpaceKeys::under(&format!("{prefix}lead"))),
             run: RedisRun::new(link, RunKeys::new(prefix)),
         }
     }
@@ -94,19 +94,6 @@ impl RedisCell {
 /// seed's own key names.
 pub fn prefix(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!("squall:{{{name}}}:") }
-}
-
-fn space(prefix: &str, what: &str) -> SpaceKeys {
-    let key = |part: &str| format!("{prefix}{what}:{part}").into();
-    SpaceKeys {
-        members: key("members"),
-        live: key("live"),
-        held: key("held"),
-        control: key("control"),
-        admin: key("admin"),
-        beat_prefix: key("beat:"),
-        units_word: "units",
-    }
 }
 
 impl Cell for RedisCell {

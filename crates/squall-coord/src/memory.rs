@@ -24,6 +24,8 @@ pub struct MemoryStore {
 struct State {
     skew: Duration,
     revision: Revision,
+    /// Of the last assignment.
+    assigned: Revision,
     epoch: u64,
     members: BTreeMap<MemberId, Place>,
     leases: BTreeMap<Unit, (MemberId, Epoch)>,
@@ -107,7 +109,7 @@ impl Store for MemoryStore {
         let (now, mut state, _) = self.enter();
         let Some(place) = state.members.get_mut(member) else { return Ok(Beat::Gone) };
         place.until = now + ttl;
-        Ok(Beat::Alive(state.revision))
+        Ok(Beat::Alive { revision: state.revision, assigned: state.assigned })
     }
 
     async fn retire(&self, member: &MemberId) -> Result<(), StoreError> {
@@ -161,7 +163,7 @@ impl Store for MemoryStore {
         for (id, place) in &mut state.members {
             place.assigned = assignment.get(id).cloned().unwrap_or_default();
         }
-        self.announce(&mut state);
+        state.assigned = self.announce(&mut state);
         Ok(true)
     }
 

@@ -74,8 +74,13 @@ impl View {
 /// The answer to a beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beat {
-    /// Still a member; this is the revision to compare with the one last seen.
-    Alive(Revision),
+    /// Still a member.
+    Alive {
+        /// To compare with the one last seen.
+        revision: Revision,
+        /// When the assignment was last changed: all that concerns a member that neither assigns nor waits for anything.
+        assigned: Revision,
+    },
     /// The membership had expired, and with it everything held.
     Gone,
 }

@@ -11,7 +11,7 @@ pub struct SpaceKeys {
     pub members: Arc<str>,
     /// Sorted set: member → deadline in ms.
     pub live: Arc<str>,
-    /// Hash: `revision`, `epoch`, and `unit:<unit>` → `<epoch> <member>`.
+    /// Hash: `revision`, `epoch`, `assigned`, and `unit:<unit>` → `<epoch> <member>`.
     pub held: Arc<str>,
     /// Stream: one entry per revision, the last 256 or so.
     pub control: Arc<str>,
@@ -24,6 +24,20 @@ pub struct SpaceKeys {
 }
 
 impl SpaceKeys {
+    /// Keys that begin with `prefix` and a colon; what a fleet uses.
+    pub fn under(prefix: &str) -> Self {
+        let key = |part: &str| format!("{prefix}:{part}").into();
+        Self {
+            members: key("members"),
+            live: key("live"),
+            held: key("held"),
+            control: key("control"),
+            admin: key("admin"),
+            beat_prefix: key("beat:"),
+            units_word: "units",
+        }
+    }
+
     /// The key that lives as long as the member does.
     pub fn beat(&self, member: &MemberId) -> String {
         format!("{}{member}", self.beat_prefix)

@@ -149,8 +149,9 @@ impl Store for RedisStore {
     async fn beat(&self, member: &MemberId, ttl: Duration) -> Result<Beat, StoreError> {
         let mut call = self.step(&self.inner.scripts.beat);
         call.key(self.keys().beat(member)).arg(member.as_str()).arg(millis(ttl));
-        let revision: i64 = self.run(&call).await?;
-        Ok(u64::try_from(revision).map_or(Beat::Gone, |revision| Beat::Alive(Revision(revision))))
+        let (revision, assigned): (i64, u64) = self.run(&call).await?;
+        let alive = |revision| Beat::Alive { revision: Revision(revision), assigned: Revision(assigned) };
+        Ok(u64::try_from(revision).map_or(Beat::Gone, alive))
     }
 
     async fn retire(&self, member: &MemberId) -> Result<(), StoreError> {

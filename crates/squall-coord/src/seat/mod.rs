@@ -25,6 +25,10 @@ const CROWD: usize = 50;
 /// How much longer each further member makes everybody wait between two looks: changes among a thousand members come in
 /// bursts, and everybody looking at each of them would be a million views.
 const PER_MEMBER: Duration = Duration::from_millis(1);
+/// In a crowd, whoever neither assigns nor waits for anything looks only when the assignment has changed, and otherwise after this
+/// many beats with any change at all. Everybody looking at every arrival of a thousand would keep the server from hearing beats,
+/// and members that are not heard expire and arrive again.
+const BACK_ROW_BEATS: u32 = 10;
 /// How soon a failed step is tried again; doubled up to the beat.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -123,6 +127,7 @@ pub struct Seat<S> {
     retiring: bool,
     /// When to look at the store next, apart from beats and wake-ups.
     look_at: Option<Instant>,
+    looked: Instant,
     failures: u32,
 }
 
@@ -145,6 +150,7 @@ impl<S: Store> Seat<S> {
             joined: false,
             retiring: false,
             look_at: None,
+            looked: Instant::now(),
             failures: 0,
         };
         Ok((seat, handle))
@@ -184,20 +190,23 @@ impl<S: Store> Seat<S> {
     async fn beat(&mut self, seen: &watch::Sender<Seen>) {
         let sent = Instant::now();
         let (member, ttl) = (&self.config.member, self.config.ttl);
-        let known = seen.borrow().revision;
+        let known = *seen.borrow();
         let outcome = if self.joined {
             self.store.beat(member, ttl).await
         } else {
-            self.store.join(member, ttl).await.map(Beat::Alive)
+            let joined = self.store.join(member, ttl).await;
+            joined.map(|revision| Beat::Alive { revision, assigned: revision })
         };
         match outcome {
-            Ok(Beat::Alive(revision)) => {
+            Ok(Beat::Alive { revision, assigned }) => {
                 self.tenure.extend(sent, ttl);
                 if !self.joined {
                     info!(member = %self.config.member, "joined");
                 }
                 let fresh = std::mem::replace(&mut self.joined, true);
-                if !fresh || revision != known || self.failures > 0 {
+                let patience = self.config.beat * if known.watching { 0 } else { BACK_ROW_BEATS };
+                let news = revision != known.revision && self.looked.elapsed() >= patience;
+                if !fresh || news || assigned > known.revision || self.failures > 0 {
                     self.look(seen).await;
                 }
             }
@@ -233,18 +242,22 @@ impl<S: Store> Seat<S> {
     /// Reads the space and does what the plan says.
     async fn look(&mut self, seen: &watch::Sender<Seen>) {
         self.look_at = None;
+        self.looked = Instant::now();
         if !self.joined {
             // Boxed: beat and look call each other once.
             return Box::pin(self.beat(seen)).await;
         }
-        // In a crowd only those who may have to assign read everything.
-        if seen.borrow().members >= CROWD {
+        // In a crowd only those who may have to assign read everything. Who has just come does not know yet whether it is one.
+        let known = seen.borrow().members;
+        if known == 0 || known >= CROWD {
             let look = match self.store.look(&self.config.member).await {
                 Ok(look) => look,
                 Err(error) => return self.failed("look", &error),
             };
-            if !plan::may_assign(look.before) {
-                seen.send_replace(Seen { revision: look.revision, members: look.members });
+            if look.members >= CROWD && !plan::may_assign(look.before) {
+                let waits = look.assigned.iter().any(|unit| !self.held.contains_key(unit));
+                let watching = waits || plan::in_front(look.before);
+                seen.send_replace(Seen { revision: look.revision, members: look.members, watching });
                 let plan = plan::follow(&look, &self.config.member, &self.held);
                 return self.act(plan, look.revision).await;
             }
@@ -253,7 +266,7 @@ impl<S: Store> Seat<S> {
             Ok(view) => view,
             Err(error) => return self.failed("view", &error),
         };
-        seen.send_replace(Seen { revision: view.revision, members: view.members.len() });
+        seen.send_replace(Seen { revision: view.revision, members: view.members.len(), watching: true });
         let (member, units) = (&self.config.member, &self.config.units);
         let plan = plan(&view, member, units, self.config.join_delay, &self.held);
         self.act(plan, view.revision).await;
@@ -364,6 +377,8 @@ impl<S: Store> Seat<S> {
 struct Seen {
     revision: Revision,
     members: usize,
+    /// Whether every change is of interest, or only those that a beat tells of.
+    watching: bool,
 }
 
 impl Seen {
@@ -387,6 +402,9 @@ async fn watch_changes<S: Store>(store: S, mut seen: watch::Receiver<Seen>, kick
             return;
         }
         let known = *seen.borrow_and_update();
+        if !known.watching {
+            continue;
+        }
         if !known.pause().is_zero() {
             tokio::time::sleep(known.pause()).await;
         }

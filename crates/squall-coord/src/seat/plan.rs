@@ -12,6 +12,9 @@ use crate::{Assignment, Epoch, Lease, Look, MemberId, Unit, View, spread};
 /// that stands still, and a thousand do not all write what only the first can.
 const PLANNERS: usize = 3;
 
+/// How many of a crowd look at every change, so that there is somebody to assign when all planners die at once.
+const FRONT: usize = 10;
+
 /// A lease this member believes to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
@@ -76,6 +79,11 @@ pub(super) fn follow(look: &Look, me: &MemberId, held: &BTreeMap<Unit, Held>) ->
 /// Whether a member with so many before it may have to assign.
 pub(super) fn may_assign(before: Option<usize>) -> bool {
     before.is_none_or(|before| before < PLANNERS)
+}
+
+/// Whether a member with so many before it sits so near the front that it may soon have to assign.
+pub(super) fn in_front(before: Option<usize>) -> bool {
+    before.is_none_or(|before| before < FRONT)
 }
 
 fn own(look: &Look, me: &MemberId, held: &BTreeMap<Unit, Held>, plan: &mut Plan) {

@@ -50,9 +50,9 @@ async fn joining_twice_is_joining_once(store: impl Advance) {
 async fn a_beat_renews_and_an_expired_one_is_gone(store: impl Advance) {
     store.join(&member("a"), TTL).await.unwrap();
     store.advance(TTL * 9 / 10);
-    assert!(matches!(store.beat(&member("a"), TTL).await.unwrap(), Beat::Alive(_)));
+    assert!(matches!(store.beat(&member("a"), TTL).await.unwrap(), Beat::Alive { .. }));
     store.advance(TTL * 9 / 10);
-    assert!(matches!(store.beat(&member("a"), TTL).await.unwrap(), Beat::Alive(_)));
+    assert!(matches!(store.beat(&member("a"), TTL).await.unwrap(), Beat::Alive { .. }));
     store.advance(TTL);
     assert_eq!(store.beat(&member("a"), TTL).await.unwrap(), Beat::Gone);
     assert_eq!(store.view().await.unwrap().members, []);

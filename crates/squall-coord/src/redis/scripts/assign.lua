@@ -7,4 +7,5 @@ local all = members()
 for id, member in pairs(all) do member[ARGV[2]] = wanted[id] or {} end
 save(all)
 announce('assign', {})
+redis.call('HSET', KEYS[3], 'assigned', revision())
 return 1
