@@ -86,6 +86,16 @@ impl RedisServer {
         assert!(self.launch(), "redis-server did not come back on port {}", self.port);
     }
 
+    /// Starts the server again on the same port with nothing of what it had.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn revive_empty(&mut self) {
+        self.kill();
+        self.folder = TempDir::new().expect("a temporary folder");
+        assert!(self.launch(), "redis-server did not come back on port {}", self.port);
+    }
+
     /// Stops the server's process without ending it; connections stay open and nothing answers.
     pub fn pause(&self) {
         self.signal(Signal::STOP);

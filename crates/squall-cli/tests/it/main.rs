@@ -5,6 +5,7 @@ mod bad_input;
 mod comparing;
 mod counts;
 mod exit_codes;
+mod faults;
 mod find_max;
 mod fleet;
 mod help;

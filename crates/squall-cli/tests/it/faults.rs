@@ -1,0 +1,229 @@
+//! Every process of a fleet is killed and frozen in every phase of a run, and the way to Redis is delayed, cut and held half open.
+//! Whatever happens: what the target received lies between what is reported and that plus what is stated as possibly lost, no start
+//! is made twice, and the fleet carries out the next run without anybody's help.
+//!
+//! Fleets run side by side, because most of a fault is waiting. Nothing here depends on how long anything takes: a fault that comes
+//! too late for its phase is a fault in the next one.
+
+use crate::support::{Desk, Ended, Running, target, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+use squall_target::Target;
+use squall_testkit::{proxy::FaultProxy, redis::RedisServer};
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+/// Fleets that run at the same time.
+const SIDE_BY_SIDE: usize = 6;
+/// Longer than a member lives without a beat (3.5 s).
+const FREEZE: Duration = Duration::from_secs(5);
+/// The load of every run: so many a second, for so long, each answered after a while so that there is something to drain.
+const RATE: u64 = 20;
+const SECONDS: u64 = 5;
+const PATH: &str = "/delay/1200";
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Who {
+    Worker,
+    Orchestrator,
+    Redis,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fault {
+    Kill,
+    Freeze,
+    /// Started again without what it knew; only Redis.
+    Empty,
+    /// On the way to Redis.
+    Delay,
+    Cut,
+    HalfOpen,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    who: Who,
+    fault: Fault,
+    phase: &'static str,
+}
+
+#[test]
+fn whatever_fails_in_whatever_phase_the_books_are_right() {
+    let mut cases = Vec::new();
+    for phase in ["PREPARING", "RUNNING", "STOPPING"] {
+        for who in [Who::Worker, Who::Orchestrator, Who::Redis] {
+            cases.extend([Fault::Kill, Fault::Freeze].map(|fault| Case { who, fault, phase }));
+        }
+    }
+    cases.push(Case { who: Who::Redis, fault: Fault::Empty, phase: "RUNNING" });
+    for who in [Who::Worker, Who::Orchestrator] {
+        let faults = [Fault::Delay, Fault::Cut, Fault::HalfOpen];
+        cases.extend(faults.map(|fault| Case { who, fault, phase: "RUNNING" }));
+    }
+    let next = AtomicUsize::new(0);
+    let failed: Vec<String> = thread::scope(|scope| {
+        let lane = || {
+            let mut failed = Vec::new();
+            while let Some(case) = cases.get(next.fetch_add(1, Ordering::SeqCst)) {
+                // A panic of one case must not hide the others.
+                if std::panic::catch_unwind(|| suffer(*case)).is_err() {
+                    failed.push(format!("{case:?}"));
+                }
+            }
+            failed
+        };
+        let lanes: Vec<_> = (0..SIDE_BY_SIDE).map(|_| scope.spawn(lane)).collect();
+        lanes.into_iter().flat_map(|lane| lane.join().expect("panics are caught")).collect()
+    });
+    assert!(failed.is_empty(), "these failed, as said above: {failed:#?}");
+}
+
+/// A fleet, all of whose processes can be reached.
+struct Fleet {
+    desk: Desk,
+    redis: RedisServer,
+    target: Target,
+    victim: Running,
+    leader: Running,
+    helper: Running,
+    /// On the way of whoever is to suffer.
+    proxy: FaultProxy,
+}
+
+impl Fleet {
+    fn start(who: Who) -> Fleet {
+        let (desk, redis) = (Desk::new(), RedisServer::start_persistent());
+        let proxy = FaultProxy::start(redis.port());
+        let (direct, through) = (redis.url(), format!("redis://127.0.0.1:{}/", proxy.port()));
+        let way = |one: Who| if who == one { through.as_str() } else { direct.as_str() };
+        let worker = |id: &str, redis: &str| {
+            let mut worker = desk.start(&["worker", "--redis", redis, "--id", id]);
+            worker.wait_for_line("joined");
+            worker
+        };
+        let (victim, helper) = (worker("victim", way(Who::Worker)), worker("helper", &direct));
+        let listen = "127.0.0.1:0";
+        let mut leader = desk.start(&["orchestrator", "--redis", way(Who::Orchestrator), "--listen", listen]);
+        leader.wait_for_line("leads");
+        Fleet { redis, target: target(), victim, leader, helper, proxy, desk }
+    }
+
+    fn run(&self, result: &str, load: &[&str]) -> Running {
+        let (url, redis) = (self.target.url(PATH), self.redis.url());
+        let all = [&["run", &url, "--cluster", &redis, "--quiet", "--json", result], load].concat();
+        self.desk.start(&all)
+    }
+
+    /// What the record says; nothing if nobody answers.
+    fn phase(&self) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.redis.port())).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+        stream.write_all(b"GET squall:{main}:test:state\r\n").ok()?;
+        let mut lines = BufReader::new(stream).lines();
+        lines.next()?.ok()?.starts_with('$').then_some(())?;
+        lines.next()?.ok()
+    }
+
+    fn until_phase(&self, phase: &str) {
+        let order = ["PREPARING", "RUNNING", "STOPPING"];
+        let at = |name: &str| order.iter().position(|known| *known == name);
+        wait_until(phase, || self.phase().is_some_and(|now| at(&now) >= at(phase)));
+    }
+
+    fn inflict(&mut self, Case { who, fault, .. }: Case) {
+        let process = if who == Who::Worker { &self.victim } else { &self.leader };
+        match (fault, who) {
+            (Fault::Kill, Who::Redis) => self.redis.revive(),
+            (Fault::Kill, _) => process.signal(Signal::KILL),
+            (Fault::Freeze, Who::Redis) => {
+                self.redis.pause();
+                thread::sleep(FREEZE);
+                self.redis.resume();
+            }
+            (Fault::Freeze, _) => {
+                process.signal(Signal::STOP);
+                thread::sleep(FREEZE);
+                process.signal(Signal::CONT);
+            }
+            (Fault::Empty, _) => self.redis.revive_empty(),
+            (Fault::Delay, _) => {
+                self.proxy.delay(Duration::from_millis(300));
+                thread::sleep(FREEZE);
+                self.proxy.heal();
+            }
+            (Fault::Cut, _) => {
+                for _ in 0..5 {
+                    self.proxy.cut();
+                    thread::sleep(FREEZE / 10);
+                }
+            }
+            (Fault::HalfOpen, _) => {
+                self.proxy.half_open();
+                thread::sleep(FREEZE);
+                // As a router does that has forgotten a connection: whoever uses it hears of it at last.
+                self.proxy.cut();
+                self.proxy.heal();
+            }
+        }
+    }
+}
+
+fn suffer(case: Case) {
+    let mut fleet = Fleet::start(case.who);
+    if case.phase == "PREPARING" {
+        // As long as it is believed to be there and has not built its users, nobody starts.
+        fleet.helper.signal(Signal::STOP);
+    }
+    let load = [format!("--rate={RATE}"), format!("--for={SECONDS}s")];
+    let run = fleet.run("first.json", &[&load[0], &load[1]]);
+    fleet.until_phase(case.phase);
+    if case.phase == "RUNNING" {
+        wait_until("requests", || fleet.target.requests() >= RATE);
+    }
+    fleet.inflict(case);
+    if case.phase == "PREPARING" {
+        fleet.helper.signal(Signal::CONT);
+    }
+    let ended = run.end();
+    let received = fleet.target.requests();
+    if case.fault == Fault::Empty {
+        assert!(ended.code != 0 && ended.stderr.contains("nobody wrote down"), "{case:?}: {ended:?}");
+    } else {
+        check(case, &fleet.desk, "first.json", &ended, received);
+    }
+    // Whatever is left of the fleet carries out the next run as if nothing had happened.
+    let again = fleet.run("second.json", &["--rate=20", "--for=1s"]).end();
+    let more = fleet.target.requests() - received;
+    check(case, &fleet.desk, "second.json", &again, more);
+    assert!(more > 0, "{case:?}: the next run makes load: {again:?}");
+}
+
+/// Compares the books of the target with those of the report.
+#[track_caller]
+fn check(case: Case, desk: &Desk, name: &str, ended: &Ended, received: u64) {
+    assert!(desk.path(name).exists(), "{case:?}: no result: {ended:?}");
+    let result = desk.json(name);
+    let accounting = |field: &str| number(&result, &format!("/accounting/{field}"));
+    let (sent, recorded, reported) = (accounting("sent"), accounting("recorded"), accounting("reported"));
+    let (unsent, lost) = (accounting("unsent"), accounting("lost_at_most"));
+    assert_eq!(recorded, reported, "{case:?}: {result}");
+    let known = reported - unsent;
+    // What was under way when a worker died was sent, but nobody knows how it ended.
+    assert!((known..=known + lost).contains(&sent), "{case:?}: {known} known of {sent} sent, {lost} lost at most");
+    assert!(
+        (known..=known + lost).contains(&received),
+        "{case:?}: {received} received, {known} reported, {lost} lost at most"
+    );
+    let planned = RATE * SECONDS;
+    assert!(received <= planned, "{case:?}: {received} of {planned}: a start was made twice");
+}
+
+fn number(result: &Value, path: &str) -> u64 {
+    result.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {result}"))
+}

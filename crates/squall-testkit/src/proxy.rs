@@ -1,0 +1,158 @@
+//! A proxy between a process and its server that can be told to misbehave: delay what passes, cut every connection, or keep
+//! connections open and pass nothing. Knows no protocol.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+/// How long a pump that may not pass anything on waits before it looks again.
+const LOOK: Duration = Duration::from_millis(10);
+/// Stands for a delay without end.
+const NEVER: u64 = u64::MAX;
+
+/// Passes connections on to one address. Pumps end with their connections; the listener with the process.
+#[derive(Debug)]
+pub struct FaultProxy {
+    addr: SocketAddr,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of every piece that passes, in milliseconds.
+    delay_ms: AtomicU64,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+impl FaultProxy {
+    /// Passes on to `port` on this machine.
+    ///
+    /// # Panics
+    /// If there is no free port.
+    pub fn start(port: u16) -> FaultProxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let addr = listener.local_addr().expect("bound");
+        let state = Arc::<State>::default();
+        let shared = state.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                // A server that is away is a connection that ends at once, as without a proxy.
+                if let Ok(server) = TcpStream::connect(("127.0.0.1", port)) {
+                    shared.join(client, server);
+                }
+            }
+        });
+        FaultProxy { addr, state }
+    }
+
+    /// The port to connect to.
+    pub fn port(&self) -> u16 {
+        self.addr.port()
+    }
+
+    /// Everything passes this much later, in each direction.
+    pub fn delay(&self, by: Duration) {
+        self.state.delay_ms.store(u64::try_from(by.as_millis()).unwrap_or(NEVER), SeqCst);
+    }
+
+    /// Connections stay open, and can be made, but nothing passes.
+    pub fn half_open(&self) {
+        self.state.delay_ms.store(NEVER, SeqCst);
+    }
+
+    /// Everything passes as it comes.
+    pub fn heal(&self) {
+        self.delay(Duration::ZERO);
+    }
+
+    /// Ends all connections at once; new ones can be made.
+    pub fn cut(&self) {
+        for stream in self.state.open.lock().expect("no pump panics").drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl State {
+    fn join(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
+        let copies = (client.try_clone(), server.try_clone());
+        let (Ok(client_too), Ok(server_too)) = copies else { return };
+        let mut open = self.open.lock().expect("no pump panics");
+        open.extend([&client, &server].iter().filter_map(|stream| stream.try_clone().ok()));
+        drop(open);
+        let (there, back) = (self.clone(), self.clone());
+        thread::spawn(move || there.pump(client, server_too));
+        thread::spawn(move || back.pump(server, client_too));
+    }
+
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut piece = [0; 16 * 1024];
+        while let Ok(length @ 1..) = from.read(&mut piece) {
+            let mut waited = Duration::ZERO;
+            // Looks again and again, so that healing and cutting take effect at once.
+            while waited.as_millis() < u128::from(self.delay_ms.load(SeqCst)) && to.peer_addr().is_ok() {
+                thread::park_timeout(LOOK);
+                waited += LOOK;
+            }
+            if to.write_all(&piece[..length]).is_err() {
+                break;
+            }
+        }
+        let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+
+    /// A server that says back every line.
+    fn echo() -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                thread::spawn(move || {
+                    let mut writer = stream.try_clone().unwrap();
+                    let lines = BufReader::new(stream).lines().map_while(Result::ok);
+                    lines.for_each(|line| drop(writeln!(writer, "{line}")));
+                });
+            }
+        });
+        port
+    }
+
+    fn ask(stream: &TcpStream) -> std::io::Result<String> {
+        let (mut writer, mut line) = (stream, String::new());
+        writeln!(writer, "hello")?;
+        BufReader::new(stream).read_line(&mut line)?;
+        Ok(line)
+    }
+
+    #[test]
+    fn what_passes_can_be_held_back_and_cut_off() {
+        let proxy = FaultProxy::start(echo());
+        let stream = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
+        assert_eq!(ask(&stream).unwrap(), "hello\n");
+        proxy.half_open();
+        stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        assert!(ask(&stream).is_err(), "nothing passes");
+        stream.set_read_timeout(None).unwrap();
+        proxy.heal();
+        assert_eq!(ask(&stream).unwrap(), "hello\n", "what was held back comes after all");
+        proxy.cut();
+        // Ends, whatever was still on its way.
+        let _ = (&stream).read_to_end(&mut Vec::new());
+        assert!(ask(&stream).map_or(true, |line| line.is_empty()));
+        let again = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
+        assert_eq!(ask(&again).unwrap(), "hello\n");
+    }
+}
