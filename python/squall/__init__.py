@@ -1,7 +1,7 @@
 """Load tests, measured right: scenarios in Python, executed at the speed of Rust."""
 
 from squall._blocking import sleep
-from squall._dsl import VUser, between, resource, scenario, step, task
+from squall._dsl import VUser, between, resource, scenario, set_up, step, task, tear_down
 from squall._errors import RequestError, RequestTimeout, ResourcesExhausted, ScenarioError, StatusError, TaskTimeout
 from squall._jsonrpc import JsonRPCClient, JsonRPCError, JsonRPCProtocolError
 from squall._metrics import emit_metric, metric
@@ -30,7 +30,9 @@ __all__ = [
     "metric",
     "resource",
     "scenario",
+    "set_up",
     "sleep",
     "step",
     "task",
+    "tear_down",
 ]

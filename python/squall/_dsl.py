@@ -22,6 +22,8 @@ C = TypeVar("C", bound=type)
 
 #: Everything declared while a scenario file is being read: (file, qualified name, line).
 declared: list[tuple[str, str, int]] = []
+#: The set-up and tear-down of the file being read.
+hooks: dict[str, Callable[..., Any]] = {}
 #: The resource factories of the file being read, by name.
 factories: dict[str, Factory] = {}
 
@@ -83,6 +85,8 @@ class VUser:
     id: int = 0
     #: Decides :attr:`random`; the same for the same user of a run with the same seed.
     seed: int = 0
+    #: What ``@set_up`` returned.
+    shared: Any = None
     #: Pools made by ``@resource``.
     resources: Resources
 
@@ -219,6 +223,33 @@ def resource(name: str, *, limit: int | None = None, file: str | None = None) ->
         return function
 
     return decorate
+
+
+def set_up(function: F) -> F:
+    """Makes a module-level function the set-up of the run: called once, before the first user, on one machine of a fleet.
+
+    It may take the parameters of the run (a dict). What it returns must be JSON and is ``self.shared`` of every user. Nothing that it does
+    is measured; if it raises, the run does not begin.
+    """
+    return _hook("set_up", function)
+
+
+def tear_down(function: F) -> F:
+    """Makes a module-level function the tear-down of the run: called once, after the last user, with what the set-up returned."""
+    return _hook("tear_down", function)
+
+
+def _hook(name: str, function: F) -> F:
+    code = function.__code__
+    place = (code.co_filename, code.co_firstlineno)
+    before = hooks[name].__code__ if name in hooks else code
+    # The same line twice is a file that was also imported by one of its modules.
+    if before.co_filename == place[0] and before.co_firstlineno != place[1]:
+        raise ScenarioError(f"there is already a @{name} in line {before.co_firstlineno}", *place)
+    if code.co_argcount > 1:
+        raise ScenarioError(f"@{name} takes no argument, or one", *place)
+    hooks[name] = function
+    return function
 
 
 def _mark(function: F, mark: TaskMark) -> F:

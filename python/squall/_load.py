@@ -19,6 +19,7 @@ from squall._awaits import first_foreign
 from squall._constant import NotConstant, Request, requests_of
 from squall._dsl import ScenarioMark, TaskMark, VUser
 from squall._errors import ScenarioError, describe, in_file
+from squall._hooks import Hooks
 from squall._resources import Pools, Resources
 
 
@@ -63,6 +64,8 @@ class Loaded:
     params: Mapping[str, Any] = field(default_factory=dict)
     #: The pools that it declares: name, and what is in it at the start.
     stock: list[tuple[str, list[str]]] = field(default_factory=list)
+    #: What it does once for the whole run.
+    hooks: Hooks | None = None
     #: Whether on_init, on_start or on_stop exist.
     has_hooks: bool = False
     #: Whether coroutines run on an asyncio loop, and why they run where they do.
@@ -94,6 +97,26 @@ def load(
     except ScenarioError as error:
         error.file = os.path.relpath(error.file) if error.file else shown
         raise
+
+
+def init_params(path: str) -> tuple[list[tuple[str, str, bool, str | None, str | None]], bool]:
+    """The parameters of the scenario's ``on_init``: name, kind, whether it is required, annotation, default in JSON; and whether it takes
+    others too."""
+    compat.install()
+    on_init = getattr(_choose(_execute(path), path, None), "on_init", None)
+    if on_init is None:
+        return [], "set_up" in _dsl.hooks
+    found = []
+    takes_any = False
+    for parameter in list(inspect.signature(on_init).parameters.values())[1:]:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            takes_any = True
+        elif parameter.kind is not parameter.VAR_POSITIONAL:
+            required = parameter.default is parameter.empty
+            annotation = None if parameter.annotation is parameter.empty else inspect.formatannotation(parameter.annotation)
+            default = None if required else json.dumps(parameter.default, default=repr)
+            found.append((parameter.name, parameter.kind.name.lower(), required, annotation, default))
+    return found, takes_any
 
 
 def _choose_modes(loaded: Loaded, mode: str) -> None:
@@ -135,6 +158,7 @@ def _choose_loop(loaded: Loaded, mode: str) -> None:
 def _execute(path: str) -> ModuleType:
     _dsl.declared.clear()
     _dsl.factories.clear()
+    _dsl.hooks.clear()
     full = os.path.abspath(path)
     name = "squall_scenario_" + os.path.splitext(os.path.basename(path))[0]
     spec = importlib.util.spec_from_file_location(name, full)
@@ -171,12 +195,15 @@ def _read(module: ModuleType, path: str, wanted: str | None, params: dict[str, A
     _refuse_redefinitions(module)
     tasks = _tasks(cls, path, line)
     pools = Pools(dict(_dsl.factories))
+    hooks = Hooks(dict(_dsl.hooks), params) if _dsl.hooks else None
     starts, stops = _hooks(cls, path, params)
 
     def make_user(number: int, seed: int) -> Any:
         user = cls()
         user.id, user.seed = number, seed
         user.resources = Resources(pools)
+        if hooks is not None:
+            user.shared = hooks.made
         return user
 
     name = (mark.name if mark else None) or cls.__name__
@@ -191,6 +218,7 @@ def _read(module: ModuleType, path: str, wanted: str | None, params: dict[str, A
         make_user=make_user,
         params=params,
         stock=pools.stock,
+        hooks=hooks,
         has_hooks=bool(starts or stops),
         cls=cls,
         coroutines=_coroutines(cls, tasks),
@@ -305,7 +333,7 @@ def _hooks(cls: type, path: str, params: dict[str, Any]) -> tuple[list[Hook], li
     on_init = getattr(cls, "on_init", None)
     if on_init is not None:
         starts.append(_init_hook(on_init, params))
-    elif params:
+    elif params and "set_up" not in _dsl.hooks:
         raise ScenarioError(f"parameters were given, but {cls.__name__} has no on_init to take them", path)
     for name, hooks in (("on_start", starts), ("on_stop", stops)):
         function = getattr(cls, name, None)

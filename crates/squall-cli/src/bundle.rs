@@ -83,6 +83,7 @@ pub(crate) fn of_run<H: Host>(what: &Subject, args: &RunArgs, host: &H) -> Resul
             late_after: limits.late_after,
             phases: limits.phases,
         },
+        hooks: program.hooks().is_some(),
     };
     Ok((bundle, program.describe()))
 }
@@ -131,12 +132,12 @@ impl<H: Host> squall_worker::Host for BundleHost<H> {
         if program.plan().tasks != bundle.plan.tasks {
             return Err("this worker reads the scenario differently: is it of another version?".to_owned());
         }
-        let (threads, stock) = (program.threads(), program.stock());
+        let (threads, stock, hooks) = (program.threads(), program.stock(), program.hooks());
         let driver = match program {
             Program::Declared { scenario, .. } => AnyDriver::Declared(scenario.driver()),
             Program::Hosted(hosted) => AnyDriver::Hosted((hosted.driver)()),
         };
-        Ok(Opened { driver, threads, stock })
+        Ok(Opened { driver, threads, stock, hooks })
     }
 }
 

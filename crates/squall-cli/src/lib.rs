@@ -14,6 +14,7 @@ mod commands;
 mod descriptors;
 mod exit;
 mod find_max;
+mod listener;
 mod logs;
 mod output_file;
 mod program;
@@ -25,11 +26,13 @@ mod subject;
 mod terminal;
 mod tick;
 mod up_state;
+mod worker_health;
 
 use clap::Parser;
 use std::ffi::OsString;
 
-pub use program::{Host, Hosted, Processes, Program, Script};
+pub use program::{Host, Hosted, Param, Processes, Program, Script};
+pub use squall_worker::Hooks;
 
 /// Runs one command line, program name included, and gives the exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {

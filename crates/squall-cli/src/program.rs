@@ -10,7 +10,7 @@ use squall_orchestrator::{
 };
 use squall_scenario::{Overrides, Scenario, ScenarioDriver};
 use squall_streams::cli::WorkerArgs;
-use squall_worker::{Portion, StockError, lend_here};
+use squall_worker::{Hooks, Portion, StockError, lend_here};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -38,6 +38,11 @@ pub trait Host: Clone + Send + Sync + 'static {
         Ok([(file.file_name().map(PathBuf::from).unwrap_or_default(), bytes)].into())
     }
 
+    /// The parameters that a scenario takes, and whether it takes others too.
+    fn params(&self, _file: &Path) -> Result<(Vec<Param>, bool), String> {
+        Ok((Vec::new(), false))
+    }
+
     /// Runs the stream processors of an app until they are stopped, and gives the exit code.
     fn work(&self, worker: &WorkerArgs) -> Result<u8, String>;
 
@@ -48,6 +53,17 @@ pub trait Host: Clone + Send + Sync + 'static {
 
     /// Everything must end at once: code that does not listen is to be interrupted.
     fn interrupt(&self) {}
+}
+
+/// A parameter of a scenario, in the words of its language.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Param {
+    pub name: String,
+    pub kind: String,
+    pub required: bool,
+    pub annotation: Option<String>,
+    /// JSON.
+    pub default: Option<String>,
 }
 
 /// A scenario in another language, as the command line names it.
@@ -92,6 +108,8 @@ pub struct Hosted<D> {
     pub driver: Arc<dyn Fn() -> D>,
     /// The pools that it declares.
     pub stock: Vec<Stock>,
+    /// What it does once for the whole run.
+    pub hooks: Option<Arc<dyn Hooks>>,
     /// The command lines of the processes that share the load; this process makes it alone if there are none.
     pub processes: Processes,
 }
@@ -119,7 +137,7 @@ impl<D: Driver> Program<D> {
                 scenario.plan = plan;
                 Program::Declared { scenario, remark: remark.clone() }
             }
-            Program::Hosted(Hosted { description, phases, threads, driver, stock, processes, .. }) => {
+            Program::Hosted(Hosted { description, phases, threads, driver, stock, hooks, processes, .. }) => {
                 Program::Hosted(Hosted {
                     plan,
                     description: description.clone(),
@@ -127,6 +145,7 @@ impl<D: Driver> Program<D> {
                     threads: *threads,
                     driver: driver.clone(),
                     stock: stock.clone(),
+                    hooks: hooks.clone(),
                     processes: processes.clone(),
                 })
             }
@@ -163,6 +182,14 @@ impl<D: Driver> Program<D> {
         }
     }
 
+    /// What it does once for the whole run.
+    pub(crate) fn hooks(&self) -> Option<Arc<dyn Hooks>> {
+        match self {
+            Program::Declared { .. } => None,
+            Program::Hosted(hosted) => hosted.hooks.clone(),
+        }
+    }
+
     pub(crate) async fn run(
         &self,
         mut options: RunOptions,
@@ -171,10 +198,27 @@ impl<D: Driver> Program<D> {
     ) -> Result<Finished, RunError> {
         let (lender, lending) = lend_here(&self.stock(), Portion::ALL).await.map_err(unstocked)?;
         options.lender = Some(lender);
-        let finished = self.run_with(options, control, observers).await;
+        let made = self.set_up().await?;
+        let finished = self.run_with(options, control, observers, made.as_deref()).await;
+        if let (Some(made), Some(hooks)) = (made, self.hooks()) {
+            // What was measured is told in any case.
+            if let Err(reason) = hook(move || hooks.tear_down(&made)).await {
+                eprintln!("tear-down failed: {reason}");
+            }
+        }
         // The pools end with the run, whatever is still held.
         lending.abort();
         finished
+    }
+
+    /// Sets the run up, if the scenario does; gives what that made.
+    async fn set_up(&self) -> Result<Option<String>, RunError> {
+        let Some(hooks) = self.hooks() else { return Ok(None) };
+        let made = hook(move || {
+            let made = hooks.set_up()?;
+            hooks.share(&made).map(|()| made)
+        });
+        made.await.map(Some).map_err(|reason| refused(format!("set-up failed: {reason}")))
     }
 
     async fn run_with(
@@ -182,13 +226,20 @@ impl<D: Driver> Program<D> {
         options: RunOptions,
         control: &Control,
         observers: &mut [&mut dyn Observer],
+        made: Option<&str>,
     ) -> Result<Finished, RunError> {
         match self {
             Program::Declared { scenario, .. } => {
                 run_local(&scenario.plan, scenario.driver(), options, control, observers).await
             }
             Program::Hosted(Hosted { plan, processes: Some(commands), .. }) => {
-                let crew = processes::Processes::start(commands()).await?;
+                let mut commands = commands();
+                if let Some(made) = made {
+                    for command in &mut commands {
+                        command.env(SET_UP, made);
+                    }
+                }
+                let crew = processes::Processes::start(commands).await?;
                 run_crew(plan, crew, options, control, observers).await
             }
             Program::Hosted(hosted) => run_local(&hosted.plan, (hosted.driver)(), options, control, observers).await,
@@ -198,7 +249,19 @@ impl<D: Driver> Program<D> {
 
 /// Why there is nothing to borrow from; the names of pools have been looked at before.
 pub(crate) fn unstocked(error: StockError) -> RunError {
-    RunError::Engine(EngineError::Driver(DriverError(error.to_string())))
+    refused(error.to_string())
+}
+
+fn refused(reason: String) -> RunError {
+    RunError::Engine(EngineError::Driver(DriverError(reason)))
+}
+
+/// Where a run's processes find what its set-up made.
+pub(crate) const SET_UP: &str = "SQUALL_SET_UP";
+
+/// Runs code of the scenario's beside the loop.
+async fn hook<T: Send + 'static>(act: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
+    tokio::task::spawn_blocking(act).await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 /// The host of the plain program: it has no Python of its own and hands the whole command line to the installed package.

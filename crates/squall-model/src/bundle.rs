@@ -20,6 +20,9 @@ pub struct Bundle {
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     pub limits: Limits,
+    /// Whether the scenario sets a run up and tears it down, once in the fleet.
+    #[serde(default)]
+    pub hooks: bool,
 }
 
 /// How each worker carries a plan out.

@@ -30,9 +30,24 @@ pub struct RunOrder {
     pub paused: Option<Vec<Stage>>,
     #[serde(default)]
     pub stop: Option<StopOrder>,
+    /// Who was told to set the run up, where the scenario does. Nobody is told twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_up: Option<HookOrder>,
+    /// Who was told to tear it down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tear_down: Option<HookOrder>,
     /// Parameters for the scenario, by name.
     #[serde(default)]
     pub params: BTreeMap<String, serde_json::Value>,
+}
+
+/// A worker that was told to do something once for the whole run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HookOrder {
+    pub worker: String,
+    /// Which life of it: one that was restarted knows nothing of the order.
+    pub instance: u64,
 }
 
 /// Why and how a run is to end.
@@ -118,6 +133,8 @@ mod tests {
             ready_by_ms: 0,
             paused: None,
             stop: None,
+            set_up: None,
+            tear_down: None,
             params: BTreeMap::new(),
         }
     }

@@ -5,6 +5,7 @@
 mod begin;
 mod board;
 mod follow;
+mod hooks;
 mod lead;
 mod seconds;
 mod steer;

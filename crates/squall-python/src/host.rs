@@ -5,7 +5,7 @@ use pyo3::{
     prelude::*,
     types::{PyDict, PyList},
 };
-use squall_cli::{Host, Hosted, Program, Script as Request};
+use squall_cli::{Hooks, Host, Hosted, Param, Program, Script as Request};
 use squall_http::{Connector, basic_auth};
 use squall_model::{LoadModel, Plan, Stock, format_duration};
 use squall_scenario::{NoFiles, Overrides, Place, Scenario, ScenarioErrors};
@@ -20,6 +20,7 @@ use std::{
 
 use crate::{
     driver::PythonDriver,
+    hooks::PythonHooks,
     routes::Base,
     script::{Script, Wiring},
     watchdog,
@@ -44,6 +45,10 @@ impl Host for Interpreter {
             enter(py, &request.file).map_err(|error| refusal(py, &error))?;
             open(py, request)
         })
+    }
+
+    fn params(&self, file: &Path) -> Result<(Vec<Param>, bool), String> {
+        Python::attach(|py| params(py, file).map_err(|error| refusal(py, &error)))
     }
 
     fn bundle(&self, file: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, String> {
@@ -90,6 +95,16 @@ fn collect(py: Python<'_>, file: &Path) -> PyResult<BTreeMap<PathBuf, Vec<u8>>> 
     Ok(files.extract::<BTreeMap<String, Vec<u8>>>()?.into_iter().map(|(name, bytes)| (name.into(), bytes)).collect())
 }
 
+/// A parameter as `squall._load.init_params` tells it: name, kind, whether it is required, annotation, default in JSON.
+type Told = (String, String, bool, Option<String>, Option<String>);
+
+fn params(py: Python<'_>, file: &Path) -> PyResult<(Vec<Param>, bool)> {
+    let told = py.import("squall._load")?.call_method1("init_params", (file.to_string_lossy(),))?;
+    let (params, takes_any): (Vec<Told>, bool) = told.extract()?;
+    let param = |(name, kind, required, annotation, default)| Param { name, kind, required, annotation, default };
+    Ok((params.into_iter().map(param).collect(), takes_any))
+}
+
 /// Refuses what would fail in the middle: every package that is not installed here is named.
 fn verify(py: Python<'_>, requirements: &str) -> Result<(), String> {
     let missing = || py.import("squall._bundle")?.call_method1("missing", (requirements,))?.extract::<Vec<String>>();
@@ -118,7 +133,17 @@ fn open(py: Python<'_>, request: Request) -> Result<Program<PythonDriver>, Strin
     let threads = if script.needs_python { 1 } else { cores };
     let driver = Arc::new(move || PythonDriver::new(script.clone()));
     let stock = stock(&loaded).map_err(in_words)?;
-    Ok(Program::Hosted(Hosted { plan: scenario.plan, description, phases, threads, driver, stock, processes: None }))
+    let hooks = PythonHooks::of(&loaded).map_err(in_words)?.map(|hooks| Arc::new(hooks) as Arc<dyn Hooks>);
+    Ok(Program::Hosted(Hosted {
+        plan: scenario.plan,
+        description,
+        phases,
+        threads,
+        driver,
+        stock,
+        hooks,
+        processes: None,
+    }))
 }
 
 fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyAny>> {

@@ -12,6 +12,7 @@ mod decode;
 mod driver;
 mod encode;
 mod guest;
+mod hooks;
 mod host;
 mod operation;
 mod port;

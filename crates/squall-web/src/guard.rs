@@ -26,7 +26,13 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     Counters::count(&guard.counters.requests);
     let open = OPEN.contains(&request.uri().path());
     match guard.judge(request.headers(), request.uri(), open) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            let response = next.run(request).await;
+            if matches!(response.status(), StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE) {
+                Counters::count(&guard.counters.bad_requests);
+            }
+            response
+        }
         Err(refusal) => {
             Counters::count(&guard.counters.refused);
             refusal.into_response()

@@ -10,6 +10,7 @@ mod body;
 mod config;
 mod error;
 mod guard;
+mod inputs;
 mod live;
 mod own_metrics;
 mod router;

@@ -36,6 +36,8 @@ pub(crate) struct Counters {
     pub(crate) requests: AtomicU64,
     /// By token, Host or Origin.
     pub(crate) refused: AtomicU64,
+    /// With a body or a query that could not be used.
+    pub(crate) bad_requests: AtomicU64,
     pub(crate) dropped_messages: AtomicU64,
     pub(crate) failed_looks: AtomicU64,
 }

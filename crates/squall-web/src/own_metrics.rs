@@ -30,6 +30,8 @@ pub(crate) fn render(status: Option<&FleetStatus>, subscribers: usize, counters:
     family(&mut text, "squall_api_requests_total", "counter", "Requests to the API.", count(&counters.requests));
     let refused = count(&counters.refused);
     family(&mut text, "squall_api_refused_total", "counter", "Refused by token, Host or Origin.", refused);
+    let bad = count(&counters.bad_requests);
+    family(&mut text, "squall_api_bad_requests_total", "counter", "Bodies and queries that were refused.", bad);
     family(&mut text, "squall_live_subscribers", "gauge", "Subscribers of the live feed.", subscribers as f64);
     let dropped = count(&counters.dropped_messages);
     family(&mut text, "squall_live_dropped_total", "counter", "Messages that slow subscribers missed.", dropped);

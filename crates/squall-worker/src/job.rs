@@ -12,7 +12,10 @@ use std::{
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use crate::shipper::{Parcel, Shipper};
+use crate::{
+    hooks::Hooks,
+    shipper::{Parcel, Shipper},
+};
 
 /// Makes drivers of bundles: what a worker can run.
 pub trait Host: Send + Sync + 'static {
@@ -29,6 +32,8 @@ pub struct Opened<D> {
     pub threads: Option<usize>,
     /// The pools that it declares.
     pub stock: Vec<Stock>,
+    /// What it does once for the whole run.
+    pub hooks: Option<Arc<dyn Hooks>>,
 }
 
 /// How long giving back what was borrowed may take at the end.
@@ -49,6 +54,7 @@ const LEAST_ALLOWANCE: u64 = 200;
 /// A run under way here.
 pub(crate) struct Job {
     pub(crate) epoch: u64,
+    pub(crate) hooks: Option<Arc<dyn Hooks>>,
     engine: Engine,
     fold: Fold,
     shipper: Shipper,
@@ -101,6 +107,7 @@ impl Job {
         let source = SourceId { instance, thread: 0 };
         Ok(Job {
             epoch,
+            hooks: opened.hooks,
             fold: Fold::new(source, engine.sources().to_vec()),
             engine,
             shipper: Shipper::start(run, epoch, source_name(source), leash.clone()),

@@ -2,15 +2,17 @@
 //! measured. Decides nothing about the run; it obeys the record, and stops by itself when it can no longer be sure of its place.
 
 mod clock;
+mod hooks;
 mod job;
 mod lending;
 mod machine;
 mod shipper;
 mod worker;
 
+pub use hooks::Hooks;
 pub use job::{Host, Opened};
 pub use lending::{Portion, StockError, lend_here};
-pub use worker::{Worker, WorkerConfig, WorkerError};
+pub use worker::{Worker, WorkerConfig, WorkerError, WorkerStatus};
 
 use squall_coord::Unit;
 use squall_model::SHARES;

@@ -4,18 +4,23 @@ use squall_coord::{
     Cell, Epoch, Lease, MemberId, Notice, PoolStore, Report, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle,
 };
 use squall_engine::EngineError;
-use squall_model::{Bundle, CommandEnvelope, RunOrder, RunPhase, ShareSet};
+use squall_model::{Bundle, CommandEnvelope, HookOrder, RunOrder, RunPhase, ShareSet};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::{sync::oneshot, time::MissedTickBehavior};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinSet,
+    time::MissedTickBehavior,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
     clock::StoreClock,
+    hooks::{self, Hooks},
     job::{Host, Job, Opened},
     lending::{Portion, fill, lend},
     machine::Machine,
@@ -37,6 +42,14 @@ impl WorkerConfig {
     pub fn new(id: impl Into<String>) -> WorkerConfig {
         WorkerConfig { id: id.into(), beat: Duration::from_millis(1150), ttl: Duration::from_millis(3500) }
     }
+}
+
+/// What a worker last said of itself, for those who look at it from outside.
+#[derive(Debug, Clone, Default)]
+pub struct WorkerStatus {
+    pub report: Report,
+    /// When the store last heard it.
+    pub heard: Option<Instant>,
 }
 
 /// Why a worker cannot work.
@@ -72,9 +85,14 @@ pub struct Worker<C: Cell, H: Host> {
     /// The duty must be looked at again.
     dirty: bool,
     failed: Option<(u64, String)>,
+    /// What the scenario of a run does once, and what of it was begun here.
+    hooks: Option<(u64, Arc<dyn Hooks>)>,
+    begun: BTreeSet<(u64, &'static str)>,
+    hooking: JoinSet<()>,
     stale_commands: u64,
     bad_commands: u64,
     leaving: bool,
+    status: watch::Sender<WorkerStatus>,
     /// Its place in the fleet was certain at the last beat.
     trusted: bool,
 }
@@ -114,11 +132,20 @@ impl<C: Cell, H: Host> Worker<C, H> {
             lost: ShareSet::NONE,
             dirty: false,
             failed: None,
+            hooks: None,
+            begun: BTreeSet::new(),
+            hooking: JoinSet::new(),
             stale_commands: 0,
             bad_commands: 0,
             leaving: false,
+            status: watch::Sender::default(),
             trusted: true,
         }
+    }
+
+    /// How it is, as it goes on.
+    pub fn status(&self) -> watch::Receiver<WorkerStatus> {
+        self.status.subscribe()
     }
 
     /// Works until `stop`, then drains: shares go to others, what is under way is finished, everything measured is shipped.
@@ -161,7 +188,8 @@ impl<C: Cell, H: Host> Worker<C, H> {
             if let Stage::Working(job) = &self.stage {
                 job.trust_until(until - MARGIN);
             }
-            if self.leaving && self.has_left(goodbye) && seat.is_finished() {
+            while self.hooking.try_join_next().is_some() {}
+            if self.leaving && self.has_left(goodbye) && self.hooking.is_empty() && seat.is_finished() {
                 break;
             }
         }
@@ -264,6 +292,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
         match run.report(&self.config.id, &report, self.config.ttl).await {
             Ok(heard) => {
                 self.clock.learn(asked, heard.now_ms);
+                self.status.send_modify(|status| status.heard = Some(asked));
                 if heard.revision != self.seen_revision {
                     self.read(run).await;
                 }
@@ -312,6 +341,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             report.insert("failed".into(), epoch.to_string());
             report.insert("message".into(), message.chars().take(2000).collect());
         }
+        self.status.send_modify(|status| status.report.clone_from(&report));
         report
     }
 
@@ -371,6 +401,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
         if self.stage.epoch().is_some_and(|mine| mine != epoch) {
             self.give_up();
         }
+        self.run_hooks(run, epoch, phase, &order);
         let can_begin = self.failed_in() != Some(epoch) && !self.leaving;
         match (phase, &mut self.stage) {
             (RunPhase::Preparing | RunPhase::Running, Stage::Idle) if can_begin => {
@@ -378,6 +409,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
             }
             (RunPhase::Running, Stage::Working(job)) => {
                 if let Some(start) = order.start_at_ms {
+                    // Once, before its first user.
+                    if let Some(hooks) = job.hooks.take() {
+                        hooks::share(run, epoch, hooks).await;
+                    }
                     job.start(self.clock.instant(start));
                 }
                 self.dirty = true;
@@ -389,6 +424,18 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 self.stage = Stage::Done { epoch: *epoch };
             }
             _ => {}
+        }
+    }
+
+    /// Does what this worker was told to do once for the whole run; it is told in the record, so it hears of it again and again.
+    fn run_hooks(&mut self, run: &C::Run, epoch: u64, phase: RunPhase, order: &RunOrder) {
+        let Some((_, hooks)) = self.hooks.as_ref().filter(|(of, _)| *of == epoch) else { return };
+        let told = |asked: &Option<HookOrder>| asked.as_ref().is_some_and(|asked| asked.instance == self.instance);
+        if phase == RunPhase::Preparing && told(&order.set_up) && self.begun.insert((epoch, hooks::SET_UP)) {
+            self.hooking.spawn(hooks::set_up(run.clone(), epoch, hooks.clone()));
+        }
+        if phase == RunPhase::Stopping && told(&order.tear_down) && self.begun.insert((epoch, hooks::TEAR_DOWN)) {
+            self.hooking.spawn(hooks::tear_down(run.clone(), epoch, hooks.clone()));
         }
     }
 
@@ -422,6 +469,8 @@ impl<C: Cell, H: Host> Worker<C, H> {
         match made {
             Ok(job) => {
                 info!(epoch, "users are built");
+                self.hooks = job.hooks.clone().map(|hooks| (epoch, hooks));
+                self.begun.retain(|(of, _)| *of == epoch);
                 let announced = [(format!("announced:{:016x}", self.instance), job.first_announcement().to_string())];
                 if let Err(error) = run.note(epoch, &announced).await {
                     warn!(%error, "the first announcement was not heard");

@@ -1,7 +1,7 @@
 //! `squall worker`: where its fleet is and what it is called there.
 
 use clap::{Args, ValueEnum};
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 /// Arguments of `squall worker`.
 #[derive(Debug, Args)]
@@ -9,6 +9,7 @@ use std::time::Duration;
 Examples:
   squall worker --redis redis://127.0.0.1:6379
   squall worker --redis rediss://user:secret@redis.internal:6380 --id eu-1 --log json
+  squall worker --redis redis://127.0.0.1:6379 --listen 127.0.0.1:9180     for probes and Prometheus
   python3 -m squall worker --redis redis://127.0.0.1:6379      for scenarios in Python
 
 Runs in the foreground. SIGTERM or Ctrl-C drains: the load moves to others, everything measured is shipped.")]
@@ -25,6 +26,12 @@ pub(crate) struct WorkerArgs {
     /// How long the fleet waits for this worker, when it is not heard of, before others take over its load; at least 3s
     #[arg(long, value_name = "TIME", default_value = "3500ms", value_parser = expiry)]
     pub(crate) expires_after: Duration,
+    /// Answer /healthz, /readyz and /metrics (Prometheus) here, for example 127.0.0.1:9180 [default: nowhere]
+    #[arg(long, value_name = "HOST:PORT", env = "SQUALL_WORKER_LISTEN")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Let --listen be reached from other machines; it tells numbers only, but has no login
+    #[arg(long, env = "SQUALL_ALLOW_REMOTE")]
+    pub(crate) allow_remote: bool,
     /// How to log
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) log: LogFormat,

@@ -3,7 +3,7 @@
 use clap::Parser;
 use squall_coord::{Cell, Link, MemoryCell, RedisCell};
 use squall_orchestrator::{Fleet, Orchestrator, OrchestratorConfig};
-use squall_web::{Offer, TlsFiles, Token, WebConfig};
+use squall_web::{Offer, OfferParam, TlsFiles, Token, WebConfig};
 use squall_worker::{Worker, WorkerConfig};
 use std::path::Path;
 use tokio::{
@@ -20,6 +20,7 @@ use crate::{
     logs,
     program::Host,
     signals::StopSignals,
+    subject::Subject,
 };
 
 pub(crate) fn serve<H: Host>(args: &OrchestratorArgs, host: &H) -> Result<u8, Refusal> {
@@ -129,8 +130,21 @@ fn offer<H: Host>(path: &Path, host: &H) -> Result<Offer, Refusal> {
         return Err(Refusal::new("--scenario: give a URL or a .toml or .py file"));
     };
     args.words = words[1..].to_vec();
-    let (bundle, _) = bundle::of_run(&subject(&mut args)?, &args, host)?;
-    // Only Python scenarios have parameters, and only Python knows which.
-    let takes_any = path.extension().is_some_and(|extension| extension == "py");
-    Ok(Offer { path: path.to_owned(), bundle, params: Vec::new(), takes_any })
+    let what = subject(&mut args)?;
+    let (params, takes_any) = match &what {
+        Subject::Script(file) => host.params(file).map_err(Refusal::new)?,
+        Subject::Url(_) | Subject::File(_) => (Vec::new(), false),
+    };
+    // Stand-ins, so that the rest can be judged: who starts the test brings the real ones.
+    let required = params.iter().filter(|param| param.required);
+    args.script.params = required.map(|param| format!("{}=null", param.name)).collect();
+    let (bundle, _) = bundle::of_run(&what, &args, host)?;
+    let params = params.into_iter().map(|param| OfferParam {
+        name: param.name,
+        kind: param.kind,
+        required: param.required,
+        annotation: param.annotation,
+        default: param.default.and_then(|text| serde_json::from_str(&text).ok()),
+    });
+    Ok(Offer { path: path.to_owned(), bundle, params: params.collect(), takes_any })
 }

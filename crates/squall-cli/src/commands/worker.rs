@@ -11,6 +11,7 @@ use crate::{
     logs,
     program::Host,
     signals::StopSignals,
+    worker_health,
 };
 
 pub(crate) fn work<H: Host>(args: &WorkerArgs, host: &H) -> Result<u8, Refusal> {
@@ -26,6 +27,12 @@ pub(crate) fn work<H: Host>(args: &WorkerArgs, host: &H) -> Result<u8, Refusal> 
         let stop = CancellationToken::new();
         let config = WorkerConfig { ttl: args.expires_after, ..WorkerConfig::new(id) };
         let worker = Worker::new(cell, BundleHost::new(host.clone()), config);
+        let (status, ttl) = (worker.status(), args.expires_after);
+        let listen = |addr| worker_health::serve(addr, args.allow_remote, status, ttl);
+        let listener = args.listen.map(listen).transpose()?;
+        if let Some(listener) = &listener {
+            tracing::info!(address = %listener.addr(), "answers /healthz, /readyz and /metrics");
+        }
         let mut working = Box::pin(worker.run(stop.clone()));
         tokio::select! {
             ended = &mut working => return ended.map_err(|error| Refusal::new(chain(&error))),

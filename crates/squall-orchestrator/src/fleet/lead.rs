@@ -16,6 +16,7 @@ use super::{
     Fleet, FleetError, Follower, LEAD, WorkerInfo,
     board::{Board, Scene},
     follow::CrewState,
+    hooks::{LONGEST_TEAR_DOWN, Progress, Which},
     seconds::Seconds,
     steer::{phase_of, read_order, starting, text},
 };
@@ -259,6 +260,9 @@ impl<C: Cell> Led<C> {
             fleet.stop(StopReason::Aborted, false, Some(message)).await?;
             return Ok(());
         }
+        if self.bundle.hooks && !self.is_set_up(fleet, record, &order, workers).await? {
+            return Ok(());
+        }
         let Ok(next) = RunPhase::Preparing.step(PhaseEvent::Ready) else { return Ok(()) };
         order.start_at_ms = Some(record.now_ms + config.lead_time.as_millis() as u64);
         if fleet.cell().run().replace(record, next.name(), &text(&order), false).await?.is_some() {
@@ -266,6 +270,49 @@ impl<C: Cell> Led<C> {
             fleet.wake(CommandType::StartTest, record.epoch, starting(&order)).await;
         }
         Ok(())
+    }
+
+    /// Whether the scenario's set-up is done; has it done, or ends a run that cannot be set up.
+    async fn is_set_up(
+        &self,
+        fleet: &Fleet<C>,
+        record: &RunRecord,
+        order: &RunOrder,
+        workers: &[WorkerInfo],
+    ) -> Result<bool, FleetError> {
+        match Which::SetUp.progress(fleet, record.epoch, order, workers).await? {
+            Progress::NotAsked => Which::SetUp.ask(fleet, record, order, workers).await.map(|_| false),
+            Progress::UnderWay => Ok(false),
+            Progress::Done => Ok(true),
+            Progress::Failed(reason) => {
+                fleet.stop(StopReason::Aborted, false, Some(reason)).await?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether what was set up is torn down, as far as it can be.
+    async fn is_torn_down(
+        &mut self,
+        fleet: &Fleet<C>,
+        record: &RunRecord,
+        order: &RunOrder,
+        (elapsed, waited): (Duration, Duration),
+        workers: &[WorkerInfo],
+    ) -> Result<bool, FleetError> {
+        if Which::SetUp.progress(fleet, record.epoch, order, workers).await? != Progress::Done {
+            return Ok(true);
+        }
+        let trouble = match Which::TearDown.progress(fleet, record.epoch, order, workers).await? {
+            Progress::Done => return Ok(true),
+            Progress::UnderWay if waited < self.bundle.limits.grace + LONGEST_TEAR_DOWN => return Ok(false),
+            Progress::NotAsked if Which::TearDown.ask(fleet, record, order, workers).await? => return Ok(false),
+            Progress::NotAsked => "tear-down did not run: no worker is left".to_owned(),
+            Progress::UnderWay => "tear-down was not waited for any longer".to_owned(),
+            Progress::Failed(reason) => reason,
+        };
+        self.follower.happened(elapsed, trouble);
+        Ok(true)
     }
 
     /// Looks at thresholds and at the end.
@@ -319,6 +366,9 @@ impl<C: Cell> Led<C> {
         self.stopped_at.get_or_insert(elapsed.saturating_sub(waited));
         let speaking = workers.iter().any(|worker| worker.ready == epoch && worker.done != epoch);
         if speaking && waited < self.bundle.limits.grace + LAST_WORDS {
+            return Ok(());
+        }
+        if self.bundle.hooks && !self.is_torn_down(fleet, record, order, (elapsed, waited), workers).await? {
             return Ok(());
         }
         self.follower.follow().await?;

@@ -102,6 +102,8 @@ impl<C: Cell> Fleet<C> {
             ready_by_ms: record.now_ms + READY_WITHIN.as_millis() as u64,
             paused: None,
             stop: None,
+            set_up: None,
+            tear_down: None,
             params,
         };
         match run.replace(&record, next.name(), &text(&order), true).await? {

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use super::App;
 use crate::{
-    body::{Stock, read},
+    body::read,
     error::{Answer, ApiError, ok},
+    inputs::Stock,
     shapes,
 };
 

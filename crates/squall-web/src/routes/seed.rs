@@ -11,14 +11,15 @@ use serde_json::{Value, json};
 use squall_coord::Cell;
 use squall_model::{Bundle, LoadModel, Pause, Profile, ProfileError, RunPhase, Stage, StopReason};
 use squall_orchestrator::FleetStatus;
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use super::{App, By, add_params};
 use crate::{
-    body::{ChangeUsers, Nothing, StartTest, read},
+    body::read,
     config::Offer,
     error::{Answer, ApiError, ok},
+    inputs::{ChangeUsers, Nothing, StartTest},
     shapes::{self, Wanted},
 };
 
@@ -51,7 +52,7 @@ pub(crate) async fn start_test<C: Cell>(State(app): State<Arc<App<C>>>, body: Bo
             "this orchestrator has no scenario: start it with --scenario FILE, or use POST /api/v1/tests",
         )
     })?;
-    offer.check(init_params.keys())?;
+    offer.check(&init_params)?;
     let mut bundle = offer.bundle.clone();
     by_users(&mut bundle, target_users, Duration::from_millis(spawn_interval_ms.saturating_mul(target_users)))
         .map_err(|error| ApiError::validation(error.to_string()))?;
@@ -79,10 +80,13 @@ pub(crate) async fn start_test<C: Cell>(State(app): State<Arc<App<C>>>, body: Bo
 }
 
 impl Offer {
-    fn check<'a>(&self, mut given: impl Iterator<Item = &'a String>) -> Result<(), ApiError> {
+    fn check(&self, given: &BTreeMap<String, Value>) -> Result<(), ApiError> {
         let known = |name: &String| self.takes_any || self.params.iter().any(|param| param.name == *name);
-        match given.find(|name| !known(name)) {
-            Some(name) => Err(ApiError::validation(format!("init_params: the scenario has no parameter `{name}`"))),
+        if let Some(name) = given.keys().find(|name| !known(name)) {
+            return Err(ApiError::validation(format!("init_params: the scenario has no parameter `{name}`")));
+        }
+        match self.params.iter().find(|param| param.required && !given.contains_key(&param.name)) {
+            Some(param) => Err(ApiError::validation(format!("init_params: the scenario needs `{}`", param.name))),
             None => Ok(()),
         }
     }

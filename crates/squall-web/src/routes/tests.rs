@@ -14,8 +14,9 @@ use std::{sync::Arc, time::Duration};
 
 use super::{App, By, add_params};
 use crate::{
-    body::{NewTest, Nothing, Rate, Scale, Stop, read},
+    body::read,
     error::{Answer, ApiError, json_response, ok},
+    inputs::{NewTest, Nothing, Rate, Scale, Stop},
     shapes,
 };
 

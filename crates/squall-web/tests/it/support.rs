@@ -132,6 +132,7 @@ pub(crate) fn bundle() -> Bundle {
 
 pub(crate) fn bundle_with(model: LoadModel) -> Bundle {
     Bundle {
+        hooks: false,
         plan: Plan {
             name: "shop".into(),
             target: "http://127.0.0.1:1".into(),

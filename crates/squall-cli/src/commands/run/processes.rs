@@ -1,6 +1,10 @@
 //! `--processes N`: this command line once more for each process; they make the load, this one merges, judges and reports.
 
-use squall_orchestrator::processes::{self, Part};
+use squall_engine::{DriverError, EngineError};
+use squall_orchestrator::{
+    RunError,
+    processes::{self, Part},
+};
 use squall_worker::{Portion, lend_here};
 use std::sync::Arc;
 
@@ -8,7 +12,7 @@ use super::options;
 use crate::{
     args::RunArgs,
     exit::{PASSED, Refusal, chain},
-    program::{Host, Hosted, Program, unstocked},
+    program::{Host, Hosted, Program, SET_UP, unstocked},
 };
 
 /// Has the load made by as many processes as the command line asks for.
@@ -53,6 +57,9 @@ pub(super) fn serve<H: Host>(
     let served = runtime.block_on(async {
         let (lender, lending) = lend_here(&hosted.stock, portion).await.map_err(unstocked)?;
         options.lender = Some(lender);
+        if let (Some(hooks), Ok(made)) = (&hosted.hooks, std::env::var(SET_UP)) {
+            hooks.share(&made).map_err(|reason| RunError::Engine(EngineError::Driver(DriverError(reason))))?;
+        }
         let served = processes::serve(&plan, driver, options, part, || host.interrupt()).await;
         lending.abort();
         served

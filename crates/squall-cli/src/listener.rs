@@ -1,0 +1,106 @@
+//! A small HTTP server on a thread of its own, for machines that ask: scrapes and probes. Whatever answers only copies what is known
+//! already, so that asking cannot disturb the load. Has no login: it binds loopback unless told otherwise.
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{
+    convert::Infallible,
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    thread::JoinHandle,
+};
+use tokio::{sync::oneshot, task::JoinSet};
+
+use crate::exit::Refusal;
+
+/// Askers served at once; more wait.
+const MOST_CONNECTIONS: usize = 32;
+
+/// What is answered to a GET.
+pub(crate) type Answer = Arc<dyn Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Send + Sync>;
+
+/// A listening server; it ends when dropped.
+pub(crate) struct Listener {
+    addr: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listener {
+    /// Listens where `flag` says.
+    pub(crate) fn start(flag: &str, addr: SocketAddr, allow_remote: bool, answer: Answer) -> Result<Listener, Refusal> {
+        if !addr.ip().is_loopback() && !allow_remote {
+            return Err(Refusal::new(format!(
+                "{flag} {addr} can be reached from other machines and has no login; \
+                 add --allow-remote if that is meant"
+            )));
+        }
+        let refuse = |error: io::Error| Refusal::new(format!("{flag}: cannot listen on {addr}: {error}"));
+        let listener = TcpListener::bind(addr).map_err(refuse)?;
+        listener.set_nonblocking(true).map_err(refuse)?;
+        let addr = listener.local_addr().map_err(refuse)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refuse)?;
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = stopped => {}
+                    // Only fails when the listener cannot be used at all, which binding has ruled out.
+                    _ = accept(listener, answer) => {}
+                }
+            });
+        });
+        Ok(Listener { addr, stop: Some(stop), thread: Some(thread) })
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, answer: Answer) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => {
+                if let Ok((stream, _)) = accepted {
+                    let answer = answer.clone();
+                    let service = service_fn(move |request: Request<Incoming>| {
+                        let get = matches!(*request.method(), Method::GET | Method::HEAD);
+                        let response = match get {
+                            true => answer(&request),
+                            false => plain(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n"),
+                        };
+                        std::future::ready(Ok::<_, Infallible>(response))
+                    });
+                    let mut server = http1::Builder::new();
+                    // With a timer, a client that never finishes its request is cut off.
+                    server.timer(TokioTimer::new());
+                    connections.spawn(server.serve_connection(TokioIo::new(stream), service));
+                }
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// A few words.
+pub(crate) fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,113 @@
+//! How a worker is, for machines that ask: `/healthz`, `/readyz`, and its own metrics for Prometheus at `/metrics`. Copies what the worker
+//! last said of itself; asks nobody.
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use squall_worker::WorkerStatus;
+use std::{fmt::Write as _, net::SocketAddr, sync::Arc, time::Duration};
+use tokio::sync::watch;
+
+use crate::{
+    exit::Refusal,
+    listener::{Listener, plain},
+};
+
+/// Its metrics: name, kind, field of its report, meaning.
+const METRICS: [(&str, &str, &str, &str); 10] = [
+    ("squall_worker_shares", "gauge", "shares", "Shares of the load that it holds, of 256"),
+    ("squall_worker_run", "gauge", "ready", "The run for which its users are built, 0 if none"),
+    ("squall_worker_run_requests", "gauge", "sent", "Requests that it has sent in this run"),
+    ("squall_worker_deltas_waiting", "gauge", "waiting", "Deltas that wait to be shipped"),
+    ("squall_worker_threads", "gauge", "threads", "Engine threads of the run"),
+    ("squall_worker_revision", "gauge", "revision", "The revision of the record that it has read"),
+    ("squall_worker_cpu_seconds_total", "counter", "cpu_s", "CPU time of the process"),
+    ("squall_worker_resident_memory_bytes", "gauge", "rss_bytes", "Memory of the process"),
+    ("squall_worker_stale_commands_total", "counter", "stale_commands", "Commands of earlier runs, ignored"),
+    ("squall_worker_bad_commands_total", "counter", "bad_commands", "Messages that were no commands, refused"),
+];
+
+/// Answers at `addr` for as long as what it returns lives. `ttl`: how long a worker counts as heard.
+pub(crate) fn serve(
+    addr: SocketAddr,
+    allow_remote: bool,
+    status: watch::Receiver<WorkerStatus>,
+    ttl: Duration,
+) -> Result<Listener, Refusal> {
+    let answer = move |request: &Request<Incoming>| answer(request.uri().path(), &status.borrow(), ttl);
+    Listener::start("--listen", addr, allow_remote, Arc::new(answer))
+}
+
+fn answer(path: &str, status: &WorkerStatus, ttl: Duration) -> Response<Full<Bytes>> {
+    let ready = is_ready(status, ttl);
+    match path {
+        "/healthz" => plain(StatusCode::OK, "ok\n"),
+        "/readyz" if ready => plain(StatusCode::OK, "ready\n"),
+        "/readyz" => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready: the store has not heard this worker\n"),
+        "/metrics" => {
+            let response = Response::builder().header(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
+            response.body(Full::from(metrics(status, ready))).expect("a valid header")
+        }
+        _ => plain(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
+    }
+}
+
+fn is_ready(status: &WorkerStatus, ttl: Duration) -> bool {
+    let healthy = status.report.get("status").is_some_and(|status| status == "healthy");
+    healthy && status.heard.is_some_and(|at| at.elapsed() < ttl)
+}
+
+fn metrics(status: &WorkerStatus, ready: bool) -> String {
+    let mut text = String::new();
+    let mut metric = |name: &str, kind: &str, help: &str, labels: &str, value: &str| {
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{labels} {value}\n");
+    };
+    let version = format!("{{version=\"{}\"}}", env!("SQUALL_VERSION"));
+    metric("squall_worker_info", "gauge", "The program", &version, "1");
+    let up = if ready { "1" } else { "0" };
+    metric("squall_worker_ready", "gauge", "Whether the store hears it and it takes load", "", up);
+    for (name, kind, field, help) in METRICS {
+        // Only numbers are told: the rest of a report is not for strangers.
+        let value = status.report.get(field).filter(|value| value.parse::<f64>().is_ok());
+        metric(name, kind, help, "", value.map_or("0", String::as_str));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn status(healthy: bool, heard: Option<Instant>) -> WorkerStatus {
+        let word = if healthy { "healthy" } else { "unhealthy" };
+        let report = [("status", word), ("shares", "128"), ("cpu_s", "1.500"), ("bad_commands", "x\ny 1")];
+        let report = report.into_iter().map(|(field, value)| (field.to_owned(), value.to_owned())).collect();
+        WorkerStatus { report, heard }
+    }
+
+    #[test]
+    fn a_worker_is_ready_while_the_store_hears_it() {
+        let (ttl, now) = (Duration::from_secs(3600), Some(Instant::now()));
+        let code = |path: &str, status: &WorkerStatus, ttl| answer(path, status, ttl).status().as_u16();
+        assert_eq!(code("/readyz", &status(true, now), ttl), 200);
+        assert_eq!(code("/readyz", &status(true, now), Duration::ZERO), 503);
+        assert_eq!(code("/readyz", &status(false, now), ttl), 503);
+        assert_eq!(code("/readyz", &status(true, None), ttl), 503);
+        assert_eq!(code("/healthz", &WorkerStatus::default(), ttl), 200);
+        assert_eq!(code("/", &WorkerStatus::default(), ttl), 404);
+    }
+
+    #[test]
+    fn metrics_are_numbers_whatever_the_report_holds() {
+        let text = metrics(&status(true, None), false);
+        for line in
+            ["squall_worker_shares 128", "squall_worker_cpu_seconds_total 1.500", "squall_worker_bad_commands_total 0"]
+        {
+            assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+        }
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        assert!(samples.into_iter().all(|line| line.split(' ').count() == 2), "{text}");
+    }
+}

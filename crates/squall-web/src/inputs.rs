@@ -1,0 +1,223 @@
+//! The bodies that the API takes, as types: decoded strictly, with limits. Unknown fields are refused, because a typing error in a load test
+//! is a wrong result. Reads no socket, so that any bytes can be tried on it.
+
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
+use serde_json::{Map, Value};
+use squall_model::Bundle;
+use std::collections::BTreeMap;
+
+/// For everything but bundles.
+const SMALL: usize = 64 << 10;
+/// For a scenario with its files.
+const LARGE: usize = 16 << 20;
+
+/// Why a body is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadBody {
+    #[error("the body is not JSON: {0}")]
+    NotJson(String),
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// Most users that one request may ask for.
+pub(crate) const MOST_USERS: u64 = 1_000_000;
+const LONGEST_INTERVAL_MS: u64 = 60_000;
+/// Most things that one request may put into a pool.
+const MOST_THINGS: u64 = 100_000;
+
+/// A body that knows what is allowed in it.
+pub(crate) trait Input: DeserializeOwned {
+    const LIMIT: usize = SMALL;
+    /// Whether no body at all is the same as `{}`.
+    const OPTIONAL: bool = false;
+
+    /// What the types cannot say.
+    fn check(&self) -> Result<(), BadBody> {
+        Ok(())
+    }
+}
+
+/// Decodes a body of type `T`.
+pub(crate) fn parse<T: Input>(bytes: &[u8]) -> Result<T, BadBody> {
+    let bytes = if T::OPTIONAL && bytes.is_empty() { b"{}" } else { bytes };
+    serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| BadBody::NotJson(error.to_string()))?;
+    // A list in the order of the fields would do otherwise, and nobody could read it.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(BadBody::Invalid("the body must be an object".to_owned()));
+    }
+    let body: T = serde_json::from_slice(bytes).map_err(|error| BadBody::Invalid(error.to_string()))?;
+    body.check()?;
+    Ok(body)
+}
+
+/// `POST /start_test`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StartTest {
+    #[serde(alias = "users")]
+    pub(crate) target_users: u64,
+    #[serde(default, alias = "params")]
+    pub(crate) init_params: BTreeMap<String, Value>,
+    #[serde(default)]
+    pub(crate) spawn_interval_ms: u64,
+}
+
+impl Input for StartTest {
+    fn check(&self) -> Result<(), BadBody> {
+        check_users(self.target_users, self.spawn_interval_ms)
+    }
+}
+
+/// `POST /change_users`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChangeUsers {
+    #[serde(alias = "users")]
+    pub(crate) target_users: u64,
+    #[serde(default)]
+    pub(crate) spawn_interval_ms: u64,
+}
+
+impl Input for ChangeUsers {
+    fn check(&self) -> Result<(), BadBody> {
+        check_users(self.target_users, self.spawn_interval_ms)
+    }
+}
+
+/// A body without fields.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
+impl Input for Nothing {
+    const OPTIONAL: bool = true;
+}
+
+/// `POST /create_resource` and `/ensure_resource`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Stock {
+    #[serde(alias = "resource_name")]
+    pub(crate) name: String,
+    pub(crate) count: u64,
+    #[serde(default)]
+    pub(crate) payload: Map<String, Value>,
+}
+
+impl Input for Stock {
+    fn check(&self) -> Result<(), BadBody> {
+        match self.count > MOST_THINGS {
+            true => Err(BadBody::Invalid(format!("count: {} is more than {MOST_THINGS}", self.count))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// `POST /api/v1/tests`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewTest {
+    pub(crate) bundle: Bundle,
+    #[serde(default)]
+    pub(crate) params: BTreeMap<String, Value>,
+}
+
+impl Input for NewTest {
+    const LIMIT: usize = LARGE;
+}
+
+/// `POST /api/v1/tests/current/stop`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Stop {
+    #[serde(default)]
+    pub(crate) abort: bool,
+}
+
+impl Input for Stop {
+    const OPTIONAL: bool = true;
+}
+
+/// `POST /api/v1/tests/current/scale`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Scale {
+    pub(crate) users: u64,
+}
+
+impl Input for Scale {
+    fn check(&self) -> Result<(), BadBody> {
+        check_users(self.users, 0)
+    }
+}
+
+/// `POST /api/v1/tests/current/rate`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rate {
+    /// Starts per second.
+    pub(crate) rate: f64,
+}
+
+impl Input for Rate {
+    fn check(&self) -> Result<(), BadBody> {
+        match self.rate.is_finite() && self.rate >= 0.0 {
+            true => Ok(()),
+            false => Err(BadBody::Invalid("rate: give a number of 0 or more".to_owned())),
+        }
+    }
+}
+
+fn check_users(users: u64, interval_ms: u64) -> Result<(), BadBody> {
+    if users > MOST_USERS {
+        return Err(BadBody::Invalid(format!("target_users: {users} is more than {MOST_USERS}")));
+    }
+    if interval_ms > LONGEST_INTERVAL_MS {
+        let text = format!("spawn_interval_ms: {interval_ms} is more than {LONGEST_INTERVAL_MS}");
+        return Err(BadBody::Invalid(text));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Decodes `bytes` as every body there is.
+    fn parse_all(bytes: &[u8]) {
+        let _ = parse::<StartTest>(bytes);
+        let _ = parse::<ChangeUsers>(bytes);
+        let _ = parse::<Nothing>(bytes);
+        let _ = parse::<Stock>(bytes);
+        let _ = parse::<NewTest>(bytes);
+        let _ = parse::<Stop>(bytes);
+        let _ = parse::<Scale>(bytes);
+        let _ = parse::<Rate>(bytes);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            parse_all(&bytes);
+        }
+
+        #[test]
+        fn no_text_with_the_right_words_makes_it_panic(
+            text in r#"([\[{]{0,3}"(users|target_users|init_params|params|count|name|payload|rate|abort|bundle)": ?(-?[0-9]{1,25}(\.[0-9]{1,3})?(e[0-9]{1,4})?|null|true|"[^"]{0,9}"|\{\}|\[\]),? ?){0,4}[}\]]{0,3}"#
+        ) {
+            parse_all(text.as_bytes());
+        }
+
+        #[test]
+        fn what_is_within_its_limits_is_taken(users in 0..=MOST_USERS, interval in 0..=LONGEST_INTERVAL_MS) {
+            let body = format!(r#"{{"users": {users}, "spawn_interval_ms": {interval}}}"#);
+            let body: StartTest = parse(body.as_bytes()).unwrap();
+            prop_assert_eq!((body.target_users, body.spawn_interval_ms), (users, interval));
+        }
+    }
+}

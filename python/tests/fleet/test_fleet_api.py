@@ -1,0 +1,82 @@
+"""The API in front of a fleet that runs Python: parameters of the scenario are described, checked and given to every user."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from typing import Any
+
+from fleet_kit import Fleet, eventually
+
+SHOP = """
+    from squall import VUser, task
+
+    class Shop(VUser):
+        async def on_init(self, path: str, size: int = 3, *, region="eu"):
+            self.where = f"{path}-{size}-{region}"
+            self.path = path
+
+        @task
+        async def look(self, client):
+            await client.get(self.path, name=self.where)
+"""
+
+
+def call(url: str, body: Any = None) -> tuple[int, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data)) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_parameters_are_described_checked_and_given(fleet: Fleet) -> None:
+    fleet.join("w1")
+    text = SHOP.replace("from squall import VUser, task", f"from squall import VUser, scenario, task\n\n    @scenario(target={fleet.target.url!r}, users=1, duration='1m', pause='20ms')")
+    scenario = fleet.write("shop/shop.py", text)
+    arguments = ("--redis", fleet.url, "--listen", "127.0.0.1:0", "--scenario", str(scenario))
+    fleet.start("o1", "orchestrator", *arguments)
+    said = eventually("the API", lambda: re.search(r"127\.0\.0\.1:\d+", fleet.said("o1")))
+    api = f"http://{said.group()}"
+    _, described = call(f"{api}/scenario/on_init_params")
+    assert described["configured"] and not described["accepts_arbitrary_kwargs"]
+    assert described["params"] == [
+        {"name": "path", "kind": "positional_or_keyword", "required": True, "annotation": "str", "default": None},
+        {"name": "size", "kind": "positional_or_keyword", "required": False, "annotation": "int", "default": 3},
+        {"name": "region", "kind": "keyword_only", "required": False, "annotation": None, "default": "eu"},
+    ]
+    eventually("the worker to be heard", lambda: call(f"{api}/ready")[1]["alive_workers"] == 1)
+    code, refused = call(f"{api}/start_test", {"users": 2, "init_params": {"paht": "/health"}})
+    assert (code, refused["error"]["code"]) == (400, "validation_error") and "paht" in refused["error"]["message"]
+    code, refused = call(f"{api}/start_test", {"users": 2, "init_params": {}})
+    assert code == 400 and "path" in refused["error"]["message"], refused
+    eventually("the fleet to be idle", lambda: call(f"{api}/ready")[1]["state"] == "IDLE")
+    code, started = call(f"{api}/start_test", {"users": 2, "init_params": {"path": "/health", "size": 5}})
+    assert code == 200, started
+    names = lambda: [metric["metric_id"] for metric in call(f"{api}/metrics")[1]["metrics"]]  # noqa: E731
+    eventually("requests", lambda: "/health-5-eu" in names())
+    with urllib.request.urlopen(f"{api}/prometheus") as answer:
+        assert "squall_api_bad_requests_total 2" in answer.read().decode()
+    assert call(f"{api}/stop_test", {})[0] == 200
+
+
+def test_a_worker_answers_for_itself(fleet: Fleet) -> None:
+    fleet.start("w1", "worker", "--redis", fleet.url, "--id", "w1", "--listen", "127.0.0.1:0", "--expires-after", "2m")
+    said = eventually("its address", lambda: re.search(r"127\.0\.0\.1:\d+(?=\D*healthz|\b.*healthz)|(?<=address=)127\.0\.0\.1:\d+", fleet.said("w1")))
+
+    def ask(path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://{said.group()}{path}") as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    assert ask("/healthz") == (200, "ok\n")
+    eventually("it to be ready", lambda: ask("/readyz") == (200, "ready\n"))
+    eventually("all shares", lambda: "squall_worker_shares 256" in ask("/metrics")[1])
+    assert ask("/other")[0] == 404
+    open_to_all = fleet.start("w2", "worker", "--redis", fleet.url, "--listen", "0.0.0.0:0")
+    assert open_to_all.wait(60) == 2 and "--allow-remote" in fleet.said("w2")
