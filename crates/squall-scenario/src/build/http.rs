@@ -75,6 +75,9 @@ impl Builder<'_, '_> {
 
     fn proxy(&mut self, raw: &RawHttp) -> Option<Url> {
         let given = raw.proxy.as_ref()?;
+        if raw.unix_socket.is_some() {
+            self.problems.add(&given.place, "both a proxy and a Unix socket are given: keep one");
+        }
         let text = self.constant(given, "the proxy");
         let usable = |url: &Url| matches!(url.scheme(), "http" | "socks5" | "socks5h") && url.has_host();
         match Url::parse(&text) {

@@ -120,6 +120,11 @@ fn requests() {
     refuse("headers = { a = \"b\\nc\" }", (5, 13), "line break");
     refuse("basic = 'a:b'\nbearer = 'c'", (6, 10), "both `basic` and `bearer`");
     refuse_whole("[[task]]\nname = 'x'\nget = '/'", (0, 0), "there is no target");
+    refuse_whole(
+        "target = 'http://h'\n[http]\nunix_socket = '/s'\nproxy = 'http://p:1'\n[[task]]\nname = 'x'\nget = '/'",
+        (4, 9),
+        "both a proxy and a Unix socket",
+    );
     refuse_whole("target = 'ftp://h'\n[[task]]\nname = 'x'\nget = '/'", (1, 10), "does not begin with http://");
     refuse_whole("target = 'h:80'\n[[task]]\nname = 'x'\nget = '/'", (1, 10), "http://h:80");
     refuse_whole("target = 'http://'\n[[task]]\nname = 'x'\nget = '/'", (1, 10), "is not a URL");
