@@ -29,5 +29,12 @@ python-test: python-tools python-check
 python-bench: python
 	$(PY) bench/python/run $(BENCH_URL)
 
+# `make demo` leaves the command in the venv too, where Python can have one.
+demo: demo-python
+.PHONY: demo-python
+demo-python: build
+	@$(MAKE) --no-print-directory python && echo "Python scenarios: $(VENV)/bin/squall run scenarios/shop.py" \
+	  || echo "The Python package was not built; everything but Python scenarios works without it."
+
 test: python-test
 check: python-check

@@ -47,3 +47,22 @@ class Batch(LoggedIn):
     @task
     async def get(self, client):
         await client.batch(["/api/user"] * 5)
+
+
+@scenario(name="pausing")
+class Pausing(VUser):
+    """Stepped, because it keeps the answer."""
+
+    @task
+    async def get(self, client):
+        self.seen = (await client.get("/api/user")).status_code
+
+
+@scenario(name="thinking")
+class Thinking(VUser):
+    """So much Python that the interpreter is the limit, not the server."""
+
+    @task
+    async def get(self, client):
+        answer = await client.get("/api/user")
+        self.seen = sum(number * number for number in range(3000)) + answer.status_code

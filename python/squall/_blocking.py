@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import _get_running_loop
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from squall import _squall
@@ -85,8 +85,63 @@ class BlockingClient:
     def request(self, method: str, url: str, /, **options: Any) -> Response:
         return wait(self._client.request(method, url, **options))  # type: ignore[no-any-return]
 
+    def websocket(self, url: str, /, **options: Any) -> BlockingWebSocket:
+        return BlockingWebSocket(self._client.websocket(url, **options))
+
+    def stream(self, method: str, url: str, /, **options: Any) -> BlockingStream:
+        return BlockingStream(self._client.stream(method, url, **options))
+
     def batch(self, requests: Iterable[Any]) -> list[Response]:
         return wait(self._client.batch(requests))  # type: ignore[no-any-return]
+
+
+class BlockingWebSocket:
+    """A WebSocket of plain functions: ``with client.websocket("/feed") as feed``."""
+
+    __slots__ = ("_socket",)
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+
+    def __enter__(self) -> BlockingWebSocket:
+        wait(self._socket.connect())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        wait(self._socket.close())
+
+    def send(self, message: str | bytes) -> None:
+        wait(self._socket.send(message))
+
+    def receive(self) -> str | bytes | None:
+        return wait(self._socket.receive())  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[str | bytes]:
+        while (message := self.receive()) is not None:
+            yield message
+
+
+class BlockingStream:
+    """A streamed answer of plain functions: ``with client.stream("GET", "/events") as answer``."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def __enter__(self) -> BlockingStream:
+        wait(self._answer.open())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._answer.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (piece := wait(self._answer.chunk())) is not None:
+            yield piece
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._answer, name)
 
 
 fiber: Callable[[], Any] | None = _new_fiber if available else None

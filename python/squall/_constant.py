@@ -27,7 +27,11 @@ class NotConstant(Exception):
 def requests_of(function: Callable[..., Any]) -> list[Request]:
     """The requests of a task that is proven constant; raises :class:`NotConstant` with the reason otherwise."""
     _prove(function)
-    first, second = _record(function), _record(function)
+    try:
+        first, second = _record(function), _record(function)
+    except TypeError as error:
+        # The client would refuse it as well, and say so in the report.
+        raise NotConstant(f"it cannot be recorded: {error}") from None
     if first != second:
         raise NotConstant("two recordings differ")
     if not first:

@@ -26,6 +26,8 @@ declared: list[tuple[str, str, int]] = []
 hooks: dict[str, Callable[..., Any]] = {}
 #: The resource factories of the file being read, by name.
 factories: dict[str, Factory] = {}
+#: The probes of the file being read, by name.
+probes: dict[str, ProbeMark] = {}
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,18 @@ class Factory:
     source: str | None = None
 
 
+@dataclass(frozen=True)
+class ProbeMark:
+    """What ``@probe`` was told."""
+
+    name: str
+    look: Callable[..., Any]
+    every: str
+    timeout: float | None
+    file: str
+    line: int
+
+
 class VUser:
     """One virtual user. Subclass it, give it tasks, and keep whatever a user must remember on ``self``."""
 
@@ -89,6 +103,8 @@ class VUser:
     shared: Any = None
     #: Pools made by ``@resource``.
     resources: Resources
+    #: Who chooses what the user does next; None leaves it to the engine, by weight. See :class:`squall.ParallelReadyStrategy`.
+    step_strategy: Any = None
 
     @cached_property
     def random(self) -> random.Random:
@@ -250,6 +266,32 @@ def _hook(name: str, function: F) -> F:
         raise ScenarioError(f"@{name} takes no argument, or one", *place)
     hooks[name] = function
     return function
+
+
+def probe(
+    name: str | None = None, *, every: float | str | None = None, every_s: float | None = None, timeout: float | None = None
+) -> Callable[[F], F]:
+    """Makes a module-level function a look at something beside the load: the depth of a queue, the size of a table.
+
+    It is called every so often (1 s) for as long as the run lasts, by one process of it, and returns a number, True, False or None. The
+    numbers are a series of their own under ``name`` (in the report's unit, milliseconds); an exception or False counts as a failure.
+    It may take one argument, a :class:`squall.ProbeContext`.
+    """
+    file, line = _caller()
+    pace = every if every is not None else every_s if every_s is not None else 1.0
+    if not isinstance(pace, str) and not (isinstance(pace, (int, float)) and 0 < pace < 1e9):
+        raise ScenarioError(f"every={pace!r}: give seconds above 0, or a text like '500ms'", file, line)
+    if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < 1e9):
+        raise ScenarioError(f"timeout={timeout!r}: give seconds above 0", file, line)
+
+    def decorate(function: F) -> F:
+        called = name or function.__name__
+        if called in probes and (probes[called].file, probes[called].line) != (file, line):
+            raise ScenarioError(f"probe {called!r} is already defined in line {probes[called].line}", file, line)
+        probes[called] = ProbeMark(called, function, _text(pace, seconds=True), timeout, file, line)
+        return function
+
+    return decorate
 
 
 def _mark(function: F, mark: TaskMark) -> F:

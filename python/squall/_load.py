@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from squall import _blocking, _dsl, compat
+from squall import _blocking, _dsl, _probe, compat
 from squall._awaits import first_foreign
 from squall._constant import NotConstant, Request, requests_of
 from squall._dsl import ScenarioMark, TaskMark, VUser
 from squall._errors import ScenarioError, describe, in_file
 from squall._hooks import Hooks
 from squall._resources import Pools, Resources
+from squall._strategy import Steps
 
 
 @dataclass
@@ -71,9 +72,13 @@ class Loaded:
     #: Whether coroutines run on an asyncio loop, and why they run where they do.
     hosted: bool = False
     because: str = ""
+    #: Whether these are the probes, which run for as long as the others do.
+    is_probe: bool = False
     cls: type = object
     #: The scenario's own functions, as they were written.
     coroutines: list[Callable[..., Any]] = field(default_factory=list)
+    #: The kind of its step strategy, if it has one.
+    strategy: str | None = None
 
 
 def load(
@@ -82,7 +87,21 @@ def load(
     params: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Loaded:
-    """Reads the scenario file ``path``; of several scenarios in it, the one called ``scenario``.
+    """Reads the scenario file ``path``, which has one scenario, or the one called ``scenario``."""
+    loaded = load_all(path, scenario, params, mode)
+    if len(loaded) > 1:
+        names = ", ".join(one.name for one in loaded)
+        raise ScenarioError(f"several scenarios here: choose one with --scenario: {names}", loaded[0].file, loaded[1].line)
+    return loaded[0]
+
+
+def load_all(
+    path: str,
+    scenario: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> list[Loaded]:
+    """Reads the scenario file ``path``: all that it runs together, or only the one called ``scenario``; then its probes, if it has any.
 
     ``mode`` is ``auto`` (chosen by what the code does), ``static`` (all tasks must be constant), ``stepped`` (the engine resumes all)
     or ``asyncio`` (coroutines run on an asyncio loop).
@@ -91,8 +110,19 @@ def load(
     compat.install()
     try:
         module = _execute(path)
-        loaded = _read(module, path, scenario, dict(params or {}))
-        _choose_modes(loaded, mode or "auto")
+        _refuse_redefinitions(module)
+        given = dict(params or {})
+        pools = Pools(dict(_dsl.factories))
+        chosen = _choose(module, path, scenario)
+        hooks = Hooks(dict(_dsl.hooks), given) if _dsl.hooks else None
+        loaded = [_read(cls, path, given, pools, hooks) for cls in chosen]
+        if given and not any(hasattr(cls, "on_init") for cls in chosen) and not _dsl.probes and "set_up" not in _dsl.hooks:
+            raise ScenarioError(f"parameters were given, but {chosen[0].__name__} has no on_init to take them", path)
+        _refuse_namesakes(loaded)
+        for one in loaded:
+            _choose_modes(one, mode or "auto")
+        if _dsl.probes:
+            loaded.append(_probes(path, given, pools))
         return loaded
     except ScenarioError as error:
         error.file = os.path.relpath(error.file) if error.file else shown
@@ -103,7 +133,7 @@ def init_params(path: str) -> tuple[list[tuple[str, str, bool, str | None, str |
     """The parameters of the scenario's ``on_init``: name, kind, whether it is required, annotation, default in JSON; and whether it takes
     others too."""
     compat.install()
-    on_init = getattr(_choose(_execute(path), path, None), "on_init", None)
+    on_init = getattr(_choose(_execute(path), path, None)[0], "on_init", None)
     if on_init is None:
         return [], "set_up" in _dsl.hooks
     found = []
@@ -119,12 +149,54 @@ def init_params(path: str) -> tuple[list[tuple[str, str, bool, str | None, str |
     return found, takes_any
 
 
+def _refuse_namesakes(loaded: list[Loaded]) -> None:
+    seen: dict[str, int] = {}
+    for one in loaded:
+        if one.name in seen:
+            raise ScenarioError(f"scenario {one.name!r} is already defined in line {seen[one.name]}", one.file, one.line)
+        seen[one.name] = one.line
+
+
+def _probes(path: str, params: dict[str, Any], pools: Pools) -> Loaded:
+    """All probes of the file as the tasks of one more user."""
+    marks = list(_dsl.probes.values())
+    tasks = []
+    for mark in marks:
+        task, call = _probe.task_of(mark, params)
+        is_async = _is_async(call, mark.name, mark.file, mark.line)
+        tasks.append(Task(call, is_async, mark.name, None, mark.timeout, task, why="it is a probe"))
+
+    def make_user(number: int, seed: int) -> Any:
+        user = VUser()
+        user.id, user.seed = number, seed
+        user.resources = Resources(pools)
+        return user
+
+    loaded = Loaded(
+        name="probe",
+        file=os.path.relpath(path),
+        line=marks[0].line,
+        toml=_toml("probe", None, tasks),
+        tasks=tasks,
+        on_start=[],
+        on_stop=[],
+        make_user=make_user,
+        is_probe=True,
+        coroutines=[task.call for task in tasks if task.is_async],
+        cls=VUser,
+    )
+    _choose_loop(loaded, "auto")
+    return loaded
+
+
 def _choose_modes(loaded: Loaded, mode: str) -> None:
     for task in loaded.tasks:
         try:
             task.why = "constant requests, proven from its source"
             if mode in ("stepped", "asyncio"):
                 raise NotConstant(f"of --mode {mode}")
+            if loaded.strategy is not None:
+                raise NotConstant(f"its steps are chosen by {loaded.strategy}")
             if task.check is not None:
                 raise NotConstant("it has a check")
             if task.timeout is not None:
@@ -146,6 +218,8 @@ def _choose_loop(loaded: Loaded, mode: str) -> None:
     running = [function for function in loaded.coroutines if function not in constant]
     if mode == "asyncio":
         loaded.hosted, loaded.because = True, "of --mode asyncio"
+    elif loaded.strategy is not None:
+        loaded.hosted, loaded.because = True, f"{loaded.strategy} may run several steps at once"
     elif mode == "stepped":
         loaded.because = "of --mode stepped"
     elif running:
@@ -159,6 +233,7 @@ def _execute(path: str) -> ModuleType:
     _dsl.declared.clear()
     _dsl.factories.clear()
     _dsl.hooks.clear()
+    _dsl.probes.clear()
     full = os.path.abspath(path)
     name = "squall_scenario_" + os.path.splitext(os.path.basename(path))[0]
     spec = importlib.util.spec_from_file_location(name, full)
@@ -187,16 +262,16 @@ def _execute(path: str) -> ModuleType:
     return module
 
 
-def _read(module: ModuleType, path: str, wanted: str | None, params: dict[str, Any]) -> Loaded:
-    cls = _choose(module, path, wanted)
+def _read(cls: type, path: str, params: dict[str, Any], pools: Pools, hooks: Hooks | None) -> Loaded:
     own: ScenarioMark | None = cls.__dict__.get("__squall_scenario__")
     mark: ScenarioMark | None = own or getattr(cls, "__squall_scenario__", None)
     line = mark.line if mark else _line_of(cls)
-    _refuse_redefinitions(module)
     tasks = _tasks(cls, path, line)
-    pools = Pools(dict(_dsl.factories))
-    hooks = Hooks(dict(_dsl.hooks), params) if _dsl.hooks else None
-    starts, stops = _hooks(cls, path, params)
+    starts, stops = _hooks(cls, params)
+    strategy = getattr(cls, "step_strategy", None)
+    coroutines = _coroutines(cls, tasks)
+    if strategy is not None:
+        tasks = [_strategy_task(strategy, tasks)]
 
     def make_user(number: int, seed: int) -> Any:
         user = cls()
@@ -221,8 +296,23 @@ def _read(module: ModuleType, path: str, wanted: str | None, params: dict[str, A
         hooks=hooks,
         has_hooks=bool(starts or stops),
         cls=cls,
-        coroutines=_coroutines(cls, tasks),
+        coroutines=coroutines,
+        strategy=type(strategy).__name__ if strategy is not None else None,
     )
+
+
+def _strategy_task(strategy: Any, tasks: list[Task]) -> Task:
+    """The one task of a scenario whose strategy chooses its steps."""
+    first = tasks[0].mark
+    if not callable(getattr(strategy, "select", None)):
+        message = "step_strategy needs a method select(steps, completed_steps, next_allowed_at, now, rng)"
+        raise ScenarioError(message, first.file, first.line)
+    for task in tasks:
+        if not task.is_async:
+            raise ScenarioError(f"task {task.name!r} must be async def: a step_strategy runs steps at once", task.mark.file, task.mark.line)
+    steps = Steps(strategy, [(task.mark, task.call, task.check) for task in tasks])
+    mark = TaskMark("steps", 1, (), None, None, first.file, first.line)
+    return Task(steps.iterate, True, "steps", None, None, mark)
 
 
 def _coroutines(cls: type, tasks: list[Task]) -> list[Callable[..., Any]]:
@@ -231,7 +321,7 @@ def _coroutines(cls: type, tasks: list[Task]) -> list[Callable[..., Any]]:
     return [function for function in functions if inspect.iscoroutinefunction(function)]
 
 
-def _choose(module: ModuleType, path: str, wanted: str | None) -> type:
+def _choose(module: ModuleType, path: str, wanted: str | None) -> list[type]:
     here = [
         cls
         for cls in vars(module).values()
@@ -242,16 +332,18 @@ def _choose(module: ModuleType, path: str, wanted: str | None) -> type:
         for cls in here:
             mark: ScenarioMark | None = cls.__dict__.get("__squall_scenario__")
             if wanted in (cls.__name__, mark.name if mark else None):
-                return cls
+                return [cls]
         names = ", ".join(cls.__name__ for cls in here) or "none"
         raise ScenarioError(f"there is no scenario {wanted!r} here; there are: {names}", path)
     candidates = marked or here
     if not candidates:
         raise ScenarioError("no scenario here: write a class with @scenario and at least one @task", path)
-    if len(candidates) > 1:
+    # Without a decorator nobody said which of them are meant to be run and which are there to be inherited from.
+    if len(candidates) > 1 and not marked:
         names = ", ".join(cls.__name__ for cls in candidates)
-        raise ScenarioError(f"several scenarios here: choose one with --scenario: {names}", path, _line_of(candidates[1]))
-    return candidates[0]
+        message = f"several scenarios here: mark those to be run together with @scenario, or choose one with --scenario: {names}"
+        raise ScenarioError(message, path, _line_of(candidates[1]))
+    return candidates
 
 
 def _is_user(cls: type) -> bool:
@@ -327,14 +419,12 @@ def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(known)}"
 
 
-def _hooks(cls: type, path: str, params: dict[str, Any]) -> tuple[list[Hook], list[Hook]]:
+def _hooks(cls: type, params: dict[str, Any]) -> tuple[list[Hook], list[Hook]]:
     starts: list[Hook] = []
     stops: list[Hook] = []
     on_init = getattr(cls, "on_init", None)
     if on_init is not None:
         starts.append(_init_hook(on_init, params))
-    elif params and "set_up" not in _dsl.hooks:
-        raise ScenarioError(f"parameters were given, but {cls.__name__} has no on_init to take them", path)
     for name, hooks in (("on_start", starts), ("on_stop", stops)):
         function = getattr(cls, name, None)
         if function is not None:

@@ -43,6 +43,8 @@ CHANGING = {
     "a set": 'await client.get("/x", params={"a": {1, 2}})',
     "another object's method": 'await self.api.get("/x")',
     "nothing": "pass",
+    "a call without a URL": "await client.get()",
+    "a URL that is none": "await client.get(5, 6)",
 }
 
 
@@ -146,3 +148,98 @@ def test_static_is_refused_where_it_cannot_be(squall, write, target):
     ended = squall("run", str(scenario_of(write, CHANGING["random"])), "--target", target.url, "--mode", "static")
     assert ended.code == 2
     assert "cannot run without Python" in ended.stderr and "shop.py:6" in ended.stderr
+
+
+HIDDEN = {
+    "a closure": """
+        def made(path):
+            @task("go")
+            async def go(self, client):
+                await client.get(path)
+            return go
+
+        class Shop(VUser):
+            go = made("/health")
+    """,
+    "a decorator that changes it": """
+        import functools
+
+        def twice(function):
+            @functools.wraps(function)
+            async def call(self, client):
+                await function(self, client)
+                await function(self, client)
+            return call
+
+        class Shop(VUser):
+            @task
+            @twice
+            async def go(self, client):
+                await client.get("/health")
+    """,
+    "a client that is not the client": """
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                client = self.other
+                await client.get("/health")
+    """,
+    "code that is not its source": """
+        async def other(self, client):
+            self.count = getattr(self, "count", 0) + 1
+            await client.get(f"/bytes/{self.count}")
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+
+            go.__code__ = other.__code__
+    """,
+    "a property as its path": """
+        PATHS = iter(["/a", "/b", "/c"])
+
+        class Shop(VUser):
+            @property
+            def path(self):
+                return next(PATHS)
+
+            @task
+            async def go(self, client):
+                await client.get(self.path)
+    """,
+}
+
+
+@pytest.mark.parametrize("case", HIDDEN)
+def test_what_hides_a_change_is_run(write, case):
+    task = load(str(write(HIDDEN[case]))).tasks[0]
+    assert task.requests is None, (case, task.requests)
+
+
+def test_inherited_hooks_keep_python_running(run, target):
+    before = target.counts().get("/auth/login", 0)
+    ended = run(
+        """
+        class Base(VUser):
+            async def on_start(self, client):
+                await client.post("/auth/login", json={"username": "a", "password": "b"})
+
+        @scenario()
+        class Shop(Base):
+            @task
+            async def constant(self, client):
+                await client.get("/health")
+        """,
+        requests=4,
+    )
+    assert ended.metric("constant")["requests"] == 4 and ended.result["totals"]["errors"] == 0
+    assert target.counts()["/auth/login"] - before == 1
+
+
+@pytest.mark.parametrize("body", ['await client.batch(["/health", "/bytes/3"])', 'await client.get("/health")\n        self.seen = 1'])
+def test_async_only_and_batch_only_scenarios_do_all_they_say(run, target, body):
+    before = target.counts()
+    ended = run(f"class Shop(VUser):\n    @task\n    async def go(self, client):\n        {body}\n", requests=3)
+    assert ended.metric("go")["errors"] == 0, ended.messages()
+    assert target.counts()["/health"] - before["/health"] == 3

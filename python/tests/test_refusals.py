@@ -66,11 +66,48 @@ CASES = {
         3,
         "region",
     ),
-    "several scenarios": (
-        "@scenario(users=1)\nclass A(VUser):\n    @task\n    async def a(self, c): pass\n"
-        "@scenario(users=1)\nclass B(VUser):\n    @task\n    async def a(self, c): pass",
-        6,
+    "several unmarked scenarios": (
+        "class A(VUser):\n    @task\n    async def a(self, c): pass\nclass B(VUser):\n    @task\n    async def a(self, c): pass",
+        5,
         "choose one with --scenario: A, B",
+    ),
+    "two scenarios of one name": (
+        "@scenario(name='A')\nclass X(VUser):\n    @task\n    async def a(self, c): pass\n"
+        "@scenario()\nclass A(VUser):\n    @task\n    async def a(self, c): pass",
+        6,
+        "scenario 'A' is already defined in line 2",
+    ),
+    "bad stages": (
+        "@scenario(rate=5, stages='soon')\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
+        2,
+        "soon",
+    ),
+    "bad timeout": ("class Shop(VUser):\n    @task(timeout=-1)\n    async def a(self, c): pass", 3, "timeout=-1"),
+    "bad probe": ("@probe(every=-1)\nasync def depth(): pass", 2, "every=-1"),
+    "a probe with two arguments": (
+        "@probe()\ndef depth(a, b): pass\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
+        2,
+        "must take nothing, or a context",
+    ),
+    "two probes of one name": (
+        "@probe('x')\ndef a(): pass\n@probe('x')\ndef b(): pass",
+        4,
+        "probe 'x' is already defined in line 2",
+    ),
+    "two resources of one name": (
+        "@resource(name='x')\ndef a(n): return {}\n@resource(name='x')\ndef b(n): return {}",
+        4,
+        "resource 'x' is already made in line 2",
+    ),
+    "a strategy that cannot choose": (
+        "class Shop(VUser):\n    step_strategy = object()\n    @task\n    async def a(self, c): pass",
+        4,
+        "needs a method select",
+    ),
+    "a plain step under a strategy": (
+        "class Shop(VUser):\n    step_strategy = ParallelReadyStrategy()\n    @task\n    def a(self, c): pass",
+        4,
+        "must be async def",
     ),
 }
 
@@ -104,7 +141,7 @@ def test_a_bad_flag_names_the_flag(squall, write, target):
 
 
 def test_a_scenario_can_be_chosen(squall, write, target):
-    code = CASES["several scenarios"][0]
+    code = CASES["several unmarked scenarios"][0]
     ended = squall("run", str(write(code)), "--target", target.url, "--scenario", "B", "--check")
     assert ended.code == 0
     assert ended.stdout.startswith("B: ")

@@ -45,6 +45,9 @@ pub(crate) fn of_run<H: Host>(what: &Subject, args: &RunArgs, host: &H) -> Resul
              \"random\", or run it on one machine",
         ));
     }
+    if program.is_several() {
+        return Err(Refusal::new("a fleet runs one scenario at a time: choose it with --scenario"));
+    }
     let (read, env) = files.into_parts();
     let mut packed: BTreeMap<String, String> =
         read.into_iter().map(|(name, bytes)| (format!("file:{name}"), STANDARD.encode(bytes))).collect();

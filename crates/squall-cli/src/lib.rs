@@ -17,8 +17,10 @@ mod find_max;
 mod listener;
 mod logs;
 mod output_file;
+mod picker;
 mod program;
 mod prometheus;
+mod seed_plan;
 mod settings;
 mod signals;
 mod stop;
@@ -31,7 +33,7 @@ mod worker_health;
 use clap::Parser;
 use std::ffi::OsString;
 
-pub use program::{Host, Hosted, Param, Processes, Program, Script};
+pub use program::{Host, Hosted, Member, Param, Processes, Program, Script};
 pub use squall_worker::Hooks;
 
 /// Runs one command line, program name included, and gives the exit code.

@@ -4,9 +4,9 @@
 use squall_engine::{Driver, DriverError, EngineError};
 use squall_model::{Plan, Stock};
 use squall_orchestrator::{
-    Control, Finished, Observer, RunError, RunOptions,
+    Control, Finished, Observer, RunError, RunOptions, Voice,
     processes::{self, Part},
-    run_crew, run_local,
+    run_crew, run_local, run_together,
 };
 use squall_scenario::{Overrides, Scenario, ScenarioDriver};
 use squall_streams::cli::WorkerArgs;
@@ -112,6 +112,24 @@ pub struct Hosted<D> {
     pub hooks: Option<Arc<dyn Hooks>>,
     /// The command lines of the processes that share the load; this process makes it alone if there are none.
     pub processes: Processes,
+    /// What runs on one timeline, if that is more than the one scenario. `plan` then stands for all of it.
+    pub together: Vec<Member<D>>,
+}
+
+/// One of several that run on one timeline.
+pub struct Member<D> {
+    pub plan: Plan,
+    pub threads: usize,
+    pub driver: Arc<dyn Fn() -> D>,
+    /// Makes no load of its own: it ends when the others have.
+    pub follows: bool,
+}
+
+impl<D> Clone for Member<D> {
+    fn clone(&self) -> Self {
+        let Member { plan, threads, driver, follows } = self;
+        Member { plan: plan.clone(), threads: *threads, driver: driver.clone(), follows: *follows }
+    }
 }
 
 /// Makes the command lines of a run's processes.
@@ -126,6 +144,14 @@ impl<D: Driver> Program<D> {
         match self {
             Program::Declared { scenario, .. } => &scenario.plan,
             Program::Hosted(hosted) => &hosted.plan,
+        }
+    }
+
+    /// Whether it is more than one scenario.
+    pub(crate) fn is_several(&self) -> bool {
+        match self {
+            Program::Declared { .. } => false,
+            Program::Hosted(hosted) => hosted.together.iter().filter(|member| !member.follows).count() > 1,
         }
     }
 
@@ -147,6 +173,8 @@ impl<D: Driver> Program<D> {
                     stock: stock.clone(),
                     hooks: hooks.clone(),
                     processes: processes.clone(),
+                    // Several scenarios keep their plans; see `alone_only`.
+                    together: Vec::new(),
                 })
             }
         }
@@ -241,6 +269,15 @@ impl<D: Driver> Program<D> {
                 }
                 let crew = processes::Processes::start(commands).await?;
                 run_crew(plan, crew, options, control, observers).await
+            }
+            Program::Hosted(hosted) if !hosted.together.is_empty() => {
+                let members = hosted.together.iter().map(|member| Voice {
+                    plan: member.plan.clone(),
+                    driver: (member.driver)(),
+                    threads: member.threads,
+                    follows: member.follows,
+                });
+                run_together(&hosted.plan, members.collect(), options, control, observers).await
             }
             Program::Hosted(hosted) => run_local(&hosted.plan, (hosted.driver)(), options, control, observers).await,
         }

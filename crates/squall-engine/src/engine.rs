@@ -152,6 +152,13 @@ impl InFlight {
 /// so a thread that has walked past an instant cannot be given a duty from before it, however long anybody is stalled in between.
 pub(crate) type Turn = Arc<Mutex<Option<Instant>>>;
 
+/// Of several engines together.
+impl FromIterator<InFlight> for InFlight {
+    fn from_iter<I: IntoIterator<Item = InFlight>>(parts: I) -> InFlight {
+        InFlight(parts.into_iter().flat_map(|part| part.0).collect())
+    }
+}
+
 /// Tells a running engine to stop. Cloning shares it.
 #[derive(Clone)]
 pub struct EngineStop {

@@ -116,6 +116,15 @@ impl Prepared {
         Ok(())
     }
 
+    /// The same with the path as it stands: only the headers and the body change.
+    pub fn dress(&mut self, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
+        for (name, value) in headers {
+            render::check(name, value)?;
+        }
+        self.render(headers, body);
+        Ok(())
+    }
+
     /// The method.
     pub fn method(&self) -> &Method {
         &self.method

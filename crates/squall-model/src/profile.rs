@@ -161,6 +161,33 @@ impl Profile {
         tail
     }
 
+    /// All levels at once, as long as the longest of them; one that is over adds nothing. `None` without any.
+    pub fn sum<'p>(profiles: impl IntoIterator<Item = &'p Profile>) -> Option<Profile> {
+        let profiles: Vec<&Profile> = profiles.into_iter().collect();
+        let mut bounds: Vec<Duration> = Vec::new();
+        for profile in &profiles {
+            let ends = profile.stages.iter().scan(Duration::ZERO, |end, stage| {
+                *end += stage.duration;
+                Some(*end)
+            });
+            bounds.extend(ends);
+        }
+        bounds.sort_unstable();
+        bounds.dedup();
+        let mut begin = Duration::ZERO;
+        let mut stages = Vec::new();
+        for end in bounds {
+            let lasts = end - begin;
+            let pieces = profiles.iter().filter_map(|profile| profile.tail(begin).first().copied());
+            let (from, to) = pieces.fold((0.0, 0.0), |(from, to), piece| {
+                (from + piece.from, to + (piece.from + piece.slope() * lasts.as_secs_f64()).max(0.0))
+            });
+            stages.push(Stage { duration: lasts, from, to });
+            begin = end;
+        }
+        Profile::from_stages(stages).ok()
+    }
+
     /// The pieces, in order, none of them empty.
     pub fn pieces(&self) -> &[Stage] {
         &self.stages
@@ -284,6 +311,17 @@ mod tests {
         let profile = Profile::stages(&parse_stages("10s:100, 30s:500").unwrap()).unwrap();
         assert_eq!([profile.level(S(5)), profile.level(S(10)), profile.level(S(25))], [50.0, 100.0, 300.0]);
         assert!(parse_stages("10s").is_err() && parse_stages("10s:-1").is_err() && parse_stages("").is_err());
+    }
+
+    #[test]
+    fn a_sum_is_the_levels_at_once_for_as_long_as_the_longest() {
+        let ramp = Profile::ramp(100.0, S(10), S(20)).unwrap();
+        let short = Profile::constant(7.0, S(4)).unwrap();
+        let sum = Profile::sum([&ramp, &short]).unwrap();
+        assert_eq!(sum.duration(), S(20));
+        assert_eq!([sum.level(S(2)), sum.level(S(5)), sum.level(S(15))], [27.0, 50.0, 100.0]);
+        assert_eq!(sum.area(S(20)), ramp.area(S(20)) + short.area(S(4)));
+        assert_eq!(Profile::sum([]), None);
     }
 
     #[test]

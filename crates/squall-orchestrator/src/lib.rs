@@ -7,6 +7,7 @@ mod fleet;
 mod judge;
 pub mod processes;
 mod run;
+mod together;
 mod usage;
 
 pub use control::Control;
@@ -16,4 +17,5 @@ pub use fleet::{
     WorkerInfo, run_fleet,
 };
 pub use judge::{Judge, value_of};
-pub use run::{Finished, Live, LivePhase, Observer, RunError, RunOptions, run_crew, run_local};
+pub use run::{Finished, Live, LivePhase, Observer, RunError, RunOptions, run_crew, run_local, run_together};
+pub use together::Voice;

@@ -9,6 +9,7 @@ use crate::{
     control::{Control, Wish},
     crew::{Crew, Ended, Stop},
     judge::Judge,
+    together::{Together, Voice},
     usage::Usage,
 };
 
@@ -109,6 +110,25 @@ pub async fn run_local<D: Driver>(
 ) -> Result<Finished, RunError> {
     let engine = Engine::prepare(driver, engine_config(plan, &options)).await?;
     run_crew(plan, engine, options, control, observers).await
+}
+
+/// Runs several plans at once. `plan` stands for all of them: its thresholds are
+/// judged, its load is shown, and it lasts as long as the longest.
+pub async fn run_together<D: Driver>(
+    plan: &Plan,
+    voices: Vec<Voice<D>>,
+    options: RunOptions,
+    control: &Control,
+    observers: &mut [&mut dyn Observer],
+) -> Result<Finished, RunError> {
+    let mut engines = Vec::new();
+    for (instance, voice) in voices.into_iter().enumerate() {
+        let threads = options.threads.unwrap_or(voice.threads).min(voice.threads);
+        let mut config = engine_config(&voice.plan, &RunOptions { threads: Some(threads), ..options.clone() });
+        config.instance = instance as u64;
+        engines.push((Engine::prepare(voice.driver, config).await?, voice.follows));
+    }
+    run_crew(plan, Together::new(engines), options, control, observers).await
 }
 
 /// Runs `plan` with a crew that is prepared for it, to its end.

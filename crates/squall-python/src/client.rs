@@ -6,7 +6,10 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict, PyMapping, PyString, PyTuple},
 };
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use crate::{
     encode,
@@ -14,7 +17,12 @@ use crate::{
     port::Port,
     raise,
     routes::{Ask, Call, Routes, authorization},
+    streamed::StreamedAnswer,
+    websocket::WebSocket,
 };
+
+/// URLs that a client remembers by their object, a power of two.
+const KNOWN: usize = 64;
 
 /// HTTP client of one virtual user.
 #[pyclass(frozen, module = "squall._squall")]
@@ -22,33 +30,62 @@ pub(crate) struct Client {
     routes: Routes,
     /// Where operations go, if the user lives on asyncio; otherwise they are yielded.
     port: Option<Py<Port>>,
+    /// The routes of URLs that were seen as the very same object: a literal in the source always is. Taken only for a moment.
+    known: Arc<Mutex<Vec<Option<Known>>>>,
+}
+
+/// The beginning of something longer than an exchange.
+struct LongCall {
+    call: Call,
+    /// Once more apart, for protocols that write their own head.
+    headers: Vec<(String, String)>,
+    timeout: Duration,
+}
+
+/// A URL whose route is known; held, so that its place in memory stays its own.
+struct Known {
+    url: Py<PyString>,
+    method: Method,
+    route: usize,
 }
 
 impl Client {
     pub(crate) fn new(routes: Routes, port: Option<Py<Port>>) -> Client {
-        Client { routes, port }
+        Client { routes, port, known: Arc::default() }
+    }
+
+    /// The same for another user.
+    pub(crate) fn with_port(&self, port: Py<Port>) -> Client {
+        Client { routes: self.routes.clone(), port: Some(port), known: self.known.clone() }
     }
 
     fn operation(&self, py: Python<'_>, work: Work) -> Operation {
         Operation::new(work, self.port.as_ref().map(|port| port.clone_ref(py)))
     }
 
-    fn ask(
-        &self,
-        method: Method,
-        url: &Bound<'_, PyString>,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Operation> {
-        let call = self.call(method, url.to_str()?, options)?;
-        Ok(self.operation(url.py(), Work::Request(Box::new(call))))
+    fn ask(&self, method: Method, url: &Bound<'_, PyString>, options: &Options<'_>) -> PyResult<Operation> {
+        let call = self.call(method, url, options)?;
+        Ok(self.operation(url.py(), Work::Request(call)))
     }
 
-    fn call(&self, method: Method, url: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Call> {
-        let Some(options) = options else {
-            let ask = Ask { method, url, name: None, query: None, headers: Vec::new(), body: &[], timeout: None };
-            return self.routes.call(&ask).map_err(|error| raise::bad_request(&error));
+    fn call(&self, method: Method, url: &Bound<'_, PyString>, options: &Options<'_>) -> PyResult<Call> {
+        let plain_route = options.name.is_none() && options.timeout.is_none();
+        let known = if plain_route { self.recall(&method, url) } else { None };
+        let mut ask = Ask {
+            method,
+            url: url.to_str()?,
+            name: None,
+            query: None,
+            headers: Vec::new(),
+            body: &[],
+            timeout: None,
+            known,
         };
-        let options = Options::read(options)?;
+        if options.is_empty() {
+            let call = self.routes.call(&ask).map_err(|error| raise::bad_request(&error))?;
+            self.remember(&ask, url, call.route);
+            return Ok(call);
+        }
         let mut body = Vec::new();
         let content_type = options.body(&mut body)?;
         let extra = options.extra_headers()?;
@@ -66,24 +103,67 @@ impl Client {
         {
             headers.push(("Content-Type", kind));
         }
-        let name = options.name.as_ref().map(|name| name.to_str()).transpose()?;
-        let (query, timeout) = (options.query()?, options.timeout()?);
-        let ask = Ask { method, url, name, query, headers, body: &body, timeout };
-        self.routes.call(&ask).map_err(|error| raise::bad_request(&error))
+        ask.name = options.name.as_ref().map(|name| name.to_str()).transpose()?;
+        (ask.query, ask.timeout) = (options.query()?, options.timeout()?);
+        (ask.headers, ask.body) = (headers, &body);
+        let call = self.routes.call(&ask).map_err(|error| raise::bad_request(&error))?;
+        if plain_route {
+            self.remember(&ask, url, call.route);
+        }
+        Ok(call)
+    }
+
+    fn long_call(
+        &self,
+        method: Method,
+        url: &Bound<'_, PyString>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<LongCall> {
+        let options = options.map(Options::read).transpose()?.unwrap_or_default();
+        let call = self.call(method, url, &options)?;
+        let mut pairs = Vec::new();
+        if let Some(headers) = &options.headers {
+            header_pairs(headers, &mut pairs)?;
+        }
+        let text = |text: &Bound<'_, PyString>| text.to_str().map(str::to_owned);
+        let mut headers =
+            pairs.iter().map(|(name, value)| Ok((text(name)?, text(value)?))).collect::<PyResult<Vec<_>>>()?;
+        headers.extend(options.extra_headers()?.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let timeout = options.timeout()?.unwrap_or(self.routes.connector().config().timeout);
+        Ok(LongCall { call, headers, timeout })
+    }
+
+    fn recall(&self, method: &Method, url: &Bound<'_, PyString>) -> Option<usize> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = known.get(slot_of(url))?.as_ref()?;
+        (entry.url.is(url) && entry.method == *method).then_some(entry.route)
+    }
+
+    fn remember(&self, ask: &Ask<'_>, url: &Bound<'_, PyString>, route: Option<usize>) {
+        let (None, Some(route)) = (ask.known, route) else { return };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_empty() {
+            known.resize_with(KNOWN, || None);
+        }
+        let entry = Known { url: url.clone().unbind(), method: ask.method.clone(), route };
+        let old = known[slot_of(url)].replace(entry);
+        drop(known);
+        drop(old);
     }
 
     /// A request as its parts say.
     pub(crate) fn render(&self, method: &str, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Call> {
-        self.call(method_of(method)?, url, Some(options))
+        let url = PyString::new(options.py(), url);
+        self.call(method_of(method)?, &url, &Options::read(options)?)
     }
 
     /// One entry of a batch: `{"method": "GET", "path": "/x", …}`, a path, or `(method, path)`.
     fn entry(&self, entry: &Bound<'_, PyAny>) -> PyResult<Call> {
         if let Ok(path) = entry.cast::<PyString>() {
-            return self.call(Method::GET, path.to_str()?, None);
+            return self.call(Method::GET, path, &Options::default());
         }
         if let Ok((method, path)) = entry.extract::<(String, Bound<'_, PyString>)>() {
-            return self.call(method_of(&method)?, path.to_str()?, None);
+            return self.call(method_of(&method)?, &path, &Options::default());
         }
         let options = entry
             .cast::<PyDict>()
@@ -101,57 +181,91 @@ impl Client {
             (Some(path), None) | (None, Some(path)) => path,
             _ => return Err(PyValueError::new_err("a batch entry needs one `path` (or `url`)")),
         };
-        self.call(method, path.cast::<PyString>()?.to_str()?, Some(&options))
+        self.call(method, path.cast::<PyString>()?, &Options::read(&options)?)
     }
 }
 
-#[pymethods]
-impl Client {
-    #[pyo3(signature = (url, /, **options))]
-    fn get(&self, url: &Bound<'_, PyString>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Operation> {
-        self.ask(Method::GET, url, options)
-    }
+/// The methods that differ in nothing but their verb. Written out as keywords, not as `**options`: Python then makes no dict of them.
+macro_rules! client_methods {
+    ($($name:ident $verb:ident)*) => {
+        #[pymethods]
+        impl Client {
+            $(
+                #[pyo3(signature = (url, /, *, headers=None, params=None, json=None, data=None, content=None, files=None,
+                                    cookies=None, auth=None, timeout=None, name=None))]
+                #[allow(clippy::too_many_arguments)] // They are the keywords of the Python method.
+                fn $name<'py>(
+                    &self,
+                    url: &Bound<'py, PyString>,
+                    headers: Option<Bound<'py, PyAny>>,
+                    params: Option<Bound<'py, PyAny>>,
+                    json: Option<Bound<'py, PyAny>>,
+                    data: Option<Bound<'py, PyAny>>,
+                    content: Option<Bound<'py, PyAny>>,
+                    files: Option<Bound<'py, PyAny>>,
+                    cookies: Option<Bound<'py, PyAny>>,
+                    auth: Option<Bound<'py, PyAny>>,
+                    timeout: Option<Bound<'py, PyAny>>,
+                    name: Option<Bound<'py, PyString>>,
+                ) -> PyResult<Operation> {
+                    let data = data.or(content);
+                    let options = Options { headers, params, json, data, files, cookies, auth, timeout, name };
+                    self.ask(Method::$verb, url, &options)
+                }
+            )*
 
-    #[pyo3(signature = (url, /, **options))]
-    fn post(&self, url: &Bound<'_, PyString>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Operation> {
-        self.ask(Method::POST, url, options)
-    }
+            #[pyo3(signature = (method, url, /, **options))]
+            fn request(
+                &self,
+                method: &str,
+                url: &Bound<'_, PyString>,
+                options: Option<&Bound<'_, PyDict>>,
+            ) -> PyResult<Operation> {
+                let options = options.map(Options::read).transpose()?.unwrap_or_default();
+                self.ask(method_of(method)?, url, &options)
+            }
 
-    #[pyo3(signature = (url, /, **options))]
-    fn put(&self, url: &Bound<'_, PyString>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Operation> {
-        self.ask(Method::PUT, url, options)
-    }
+            /// A WebSocket; nothing is sent before it is entered or connected.
+            #[pyo3(signature = (url, /, **options))]
+            fn websocket(&self, url: &Bound<'_, PyString>, options: Option<&Bound<'_, PyDict>>) -> PyResult<WebSocket> {
+                let text = url.to_str()?;
+                // `ws://` leads where `http://` does, `wss://` where `https://` does.
+                let http = text.strip_prefix("ws").filter(|rest| rest.starts_with("://") || rest.starts_with("s://"));
+                let url = http.map_or_else(|| url.clone(), |rest| PyString::new(url.py(), &format!("http{rest}")));
+                let LongCall { call, headers, timeout } = self.long_call(Method::GET, &url, options)?;
+                let port = self.port.as_ref().map(|port| port.clone_ref(url.py()));
+                let name = call.name.strip_prefix("GET ").map_or_else(|| call.name.to_string(), |path| format!("WS {path}"));
+                Ok(WebSocket::new(self.routes.connector(), call.request().clone(), name, headers, timeout, port))
+            }
 
-    #[pyo3(signature = (url, /, **options))]
-    fn patch(&self, url: &Bound<'_, PyString>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Operation> {
-        self.ask(Method::PATCH, url, options)
-    }
+            /// A request whose answer is read piece by piece; nothing is sent before it is entered or opened.
+            #[pyo3(signature = (method, url, /, **options))]
+            fn stream(
+                &self,
+                method: &str,
+                url: &Bound<'_, PyString>,
+                options: Option<&Bound<'_, PyDict>>,
+            ) -> PyResult<StreamedAnswer> {
+                let LongCall { call, timeout, .. } = self.long_call(method_of(method)?, url, options)?;
+                let port = self.port.as_ref().map(|port| port.clone_ref(url.py()));
+                let (connector, name) = (self.routes.connector(), call.name.to_string());
+                Ok(StreamedAnswer::new(connector, call.request().clone(), name, timeout, port))
+            }
 
-    #[pyo3(signature = (url, /, **options))]
-    fn delete(&self, url: &Bound<'_, PyString>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Operation> {
-        self.ask(Method::DELETE, url, options)
-    }
+            /// Sends all requests at once; ends with their responses in the order in which they were given.
+            fn batch(&self, requests: &Bound<'_, PyAny>) -> PyResult<Operation> {
+                let calls = requests.try_iter()?.map(|entry| self.entry(&entry?)).collect::<PyResult<Vec<_>>>()?;
+                Ok(self.operation(requests.py(), Work::Batch(calls)))
+            }
+        }
+    };
+}
 
-    #[pyo3(signature = (url, /, **options))]
-    fn head(&self, url: &Bound<'_, PyString>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Operation> {
-        self.ask(Method::HEAD, url, options)
-    }
+client_methods! { get GET post POST put PUT patch PATCH delete DELETE head HEAD }
 
-    #[pyo3(signature = (method, url, /, **options))]
-    fn request(
-        &self,
-        method: &str,
-        url: &Bound<'_, PyString>,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Operation> {
-        self.ask(method_of(method)?, url, options)
-    }
-
-    /// Sends all requests at once; ends with their responses in the order in which they were given.
-    fn batch(&self, requests: &Bound<'_, PyAny>) -> PyResult<Operation> {
-        let calls = requests.try_iter()?.map(|entry| self.entry(&entry?)).collect::<PyResult<Vec<_>>>()?;
-        Ok(self.operation(requests.py(), Work::Batch(calls)))
-    }
+/// Objects lie at multiples of 16.
+fn slot_of(url: &Bound<'_, PyString>) -> usize {
+    (url.as_ptr() as usize >> 4) & (KNOWN - 1)
 }
 
 /// A pause that costs no thread: `await squall.sleep(0.5)`.
@@ -185,6 +299,12 @@ struct Options<'py> {
 }
 
 impl<'py> Options<'py> {
+    fn is_empty(&self) -> bool {
+        let Options { headers, params, json, data, files, cookies, auth, timeout, name } = self;
+        let values = [headers, params, json, data, files, cookies, auth, timeout];
+        name.is_none() && values.iter().all(|value| value.is_none())
+    }
+
     fn read(options: &Bound<'py, PyDict>) -> PyResult<Options<'py>> {
         let mut read = Options::default();
         for (key, value) in options.iter() {

@@ -9,22 +9,26 @@ use std::{
 };
 
 thread_local! {
-    static PROBE: RefCell<Option<Probe>> = const { RefCell::new(None) };
+    static PROBE: RefCell<Option<(Probe, String)>> = const { RefCell::new(None) };
 }
 
 /// Makes this thread's recorder the one that samples go to.
-pub(crate) fn record_here(probe: &Probe) {
-    PROBE.set(Some(probe.clone()));
+pub(crate) fn record_here(probe: &Probe, prefix: &str) {
+    PROBE.set(Some((probe.clone(), prefix.to_owned())));
 }
 
-/// One sample of the metric `name`.
+/// One sample of the metric `name`; of a `group`, it is the scenario's own and has its prefix.
 #[pyfunction]
-pub(crate) fn emit(name: &str, seconds: f64, passed: bool, code: &str) -> PyResult<()> {
+#[pyo3(signature = (name, seconds, passed, code, group = false))]
+pub(crate) fn emit(name: &str, seconds: f64, passed: bool, code: &str, group: bool) -> PyResult<()> {
     let lasted = Duration::try_from_secs_f64(seconds)
         .map_err(|_| PyValueError::new_err(format!("{seconds} is no duration in seconds")))?;
     PROBE.with_borrow(|probe| {
-        let Some(probe) = probe else { return };
-        let metric = probe.metric(MetricKey { kind: Kind::Custom, ..MetricKey::request(name) });
+        let Some((probe, prefix)) = probe else { return };
+        let metric = probe.metric(match group {
+            true => MetricKey::group(format!("{prefix}{name}")),
+            false => MetricKey { kind: Kind::Custom, ..MetricKey::request(name) },
+        });
         // From now on rather than until now: it counts as measured now, however long before it may have begun.
         let (started, ended) = (Instant::now(), Instant::now() + lasted);
         let category = if passed { Category::Ok } else { Category::Exception };

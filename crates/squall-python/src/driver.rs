@@ -23,12 +23,14 @@ use crate::{
     client::Client,
     custom,
     guest::Guest,
+    job::Means,
     routes::{Call, Routes},
     script::{Kind, Script, Task},
     step::Fibers,
     watchdog::Held,
 };
 pub(crate) use user::PythonUser;
+pub(crate) use visit::failure;
 
 /// A Python scenario, ready to make load.
 pub(crate) struct PythonDriver {
@@ -45,12 +47,12 @@ impl Driver for PythonDriver {
     type Thread = PythonThread;
 
     fn thread(&self, probe: Probe) -> Result<PythonThread, DriverError> {
-        custom::record_here(&probe);
+        custom::record_here(&probe, &self.script.prefix);
         let script = self.script.clone();
         let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
         let clients = Python::attach(|py| Clients::new(py, &script, &routes))
             .map_err(|error| DriverError(format!("cannot make a client: {error}")))?;
-        let tasks = script.tasks.iter().map(|task| probe.metric(MetricKey::group(&task.name))).collect();
+        let tasks = script.tasks.iter().map(|task| probe.metric(MetricKey::group(script.full(&task.name)))).collect();
         let lifecycle = RefCell::default();
         let metrics = RefCell::default();
         let constant = Python::attach(|py| constant_calls(py, &script, &routes))
@@ -120,20 +122,20 @@ struct Shared {
 
 /// Clients keep nothing of a user, so all users of a thread have the same two.
 struct Clients {
-    awaited: Py<PyAny>,
+    awaited: Py<Client>,
     blocking: Py<PyAny>,
 }
 
 impl Clients {
     fn new(py: Python<'_>, script: &Script, routes: &Routes) -> PyResult<Clients> {
-        let awaited = Bound::new(py, Client::new(routes.clone(), None))?.into_any();
+        let awaited = Bound::new(py, Client::new(routes.clone(), None))?;
         let blocking = script.blocking_client.bind(py).call1((&awaited,))?;
         Ok(Clients { awaited: awaited.unbind(), blocking: blocking.unbind() })
     }
 
     fn of(&self, kind: Kind) -> &Py<PyAny> {
         match kind {
-            Kind::Coroutine => &self.awaited,
+            Kind::Coroutine => self.awaited.as_any(),
             Kind::Plain => &self.blocking,
         }
     }
@@ -142,19 +144,28 @@ impl Clients {
 impl Shared {
     fn metric(&self, call: &Call) -> MetricId {
         let Some(route) = call.route else {
-            return self.probe.metric(MetricKey::request(&*call.name));
+            return self.request(&call.name);
         };
         let mut metrics = self.metrics.borrow_mut();
         if metrics.len() <= route {
             metrics.resize(route + 1, None);
         }
-        *metrics[route].get_or_insert_with(|| self.probe.metric(MetricKey::request(&*call.name)))
+        *metrics[route].get_or_insert_with(|| self.request(&call.name))
+    }
+
+    fn means(&self) -> Means<'_> {
+        Means { probe: &self.probe, prefix: &self.script.prefix }
+    }
+
+    /// The series of requests of this name.
+    fn request(&self, name: &str) -> MetricId {
+        self.probe.metric(MetricKey::request(self.script.full(name)))
     }
 
     /// Tells that code of `name` kept its thread, and everybody on it, from going on.
     #[cold]
     fn held(&self, held: &Held, name: &str) {
-        let metric = self.probe.metric(MetricKey::group("(held thread)"));
+        let metric = self.probe.metric(MetricKey::group(self.script.full("(held thread)")));
         let outcome = Outcome::new(Category::Exception, "HELD_THREAD");
         let words = format!(
             "{name} held the generator's thread at {}: no other user could run meanwhile (use squall.sleep, the client, \
@@ -166,7 +177,11 @@ impl Shared {
     }
 
     fn lifecycle(&self, name: &'static str) -> MetricId {
-        *self.lifecycle.borrow_mut().entry(name).or_insert_with(|| self.probe.metric(MetricKey::group(name)))
+        *self
+            .lifecycle
+            .borrow_mut()
+            .entry(name)
+            .or_insert_with(|| self.probe.metric(MetricKey::group(self.script.full(name))))
     }
 }
 

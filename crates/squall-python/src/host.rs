@@ -5,10 +5,10 @@ use pyo3::{
     prelude::*,
     types::{PyDict, PyList},
 };
-use squall_cli::{Hooks, Host, Hosted, Param, Program, Script as Request};
+use squall_cli::{Hooks, Host, Hosted, Member, Param, Program, Script as Request};
 use squall_http::{Connector, basic_auth};
 use squall_model::{LoadModel, Plan, Stock, format_duration};
-use squall_scenario::{NoFiles, Overrides, Place, Scenario, ScenarioErrors};
+use squall_scenario::{Given, NoFiles, Overrides, Place, RawLoad, Scenario, ScenarioErrors};
 use squall_streams::cli::WorkerArgs;
 use std::{
     collections::BTreeMap,
@@ -20,6 +20,7 @@ use std::{
 
 use crate::{
     driver::PythonDriver,
+    ensemble,
     hooks::PythonHooks,
     routes::Base,
     script::{Script, Wiring},
@@ -116,37 +117,78 @@ fn verify(py: Python<'_>, requirements: &str) -> Result<(), String> {
 
 fn open(py: Python<'_>, request: Request) -> Result<Program<PythonDriver>, String> {
     request.requirements.as_deref().map_or(Ok(()), |requirements| verify(py, requirements))?;
-    let loaded = load(py, &request).map_err(|error| refusal(py, &error))?;
+    let all = load(py, &request).map_err(|error| refusal(py, &error))?;
+    let (probes, scenarios): (Vec<_>, Vec<_>) =
+        all.iter().partition(|loaded| loaded.getattr("is_probe").is_ok_and(|probe| probe.is_truthy().unwrap_or(false)));
+    let several = scenarios.len() > 1;
+    let opened = scenarios.iter().map(|loaded| open_one(loaded, request.overrides.clone(), several));
+    let mut members = opened.collect::<Result<Vec<_>, String>>()?;
+    let plans: Vec<&Plan> = members.iter().map(|opened| &opened.member.plan).collect();
+    let plan = if several { ensemble::combine(&plans) } else { plans[0].clone() };
+    for loaded in &probes {
+        let mut probe = open_one(loaded, beside(&plan, &request.overrides), true)?;
+        probe.member.follows = true;
+        members.push(probe);
+    }
+    let description = members.iter().map(|opened| opened.description.as_str()).collect();
+    let Member { threads, driver, .. } = members[0].member.clone();
+    let (phases, stock) = (members[0].phases, std::mem::take(&mut members[0].stock));
+    let hooks = members[0].hooks.take();
+    let together =
+        if members.len() > 1 { members.into_iter().map(|opened| opened.member).collect() } else { Vec::new() };
+    Ok(Program::Hosted(Hosted { plan, description, phases, threads, driver, stock, hooks, processes: None, together }))
+}
+
+/// The load of one user who looks at things for as long as `plan` lasts.
+fn beside(plan: &Plan, overrides: &Overrides) -> Overrides {
+    let load = RawLoad {
+        users: Some(Given::flag("--users", "1")),
+        duration: Some(Given::flag("--for", format!("{}s", plan.duration().as_secs_f64()))),
+        ..RawLoad::default()
+    };
+    let target = Some(Given::flag("--target", plan.target.as_str()));
+    Overrides { load, target, name: None, thresholds: Vec::new(), ..overrides.clone() }
+}
+
+/// A scenario that was judged.
+struct Opened {
+    member: Member<PythonDriver>,
+    description: String,
+    phases: bool,
+    /// The pools that the file declares, the same for all of its scenarios.
+    stock: Vec<Stock>,
+    /// Its set-up and tear-down, likewise.
+    hooks: Option<Arc<dyn Hooks>>,
+}
+
+fn open_one(loaded: &Bound<'_, PyAny>, mut overrides: Overrides, prefixed: bool) -> Result<Opened, String> {
+    if prefixed {
+        // The name of the run is not the name of each of its scenarios.
+        overrides.name = None;
+    }
     let text = |name: &str| loaded.getattr(name).and_then(|value| value.extract::<String>());
     let (file, toml) = (text("file").map_err(in_words)?, text("toml").map_err(in_words)?);
     let line: usize = loaded.getattr("line").and_then(|line| line.extract()).map_err(in_words)?;
-    let headers = headers(&request.overrides);
-    let judged = Scenario::parse(&file, &toml, &mut NoFiles, request.overrides);
+    let headers = headers(&overrides);
+    let judged = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
     let scenario = judged.map_err(|errors| at_decorator(&errors, &file, line))?;
     let connector = Connector::new(scenario.http().clone()).map_err(|error| error.to_string())?;
-    let wiring = Wiring { connector, base: Base::new(&scenario.plan.target)?, headers };
-    let script = Arc::new(Script::read(&loaded, wiring).map_err(in_words)?);
+    let prefix = if prefixed { ensemble::prefix(&scenario.plan.name) } else { String::new() };
+    let wiring = Wiring { connector, base: Base::new(&scenario.plan.target)?, headers, prefix };
+    let script = Arc::new(Script::read(loaded, wiring).map_err(in_words)?);
     let description = describe(&scenario.plan, &script);
     let phases = scenario.http().phases;
     // One thread steps all users: more would only wait for each other's turn at the interpreter.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if script.needs_python { 1 } else { cores };
     let driver = Arc::new(move || PythonDriver::new(script.clone()));
-    let stock = stock(&loaded).map_err(in_words)?;
-    let hooks = PythonHooks::of(&loaded).map_err(in_words)?.map(|hooks| Arc::new(hooks) as Arc<dyn Hooks>);
-    Ok(Program::Hosted(Hosted {
-        plan: scenario.plan,
-        description,
-        phases,
-        threads,
-        driver,
-        stock,
-        hooks,
-        processes: None,
-    }))
+    let stock = stock(loaded).map_err(in_words)?;
+    let hooks = PythonHooks::of(loaded).map_err(in_words)?.map(|hooks| Arc::new(hooks) as Arc<dyn Hooks>);
+    let member = Member { plan: scenario.plan, threads, driver, follows: false };
+    Ok(Opened { member, description, phases, stock, hooks })
 }
 
-fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyAny>> {
+fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let params = PyDict::new(py);
     let json = py.import("json")?;
     for (name, value) in &request.params {
@@ -155,8 +197,8 @@ fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyAny>> 
             json.call_method1("loads", (value,)).unwrap_or_else(|_| pyo3::types::PyString::new(py, value).into_any());
         params.set_item(name, value)?;
     }
-    py.import("squall._load")?
-        .call_method1("load", (request.file.to_string_lossy(), &request.scenario, params, &request.mode))
+    let file = request.file.to_string_lossy();
+    py.import("squall._load")?.call_method1("load_all", (file, &request.scenario, params, &request.mode))?.extract()
 }
 
 /// The pools that the scenario declares.

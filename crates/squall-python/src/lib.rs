@@ -11,9 +11,11 @@ mod custom;
 mod decode;
 mod driver;
 mod encode;
+mod ensemble;
 mod guest;
 mod hooks;
 mod host;
+mod job;
 mod operation;
 mod port;
 mod raise;
@@ -22,7 +24,9 @@ mod routes;
 mod script;
 mod step;
 mod stream;
+mod streamed;
 mod watchdog;
+mod websocket;
 
 use pyo3::prelude::*;
 
@@ -42,6 +46,8 @@ mod _squall {
         stream::{
             Stream, StreamEvent, StreamLink, StreamPost, StreamSource, StreamTurn, StreamWorker, connect, stream_logs,
         },
+        streamed::StreamedAnswer,
+        websocket::WebSocket,
     };
 
     #[pymodule_init]

@@ -8,7 +8,7 @@ use pyo3::{
 };
 use std::time::Duration;
 
-use crate::{borrow::Borrow, guest, port::Port, raise, routes::Call};
+use crate::{borrow::Borrow, guest, job::Job, port::Port, raise, routes::Call};
 
 /// Something to be awaited: a request, a batch of requests, a pause.
 #[pyclass(module = "squall._squall", weakref)]
@@ -40,10 +40,11 @@ enum State {
 
 /// What is to be done.
 pub(crate) enum Work {
-    Request(Box<Call>),
+    Request(Call),
     Batch(Vec<Call>),
     Sleep(Duration),
     Borrow(Box<Borrow>),
+    Job(Job),
 }
 
 impl Operation {

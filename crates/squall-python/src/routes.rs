@@ -39,19 +39,24 @@ pub(crate) struct Base {
 
 #[derive(Default)]
 struct Table {
-    /// By name or URL; few methods and timeouts share one.
-    by_key: HashMap<String, Vec<usize>>,
+    /// Of calls without a name; few methods and timeouts share one.
+    by_url: HashMap<String, Vec<usize>>,
+    /// Of calls that bring a name; it may serve several origins, and each needs a request of its own.
+    by_name: HashMap<String, Vec<usize>>,
     routes: Vec<Route>,
 }
 
 struct Route {
     method: Method,
     timeout: Option<Duration>,
+    /// Where it leads, unless that is the target.
+    origin: Option<String>,
     name: Arc<str>,
     /// As it is sent when a call brings nothing of its own.
     plain: Arc<Prepared>,
-    /// Copies that are not in flight.
-    idle: Vec<Prepared>,
+    /// Copies that are not in flight. In boxes, because they change hands several times per request.
+    #[allow(clippy::vec_box)]
+    idle: Vec<Box<Prepared>>,
 }
 
 /// A request that is ready to be sent.
@@ -66,7 +71,7 @@ pub(crate) struct Call {
 /// Rendered bytes, of the route or of this call.
 pub(crate) enum Ready {
     Shared(Arc<Prepared>),
-    Own(Prepared),
+    Own(Box<Prepared>),
 }
 
 /// What a call asks for.
@@ -78,6 +83,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) headers: Vec<(&'a str, &'a str)>,
     pub(crate) body: &'a [u8],
     pub(crate) timeout: Option<Duration>,
+    /// The route, where the caller has seen that it is the same.
+    pub(crate) known: Option<usize>,
 }
 
 impl Call {
@@ -102,38 +109,44 @@ impl Routes {
         Routes { shared: Arc::new(Shared { connector, base, headers, table: Mutex::default() }) }
     }
 
+    pub(crate) fn connector(&self) -> Connector {
+        self.shared.connector.clone()
+    }
+
     /// Renders what is asked for.
     pub(crate) fn call(&self, ask: &Ask<'_>) -> Result<Call, RequestError> {
         let plain = ask.headers.is_empty() && ask.query.is_none() && ask.body.is_empty() && ask.name.is_none();
         let mut table = self.table();
-        let found = table.find(ask);
-        let (index, name, mut own) = match found {
-            Some(index) if plain => {
-                let route = &table.routes[index];
-                return Ok(Call {
-                    route: Some(index),
-                    name: route.name.clone(),
-                    request: Ready::Shared(route.plain.clone()),
-                });
-            }
-            Some(index) => {
-                let route = &mut table.routes[index];
-                let own = route.idle.pop().unwrap_or_else(|| (*route.plain).clone());
-                (Some(index), route.name.clone(), own)
-            }
-            None => {
-                let prepared = self.prepare(ask)?;
-                let name: Arc<str> = ask.name.map_or_else(|| route_name(&ask.method, &prepared), Arc::from);
-                let index = table.add(ask, &name, &prepared);
-                (index, name, prepared)
-            }
-        };
+        let found = ask.known.or_else(|| table.find(ask));
+        let Some(index) = found else { return self.first(ask, plain, table) };
+        let route = &mut table.routes[index];
+        let (route_index, name) = (Some(index), route.name.clone());
+        if plain {
+            return Ok(Call { route: route_index, name, request: Ready::Shared(route.plain.clone()) });
+        }
+        let mut own = route.idle.pop().unwrap_or_else(|| Box::new((*route.plain).clone()));
+        let same_path = ask.query.is_none() && ask.name.is_none();
+        if same_path && own.path_and_query() == route.plain.path_and_query() {
+            drop(table);
+            own.dress(&ask.headers, ask.body)?;
+        } else {
+            drop(table);
+            own.patch(&self.path(ask), &ask.headers, ask.body)?;
+        }
+        Ok(Call { route: route_index, name, request: Ready::Own(own) })
+    }
+
+    /// The first call of a route.
+    #[cold]
+    fn first(&self, ask: &Ask<'_>, plain: bool, mut table: MutexGuard<'_, Table>) -> Result<Call, RequestError> {
+        let mut own = self.prepare(ask)?;
+        let name: Arc<str> = ask.name.map_or_else(|| route_name(&ask.method, &own), Arc::from);
+        let route = table.add(ask, &name, &own);
         drop(table);
         if !plain {
-            let path = self.path(ask);
-            own.patch(&path, &ask.headers, ask.body)?;
+            own.patch(&self.path(ask), &ask.headers, ask.body)?;
         }
-        Ok(Call { route: index, name, request: Ready::Own(own) })
+        Ok(Call { route, name, request: Ready::Own(Box::new(own)) })
     }
 
     /// Takes back what a call has used.
@@ -196,12 +209,13 @@ impl Routes {
 impl Table {
     fn find(&self, ask: &Ask<'_>) -> Option<usize> {
         let known = match ask.name {
-            Some(name) => self.by_key.get(&named_key(name, ask.url)),
-            None => self.by_key.get(ask.url),
+            Some(name) => self.by_name.get(name),
+            None => self.by_url.get(ask.url),
         };
         known?.iter().copied().find(|&index| {
             let route = &self.routes[index];
-            route.method == ask.method && route.timeout == ask.timeout
+            let here = ask.name.is_none() || route.origin.as_deref() == origin(ask.url);
+            here && route.method == ask.method && route.timeout == ask.timeout
         })
     }
 
@@ -209,31 +223,32 @@ impl Table {
         if self.routes.len() >= MOST_ROUTES {
             return None;
         }
-        let key = match ask.name {
-            Some(name) => named_key(name, ask.url),
-            None => ask.url.to_owned(),
-        };
         let index = self.routes.len();
         self.routes.push(Route {
             method: ask.method.clone(),
             timeout: ask.timeout,
+            origin: origin(ask.url).map(str::to_owned),
             name: name.clone(),
             plain: Arc::new(prepared.clone()),
             idle: Vec::new(),
         });
-        self.by_key.entry(key).or_default().push(index);
+        let places = match ask.name {
+            Some(name) => self.by_name.entry(name.to_owned()),
+            None => self.by_url.entry(ask.url.to_owned()),
+        };
+        places.or_default().push(index);
         Some(index)
     }
 }
 
-/// A name may serve several origins; each needs a request of its own. No URL contains the separator.
-fn named_key(name: &str, url: &str) -> String {
+/// Scheme, host and port of an absolute URL.
+fn origin(url: &str) -> Option<&str> {
     if !is_absolute(url) {
-        return format!("\0{name}");
+        return None;
     }
     let host = url.find("://").map_or(0, |at| at + 3);
     let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |at| host + at);
-    format!("{}\0{name}", &url[..end])
+    Some(&url[..end])
 }
 
 fn is_absolute(url: &str) -> bool {

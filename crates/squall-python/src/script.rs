@@ -30,6 +30,8 @@ pub(crate) struct Script {
     pub(crate) connector: Connector,
     pub(crate) base: Base,
     pub(crate) headers: Vec<(String, String)>,
+    /// What the names of its series begin with.
+    pub(crate) prefix: String,
     /// Whether any code of the scenario's runs: tasks that are not constant, hooks.
     pub(crate) needs_python: bool,
     /// Whether coroutines run on an asyncio loop.
@@ -70,6 +72,7 @@ pub(crate) struct Wiring {
     pub(crate) connector: Connector,
     pub(crate) base: Base,
     pub(crate) headers: Vec<(String, String)>,
+    pub(crate) prefix: String,
 }
 
 impl Script {
@@ -95,7 +98,15 @@ impl Script {
             connector: wiring.connector,
             base: wiring.base,
             headers: wiring.headers,
+            prefix: wiring.prefix,
         })
+    }
+}
+
+impl Script {
+    /// A name as it stands in the report.
+    pub(crate) fn full(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
     }
 }
 

@@ -180,7 +180,17 @@ fn metrics(run: &Run<'_>, style: Style) -> String {
         .right("p99", 0)
         .right("max", 5);
     run.view.metrics.iter().for_each(|metric| table.row(metric_row(run, metric)));
-    table.render(style)
+    table.render(style) + &too_many(run, style)
+}
+
+/// Names that were too many to be kept apart.
+fn too_many(run: &Run<'_>, style: Style) -> String {
+    if run.view.engine.metrics_refused == 0 {
+        return String::new();
+    }
+    let text = "There were more names than are kept apart: the rest is counted as (other). Give URLs that carry an id one name.";
+    let lines = wrap(text, style.width.saturating_sub(2));
+    lines.iter().map(|line| format!("  {}\n", style.paint(Tone::Warn, line))).collect()
 }
 
 fn metric_row(run: &Run<'_>, metric: &MetricView) -> Vec<Cell> {

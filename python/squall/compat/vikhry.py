@@ -8,11 +8,32 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from squall import _dsl
-from squall._dsl import Between, VUser, between, resource
+from squall._dsl import Between, VUser, between, probe, resource
 from squall._errors import ScenarioError
+from squall._jsonrpc import JsonRPCClient as _JsonRPC
+from squall._jsonrpc import JsonRPCError, JsonRPCProtocolError
 from squall._metrics import emit_metric, metric
+from squall._probe import ProbeContext
+from squall._strategy import ParallelReadyStrategy, SequentialWeightedStrategy, StepSelection, StepStrategy
 
-__all__ = ["VU", "ReqwestClient", "between", "emit_metric", "metric", "resource", "step"]
+__all__ = [
+    "VU",
+    "JsonRPCClient",
+    "JsonRPCError",
+    "JsonRPCProtocolError",
+    "ParallelReadyStrategy",
+    "ProbeContext",
+    "ReqwestClient",
+    "SequentialWeightedStrategy",
+    "StepSelection",
+    "StepStrategy",
+    "between",
+    "emit_metric",
+    "metric",
+    "probe",
+    "resource",
+    "step",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,6 +44,18 @@ class ReqwestClient:
     def __init__(self, base_url: str = "", timeout: float = 30.0) -> None:
         self.base_url = base_url
         self.timeout = timeout
+
+
+class JsonRPCClient:
+    """Stands where a scenario wants JSON-RPC: ``http = JsonRPCClient("/rpc")``, then ``await self.http.call("sum", [1, 2])``."""
+
+    def __init__(self, base_url: str, timeout: float = 30.0) -> None:
+        self.base_url = base_url
+        self.timeout = timeout
+
+    def create(self, client: Any) -> _JsonRPC:
+        """The same over a user's own client."""
+        return _JsonRPC(client, self.base_url, timeout=self.timeout)
 
 
 class VU(VUser):
@@ -62,7 +95,11 @@ def step(
 def _with_client(function: F) -> F:
     @functools.wraps(function)
     async def call(self: Any, client: Any) -> Any:
-        self.http = client
+        wanted = type(self).http
+        if not isinstance(wanted, JsonRPCClient):
+            self.http = client
+        elif "http" not in self.__dict__:
+            self.http = wanted.create(client)
         return await function(self)
 
     # The signature is this function's, not the wrapped one's.

@@ -15,6 +15,7 @@ Examples:
   squall run shop.toml --check
   squall run shop.py --target http://127.0.0.1:8089 --rate 200 --for 1m
   squall run shop.toml --cluster redis://127.0.0.1:6379
+  squall run --plan - < plan.json
   squall run shop.py --cluster redis://127.0.0.1:6379 --requirements requirements.txt
   squall run http://127.0.0.1:8089/api/products --find-max 'p99<50ms'
 
@@ -32,6 +33,9 @@ pub(crate) struct RunArgs {
     /// A URL, or a scenario file (.toml, .py)
     #[arg(value_name = "URL|FILE")]
     pub(crate) what: Option<String>,
+    /// Read a LoadPilot plan (JSON) instead; - is standard input. Writes a JSON line a second unless told otherwise
+    #[arg(long, value_name = "FILE|-", conflicts_with = "what")]
+    pub(crate) plan: Option<std::path::PathBuf>,
     /// Base URL, instead of the scenario's own
     #[arg(long, value_name = "URL")]
     pub(crate) target: Option<String>,

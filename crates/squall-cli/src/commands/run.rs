@@ -13,6 +13,7 @@ use squall_report::{Run, summary, verdict};
 use squall_scenario::{Disk, Files, Scenario};
 use std::{
     collections::BTreeMap,
+    io::{self, IsTerminal},
     path::{Path, PathBuf},
 };
 
@@ -23,20 +24,29 @@ use crate::{
     args::RunArgs,
     bundle, command_line,
     exit::{PASSED, Refusal, chain},
-    find_max,
+    find_max, picker,
     program::{Host, Program, Script},
-    settings,
+    seed_plan, settings,
     stop::StopButton,
     subject::Subject,
     terminal::{self, print},
 };
 
 pub(crate) fn run<H: Host>(mut args: RunArgs, host: &H) -> Result<u8, Refusal> {
-    let subject = subject(&mut args)?;
+    let (subject, text) = match args.plan.clone() {
+        Some(_) if args.fleet.cluster.is_some() || args.script.processes.is_some() => {
+            return Err(Refusal::new("--plan is run by this process: leave --cluster and --processes out"));
+        }
+        Some(path) => seed_plan::read(&path, &mut args)?,
+        None => (subject(&mut args)?, None),
+    };
     if let Some(redis) = args.fleet.cluster.clone() {
         return on_fleet(&subject, &args, host, &redis);
     }
-    let mut program = read(&subject, &args, host)?;
+    let mut program = read(&subject, &args, text, host)?;
+    if let Some(flag) = alone_only(&args).filter(|_| program.is_several()) {
+        return Err(Refusal::new(format!("{flag} takes one scenario: choose it with --scenario")));
+    }
     if args.check {
         print::stdout(program.describe().as_bytes())?;
         return Ok(PASSED);
@@ -51,7 +61,16 @@ pub(crate) fn run<H: Host>(mut args: RunArgs, host: &H) -> Result<u8, Refusal> {
     }
 }
 
-/// What to run; `--json http://…` gave it to the flag, which can do without.
+/// The first flag that has no meaning for several scenarios at once, if one was given.
+fn alone_only(args: &RunArgs) -> Option<&'static str> {
+    let given = [
+        ("--find-max", args.search.find_max.is_some()),
+        ("--processes", args.script.processes.is_some_and(|count| count > 1) || args.script.part.is_some()),
+    ];
+    given.into_iter().find_map(|(flag, given)| given.then_some(flag))
+}
+
+/// What to run; `--json http://…` gave it to the flag, which can do without. A person in front of a terminal is asked.
 pub(crate) fn subject(args: &mut RunArgs) -> Result<Subject, Refusal> {
     if args.what.is_none() {
         for (value, otherwise) in args.output.optional_values() {
@@ -63,18 +82,29 @@ pub(crate) fn subject(args: &mut RunArgs) -> Result<Subject, Refusal> {
             }
         }
     }
+    if args.what.is_none() && args.script.processes.is_none() && io::stdin().is_terminal() && io::stdout().is_terminal()
+    {
+        args.what = Some(picker::pick(Path::new("."), &mut io::stdin().lock(), &mut io::stdout())?);
+    }
     let missing =
         || Refusal::new("what shall be run? Give a URL or a .toml or .py scenario; `squall run --help` has examples");
     Subject::of(args.what.as_deref().ok_or_else(missing)?)
 }
 
-fn read<H: Host>(subject: &Subject, args: &RunArgs, host: &H) -> Result<Program<H::Driver>, Refusal> {
+/// `text` stands for what is in the subject's file, if it is not to be read.
+fn read<H: Host>(
+    subject: &Subject,
+    args: &RunArgs,
+    text: Option<String>,
+    host: &H,
+) -> Result<Program<H::Driver>, Refusal> {
     let files: &mut dyn Files = match subject {
         Subject::Url(_) => &mut Disk::here(),
         Subject::File(path) | Subject::Script(path) => &mut Disk::beside(path),
     };
     let open = |script| host.open(script);
-    read_from(subject, args, files, read_text, open)
+    let text_of = |path: &Path| text.clone().map_or_else(|| read_text(path), Ok);
+    read_from(subject, args, files, text_of, open)
 }
 
 /// Reads the subject of a run, with all it refers to out of `files`.

@@ -2,7 +2,7 @@
 //! at once if it wants. Ends when the function has, and its requests.
 
 use pyo3::{prelude::*, types::PyTuple};
-use squall_http::Session;
+use squall_http::{Body, Session};
 use std::{
     future::poll_fn,
     pin::Pin,
@@ -12,12 +12,13 @@ use std::{
 
 use super::{
     Shared,
-    visit::{Told, Visit, answers, exchange_all, pause},
+    visit::{Told, Visit, answers, collect_cookies, exchange, exchange_all, pause},
 };
 use crate::{
     guest::Guest,
     operation::{Operation, Work},
     port::Port,
+    routes::Call,
     script::Hook,
 };
 
@@ -57,14 +58,22 @@ struct UnderWay<'p> {
 
 struct Performed<'p> {
     work: Done<'p>,
-    sessions: Vec<Session>,
+    sessions: Borrowed,
+}
+
+/// The sessions of an operation; most need one, and a box around it would cost each of them an allocation.
+#[allow(clippy::large_enum_variant)]
+enum Borrowed {
+    None,
+    One(Session),
+    Several(Vec<Session>),
 }
 
 enum Done<'p> {
     Slept,
-    Borrowed(PyResult<Py<PyAny>>),
-    /// With whether a list is to be given.
-    Answered(Vec<Told<'p>>, bool, Vec<crate::routes::Call>),
+    Job(PyResult<Py<PyAny>>),
+    One(Told<'p>, Call),
+    All(Vec<Told<'p>>, Vec<Call>),
 }
 
 /// Cancels the task if the visit is given up before it ended.
@@ -189,57 +198,77 @@ impl<'a> Visit<'a> {
     }
 
     fn begin(&mut self, work: Work) -> Pin<Box<dyn Future<Output = Performed<'a>> + 'a>> {
-        let (shared, intended) = (self.shared, self.intended);
-        let wanted = match &work {
-            Work::Sleep(_) | Work::Borrow(_) => 0,
-            Work::Request(_) => 1,
-            Work::Batch(calls) => calls.len(),
-        };
-        let mut sessions = Vec::with_capacity(wanted);
-        while sessions.len() < wanted {
-            let mut session = self.sessions.more.pop().unwrap_or_else(|| Session::new(&shared.script.connector));
-            session.copy_cookies(&self.sessions.first);
-            sessions.push(session);
-        }
-        if wanted > 0 {
-            self.intended = None;
-        }
-        let (calls, several) = match work {
-            Work::Sleep(time) => {
-                return Box::pin(async move {
-                    pause(time).await;
-                    Performed { work: Done::Slept, sessions }
-                });
+        let shared = self.shared;
+        match work {
+            Work::Sleep(time) => Box::pin(async move {
+                pause(time).await;
+                Performed { work: Done::Slept, sessions: Borrowed::None }
+            }),
+            Work::Job(job) => Box::pin(async move {
+                Performed { work: Done::Job(job.begin(shared.means()).await), sessions: Borrowed::None }
+            }),
+            Work::Borrow(borrow) => Box::pin(async move {
+                Performed { work: Done::Job(borrow.perform(&shared.probe).await), sessions: Borrowed::None }
+            }),
+            Work::Request(call) => {
+                let (mut session, intended) = (self.borrow_session(), self.intended.take());
+                Box::pin(async move {
+                    let told = exchange(shared, &mut session, &call, intended, Body::Keep).await;
+                    Performed { work: Done::One(told, call), sessions: Borrowed::One(session) }
+                })
             }
-            Work::Borrow(borrow) => {
-                return Box::pin(async move {
-                    Performed { work: Done::Borrowed(borrow.perform(&shared.probe).await), sessions }
-                });
+            Work::Batch(calls) => {
+                let mut sessions: Vec<Session> = calls.iter().map(|_| self.borrow_session()).collect();
+                let intended = if calls.is_empty() { None } else { self.intended.take() };
+                Box::pin(async move {
+                    let told = exchange_all(shared, sessions.iter_mut(), &calls, intended).await;
+                    Performed { work: Done::All(told, calls), sessions: Borrowed::Several(sessions) }
+                })
             }
-            Work::Request(call) => (vec![*call], false),
-            Work::Batch(calls) => (calls, true),
-        };
-        Box::pin(async move {
-            let told = exchange_all(shared, sessions.iter_mut(), &calls, intended).await;
-            Performed { work: Done::Answered(told, several, calls), sessions }
-        })
+        }
+    }
+
+    fn borrow_session(&mut self) -> Session {
+        let mut session = self.sessions.more.pop().unwrap_or_else(|| Session::new(&self.shared.script.connector));
+        session.copy_cookies(&self.sessions.first);
+        session
     }
 
     /// Takes sessions and cookies back, and makes the result.
     fn settle(&mut self, performed: Performed<'a>, alone: bool) -> PyResult<Py<PyAny>> {
-        let Performed { work, mut sessions } = performed;
-        let (told, several, calls) = match work {
-            Done::Slept => return Ok(Python::attach(|py| py.None())),
-            Done::Borrowed(borrowed) => return borrowed,
-            Done::Answered(told, several, calls) => (told, several, calls),
+        let Performed { work, sessions } = performed;
+        let more = &mut self.sessions.more;
+        let only = match sessions {
+            Borrowed::None => None,
+            Borrowed::One(session) => {
+                more.push(session);
+                more.last()
+            }
+            Borrowed::Several(sessions) => {
+                let only = sessions.len() == 1;
+                more.extend(sessions);
+                more.last().filter(|_| only)
+            }
         };
-        match sessions.as_mut_slice() {
-            // Nobody else has touched the cookies meanwhile: all that it got on the way count.
-            [one] if alone => self.sessions.first.copy_cookies(one),
-            _ => super::visit::collect_cookies(&mut self.sessions.first, &calls, &told),
+        // Nobody else has touched the cookies meanwhile: all that it got on the way count.
+        let jar = &mut self.sessions.first;
+        let copied = only.filter(|_| alone).map(|session| jar.copy_cookies(session)).is_some();
+        match work {
+            Done::Slept => Ok(Python::attach(|py| py.None())),
+            Done::Job(done) => done,
+            Done::One(told, call) => {
+                if !copied {
+                    collect_cookies(jar, std::slice::from_ref(&call), std::slice::from_ref(&told));
+                }
+                self.answered(call, told)
+            }
+            Done::All(told, calls) => {
+                if !copied {
+                    collect_cookies(jar, &calls, &told);
+                }
+                answers(self, told, calls)
+            }
         }
-        self.sessions.more.append(&mut sessions);
-        answers(self, told, calls, several)
     }
 }
 
@@ -248,6 +277,6 @@ pub(super) fn port_and_client(user: &Bound<'_, PyAny>, shared: &Shared) -> PyRes
     let py = user.py();
     let port = Py::new(py, Port::new())?;
     user.getattr("resources")?.setattr("port", &port)?;
-    let client = crate::client::Client::new(shared.routes.clone(), Some(port.clone_ref(py)));
+    let client = shared.clients.awaited.get().with_port(port.clone_ref(py));
     Ok((port, Py::new(py, client)?.into_any()))
 }

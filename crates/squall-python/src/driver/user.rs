@@ -58,7 +58,8 @@ impl Object {
     async fn run(&mut self, visit: &mut Visit<'_>, hook: &Hook) -> PyResult<()> {
         let shared = visit.shared;
         if let (Kind::Coroutine, Some(lodger)) = (hook.kind, &self.lodger) {
-            let (ended, abandoned) = visit.host(lodger, hook, &self.awaiting).await;
+            // Boxed, so that users who do without asyncio do not pay for its size.
+            let (ended, abandoned) = Box::pin(visit.host(lodger, hook, &self.awaiting)).await;
             if abandoned {
                 // Its task does not listen: the user goes on with another one.
                 Python::attach(|py| self.move_out(py, shared))?;

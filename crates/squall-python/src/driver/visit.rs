@@ -20,6 +20,9 @@ use crate::{
     watchdog,
 };
 
+/// How long a user waits that found no descriptor or port to send by.
+const STARVED: Duration = Duration::from_millis(20);
+
 /// A user's connections: one session, and more for as long as batches need them.
 pub(super) struct Sessions {
     pub(super) first: Session,
@@ -71,7 +74,19 @@ impl<'a> Visit<'a> {
                                 Err(self.out_of_time(py))
                             });
                         }
-                        Some(work) => match self.perform_in_time(work).await {
+                        // The usual case is spelled out: every level between would copy the whole exchange once more.
+                        Some(Work::Request(call)) if self.limit.is_none() => {
+                            self.last = None;
+                            let (shared, intended) = (self.shared, self.intended.take());
+                            let told = exchange(shared, &mut self.sessions.first, &call, intended, Body::Keep).await;
+                            self.answered(call, told)
+                        }
+                        Some(Work::Sleep(Duration::ZERO)) if self.limit.is_none() => {
+                            self.last = None;
+                            tokio::task::yield_now().await;
+                            Ok(Python::attach(|py| py.None()))
+                        }
+                        Some(work) => match Box::pin(self.perform_in_time(work)).await {
                             Some(result) => result,
                             None => {
                                 cut = true;
@@ -118,23 +133,29 @@ impl<'a> Visit<'a> {
             Work::Request(call) => {
                 let (shared, intended) = (self.shared, self.intended.take());
                 let told = exchange(shared, &mut self.sessions.first, &call, intended, Body::Keep).await;
-                shared.routes.give_back(*call);
-                self.last = told.landing;
-                let response = told.result?.expect("it was asked to be kept");
-                Python::attach(|py| {
-                    let response = Py::new(py, response)?;
-                    self.answer = Some(response.clone_ref(py));
-                    Ok(response.into_any())
-                })
+                self.answered(call, told)
             }
             Work::Batch(calls) => self.batch(calls).await,
             // Boxed: few wait for it, and no user should be larger for it.
             Work::Borrow(borrow) => Box::pin(borrow.perform(&self.shared.probe)).await,
+            Work::Job(job) => job.begin(self.shared.means()).await,
             Work::Sleep(time) => {
                 pause(time).await;
                 Ok(Python::attach(|py| py.None()))
             }
         }
+    }
+
+    /// What the code gets to see of one request.
+    pub(super) fn answered(&mut self, call: Call, told: Told<'a>) -> PyResult<Py<PyAny>> {
+        self.shared.routes.give_back(call);
+        self.last = told.landing;
+        let response = told.result?.expect("it was asked to be kept");
+        Python::attach(|py| {
+            let response = Py::new(py, response)?;
+            self.answer = Some(response.clone_ref(py));
+            Ok(response.into_any())
+        })
     }
 
     /// All at once, each on a connection of its own; results in the order of `calls`.
@@ -148,7 +169,7 @@ impl<'a> Visit<'a> {
         let sessions = std::iter::once(&mut *first).chain(more.iter_mut());
         let told = exchange_all(shared, sessions, &calls, intended).await;
         collect_cookies(first, calls.get(1..).unwrap_or_default(), told.get(1..).unwrap_or_default());
-        answers(self, told, calls, true)
+        answers(self, told, calls)
     }
 }
 
@@ -168,16 +189,8 @@ pub(super) async fn exchange_all<'p, 's>(
     calls: &[Call],
     intended: Option<Instant>,
 ) -> Vec<Told<'p>> {
-    let mut under_way: Vec<_> = calls
-        .iter()
-        .zip(sessions)
-        .map(|(call, session)| exchange(shared, session, call, intended, Body::Keep))
-        .collect();
-    if under_way.len() == 1 {
-        return vec![under_way.remove(0).await];
-    }
-    together(under_way.into_iter().map(|one| Box::pin(one) as Pin<Box<dyn Future<Output = Told<'p>> + '_>>).collect())
-        .await
+    let under_way = calls.iter().zip(sessions);
+    together(under_way.map(|(call, session)| exchange(shared, session, call, intended, Body::Keep)).collect()).await
 }
 
 /// Keeps what the answers set in the user's own jar.
@@ -191,23 +204,15 @@ pub(super) fn collect_cookies(jar: &mut Session, calls: &[Call], told: &[Told<'_
     }
 }
 
-/// What the code gets to see: the answer, or a list of them. The last counts for the check.
-pub(super) fn answers<'a>(
-    visit: &mut Visit<'a>,
-    mut told: Vec<Told<'a>>,
-    calls: Vec<Call>,
-    several: bool,
-) -> PyResult<Py<PyAny>> {
+/// What the code gets to see of a batch. The last answer counts for the check.
+pub(super) fn answers<'a>(visit: &mut Visit<'a>, mut told: Vec<Told<'a>>, calls: Vec<Call>) -> PyResult<Py<PyAny>> {
     calls.into_iter().for_each(|call| visit.shared.routes.give_back(call));
     visit.last = told.last_mut().and_then(|told| told.landing.take());
     let responses = told.into_iter().filter_map(|told| told.result.transpose()).collect::<PyResult<Vec<_>>>()?;
     Python::attach(|py| {
         let responses = responses.into_iter().map(|one| Py::new(py, one)).collect::<PyResult<Vec<_>>>()?;
         visit.answer = responses.last().map(|last| last.clone_ref(py));
-        match several {
-            true => Ok(PyList::new(py, responses)?.into_any().unbind()),
-            false => Ok(responses.into_iter().next().expect("one call has one answer").into_any()),
-        }
+        Ok(PyList::new(py, responses)?.into_any().unbind())
     })
 }
 
@@ -220,7 +225,7 @@ pub(super) struct Told<'p> {
 }
 
 /// Sends one request and follows its redirects.
-async fn exchange<'p>(
+pub(super) async fn exchange<'p>(
     shared: &'p Shared,
     session: &mut Session,
     call: &Call,
@@ -228,13 +233,29 @@ async fn exchange<'p>(
     body: Body,
 ) -> Told<'p> {
     let metric = shared.metric(call);
-    let (mut told, mut next) = hop(shared, session, call.request(), &call.name, metric, intended, body).await;
-    while let Some(request) = next {
-        let name = format!("{} (redirect)", call.name);
-        let metric = shared.probe.metric(squall_metrics::MetricKey::request(&*name));
-        (told, next) = Box::pin(hop(shared, session, &request, &name, metric, None, body)).await;
+    let (told, next) = hop(shared, session, call.request(), &call.name, metric, intended, body).await;
+    match next {
+        None => told,
+        Some(next) => Box::pin(follow(shared, session, call, next, body)).await,
     }
-    told
+}
+
+async fn follow<'p>(
+    shared: &'p Shared,
+    session: &mut Session,
+    call: &Call,
+    mut request: Box<Prepared>,
+    body: Body,
+) -> Told<'p> {
+    let name = format!("{} (redirect)", call.name);
+    let metric = shared.request(&name);
+    loop {
+        let (told, next) = hop(shared, session, &request, &name, metric, None, body).await;
+        match next {
+            None => return told,
+            Some(next) => request = next,
+        }
+    }
 }
 
 async fn hop<'p>(
@@ -245,7 +266,7 @@ async fn hop<'p>(
     metric: MetricId,
     intended: Option<Instant>,
     body: Body,
-) -> (Told<'p>, Option<Prepared>) {
+) -> (Told<'p>, Option<Box<Prepared>>) {
     let probe = &shared.probe;
     let started = Instant::now();
     let Some(flight) = probe.begin(metric, intended.unwrap_or(started), started) else {
@@ -261,8 +282,14 @@ async fn hop<'p>(
         Err(error) => {
             let outcome = failure(error);
             probe.note(metric, outcome, &error.to_string());
-            let landing = Some(Landing::new(flight, &exchange, outcome));
             let result = Err(Python::attach(|py| raise::request_failed(py, error, name)));
+            if error.never_left() {
+                // There was nothing to send it by: the target saw nothing, and trying again at once would only heat this machine.
+                flight.never_left(exchange.ended, outcome);
+                tokio::time::sleep(STARVED).await;
+                return (Told { result, landing: None }, None);
+            }
+            let landing = Some(Landing::new(flight, &exchange, outcome));
             return (Told { result, landing }, None);
         }
     };
@@ -271,7 +298,7 @@ async fn hop<'p>(
     match next {
         Some(Ok(next)) => {
             drop(landing);
-            (Told { result: Ok(None), landing: None }, Some(next))
+            (Told { result: Ok(None), landing: None }, Some(Box::new(next)))
         }
         Some(Err(error)) => {
             let outcome = Outcome::new(Category::ProtocolError, "BAD_REDIRECT");
@@ -296,24 +323,28 @@ pub(super) async fn repeat(shared: &Shared, session: &mut Session, calls: &[Call
     Ok(())
 }
 
-/// Polls all until all are done. Batches are short: a scan per wake-up costs less than a queue.
-async fn together<'f, T>(mut futures: Vec<Pin<Box<dyn Future<Output = T> + 'f>>>) -> Vec<T> {
-    let mut done: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+/// Polls all until all are done. Batches are short: a scan per wake-up costs less than a queue, and one allocation for all of them
+/// less than a box for each.
+async fn together<F: Future>(futures: Box<[F]>) -> Vec<F::Output> {
+    let mut futures: Pin<Box<[F]>> = Box::into_pin(futures);
+    let mut done: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    let mut left = done.len();
     poll_fn(|cx| {
-        let mut waiting = false;
-        for (future, done) in futures.iter_mut().zip(&mut done).filter(|(_, done)| done.is_none()) {
-            match future.as_mut().poll(cx) {
-                Poll::Ready(value) => *done = Some(value),
-                Poll::Pending => waiting = true,
+        for (index, done) in done.iter_mut().enumerate().filter(|(_, done)| done.is_none()) {
+            // SAFETY: the slice is pinned as a whole and never moved again before it is dropped, so each of its elements is pinned.
+            let future = unsafe { futures.as_mut().map_unchecked_mut(|all| &mut all[index]) };
+            if let Poll::Ready(value) = future.poll(cx) {
+                *done = Some(value);
+                left -= 1;
             }
         }
-        if waiting { Poll::Pending } else { Poll::Ready(()) }
+        if left > 0 { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
     done.into_iter().flatten().collect()
 }
 
-fn failure(error: &HttpError) -> Outcome {
+pub(crate) fn failure(error: &HttpError) -> Outcome {
     let category = match error.class() {
         squall_http::Category::Protocol => Category::ProtocolError,
         squall_http::Category::Transport => Category::TransportError,

@@ -1,0 +1,61 @@
+"""Probes: looks at something beside the load, by a user of their own who sends nothing of the scenario's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from squall._dsl import ProbeMark, TaskMark
+from squall._errors import ScenarioError
+from squall._metrics import emit_metric
+
+
+class ProbeContext:
+    """What a probe may ask for: the run's parameters and a client of its own."""
+
+    __slots__ = ("client", "init_params")
+
+    def __init__(self, init_params: Mapping[str, Any], client: Any) -> None:
+        self.init_params = dict(init_params)
+        self.client = client
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """One of the run's parameters (``--param name=value``)."""
+        return self.init_params.get(name, default)
+
+
+def task_of(mark: ProbeMark, params: Mapping[str, Any]) -> tuple[TaskMark, Callable[..., Any]]:
+    """The probe as a task: looks, and writes down what it saw."""
+    takes = len(inspect.signature(mark.look).parameters)
+    if takes > 1:
+        raise ScenarioError(f"probe {mark.name!r} must take nothing, or a context", mark.file, mark.line)
+    look = mark.look
+    task = TaskMark(mark.name, 1, (), mark.every, mark.timeout, mark.file, mark.line)
+
+    def asked(client: Any) -> Any:
+        return look(ProbeContext(params, client)) if takes else look()
+
+    if inspect.iscoroutinefunction(look):
+
+        async def awaited(user: Any, client: Any) -> None:
+            _write_down(mark.name, await asked(client))
+
+        awaited.__wrapped__ = look  # type: ignore[attr-defined]  # What it awaits is what the probe awaits.
+        return task, awaited
+
+    def called(user: Any, client: Any) -> None:
+        _write_down(mark.name, asked(client))
+
+    return task, called
+
+
+def _write_down(name: str, seen: Any) -> None:
+    if isinstance(seen, Awaitable):
+        raise TypeError(f"probe {name!r} returned something to await: make it async def")
+    if isinstance(seen, bool) or seen is None:
+        emit_metric(name, status=seen is not False, result_code="PROBE_OK" if seen is not False else "PROBE_FALSE")
+        return
+    if not isinstance(seen, (int, float)):
+        raise TypeError(f"probe {name!r} returned {type(seen).__name__}: give a number, True, False or None")
+    emit_metric(name, time=float(seen), result_code="PROBE_OK")

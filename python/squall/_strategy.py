@@ -1,0 +1,182 @@
+"""Who does what next: step strategies. Without one, the engine chooses by weight, which costs nothing; with one, the scenario's iterations
+are this module's, and each step it runs is measured under its own name."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from squall import _squall
+from squall._dsl import Between, TaskMark
+
+#: How long a user waits that may do nothing yet and is not told until when.
+_IDLE_S = 0.1
+#: Units that the text of ``every`` may have.
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a strategy gets to see of a task."""
+
+    name: str
+    weight: float
+    requires: tuple[str, ...]
+    #: Least seconds between two starts by the same user, drawn anew each time if it is a range; None without one.
+    every: Between | None
+    timeout: float | None
+
+
+@dataclass(frozen=True)
+class StepSelection:
+    """What a strategy has chosen: steps that run at once, or none, and then when to ask again."""
+
+    steps: Sequence[Step]
+    nearest_ready_at: float | None = None
+
+
+class StepStrategy(Protocol):
+    """Chooses what a user does next. ``now`` and ``next_allowed_at`` are seconds of one clock; ``rng`` is the user's own."""
+
+    def select(
+        self, steps: Sequence[Step], completed_steps: Collection[str], next_allowed_at: Mapping[str, float], now: float, rng: random.Random
+    ) -> StepSelection: ...
+
+
+def ready(steps: Sequence[Step], completed: Collection[str], next_allowed_at: Mapping[str, float], now: float) -> list[Step]:
+    """The steps whose conditions are met."""
+    return [step for step in steps if all(name in completed for name in step.requires) and next_allowed_at.get(step.name, 0.0) <= now]
+
+
+def _nearest(next_allowed_at: Mapping[str, float], now: float) -> float | None:
+    return min((at for at in next_allowed_at.values() if at > now), default=None)
+
+
+class SequentialWeightedStrategy:
+    """One step at a time, drawn by weight among those that may run. What the engine does by itself, but drawn, not in turn."""
+
+    def select(
+        self, steps: Sequence[Step], completed_steps: Collection[str], next_allowed_at: Mapping[str, float], now: float, rng: random.Random
+    ) -> StepSelection:
+        may = ready(steps, completed_steps, next_allowed_at, now)
+        if not may:
+            return StepSelection((), _nearest(next_allowed_at, now))
+        return StepSelection(rng.choices(may, [step.weight for step in may]))
+
+
+class ParallelReadyStrategy:
+    """Everything that may run, at once."""
+
+    def select(
+        self, steps: Sequence[Step], completed_steps: Collection[str], next_allowed_at: Mapping[str, float], now: float, rng: random.Random
+    ) -> StepSelection:
+        return StepSelection(ready(steps, completed_steps, next_allowed_at, now), _nearest(next_allowed_at, now))
+
+
+@dataclass
+class _State:
+    """What a user has done so far."""
+
+    completed: set[str] = field(default_factory=set)
+    next_allowed_at: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Runnable:
+    step: Step
+    call: Callable[..., Any]
+    check: Callable[..., Any] | None
+
+
+class Steps:
+    """The one task that a scenario with a strategy has: asks the strategy, runs what it chose."""
+
+    def __init__(self, strategy: StepStrategy, tasks: Sequence[tuple[TaskMark, Callable[..., Any], Callable[..., Any] | None]]) -> None:
+        self._strategy = strategy
+        self._runnable = {mark.name: _Runnable(_step(mark), call, check) for mark, call, check in tasks}
+        self._steps = [one.step for one in self._runnable.values()]
+        self._states: dict[int, _State] = {}
+
+    async def iterate(self, user: Any, client: Any) -> None:
+        state = self._states.setdefault(user.id, _State())
+        chosen = await self._choose(state, user.random)
+        ended = await asyncio.gather(*(self._run(one, state, user, client) for one in chosen), return_exceptions=True)
+        for error in ended:
+            if error is not None:
+                raise error
+
+    async def _choose(self, state: _State, rng: random.Random) -> Sequence[Step]:
+        while True:
+            now = time.monotonic()
+            selection = self._strategy.select(self._steps, frozenset(state.completed), dict(state.next_allowed_at), now, rng)
+            if selection.steps:
+                return selection.steps
+            at = selection.nearest_ready_at
+            await asyncio.sleep(_IDLE_S if at is None else max(0.0, at - now))
+
+    async def _run(self, step: Step, state: _State, user: Any, client: Any) -> None:
+        one = self._runnable[step.name]
+        begun, code = time.monotonic(), "OK"
+        if step.every is not None:
+            state.next_allowed_at[step.name] = begun + user.random.uniform(step.every.least, step.every.most)
+        watching = _Watching(client)
+        try:
+            async with asyncio.timeout(step.timeout):
+                await one.call(user, watching)
+            if one.check is not None and watching.last is not None:
+                verdict = one.check(user, watching.last.status_code, _body(watching.last))
+                if verdict is False:
+                    raise AssertionError("the check returned False")
+            state.completed.add(step.name)
+        except BaseException as error:
+            code = type(error).__name__
+            raise
+        finally:
+            _squall.emit(step.name, time.monotonic() - begun, code == "OK", code, True)
+
+
+class _Watching:
+    """A client that remembers the last answer, for the step's check."""
+
+    __slots__ = ("_client", "last")
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.last: Any = None
+
+    async def _keep(self, operation: Any) -> Any:
+        self.last = await operation
+        return self.last
+
+    async def batch(self, requests: Any) -> Any:
+        answers = await self._client.batch(requests)
+        self.last = answers[-1] if answers else self.last
+        return answers
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if name not in ("get", "post", "put", "patch", "delete", "head", "request"):
+            return method
+        return lambda *args, **options: self._keep(method(*args, **options))
+
+
+def _body(answer: Any) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        return answer.text
+
+
+def _step(mark: TaskMark) -> Step:
+    return Step(mark.name, mark.weight, mark.requires, None if mark.every is None else _range(mark.every), mark.timeout)
+
+
+def _range(text: str) -> Between:
+    """``2s``, ``500ms`` or ``2s..5s`` in seconds. What is not understood has been refused before, with the plan."""
+    times = [float(number) * _UNITS.get(unit or "s", 1.0) for number, unit in re.findall(r"([\d.]+?)(us|ms|s|m|h)?(?:\.\.|$)", text)]
+    return Between(times[0], times[-1]) if times else Between(0.0, 0.0)

@@ -1,0 +1,163 @@
+"""Every hook in every mode with every feature of the client, against the real target. One run per hook and mode; a feature that fails is
+named by its own assertion."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+#: What the client can do, each with the proof that it arrived. `{other}` is an absolute URL of the same target.
+FEATURES = {
+    "get": 'assert (await client.get("/health")).json() == {"status": "ok"}',
+    "head": 'assert (await client.head("/health")).content == b""',
+    "post json": 'assert "application/json" in (await client.post("/echo", json={"k": [1, 2]})).text',
+    "put": 'assert (await client.put("/echo", data=b"raw")).json()["method"] == "PUT"',
+    "patch": 'assert (await client.patch("/echo", data="text")).json()["method"] == "PATCH"',
+    "delete": 'assert (await client.delete("/echo")).json()["method"] == "DELETE"',
+    "request": 'assert (await client.request("options", "/echo")).json()["method"] == "OPTIONS"',
+    "headers": 'assert "x-one" in (await client.get("/echo", headers={"X-One": "1"})).text.lower()',
+    "params": 'assert "q=a+b&n=1&n=2" in (await client.get("/echo", params={"q": "a b", "n": [1, 2]})).text',
+    "form": 'assert "a=1+2" in (await client.post("/echo", data={"a": "1 2"})).text',
+    "files": 'assert "a.txt" in (await client.post("/echo", files={"pic": ("a.txt", b"hello", "text/plain")})).text',
+    "cookies": 'assert "c=3" in (await client.get("/echo", cookies={"c": "3"})).text',
+    "basic": 'assert "Basic bWU6cHc=" in (await client.get("/echo", auth=("me", "pw"))).text',
+    "bearer": 'assert "Bearer token" in (await client.get("/echo", auth="token")).text',
+    "name": 'assert (await client.get("/bytes/7", name="GET /bytes/{n}")).status_code == 200',
+    "timeout": 'assert (await client.get("/health", timeout=60)).ok',
+    "batch": 'assert [len(one.content) for one in await client.batch(["/bytes/3", {"path": "/bytes/5"}, ("get", "/bytes/1")])] == [3, 5, 1]',
+    "absolute": 'assert (await client.get("{other}/health")).ok',
+    "redirect": 'assert (await client.get("/redirect/2")).status_code == 200',
+    "bad status": 'assert not (await client.get("/nothing", name="missing")).ok',
+    "response": 'assert (await client.get("/health")).headers["content-type"].startswith("application/json")',
+    "refused": 'await self.refused(client)',
+    "pause": "await sleep(0.001)",
+    "resource": 'taken = await self.resources.acquire("things"); assert taken["n"] >= 0; self.resources.release(taken)',
+}
+
+SCENARIO = """
+@resource(name="things")
+def thing(n):
+    return {{"n": n}}
+
+class Shop(VUser):
+    {fn} refused(self, client):
+        try:
+            {wait}client.get("http://127.0.0.1:1/", name="refused")
+        except RequestError as error:
+            assert error.code == "CONNECT_REFUSED", error.code
+        else:
+            raise AssertionError("it did not raise")
+
+    {fn} everything(self, client):
+{features}
+        self.reached = getattr(self, "reached", 0) + 1
+
+    {hook}
+"""
+
+HOOKS = {
+    "on_start": """{fn} on_start(self, client):
+        {wait}self.everything(client)
+
+    @task
+    {fn} go(self, client):
+        {wait}client.get("/health")
+        assert self.reached == 1
+""",
+    "task": """@task
+    {fn} go(self, client):
+        {wait}self.everything(client)
+""",
+    "check": """@task
+    {fn} go(self, client):
+        {wait}self.everything(client)
+        {wait}client.get("/health", name="last")
+
+    def check_go(self, status_code, body):
+        assert status_code == 200 and body == {{"status": "ok"}} and self.reached
+""",
+    "on_init": """{fn} on_init(self, word):
+        assert word == "w"
+        self.word = word
+
+    @task
+    {fn} go(self, client):
+        assert self.word == "w"
+        {wait}self.everything(client)
+""",
+    "on_stop": """@task
+    {fn} go(self, client):
+        {wait}client.get("/health")
+
+    {fn} on_stop(self, client):
+        {wait}self.everything(client)
+        {wait}client.get("/health", name="stopped")
+""",
+    "inherited": """@task
+    {fn} go(self, client):
+        {wait}self.everything(client)
+        {wait}self.more(client)
+
+    {fn} on_start(self, client):
+        self.more_of_it = 0
+
+    {fn} more(self, client):
+        self.more_of_it += 1
+
+@scenario(name="Child")
+class Child(Shop):
+    def check_go(self, status_code, body):
+        assert self.more_of_it > 0
+""",
+}
+
+MODES = {"stepped": ("async def", "stepped"), "asyncio": ("async def", "asyncio"), "plain": ("def", "stepped")}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_feature_works_in_every_hook_and_mode(run, target, mode, hook):
+    fn, flag = MODES[mode]
+    wait = "await " if fn == "async def" else ""
+    lines = [f"{statement}  # {name}" for name, statement in FEATURES.items()]
+    features = textwrap.indent("\n".join(lines).replace("{other}", target.url).replace("await ", wait), " " * 8)
+    body = HOOKS[hook].format(fn=fn, wait=wait)
+    code = SCENARIO.format(fn=fn, wait=wait, features=features, hook=body)
+    params = ["--param", "word=w"] if hook == "on_init" else []
+    ended = run(code, "--mode", flag, *params, requests=2)
+    # What the features themselves provoke: a status of 404 and a refused connection, each once per pass.
+    passes = {"on_start": 1, "on_stop": 1}.get(hook, 2)
+    assert ended.metric("missing")["errors"] == ended.metric("refused")["errors"] == passes, ended.messages()
+    assert ended.metric("go")["errors"] == 0, ended.messages()
+    assert ended.result["totals"]["errors"] == 2 * passes, ended.messages()
+    assert not {"on_start", "on_stop"} & ended.names(), ended.messages()
+    if hook == "on_stop":
+        assert ended.metric("stopped")["requests"] == 1
+
+
+STATIC = """
+    class Shop(VUser):
+        @task
+        async def constant(self, client):
+            await client.get("/health")
+            await client.post("/echo", json={"k": [1, "ü"]}, headers={"X-One": "1"}, cookies={"c": "3"}, auth=("me", "pw"), name="echo")
+            await client.get("/bytes/7", params={"q": "a b"}, timeout=60)
+            await client.put("/echo", data={"a": "1 2"})
+            await client.head("/health")
+            await client.request("options", "/echo")
+            await client.get("/redirect/2")
+"""
+
+
+def test_constant_tasks_send_the_same_in_every_mode(run, target):
+    def counted(mode):
+        before = target.counts()
+        ended = run(STATIC, "--mode", mode, requests=3)
+        assert ended.result["totals"]["errors"] == 0, ended.messages()
+        received = {path: count - before.get(path, 0) for path, count in target.counts().items()}
+        metrics = {metric["name"]: metric["requests"] for metric in ended.result["metrics"]}
+        return {path: count for path, count in received.items() if count}, metrics, ended.result["totals"]["bytes_out"]
+
+    static = counted("static")
+    assert static == counted("stepped") == counted("asyncio")
