@@ -76,7 +76,10 @@ pub(crate) fn watch(py: Python<'_>) -> PyResult<Watchdog> {
     WATCHED.set(Some(watched.clone()));
     let (stop, stopped) = oneshot::channel();
     let thread = std::thread::Builder::new().name("squall-watchdog".to_owned());
-    let thread = thread.spawn(move || patrol(&watched, stopped))?;
+    let (ready, listening) = std::sync::mpsc::channel();
+    let thread = thread.spawn(move || patrol(&watched, stopped, ready))?;
+    // A Ctrl-C that came before it listens would be one that it never counts. An error means that it has ended already.
+    let _ = listening.recv();
     Ok(Watchdog { stop: Some(stop), thread: Some(thread) })
 }
 
@@ -142,13 +145,15 @@ struct Seen {
     deaf: bool,
 }
 
-fn patrol(watched: &Watched, stopped: oneshot::Receiver<()>) {
+fn patrol(watched: &Watched, stopped: oneshot::Receiver<()>, ready: std::sync::mpsc::Sender<()>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {
         let (Ok(mut interrupts), Ok(mut terms)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
         else {
             return;
         };
+        // Fails only if nobody waits any more.
+        let _ = ready.send(());
         let mut presses: Vec<Instant> = Vec::new();
         let mut seen: Option<Seen> = None;
         tokio::pin!(stopped);
