@@ -192,6 +192,10 @@ impl VirtualUser for PythonUser {
             visit.last.iter_mut().for_each(|last| last.object(outcome));
         }
         shared.probe.span(metric, iteration.started, Instant::now(), outcome);
+        if ended.is_err() {
+            // Code that was interrupted before it waited for anything must not be begun again before the thread has heard of the abort.
+            tokio::task::yield_now().await;
+        }
         ended.is_ok()
     }
 
