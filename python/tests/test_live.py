@@ -50,6 +50,7 @@ class _Live(socketserver.StreamRequestHandler):
         head = f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
         self.wfile.write(head.encode())
         self.wfile.write(_frame(1, f"hello {headers.get('x-one')}".encode()))
+        closing = False
         while True:
             start = self.rfile.read(2)
             if len(start) < 2:
@@ -58,10 +59,16 @@ class _Live(socketserver.StreamRequestHandler):
             mask = self.rfile.read(4)
             payload = bytes(byte ^ mask[index % 4] for index, byte in enumerate(self.rfile.read(size)))
             opcode = start[0] & 0x0F
-            if opcode == 8 or payload == b"bye":
-                self.wfile.write(_frame(8, b"\x03\xe8"))
+            if opcode == 8:
+                if not closing:
+                    self.wfile.write(_frame(8, payload))
                 return
-            self.wfile.write(_frame(9, b"") + _frame(opcode, payload))
+            if payload == b"bye":
+                # Who closes before the goodbye is answered may cut off what it has just said.
+                closing = True
+                self.wfile.write(_frame(8, b"\x03\xe8"))
+            elif opcode in (1, 2):
+                self.wfile.write(_frame(9, b"") + _frame(opcode, payload))
 
 
 class _Server(socketserver.ThreadingTCPServer):
