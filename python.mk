@@ -33,6 +33,7 @@ python-bench: python
 demo: demo-python
 .PHONY: demo-python
 demo-python: build
+	@echo "building the Python package (minutes the first time) ..."
 	@$(MAKE) --no-print-directory python && echo "Python scenarios: $(VENV)/bin/squall run scenarios/shop.py" \
 	  || echo "The Python package was not built; everything but Python scenarios works without it."
 
