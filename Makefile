@@ -12,14 +12,17 @@ FUZZ_SECONDS ?= 30
 .PHONY: demo test check fmt clippy edges deny deploy unit fuzz bench build tools redis clean help
 
 help:
-	@echo "make demo    build, start the built-in shop, run the tour for 20 s, leave squall-report.html"
+	@echo "make demo    build into .venv, start the built-in shop, run the tour for 20 s, leave squall-report.html"
 	@echo "make test    install what the tests need and run them all"
 	@echo "make check   format, lints, edges between rooms, licences, deployment files"
 	@echo "make bench   side by side with wrk, oha, k6, locust (those that are installed)"
 	@echo "make build   target/release/squall"
 
-demo: build
-	@scripts/demo $(SQUALL)
+# One optimised build: the Python package, whose command is the same program. Where Python can have none, the plain binary.
+demo:
+	@if $(MAKE) --no-print-directory python; then scripts/demo $(VENV)/bin/squall; else \
+	  echo "The Python package was not built: building the program without it."; \
+	  $(MAKE) --no-print-directory build && scripts/demo $(SQUALL); fi
 
 build:
 	$(CARGO) build --release --locked -j $(JOBS) -p squall-cli

@@ -13,9 +13,15 @@ $(VENV)/.tools: scripts/python-requirements.txt
 
 python-tools: $(VENV)/.tools
 
-# The package and the command `squall`, optimised, from this folder.
-python: python-tools
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps .
+$(VENV)/bin/maturin:
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check maturin greenlet
+
+# The package and the command `squall`, optimised. Built by maturin itself and not through pip, which would hide cargo's progress.
+python: $(VENV)/bin/maturin
+	rm -rf target/wheel
+	$(VENV)/bin/maturin build --release --locked --jobs $(JOBS) --interpreter $(PY) --out target/wheel
+	$(PY) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps target/wheel/*.whl
 
 python-check: python-tools
 	$(VENV)/bin/ruff check python scenarios bench/python
@@ -28,14 +34,6 @@ python-test: python-tools python-check
 
 python-bench: python
 	$(PY) bench/python/run $(BENCH_URL)
-
-# `make demo` leaves the command in the venv too, where Python can have one.
-demo: demo-python
-.PHONY: demo-python
-demo-python: build
-	@echo "building the Python package (minutes the first time) ..."
-	@$(MAKE) --no-print-directory python && echo "Python scenarios: $(VENV)/bin/squall run scenarios/shop.py" \
-	  || echo "The Python package was not built; everything but Python scenarios works without it."
 
 test: python-test
 check: python-check
