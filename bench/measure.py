@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -117,3 +118,14 @@ def steady(samples, requests):
         return {}
     (t0, n0, c0), (t1, n1, c1) = inside[0], inside[-1]
     return {"rate": (n1 - n0) / (t1 - t0), "cpu_us": (c1 - c0) / (n1 - n0) * 1e6}
+
+
+def wake_up_lag(core, sleeps=1500, seconds=0.0006):
+    """How late (ms, 99th percentile) this machine wakes a thread that does nothing but sleep: the least lag that any generator on this core could have."""
+    code = (
+        "import time\nlate = []\n"
+        f"for _ in range({sleeps}):\n"
+        f"    t = time.perf_counter(); time.sleep({seconds}); late.append(time.perf_counter() - t - {seconds})\n"
+        f"print(sorted(late)[{sleeps * 99 // 100}] * 1000)"
+    )
+    return float(subprocess.run(["taskset", "-c", str(core), sys.executable, "-c", code], check=True, capture_output=True).stdout)

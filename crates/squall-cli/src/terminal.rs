@@ -13,10 +13,14 @@ use std::io::IsTerminal;
 
 /// Colours, unless `NO_COLOR` or a dumb terminal says otherwise; the width of the terminal, or 100 columns.
 pub(crate) fn style(is_terminal: bool) -> Style {
+    // crossterm asks the program `tput` where there is no terminal, so it is asked only where there is one.
+    if !is_terminal {
+        return Style::PLAIN;
+    }
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     let width = crossterm::terminal::size().map_or(Style::PLAIN.width, |(columns, _)| usize::from(columns));
-    if is_terminal { Style { colour: wanted && able, width: width.clamp(60, 140) } } else { Style::PLAIN }
+    Style { colour: wanted && able, width: width.clamp(60, 140) }
 }
 
 /// The style of standard output.
@@ -32,6 +36,6 @@ pub(crate) fn stderr_style() -> Style {
 /// Whether the dashboard can be shown: it draws on standard error and reads keys.
 pub(crate) fn can_show_dashboard() -> bool {
     let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-    let big_enough = crossterm::terminal::size().is_ok_and(|(columns, rows)| columns >= 60 && rows >= 16);
-    std::io::stderr().is_terminal() && std::io::stdin().is_terminal() && able && big_enough
+    let big_enough = || crossterm::terminal::size().is_ok_and(|(columns, rows)| columns >= 60 && rows >= 16);
+    std::io::stderr().is_terminal() && std::io::stdin().is_terminal() && able && big_enough()
 }
