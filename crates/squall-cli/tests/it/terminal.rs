@@ -1,8 +1,10 @@
 //! The live view on a real (pseudo) terminal, made by `script` of util-linux.
 
-use crate::support::{target, wait_until};
+use crate::support::{Desk, target, wait_until};
 use std::{
+    fs::Permissions,
     io::{Read, Write},
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
 };
 
@@ -29,4 +31,16 @@ fn the_dashboard_takes_the_terminal_and_gives_it_back() {
     assert!(output.contains("starts/s") && output.contains("\u{1b}[?25h"), "drawn, and the cursor is back");
     let summary = &output[left.expect("checked above")..];
     assert!(summary.contains("Interrupted") && summary.contains("accounting"), "{summary}");
+}
+
+#[test]
+fn without_a_terminal_nobody_is_asked_for_its_size() {
+    let (target, desk) = (target(), Desk::new());
+    desk.write("tput", "#!/bin/sh\ntouch asked\necho 80\n");
+    std::fs::set_permissions(desk.path("tput"), Permissions::from_mode(0o755)).expect("it is ours");
+    let arguments = ["run", &target.url("/health"), "--rate", "20", "--requests", "5"];
+    let path = format!("{}:/usr/bin:/bin", desk.path("").display());
+    let output = desk.command(&arguments).env("PATH", path).output().expect("the program starts");
+    assert!(output.status.success(), "{output:?}");
+    assert!(!desk.path("asked").exists(), "a program called tput was run");
 }
