@@ -86,7 +86,7 @@ fn refusal(status: u16, error: &Value) -> Refusal {
     let message = error["message"].as_str().unwrap_or_default();
     let remedy = match (error["code"].as_str().unwrap_or_default(), status) {
         ("unauthorized", _) => ". Give --token TOKEN, or set SQUALL_TOKEN",
-        ("invalid_state", _) if error["details"]["expected"] == "IDLE" => {
+        ("invalid_state", _) if error["details"]["expected"][0] == "IDLE" => {
             ". `squall test status` shows the running test, `squall test stop` ends it"
         }
         ("invalid_state", _) if error["details"]["current"] == "IDLE" => ". `squall test start` starts a test",

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::Plan;
+use crate::{Plan, duration::bounded};
 
 /// A plan on its way to the workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,8 +33,71 @@ pub struct Limits {
     pub threads: Option<usize>,
     /// Most users an open model may bring in on each worker.
     pub max_users: usize,
+    #[serde(deserialize_with = "bounded")]
     pub grace: Duration,
+    #[serde(deserialize_with = "bounded")]
     pub slack: Duration,
+    #[serde(deserialize_with = "bounded")]
     pub late_after: Duration,
     pub phases: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Load, LoadModel, Pause, Profile, TaskSpec};
+    use serde_json::{Value, json};
+
+    fn bundle() -> Value {
+        let users = Profile::constant(5.0, Duration::from_secs(60)).unwrap();
+        let pause = Pause::Between(Duration::ZERO, Duration::from_secs(1));
+        let load = Load { model: LoadModel::Closed { users, pause }, iterations: None, warm_up: Duration::ZERO };
+        let tasks = vec![TaskSpec { every: Some(Pause::NONE), ..TaskSpec::new("a") }];
+        let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
+        let (grace, slack) = (Duration::from_secs(1), Duration::ZERO);
+        let limits = Limits { threads: None, max_users: 9, grace, slack, late_after: slack, phases: false };
+        let bundle = Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false };
+        serde_json::to_value(bundle).unwrap()
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_at_every_depth() {
+        serde_json::from_value::<Bundle>(bundle()).unwrap();
+        for place in [
+            "",
+            "/plan",
+            "/plan/load",
+            "/plan/load/model/Closed",
+            "/plan/load/model/Closed/users",
+            "/plan/tasks/0",
+            "/limits",
+        ] {
+            let mut bundle = bundle();
+            let object = bundle.pointer_mut(place).and_then(Value::as_object_mut).expect(place);
+            object.insert("extra".to_owned(), json!(1));
+            let refused = serde_json::from_value::<Bundle>(bundle).expect_err(place).to_string();
+            assert!(refused.contains("unknown field `extra`"), "{place}: {refused}");
+        }
+    }
+
+    /// A leader adds to these; a sum that overflows would end it, and after it the next one.
+    #[test]
+    fn times_that_could_overflow_are_refused() {
+        let longest = json!({"secs": u64::MAX, "nanos": 0});
+        for place in [
+            "/limits/grace",
+            "/limits/slack",
+            "/limits/late_after",
+            "/plan/load/warm_up",
+            "/plan/load/model/Closed/pause/Between/0",
+            "/plan/load/model/Closed/pause/Between/1",
+            "/plan/tasks/0/every/Fixed",
+            "/plan/load/model/Closed/users/stages/0/duration",
+        ] {
+            let mut bundle = bundle();
+            *bundle.pointer_mut(place).expect(place) = longest.clone();
+            let refused = serde_json::from_value::<Bundle>(bundle).expect_err(place).to_string();
+            assert!(refused.contains("hundred years"), "{place}: {refused}");
+        }
+    }
 }

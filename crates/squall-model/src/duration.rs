@@ -1,7 +1,17 @@
 //! Durations as people write them: `500ms`, `30s`, `2m`, `1h30m`, or a bare number of seconds. Refuses signs, blanks inside
 //! and unknown units, because a load test that ran sixty times too long is found out too late.
 
+use serde::{Deserialize, Deserializer, de::Error};
 use std::time::Duration;
+
+/// Nothing here lasts longer; sums of a few such times stay far from where they overflow.
+pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+
+/// A duration of a message that may come from anywhere.
+pub(crate) fn bounded<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let duration = Duration::deserialize(from)?;
+    if duration > LONGEST { Err(D::Error::custom("a time is longer than a hundred years")) } else { Ok(duration) }
+}
 
 /// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,20 +4,23 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-use crate::Profile;
+use crate::{Profile, duration::bounded};
 
 /// The load of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Load {
     pub model: LoadModel,
     /// Stop after this many iterations have been started, if the profile has not ended before.
     pub iterations: Option<u64>,
     /// The first part of the run whose samples are kept out of the results.
+    #[serde(deserialize_with = "bounded")]
     pub warm_up: Duration,
 }
 
 /// Who decides when the next iteration starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub enum LoadModel {
     /// The clock: iterations start at the profile's rate per second, whatever the target does.
     Open { rate: Profile, arrivals: Arrivals },
@@ -48,8 +51,8 @@ pub enum Arrivals {
 /// Think time between two iterations of one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pause {
-    Fixed(Duration),
-    Between(Duration, Duration),
+    Fixed(#[serde(deserialize_with = "bounded")] Duration),
+    Between(#[serde(deserialize_with = "bounded")] Duration, #[serde(deserialize_with = "bounded")] Duration),
 }
 
 impl Pause {

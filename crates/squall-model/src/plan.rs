@@ -8,6 +8,7 @@ use crate::{Load, Pause, Threshold};
 
 /// A validated run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Plan {
     pub name: String,
     /// What is under test, as shown to people.
@@ -25,6 +26,7 @@ pub struct TaskIndex(pub usize);
 
 /// What the engine must know of a task to choose it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TaskSpec {
     pub name: String,
     /// Share of iterations relative to the other tasks; above 0.

@@ -4,10 +4,11 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-use crate::parse_duration;
+use crate::{duration::LONGEST, parse_duration};
 
 /// One straight piece: the level goes from `from` to `to` within `duration`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Stage {
     pub duration: Duration,
     pub from: f64,
@@ -23,6 +24,7 @@ pub struct Profile {
 
 /// A profile as it is written down. It may come from anywhere, so it is checked like any other.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RawProfile {
     stages: Vec<Stage>,
 }
@@ -35,8 +37,6 @@ impl TryFrom<RawProfile> for Profile {
     }
 }
 
-/// No run is longer; sums of times stay far from where they overflow.
-const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 /// No level is higher; areas stay numbers.
 const HIGHEST: f64 = 1e12;
 

@@ -15,7 +15,7 @@ pub use begin::{FleetRun, FleetRunError, run_fleet};
 pub use follow::Follower;
 pub use lead::{Orchestrator, OrchestratorConfig};
 pub use steer::{FinishedRun, Fleet, FleetError, FleetStatus};
-pub use worker_info::WorkerInfo;
+pub use worker_info::{WorkerInfo, holders};
 
 /// The one unit that orchestrators hold.
 pub(crate) const LEAD: &str = "lead";

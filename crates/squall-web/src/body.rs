@@ -28,7 +28,7 @@ pub(crate) async fn read<T: Input>(body: Body) -> Result<T, ApiError> {
 impl From<BadBody> for ApiError {
     fn from(error: BadBody) -> ApiError {
         let code = match error {
-            BadBody::NotJson(_) => "invalid_json",
+            BadBody::NotJson(_) | BadBody::NotAnObject => "invalid_json",
             BadBody::Invalid(_) => "validation_error",
         };
         ApiError::new(StatusCode::BAD_REQUEST, code, error.to_string())

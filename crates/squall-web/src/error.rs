@@ -34,10 +34,13 @@ impl ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
+    /// `expected` names one state, or several with ` or ` between them.
     pub(crate) fn invalid_state(action: &str, current: &str, expected: &str) -> ApiError {
         let message = format!("cannot {action} while the fleet is {current}; it must be {expected}");
         ApiError::new(StatusCode::CONFLICT, "invalid_state", message).with(json!({
-            "action": action, "current": current, "expected": expected,
+            "action": command_of(action),
+            "current": current,
+            "expected": expected.split(" or ").collect::<Vec<_>>(),
         }))
     }
 
@@ -53,6 +56,16 @@ impl ApiError {
     }
 }
 
+/// The seed's word for what was asked for, where it has one.
+fn command_of(action: &str) -> &str {
+    match action {
+        "start a test" => "start_test",
+        "change users" | "change the load" => "change_users",
+        "stop" => "stop_test",
+        other => other,
+    }
+}
+
 impl From<FleetError> for ApiError {
     fn from(error: FleetError) -> ApiError {
         match error {
@@ -61,7 +74,7 @@ impl From<FleetError> for ApiError {
             }
             FleetError::NoWorkers => ApiError::new(StatusCode::CONFLICT, "no_alive_workers", error.to_string()),
             FleetError::Steer(steer) => ApiError::new(StatusCode::CONFLICT, "invalid_state", steer.to_string())
-                .with(json!({"action": "change the load", "current": steer.to_string(), "expected": "RUNNING"})),
+                .with(json!({"action": "change_users", "current": "RUNNING", "expected": ["RUNNING"]})),
             FleetError::Invalid(message) => ApiError::bad_request(message),
             FleetError::Store(error) => error.into(),
         }

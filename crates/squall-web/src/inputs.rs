@@ -19,6 +19,8 @@ const LARGE: usize = 16 << 20;
 pub(crate) enum BadBody {
     #[error("the body is not JSON: {0}")]
     NotJson(String),
+    #[error("the body must be an object")]
+    NotAnObject,
     #[error("{0}")]
     Invalid(String),
 }
@@ -47,7 +49,7 @@ pub(crate) fn parse<T: Input>(bytes: &[u8]) -> Result<T, BadBody> {
     serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| BadBody::NotJson(error.to_string()))?;
     // A list in the order of the fields would do otherwise, and nobody could read it.
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-        return Err(BadBody::Invalid("the body must be an object".to_owned()));
+        return Err(BadBody::NotAnObject);
     }
     let body: T = serde_json::from_slice(bytes).map_err(|error| BadBody::Invalid(error.to_string()))?;
     body.check()?;

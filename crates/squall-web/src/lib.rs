@@ -13,6 +13,7 @@ mod guard;
 mod inputs;
 mod live;
 mod own_metrics;
+mod probes;
 mod router;
 mod routes;
 mod server;

@@ -14,7 +14,7 @@ use std::{
 };
 use tokio::{
     sync::{RwLock, RwLockReadGuard, broadcast},
-    time::{MissedTickBehavior, interval, timeout},
+    time::{Instant, MissedTickBehavior, interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -25,6 +25,8 @@ use crate::shapes;
 pub(crate) const QUEUE: usize = 64;
 /// Seconds that are kept for the window of `/metrics`.
 pub(crate) const WINDOW_S: u32 = 60;
+/// A second is shown this long after it has ended, if nothing is wrong.
+const LATEST: Duration = Duration::from_secs(5);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 /// A store that takes longer is asked again at the next look, so that readers here do not wait for it.
@@ -56,6 +58,8 @@ pub(crate) struct Shown<C: Cell> {
     /// Unix time of its start by the store's clock.
     pub(crate) started_ms: u64,
     pub(crate) elapsed: Duration,
+    /// When that was.
+    looked: Instant,
     pub(crate) over: bool,
     source: Source<C>,
 }
@@ -71,6 +75,12 @@ impl<C: Cell> Shown<C> {
             Source::Following(follower) => follower.view(),
             Source::Finished(view) => view,
         }
+    }
+
+    /// Whether what is shown is older than it should be: a worker has gone, or the store does not answer.
+    pub(crate) fn lags(&self) -> bool {
+        let seen = Duration::from_secs(self.view().timeline.len() as u64);
+        !self.over && self.elapsed + self.looked.elapsed() > seen + LATEST
     }
 }
 
@@ -144,6 +154,7 @@ impl<C: Cell> Live<C> {
             bundle,
             started_ms: 0,
             elapsed: Duration::ZERO,
+            looked: Instant::now(),
             over: false,
             source: Source::Following(Box::new(follower)),
         });
@@ -160,6 +171,7 @@ impl<C: Cell> Live<C> {
             shown.started_ms = order.start_at_ms.unwrap_or(0);
         }
         shown.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
+        shown.looked = Instant::now();
         let Source::Following(follower) = &mut shown.source else { return Ok(false) };
         let following = async {
             follower.look_at(&status.workers, shown.elapsed).await?;
@@ -180,6 +192,7 @@ impl<C: Cell> Live<C> {
             bundle: run.bundle,
             started_ms: run.facts.started_unix_ms,
             elapsed: run.facts.elapsed,
+            looked: Instant::now(),
             over: true,
             source: Source::Finished(Box::new(run.view)),
         });

@@ -4,7 +4,7 @@ use axum::{
     Router,
     handler::Handler,
     middleware,
-    routing::{get, post},
+    routing::{MethodRouter, get, post},
 };
 use http::StatusCode;
 use squall_coord::{Cell, MemoryCell};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::{
     error::ApiError,
     guard::{Guard, guard},
-    routes::{App, feed, ops, resources, seed, tests},
+    routes::{App, feed, looks, ops, resources, seed, tests},
 };
 
 /// The OpenAPI document, as `/openapi.json` serves it.
@@ -32,15 +32,17 @@ struct Table<C: Cell> {
 }
 
 impl<C: Cell> Table<C> {
-    fn get<T: 'static>(mut self, path: &'static str, handler: impl Handler<T, Shared<C>>) -> Self {
-        self.paths.push(("get", path));
-        self.router = self.router.route(path, get(handler));
-        self
+    fn get<T: 'static>(self, path: &'static str, handler: impl Handler<T, Shared<C>>) -> Self {
+        self.add("get", path, get(handler))
     }
 
-    fn post<T: 'static>(mut self, path: &'static str, handler: impl Handler<T, Shared<C>>) -> Self {
-        self.paths.push(("post", path));
-        self.router = self.router.route(path, post(handler));
+    fn post<T: 'static>(self, path: &'static str, handler: impl Handler<T, Shared<C>>) -> Self {
+        self.add("post", path, post(handler))
+    }
+
+    fn add(mut self, method: &'static str, path: &'static str, handler: MethodRouter<Shared<C>>) -> Self {
+        self.paths.push((method, path));
+        self.router = self.router.route(path, handler);
         self
     }
 }
@@ -58,11 +60,11 @@ fn table<C: Cell>() -> Table<C> {
         .post("/start_test", seed::start_test)
         .post("/change_users", seed::change_users)
         .post("/stop_test", seed::stop_test)
-        .get("/metrics", seed::metrics)
-        .get("/metrics/history", seed::history)
+        .get("/metrics", looks::metrics)
+        .get("/metrics/history", looks::history)
         .get("/ws/metrics", feed::live_feed)
-        .get("/probes", seed::probes)
-        .get("/probes/history", seed::probes_history)
+        .get("/probes", looks::probes)
+        .get("/probes/history", looks::probes_history)
         .get("/workers", seed::workers)
         .get("/scenario/on_init_params", seed::on_init_params);
     let table = table

@@ -1,6 +1,7 @@
 //! What each path does. Handlers read a strict body, ask the fleet, and answer in the documented shape.
 
 pub(crate) mod feed;
+pub(crate) mod looks;
 pub(crate) mod ops;
 pub(crate) mod resources;
 pub(crate) mod seed;

@@ -4,7 +4,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use squall_coord::Cell;
-use squall_metrics::{MetricKey, MetricSecond, MetricView, RunView};
+use squall_metrics::{Kind, MetricKey, MetricSecond, MetricView, RunView};
 use squall_orchestrator::WorkerInfo;
 use std::{
     collections::BTreeMap,
@@ -49,13 +49,15 @@ pub(crate) fn metrics<C: Cell>(shown: Option<&Shown<C>>, wanted: &Wanted, counte
         let ids = ids.filter(|(id, _)| wanted.metric_id.as_ref().is_none_or(|wanted| wanted == id));
         ids.map(|(id, metric)| one_metric(shown, id, metric, wanted)).collect()
     });
+    let late: Vec<Value> =
+        metrics.iter().filter(|_| shown.is_some_and(Shown::lags)).map(|metric| metric["metric_id"].clone()).collect();
     json!({
         "generated_at": unix_s(),
         "epoch": shown.map(|shown| shown.epoch),
-        // A view is complete up to its last second, or says nothing of it.
+        // A second is shown when it is complete, and then for all metrics.
         "lag": {
-            "detected": false,
-            "metrics_with_backlog": [],
+            "detected": shown.is_some_and(Shown::lags),
+            "metrics_with_backlog": late,
             "dropped_subscriber_messages": counters.dropped_messages.load(Relaxed),
         },
         "metrics": metrics,
@@ -73,8 +75,8 @@ fn one_metric<C: Cell>(shown: &Shown<C>, id: String, metric: &MetricView, wanted
     json!({
         "metric_id": id,
         "last_event_id": metric.timeline.last().map(|second| event_id(shown.started_ms, second.t_s)),
-        "aggregate": aggregate(&window, seconds as f64),
-        "aggregate_total": aggregate(metric, shown.elapsed.as_secs_f64()),
+        "aggregate": aggregate(&metric.key, &window, seconds as f64),
+        "aggregate_total": aggregate(&metric.key, metric, shown.elapsed.as_secs_f64()),
         "events": events,
     })
 }
@@ -95,12 +97,12 @@ fn event(started_ms: u64, second: &MetricSecond) -> Value {
     })
 }
 
-fn event_id(started_ms: u64, t_s: u32) -> String {
+pub(crate) fn event_id(started_ms: u64, t_s: u32) -> String {
     format!("{}-0", ts_ms(started_ms, t_s))
 }
 
 /// The end of a second.
-fn ts_ms(started_ms: u64, t_s: u32) -> u64 {
+pub(crate) fn ts_ms(started_ms: u64, t_s: u32) -> u64 {
     started_ms + u64::from(t_s) * 1000
 }
 
@@ -121,7 +123,7 @@ struct Aggregate {
     top_result_codes: Vec<Value>,
 }
 
-fn aggregate(metric: &MetricView, seconds: f64) -> Aggregate {
+fn aggregate(key: &MetricKey, metric: &MetricView, seconds: f64) -> Aggregate {
     let mut codes: Vec<(String, u64)> =
         metric.outcomes.iter().map(|(outcome, n)| (outcome.code.to_string(), *n)).collect();
     codes.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -148,14 +150,19 @@ fn aggregate(metric: &MetricView, seconds: f64) -> Aggregate {
         latency_p99_ms: percentile(99.0),
         result_code_counts: codes.into_iter().map(|(code, n)| (code, n.into())).collect(),
         result_category_counts: categories,
-        // A user that cannot begin is reported as the failure of its task.
-        fatal_count: 0,
+        fatal_count: if is_start(key) { metric.errors } else { 0 },
         top_result_codes: top,
     }
 }
 
-/// `/metrics/history`: one point for each second that ended after `from_ms`.
-pub(crate) fn history<C: Cell>(shown: &Shown<C>, from_ms: u64) -> Vec<Value> {
+/// Whether it tells how users begin: one that fails there runs nothing.
+fn is_start(key: &MetricKey) -> bool {
+    key.kind == Kind::Group && (key.name == "on_start" || key.name.ends_with("/on_start"))
+}
+
+/// `/metrics/history`: one point for each second that ended after `from_s`, in seconds since 1970.
+pub(crate) fn history<C: Cell>(shown: &Shown<C>, from_s: u64) -> Vec<Value> {
+    let from_ms = from_s.saturating_mul(1000);
     let view: &RunView = shown.view();
     let mut by_second: BTreeMap<u32, Map<String, Value>> = BTreeMap::new();
     for metric in &view.metrics {
@@ -175,7 +182,7 @@ pub(crate) fn history<C: Cell>(shown: &Shown<C>, from_ms: u64) -> Vec<Value> {
     let seconds = view.timeline.iter().filter(|second| ts_ms(shown.started_ms, second.t_s) > from_ms);
     let points = seconds.map(|second| {
         let metrics = by_second.remove(&second.t_s).unwrap_or_default();
-        json!({"ts": ts_ms(shown.started_ms, second.t_s), "users": second.users, "metrics": metrics})
+        json!({"ts": ts_ms(shown.started_ms, second.t_s) / 1000, "users": second.users, "metrics": metrics})
     });
     points.collect()
 }
@@ -198,7 +205,7 @@ pub(crate) fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-fn ms(nanos: f64) -> f64 {
+pub(crate) fn ms(nanos: f64) -> f64 {
     round(nanos / 1e6)
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 use tracing::debug;
 
-use super::{Fleet, WorkerInfo};
+use super::{Fleet, WorkerInfo, holders};
 
 /// Most users that one look moves, so that the leader's next look is not held up.
 const PER_LOOK: usize = 20_000;
@@ -176,22 +176,17 @@ impl<C: Cell> Board<C> {
     }
 
     fn wanted(&mut self, scene: &Scene<'_>) -> Wanted {
-        let mut holders: Vec<Option<(f64, Place)>> = vec![None; SHARES as usize];
         let mut present = vec![false; self.names.len()];
         for worker in scene.workers {
             let number = self.number_of(&worker.id);
             present.resize(self.names.len(), false);
             present[usize::from(number)] = true;
-            let running = scene.running && worker.ready == self.epoch && worker.done != self.epoch;
-            for share in worker.held.iter() {
-                // Two may say that they hold a share that has just moved: the later word counts.
-                let holder = &mut holders[share as usize];
-                if holder.is_none_or(|(at, _)| at < worker.last_heartbeat) {
-                    *holder = Some((worker.last_heartbeat, Place { worker: number, running }));
-                }
-            }
         }
-        let holders = holders.into_iter().map(|holder| holder.map(|(_, place)| place)).collect();
+        let mut place = |worker: &WorkerInfo| {
+            let running = scene.running && worker.ready == self.epoch && worker.done != self.epoch;
+            Place { worker: self.number_of(&worker.id), running }
+        };
+        let holders = holders(scene.workers).into_iter().map(|holder| holder.map(&mut place)).collect();
         Wanted { level: scene.level.min(MOST), holders, present }
     }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use squall_coord::Report;
-use squall_model::ShareSet;
+use squall_model::{SHARES, ShareSet};
 
 /// What is known of a worker.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -40,6 +40,20 @@ pub struct WorkerInfo {
     pub threads: u32,
     pub stale_commands: u64,
     pub bad_commands: u64,
+}
+
+/// Who holds each share. Two may say that they hold one that has just moved: the later word counts.
+pub fn holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
+    let mut holders: Vec<Option<&WorkerInfo>> = vec![None; SHARES as usize];
+    for worker in workers {
+        for share in worker.held.iter() {
+            let holder = &mut holders[share as usize];
+            if holder.is_none_or(|other| other.last_heartbeat < worker.last_heartbeat) {
+                *holder = Some(worker);
+            }
+        }
+    }
+    holders
 }
 
 impl WorkerInfo {

@@ -31,7 +31,7 @@ pub(crate) async fn list<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
             })
         })
         .collect();
-    Ok(ok(&json!({"resources": resources})))
+    Ok(ok(&json!({"generated_at": shapes::unix_s(), "count": resources.len(), "resources": resources})))
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,17 +1,13 @@
-//! The seed's own routes and shapes: start, change and stop by users, live numbers, who is there. What a response lists follows from
+//! The seed's own routes and shapes for those who steer: start, change and stop by users, who is there. What a response lists follows from
 //! the record; nothing is kept here.
 
-use axum::{
-    body::Body,
-    extract::{Query, State, rejection::QueryRejection},
-};
+use axum::{body::Body, extract::State};
 use http::StatusCode;
-use serde::Deserialize;
 use serde_json::{Value, json};
-use squall_coord::Cell;
+use squall_coord::{Cell, PoolStore};
 use squall_model::{Bundle, LoadModel, Pause, Profile, ProfileError, RunPhase, Stage, StopReason};
-use squall_orchestrator::FleetStatus;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use squall_orchestrator::{FleetStatus, WorkerInfo, holders};
+use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use super::{App, By, add_params};
@@ -20,7 +16,7 @@ use crate::{
     config::Offer,
     error::{Answer, ApiError, ok},
     inputs::{ChangeUsers, Nothing, StartTest},
-    shapes::{self, Wanted},
+    shapes,
 };
 
 /// A test that is started by users lasts until it is stopped, but not for ever.
@@ -59,23 +55,18 @@ pub(crate) async fn start_test<C: Cell>(State(app): State<Arc<App<C>>>, body: Bo
     add_params(&mut bundle, &init_params);
     let epoch = app.fleet.start(&bundle, init_params.clone()).await?;
     let status = prepared(&app, epoch).await?;
-    let delivered = status.workers.iter().filter(|worker| worker.ready == epoch).count();
-    let expected = status.order.as_ref().map_or(0, |order| order.expected.len());
+    let told: Vec<&str> = working(&status, epoch).map(|worker| worker.id.as_str()).collect();
+    let expected = status.order.as_ref().map_or(&[][..], |order| &order.expected);
+    let pools = app.fleet.cell().pools().counts().await?;
+    let pools: BTreeMap<&str, u64> = pools.iter().map(|pool| (pool.pool.as_str(), pool.total)).collect();
     Ok(ok(&json!({
         "epoch": epoch,
         "target_users": target_users,
         "init_params": init_params,
         "spawn_interval_ms": spawn_interval_ms,
-        "prepare_result": {"workers": expected, "ready": delivered},
-        "add_result": {
-            "requested": target_users,
-            "added": (1..=target_users).collect::<Vec<_>>(),
-            "skipped_existing": [],
-            "alive_workers": alive(&status),
-            "aborted": false,
-            "spawn_interval_ms": spawn_interval_ms,
-        },
-        "start_result": {"workers": expected, "delivered": delivered},
+        "prepare_result": {"target_users": target_users, "resources": pools, "ready_workers": told},
+        "add_result": added(&status, 0..target_users, spawn_interval_ms),
+        "start_result": {"workers": expected, "delivered": told.len()},
     })))
 }
 
@@ -113,13 +104,39 @@ fn by_users(bundle: &mut Bundle, users: u64, ramp: Duration) -> Result<(), Profi
     Ok(())
 }
 
-/// Waits until workers have built their users, or the run has been given up.
+/// Users by their numbers, which are the ids under which the store shows them, and the workers that have them.
+fn placed(status: &FleetStatus, users: Range<u64>) -> Vec<Value> {
+    let holders = holders(&status.workers);
+    let worker_of = |user: u64| holders[(user % holders.len() as u64) as usize].map(|worker| worker.id.as_str());
+    users.map(|user| json!({"user_id": user.to_string(), "worker_id": worker_of(user)})).collect()
+}
+
+fn added(status: &FleetStatus, users: Range<u64>, spawn_interval_ms: u64) -> Value {
+    json!({
+        "requested": users.end - users.start,
+        "added": placed(status, users),
+        // Numbers are never given twice within a run.
+        "skipped_existing": [],
+        "alive_workers": alive(status),
+        // Whoever stops the test while it is prepared makes this an error.
+        "aborted": false,
+        "spawn_interval_ms": spawn_interval_ms,
+    })
+}
+
+/// Waits until workers have built their users and have shared them, or the run has been given up.
 async fn prepared<C: Cell>(app: &App<C>, epoch: u64) -> Result<FleetStatus, ApiError> {
     let give_up = Instant::now() + PREPARED_WITHIN;
+    let mut running_since = None;
     loop {
         let status = app.fleet.status().await?;
         if status.epoch == epoch && status.state == RunPhase::Running {
-            return Ok(status);
+            let shared = holders(&status.workers).iter().all(Option::is_some);
+            if shared || running_since.get_or_insert_with(Instant::now).elapsed() > HEARD_WITHIN {
+                return Ok(status);
+            }
+            sleep(LOOK).await;
+            continue;
         }
         if status.epoch != epoch || status.state != RunPhase::Preparing {
             let stop = status.order.and_then(|order| order.stop).and_then(|stop| stop.message);
@@ -155,33 +172,16 @@ pub(crate) async fn change_users<C: Cell>(State(app): State<Arc<App<C>>>, body: 
         })))
     };
     if difference == 0 {
-        return answer(status.epoch, "noop", json!({}));
+        return answer(status.epoch, "noop", json!({"requested": 0}));
     }
     let ramp = Duration::from_millis(spawn_interval_ms.saturating_mul(difference));
     let (epoch, _) = app.change_level(By::Users, target_users as f64, ramp).await?;
-    let alive = alive(&status);
     match target_users > current {
-        true => answer(
-            epoch,
-            "add",
-            json!({
-                "requested": difference,
-                "added": (current + 1..=target_users).collect::<Vec<_>>(),
-                "skipped_existing": [],
-                "alive_workers": alive,
-                "aborted": false,
-                "spawn_interval_ms": spawn_interval_ms,
-            }),
-        ),
-        false => answer(
-            epoch,
-            "remove",
-            json!({
-                "requested": difference,
-                "removed": (target_users + 1..=current).collect::<Vec<_>>(),
-                "alive_workers": alive,
-            }),
-        ),
+        true => answer(epoch, "add", added(&status, current..target_users, spawn_interval_ms)),
+        false => {
+            let removed = placed(&status, target_users..current);
+            answer(epoch, "remove", json!({"requested": difference, "removed": removed, "skipped_missing": []}))
+        }
     }
 }
 
@@ -192,112 +192,54 @@ pub(crate) async fn stop_test<C: Cell>(State(app): State<Arc<App<C>>>, body: Bod
     let revision = app.fleet.status().await?.revision;
     loop {
         let status = app.fleet.status().await?;
-        let working: Vec<_> = status.workers.iter().filter(|worker| worker.ready == epoch).collect();
+        let working: Vec<&WorkerInfo> = working(&status, epoch).collect();
         let heard = working.iter().filter(|worker| worker.revision >= revision || worker.done == epoch).count();
         // What workers have acknowledged is what was delivered.
         if heard == working.len() || status.epoch != epoch || Instant::now() > give_up {
             return Ok(ok(&json!({
                 "epoch": epoch,
-                "stop_result": {"workers": working.len(), "delivered": heard},
+                "stop_result": {
+                    "workers": working.iter().map(|worker| worker.id.as_str()).collect::<Vec<_>>(),
+                    "delivered": heard,
+                },
             })));
         }
         sleep(LOOK).await;
     }
 }
 
+/// Those who have built their users for the run.
+fn working(status: &FleetStatus, epoch: u64) -> impl Iterator<Item = &WorkerInfo> {
+    status.workers.iter().filter(move |worker| worker.ready == epoch)
+}
+
 fn alive(status: &FleetStatus) -> Vec<&str> {
     status.workers.iter().filter(|worker| worker.is_healthy()).map(|worker| worker.id.as_str()).collect()
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct MetricsQuery {
-    metric_id: Option<String>,
-    count: Option<usize>,
-    include_events: Option<bool>,
-}
-
-pub(crate) async fn metrics<C: Cell>(
-    State(app): State<Arc<App<C>>>,
-    query: Result<Query<MetricsQuery>, QueryRejection>,
-) -> Answer {
-    let query = valid(query)?;
-    let count = within(query.count.unwrap_or(100), 1, 1000)?;
-    let wanted = Wanted { metric_id: query.metric_id, count, events: query.include_events.unwrap_or(true) };
-    Ok(ok(&shapes::metrics(app.live.shown().await.as_ref(), &wanted, &app.live.counters)))
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct HistoryQuery {
-    range: Option<String>,
-    /// Milliseconds since 1970.
-    from_ts: Option<u64>,
-}
-
-pub(crate) async fn history<C: Cell>(
-    State(app): State<Arc<App<C>>>,
-    query: Result<Query<HistoryQuery>, QueryRejection>,
-) -> Answer {
-    let query = valid(query)?;
-    let range = query.range.unwrap_or_else(|| "5m".to_owned());
-    let minutes = match range.as_str() {
-        "5m" => Some(5),
-        "15m" => Some(15),
-        "30m" => Some(30),
-        "all" => None,
-        _ => return Err(ApiError::validation(format!("range: `{range}` is none of 5m, 15m, 30m, all"))),
-    };
-    let shown = app.live.shown().await;
-    let duration_ms = shown.as_ref().map_or(0, |shown| shown.elapsed.as_millis() as u64);
-    let points = shown.as_ref().map_or_else(Vec::new, |shown| {
-        let end = shown.started_ms + duration_ms;
-        let from = minutes.map_or(0, |minutes: u64| end.saturating_sub(minutes * 60_000));
-        shapes::history(shown, from.max(query.from_ts.unwrap_or(0)))
-    });
-    Ok(ok(&json!({
-        "generated_at": shapes::unix_s(),
-        "range": range,
-        "from_ts": query.from_ts,
-        "duration_ms": duration_ms,
-        "points": points,
-    })))
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ProbesQuery {
-    probe_name: Option<String>,
-    count: Option<usize>,
-    include_events: Option<bool>,
-}
-
-/// Scenarios have no probes of their own yet, so the list is empty, and says so in the seed's shape.
-pub(crate) async fn probes(query: Result<Query<ProbesQuery>, QueryRejection>) -> Answer {
-    let query = valid(query)?;
-    let count = within(query.count.unwrap_or(20), 0, 1000)?;
-    Ok(ok(&json!({
-        "generated_at": shapes::unix_s(),
-        "probe_name": query.probe_name,
-        "probes": [],
-        "count": count,
-        "include_events": query.include_events.unwrap_or(true),
-    })))
-}
-
-pub(crate) async fn probes_history(query: Result<Query<ProbesQuery>, QueryRejection>) -> Answer {
-    let query = valid(query)?;
-    let count = within(query.count.unwrap_or(100), 0, 1000)?;
-    Ok(ok(&json!({"generated_at": shapes::unix_s(), "probe_name": query.probe_name, "count": count, "events": []})))
+/// How many users there are to be right now.
+fn level(status: &FleetStatus) -> u64 {
+    let loading = matches!(status.state, RunPhase::Preparing | RunPhase::Running);
+    let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0));
+    let level = status.order.as_ref().filter(|_| loading).map_or(0.0, |order| order.profile.level(elapsed));
+    // As the leader shows them; a level that is whole but for rounding is whole.
+    (level + 1e-9).floor() as u64
 }
 
 pub(crate) async fn workers<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
     let status = app.fleet.status().await?;
+    let by_users = app.live.shown().await.as_ref().is_some_and(|shown| By::of(&shown.bundle) == By::Users);
+    let level = if by_users { level(&status) } else { 0 };
     let workers: Vec<Value> = status
         .workers
         .iter()
         .map(|worker| {
+            let users = worker.held.count_below(level);
+            let active =
+                status.state == RunPhase::Running && worker.ready == status.epoch && worker.done != status.epoch;
             let mut shown = shapes::worker(worker, status.now_ms);
+            shown["users_count"] = users.into();
+            shown["active_users_count"] = if active { users } else { 0 }.into();
             shown["memory_percent"] = worker.memory_percent.into();
             shown["shares"] = worker.shares.into();
             shown
@@ -315,15 +257,4 @@ pub(crate) async fn on_init_params<C: Cell>(State(app): State<Arc<App<C>>>) -> A
         "params": offer.map_or(&[][..], |offer| &offer.params),
         "accepts_arbitrary_kwargs": offer.is_some_and(|offer| offer.takes_any),
     })))
-}
-
-fn valid<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
-    query.map(|Query(query)| query).map_err(|error| ApiError::validation(error.body_text()))
-}
-
-fn within(count: usize, least: usize, most: usize) -> Result<usize, ApiError> {
-    match (least..=most).contains(&count) {
-        true => Ok(count),
-        false => Err(ApiError::validation(format!("count: give a number from {least} to {most}"))),
-    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{send, world};
+use crate::support::{bundle, send, world};
 
 #[tokio::test]
 async fn bad_bodies_are_refused_by_what_is_wrong_with_them() {
@@ -11,9 +11,10 @@ async fn bad_bodies_are_refused_by_what_is_wrong_with_them() {
         ("/start_test", "", "invalid_json"),
         ("/start_test", "{", "invalid_json"),
         ("/start_test", "\u{0}", "invalid_json"),
-        ("/start_test", "[]", "validation_error"),
+        ("/start_test", "[]", "invalid_json"),
         ("/start_test", "{}", "validation_error"),
-        ("/start_test", "[1, {}, 0]", "validation_error"),
+        ("/start_test", "[1, {}, 0]", "invalid_json"),
+        ("/start_test", "null", "invalid_json"),
         ("/start_test", r#"{"users": -1}"#, "validation_error"),
         ("/start_test", r#"{"users": 1.5}"#, "validation_error"),
         ("/start_test", r#"{"users": "1"}"#, "validation_error"),
@@ -66,18 +67,48 @@ async fn bad_queries_paths_and_methods_are_refused() {
         "/metrics?include_events=perhaps",
         "/metrics?colour=red",
         "/metrics/history?range=1y",
+        "/metrics/history?from_ts=-1",
         "/probes?count=1001",
+        "/probes/history",
+        "/probes/history?probe_name=a&count=1001",
         "/resources/a%20b/items",
         "/resources/a/items?count=0",
     ] {
         println!("{path}");
         world.get(path).await.refused(400, "validation_error");
     }
+    world.get("/probes/history?probe_name=%20").await.refused(400, "bad_request");
     world.get("/nowhere").await.refused(404, "not_found");
     world.get("/resources/none/items").await.refused(404, "not_found");
     world.get("/start_test").await.refused(405, "method_not_allowed");
     world.post("/metrics", "{}").await.refused(405, "method_not_allowed");
-    assert_eq!(world.get("/probes").await.json()["probes"], json!([]));
+    let counted = String::from_utf8(world.get("/prometheus").await.body).unwrap();
+    assert!(counted.contains("squall_api_bad_requests_total 13\n"), "{counted}");
+}
+
+/// A plan that comes by the network is looked at as closely as one of the command line.
+#[tokio::test]
+async fn bundles_are_read_strictly_at_every_depth() {
+    let world = world(1).await;
+    let cases = [
+        ("/plan", "colour", json!("red"), "unknown field `colour`"),
+        ("/plan/load", "extra", json!(1), "unknown field `extra`"),
+        ("/plan/tasks/0", "extra", json!(1), "unknown field `extra`"),
+        ("/limits", "extra", json!(1), "unknown field `extra`"),
+        ("/limits", "grace", json!({"secs": u64::MAX, "nanos": 0}), "hundred years"),
+        ("/plan/load", "warm_up", json!({"secs": u64::MAX, "nanos": 0}), "hundred years"),
+        ("/plan", "thresholds", json!(["p99 <"]), ""),
+        ("/plan", "seed", json!(-1), "invalid value"),
+    ];
+    for (place, field, value, words) in cases {
+        println!("{place} {field}");
+        let mut bundle = serde_json::to_value(bundle()).unwrap();
+        bundle.pointer_mut(place).unwrap()[field] = value;
+        let refused = world.post("/api/v1/tests", json!({"bundle": bundle}).to_string()).await;
+        let refused = refused.refused(400, "validation_error");
+        assert!(refused["message"].as_str().unwrap().contains(words), "{refused}");
+    }
+    assert_eq!(world.get("/ready").await.json()["epoch"], 0, "nothing was started");
 }
 
 #[tokio::test]

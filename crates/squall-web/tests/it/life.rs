@@ -18,11 +18,12 @@ async fn the_seeds_routes_lead_through_a_whole_test() {
     assert_eq!(started.status, 200, "{}", started.json());
     let started = started.json();
     assert_eq!((&started["epoch"], &started["target_users"]), (&json!(1), &json!(3)));
-    assert_eq!(started["add_result"]["added"], json!([1, 2, 3]));
-    assert_eq!(started["start_result"], json!({"workers": 2, "delivered": 2}));
+    let user = |user: &str, worker: &str| json!({"user_id": user, "worker_id": worker});
+    assert_eq!(started["add_result"]["added"], json!([user("0", "w1"), user("1", "w2"), user("2", "w1")]));
+    assert_eq!(started["start_result"], json!({"workers": ["w1", "w2"], "delivered": 2}));
 
     let again = world.post("/start_test", r#"{"target_users": 1}"#).await.refused(409, "invalid_state");
-    assert_eq!(again["details"], json!({"action": "start a test", "current": "RUNNING", "expected": "IDLE"}));
+    assert_eq!(again["details"], json!({"action": "start_test", "current": "RUNNING", "expected": ["IDLE"]}));
 
     let metrics =
         world.until(|metrics| metrics["metrics"][0]["aggregate"]["requests"].as_u64() > Some(0), "/metrics").await;
@@ -37,14 +38,22 @@ async fn the_seeds_routes_lead_through_a_whole_test() {
 
     let changed = world.post("/change_users", r#"{"target_users": 5}"#).await.json();
     assert_eq!((&changed["action"], &changed["current_users"]), (&json!("add"), &json!(3)));
-    assert_eq!(changed["result"]["added"], json!([4, 5]));
+    assert_eq!(changed["result"]["added"], json!([user("3", "w2"), user("4", "w1")]));
     world.until(|current| current["level"] == 5.0, "/api/v1/tests/current").await;
     assert_eq!(world.post("/change_users", r#"{"users": 5}"#).await.json()["action"], "noop");
+    let workers = world.get("/workers").await.json();
+    let counts =
+        |worker: usize| [&workers["workers"][worker]["users_count"], &workers["workers"][worker]["active_users_count"]];
+    assert_eq!((counts(0), counts(1)), ([&json!(3), &json!(3)], [&json!(2), &json!(2)]), "{workers}");
 
     let stopped = world.post("/stop_test", "{}").await.json();
-    assert_eq!(stopped, json!({"epoch": 1, "stop_result": {"workers": 2, "delivered": 2}}));
+    assert_eq!(stopped, json!({"epoch": 1, "stop_result": {"workers": ["w1", "w2"], "delivered": 2}}));
     world.until(|ready| ready["state"] == "IDLE", "/ready").await;
-    world.post("/stop_test", "").await.refused(409, "invalid_state");
+    let again = world.post("/stop_test", "").await.refused(409, "invalid_state");
+    assert_eq!(
+        again["details"],
+        json!({"action": "stop_test", "current": "IDLE", "expected": ["PREPARING", "RUNNING"]})
+    );
     let result = world.get("/api/v1/tests/1").await.json();
     assert_eq!(result["schema"], "squall.result/1");
     // The live view goes over to what the leader wrote down.
@@ -92,11 +101,12 @@ async fn a_test_may_begin_without_users() {
     let started = world.post("/start_test", r#"{"users": 0}"#).await.json();
     assert_eq!(started["add_result"]["added"], json!([]));
     world.until(|current| current["elapsed_s"].as_f64() > Some(0.0), "/api/v1/tests/current").await;
+    let user = |user: &str| json!({"user_id": user, "worker_id": "w1"});
     let changed = world.post("/change_users", r#"{"users": 2, "spawn_interval_ms": 5}"#).await.json();
-    assert_eq!((&changed["action"], &changed["result"]["added"]), (&json!("add"), &json!([1, 2])));
+    assert_eq!((&changed["action"], &changed["result"]["added"]), (&json!("add"), &json!([user("0"), user("1")])));
     world.until(|current| current["level"] == 2.0, "/api/v1/tests/current").await;
     let changed = world.post("/change_users", r#"{"users": 0}"#).await.json();
-    assert_eq!((&changed["action"], &changed["result"]["removed"]), (&json!("remove"), &json!([1, 2])));
+    assert_eq!((&changed["action"], &changed["result"]["removed"]), (&json!("remove"), &json!([user("0"), user("1")])));
 }
 
 #[tokio::test]
@@ -107,7 +117,7 @@ async fn without_workers_nothing_starts() {
     let body = json!({"bundle": bundle(), "params": {}}).to_string();
     world.post("/api/v1/tests", body).await.refused(409, "no_alive_workers");
     let refused = world.post("/change_users", r#"{"users": 1}"#).await.refused(409, "invalid_state");
-    assert_eq!(refused["details"], json!({"action": "change users", "current": "IDLE", "expected": "RUNNING"}));
+    assert_eq!(refused["details"], json!({"action": "change_users", "current": "IDLE", "expected": ["RUNNING"]}));
 }
 
 #[tokio::test]

@@ -5,4 +5,5 @@ mod doors;
 mod feed;
 mod life;
 mod resources;
+mod seed;
 mod support;

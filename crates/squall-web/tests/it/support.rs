@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 use squall_coord::{Cell, MemoryCell, Report, RunStore};
-use squall_metrics::{Delta, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId, encode};
-use squall_model::{Bundle, Limits, Load, LoadModel, Pause, Plan, Profile, RunOrder, TaskSpec};
+use squall_metrics::{
+    Category, Delta, Kind, MetricId, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId, encode,
+};
+use squall_model::{Bundle, Limits, Load, LoadModel, Pause, Plan, Profile, RunOrder, ShareSet, TaskSpec};
 use squall_orchestrator::{Fleet, Orchestrator, OrchestratorConfig};
 use squall_web::{Offer, WebConfig, serve};
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
@@ -42,7 +44,8 @@ pub(crate) async fn world_with(workers: usize, config: WebConfig) -> World {
     let leaving = stop.clone();
     tasks.spawn(async move { leader.run(leaving).await.unwrap() });
     for number in 1..=workers {
-        tasks.spawn(puppet(cell.clone(), format!("w{number}"), number as u64));
+        let held = ShareSet::ALL.part(number - 1, workers);
+        tasks.spawn(puppet(cell.clone(), format!("w{number}"), number as u64, held));
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -159,8 +162,28 @@ fn offer() -> Offer {
     Offer { path: "shop.toml".into(), bundle: bundle(), params: vec![], takes_any: false }
 }
 
+/// What the probe `depth` sees: 42, but every third look finds nothing to look at.
+fn look(recorder: &mut Recorder, second: u64) {
+    let looks = recorder.metric(MetricKey::group("probe/depth"));
+    let saw = recorder.metric(MetricKey { kind: Kind::Custom, ..MetricKey::request("depth") });
+    let fails = second % 3 == 2;
+    let category = if fails { Category::Exception } else { Category::Ok };
+    let outcome = Outcome::new(category, if fails { "KeyError" } else { "OK" });
+    if fails {
+        recorder.note(looks, outcome, "no queue");
+    } else {
+        recorder.record(&sample(saw, 42, Outcome::new(Category::Ok, "PROBE_OK")));
+    }
+    recorder.record(&sample(looks, 3, outcome));
+}
+
+fn sample(metric: MetricId, service_ms: u64, outcome: Outcome) -> Sample {
+    let service = Duration::from_millis(service_ms);
+    Sample { metric, wait: Duration::ZERO, service, outcome, bytes_in: 10, bytes_out: 10, warm_up: false }
+}
+
 /// Obeys the record as a worker does, but measures what it likes: ten requests a second.
-async fn puppet(cell: MemoryCell, id: String, instance: u64) {
+async fn puppet(cell: MemoryCell, id: String, instance: u64, held: ShareSet) {
     let run = cell.run();
     let (mut shipped, mut epoch, mut done) = (0, 0, 0);
     loop {
@@ -189,6 +212,8 @@ async fn puppet(cell: MemoryCell, id: String, instance: u64) {
             ("revision", record.revision.to_string()),
             ("ready", ready.to_string()),
             ("done", done.to_string()),
+            ("shares", held.len().to_string()),
+            ("held", held.to_hex()),
             ("last_heartbeat", (record.now_ms as f64 / 1e3).to_string()),
         ];
         let report: Report = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -202,16 +227,10 @@ async fn ship(cell: &MemoryCell, instance: u64, epoch: u64, second: u64, last: b
     let metric = recorder.metric(MetricKey::request("browse"));
     for number in 0..EACH_SECOND {
         recorder.sent();
-        recorder.record(&Sample {
-            metric,
-            wait: Duration::ZERO,
-            service: Duration::from_millis(number + 1),
-            outcome: Outcome::of_status(if number == 0 { 500 } else { 200 }),
-            bytes_in: 10,
-            bytes_out: 10,
-            warm_up: false,
-        });
+        let status = if number == 0 { 500 } else { 200 };
+        recorder.record(&sample(metric, number + 1, Outcome::of_status(status)));
     }
+    look(&mut recorder, second);
     let (metrics, errors, engine) = recorder.harvest(5, 1);
     let source = SourceId { instance, thread: 0 };
     let delta = Delta { source, seq: second, second: second as u32, metrics, errors, engine, last };

@@ -1,0 +1,134 @@
+//! The seed's routes for those who watch: metrics now and over time, probes. Names what a view has; counts nothing.
+
+use axum::extract::{Query, State, rejection::QueryRejection};
+use serde::{Deserialize, Deserializer, de::Error};
+use serde_json::json;
+use squall_coord::Cell;
+use std::sync::Arc;
+
+use super::App;
+use crate::{
+    error::{Answer, ApiError, ok},
+    probes::{self, ProbesWanted},
+    shapes::{self, Wanted},
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MetricsQuery {
+    metric_id: Option<String>,
+    count: Option<usize>,
+    #[serde(default, deserialize_with = "yes_or_no")]
+    include_events: Option<bool>,
+}
+
+pub(crate) async fn metrics<C: Cell>(
+    State(app): State<Arc<App<C>>>,
+    query: Result<Query<MetricsQuery>, QueryRejection>,
+) -> Answer {
+    let query = valid(query)?;
+    let count = within(query.count.unwrap_or(100), 1, 1000)?;
+    let wanted = Wanted { metric_id: query.metric_id, count, events: query.include_events.unwrap_or(true) };
+    Ok(ok(&shapes::metrics(app.live.shown().await.as_ref(), &wanted, &app.live.counters)))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HistoryQuery {
+    range: Option<String>,
+    /// Seconds since 1970.
+    from_ts: Option<u64>,
+}
+
+pub(crate) async fn history<C: Cell>(
+    State(app): State<Arc<App<C>>>,
+    query: Result<Query<HistoryQuery>, QueryRejection>,
+) -> Answer {
+    let query = valid(query)?;
+    let range = query.range.unwrap_or_else(|| "all".to_owned());
+    let minutes = match range.as_str() {
+        "5m" => Some(5),
+        "15m" => Some(15),
+        "30m" => Some(30),
+        "all" => None,
+        _ => return Err(ApiError::validation(format!("range: `{range}` is none of 5m, 15m, 30m, all"))),
+    };
+    let shown = app.live.shown().await;
+    let duration_ms = shown.as_ref().map_or(0, |shown| shown.elapsed.as_millis() as u64);
+    // What is asked for in words counts only where no time is given.
+    let from_s = query.from_ts.or_else(|| {
+        let end_s = shown.as_ref().map_or(0, |shown| (shown.started_ms + duration_ms) / 1000);
+        minutes.map(|minutes: u64| end_s.saturating_sub(minutes * 60))
+    });
+    let points = shown.as_ref().map_or_else(Vec::new, |shown| shapes::history(shown, from_s.unwrap_or(0)));
+    Ok(ok(&json!({
+        "generated_at": shapes::unix_s(),
+        "range": range,
+        "from_ts": from_s,
+        "count": points.len(),
+        "duration_ms": duration_ms,
+        "points": points,
+    })))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProbesQuery {
+    probe_name: Option<String>,
+    count: Option<usize>,
+    #[serde(default, deserialize_with = "yes_or_no")]
+    include_events: Option<bool>,
+}
+
+pub(crate) async fn probes<C: Cell>(
+    State(app): State<Arc<App<C>>>,
+    query: Result<Query<ProbesQuery>, QueryRejection>,
+) -> Answer {
+    let query = valid(query)?;
+    let wanted = ProbesWanted {
+        name: query.probe_name,
+        count: within(query.count.unwrap_or(20), 0, 1000)?,
+        events: query.include_events.unwrap_or(true),
+    };
+    Ok(ok(&probes::all(app.live.shown().await.as_ref(), &wanted)))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProbeQuery {
+    probe_name: String,
+    count: Option<usize>,
+}
+
+pub(crate) async fn probes_history<C: Cell>(
+    State(app): State<Arc<App<C>>>,
+    query: Result<Query<ProbeQuery>, QueryRejection>,
+) -> Answer {
+    let query = valid(query)?;
+    if query.probe_name.trim().is_empty() {
+        return Err(ApiError::bad_request("probe_name: which one? /probes lists all"));
+    }
+    let count = within(query.count.unwrap_or(100), 0, 1000)?;
+    Ok(ok(&probes::history(app.live.shown().await.as_ref(), &query.probe_name, count)))
+}
+
+fn valid<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
+    query.map(|Query(query)| query).map_err(|error| ApiError::validation(error.body_text()))
+}
+
+fn within(count: usize, least: usize, most: usize) -> Result<usize, ApiError> {
+    match (least..=most).contains(&count) {
+        true => Ok(count),
+        false => Err(ApiError::validation(format!("count: give a number from {least} to {most}"))),
+    }
+}
+
+/// As the seed takes it.
+fn yes_or_no<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
+    let word = String::deserialize(from)?.trim().to_ascii_lowercase();
+    match word.as_str() {
+        "1" | "true" | "yes" | "on" => Ok(Some(true)),
+        "0" | "false" | "no" | "off" => Ok(Some(false)),
+        _ => Err(D::Error::custom(format!("`{word}` is neither true nor false"))),
+    }
+}

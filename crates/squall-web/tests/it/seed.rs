@@ -1,0 +1,232 @@
+//! The seed's routes, field by field: every field that its clients read is there, with content, and nothing is there that the OpenAPI
+//! document does not describe.
+
+use serde_json::{Value, json};
+
+use crate::support::{EACH_SECOND, World, world};
+
+const AGGREGATE: [&str; 13] = [
+    "window_s",
+    "requests",
+    "errors",
+    "error_rate",
+    "rps",
+    "latency_avg_ms",
+    "latency_median_ms",
+    "latency_p95_ms",
+    "latency_p99_ms",
+    "result_code_counts",
+    "result_category_counts",
+    "fatal_count",
+    "top_result_codes",
+];
+
+const WORKER: [&str; 7] =
+    ["worker_id", "status", "last_heartbeat", "heartbeat_age_s", "cpu_percent", "process_ram_bytes", "total_ram_bytes"];
+
+/// Asks, compares with the document, and looks for `fields` at `place`.
+async fn check(world: &World, method: &str, path: &str, body: &str, expected: &[(&str, &[&str])]) -> Value {
+    let answer = match method {
+        "get" => world.get(path).await,
+        _ => world.post(path, body).await,
+    };
+    assert_eq!(answer.status, 200, "{path}: {}", answer.json());
+    let answer = answer.json();
+    let document: Value = serde_json::from_str(squall_web::OPENAPI).unwrap();
+    let route = path.split('?').next().unwrap().replace("/accounts/", "/{name}/");
+    let schema = &document["paths"][&route][method]["responses"]["200"]["content"]["application/json"]["schema"];
+    assert!(schema.is_object(), "{method} {route} is not described");
+    conforms(&document, schema, &answer, path).unwrap_or_else(|error| panic!("{error}\n{answer}"));
+    for (place, fields) in expected {
+        let object = answer.pointer(place).and_then(Value::as_object);
+        let object = object.unwrap_or_else(|| panic!("{path}: nothing at `{place}` of {answer}"));
+        for field in *fields {
+            assert!(object.contains_key(*field), "{path}: no `{field}` at `{place}` of {answer}");
+        }
+    }
+    answer
+}
+
+#[tokio::test]
+async fn every_field_of_the_seed_is_there_and_described() {
+    let world = world(2).await;
+    check(&world, "get", "/health", "", &[("", &["status"])]).await;
+    let ready: &[(&str, &[&str])] = &[
+        ("", &["ready", "state", "epoch", "alive_workers", "workers", "workers_status"]),
+        ("/workers_status/0", &WORKER),
+    ];
+    check(&world, "get", "/ready", "", ready).await;
+    let spec = ["configured", "scenario_path", "vu_class", "params", "accepts_arbitrary_kwargs"];
+    check(&world, "get", "/scenario/on_init_params", "", &[("", &spec)]).await;
+
+    let made = ["resource_name", "count", "resource_ids"];
+    check(&world, "post", "/create_resource", r#"{"name": "accounts", "count": 2}"#, &[("", &made)]).await;
+    let ensured =
+        ["resource_name", "target_count", "existing_count", "created_count", "current_count", "created_resource_ids"];
+    check(&world, "post", "/ensure_resource", r#"{"name": "accounts", "count": 3}"#, &[("", &ensured)]).await;
+    let pools: &[(&str, &[&str])] =
+        &[("", &["generated_at", "count", "resources"]), ("/resources/0", &["resource_name", "count"])];
+    check(&world, "get", "/resources", "", pools).await;
+    check(&world, "get", "/resources/accounts/items", "", &[("", &["resource_name", "items"])]).await;
+
+    let added = ["requested", "added", "skipped_existing", "alive_workers", "aborted", "spawn_interval_ms"];
+    let started: &[(&str, &[&str])] = &[
+        (
+            "",
+            &[
+                "epoch",
+                "target_users",
+                "init_params",
+                "spawn_interval_ms",
+                "prepare_result",
+                "add_result",
+                "start_result",
+            ],
+        ),
+        ("/add_result", &added),
+        ("/add_result/added/0", &["user_id", "worker_id"]),
+        ("/start_result", &["workers", "delivered"]),
+    ];
+    let started = check(&world, "post", "/start_test", r#"{"users": 4}"#, started).await;
+    assert_eq!(started["prepare_result"]["resources"], json!({"accounts": 3}));
+
+    world.until(|metrics| metrics["metrics"][0]["aggregate"]["requests"].as_u64() > Some(0), "/metrics").await;
+    let metrics: &[(&str, &[&str])] = &[
+        ("", &["generated_at", "lag", "metrics", "count", "include_events"]),
+        ("/lag", &["detected", "metrics_with_backlog", "dropped_subscriber_messages"]),
+        ("/metrics/0", &["metric_id", "last_event_id", "aggregate", "aggregate_total", "events"]),
+        ("/metrics/0/aggregate", &AGGREGATE),
+        ("/metrics/0/aggregate_total", &AGGREGATE),
+        ("/metrics/0/aggregate/top_result_codes/0", &["result_code", "count"]),
+        ("/metrics/0/events/0", &["event_id", "data"]),
+    ];
+    check(&world, "get", "/metrics?count=1000", "", metrics).await;
+    let without = check(&world, "get", "/metrics?metric_id=browse&include_events=off", "", &[]).await;
+    assert_eq!(
+        (without["metrics"].as_array().map(Vec::len), &without["metrics"][0]["events"]),
+        (Some(1), &Value::Null)
+    );
+    let history: &[(&str, &[&str])] = &[
+        ("", &["generated_at", "range", "from_ts", "count", "points", "duration_ms"]),
+        ("/points/0", &["ts", "users", "metrics"]),
+        (
+            "/points/0/metrics/browse",
+            &["rps", "latency_avg_ms", "latency_median_ms", "latency_p95_ms", "latency_p99_ms"],
+        ),
+    ];
+    let history = check(&world, "get", "/metrics/history?range=5m", "", history).await;
+    let ts = history["points"][0]["ts"].as_u64().unwrap();
+    let now = history["generated_at"].as_f64().unwrap();
+    assert!((ts as f64) <= now + 1.0 && ts as f64 > now - 3600.0, "seconds since 1970: {history}");
+    let later = world.get(&format!("/metrics/history?from_ts={}", ts + 100_000)).await.json();
+    assert_eq!(later["count"], 0, "{later}");
+
+    let worker: Vec<&str> = WORKER.into_iter().chain(["users_count", "active_users_count"]).collect();
+    let workers: &[(&str, &[&str])] = &[("", &["generated_at", "count", "workers"]), ("/workers/0", &worker)];
+    check(&world, "get", "/workers", "", workers).await;
+
+    let changed: &[(&str, &[&str])] = &[
+        ("", &["epoch", "target_users", "current_users", "spawn_interval_ms", "action", "result"]),
+        ("/result", &added),
+    ];
+    check(&world, "post", "/change_users", r#"{"users": 6}"#, changed).await;
+    world.until(|current| current["level"] == 6.0, "/api/v1/tests/current").await;
+    check(&world, "post", "/change_users", r#"{"users": 6}"#, &[("/result", &["requested"])]).await;
+    let removed: &[(&str, &[&str])] = &[("/result", &["requested", "removed", "skipped_missing"])];
+    check(&world, "post", "/change_users", r#"{"users": 1}"#, removed).await;
+    let stopped: &[(&str, &[&str])] = &[("", &["epoch"]), ("/stop_result", &["workers", "delivered"])];
+    check(&world, "post", "/stop_test", "{}", stopped).await;
+}
+
+#[tokio::test]
+async fn probes_are_shown_with_what_they_see() {
+    let world = world(1).await;
+    let none = check(&world, "get", "/probes", "", &[("/lag", &["detected", "probes_with_backlog"])]).await;
+    assert_eq!(none["probes"], json!([]));
+    assert_eq!(world.post("/start_test", r#"{"users": 1}"#).await.status, 200);
+    // Two looks that find something and one that does not.
+    world.until(|probes| probes["probes"][0]["aggregate"]["errors"].as_u64() > Some(0), "/probes").await;
+    let fields: &[(&str, &[&str])] = &[
+        ("", &["generated_at", "lag", "probes", "count", "include_events"]),
+        ("/probes/0", &["probe_name", "last_event_id", "aggregate", "latest", "events"]),
+        ("/probes/0/aggregate", &["window_s", "successes", "errors", "last_ts_ms", "last_status", "last_value"]),
+        ("/probes/0/latest", &["ts_ms", "status", "value", "time", "error_type", "error_message"]),
+        ("/probes/0/events/0/data", &["name", "ts_ms", "status", "time", "value"]),
+    ];
+    let probes = check(&world, "get", "/probes?count=1000", "", fields).await;
+    assert_eq!(probes["probes"].as_array().map(Vec::len), Some(1), "only probes: {probes}");
+    let events = probes["probes"][0]["events"].as_array().unwrap();
+    let (first, third) = (&events[0]["data"], &events[2]["data"]);
+    assert_eq!((&first["name"], &first["status"], &first["time"]), (&json!("depth"), &json!(true), &json!(3.0)));
+    assert!((first["value"].as_f64().unwrap() - 42.0).abs() < 0.1, "{first}");
+    assert_eq!((&third["status"], &third["value"]), (&json!(false), &Value::Null));
+    assert_eq!((&third["error_type"], &third["error_message"]), (&json!("KeyError"), &json!("no queue")));
+    assert_eq!(first["error_message"], Value::Null);
+
+    let one = check(&world, "get", "/probes?probe_name=depth&count=1&include_events=true", "", &[]).await;
+    assert_eq!(one["probes"][0]["events"].as_array().map(Vec::len), Some(1));
+    let unknown = check(&world, "get", "/probes?probe_name=other", "", &[]).await;
+    let nothing = &unknown["probes"][0];
+    assert_eq!(
+        (&nothing["probe_name"], &nothing["latest"], &nothing["events"]),
+        (&json!("other"), &Value::Null, &json!([]))
+    );
+    let history = ["generated_at", "probe_name", "count", "last_event_id", "events"];
+    let history = check(&world, "get", "/probes/history?probe_name=depth&count=2", "", &[("", &history)]).await;
+    assert_eq!((&history["count"], history["events"].as_array().map(Vec::len)), (&json!(2), Some(2)));
+    // What probes see is no load.
+    let metrics = world.get("/metrics?metric_id=browse").await.json();
+    let total = &metrics["metrics"][0]["aggregate_total"]["requests"];
+    assert_eq!(total.as_u64().map(|requests| requests % EACH_SECOND), Some(0), "{metrics}");
+}
+
+/// The part of JSON Schema that the document uses.
+fn conforms(document: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+    if let Some(name) = schema["$ref"].as_str() {
+        let schema = document.pointer(name.trim_start_matches('#')).ok_or_else(|| format!("no {name}"))?;
+        return conforms(document, schema, value, at);
+    }
+    if let Some(options) = schema["oneOf"].as_array() {
+        let fits = options.iter().filter(|option| conforms(document, option, value, at).is_ok()).count();
+        return if fits == 1 { Ok(()) } else { Err(format!("{at}: {fits} of oneOf fit {value}")) };
+    }
+    let one_of = schema["enum"].as_array().is_none_or(|options| options.contains(value));
+    if !one_of || schema.get("const").is_some_and(|only| only != value) {
+        return Err(format!("{at}: {value} is not allowed"));
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let fits = |name: &str| name == kind || (name == "number" && kind == "integer");
+    let typed = match &schema["type"] {
+        Value::String(name) => fits(name),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).any(fits),
+        _ => true,
+    };
+    if !typed {
+        return Err(format!("{at}: {value} is not {}", schema["type"]));
+    }
+    for (number, item) in value.as_array().into_iter().flatten().enumerate() {
+        conforms(document, &schema["items"], item, &format!("{at}/{number}"))?;
+    }
+    let additional = &schema["additionalProperties"];
+    for (name, field) in value.as_object().into_iter().flatten() {
+        match (schema["properties"].get(name), additional) {
+            (Some(schema), _) | (None, schema @ Value::Object(_)) => {
+                conforms(document, schema, field, &format!("{at}/{name}"))?;
+            }
+            (None, Value::Bool(false)) => return Err(format!("{at}: `{name}` is not described")),
+            (None, _) => {}
+        }
+    }
+    match schema["required"].as_array().into_iter().flatten().find(|name| value.get(name.as_str().unwrap()).is_none()) {
+        Some(missing) => Err(format!("{at}: no {missing}")),
+        None => Ok(()),
+    }
+}
