@@ -49,15 +49,6 @@ class Batch(LoggedIn):
         await client.batch(["/api/user"] * 5)
 
 
-@scenario(name="pausing")
-class Pausing(VUser):
-    """Stepped, because it keeps the answer."""
-
-    @task
-    async def get(self, client):
-        self.seen = (await client.get("/api/user")).status_code
-
-
 @scenario(name="thinking")
 class Thinking(VUser):
     """So much Python that the interpreter is the limit, not the server."""

@@ -31,7 +31,7 @@ def test_both_run_once_around_the_users(run, how):
 def test_a_set_up_that_fails_sends_nothing(squall, write):
     path = write(SHOP.replace('print("set up")', "1 / 0"))
     ended = squall("run", str(path), "--target", "http://127.0.0.1:9", "--users", "1", "--for", "1s")
-    assert ended.code == 2 and "set-up failed: ZeroDivisionError" in ended.stderr, ended.stderr
+    assert ended.code == 2 and "set-up failed: ZeroDivisionError" in ended.stderr and "shop.py:" in ended.stderr, ended.stderr
 
 
 def test_a_tear_down_that_fails_is_told_and_the_run_is_reported(run):

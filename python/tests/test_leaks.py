@@ -35,7 +35,7 @@ SCENARIO = """
         {fn} many(self, client):
             global total
             for _ in range({awaits}):
-                {wait}sleep(0)
+                {wait}{what}
             answer = {wait}client.get("/health", headers={{"X": "1"}})
             answer.json()
             total += 1
@@ -50,12 +50,60 @@ SCENARIO = """
 """
 
 
-@pytest.mark.parametrize(("fn", "wait"), [("async def", "await "), ("def", "")], ids=["async", "plain"])
-def test_a_million_awaits_leave_memory_flat(run, fn, wait):
+WAYS = {
+    "stepped": ("async def", "await ", "stepped"),
+    "asyncio": ("async def", "await ", "asyncio"),
+    "plain": ("def", "", "stepped"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_million_awaits_leave_memory_flat(run, way):
+    fn, wait, mode = WAYS[way]
+    # On asyncio `sleep` is asyncio's own; a batch of nothing is an await of ours.
+    what = "client.batch(())" if way == "asyncio" else "sleep(0)"
     awaits, early, late = 1000, 50, 1050
-    ended = run(SCENARIO.format(fn=fn, wait=wait, awaits=awaits, early=early, late=late), requests=late, users=4, timeout=300)
+    code = SCENARIO.format(fn=fn, wait=wait, what=what, awaits=awaits, early=early, late=late)
+    ended = run(code, "--mode", mode, requests=late, users=4, timeout=600)
     assert ended.metric("many")["requests"] == late
     assert ended.metric("many")["errors"] == 0, ended.messages()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_references_are_given_back(run, way):
+    """What a user hands to the client, and what it is handed, is referred to by nobody else when the call is over."""
+    fn, wait, mode = WAYS[way]
+    ended = run(
+        f"""
+        import gc, sys, weakref
+
+        class Thing(dict): pass
+
+        class Shop(VUser):
+            @task
+            {fn} go(self, client):
+                headers, body, params = Thing(), Thing(a=1), Thing(n=1)
+                name = "".join(["na", "me", str(self.id)])
+                things = (headers, body, params, name)
+                before = [sys.getrefcount(thing) for thing in things]
+                for _ in range(50):
+                    answer = {wait}client.post("/echo", headers=headers, json=body, params=params, name=name)
+                    assert answer.json() is answer.json()
+                    {wait}client.batch([{{"path": "/health", "headers": headers, "params": params}}] * 3)
+                    {wait}sleep(0)
+                after = [sys.getrefcount(thing) for thing in things]
+                assert [b - a for a, b in zip(before, after)][:3] == [0, 0, 0], (before, after)
+                assert after[3] - before[3] <= 1, "a name may be kept once, by whoever names the series"
+                last = weakref.ref(headers)
+                del headers, things, answer
+                gc.collect()
+                assert last() is None
+        """,
+        "--mode",
+        mode,
+        requests=4,
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
 def test_failures_leave_nothing_behind(run):

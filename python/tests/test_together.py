@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+
+from running import SQUALL
 
 TWO = """
     @scenario(users=2, thresholds={"browse:p99_ms": 60000, "error_rate": 5})
@@ -53,8 +56,17 @@ def test_check_describes_all_of_them(squall, write, target):
     assert "Base" not in ended.stdout
 
 
-def test_what_cannot_take_several_says_so(squall, write, target):
-    for flag in (["--processes", "2"], ["--find-max", "p99<50ms"], ["--cluster", "redis://127.0.0.1:1"]):
+def test_several_processes_share_all_of_them(run, target):
+    before = target.counts()
+    ended = run(TWO, "--processes", "2", users=None, requests=30)
+    received = {path: count - before.get(path, 0) for path, count in target.counts().items()}
+    assert ended.metric("Buyer/browse")["requests"] == ended.metric("Watcher/look")["requests"] == 30
+    assert received["/api/products"] == received["/health"] == 30 and received["/auth/login"] == 2
+    assert ended.result["totals"]["errors"] == 0 and ended.code == 0, ended.stderr
+
+
+def test_a_search_takes_one_of_them(squall, write, target):
+    for flag in (["--find-max", "p99<50ms"], ["--cluster", "redis://127.0.0.1:1"]):
         ended = squall("run", str(write(TWO)), "--target", target.url, *flag)
         assert ended.code == 2 and "--scenario" in ended.stderr, (flag, ended.stderr)
 
@@ -115,6 +127,40 @@ def test_probes_look_for_as_long_as_the_run_lasts(run):
     assert ended.metric("probe/asked")["requests"] == ended.metric("probe/depth")["requests"] >= 1
     assert ended.metric("probe/broken")["errors"] == ended.metric("probe/broken")["requests"] >= 1
     assert "no answer" in ended.messages()
+
+
+def test_one_process_of_several_looks(run, write):
+    """However many share the load, there is one user who looks."""
+    code = PROBES.replace("looked = []", "import os\n    looked = []").replace(
+        "return len(looked)", 'emit_metric(f"looked in {os.getpid()}")\n        return len(looked)'
+    )
+    ended = run(code, "--param", "word=w", "--processes", "3", users=3, requests=60)
+    assert ended.metric("go")["requests"] == 60
+    assert len([name for name in ended.names() if name.startswith("looked in")]) == 1
+    assert ended.metric("depth")["errors"] == 0 and ended.metric("depth")["requests"] >= 1
+
+
+def test_probes_look_while_a_rate_is_searched(squall, write, target, tmp_path):
+    """In each of the search's runs, from their beginning to their end."""
+    looks = tmp_path / "looks"
+    path = write(
+        f"""
+        @probe(every="20ms")
+        def depth():
+            with open({str(looks)!r}, "a") as file:
+                file.write("x")
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/delay/200")
+        """
+    )
+    given = ["--find-max", "p99<100ms", "--find-max-probe", "1s", "--rate", "20"]
+    ended = squall("run", str(path), "--target", target.url, *given)
+    assert "20" in ended.stdout, ended.stdout + ended.stderr
+    # Each rate that does not hold is tried twice, and nothing holds.
+    assert ended.code == 1 and len(looks.read_text()) >= 2, ended.stdout + ended.stderr
 
 
 def test_a_probe_alone_is_no_scenario(squall, write, target):
@@ -222,6 +268,23 @@ def test_a_loadpilot_plan_runs_and_speaks_its_lines(squall, tmp_path, target):
     assert {"p50_ms", "p95_ms", "p99_ms", "max_ms", "min_ms", "mean_ms"} <= set(last["latency"])
     received = target.counts()
     assert (received["/api/products"] - before["/api/products"], received["/echo"] - before["/echo"]) == (30, 10)
+
+
+def test_a_plan_may_come_by_standard_input(target, tmp_path):
+    before = target.counts().get("/echo", 0)
+    plan = json.dumps(PLAN | {"target_url": target.url})
+    ended = subprocess.run([*SQUALL, "run", "--plan", "-"], input=plan, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    # Nothing but its lines: whoever started it reads them.
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert lines[-1]["phase"] == "done" and lines[-1]["requests_total"] == 40
+    assert [line["phase"] for line in lines].count("done") == 1
+    assert target.counts()["/echo"] - before == 10
+
+
+def test_standard_input_that_is_no_plan_is_refused(tmp_path):
+    ended = subprocess.run([*SQUALL, "run", "--plan", "-"], input="nonsense", capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert ended.returncode == 2 and ended.stdout == "" and "plan" in ended.stderr, ended.stderr
 
 
 def test_a_plan_of_a_python_scenario_runs_the_scenario(squall, write, tmp_path, target):

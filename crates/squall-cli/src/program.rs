@@ -2,9 +2,9 @@
 //! only who drives the users differs.
 
 use squall_engine::{Driver, DriverError, EngineError};
-use squall_model::{Plan, Stock};
+use squall_model::{LoadModel, Plan, Profile, Stock};
 use squall_orchestrator::{
-    Control, Finished, Observer, RunError, RunOptions, Voice,
+    self as orchestrator, Control, Finished, Observer, RunError, RunOptions,
     processes::{self, Part},
     run_crew, run_local, run_together,
 };
@@ -125,6 +125,62 @@ pub struct Member<D> {
     pub follows: bool,
 }
 
+impl<D> Hosted<D> {
+    /// Whether it is more than one scenario.
+    pub(crate) fn is_several(&self) -> bool {
+        self.together.iter().filter(|member| !member.follows).count() > 1
+    }
+
+    /// Everything that runs on its timeline; one member if it is one scenario.
+    pub(crate) fn members(&self) -> Vec<Member<D>> {
+        match self.together.is_empty() {
+            true => {
+                let (plan, driver) = (self.plan.clone(), self.driver.clone());
+                vec![Member { plan, threads: self.threads, driver, follows: false }]
+            }
+            false => self.together.clone(),
+        }
+    }
+
+    /// The same under another plan, which what follows it goes along with. Several scenarios have a plan each, and are never given another.
+    fn with_plan(&self, plan: Plan) -> Hosted<D> {
+        let mut together = self.together.clone();
+        for member in &mut together {
+            match member.follows {
+                true => member.follow(&plan),
+                false => member.plan = plan.clone(),
+            }
+        }
+        Hosted {
+            plan,
+            description: self.description.clone(),
+            phases: self.phases,
+            threads: self.threads,
+            driver: self.driver.clone(),
+            stock: self.stock.clone(),
+            hooks: self.hooks.clone(),
+            processes: self.processes.clone(),
+            together,
+        }
+    }
+}
+
+impl<D> Member<D> {
+    /// Lets it last as long as `plan` does.
+    fn follow(&mut self, plan: &Plan) {
+        let LoadModel::Closed { users, .. } = &mut self.plan.load.model else { return };
+        if let Ok(longer) = Profile::constant(users.peak(), plan.duration()) {
+            *users = longer;
+        }
+    }
+
+    /// It for one run.
+    pub(crate) fn begin(&self) -> orchestrator::Member<D> {
+        let Member { plan, threads, driver, follows } = self;
+        orchestrator::Member { plan: plan.clone(), driver: driver(), threads: *threads, follows: *follows }
+    }
+}
+
 impl<D> Clone for Member<D> {
     fn clone(&self) -> Self {
         let Member { plan, threads, driver, follows } = self;
@@ -151,7 +207,7 @@ impl<D: Driver> Program<D> {
     pub(crate) fn is_several(&self) -> bool {
         match self {
             Program::Declared { .. } => false,
-            Program::Hosted(hosted) => hosted.together.iter().filter(|member| !member.follows).count() > 1,
+            Program::Hosted(hosted) => hosted.is_several(),
         }
     }
 
@@ -163,20 +219,7 @@ impl<D: Driver> Program<D> {
                 scenario.plan = plan;
                 Program::Declared { scenario, remark: remark.clone() }
             }
-            Program::Hosted(Hosted { description, phases, threads, driver, stock, hooks, processes, .. }) => {
-                Program::Hosted(Hosted {
-                    plan,
-                    description: description.clone(),
-                    phases: *phases,
-                    threads: *threads,
-                    driver: driver.clone(),
-                    stock: stock.clone(),
-                    hooks: hooks.clone(),
-                    processes: processes.clone(),
-                    // Several scenarios keep their plans; see `alone_only`.
-                    together: Vec::new(),
-                })
-            }
+            Program::Hosted(hosted) => Program::Hosted(hosted.with_plan(plan)),
         }
     }
 
@@ -271,13 +314,8 @@ impl<D: Driver> Program<D> {
                 run_crew(plan, crew, options, control, observers).await
             }
             Program::Hosted(hosted) if !hosted.together.is_empty() => {
-                let members = hosted.together.iter().map(|member| Voice {
-                    plan: member.plan.clone(),
-                    driver: (member.driver)(),
-                    threads: member.threads,
-                    follows: member.follows,
-                });
-                run_together(&hosted.plan, members.collect(), options, control, observers).await
+                let members = hosted.together.iter().map(Member::begin).collect();
+                run_together(&hosted.plan, members, options, control, observers).await
             }
             Program::Hosted(hosted) => run_local(&hosted.plan, (hosted.driver)(), options, control, observers).await,
         }

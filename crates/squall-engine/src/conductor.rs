@@ -341,7 +341,7 @@ impl<T: DriverThread> Conductor<T> {
     /// This thread's part of the most users.
     fn most_users(&self) -> u64 {
         let (most, threads) = (self.floor.config.max_users, self.floor.config.threads.max(1));
-        let spare = usize::from((self.floor.source.thread as usize) < most % threads);
+        let spare = usize::from(self.floor.thread() < most % threads);
         (most / threads + spare).max(1) as u64
     }
 
@@ -438,7 +438,7 @@ fn schedule(floor: &Floor, profile: &Profile, shares: ShareSet) -> Schedule {
 }
 
 fn part_of_thread(floor: &Floor, shares: ShareSet) -> ShareSet {
-    shares.part(floor.source.thread as usize, floor.config.threads.max(1))
+    shares.part(floor.thread(), floor.config.threads.max(1))
 }
 
 fn seat(floor: &Floor, user: u64) -> Seat {

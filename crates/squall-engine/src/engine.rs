@@ -8,6 +8,7 @@ use std::{
     io,
     rc::Rc,
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -32,6 +33,8 @@ pub struct EngineConfig {
     pub shares: ShareSet,
     /// Threads, among which the shares are divided; at least 1.
     pub threads: usize,
+    /// Threads of this process that belong to other engines and are numbered before these.
+    pub first_thread: u32,
     pub load: Load,
     pub tasks: Vec<TaskSpec>,
     pub seed: u64,
@@ -57,6 +60,7 @@ impl EngineConfig {
             instance: 0,
             shares: ShareSet::ALL,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
+            first_thread: 0,
             load,
             tasks,
             seed: 0,
@@ -203,7 +207,7 @@ impl Engine {
         let (mut threads, mut duties) = (Vec::new(), Vec::new());
         let (mut sources, mut busy) = (Vec::new(), InFlight::default());
         for index in 0..shared.config.threads.max(1) as u32 {
-            sources.push(SourceId { instance: shared.config.instance, thread: index });
+            sources.push(SourceId { instance: shared.config.instance, thread: shared.config.first_thread + index });
             let (duty_tx, duty) = mpsc::unbounded_channel();
             // Cannot fail: its receiver is in hand.
             let _ = duty_tx.send(first.clone());
@@ -274,6 +278,11 @@ impl Engine {
         self.deltas.recv().await
     }
 
+    /// The same for whoever waits for several.
+    pub(crate) fn poll_delta(&mut self, cx: &mut Context<'_>) -> Poll<Option<Delta>> {
+        self.deltas.poll_recv(cx)
+    }
+
     /// Waits for all threads. The longest of them counts.
     pub fn join(self) -> Result<ThreadEnd, EngineError> {
         let mut whole = ThreadEnd { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false };
@@ -310,7 +319,14 @@ impl<D> Clone for Shared<D> {
 fn closed_budget(config: &EngineConfig) -> Option<Arc<Budget>> {
     let closed = matches!(config.load.model, LoadModel::Closed { .. });
     let limit = config.load.iterations.filter(|_| closed)?;
-    Some(Arc::new(Budget::new(config.shares.count_below(limit))))
+    Some(Arc::new(Budget::new(dealt(config, limit))))
+}
+
+/// This process's part of `limit` iterations, which are dealt to the users in turn: a process without users would never use its own.
+fn dealt(config: &EngineConfig, limit: u64) -> u64 {
+    let users = (config.load.model.profile().peak().ceil() as u64).max(1);
+    let mine = (0..users.min(limit)).filter(|user| config.shares.contains(*user));
+    mine.map(|user| limit / users + u64::from(user < limit % users)).sum()
 }
 
 /// What is one thread's alone.
@@ -346,7 +362,8 @@ async fn thread_run<D: Driver>(
     duty: mpsc::UnboundedReceiver<Arc<Duty>>,
 ) -> Result<ThreadEnd, EngineError> {
     let Shared { driver, config, budget, ready, deltas, turn } = shared;
-    let leash = config.leash.clone().map(|leash| (index as usize, leash));
+    let thread = config.first_thread + index;
+    let leash = config.leash.clone().map(|leash| (thread as usize, leash));
     let probe = Probe::leashed(config.recorder, Instant::now(), leash, config.lender.clone());
     let driver_thread = driver.thread(probe.clone())?;
     // Before the first connection anywhere: users may take every descriptor there is.
@@ -360,7 +377,7 @@ async fn thread_run<D: Driver>(
     orders.mark_unchanged();
     tokio::time::sleep_until(start.into()).await;
     probe.measure_from(start + config.load.warm_up);
-    let source = SourceId { instance: config.instance, thread: index };
+    let source = SourceId { instance: config.instance, thread };
     let spent = budget.as_ref().map(|budget| budget.spent.subscribe());
     let floor = Rc::new(Floor::new(config, source, probe, start, budget, busy));
     Conductor::new(floor, driver_thread, alarm, Told { orders, duty, turn, spent }, deltas).run().await

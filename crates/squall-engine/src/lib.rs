@@ -3,6 +3,7 @@
 
 mod alarm;
 mod chooser;
+mod chorus;
 mod conductor;
 mod driver;
 mod engine;
@@ -15,6 +16,7 @@ mod schedule;
 mod slot;
 
 pub use chooser::Cycle;
+pub use chorus::{Chorus, ChorusStop, Voice};
 pub use driver::{Driver, DriverError, DriverThread, Iteration, Seat, StartFailed, VirtualUser};
 pub use engine::{Duty, Engine, EngineConfig, EngineError, EngineStop, InFlight, ThreadEnd};
 pub use leash::Leash;

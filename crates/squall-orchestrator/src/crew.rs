@@ -1,7 +1,7 @@
 //! Who makes the load of a run on this machine: the engine of this process, or several processes with an engine each. Both ship deltas
 //! and obey the same orders; the run does not know which it has.
 
-use squall_engine::{Engine, EngineStop, InFlight, ThreadEnd};
+use squall_engine::{Chorus, ChorusStop, Engine, EngineStop, InFlight, ThreadEnd};
 use squall_metrics::{Delta, SourceId};
 use std::{
     future::Future,
@@ -83,5 +83,43 @@ impl Crew for Engine {
 
     async fn join(self) -> Result<Ended, RunError> {
         Ok(Ended { end: Engine::join(self)?, elsewhere: (Duration::ZERO, 0) })
+    }
+}
+
+impl Stop for ChorusStop {
+    fn drain(&self) {
+        ChorusStop::drain(self);
+    }
+
+    fn abort(&self) {
+        ChorusStop::abort(self);
+    }
+}
+
+impl Crew for Chorus {
+    type Stop = ChorusStop;
+
+    fn sources(&self) -> Vec<SourceId> {
+        Chorus::sources(self)
+    }
+
+    fn start(&mut self, at: Instant) {
+        Chorus::start(self, at);
+    }
+
+    fn stop(&self) -> ChorusStop {
+        Chorus::stop(self)
+    }
+
+    fn in_flight(&self) -> InFlight {
+        Chorus::in_flight(self)
+    }
+
+    async fn next_delta(&mut self) -> Option<Delta> {
+        Chorus::next_delta(self).await
+    }
+
+    async fn join(self) -> Result<Ended, RunError> {
+        Ok(Ended { end: Chorus::join(self)?, elsewhere: (Duration::ZERO, 0) })
     }
 }

@@ -18,4 +18,4 @@ pub use fleet::{
 };
 pub use judge::{Judge, value_of};
 pub use run::{Finished, Live, LivePhase, Observer, RunError, RunOptions, run_crew, run_local, run_together};
-pub use together::Voice;
+pub use together::Member;

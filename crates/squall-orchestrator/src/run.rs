@@ -1,6 +1,6 @@
 //! One run from start to facts. The run decides when to stop (its plan, its thresholds, its person); the engine obeys.
 
-use squall_engine::{Driver, Engine, EngineConfig, EngineError, InFlight, Lender};
+use squall_engine::{Chorus, Driver, Engine, EngineConfig, EngineError, InFlight, Lender};
 use squall_metrics::{Code, Collector, Delta, RecorderConfig, RunView};
 use squall_model::{Generator, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use crate::{
     control::{Control, Wish},
     crew::{Crew, Ended, Stop},
     judge::Judge,
-    together::{Together, Voice},
+    together::Member,
     usage::Usage,
 };
 
@@ -116,19 +116,13 @@ pub async fn run_local<D: Driver>(
 /// judged, its load is shown, and it lasts as long as the longest.
 pub async fn run_together<D: Driver>(
     plan: &Plan,
-    voices: Vec<Voice<D>>,
+    members: Vec<Member<D>>,
     options: RunOptions,
     control: &Control,
     observers: &mut [&mut dyn Observer],
 ) -> Result<Finished, RunError> {
-    let mut engines = Vec::new();
-    for (instance, voice) in voices.into_iter().enumerate() {
-        let threads = options.threads.unwrap_or(voice.threads).min(voice.threads);
-        let mut config = engine_config(&voice.plan, &RunOptions { threads: Some(threads), ..options.clone() });
-        config.instance = instance as u64;
-        engines.push((Engine::prepare(voice.driver, config).await?, voice.follows));
-    }
-    run_crew(plan, Together::new(engines), options, control, observers).await
+    let voices = members.into_iter().map(|member| member.voice(&options)).collect();
+    run_crew(plan, Chorus::prepare(voices).await?, options, control, observers).await
 }
 
 /// Runs `plan` with a crew that is prepared for it, to its end.

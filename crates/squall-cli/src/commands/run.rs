@@ -44,8 +44,8 @@ pub(crate) fn run<H: Host>(mut args: RunArgs, host: &H) -> Result<u8, Refusal> {
         return on_fleet(&subject, &args, host, &redis);
     }
     let mut program = read(&subject, &args, text, host)?;
-    if let Some(flag) = alone_only(&args).filter(|_| program.is_several()) {
-        return Err(Refusal::new(format!("{flag} takes one scenario: choose it with --scenario")));
+    if args.search.find_max.is_some() && program.is_several() {
+        return Err(Refusal::new("--find-max searches the rate of one scenario: choose it with --scenario"));
     }
     if args.check {
         print::stdout(program.describe().as_bytes())?;
@@ -59,15 +59,6 @@ pub(crate) fn run<H: Host>(mut args: RunArgs, host: &H) -> Result<u8, Refusal> {
         Some(promise) => find_max::find_max(&args, &program, promise),
         None => measure(&args, &program, host),
     }
-}
-
-/// The first flag that has no meaning for several scenarios at once, if one was given.
-fn alone_only(args: &RunArgs) -> Option<&'static str> {
-    let given = [
-        ("--find-max", args.search.find_max.is_some()),
-        ("--processes", args.script.processes.is_some_and(|count| count > 1) || args.script.part.is_some()),
-    ];
-    given.into_iter().find_map(|(flag, given)| given.then_some(flag))
 }
 
 /// What to run; `--json http://…` gave it to the flag, which can do without. A person in front of a terminal is asked.

@@ -1,5 +1,6 @@
 //! The engine with drivers made for the test: what is promised of starts, counts, stopping and waiting.
 
+mod chorus;
 mod drivers;
 mod duty;
 mod runs;

@@ -1,8 +1,8 @@
 //! The other end: one process of a run, with its part of the shares. Obeys what comes over its standard input and ships deltas.
 
-use squall_engine::{Driver, Engine, ThreadEnd};
+use squall_engine::{Chorus, Driver, ThreadEnd, Voice};
 use squall_metrics::encode;
-use squall_model::{Plan, ShareSet};
+use squall_model::ShareSet;
 use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream as StdStream},
@@ -12,7 +12,8 @@ use tokio::net::UnixStream;
 
 use super::frame::{Frame, Last, Order};
 use crate::{
-    run::{RunError, RunOptions, engine_config},
+    run::{RunError, RunOptions},
+    together::Member,
     usage::Usage,
 };
 
@@ -23,23 +24,30 @@ pub struct Part {
     pub of: usize,
 }
 
+impl Part {
+    /// This part of what `voice` does.
+    fn of_voice<D>(self, mut voice: Voice<D>) -> Voice<D> {
+        let config = &mut voice.config;
+        config.instance = self.number as u64;
+        config.shares = ShareSet::ALL.part(self.number, self.of);
+        config.max_users = config.max_users.div_ceil(self.of);
+        config.threads = config.threads.min(config.max_users.max(1));
+        voice
+    }
+}
+
 /// Makes this part's load until the parent says otherwise, or is gone. `aborted` is called when everything must end at once.
 pub async fn serve<D: Driver>(
-    plan: &Plan,
-    driver: D,
+    members: Vec<Member<D>>,
     options: RunOptions,
     part: Part,
     aborted: impl Fn(),
 ) -> Result<(), RunError> {
     let (mut orders, mut out) = socket()?.into_split();
-    let mut config = engine_config(plan, &options);
-    config.instance = part.number as u64;
-    config.shares = ShareSet::ALL.part(part.number, part.of);
-    config.max_users = config.max_users.div_ceil(part.of);
-    config.threads = config.threads.min(config.max_users.max(1));
-    let threads = config.threads as u32;
+    let voices: Vec<_> = members.into_iter().map(|member| part.of_voice(member.voice(&options))).collect();
     let before = Usage::now();
-    let mut engine = Engine::prepare(driver, config).await?;
+    let mut engine = Chorus::prepare(voices).await?;
+    let threads = engine.sources().len() as u32;
     let stop = engine.stop();
     Frame::Ready { threads }.write(&mut out).await?;
     let mut listening = true;

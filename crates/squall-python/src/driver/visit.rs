@@ -81,9 +81,9 @@ impl<'a> Visit<'a> {
                             let told = exchange(shared, &mut self.sessions.first, &call, intended, Body::Keep).await;
                             self.answered(call, told)
                         }
-                        Some(Work::Sleep(Duration::ZERO)) if self.limit.is_none() => {
+                        Some(Work::Sleep(Duration::ZERO)) if self.in_time() => {
                             self.last = None;
-                            tokio::task::yield_now().await;
+                            step_aside().await;
                             Ok(Python::attach(|py| py.None()))
                         }
                         Some(work) => match Box::pin(self.perform_in_time(work)).await {
@@ -118,9 +118,13 @@ impl<'a> Visit<'a> {
     async fn perform_in_time(&mut self, work: Work) -> Option<PyResult<Py<PyAny>>> {
         match self.limit {
             None => Some(self.perform(work).await),
-            Some((deadline, _)) if Instant::now() >= deadline => None,
+            Some(_) if !self.in_time() => None,
             Some((deadline, _)) => tokio::time::timeout_at(deadline.into(), self.perform(work)).await.ok(),
         }
+    }
+
+    fn in_time(&self) -> bool {
+        self.limit.is_none_or(|(deadline, _)| Instant::now() < deadline)
     }
 
     pub(super) fn out_of_time(&self, py: Python<'_>) -> PyErr {
@@ -177,9 +181,23 @@ impl<'a> Visit<'a> {
 pub(super) async fn pause(time: Duration) {
     match time.is_zero() {
         // A timer would last until the clock's next millisecond.
-        true => tokio::task::yield_now().await,
+        true => step_aside().await,
         false => tokio::time::sleep(time).await,
     }
+}
+
+/// Lets everybody go first who is ready. Not tokio's `yield_now`: that looks for I/O each time, which costs more than all the rest of an
+/// await; from the end of the queue the runtime looks after every 61 tasks.
+async fn step_aside() {
+    let mut aside = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut aside, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Sends `calls` at once, each on a session of its own.

@@ -12,7 +12,7 @@ use super::options;
 use crate::{
     args::RunArgs,
     exit::{PASSED, Refusal, chain},
-    program::{Host, Hosted, Program, SET_UP, unstocked},
+    program::{Host, Hosted, Member, Program, SET_UP, unstocked},
 };
 
 /// Has the load made by as many processes as the command line asks for.
@@ -47,12 +47,11 @@ pub(super) fn serve<H: Host>(
     let Program::Hosted(hosted) = program else {
         return Err(Refusal::new("--part belongs to Python scenarios"));
     };
-    let mut plan = hosted.plan.clone();
-    plan.seed = seed;
     let mut options = options(&args.engine, program);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?;
-    let driver = (hosted.driver)();
+    let mut members: Vec<_> = hosted.members().iter().map(Member::begin).collect();
+    members.iter_mut().for_each(|member| member.plan.seed = seed);
     let portion = Portion { number: part.number as u64, of: part.of as u64 };
     let served = runtime.block_on(async {
         let (lender, lending) = lend_here(&hosted.stock, portion).await.map_err(unstocked)?;
@@ -60,7 +59,7 @@ pub(super) fn serve<H: Host>(
         if let (Some(hooks), Ok(made)) = (&hosted.hooks, std::env::var(SET_UP)) {
             hooks.share(&made).map_err(|reason| RunError::Engine(EngineError::Driver(DriverError(reason))))?;
         }
-        let served = processes::serve(&plan, driver, options, part, || host.interrupt()).await;
+        let served = processes::serve(members, options, part, || host.interrupt()).await;
         lending.abort();
         served
     });

@@ -1,0 +1,138 @@
+//! Several engines on one timeline: scenarios that run together, each with its own load and its own users. To whoever holds it, it is one
+//! engine whose threads are numbered through. Decides nothing about them.
+
+use squall_metrics::{Delta, SourceId};
+use std::{
+    future::poll_fn,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use crate::{Driver, Duty, Engine, EngineConfig, EngineError, EngineStop, InFlight, ThreadEnd};
+
+/// One scenario among several.
+pub struct Voice<D> {
+    pub driver: D,
+    /// Its first thread is numbered by the chorus.
+    pub config: EngineConfig,
+    /// It makes no load of its own, and ends when those that do not follow have.
+    pub follows: bool,
+}
+
+/// Engines that start, and are stopped, at once. Dropping it leaves them to themselves.
+pub struct Chorus {
+    engines: Vec<Engine>,
+    /// Of each, whether it ends with the others.
+    follows: Vec<bool>,
+    /// Of each, whether it has sent its last delta.
+    ended: Vec<bool>,
+}
+
+/// Orders to all of them. Cloning shares it.
+#[derive(Clone)]
+pub struct ChorusStop(Vec<EngineStop>);
+
+impl ChorusStop {
+    /// As [`EngineStop::drain`].
+    pub fn drain(&self) {
+        self.0.iter().for_each(EngineStop::drain);
+    }
+
+    /// As [`EngineStop::abort`].
+    pub fn abort(&self) {
+        self.0.iter().for_each(EngineStop::abort);
+    }
+}
+
+impl Chorus {
+    /// Prepares all of them; no load is made before [`Chorus::start`]. A leash that they share needs a place for each thread.
+    pub async fn prepare<D: Driver>(voices: Vec<Voice<D>>) -> Result<Chorus, EngineError> {
+        let mut chorus = Chorus { engines: Vec::new(), follows: Vec::new(), ended: vec![false; voices.len()] };
+        let mut first_thread = 0;
+        for Voice { driver, mut config, follows } in voices {
+            config.first_thread = first_thread;
+            first_thread += config.threads.max(1) as u32;
+            match Engine::prepare(driver, config).await {
+                Ok(engine) => chorus.engines.push(engine),
+                Err(error) => {
+                    chorus.stop().abort();
+                    return Err(error);
+                }
+            }
+            chorus.follows.push(follows);
+        }
+        Ok(chorus)
+    }
+
+    /// Lets all start at the instant `at`.
+    pub fn start(&self, at: Instant) {
+        self.engines.iter().for_each(|engine| engine.start(at));
+    }
+
+    /// As [`Engine::set_duty`], for each of them its own.
+    pub fn set_duties(&self, duties: impl IntoIterator<Item = Duty>) -> Vec<Duration> {
+        self.engines.iter().zip(duties).map(|(engine, duty)| engine.set_duty(duty)).collect()
+    }
+
+    pub fn stop(&self) -> ChorusStop {
+        ChorusStop(self.engines.iter().map(Engine::stop).collect())
+    }
+
+    /// How many iterations are under way, at any moment.
+    pub fn in_flight(&self) -> InFlight {
+        self.engines.iter().map(Engine::in_flight).collect()
+    }
+
+    /// Who will send deltas.
+    pub fn sources(&self) -> Vec<SourceId> {
+        self.engines.iter().flat_map(|engine| engine.sources().to_vec()).collect()
+    }
+
+    /// The next delta; `None` when all have sent their last.
+    pub async fn next_delta(&mut self) -> Option<Delta> {
+        loop {
+            if self.ended.iter().all(|ended| *ended) {
+                return None;
+            }
+            // Asked in turn: a delta per second and thread is so little that the order does not matter.
+            let (engines, ended) = (&mut self.engines, &self.ended);
+            let (index, delta) = poll_fn(|cx| {
+                for (index, engine) in engines.iter_mut().enumerate().filter(|(index, _)| !ended[*index]) {
+                    if let Poll::Ready(delta) = engine.poll_delta(cx) {
+                        return Poll::Ready((index, delta));
+                    }
+                }
+                Poll::Pending
+            })
+            .await;
+            match delta {
+                Some(delta) => return Some(delta),
+                None => self.has_ended(index),
+            }
+        }
+    }
+
+    /// Lets the followers go once nobody is left to be followed.
+    fn has_ended(&mut self, index: usize) {
+        self.ended[index] = true;
+        let leads = |index: usize| !self.follows[index] && !self.ended[index];
+        if !(0..self.engines.len()).any(leads) {
+            let followers = self.engines.iter().zip(&self.follows).filter(|(_, follows)| **follows);
+            followers.for_each(|(engine, _)| engine.stop().drain());
+        }
+    }
+
+    /// Waits for all threads. The longest of them counts.
+    pub fn join(self) -> Result<ThreadEnd, EngineError> {
+        let mut whole = ThreadEnd { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false };
+        for (engine, follows) in self.engines.into_iter().zip(self.follows) {
+            let end = engine.join()?;
+            if !follows {
+                whole.active = whole.active.max(end.active);
+            }
+            whole.elapsed = whole.elapsed.max(end.elapsed);
+            whole.cut_off |= end.cut_off;
+        }
+        Ok(whole)
+    }
+}
