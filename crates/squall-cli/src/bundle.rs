@@ -37,14 +37,6 @@ pub(crate) fn of_run<H: Host>(what: &Subject, args: &RunArgs, host: &H) -> Resul
         Subject::File(path) | Subject::Script(path) => Recording::new(Disk::beside(path)),
     };
     let program = read_from(what, args, &mut files, read_text, |script| host.open(script))?;
-    if let Program::Declared { scenario, .. } = &program
-        && scenario.has_unique_data()
-    {
-        return Err(Refusal::new(
-            "data with order = \"unique\" cannot be dealt over a fleet yet: load moves between workers. Use order = \"in_turn\" or \
-             \"random\", or run it on one machine",
-        ));
-    }
     if program.is_several() {
         return Err(Refusal::new("a fleet runs one scenario at a time: choose it with --scenario"));
     }
@@ -136,11 +128,14 @@ impl<H: Host> squall_worker::Host for BundleHost<H> {
             return Err("this worker reads the scenario differently: is it of another version?".to_owned());
         }
         let (threads, stock, hooks) = (program.threads(), program.stock(), program.hooks());
-        let driver = match program {
-            Program::Declared { scenario, .. } => AnyDriver::Declared(scenario.driver()),
-            Program::Hosted(hosted) => AnyDriver::Hosted((hosted.driver)()),
+        let (driver, rations) = match program {
+            Program::Declared { scenario, .. } => {
+                let (driver, rations) = scenario.driver_rationed();
+                (AnyDriver::Declared(driver), rations)
+            }
+            Program::Hosted(hosted) => (AnyDriver::Hosted((hosted.driver)()), Vec::new()),
         };
-        Ok(Opened { driver, threads, stock, hooks })
+        Ok(Opened { driver, threads, stock, rations, hooks })
     }
 }
 

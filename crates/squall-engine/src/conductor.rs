@@ -67,8 +67,8 @@ pub(crate) struct Told {
     pub(crate) orders: watch::Receiver<Order>,
     pub(crate) duty: mpsc::UnboundedReceiver<Arc<Duty>>,
     pub(crate) turn: Turn,
-    /// A closed model's limit was reached, if it has one.
-    pub(crate) spent: Option<watch::Receiver<bool>>,
+    /// There are more iterations to begin, or no more; if they are limited.
+    pub(crate) tickets: Option<watch::Receiver<u64>>,
 }
 
 /// How many users an open model may bring in at each look at the schedule, however few it has.
@@ -138,8 +138,9 @@ impl<T: DriverThread> Conductor<T> {
         // Also where everybody went home: users that never managed to start leave their starts behind.
         self.floor.drop_queued();
         let elapsed = self.floor.elapsed(Instant::now());
-        self.ship(true);
         let last_end = self.floor.elapsed(self.floor.last_end.get());
+        self.floor.busy.set_last_end(last_end);
+        self.ship(true);
         Ok(ThreadEnd { active: active.unwrap_or(last_end), elapsed, cut_off })
     }
 
@@ -179,7 +180,7 @@ impl<T: DriverThread> Conductor<T> {
                 });
             }
             Some(duty) = self.told.duty.recv() => self.ahead.push_back(duty),
-            () = spent(&mut self.told.spent) => {}
+            () = news(&mut self.told.tickets) => self.floor.wake_thirsty(),
             ended = self.lives.join_next(), if !self.lives.is_empty() => check_life(ended)?,
             () = self.floor.wait_for_nudge() => {}
             rung = self.alarm.after(delay) => rung.map_err(EngineError::Timer)?,
@@ -392,7 +393,7 @@ impl<T: DriverThread> Conductor<T> {
                 let alone = self.floor.config.leash.is_none();
                 schedule.peek().is_none() && (*limited && alone || elapsed >= schedule.end())
             }
-            Work::Closed { .. } => elapsed >= self.profile.duration() || self.floor.budget_is_spent(),
+            Work::Closed { .. } => elapsed >= self.profile.duration() || self.floor.tickets_are_over(),
         }
     }
 
@@ -402,7 +403,7 @@ impl<T: DriverThread> Conductor<T> {
         match (&self.work, over) {
             (_, Over::Drained | Over::Aborted) => Some(now),
             (Work::Open { schedule, .. }, Over::Done) => Some(schedule.end()),
-            (Work::Closed { .. }, Over::Done) if self.floor.budget_is_spent() => None,
+            (Work::Closed { .. }, Over::Done) if self.floor.tickets_are_over() => None,
             (Work::Closed { .. }, Over::Done) => Some(self.profile.duration()),
         }
     }
@@ -445,8 +446,8 @@ fn seat(floor: &Floor, user: u64) -> Seat {
     Seat { user, seed: fastrand::Rng::with_seed(floor.config.seed ^ user.rotate_left(17)).u64(..) }
 }
 
-async fn spent(budget: &mut Option<watch::Receiver<bool>>) {
-    let told = match budget {
+async fn news(tickets: &mut Option<watch::Receiver<u64>>) {
+    let told = match tickets {
         Some(receiver) => receiver.changed().await.is_ok(),
         None => false,
     };

@@ -21,7 +21,8 @@ use crate::{
     Driver, DriverError, Leash, Lender, Probe,
     alarm::Alarm,
     conductor::{Conductor, Told},
-    floor::{Budget, Busy, Floor},
+    floor::{Busy, Floor},
+    tickets::Tickets,
 };
 
 /// What an engine needs to know.
@@ -51,6 +52,8 @@ pub struct EngineConfig {
     pub leash: Option<Leash>,
     /// Where users borrow things, if there is anything to borrow.
     pub lender: Option<Lender>,
+    /// One for every iteration of a closed model with a limit, where others make the same run; else its shares' part of the limit.
+    pub tickets: Option<Tickets>,
 }
 
 impl EngineConfig {
@@ -71,6 +74,7 @@ impl EngineConfig {
             recorder: RecorderConfig::default(),
             leash: None,
             lender: None,
+            tickets: None,
         }
     }
 }
@@ -197,7 +201,7 @@ impl Engine {
         let (ready_tx, mut ready) = mpsc::unbounded_channel();
         let shared = Shared {
             driver: Arc::new(driver),
-            budget: closed_budget(&config),
+            tickets: tickets(&config),
             config: Arc::new(config),
             ready: ready_tx,
             deltas: deltas_tx,
@@ -268,6 +272,11 @@ impl Engine {
         self.busy.clone()
     }
 
+    /// When the last iteration of a limited closed run ended here; known when all deltas are there.
+    pub fn last_end(&self) -> Duration {
+        Duration::from_nanos(self.busy.0.iter().map(|thread| thread.last_end()).max().unwrap_or(0))
+    }
+
     /// Who will send deltas.
     pub fn sources(&self) -> &[SourceId] {
         &self.sources
@@ -301,7 +310,7 @@ impl Engine {
 struct Shared<D> {
     driver: Arc<D>,
     config: Arc<EngineConfig>,
-    budget: Option<Arc<Budget>>,
+    tickets: Option<Tickets>,
     ready: mpsc::UnboundedSender<()>,
     deltas: mpsc::UnboundedSender<Delta>,
     turn: Turn,
@@ -309,17 +318,17 @@ struct Shared<D> {
 
 impl<D> Clone for Shared<D> {
     fn clone(&self) -> Self {
-        let Shared { driver, config, budget, ready, deltas, turn } = self;
-        let (driver, config, budget, turn) = (driver.clone(), config.clone(), budget.clone(), turn.clone());
-        Shared { driver, config, budget, ready: ready.clone(), deltas: deltas.clone(), turn }
+        let Shared { driver, config, tickets, ready, deltas, turn } = self;
+        let (driver, config, tickets, turn) = (driver.clone(), config.clone(), tickets.clone(), turn.clone());
+        Shared { driver, config, tickets, ready: ready.clone(), deltas: deltas.clone(), turn }
     }
 }
 
-/// An open model's limit is in its schedule; a closed model's users share one count, so that it is exact.
-fn closed_budget(config: &EngineConfig) -> Option<Arc<Budget>> {
+/// An open model's limit is in its schedule; a closed model's users share one stock, so that it is exact.
+fn tickets(config: &EngineConfig) -> Option<Tickets> {
     let closed = matches!(config.load.model, LoadModel::Closed { .. });
     let limit = config.load.iterations.filter(|_| closed)?;
-    Some(Arc::new(Budget::new(dealt(config, limit))))
+    Some(config.tickets.clone().unwrap_or_else(|| Tickets::fixed(dealt(config, limit))))
 }
 
 /// This process's part of `limit` iterations, which are dealt to the users in turn: a process without users would never use its own.
@@ -361,7 +370,7 @@ async fn thread_run<D: Driver>(
     mut orders: watch::Receiver<Order>,
     duty: mpsc::UnboundedReceiver<Arc<Duty>>,
 ) -> Result<ThreadEnd, EngineError> {
-    let Shared { driver, config, budget, ready, deltas, turn } = shared;
+    let Shared { driver, config, tickets, ready, deltas, turn } = shared;
     let thread = config.first_thread + index;
     let leash = config.leash.clone().map(|leash| (thread as usize, leash));
     let probe = Probe::leashed(config.recorder, Instant::now(), leash, config.lender.clone());
@@ -378,7 +387,7 @@ async fn thread_run<D: Driver>(
     tokio::time::sleep_until(start.into()).await;
     probe.measure_from(start + config.load.warm_up);
     let source = SourceId { instance: config.instance, thread };
-    let spent = budget.as_ref().map(|budget| budget.spent.subscribe());
-    let floor = Rc::new(Floor::new(config, source, probe, start, budget, busy));
-    Conductor::new(floor, driver_thread, alarm, Told { orders, duty, turn, spent }, deltas).run().await
+    let news = tickets.as_ref().map(Tickets::news);
+    let floor = Rc::new(Floor::new(config, source, probe, start, tickets, busy));
+    Conductor::new(floor, driver_thread, alarm, Told { orders, duty, turn, tickets: news }, deltas).run().await
 }

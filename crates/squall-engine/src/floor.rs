@@ -16,13 +16,13 @@ use std::{
     task::{Poll, Waker},
     time::{Duration, Instant},
 };
-use tokio::sync::watch;
 
 use crate::{
     Probe,
     chooser::Cycle,
     engine::EngineConfig,
     slot::{Assignment, Signal, Slot},
+    tickets::{Taken, Tickets},
 };
 
 /// Starts that wait for a free user; past this many they are dropped, and counted. 24 bytes each.
@@ -35,8 +35,8 @@ pub(crate) struct Floor {
     /// `None` if tasks have conditions: each user then chooses for itself.
     pub(crate) cycle: Option<Cycle>,
     pub(crate) start: Instant,
-    /// Iterations left in the whole process, for a closed model with a limit.
-    pub(crate) budget: Option<Arc<Budget>>,
+    /// One for every iteration of a closed model with a limit.
+    pub(crate) tickets: Option<Tickets>,
     /// When the last iteration of a limited run ended.
     pub(crate) last_end: Cell<Instant>,
     pub(crate) leaving: Cell<bool>,
@@ -48,6 +48,8 @@ pub(crate) struct Floor {
     backlog: RefCell<VecDeque<Assignment>>,
     sleepers: RefCell<BinaryHeap<Reverse<Sleeper>>>,
     sleeps: Cell<u64>,
+    /// Who waits for a ticket.
+    thirsty: RefCell<Vec<Rc<Slot>>>,
     conductor: RefCell<Option<Waker>>,
     nudged: Cell<bool>,
     /// The conductor will look around by then anyway.
@@ -58,7 +60,7 @@ pub(crate) struct Floor {
 /// so that a thread that counts does not slow down its neighbour.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Busy(AtomicU64);
+pub(crate) struct Busy(AtomicU64, AtomicU64);
 
 impl Busy {
     pub(crate) fn get(&self) -> u64 {
@@ -69,26 +71,14 @@ impl Busy {
     pub(crate) fn set(&self, users: u64) {
         self.0.store(users, Ordering::Relaxed);
     }
-}
 
-/// The iterations that a process may still start, shared by its threads.
-pub(crate) struct Budget {
-    left: AtomicU64,
-    /// Tells every thread at once: those without users would otherwise notice at their next second.
-    pub(crate) spent: watch::Sender<bool>,
-}
-
-impl Budget {
-    pub(crate) fn new(iterations: u64) -> Budget {
-        Budget { left: AtomicU64::new(iterations), spent: watch::channel(iterations == 0).0 }
+    /// When its last iteration ended, in nanoseconds of the run; of a limited run, and known when the thread has said its last.
+    pub(crate) fn last_end(&self) -> u64 {
+        self.1.load(Ordering::Relaxed)
     }
 
-    fn take(&self) -> bool {
-        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        if taken == Ok(1) {
-            self.spent.send_replace(true);
-        }
-        taken.is_ok()
+    pub(crate) fn set_last_end(&self, at: Duration) {
+        self.1.store(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
 
@@ -104,7 +94,7 @@ impl Floor {
         source: SourceId,
         probe: Probe,
         start: Instant,
-        budget: Option<Arc<Budget>>,
+        tickets: Option<Tickets>,
         busy: Arc<Busy>,
     ) -> Floor {
         let unconditional = config.tasks.iter().all(TaskSpec::is_unconditional);
@@ -114,7 +104,7 @@ impl Floor {
             source,
             probe,
             start,
-            budget,
+            tickets,
             last_end: Cell::new(start),
             leaving: Cell::new(false),
             users: Cell::new(0),
@@ -124,6 +114,7 @@ impl Floor {
             backlog: RefCell::default(),
             sleepers: RefCell::default(),
             sleeps: Cell::new(0),
+            thirsty: RefCell::default(),
             conductor: RefCell::default(),
             nudged: Cell::new(false),
             armed_until: Cell::new(start),
@@ -142,10 +133,28 @@ impl Floor {
         }
     }
 
-    /// Takes one iteration from the limit, if there is one.
-    pub(crate) fn take_budget(&self) -> bool {
-        let Some(budget) = &self.budget else { return true };
-        budget.take()
+    /// Takes one iteration from the limit, if there is one, and waits for it if more may come; says since when it could be had, if it
+    /// was waited for. `None`: the user is to leave.
+    pub(crate) async fn take_ticket(&self, slot: &Rc<Slot>) -> Option<Option<Instant>> {
+        let Some(tickets) = &self.tickets else { return Some(None) };
+        let mut waited = None;
+        loop {
+            match tickets.take() {
+                Taken::Number(_) => return Some(waited),
+                Taken::Over => return None,
+                Taken::Later if self.leaving.get() => return None,
+                Taken::Later => self.thirsty.borrow_mut().push(slot.clone()),
+            }
+            if slot.receive().await == Signal::Leave {
+                return None;
+            }
+            waited = Some(Instant::now());
+        }
+    }
+
+    /// There may be tickets for those who found none.
+    pub(crate) fn wake_thirsty(&self) {
+        self.thirsty.borrow_mut().drain(..).for_each(|slot| slot.send(Signal::Due));
     }
 
     /// One more user is here.
@@ -154,8 +163,8 @@ impl Floor {
         self.probe.users(self.users.get());
     }
 
-    pub(crate) fn budget_is_spent(&self) -> bool {
-        self.budget.as_ref().is_some_and(|budget| *budget.spent.borrow())
+    pub(crate) fn tickets_are_over(&self) -> bool {
+        self.tickets.as_ref().is_some_and(Tickets::is_over)
     }
 
     /// Gives a start that is due to an idle user; the most recently used first, so that no more connections are kept busy than
@@ -237,7 +246,7 @@ impl Floor {
     /// Tells everybody who waits to leave; those in an iteration see it when they come back.
     pub(crate) fn send_home(&self) {
         self.leaving.set(true);
-        for slot in self.idle.borrow_mut().drain(..) {
+        for slot in self.idle.borrow_mut().drain(..).chain(self.thirsty.borrow_mut().drain(..)) {
             slot.send(Signal::Leave);
         }
         for Reverse(sleeper) in self.sleepers.borrow_mut().drain() {

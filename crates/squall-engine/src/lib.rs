@@ -14,6 +14,7 @@ mod life;
 mod probe;
 mod schedule;
 mod slot;
+mod tickets;
 
 pub use chooser::Cycle;
 pub use chorus::{Chorus, ChorusStop, Voice};
@@ -23,3 +24,4 @@ pub use leash::Leash;
 pub use lending::{LendAsk, LendError, Lender, Lent, Loan};
 pub use probe::{FENCED, Flight, Probe};
 pub use schedule::{Schedule, Start};
+pub use tickets::{Need, Ration, Supply, Tickets};

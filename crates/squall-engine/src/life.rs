@@ -60,19 +60,15 @@ pub(crate) async fn closed<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, sea
         let mut intended = Instant::now();
         let mut number = 0;
         while !floor.leaving.get() && !slot.must_leave() {
-            let task = match floor.task_of(floor.begun.get()) {
-                Some(task) => task,
-                None => match choice.wait_for_task(&floor, &slot).await {
-                    Some((task, ready)) => {
-                        intended = intended.max(ready);
-                        task
-                    }
-                    None => break,
-                },
-            };
-            if !floor.take_budget() {
-                break;
+            let mut chosen = None;
+            if floor.cycle.is_none() {
+                let Some((task, ready)) = choice.wait_for_task(&floor, &slot).await else { break };
+                (chosen, intended) = (Some(task), intended.max(ready));
             }
+            let Some(waited) = floor.take_ticket(&slot).await else { break };
+            intended = waited.map_or(intended, |had| intended.max(had));
+            // Only now: others may have begun while this user waited.
+            let Some(task) = chosen.or_else(|| floor.task_of(floor.begun.get())) else { break };
             floor.begun.set(floor.begun.get() + 1);
             let started = Instant::now();
             if pause.is_none() {
@@ -151,7 +147,7 @@ impl Choice {
         floor.busy.set(floor.busy.get() + 1);
         let completed = user.iterate(iteration).await;
         floor.busy.set(floor.busy.get() - 1);
-        if floor.budget.is_some() {
+        if floor.tickets.is_some() {
             floor.last_end.set(Instant::now());
         }
         if let Some(choice) = self.0.as_mut().filter(|_| completed) {

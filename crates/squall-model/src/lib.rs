@@ -20,7 +20,7 @@ pub use duration::{ParseDurationError, format_duration, parse_duration};
 pub use envelope::{CommandEnvelope, CommandType, EnvelopeError};
 pub use facts::{FleetEvent, FleetFacts, Generator, RunFacts, StopReason, ThresholdResult, WorkerFacts, WorkerState};
 pub use load::{Arrivals, Load, LoadModel, ParseRateError, Pause, parse_rate};
-pub use order::{HookOrder, RunOrder, SteerError, StopOrder};
+pub use order::{HookOrder, ITERATIONS, RunOrder, SteerError, StopOrder};
 pub use phase::{PhaseEvent, PhaseRefused, RunPhase};
 pub use plan::{Every, Plan, TaskIndex, TaskSpec};
 pub use profile::{ParseStagesError, Profile, ProfileError, Stage, parse_stages};

@@ -8,6 +8,9 @@ use crate::{Profile, ProfileError, Stage, StopReason};
 /// How long a paused run waits for somebody to resume it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3600);
 
+/// The counter from which a fleet draws the iterations of a closed run that has so many and no more.
+pub const ITERATIONS: &str = "iterations";
+
 /// The desired state of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -7,6 +7,7 @@ mod board;
 mod follow;
 mod hooks;
 mod lead;
+mod rations;
 mod seconds;
 mod steer;
 mod worker_info;

@@ -1,5 +1,6 @@
 //! Rows from CSV and JSONL files, kept in one piece of memory, and the dealing of them to users. Reads no file itself.
 
+use squall_engine::{Ration, Tickets};
 use squall_model::Segment;
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -149,23 +150,41 @@ impl DataTable {
 pub(crate) struct Dealer {
     segment: Segment,
     next: AtomicU64,
+    /// One for each row, of rows that are used once.
+    unique: Tickets,
 }
 
 impl Dealer {
-    pub(crate) fn new(segment: Segment) -> Dealer {
-        Dealer { segment, next: AtomicU64::new(0) }
+    pub(crate) fn new(table: &DataTable, segment: Segment) -> Dealer {
+        let unique = Tickets::fixed(segment.share(table.rows as u64));
+        Dealer { segment, next: AtomicU64::new(0), unique }
+    }
+
+    /// The same where others deal the same rows: those that are used once have to be supplied.
+    pub(crate) fn rationed(table: &DataTable) -> (Dealer, Option<Ration>) {
+        let mut dealer = Dealer::new(table, Segment::WHOLE);
+        if table.order != Order::Unique {
+            return (dealer, None);
+        }
+        let (unique, supply) = Tickets::supplied();
+        dealer.unique = unique;
+        let (name, limit) = (format!("data `{}`", table.name), table.rows as u64);
+        (dealer, Some(Ration { name, limit, supply }))
     }
 
     /// The next row, or `None` when a unique source has no more.
-    pub(crate) fn deal(&self, table: &DataTable, rng: &mut fastrand::Rng) -> Option<usize> {
-        if table.order == Order::Random {
-            return Some(rng.usize(..table.rows));
-        }
-        // A counter and nothing else: no other memory is published by it.
-        let turn = self.segment.global(self.next.fetch_add(1, Ordering::Relaxed));
+    pub(crate) async fn deal(&self, table: &DataTable, rng: &mut fastrand::Rng) -> Option<usize> {
         match table.order {
-            Order::Unique => usize::try_from(turn).ok().filter(|row| *row < table.rows),
-            Order::InTurn | Order::Random | Order::Held { .. } => Some((turn % table.rows as u64) as usize),
+            Order::Random => Some(rng.usize(..table.rows)),
+            Order::Unique => {
+                let row = self.segment.global(self.unique.next().await?);
+                usize::try_from(row).ok().filter(|row| *row < table.rows)
+            }
+            Order::InTurn | Order::Held { .. } => {
+                // A counter and nothing else: no other memory is published by it.
+                let turn = self.segment.global(self.next.fetch_add(1, Ordering::Relaxed));
+                Some((turn % table.rows as u64) as usize)
+            }
         }
     }
 }
@@ -211,14 +230,14 @@ mod tests {
         DataTable { order, ..DataTable::csv("d", text.as_bytes()).unwrap() }
     }
 
-    #[test]
-    fn unique_rows_of_all_segments_are_each_dealt_once() {
+    #[tokio::test]
+    async fn unique_rows_of_all_segments_are_each_dealt_once() {
         let table = table(10, Order::Unique);
         let mut rng = fastrand::Rng::with_seed(1);
         let mut dealt = Vec::new();
         for part in 0..3 {
-            let dealer = Dealer::new(Segment::WHOLE.split(part, 3));
-            while let Some(row) = dealer.deal(&table, &mut rng) {
+            let dealer = Dealer::new(&table, Segment::WHOLE.split(part, 3));
+            while let Some(row) = dealer.deal(&table, &mut rng).await {
                 dealt.push(row);
             }
         }
@@ -226,11 +245,30 @@ mod tests {
         assert_eq!(dealt, (0..10).collect::<Vec<_>>());
     }
 
-    #[test]
-    fn rows_in_turn_begin_again() {
-        let (table, dealer) = (table(3, Order::InTurn), Dealer::new(Segment::WHOLE));
+    #[tokio::test]
+    async fn unique_rows_are_those_that_were_supplied() {
+        let table = table(10, Order::Unique);
+        let (dealer, ration) = Dealer::rationed(&table);
+        let Ration { limit, supply, .. } = ration.expect("it has to be supplied");
+        assert_eq!(limit, 10);
+        supply.add(4..6);
+        supply.close();
         let mut rng = fastrand::Rng::with_seed(1);
-        let dealt: Vec<_> = (0..5).filter_map(|_| dealer.deal(&table, &mut rng)).collect();
-        assert_eq!(dealt, [0, 1, 2, 0, 1]);
+        let mut dealt = Vec::new();
+        for _ in 0..3 {
+            dealt.push(dealer.deal(&table, &mut rng).await);
+        }
+        assert_eq!(dealt, [Some(4), Some(5), None]);
+    }
+
+    #[tokio::test]
+    async fn rows_in_turn_begin_again() {
+        let table = table(3, Order::InTurn);
+        let (dealer, ration) = Dealer::rationed(&table);
+        assert!(ration.is_none(), "everybody may use them");
+        let mut rng = fastrand::Rng::with_seed(1);
+        for expected in [0, 1, 2, 0, 1] {
+            assert_eq!(dealer.deal(&table, &mut rng).await, Some(expected));
+        }
     }
 }

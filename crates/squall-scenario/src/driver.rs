@@ -6,7 +6,7 @@ mod flow;
 mod render;
 mod user;
 
-use squall_engine::{Driver, DriverError, DriverThread, Probe, Seat};
+use squall_engine::{Driver, DriverError, DriverThread, Probe, Ration, Seat};
 use squall_http::Prepared;
 use squall_metrics::{MetricId, MetricKey};
 use squall_model::Segment;
@@ -33,8 +33,14 @@ pub struct ScenarioDriver {
 
 impl ScenarioDriver {
     pub(crate) fn new(program: Arc<Program>, segment: Segment) -> ScenarioDriver {
-        let dealers = program.data.iter().map(|_| Dealer::new(segment)).collect();
+        let dealers = program.data.iter().map(|table| Dealer::new(table, segment)).collect();
         ScenarioDriver { program, dealers }
+    }
+
+    /// One of several that make the same run.
+    pub(crate) fn rationed(program: Arc<Program>) -> (ScenarioDriver, Vec<Ration>) {
+        let (dealers, rations): (Vec<_>, Vec<_>) = program.data.iter().map(Dealer::rationed).unzip();
+        (ScenarioDriver { program, dealers: dealers.into() }, rations.into_iter().flatten().collect())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The front door: text or URL in, validated scenario or every problem out.
 
+use squall_engine::Ration;
 use squall_http::HttpConfig;
 use squall_model::{Plan, Segment, Stock};
 use std::sync::Arc;
@@ -82,9 +83,9 @@ impl Scenario {
         ScenarioDriver::new(self.program.clone(), segment)
     }
 
-    /// Whether a row of its data may be used only once in the whole run.
-    pub fn has_unique_data(&self) -> bool {
-        self.program.data.iter().any(|table| table.order == Order::Unique)
+    /// The driver of a member of a fleet, and what it has to be supplied with because the others use it too.
+    pub fn driver_rationed(&self) -> (ScenarioDriver, Vec<Ration>) {
+        ScenarioDriver::rationed(self.program.clone())
     }
 
     /// The pools that it wants to find.

@@ -1,9 +1,9 @@
 //! One run as one worker carries it out: its engine, its leash, its shipper. Told what to do; knows nothing of the record.
 
 use squall_coord::RunStore;
-use squall_engine::{Driver, Duty, Engine, EngineConfig, EngineError, Leash, Lender};
+use squall_engine::{Driver, Duty, Engine, EngineConfig, EngineError, Leash, Lender, Ration, Tickets};
 use squall_metrics::{Delta, Fold, RecorderConfig, SourceId};
-use squall_model::{Bundle, LoadModel, Profile, ShareSet, Stock};
+use squall_model::{Bundle, ITERATIONS, Load, LoadModel, Profile, ShareSet, Stock};
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use crate::{
     hooks::Hooks,
+    rationing::Rationing,
     shipper::{Parcel, Shipper},
 };
 
@@ -32,6 +33,8 @@ pub struct Opened<D> {
     pub threads: Option<usize>,
     /// The pools that it declares.
     pub stock: Vec<Stock>,
+    /// What it has to be supplied with, because the whole fleet uses it once.
+    pub rations: Vec<Ration>,
     /// What it does once for the whole run.
     pub hooks: Option<Arc<dyn Hooks>>,
 }
@@ -58,6 +61,9 @@ pub(crate) struct Job {
     engine: Engine,
     fold: Fold,
     shipper: Shipper,
+    rationing: Rationing,
+    /// The run has so many iterations and no more, and users take them as they can.
+    limited: bool,
     leash: Leash,
     lender: Lender,
     /// Serves the line that the users borrow by.
@@ -102,14 +108,20 @@ impl Job {
         config.recorder = RecorderConfig { phases: limits.phases, ..RecorderConfig::default() };
         config.leash = Some(leash.clone());
         config.lender = Some(lender.clone());
+        let (tickets, iterations) = iterations(&plan.load).unzip();
+        let limited = tickets.is_some();
+        config.tickets = tickets;
         let threads = vec![Sent::default(); config.threads];
         let engine = Engine::prepare(opened.driver, config).await?;
         let source = SourceId { instance, thread: 0 };
+        let rations = opened.rations.into_iter().chain(iterations).collect();
         Ok(Job {
             epoch,
             hooks: opened.hooks,
             fold: Fold::new(source, engine.sources().to_vec()),
             engine,
+            rationing: Rationing::start(&run, epoch, &source_name(source), rations),
+            limited,
             shipper: Shipper::start(run, epoch, source_name(source), leash.clone()),
             leash,
             lender,
@@ -181,7 +193,10 @@ impl Job {
         }
         match self.engine.next_delta().await {
             Some(delta) => self.take(delta),
-            None => self.ended = true,
+            None => {
+                self.ended = true;
+                self.rationing.close();
+            }
         }
         Ok(())
     }
@@ -209,9 +224,14 @@ impl Job {
         }
     }
 
-    /// Whether everything that was measured is in the store, or nobody wants it any more.
+    /// Whether everything that was measured is in the store, and what was drawn and not used; or nobody wants it any more.
     pub(crate) fn is_done(&self) -> bool {
-        self.shipper.is_done() || self.shipper.is_stale()
+        self.shipper.is_done() && self.rationing.is_done() || self.shipper.is_stale()
+    }
+
+    /// When the last iteration ended here, where the run has so many and no more.
+    pub(crate) fn last_end(&self) -> Option<Duration> {
+        self.limited.then(|| self.engine.last_end())
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -248,6 +268,13 @@ impl Sent {
         let seen = self.best_second * ALLOWANCE + LEAST_ALLOWANCE;
         if second < FIRST_SECONDS { seen.max(first) } else { seen }
     }
+}
+
+/// The iterations of a closed run that is limited. An open one has its limit in its schedule.
+fn iterations(load: &Load) -> Option<(Tickets, Ration)> {
+    let limit = load.iterations.filter(|_| matches!(load.model, LoadModel::Closed { .. }))?;
+    let (tickets, supply) = Tickets::supplied();
+    Some((tickets, Ration { name: ITERATIONS.to_owned(), limit, supply }))
 }
 
 /// What a thread may send before anybody knows how fast it is: an open model is as fast as its clock.

@@ -6,6 +6,7 @@ mod hooks;
 mod job;
 mod lending;
 mod machine;
+mod rationing;
 mod shipper;
 mod worker;
 

@@ -506,6 +506,12 @@ impl<C: Cell, H: Host> Worker<C, H> {
     async fn finish(&mut self, run: &C::Run) {
         let Stage::Working(job) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         self.stage = Stage::Done { epoch: job.epoch };
+        if let Some(end) = job.last_end() {
+            let note = (format!("ended:{:016x}", self.instance), end.as_nanos().to_string());
+            if let Err(error) = run.note(job.epoch, &[note]).await {
+                debug!(%error, "could not say when the last iteration ended");
+            }
+        }
         tokio::task::spawn_blocking(move || job.join());
         self.tell(run).await;
     }

@@ -216,3 +216,59 @@ fn a_scenario_travels_with_its_files() {
     assert_eq!((number(&result, "/totals/requests"), number(&result, "/totals/errors")), (100, 0));
     assert_eq!(fleet.target.requests(), 100);
 }
+
+#[test]
+fn so_many_requests_are_made_by_the_users_of_all_workers_together() {
+    let fleet = Fleet::of(3);
+    let result = fleet.result(fleet.start(&["--users", "7", "--requests", "1001"]));
+    assert_eq!((number(&result, "/totals/requests"), fleet.target.requests()), (1001, 1001));
+    assert_eq!((number(&result, "/accounting/lost_at_most"), number(&result, "/fleet/missed_starts")), (0, 0));
+    assert_eq!(result["run"]["stop"], "completed", "{}", result["run"]);
+}
+
+/// Few users that move: whoever has none any more must not keep what the others could use.
+#[test]
+fn so_many_requests_are_made_while_users_come_and_go() {
+    let mut fleet = Fleet::of(2);
+    let run = fleet.start(&["--users", "3", "--pause", "20ms", "--requests", "400"]);
+    fleet.until_received(60);
+    fleet.join("late");
+    fleet.until_received(150);
+    fleet.signal("w0", Signal::TERM);
+    let result = fleet.result(run);
+    assert_eq!((number(&result, "/totals/requests"), fleet.target.requests()), (400, 400));
+    assert_eq!((number(&result, "/accounting/lost_at_most"), number(&result, "/fleet/missed_starts")), (0, 0));
+}
+
+#[test]
+fn what_a_killed_worker_had_drawn_counts_as_used_and_is_stated() {
+    let fleet = Fleet::prompt(3);
+    let run = fleet.start(&["--users", "9", "--pause", "20ms", "--requests", "3000"]);
+    fleet.until_received(600);
+    fleet.signal("w1", Signal::KILL);
+    let result = fleet.result(run);
+    let (reported, lost) = (number(&result, "/totals/requests"), number(&result, "/accounting/lost_at_most"));
+    let (received, missed) = (fleet.target.requests(), number(&result, "/fleet/missed_starts"));
+    assert!(reported <= received && received <= reported + lost, "{reported} ≤ {received} ≤ {reported} + {lost}");
+    assert!(received <= 3000, "{received}: none was made twice");
+    assert_eq!(number(&result, "/totals/iterations") + missed, 3000, "nothing is silently absent");
+}
+
+/// Rows that are used once, by iterations of which there are as many: nobody may find none left, and none may be used twice.
+#[test]
+fn every_unique_row_is_used_once_over_the_fleet() {
+    let fleet = Fleet::of(3);
+    let scenario = format!(
+        "target = \"{}\"\n[load]\nusers = 6\nrequests = 500\n[[data]]\nname = \"one\"\nfile = \"rows.csv\"\norder = \"unique\"\n[[task]]\n\
+         name = \"use\"\nget = \"/health?row={{{{ one.row }}}}\"\nexpect = {{ status = 200 }}\n",
+        fleet.target.url("").trim_end_matches('/')
+    );
+    let rows: String = (0..500).map(|row| format!("{row}\n")).collect();
+    fleet.desk.write("once.toml", &scenario).write("rows.csv", &format!("row\n{rows}"));
+    let redis = fleet.redis.url();
+    let ended = fleet.desk.squall(&["run", "once.toml", "--cluster", &redis, "--quiet", "--json", "result.json"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let result = fleet.desk.json("result.json");
+    assert_eq!((number(&result, "/totals/requests"), number(&result, "/totals/errors")), (500, 0), "{result}");
+    assert_eq!(fleet.target.requests(), 500);
+}

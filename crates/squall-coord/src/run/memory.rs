@@ -9,7 +9,8 @@ use std::{
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    BEGINNING, Heard, Report, RunRecord, RunStore, Shipped, ShippedDelta, Showcase, ShownSecond, UserMove, content_name,
+    BEGINNING, Counter, Counters, Draw, Drawn, Heard, Report, RunRecord, RunStore, Shipped, ShippedDelta, Showcase,
+    ShownSecond, UserMove, content_name,
 };
 use crate::{Epoch, MemoryPools, StoreError};
 
@@ -39,6 +40,7 @@ struct Run {
     shipped: BTreeMap<String, u64>,
     saved: Option<(String, Vec<u8>)>,
     notes: BTreeMap<String, String>,
+    counters: BTreeMap<String, Counter>,
 }
 
 impl MemoryRun {
@@ -198,6 +200,30 @@ impl RunStore for MemoryRun {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.enter().listeners.entry(worker.to_owned()).or_default().push(sender);
         receiver
+    }
+}
+
+impl Counters for MemoryRun {
+    async fn draw(&self, epoch: u64, counter: &str, source: &str, draw: &Draw) -> Result<Option<Drawn>, StoreError> {
+        let mut all = self.enter();
+        if all.record.epoch != epoch {
+            return Ok(None);
+        }
+        let counters = &mut all.runs.entry(epoch).or_default().counters;
+        Ok(Some(counters.entry(counter.to_owned()).or_default().draw(source, draw)))
+    }
+
+    async fn counters(&self, epoch: u64) -> Result<BTreeMap<String, Counter>, StoreError> {
+        Ok(self.enter().runs.get(&epoch).map(|run| run.counters.clone()).unwrap_or_default())
+    }
+
+    async fn write_off(&self, epoch: u64, counter: &str, source: &str) -> Result<Option<u64>, StoreError> {
+        let mut all = self.enter();
+        if all.record.epoch != epoch {
+            return Ok(None);
+        }
+        let counter = all.runs.get_mut(&epoch).and_then(|run| run.counters.get_mut(counter));
+        Ok(counter.and_then(|counter| counter.write_off(source)))
     }
 }
 

@@ -2,10 +2,12 @@
 //! Refuses to understand any of it: states, orders, reports and deltas are texts and bytes to this room. One trait, two back ends of
 //! equal meaning: [`MemoryRun`] and [`RedisRun`].
 
+mod counter;
 mod memory;
 mod redis;
 mod show;
 
+pub use counter::{Counter, Counters, Draw, Drawn, Holding};
 pub use memory::MemoryRun;
 pub use redis::{RedisRun, RunKeys};
 pub use show::{Showcase, ShownSecond, USERS_AT_ONCE, UserMove};
@@ -72,7 +74,7 @@ pub struct ShippedDelta {
 pub type Report = BTreeMap<String, String>;
 
 /// One run at a time and its workers. Every method is one atomic step.
-pub trait RunStore: Showcase + Clone + Send + Sync + 'static {
+pub trait RunStore: Showcase + Counters + Clone + Send + Sync + 'static {
     /// Reads the record.
     fn record(&self) -> impl Future<Output = Result<RunRecord, StoreError>> + Send;
 

@@ -1,5 +1,6 @@
 //! The run's record in Redis or Valkey: one script per step that checks something, over declared keys that share a hash slot.
 
+mod counters;
 mod show;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -7,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use redis::{AsyncCommands, FromRedisValue, RedisError, Script, ScriptInvocation};
 use tokio::sync::mpsc;
 
-use self::show::ShowScripts;
+use self::{counters::CounterScripts, show::ShowScripts};
 use super::{BEGINNING, Heard, KEEP, Report, RunRecord, RunStore, Shipped, ShippedDelta, content_name};
 use crate::{Commands, Link, StoreError, expect_types};
 
@@ -86,6 +87,11 @@ impl RunKeys {
     pub fn notes(&self, epoch: u64) -> String {
         self.key(&format!("test:{epoch}:notes"))
     }
+
+    /// Hash: numbers that are given out once each.
+    pub fn counters(&self, epoch: u64) -> String {
+        self.key(&format!("test:{epoch}:counters"))
+    }
 }
 
 /// One run's record in Redis. Clones share it and its connection.
@@ -104,6 +110,7 @@ struct Inner {
     ship: Script,
     save: Script,
     show: ShowScripts,
+    counters: CounterScripts,
 }
 
 impl RedisRun {
@@ -120,6 +127,7 @@ impl RedisRun {
                 ship: Script::new(include_str!("scripts/ship.lua")),
                 save: Script::new(include_str!("scripts/save.lua")),
                 show: ShowScripts::new(),
+                counters: CounterScripts::new(),
             }),
         }
     }

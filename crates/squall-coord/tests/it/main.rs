@@ -1,6 +1,7 @@
 //! The steps of the store against both back ends, and the rebalance protocol under simulated faults.
 
 mod conformance;
+mod counters;
 mod links;
 mod lockstep;
 mod pools;

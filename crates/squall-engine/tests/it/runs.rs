@@ -154,3 +154,49 @@ async fn the_most_users_are_kept_exactly_over_the_threads() {
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!((view.engine.peak_users, view.all.requests), (5, 5));
 }
+
+/// As a fleet would: blocks come when they are asked for, what is not used goes back, and the end is said.
+#[tokio::test]
+async fn a_closed_run_that_is_supplied_starts_what_it_was_given_and_no_more() {
+    let driver = Scripted::new(|_| MS(1));
+    let mut load = closed(5.0, MS(0), Duration::from_secs(600));
+    load.iterations = Some(1_000_000);
+    let (tickets, supply) = squall_engine::Tickets::supplied();
+    let config = EngineConfig { tickets: Some(tickets), ..config(load, &driver) };
+    let log = driver.log.clone();
+    let supplying = tokio::spawn(async move {
+        for block in [0..1, 1..7, 7..100] {
+            while supply.need().in_hand > 0 || supply.need().waiting == 0 {
+                supply.asked().await;
+            }
+            supply.add(block);
+        }
+        while supply.need().in_hand > 0 {
+            supply.asked().await;
+        }
+        supply.close();
+        supply.need().taken
+    });
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!(supplying.await.unwrap(), 100);
+    assert_eq!((view.accounting().reported, view.engine.iterations), (100, 100));
+    assert_eq!((log.started.load(Ordering::Relaxed), log.stopped.load(Ordering::Relaxed)), (5, 5));
+}
+
+/// A run that is drained while its users wait for more ends at once.
+#[tokio::test]
+async fn users_that_wait_for_more_go_home_when_told_to() {
+    let driver = Scripted::new(|_| MS(1));
+    let mut load = closed(3.0, MS(0), Duration::from_secs(600));
+    load.iterations = Some(50);
+    let (tickets, supply) = squall_engine::Tickets::supplied();
+    let config = EngineConfig { tickets: Some(tickets), ..config(load, &driver) };
+    supply.add(0..4);
+    let (view, _) = run(driver, config, |engine, _| {
+        if supply.need().waiting > 0 {
+            engine.stop().drain();
+        }
+    })
+    .await;
+    assert_eq!(view.accounting().reported, 4);
+}

@@ -17,6 +17,7 @@ use super::{
     board::{Board, Scene},
     follow::CrewState,
     hooks::{LONGEST_TEAR_DOWN, Progress, Which},
+    rations::{Rations, UsedUp, limit},
     seconds::Seconds,
     steer::{phase_of, read_order, starting, text},
 };
@@ -81,6 +82,7 @@ struct Led<C: Cell> {
     follower: Follower<C>,
     board: Board<C>,
     seconds: Seconds,
+    rations: Rations,
     /// What is shown could not be written last time; said once.
     hidden: bool,
     judge: Judge,
@@ -168,7 +170,9 @@ impl<C: Cell> Orchestrator<C> {
         led.follower.look_at(&workers, elapsed).await?;
         led.follower.follow().await?;
         led.show(phase, &order, elapsed, &workers).await;
+        let used_up = led.rations.look(&self.fleet, &mut led.follower, elapsed).await?;
         match phase {
+            RunPhase::Running if used_up => self.fleet.stop(StopReason::Completed, false, None).await.map(drop),
             RunPhase::Preparing => led.prepare(&self.fleet, &self.config, &record, order, &workers).await,
             RunPhase::Running => led.watch(&self.fleet, &order, elapsed, &workers).await,
             RunPhase::Stopping => led.finish(&self.fleet, &record, &order, elapsed, &workers).await,
@@ -190,6 +194,7 @@ impl<C: Cell> Orchestrator<C> {
             run: order.run.clone(),
             bundle_name: order.bundle.clone(),
             judge: Judge::new(&bundle.plan),
+            rations: Rations::new(&bundle),
             bundle,
             board: Board::new(self.fleet.clone(), record.epoch, anew),
             seconds: Seconds::after(follower.view()),
@@ -379,8 +384,11 @@ impl<C: Cell> Led<C> {
         }
         // What came too late for its own second is in the finished view only.
         let Some(view) = Follower::<C>::view_of(&self.follower.made()) else { return Ok(()) };
-        let facts = self.facts(&view, order, elapsed);
         let run = fleet.cell().run();
+        let completed = order.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Completed && !stop.abort);
+        let made = self.bundle.plan.load.warm_up.is_zero().then_some(view.engine.iterations);
+        let used_up = self.rations.end(&run, epoch, made).await?.filter(|_| completed);
+        let facts = self.facts(&view, order, elapsed, used_up);
         if !self.follower.save().await? {
             // Somebody else saved meanwhile; look again.
             return Ok(());
@@ -397,10 +405,11 @@ impl<C: Cell> Led<C> {
         Ok(())
     }
 
-    fn facts(&self, view: &RunView, order: &RunOrder, elapsed: Duration) -> RunFacts {
+    fn facts(&self, view: &RunView, order: &RunOrder, elapsed: Duration, used_up: Option<UsedUp>) -> RunFacts {
         let (plan, crew) = (&self.bundle.plan, self.follower.crew());
         let planned = end_of(&self.bundle, order);
-        let active = self.stopped_at.unwrap_or(elapsed).min(planned);
+        let stopped_at = self.stopped_at.unwrap_or(elapsed).min(planned);
+        let active = used_up.and_then(|run| run.last_end).unwrap_or(stopped_at);
         let stop = order.stop.as_ref().map_or(StopReason::Completed, |stop| match stop.abort {
             true => StopReason::Aborted,
             false => stop.reason,
@@ -448,7 +457,7 @@ impl<C: Cell> Led<C> {
             fleet: Some(FleetFacts {
                 workers: workers.collect(),
                 events: events.collect(),
-                missed_starts: self.missed_starts(view, order, active),
+                missed_starts: used_up.map_or_else(|| self.missed_starts(view, order, active), |run| run.missed),
             }),
         }
     }
@@ -468,6 +477,8 @@ impl<C: Cell> Led<C> {
 
 /// The time of the run at which its load is over.
 fn end_of(bundle: &Bundle, order: &RunOrder) -> Duration {
-    let limited = bundle.plan.load.iterations.and_then(|n| order.profile.time_of_area(n as f64));
+    // The users of a closed model take their iterations as they can; the clock of an open one knows when the last is due.
+    let of_clock = bundle.plan.load.iterations.filter(|_| limit(bundle).is_none());
+    let limited = of_clock.and_then(|n| order.profile.time_of_area(n as f64));
     limited.unwrap_or(order.profile.duration())
 }

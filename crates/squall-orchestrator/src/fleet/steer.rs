@@ -5,8 +5,7 @@ use serde::Serialize;
 use squall_coord::{Cell, RunRecord, RunStore, StoreError};
 use squall_metrics::RunView;
 use squall_model::{
-    Bundle, CommandEnvelope, CommandType, LoadModel, PhaseEvent, RunFacts, RunOrder, RunPhase, SteerError, StopOrder,
-    StopReason,
+    Bundle, CommandEnvelope, CommandType, PhaseEvent, RunFacts, RunOrder, RunPhase, SteerError, StopOrder, StopReason,
 };
 use std::{
     collections::BTreeMap,
@@ -74,11 +73,6 @@ impl<C: Cell> Fleet<C> {
 
     /// Begins a run; gives its epoch. Returns when the record says so, not when load is made.
     pub async fn start(&self, bundle: &Bundle, params: BTreeMap<String, serde_json::Value>) -> Result<u64, FleetError> {
-        if matches!(bundle.plan.load.model, LoadModel::Closed { .. }) && bundle.plan.load.iterations.is_some() {
-            let text = "a number of iterations and a number of users do not go together on a fleet: users are moved \
-                        between workers. Give a duration, or a rate with the number";
-            return Err(FleetError::Invalid(text.to_owned()));
-        }
         let run = self.cell.run();
         let bytes = serde_json::to_vec(bundle).expect("a bundle is text and numbers");
         let name = run.put(&bytes).await?;

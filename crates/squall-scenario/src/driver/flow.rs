@@ -59,6 +59,8 @@ impl Walk<'_> {
         if let Err((code, note)) = self.draw(flow).await {
             return self.nothing_sent(lane, intended, started, code, &note).await;
         }
+        // What was waited for, a row or a resource, is no part of the target's service.
+        let started = if flow.data.is_empty() { started } else { Instant::now() };
         let deadline = flow.timeout.map(|timeout| started + timeout);
         let mut times = Times { intended, started, deadline };
         let (mut ended, mut failed, mut completed) = (started, None, true);
@@ -111,7 +113,7 @@ impl Walk<'_> {
             if table.per == Per::User && self.rows[index].is_some() {
                 continue;
             }
-            self.rows[index] = self.shared.dealers[index].deal(table, self.rng);
+            self.rows[index] = self.shared.dealers[index].deal(table, self.rng).await;
             if self.rows[index].is_none() {
                 return Err(("DATA_EXHAUSTED", format!("data `{}` has no more rows", table.name)));
             }

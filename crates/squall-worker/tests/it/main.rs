@@ -1,5 +1,7 @@
 //! A worker and what it hears: whatever is sent to it, it stays, counts what it refuses and obeys only the record.
 
+mod rations;
+
 use squall_coord::{Cell, MemoryCell, Report, RunStore};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Seat, VirtualUser};
 use squall_model::Bundle;
@@ -8,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Longest that anything is waited for; reached only by a failing test.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Opens nothing.
 struct Closed;

@@ -1,0 +1,151 @@
+//! Numbers of a run that are given out once each: its iterations where it has so many and no more, the rows of its data where each is used
+//! once. Drawn in blocks, given back where they were not used, written off where they were with somebody who died. Knows no worker.
+
+use std::{collections::BTreeMap, future::Future, ops::Range};
+
+use crate::StoreError;
+
+/// What one who uses numbers says and asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Draw {
+    /// Counts this source's draws from 1; the same one again is answered as it was.
+    pub turn: u64,
+    /// Numbers it has used in all.
+    pub used: u64,
+    /// Blocks it will not use.
+    pub back: Vec<Range<u64>>,
+    /// How many it wants.
+    pub most: u64,
+    /// The numbers there are: 0 and up to here.
+    pub limit: u64,
+}
+
+/// What it is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drawn {
+    /// Its own from now on; empty if there is none.
+    pub block: Range<u64>,
+    /// That nobody has.
+    pub left: u64,
+    /// That others have and are not known to have used; those of the dead are not among them.
+    pub elsewhere: u64,
+}
+
+/// A counter as it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    pub limit: u64,
+    /// The lowest number that nobody has ever had.
+    pub next: u64,
+    pub back: Vec<Range<u64>>,
+    pub sources: BTreeMap<String, Holding>,
+}
+
+/// What one source has of a counter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    pub turn: u64,
+    /// As it was last given.
+    pub block: Range<u64>,
+    pub drawn: u64,
+    pub returned: u64,
+    pub used: u64,
+    /// Nobody expects it to use what it holds; it may come back.
+    pub lost: bool,
+}
+
+/// Counters by name; every method is one atomic step.
+pub trait Counters {
+    /// Gives back, says what was used, and draws; `None` if another run has begun.
+    fn draw(
+        &self,
+        epoch: u64,
+        counter: &str,
+        source: &str,
+        draw: &Draw,
+    ) -> impl Future<Output = Result<Option<Drawn>, StoreError>> + Send;
+
+    /// All counters of a run by name.
+    fn counters(&self, epoch: u64) -> impl Future<Output = Result<BTreeMap<String, Counter>, StoreError>> + Send;
+
+    /// Stops waiting for what `source` holds, until it is heard again; says how many numbers that are, or `None` if it was lost already.
+    fn write_off(
+        &self,
+        epoch: u64,
+        counter: &str,
+        source: &str,
+    ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
+}
+
+impl Holding {
+    /// Numbers it is not known to have used.
+    pub fn held(&self) -> u64 {
+        (self.drawn - self.returned).saturating_sub(self.used)
+    }
+}
+
+impl Counter {
+    /// Numbers that nobody has.
+    pub fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.next) + length(&self.back)
+    }
+
+    /// Numbers that somebody alive may still use.
+    pub fn out(&self) -> u64 {
+        self.sources.values().filter(|source| !source.lost).map(Holding::held).sum()
+    }
+
+    /// Numbers that are known to have been used.
+    pub fn used(&self) -> u64 {
+        self.sources.values().map(|source| source.used).sum()
+    }
+
+    /// Takes one step; the model of the script.
+    pub(super) fn draw(&mut self, source: &str, draw: &Draw) -> Drawn {
+        let known = self.sources.get(source).map_or(0, |holding| holding.turn);
+        if draw.turn > known {
+            self.limit = draw.limit;
+            self.back.extend(draw.back.iter().cloned());
+            let block = self.take(draw.most);
+            let holding = self.sources.entry(source.to_owned()).or_default();
+            holding.turn = draw.turn;
+            holding.drawn += block.end - block.start;
+            holding.returned += length(&draw.back);
+            holding.used = holding.used.max(draw.used);
+            holding.block = block;
+            holding.lost = false;
+        }
+        let own = self.sources.get(source);
+        let block = own.filter(|own| own.turn == draw.turn).map_or(0..0, |own| own.block.clone());
+        let mine = own.filter(|own| !own.lost).map_or(0, Holding::held);
+        Drawn { block, left: self.left(), elsewhere: self.out() - mine }
+    }
+
+    /// A block of at most `most`: first of what came back.
+    fn take(&mut self, most: u64) -> Range<u64> {
+        if most == 0 {
+            return 0..0;
+        }
+        if let Some(first) = self.back.first_mut() {
+            let block = first.start..first.end.min(first.start.saturating_add(most));
+            first.start = block.end;
+            if first.start == first.end {
+                self.back.remove(0);
+            }
+            return block;
+        }
+        let block = self.next..self.limit.max(self.next).min(self.next.saturating_add(most));
+        self.next = block.end;
+        if block.is_empty() { 0..0 } else { block }
+    }
+
+    pub(super) fn write_off(&mut self, source: &str) -> Option<u64> {
+        let holding = self.sources.get_mut(source).filter(|holding| !holding.lost)?;
+        holding.lost = true;
+        Some(holding.held())
+    }
+}
+
+fn length(blocks: &[Range<u64>]) -> u64 {
+    blocks.iter().map(|block| block.end - block.start).sum()
+}

@@ -1,0 +1,17 @@
+-- Stops waiting for the numbers of a source that is gone.
+-- Keys: 1 epoch, 2 counters (hash). Args: 1 epoch, 2 counter, 3 source.
+-- Answer: how many it held; nothing if it was written off before or is not known.
+-- Invariant: what is written off is not given to anybody: it counts as used.
+if tonumber(redis.call('GET', KEYS[1]) or '0') ~= tonumber(ARGV[1]) then return false end
+local name = ARGV[2]
+local mine = name .. ':by:' .. ARGV[3]
+local own = {}
+for number in string.gmatch(redis.call('HGET', KEYS[2], mine) or '', '%d+') do own[#own + 1] = tonumber(number) end
+if #own ~= 7 or own[7] ~= 0 then return false end
+local held = math.max(0, own[4] - own[5] - own[6])
+own[7] = 1
+local parts = {}
+for at = 1, 7 do parts[at] = string.format('%.0f', own[at]) end
+redis.call('HSET', KEYS[2], mine, table.concat(parts, ' '))
+redis.call('HINCRBY', KEYS[2], name .. ':out', string.format('%.0f', 0 - held))
+return held

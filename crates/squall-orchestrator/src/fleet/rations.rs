@@ -1,0 +1,110 @@
+//! What the fleet uses once each, as its leader sees it: whether all iterations of a limited run were used, and what was with workers that are
+//! gone. Gives nothing out.
+
+use squall_coord::{Cell, Counter, Counters, RunStore, StoreError};
+use squall_model::{Bundle, ITERATIONS, LoadModel};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use super::{Fleet, FleetError, Follower};
+
+/// How often it is looked at what the dead have drawn, where the run does not end with it.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks after the counters of a run.
+pub(super) struct Rations {
+    limit: Option<u64>,
+    looked: Option<Instant>,
+}
+
+/// How a run that has so many iterations and no more has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UsedUp {
+    /// When the last iteration ended.
+    pub(super) last_end: Option<Duration>,
+    /// Iterations that nobody is known to have made.
+    pub(super) missed: u64,
+}
+
+impl Rations {
+    pub(super) fn new(bundle: &Bundle) -> Rations {
+        Rations { limit: limit(bundle), looked: None }
+    }
+
+    /// Writes off what was with workers that are gone; says whether the run has used all its iterations.
+    pub(super) async fn look<C: Cell>(
+        &mut self,
+        fleet: &Fleet<C>,
+        follower: &mut Follower<C>,
+        elapsed: Duration,
+    ) -> Result<bool, FleetError> {
+        if self.limit.is_none() && self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+            return Ok(false);
+        }
+        self.looked = Some(Instant::now());
+        let (run, epoch) = (fleet.cell().run(), follower.epoch());
+        let counters = run.counters(epoch).await?;
+        // Asked after the counters: whoever has drawn was heard before.
+        for (name, source, instance) in gone(&counters, fleet).await? {
+            if let Some(held) = run.write_off(epoch, &name, &source).await?.filter(|held| *held > 0) {
+                let worker = follower.crew().members.get(&instance).map_or(source, |member| member.id.clone());
+                let text = format!("{held} of {name} were with worker {worker}, which is gone; they count as used");
+                follower.happened(elapsed, text);
+            }
+        }
+        Ok(counters.get(ITERATIONS).is_some_and(|counter| counter.left() == 0 && counter.out() == 0))
+    }
+
+    /// How it ended, if it had a limit and reached it; `made`: iterations that are reported, if those of all its time are.
+    pub(super) async fn end<R: RunStore>(
+        &self,
+        run: &R,
+        epoch: u64,
+        made: Option<u64>,
+    ) -> Result<Option<UsedUp>, StoreError> {
+        let Some(limit) = self.limit else { return Ok(None) };
+        let counters = run.counters(epoch).await?;
+        let Some(counter) = counters.get(ITERATIONS).filter(|counter| counter.left() + counter.out() == 0) else {
+            return Ok(None);
+        };
+        let notes = run.notes(epoch).await?;
+        let ends = notes.iter().filter(|(name, _)| name.starts_with("ended:"));
+        let last_end = ends.filter_map(|(_, nanos)| nanos.parse().ok()).max().map(Duration::from_nanos);
+        // What was made during the warm-up is not in the report.
+        let used = made.unwrap_or_else(|| counter.used());
+        Ok(Some(UsedUp { last_end, missed: limit.saturating_sub(used) }))
+    }
+}
+
+/// Who holds numbers and is not heard any more: counter, source, instance.
+async fn gone<C: Cell>(
+    counters: &BTreeMap<String, Counter>,
+    fleet: &Fleet<C>,
+) -> Result<Vec<(String, String, u64)>, FleetError> {
+    let holders = counters.iter().flat_map(|(name, counter)| {
+        let holds = counter.sources.iter().filter(|(_, holding)| !holding.lost && holding.held() > 0);
+        holds.map(|(source, _)| (name.clone(), source.clone(), instance_of(source)))
+    });
+    let holders: Vec<_> = holders.collect();
+    if holders.is_empty() {
+        return Ok(holders);
+    }
+    let workers = fleet.workers().await?;
+    Ok(holders
+        .into_iter()
+        .filter(|(_, _, instance)| workers.iter().all(|worker| worker.instance != *instance))
+        .collect())
+}
+
+/// Which life of which worker draws under this name.
+fn instance_of(source: &str) -> u64 {
+    source.split_once('.').and_then(|(instance, _)| u64::from_str_radix(instance, 16).ok()).unwrap_or(0)
+}
+
+/// The iterations of a run that has so many and whose users take them as they can.
+pub(super) fn limit(bundle: &Bundle) -> Option<u64> {
+    let load = &bundle.plan.load;
+    load.iterations.filter(|_| matches!(load.model, LoadModel::Closed { .. }))
+}
