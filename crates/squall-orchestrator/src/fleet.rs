@@ -7,6 +7,7 @@ mod board;
 mod follow;
 mod hooks;
 mod lead;
+mod probes;
 mod rations;
 mod seconds;
 mod steer;
@@ -15,6 +16,7 @@ mod worker_info;
 pub use begin::{FleetRun, FleetRunError, run_fleet};
 pub use follow::Follower;
 pub use lead::{Orchestrator, OrchestratorConfig};
+pub use probes::{ProbeSecond, probe_names, probe_seconds};
 pub use steer::{FinishedRun, Fleet, FleetError, FleetStatus};
 pub use worker_info::{WorkerInfo, holders};
 

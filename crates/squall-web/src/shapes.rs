@@ -205,7 +205,7 @@ pub(crate) fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-pub(crate) fn ms(nanos: f64) -> f64 {
+fn ms(nanos: f64) -> f64 {
     round(nanos / 1e6)
 }
 

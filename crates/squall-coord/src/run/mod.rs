@@ -10,7 +10,7 @@ mod show;
 pub use counter::{Counter, Counters, Draw, Drawn, Holding};
 pub use memory::MemoryRun;
 pub use redis::{RedisRun, RunKeys};
-pub use show::{Showcase, ShownSecond, USERS_AT_ONCE, UserMove};
+pub use show::{Series, Showcase, ShownSecond, USERS_AT_ONCE, UserMove};
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 

@@ -175,6 +175,25 @@ impl RedisRun {
         StoreError::Refused(Box::new(error))
     }
 
+    /// One by one, because somebody else's key stands where a report should: that one is nobody's, the others count.
+    async fn reports_apart(&self, names: &[String]) -> Result<Vec<Report>, StoreError> {
+        let mut reports = Vec::with_capacity(names.len());
+        for name in names {
+            let report = self.told(self.commands().hgetall(self.inner.keys.status(name)).await).await;
+            reports.push(match report {
+                Ok(report) => report,
+                Err(StoreError::Refused(error)) => {
+                    tracing::debug!(worker = name, %error, "a report cannot be read");
+                    [("status", "unhealthy"), ("message", "its report cannot be read")]
+                        .map(|(field, value)| (field.to_owned(), value.to_owned()))
+                        .into()
+                }
+                Err(error) => return Err(error),
+            });
+        }
+        Ok(reports)
+    }
+
     fn on_record<'a>(&self, script: &'a Script) -> ScriptInvocation<'a> {
         let keys = &self.inner.keys;
         let mut call = script.prepare_invoke();
@@ -256,7 +275,11 @@ impl RunStore for RedisRun {
         for name in &names {
             pipeline.hgetall(keys.status(name));
         }
-        let reports: Vec<Report> = self.told(pipeline.query_async(&mut self.commands()).await).await?;
+        let reports: Vec<Report> = match self.told(pipeline.query_async(&mut self.commands()).await).await {
+            Ok(reports) => reports,
+            Err(StoreError::Refused(_)) => self.reports_apart(&names).await?,
+            Err(error) => return Err(error),
+        };
         let mut alive = BTreeMap::new();
         for (name, report) in names.into_iter().zip(reports) {
             if report.is_empty() {

@@ -21,10 +21,21 @@ pub struct UserMove<'a> {
     pub running: bool,
 }
 
-/// What a metric was like in one second.
+/// What seconds are shown of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Series {
+    /// `metrics`, `metric:<id>`.
+    Metric,
+    /// `probes`, `probe:<name>`.
+    Probe,
+}
+
+/// What a metric or a probe was like in one second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownSecond {
-    /// Of the metric.
+    /// Which of them.
+    pub series: Series,
+    /// Of the metric, or the probe's name.
     pub id: String,
     /// JSON.
     pub row: String,
@@ -45,7 +56,7 @@ pub trait Showcase: Send + Sync {
     fn show_level(&self, epoch: u64, users: u64, source: &str)
     -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Adds the second that ended at `end_ms` to its metrics, once.
+    /// Adds the second that ended at `end_ms` to its metrics and probes, once.
     fn show_second(
         &self,
         epoch: u64,

@@ -1,10 +1,10 @@
 //! What pools must do, written once and run against memory and a real server.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use squall_coord::{
     AcquireError, Answer, Ask, Borrower, Epoch, Hold, Item, ItemId, Link, MemberId, PATIENCE, PoolCounts, PoolName,
-    PoolStore, Released, Store, StoreError, Ticket, create, ensure,
+    PoolStore, RedisPools, Released, Store, StoreError, Ticket, create, ensure,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -250,18 +250,18 @@ async fn a_waiter_gets_what_is_given_back(cell: impl Cell) {
     cell_with(&cell, 1, &["a", "b"]).await;
     let mut hold = take(&cell, "a").await;
     let borrowers = ["a", "b"].map(|who| Borrower::new(cell.pools().clone(), member(who), RUN));
-    let mut waiting: Vec<_> = Vec::new();
+    let mut waiting = tokio::task::JoinSet::new();
     for n in 0..6 {
         let borrower = borrowers[n % 2].clone();
-        waiting.push(tokio::spawn(async move { borrower.acquire(&accounts(), LONG).await.unwrap() }));
+        waiting.spawn(async move { borrower.acquire(&accounts(), LONG).await.unwrap() });
         while counts(&cell).await.3 <= n as u64 {
             tokio::task::yield_now().await;
         }
     }
-    // In the order in which they came, over both members.
-    for waiter in waiting {
+    for _ in 0..6 {
         assert_eq!(cell.pools().release(&hold).await.unwrap(), Released::Done);
-        hold = tokio::time::timeout(Duration::from_secs(60), waiter).await.expect("called").unwrap();
+        let next = tokio::time::timeout(Duration::from_secs(60), waiting.join_next()).await.expect("called");
+        hold = next.expect("somebody waits").unwrap();
     }
     assert_eq!(counts(&cell).await, (1, 0, 1, 0));
 }
@@ -355,4 +355,66 @@ async fn wrong_key_types_and_lost_payloads_are_reported_by_name() {
     let _: () = ::redis::cmd("SET").arg(key).arg("x").query_async(&mut commands).await.unwrap();
     let error = cell.pools().sweep().await.unwrap_err();
     assert!(matches!(&error, StoreError::WrongType { key: found, expected: "zset", .. } if found == key), "{error}");
+}
+
+/// Waiters of four workers, each with a connection of its own, get the one thing there is in the order in which they came. Somebody who gave
+/// up meanwhile holds nobody up.
+#[tokio::test]
+async fn the_queue_is_one_over_all_workers() {
+    let server = RedisServer::start();
+    let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "queue");
+    let names = ["a", "b", "c", "d"];
+    cell_with(&cell, 1, &names).await;
+    let mut workers = Vec::new();
+    for name in names {
+        let own = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "queue");
+        workers.push(Borrower::new(own.pools().clone(), member(name), RUN));
+    }
+    for _ in 0..20 {
+        let (order, longest) = one_after_the_other(&cell, &workers).await;
+        let mut everybody = order.clone();
+        everybody.sort_unstable();
+        assert_eq!(everybody, (0..12).collect::<Vec<_>>(), "each of them had it once");
+        // Who is called and says nothing for this long loses its turn; a machine that stalls may do that to anybody.
+        if longest < PATIENCE {
+            assert_eq!(order, everybody);
+            return;
+        }
+    }
+    panic!("this machine stalls for seconds all the time");
+}
+
+/// In which order twelve waiters had it, and how long the longest of them took to come for it.
+async fn one_after_the_other(cell: &RedisCell, workers: &[Borrower<RedisPools>]) -> (Vec<usize>, Duration) {
+    let first = workers[0].acquire(&accounts(), Duration::ZERO).await.unwrap();
+    let (told, mut came) = tokio::sync::mpsc::unbounded_channel();
+    let mut waiting = tokio::task::JoinSet::new();
+    for n in 0..12 {
+        let (worker, told) = (workers[n % workers.len()].clone(), told.clone());
+        waiting.spawn(async move {
+            let hold = worker.acquire(&accounts(), LONG).await.unwrap();
+            told.send((n, Instant::now())).unwrap();
+            assert_eq!(worker.release(&hold).await.unwrap(), Released::Done);
+        });
+        while counts(cell).await.3 <= n as u64 {
+            tokio::task::yield_now().await;
+        }
+        if n == 5 {
+            let tired = workers[1].acquire(&accounts(), Duration::from_millis(50)).await.unwrap_err();
+            assert!(matches!(tired, AcquireError::Exhausted { .. }), "{tired}");
+        }
+    }
+    let mut before = Instant::now();
+    workers[0].release(&first).await.unwrap();
+    while let Some(ended) = waiting.join_next().await {
+        ended.unwrap();
+    }
+    drop(told);
+    let (mut order, mut longest) = (Vec::new(), Duration::ZERO);
+    while let Some((n, at)) = came.recv().await {
+        longest = longest.max(at - before);
+        before = at;
+        order.push(n);
+    }
+    (order, longest)
 }

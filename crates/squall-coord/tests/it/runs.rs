@@ -143,3 +143,24 @@ async fn a_key_of_somebody_else_is_named() {
     let error = run.record().await.unwrap_err().to_string();
     assert!(error.contains("test:order") && error.contains("set"), "{error}");
 }
+
+#[tokio::test]
+async fn a_report_that_is_none_hides_no_other() {
+    let server = RedisServer::start();
+    let run = redis_run(&server).await;
+    let healthy: Report = [("status".to_owned(), "healthy".to_owned())].into();
+    run.report("good", &healthy, Duration::from_secs(600)).await.unwrap();
+    let mut commands = Link::open(&server.url()).await.unwrap().commands();
+    for (name, command, value) in [("list", "RPUSH", &b"x"[..]), ("bytes", "HSET", b"\xff")] {
+        redis::cmd("SADD").arg(run.keys().workers()).arg(name).query_async::<()>(&mut commands).await.unwrap();
+        let mut foreign = redis::cmd(command);
+        foreign.arg(run.keys().status(name));
+        if command == "HSET" {
+            foreign.arg("status");
+        }
+        foreign.arg(value).query_async::<()>(&mut commands).await.unwrap();
+    }
+    let reports = run.reports().await.unwrap();
+    let status = |name: &str| reports[name]["status"].as_str();
+    assert_eq!([status("good"), status("list"), status("bytes")], ["healthy", "unhealthy", "unhealthy"]);
+}

@@ -1,7 +1,9 @@
 //! The leader of a fleet: takes the run from phase to phase, applies its stop rules, and writes down how it ended. Any number of
 //! orchestrators may be there; one holds the lead, and when it dies the next takes the run up from the record and the savings.
 
-use squall_coord::{Cell, MemberId, Notice, PoolStore, RunRecord, RunStore, Seat, SeatConfig, SeatConfigError, Unit};
+use squall_coord::{
+    Cell, MemberId, Notice, PoolStore, RunRecord, RunStore, Seat, SeatConfig, SeatConfigError, StoreError, Unit,
+};
 use squall_metrics::RunView;
 use squall_model::{
     Bundle, CommandType, FleetEvent, FleetFacts, Generator, LoadModel, PhaseEvent, RunFacts, RunOrder, RunPhase,
@@ -181,11 +183,17 @@ impl<C: Cell> Orchestrator<C> {
     }
 
     async fn take_up(&self, record: &RunRecord, order: &RunOrder) -> Result<Option<Led<C>>, FleetError> {
-        let Some(bundle) = self.fleet.bundle(&order.bundle).await? else {
-            let message = "the plan of the run is not in the store any more".to_owned();
-            warn!(epoch = record.epoch, message);
-            self.fleet.cell().run().replace(record, RunPhase::Idle.name(), "", false).await?;
-            return Ok(None);
+        let bundle = match self.fleet.bundle(&order.bundle).await {
+            Ok(Some(bundle)) => bundle,
+            // It may come back.
+            Err(FleetError::Store(error @ StoreError::Unreachable(_))) => return Err(error.into()),
+            // Nobody can read it, so nobody works on it: leave the fleet usable.
+            other => {
+                let error = other.err().map_or_else(|| "it is not in the store any more".to_owned(), |e| e.to_string());
+                warn!(epoch = record.epoch, error, "the run is given up: its plan cannot be read");
+                self.fleet.cell().run().replace(record, RunPhase::Idle.name(), "", false).await?;
+                return Ok(None);
+            }
         };
         info!(epoch = record.epoch, plan = bundle.plan.name, "takes the run up");
         let follower = Follower::open(self.fleet.cell(), record.epoch, &bundle.plan, 1).await?;

@@ -1,9 +1,11 @@
-//! Shows the merged seconds of every metric in the store, for those who look into it. Reads the view; computes nothing.
+//! Shows the merged seconds of every metric and probe in the store, for those who look into it. Reads the view; computes nothing.
 
 use serde_json::json;
-use squall_coord::{Showcase, ShownSecond, StoreError};
+use squall_coord::{Series, Showcase, ShownSecond, StoreError};
 use squall_metrics::{MetricSecond, RunView};
 use std::collections::BTreeMap;
+
+use super::{ProbeSecond, probe_names, probe_seconds};
 
 /// How many seconds before it took over a leader shows again: its predecessor may have merged them and died before it showed them.
 const AGAIN: u32 = 60;
@@ -44,7 +46,15 @@ impl Seconds {
         for metric in &view.metrics {
             let fresh = metric.timeline.iter().rev().take_while(|second| second.t_s > self.shown);
             for second in fresh {
-                let row = ShownSecond { id: metric.key.id(), row: row(epoch, start_ms, second) };
+                let (series, id) = (Series::Metric, metric.key.id());
+                let row = ShownSecond { series, id, row: row(epoch, start_ms, second) };
+                rows.entry(second.t_s).or_default().push(row);
+            }
+        }
+        for name in probe_names(view) {
+            for second in probe_seconds(view, name, self.shown) {
+                let (series, id) = (Series::Probe, name.to_owned());
+                let row = ShownSecond { series, id, row: look(epoch, start_ms, name, &second) };
                 rows.entry(second.t_s).or_default().push(row);
             }
         }
@@ -71,4 +81,23 @@ fn row(epoch: u64, start_ms: u64, second: &MetricSecond) -> String {
         "latency_p99_ms": ms(second.p99),
     })
     .to_string()
+}
+
+fn look(epoch: u64, start_ms: u64, name: &str, second: &ProbeSecond) -> String {
+    let mut row = json!({
+        "epoch": epoch,
+        "name": name,
+        "ts_ms": end_ms(start_ms, second.t_s),
+        "t_s": second.t_s,
+        "status": second.status(),
+        "time": second.time_ms,
+        "value": second.value,
+        "looks": second.looks,
+        "errors": second.errors,
+    });
+    if let Some((kind, message)) = &second.error {
+        row["error_type"] = kind.as_str().into();
+        row["error_message"] = message.as_str().into();
+    }
+    row.to_string()
 }

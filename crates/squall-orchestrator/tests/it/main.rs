@@ -1,4 +1,5 @@
 //! A leader on a real Redis, with workers that only report.
 
+mod bad_input;
 mod shown;
 mod stage;

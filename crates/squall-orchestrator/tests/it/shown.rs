@@ -2,7 +2,7 @@
 
 use crate::stage::{Stage, bundle};
 use squall_coord::{Cell, RunStore};
-use squall_metrics::{Delta, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId, encode};
+use squall_metrics::{Category, Delta, Kind, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId, encode};
 use squall_model::{CommandEnvelope, CommandType, ShareSet, StopReason};
 use squall_orchestrator::Fleet;
 use std::{collections::BTreeMap, time::Duration};
@@ -80,14 +80,22 @@ async fn a_new_leader_and_a_lost_worker_leave_no_user_twice() {
     stage.end().await;
 }
 
-fn delta(instance: u64, seq: u64, requests: u64) -> Vec<u8> {
+pub(crate) fn delta(instance: u64, seq: u64, requests: u64) -> Vec<u8> {
     let mut recorder = Recorder::new(RecorderConfig::default());
-    let metric = recorder.metric(MetricKey::request("browse"));
     for _ in 0..requests {
         recorder.sent();
-        let (wait, service, outcome) = (Duration::ZERO, Duration::from_millis(20), Outcome::of_status(200));
-        recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1, bytes_out: 1, warm_up: false });
+        sample(&mut recorder, MetricKey::request("browse"), 20, Outcome::of_status(200));
     }
+    shipped(recorder, instance, seq, requests)
+}
+
+fn sample(recorder: &mut Recorder, key: MetricKey, service_ms: u64, outcome: Outcome) {
+    let metric = recorder.metric(key);
+    let (wait, service) = (Duration::ZERO, Duration::from_millis(service_ms));
+    recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1, bytes_out: 1, warm_up: false });
+}
+
+fn shipped(mut recorder: Recorder, instance: u64, seq: u64, requests: u64) -> Vec<u8> {
     let (metrics, errors, engine) = recorder.harvest(1, 0);
     let source = SourceId { instance, thread: 0 };
     let delta = Delta { source, seq, second: seq as u32, metrics, errors, engine, last: false };
@@ -123,9 +131,45 @@ async fn merged_seconds_are_shown_once_whoever_leads() {
 }
 
 #[tokio::test]
+async fn what_probes_see_is_shown_beside_the_metrics() {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    // Of an earlier run.
+    stage.ask::<String>("XADD", "probe:old", &["*", "data", "{}"]).await;
+    stage.ask::<i64>("SADD", "probes", &["old"]).await;
+    let run = stage.cell.run();
+    let number = u64::from_str_radix(&run.reports().await.unwrap()["w0"]["instance"], 16).unwrap();
+    let fleet = Fleet::new(stage.cell.clone());
+    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    for seq in 0..2 {
+        let mut recorder = Recorder::new(RecorderConfig::default());
+        let (code, category) = if seq == 0 { ("OK", Category::Ok) } else { ("KeyError", Category::Exception) };
+        sample(&mut recorder, MetricKey::group("probe/depth"), 3, Outcome::new(category, code));
+        if seq == 0 {
+            let saw = MetricKey { kind: Kind::Custom, ..MetricKey::request("depth") };
+            sample(&mut recorder, saw, 42, Outcome::new(Category::Ok, "PROBE_OK"));
+        }
+        run.ship(epoch, "s", seq, &shipped(recorder, number, seq, 0)).await.unwrap();
+    }
+    stage.until("XLEN", "probe:depth", 2).await;
+    assert_eq!(stage.ask::<Vec<String>>("SMEMBERS", "probes", &[]).await, ["depth"]);
+    assert_eq!(stage.ask::<i64>("EXISTS", "probe:old", &[]).await, 0);
+    let rows: Vec<(String, BTreeMap<String, String>)> = stage.ask("XRANGE", "probe:depth", &["-", "+"]).await;
+    let rows: Vec<serde_json::Value> =
+        rows.iter().map(|(_, fields)| serde_json::from_str(&fields["data"]).unwrap()).collect();
+    assert_eq!((rows[0]["name"].as_str(), rows[0]["status"].as_bool()), (Some("depth"), Some(true)));
+    assert_eq!(rows[0]["value"].as_f64().map(f64::round), Some(42.0));
+    assert_eq!((rows[1]["status"].as_bool(), rows[1]["value"].as_f64()), (Some(false), None));
+    stage.end().await;
+}
+
+#[tokio::test]
 async fn keys_of_somebody_else_do_not_stop_a_run() {
     let mut stage = Stage::new().await;
-    for key in ["users", "metric:browse", "users:timeline", "worker:w0:users"] {
+    for key in ["users", "metric:browse", "users:timeline", "worker:w0:users", "probes", "probe:depth"] {
         stage.ask::<()>("SET", key, &["mine"]).await;
     }
     stage.join("w0", ShareSet::ALL);

@@ -5,11 +5,12 @@ use redis::{AsyncCommands, Script};
 use super::{KEEP, RedisRun, RunKeys, millis};
 use crate::{
     StoreError,
-    run::show::{Showcase, ShownSecond, USERS_AT_ONCE, UserMove},
+    run::show::{Series, Showcase, ShownSecond, USERS_AT_ONCE, UserMove},
 };
 
-/// Seconds kept of each metric: an hour.
-const MOST_SECONDS: u32 = 3600;
+/// Seconds kept of each metric: what the shortest chart shows. More would let the store grow for as long as people watch; the whole run is in
+/// the leader's saving, much smaller, and in the API.
+const MOST_SECONDS: u32 = 300;
 /// Points kept of the users' timeline.
 const MOST_POINTS: u32 = 10_000;
 /// Metrics written by one script.
@@ -59,23 +60,33 @@ impl RunKeys {
         self.key("users:timeline")
     }
 
-    /// Set: the ids of all metrics.
-    pub fn metrics(&self) -> String {
-        self.key("metrics")
+    /// Set: the ids of all metrics, or the names of all probes.
+    pub fn all_of(&self, series: Series) -> String {
+        self.key(match series {
+            Series::Metric => "metrics",
+            Series::Probe => "probes",
+        })
     }
 
-    /// Stream, field `data`: the seconds of a metric, as JSON.
-    pub fn metric(&self, id: &str) -> String {
-        self.key(&format!("metric:{id}"))
+    /// Stream, field `data`: the seconds of a metric or a probe, as JSON.
+    pub fn one_of(&self, series: Series, id: &str) -> String {
+        let kind = match series {
+            Series::Metric => "metric",
+            Series::Probe => "probe",
+        };
+        self.key(&format!("{kind}:{id}"))
     }
 }
 
 impl Showcase for RedisRun {
     async fn unshow(&self, epoch: u64) -> Result<(), StoreError> {
         let keys = self.keys();
-        let metrics: Vec<String> = self.told(self.commands().smembers(keys.metrics()).await).await?;
-        let mut gone: Vec<String> = metrics.iter().map(|id| keys.metric(id)).collect();
-        gone.extend([keys.metrics(), keys.users_timeline()]);
+        let mut gone = vec![keys.users_timeline()];
+        for series in [Series::Metric, Series::Probe] {
+            let ids: Vec<String> = self.told(self.commands().smembers(keys.all_of(series)).await).await?;
+            gone.extend(ids.iter().map(|id| keys.one_of(series, id)));
+            gone.push(keys.all_of(series));
+        }
         for part in gone.chunks(METRICS_AT_ONCE) {
             let mut call = self.inner.show.unshow.prepare_invoke();
             call.key(keys.epoch()).arg(epoch);
@@ -137,12 +148,14 @@ impl Showcase for RedisRun {
     async fn show_second(&self, epoch: u64, end_ms: u64, rows: &[ShownSecond]) -> Result<bool, StoreError> {
         let keys = self.keys();
         let mut shown = true;
-        for part in rows.chunks(METRICS_AT_ONCE) {
+        let parts = rows.chunk_by(|a, b| a.series == b.series).flat_map(|same| same.chunks(METRICS_AT_ONCE));
+        for part in parts {
+            let series = part[0].series;
             let mut call = self.inner.show.second.prepare_invoke();
-            call.key(keys.epoch()).key(keys.metrics());
+            call.key(keys.epoch()).key(keys.all_of(series));
             call.arg(epoch).arg(end_ms).arg(MOST_SECONDS).arg(millis(KEEP));
             for row in part {
-                call.key(keys.metric(&row.id)).arg(&row.id).arg(&row.row);
+                call.key(keys.one_of(series, &row.id)).arg(&row.id).arg(&row.row);
             }
             shown &= self.run::<bool>(&call).await?;
         }

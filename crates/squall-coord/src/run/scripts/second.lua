@@ -1,5 +1,5 @@
--- Appends one merged second to the metrics that saw something in it.
--- Keys: 1 epoch, 2 metrics (set), 3… metric:<id> (streams).
+-- Appends one merged second to the metrics, or the probes, that saw something in it.
+-- Keys: 1 epoch, 2 metrics or probes (set), 3… metric:<id> or probe:<name> (streams).
 -- Args: 1 epoch, 2 the end of the second in ms, 3 most seconds, 4 ttl in ms, 5… id and row (JSON) in turn, in the order of the streams.
 -- Answer: 1, or 0 if another run has begun. Invariant: a second is there once, whoever leads: its time is its id.
 if tonumber(redis.call('GET', KEYS[1]) or '0') ~= tonumber(ARGV[1]) then return 0 end
