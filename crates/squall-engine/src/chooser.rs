@@ -80,14 +80,20 @@ impl UserChoice {
         }
     }
 
-    /// The next task at `now`, or when to ask again (`Err(None)`: nothing will ever be ready).
-    pub(crate) fn pick(&mut self, tasks: &[TaskSpec], now: Instant) -> Result<TaskIndex, Option<Instant>> {
+    /// The tasks that may run at `now`, or when to ask again (`Err(None)`: nothing will ever be ready).
+    pub(crate) fn ready(&self, tasks: &[TaskSpec], now: Instant) -> Result<Vec<usize>, Option<Instant>> {
         let unlocked = |i: usize| tasks[i].requires.iter().all(|r| self.completed[r.0]);
         let ready: Vec<usize> =
             (0..tasks.len()).filter(|&i| unlocked(i) && self.allowed_from[i].is_none_or(|at| at <= now)).collect();
         if ready.is_empty() {
             return Err((0..tasks.len()).filter(|&i| unlocked(i)).filter_map(|i| self.allowed_from[i]).min());
         }
+        Ok(ready)
+    }
+
+    /// The next task at `now`, or when to ask again.
+    pub(crate) fn pick(&mut self, tasks: &[TaskSpec], now: Instant) -> Result<TaskIndex, Option<Instant>> {
+        let ready = self.ready(tasks, now)?;
         let total: f64 = ready.iter().map(|&i| tasks[i].weight).sum();
         ready.iter().for_each(|&i| self.credit[i] += tasks[i].weight);
         let richest = ready.into_iter().max_by(|&a, &b| self.credit[a].total_cmp(&self.credit[b]).then(b.cmp(&a)));

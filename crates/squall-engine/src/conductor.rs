@@ -125,9 +125,10 @@ impl<T: DriverThread> Conductor<T> {
     /// Runs the thread's share to its end.
     pub(crate) async fn run(mut self) -> Result<ThreadEnd, EngineError> {
         let over = self.make_load().await?;
-        let active = self.active(over);
-        if over != Over::Done {
-            self.floor.drop_queued();
+        let drained = self.floor.elapsed(Instant::now());
+        match over {
+            Over::Done => self.serve_queue(),
+            Over::Drained | Over::Aborted => self.floor.drop_queued(),
         }
         self.floor.send_home();
         let cut_off = over == Over::Aborted || !self.drain().await?;
@@ -138,10 +139,9 @@ impl<T: DriverThread> Conductor<T> {
         // Also where everybody went home: users that never managed to start leave their starts behind.
         self.floor.drop_queued();
         let elapsed = self.floor.elapsed(Instant::now());
-        let last_end = self.floor.elapsed(self.floor.last_end.get());
-        self.floor.busy.set_last_end(last_end);
+        self.floor.busy.set_last_end(self.floor.elapsed(self.floor.last_end.get()));
         self.ship(true);
-        Ok(ThreadEnd { active: active.unwrap_or(last_end), elapsed, cut_off })
+        Ok(ThreadEnd { active: self.active(over, drained), elapsed, cut_off })
     }
 
     async fn make_load(&mut self) -> Result<Over, EngineError> {
@@ -190,13 +190,21 @@ impl<T: DriverThread> Conductor<T> {
 
     /// Waits for users to come home; `false` if the grace was over or an abort came first.
     async fn drain(&mut self) -> Result<bool, EngineError> {
-        let deadline = Instant::now() + self.floor.config.grace;
+        let begun = Instant::now();
+        let deadline = begun + self.floor.config.grace;
         while !self.lives.is_empty() {
             let now = Instant::now();
+            if now >= begun + TAIL {
+                self.drop_late_queue();
+            }
             self.ship_if_due(now, TAIL);
             // Users that are still starting may go to sleep for a retry.
             self.floor.send_home();
-            if now >= deadline || self.wait((self.next_second() + TAIL).min(deadline)).await? == Some(Over::Aborted) {
+            let mut until = (self.next_second() + TAIL).min(deadline);
+            if now < begun + TAIL && self.floor.queued() > 0 {
+                until = until.min(begun + TAIL);
+            }
+            if now >= deadline || self.wait(until).await? == Some(Over::Aborted) {
                 return Ok(self.lives.is_empty());
             }
         }
@@ -297,12 +305,14 @@ impl<T: DriverThread> Conductor<T> {
                 by_time.entry(*left).or_default().insert(share);
             }
         }
+        let now = Instant::now();
         for (left, shares) in by_time {
             let mut missed = schedule(&self.floor, &self.profile, shares);
             missed.change(shares, self.profile.clone(), left);
             while let Some(start) = missed.next().filter(|start| start.at < duty.at) {
-                let intended = self.floor.start + start.at;
-                self.floor.give(Assignment { number: start.number, intended, free_since: intended });
+                // The gap between two holders is the fleet's, and the report shows it; it is no lag of this engine.
+                let (behind, intended) = (Duration::ZERO, self.floor.start + start.at);
+                self.floor.give(Assignment { number: start.number, intended, behind, free_since: now });
             }
         }
     }
@@ -311,7 +321,7 @@ impl<T: DriverThread> Conductor<T> {
     fn start_due_before(&mut self, end: Instant) -> Option<Instant> {
         match &mut self.work {
             Work::Open { schedule, .. } => {
-                let mut next_due = self.floor.start + schedule.end();
+                let (now, mut next_due) = (Instant::now(), self.floor.start + schedule.end());
                 while let Some(next) = schedule.peek() {
                     let intended = self.floor.start + next.at;
                     if intended >= end {
@@ -319,7 +329,7 @@ impl<T: DriverThread> Conductor<T> {
                         break;
                     }
                     schedule.next();
-                    self.floor.give(Assignment { number: next.number, intended, free_since: intended });
+                    self.floor.give(Assignment::seen(next.number, intended, now));
                 }
                 self.bring_in_users();
                 Some(next_due)
@@ -349,10 +359,30 @@ impl<T: DriverThread> Conductor<T> {
     fn users_to_bring_in(&self) -> u64 {
         let users = self.floor.users.get();
         let most = self.most_users();
-        let starting = users - self.floor.busy.get().min(users);
         // Who was brought in and has not begun yet will take a queued start each.
-        let wanted = (self.floor.queued() as u64).saturating_sub(starting);
+        let wanted = (self.floor.queued() as u64).saturating_sub(self.starting());
         wanted.min(FEWEST_AT_ONCE.max(users / 8)).min(most.saturating_sub(users))
+    }
+
+    /// Users of an open model that are on their way to their first start, if any start is queued.
+    fn starting(&self) -> u64 {
+        let elsewhere = self.floor.busy.get() + self.floor.unready.get() + self.floor.assigned.get();
+        self.floor.users.get().saturating_sub(elsewhere)
+    }
+
+    /// The schedule is over: what still waits for a user gets one, if there may be one more.
+    fn serve_queue(&mut self) {
+        while self.users_to_bring_in() > 0 {
+            self.bring_in_users();
+        }
+    }
+
+    /// What waits for a user that is not even on its way would be load after the end of the run, and is dropped. A run of so many
+    /// iterations makes them all, however long it takes.
+    fn drop_late_queue(&mut self) {
+        if let Work::Open { limited: false, .. } = self.work {
+            self.floor.drop_queued_after(self.starting() as usize);
+        }
     }
 
     /// A number for a new open-model user that no other thread or worker with other shares gives out.
@@ -397,14 +427,19 @@ impl<T: DriverThread> Conductor<T> {
         }
     }
 
-    /// How long load was made; `None` if until the last answer.
-    fn active(&self, over: Over) -> Option<Duration> {
-        let now = self.floor.elapsed(Instant::now());
+    /// How long load was made; `drained` is when a run that was ended early was told so.
+    fn active(&self, over: Over, drained: Duration) -> Duration {
         match (&self.work, over) {
-            (_, Over::Drained | Over::Aborted) => Some(now),
-            (Work::Open { schedule, .. }, Over::Done) => Some(schedule.end()),
-            (Work::Closed { .. }, Over::Done) if self.floor.tickets_are_over() => None,
-            (Work::Closed { .. }, Over::Done) => Some(self.profile.duration()),
+            (_, Over::Drained | Over::Aborted) => drained,
+            // Starts that had to wait for a user may have begun later: a rate over less time would be one that nobody saw.
+            (Work::Open { schedule, .. }, Over::Done) => {
+                let last = self.floor.elapsed(self.floor.last_begun.get());
+                if last > schedule.end() + self.floor.config.late_after { last } else { schedule.end() }
+            }
+            (Work::Closed { .. }, Over::Done) if self.floor.tickets_are_over() => {
+                self.floor.elapsed(self.floor.last_end.get())
+            }
+            (Work::Closed { .. }, Over::Done) => self.profile.duration(),
         }
     }
 

@@ -25,7 +25,7 @@ use crate::{
     tickets::{Taken, Tickets},
 };
 
-/// Starts that wait for a free user; past this many they are dropped, and counted. 24 bytes each.
+/// Starts that wait for a free user; past this many they are dropped, and counted. 56 bytes each.
 const LONGEST_BACKLOG: usize = 1_000_000;
 
 pub(crate) struct Floor {
@@ -37,10 +37,16 @@ pub(crate) struct Floor {
     pub(crate) start: Instant,
     /// One for every iteration of a closed model with a limit.
     pub(crate) tickets: Option<Tickets>,
+    /// When an open model's last iteration began.
+    pub(crate) last_begun: Cell<Instant>,
     /// When the last iteration of a limited run ended.
     pub(crate) last_end: Cell<Instant>,
     pub(crate) leaving: Cell<bool>,
     pub(crate) users: Cell<u64>,
+    /// Users of an open model that have no task to take a start with yet.
+    pub(crate) unready: Cell<u64>,
+    /// Users that were given a start and have not noticed yet.
+    pub(crate) assigned: Cell<u64>,
     pub(crate) busy: Arc<Busy>,
     /// Iterations this thread has begun.
     pub(crate) begun: Cell<u64>,
@@ -105,9 +111,12 @@ impl Floor {
             probe,
             start,
             tickets,
+            last_begun: Cell::new(start),
             last_end: Cell::new(start),
             leaving: Cell::new(false),
             users: Cell::new(0),
+            unready: Cell::new(0),
+            assigned: Cell::new(0),
             busy,
             begun: Cell::new(0),
             idle: RefCell::default(),
@@ -171,6 +180,7 @@ impl Floor {
     /// needed. `false` if nobody is idle.
     fn assign(&self, assignment: Assignment) -> bool {
         let Some(slot) = self.idle.borrow_mut().pop() else { return false };
+        self.assigned.set(self.assigned.get() + 1);
         slot.send(Signal::Start(assignment));
         true
     }
@@ -205,10 +215,17 @@ impl Floor {
         self.backlog.borrow().len()
     }
 
+    /// Gives up what still waits for a user, but for the first `kept`.
+    pub(crate) fn drop_queued_after(&self, kept: usize) {
+        let mut backlog = self.backlog.borrow_mut();
+        let dropped = backlog.len().saturating_sub(kept);
+        backlog.truncate(kept);
+        self.probe.dropped(dropped as u64);
+    }
+
     /// Gives up everything that still waits for a user.
     pub(crate) fn drop_queued(&self) {
-        let queued = std::mem::take(&mut *self.backlog.borrow_mut());
-        self.probe.dropped(queued.len() as u64);
+        self.drop_queued_after(0);
     }
 
     /// Sleeps until `due` or until told to leave.

@@ -23,26 +23,18 @@ pub(crate) async fn open<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, seat:
     let mut user = driver.user(seat);
     let mut choice = Choice::new(&floor, seat);
     if start(&floor, &slot, &mut user).await {
-        while let Some(assignment) = next_assignment(&floor, &slot).await {
-            let Assignment { number, mut intended, free_since } = assignment;
-            let task = match floor.task_of(number) {
-                Some(task) => task,
-                None => match choice.wait_for_task(&floor, &slot).await {
-                    // A task's own `every` moves the intended start; it is no delay of the target's.
-                    Some((task, ready)) => {
-                        intended = intended.max(ready);
-                        task
-                    }
-                    None => {
-                        floor.probe.dropped(1);
-                        break;
-                    }
-                },
-            };
+        // Who has no task yet (`every`) takes no start: it would keep one that another user, or a new one, could begin in time.
+        while choice.is_ready(&floor, &slot).await {
+            let Some(assignment) = next_assignment(&floor, &slot).await else { break };
+            let Assignment { number, intended, .. } = assignment;
             let started = Instant::now();
-            let lag = started.saturating_duration_since(free_since.max(intended));
+            let Some(task) = floor.task_of(number).or_else(|| choice.pick(&floor, started)) else {
+                floor.probe.dropped(1);
+                break;
+            };
             let late = started.saturating_duration_since(intended) > floor.config.late_after;
-            floor.probe.iteration(intended, lag, late);
+            floor.probe.iteration(intended, assignment.lag(started), late);
+            floor.last_begun.set(started);
             choice.run(&floor, &mut user, Iteration { number, task, intended, started }).await;
         }
         user.stop().await;
@@ -100,7 +92,10 @@ async fn next_assignment(floor: &Floor, slot: &Rc<Slot>) -> Option<Assignment> {
         }
         floor.rest(slot);
         match slot.receive().await {
-            Signal::Start(assignment) => return Some(assignment),
+            Signal::Start(assignment) => {
+                floor.assigned.set(floor.assigned.get() - 1);
+                return Some(assignment);
+            }
             // Somebody may have queued a start after this user was told; take it along.
             Signal::Leave | Signal::Due => continue,
         }
@@ -125,6 +120,28 @@ struct Choice(Option<Box<UserChoice>>);
 impl Choice {
     fn new(floor: &Floor, seat: Seat) -> Choice {
         Choice(floor.cycle.is_none().then(|| Box::new(UserChoice::new(&floor.config.tasks, seat.seed))))
+    }
+
+    /// Sleeps until a task is ready; `false` if the run ended before.
+    async fn is_ready(&self, floor: &Floor, slot: &Rc<Slot>) -> bool {
+        let Some(choice) = &self.0 else { return true };
+        loop {
+            let ready_at = match choice.ready(&floor.config.tasks, Instant::now()) {
+                Ok(_) => return true,
+                Err(None) => return false,
+                Err(Some(at)) => at,
+            };
+            floor.unready.set(floor.unready.get() + 1);
+            let signal = floor.sleep(slot, ready_at).await;
+            floor.unready.set(floor.unready.get() - 1);
+            if signal == Signal::Leave {
+                return false;
+            }
+        }
+    }
+
+    fn pick(&mut self, floor: &Floor, now: Instant) -> Option<TaskIndex> {
+        self.0.as_mut()?.pick(&floor.config.tasks, now).ok()
     }
 
     /// Sleeps until a task is ready; also says since when it was.

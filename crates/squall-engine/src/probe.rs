@@ -92,6 +92,11 @@ impl Probe {
         self.record(metric, started, started, ended, outcome, (0, 0));
     }
 
+    /// The same of work that was due at `intended`: what delayed its start delayed whoever waited for its end.
+    pub fn due_span(&self, metric: MetricId, intended: Instant, started: Instant, ended: Instant, outcome: Outcome) {
+        self.record(metric, intended, started, ended, outcome, (0, 0));
+    }
+
     /// Adds the phases of the request that was just recorded.
     pub fn phases(&self, metric: MetricId, times: &PhaseTimes) {
         self.shared.recorder.borrow_mut().record_phases(metric, times);

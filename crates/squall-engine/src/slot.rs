@@ -5,7 +5,7 @@ use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
     task::{Poll, Waker},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// A start handed to a user.
@@ -13,8 +13,22 @@ use std::{
 pub(crate) struct Assignment {
     pub(crate) number: u64,
     pub(crate) intended: Instant,
-    /// When a user was free for it: what passed between this and the actual start is the engine's own lag.
+    /// How long after that the conductor saw it: the engine's own lag, whoever takes the start.
+    pub(crate) behind: Duration,
+    /// When a user was free for it: what passed between this and the actual start is the engine's own lag too.
     pub(crate) free_since: Instant,
+}
+
+impl Assignment {
+    /// Start `number`, due at `intended` and seen at `now`.
+    pub(crate) fn seen(number: u64, intended: Instant, now: Instant) -> Assignment {
+        Assignment { number, intended, behind: now.saturating_duration_since(intended), free_since: now }
+    }
+
+    /// How much of its delay was the engine's own, if it starts at `started`. Waiting for a free user is not.
+    pub(crate) fn lag(&self, started: Instant) -> Duration {
+        self.behind + started.saturating_duration_since(self.free_since)
+    }
 }
 
 /// What a waiting user is told.

@@ -336,7 +336,7 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent) -> Vec<Str
     }
     if view.engine.dropped > 0 && matches!(plan.load.model, LoadModel::Open { .. }) {
         because.push(format!(
-            "{} starts never happened because all {} users were busy: raise --max-users or lower the rate",
+            "{} starts never happened because none of {} users was free: raise --max-users or lower the rate",
             view.engine.dropped, view.engine.peak_users
         ));
     }

@@ -117,10 +117,20 @@ pub(crate) struct EngineArgs {
     /// How long iterations under way may still take at the end [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
     pub(crate) grace: Option<Duration>,
-    /// How much starts may be bundled to save wake-ups [default: 600us]
-    #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
+    /// How much starts may be bundled to save wake-ups; at most 100ms [default: 600us]
+    #[arg(long, value_name = "DURATION", value_parser = slack)]
     pub(crate) slack: Option<Duration>,
     /// A start that is later than this is counted as late [default: 10ms]
     #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
     pub(crate) late_after: Option<Duration>,
+}
+
+/// More would be a lag of our own making.
+fn slack(text: &str) -> Result<Duration, String> {
+    let slack = squall_model::parse_duration(text).map_err(|error| error.to_string())?;
+    if slack > Duration::from_millis(100) {
+        Err("more than 100ms makes every start late".to_owned())
+    } else {
+        Ok(slack)
+    }
 }

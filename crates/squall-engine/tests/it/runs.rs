@@ -200,3 +200,53 @@ async fn users_that_wait_for_more_go_home_when_told_to() {
     .await;
     assert_eq!(view.accounting().reported, 4);
 }
+
+/// Found by a reader: starts that a stopped generator was late with went to users that had just come, and counted as punctual.
+#[tokio::test]
+async fn a_generator_that_stood_still_is_behind_whoever_takes_the_starts() {
+    // One thread, held by its own driver for half a second; every start needs a user of its own.
+    let driver = Scripted::new(|n| {
+        if n == 20 {
+            std::thread::sleep(MS(500));
+        }
+        MS(1500)
+    });
+    let config = EngineConfig { threads: 1, ..config(open(100.0, MS(1000)), &driver) };
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!((view.all.requests, view.engine.dropped), (100, 0));
+    let lag = &view.engine.schedule_lag;
+    let behind = lag.count() - lag.count_at_most(MS(100).as_nanos() as u64);
+    assert!(behind >= 35, "{behind} of the 50 starts of that half second were over 100 ms behind");
+}
+
+/// Found by a reader: 60 starts of a run of 3 s were made over 12 s and reported as 20/s.
+#[tokio::test]
+async fn what_waits_for_a_user_at_the_end_is_dropped() {
+    let driver = Scripted::new(|_| MS(400));
+    let config = EngineConfig { threads: 1, max_users: 1, ..config(open(20.0, MS(1000)), &driver) };
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!(view.all.requests + view.engine.dropped, 20);
+    assert!(view.all.requests <= 4, "a user that takes 400 ms begins at 0, 400 and 800 ms: {}", view.all.requests);
+}
+
+#[tokio::test]
+async fn a_run_of_so_many_iterations_makes_them_all_and_is_as_long_as_it_took() {
+    let driver = Scripted::new(|_| MS(100));
+    let mut load = open(100.0, Duration::from_secs(60));
+    load.iterations = Some(10);
+    let config = EngineConfig { threads: 1, max_users: 1, ..config(load, &driver) };
+    let (view, end) = run(driver, config, |_, _| {}).await;
+    assert_eq!((view.all.requests, view.engine.dropped), (10, 0));
+    assert!(end.active >= MS(900), "the last began after nine others: {:?}", end.active);
+}
+
+/// Found by a reader: users that had to wait for their `every` held starts that others could have made.
+#[tokio::test]
+async fn a_user_whose_tasks_must_wait_leaves_the_start_to_another() {
+    let mut driver = Scripted::new(|_| MS(0));
+    driver.tasks = vec![TaskSpec { every: Some(Pause::Fixed(MS(500))), ..TaskSpec::new("only") }];
+    let config = config(open(40.0, MS(1500)), &driver);
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!((view.all.requests, view.engine.dropped), (60, 0));
+    assert!(view.engine.peak_users >= 15, "each user makes two a second: {}", view.engine.peak_users);
+}

@@ -167,7 +167,7 @@ impl VirtualUser for PythonUser {
                 Ok(()) => Outcome::new(Category::Ok, "OK"),
                 Err(error) => Python::attach(|py| failed(py, shared, metric, error)),
             };
-            shared.probe.span(metric, iteration.started, Instant::now(), outcome);
+            shared.probe.due_span(metric, iteration.intended, iteration.started, Instant::now(), outcome);
             return ended.is_ok();
         }
         let Some(object) = &mut self.object else { return false };
@@ -191,7 +191,7 @@ impl VirtualUser for PythonUser {
         if ended.is_err() {
             visit.last.iter_mut().for_each(|last| last.object(outcome));
         }
-        shared.probe.span(metric, iteration.started, Instant::now(), outcome);
+        shared.probe.due_span(metric, iteration.intended, iteration.started, Instant::now(), outcome);
         if ended.is_err() {
             // Code that was interrupted before it waited for anything must not be begun again before the thread has heard of the abort.
             tokio::task::yield_now().await;

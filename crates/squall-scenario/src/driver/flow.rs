@@ -43,6 +43,7 @@ type Ended = (Instant, Option<Outcome>);
 /// A span around consecutive steps.
 struct Span {
     metric: MetricId,
+    due: Instant,
     begun: Instant,
     failed: Option<Outcome>,
 }
@@ -70,7 +71,7 @@ impl Walk<'_> {
                 let now = Instant::now();
                 times = Times { intended: now, started: now, deadline };
             }
-            self.enter(here.group, times.started, ended, &mut group);
+            self.enter(here.group, (times.intended, times.started), ended, &mut group);
             let (end, outcome) = self.step(step, here, times).await;
             ended = end;
             failed = failed.or(outcome);
@@ -87,9 +88,9 @@ impl Walk<'_> {
                 break;
             }
         }
-        self.enter(None, ended, ended, &mut group);
+        self.enter(None, (ended, ended), ended, &mut group);
         for span in &lane.spans {
-            self.shared.probe.span(*span, started, ended, failed.unwrap_or(PASSED));
+            self.shared.probe.due_span(*span, intended, started, ended, failed.unwrap_or(PASSED));
         }
         completed
     }
@@ -154,19 +155,25 @@ impl Walk<'_> {
             probe.note(first.metric, outcome, note);
         }
         for span in &lane.spans {
-            probe.span(*span, started, now, outcome);
+            probe.due_span(*span, intended, started, now, outcome);
         }
         tokio::time::sleep(IDLE).await;
         false
     }
 
     /// Ends the group in hand if the next step is of another, and begins that.
-    fn enter(&self, next: Option<MetricId>, now: Instant, ended: Instant, group: &mut Option<Span>) {
+    fn enter(
+        &self,
+        next: Option<MetricId>,
+        (due, begun): (Instant, Instant),
+        ended: Instant,
+        group: &mut Option<Span>,
+    ) {
         if let Some(span) = group.take_if(|span| Some(span.metric) != next) {
-            self.shared.probe.span(span.metric, span.begun, ended, span.failed.unwrap_or(PASSED));
+            self.shared.probe.due_span(span.metric, span.due, span.begun, ended, span.failed.unwrap_or(PASSED));
         }
         if let (None, Some(metric)) = (&group, next) {
-            *group = Some(Span { metric, begun: now, failed: None });
+            *group = Some(Span { metric, due, begun, failed: None });
         }
     }
 
