@@ -19,7 +19,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use crate::config::{HttpVersion, TlsOptions};
 use crate::error::ConnectorError;
 pub(crate) use explain::explain;
-use verify::{AcceptAny, Pinned};
+use verify::{Trust, Verifier};
 
 /// Builds the settings of every handshake.
 pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Result<Arc<ClientConfig>, ConnectorError> {
@@ -27,13 +27,14 @@ pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Resul
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .expect("the provider supports TLS 1.2 and 1.3");
-    let builder = if options.insecure {
-        let verifier = Arc::new(AcceptAny(provider));
-        builder.dangerous().with_custom_certificate_verifier(verifier)
-    } else if let Some(path) = &options.ca {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(trusted(path, provider)?))
-    } else {
-        builder.with_root_certificates(system_roots())
+    let trust = match &options.ca {
+        _ if options.insecure => Some(Trust::Anybody),
+        Some(path) => Some(pinned(path, provider.clone())?),
+        None => None,
+    };
+    let builder = match trust {
+        Some(trust) => builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { trust, provider })),
+        None => builder.with_root_certificates(system_roots()),
     };
     let mut config = match (&options.client_cert, &options.client_key) {
         (None, None) => builder.with_no_client_auth(),
@@ -65,7 +66,7 @@ pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>, ConnectorEr
 }
 
 /// `--ca`: those that the file's certificates vouch for, and the holders of these certificates themselves.
-fn trusted(path: &Path, provider: Arc<CryptoProvider>) -> Result<Pinned, ConnectorError> {
+fn pinned(path: &Path, provider: Arc<CryptoProvider>) -> Result<Trust, ConnectorError> {
     let what = "CA certificate";
     let bad = |reason: String| ConnectorError::BadPem { what, path: path.into(), reason };
     let certificates = certificates(what, path)?;
@@ -74,7 +75,7 @@ fn trusted(path: &Path, provider: Arc<CryptoProvider>) -> Result<Pinned, Connect
         roots.add(certificate.clone()).map_err(|error| bad(error.to_string()))?;
     }
     let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    Ok(Pinned { chains: chains.map_err(|error| bad(error.to_string()))?, certificates })
+    Ok(Trust::Pinned { chains: chains.map_err(|error| bad(error.to_string()))?, certificates })
 }
 
 fn system_roots() -> RootCertStore {

@@ -14,15 +14,23 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 /// It judges the validity first, so a certificate refused for this is within its dates.
 pub(super) const OWN_AUTHORITY: &str = "CaUsedAsEndEntity";
 
-/// `--ca`: servers that these authorities vouch for, and a server that shows one of these very certificates. Name and
-/// validity must be right in either case.
+/// Whom to trust.
 #[derive(Debug)]
-pub(super) struct Pinned {
-    pub(super) chains: Arc<WebPkiServerVerifier>,
-    pub(super) certificates: Vec<CertificateDer<'static>>,
+pub(super) enum Trust {
+    /// `--ca`: servers that these authorities vouch for, and a server that shows one of these very certificates. Name and
+    /// validity must be right in either case.
+    Pinned { chains: Arc<WebPkiServerVerifier>, certificates: Vec<CertificateDer<'static>> },
+    /// `--insecure`: any certificate will do.
+    Anybody,
 }
 
-impl ServerCertVerifier for Pinned {
+#[derive(Debug)]
+pub(super) struct Verifier {
+    pub(super) trust: Trust,
+    pub(super) provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -31,8 +39,9 @@ impl ServerCertVerifier for Pinned {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let judged = self.chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        let pinned = || self.certificates.iter().any(|known| known.as_ref() == end_entity.as_ref());
+        let Trust::Pinned { chains, certificates } = &self.trust else { return Ok(ServerCertVerified::assertion()) };
+        let judged = chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let pinned = || certificates.iter().any(|known| known.as_ref() == end_entity.as_ref());
         match judged {
             Err(Error::InvalidCertificate(error)) if only_unvouched(&error) && pinned() => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
@@ -48,7 +57,8 @@ impl ServerCertVerifier for Pinned {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chains.verify_tls12_signature(message, cert, signed)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, signed, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -57,11 +67,12 @@ impl ServerCertVerifier for Pinned {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chains.verify_tls13_signature(message, cert, signed)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, signed, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chains.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -72,44 +83,5 @@ fn only_unvouched(error: &CertificateError) -> bool {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => true,
         CertificateError::Other(other) => other.0.to_string() == OWN_AUTHORITY,
         _ => false,
-    }
-}
-
-/// `--insecure`: any certificate will do; the signatures of the handshake itself are still checked.
-#[derive(Debug)]
-pub(super) struct AcceptAny(pub(super) Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAny {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
