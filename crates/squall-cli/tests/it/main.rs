@@ -4,6 +4,7 @@
 mod bad_input;
 mod comparing;
 mod counts;
+mod deploy;
 mod exit_codes;
 mod faults;
 mod find_max;
