@@ -65,6 +65,8 @@ impl Api {
         let request = Prepared::new(&request, &self.connector).map_err(|error| refuse(&error))?;
         let exchange = self.runtime.block_on(self.session.send(&request, Body::Keep));
         let response = exchange.result.map_err(|error| {
+            // The flags of this command are others than those of a run.
+            let error = error.to_string().replace("--ca FILE, or --insecure", "--api-ca FILE");
             Refusal::unreachable(format!(
                 "no answer from the API at {}: {error}. Is `squall orchestrator` running there? \
                  `squall up` starts a fleet on this machine; --api URL names another",

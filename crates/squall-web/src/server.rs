@@ -36,11 +36,12 @@ pub async fn serve<C: Cell>(
     listener: TcpListener,
     stop: CancellationToken,
 ) -> Result<(), ConfigError> {
-    if let Ok(addr) = listener.local_addr() {
-        config.check(addr)?;
+    let addr = listener.local_addr().ok();
+    addr.map_or(Ok(()), |addr| config.check(addr))?;
+    let tls = config.tls_server()?;
+    if let Some(addr) = addr {
         info!(%addr, tls = config.tls.is_some(), token = config.token.is_some(), "serves the API");
     }
-    let tls = config.tls_server()?;
     let live = Live::new(fleet.clone());
     let app = Arc::new(App { fleet, live, config, stop: stop.clone() });
     let service = router(app.clone());

@@ -2,7 +2,10 @@
 
 use rustix::process::{Pid, test_kill_process};
 use serde_json::Value;
-use squall_testkit::redis::RedisServer;
+use squall_testkit::{
+    redis::RedisServer,
+    tls::{Authority, Validity},
+};
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -198,6 +201,28 @@ fn orchestrators_and_workers_start_apart_and_ask_for_the_token() {
     assert!(!ended.stderr.contains(token), "the token is not logged");
     let line = ended.stderr.lines().find(|line| line.contains("serves the API")).expect(&ended.stderr);
     assert!(serde_json::from_str::<Value>(line).is_ok(), "{line}");
+}
+
+#[test]
+fn the_api_is_served_and_asked_by_tls() {
+    let (home, redis) = (Home::new(), RedisServer::start());
+    let authority = Authority::new();
+    let identity = authority.issue(&["127.0.0.1"], Validity::Current);
+    let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let (cert, key, ca) = (path(&identity.cert_file), path(&identity.key_file), path(&authority.ca_file()));
+    let (listen, url) = (home.api.to_string(), redis.url());
+    let serve = ["orchestrator", "--redis", &url, "--listen", &listen];
+    let leader = Running::of(home.command(&serve).args(["--tls-cert", &cert, "--tls-key", &key]).spawn().unwrap());
+    let api = format!("https://{listen}");
+    wait_until("the API", || home.squall(&["test", "status", "--api", &api, "--api-ca", &ca]).code == 0);
+    home.refused(&["test", "status", "--api", &api], 3, "--api-ca");
+    home.refused(&["test", "status", "--api", &format!("http://{listen}")], 3, "no answer");
+    leader.terminate();
+    assert_eq!(leader.end().code, 0);
+    let files = ["--tls-cert", "none.pem", "--tls-key", "none.pem"];
+    let ended = home.squall(&[&serve[..], &files].concat());
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(ended.stderr.contains("none.pem") && !ended.stderr.contains("serves the API"), "{}", ended.stderr);
 }
 
 #[test]
