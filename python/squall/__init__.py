@@ -1,13 +1,12 @@
 """Load tests, measured right: scenarios in Python, executed at the speed of Rust."""
 
-from squall._blocking import sleep
 from squall._dsl import VUser, between, probe, resource, scenario, set_up, step, task, tear_down
 from squall._errors import RequestError, RequestTimeout, ResourcesExhausted, ScenarioError, StatusError, TaskTimeout
 from squall._jsonrpc import JsonRPCClient, JsonRPCError, JsonRPCProtocolError
 from squall._metrics import emit_metric, metric
 from squall._probe import ProbeContext
 from squall._resources import Resource
-from squall._squall import Client, Headers, Operation, Response, StreamedAnswer, WebSocket, __version__
+from squall._squall import Client, Headers, Operation, Response, StreamedAnswer, WebSocket, __version__, sleep
 from squall._sse import Event, events, events_blocking
 from squall._strategy import ParallelReadyStrategy, SequentialWeightedStrategy, Step, StepSelection, StepStrategy
 

@@ -47,13 +47,13 @@ def wait(operation: Operation[Any]) -> Any:
     return operation.result()
 
 
-def sleep(seconds: float) -> Any:
-    """Pauses this user and no other: ``await squall.sleep(0.5)``, or without ``await`` in a plain ``def``."""
+def pause(seconds: float) -> Any:
+    """``squall.sleep`` wherever the caller is not a coroutine that the engine resumes."""
     if in_fiber():
-        return wait(_squall.sleep(seconds))
+        return wait(_squall.timer(seconds))
     if _get_running_loop() is not None:
         return asyncio.sleep(seconds)
-    return _squall.sleep(seconds)
+    return _squall.timer(seconds)
 
 
 class BlockingClient:

@@ -2,9 +2,10 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::Parser;
-use squall_model::{Bundle, Limits};
+use squall_engine::Driver;
+use squall_model::{Bundle, Limits, Load, LoadModel};
 use squall_scenario::{Disk, Recording, Travelled};
-use squall_worker::Opened;
+use squall_worker::{Beside, Opened};
 use std::{
     collections::BTreeMap,
     fs,
@@ -17,7 +18,7 @@ use crate::{
     command_line,
     commands::run::{options, read_from, read_text, subject},
     exit::Refusal,
-    program::{Host, Program},
+    program::{Host, Member, Program},
     subject::Subject,
 };
 
@@ -37,9 +38,7 @@ pub(crate) fn of_run<H: Host>(what: &Subject, args: &RunArgs, host: &H) -> Resul
         Subject::File(path) | Subject::Script(path) => Recording::new(Disk::beside(path)),
     };
     let program = read_from(what, args, &mut files, read_text, |script| host.open(script))?;
-    if program.is_several() {
-        return Err(Refusal::new("a fleet runs one scenario at a time: choose it with --scenario"));
-    }
+    let together = loads(&program)?;
     let (read, env) = files.into_parts();
     let mut packed: BTreeMap<String, String> =
         read.into_iter().map(|(name, bytes)| (format!("file:{name}"), STANDARD.encode(bytes))).collect();
@@ -79,8 +78,27 @@ pub(crate) fn of_run<H: Host>(what: &Subject, args: &RunArgs, host: &H) -> Resul
             phases: limits.phases,
         },
         hooks: program.hooks().is_some(),
+        together,
     };
     Ok((bundle, program.describe()))
+}
+
+/// The loads of several scenarios that run together; none if it is one.
+fn loads<D: Driver>(program: &Program<D>) -> Result<Vec<Load>, Refusal> {
+    let Program::Hosted(hosted) = program else { return Ok(Vec::new()) };
+    if !hosted.is_several() {
+        return Ok(Vec::new());
+    }
+    let loads: Vec<Load> =
+        hosted.together.iter().filter(|member| !member.follows).map(|member| member.plan.load.clone()).collect();
+    let counted = |load: &Load| matches!(load.model, LoadModel::Closed { .. }) && load.iterations.is_some();
+    match loads.iter().any(counted) {
+        true => Err(Refusal::new(
+            "several scenarios on a fleet cannot have a number of iterations and a number of users: give a duration, rates with the \
+             number, or one of them with --scenario",
+        )),
+        false => Ok(loads),
+    }
 }
 
 /// Opens bundles on a worker.
@@ -128,15 +146,26 @@ impl<H: Host> squall_worker::Host for BundleHost<H> {
             return Err("this worker reads the scenario differently: is it of another version?".to_owned());
         }
         let (threads, stock, hooks) = (program.threads(), program.stock(), program.hooks());
+        let (mut plan, mut beside) = (None, Vec::new());
         let (driver, rations) = match program {
             Program::Declared { scenario, .. } => {
                 let (driver, rations) = scenario.driver_rationed();
                 (AnyDriver::Declared(driver), rations)
             }
-            Program::Hosted(hosted) => (AnyDriver::Hosted((hosted.driver)()), Vec::new()),
+            Program::Hosted(hosted) => {
+                let mut members = hosted.members().into_iter();
+                plan = members.next().map(|first| first.plan).filter(|_| bundle.is_several());
+                beside = members.map(stand_beside).collect();
+                (AnyDriver::Hosted((hosted.driver)()), Vec::new())
+            }
         };
-        Ok(Opened { driver, threads, stock, rations, hooks })
+        Ok(Opened { driver, threads, plan, beside, stock, rations, hooks })
     }
+}
+
+fn stand_beside<D: Driver>(member: Member<D>) -> Beside<AnyDriver<D>> {
+    let driver = AnyDriver::Hosted((member.driver)());
+    Beside { driver, threads: Some(member.threads), plan: member.plan, follows: member.follows }
 }
 
 /// The files of a bundle in a folder of their own, which stays as long as the process: scripts import from it while they run.

@@ -83,6 +83,12 @@ impl Chorus {
         self.engines.iter().map(Engine::in_flight).collect()
     }
 
+    /// As [`Engine::last_end`], of those that others follow.
+    pub fn last_end(&self) -> Duration {
+        let led = self.engines.iter().zip(&self.follows).filter(|(_, follows)| !**follows);
+        led.map(|(engine, _)| engine.last_end()).max().unwrap_or_default()
+    }
+
     /// Who will send deltas.
     pub fn sources(&self) -> Vec<SourceId> {
         self.engines.iter().flat_map(|engine| engine.sources().to_vec()).collect()

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{Plan, duration::bounded};
+use crate::{Load, Plan, duration::bounded};
 
 /// A plan on its way to the workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,16 @@ pub struct Bundle {
     /// Whether the scenario sets a run up and tears it down, once in the fleet.
     #[serde(default)]
     pub hooks: bool,
+    /// The loads of the scenarios that run together, of which the plan's is the sum; none if it is one scenario.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<Load>,
+}
+
+impl Bundle {
+    /// Whether it is more than one scenario.
+    pub fn is_several(&self) -> bool {
+        !self.together.is_empty()
+    }
 }
 
 /// How each worker carries a plan out.
@@ -45,7 +55,7 @@ pub struct Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Load, LoadModel, Pause, Profile, TaskSpec};
+    use crate::{LoadModel, Pause, Profile, TaskSpec};
     use serde_json::{Value, json};
 
     fn bundle() -> Value {
@@ -56,7 +66,15 @@ mod tests {
         let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
         let (grace, slack) = (Duration::from_secs(1), Duration::ZERO);
         let limits = Limits { threads: None, max_users: 9, grace, slack, late_after: slack, phases: false };
-        let bundle = Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false };
+        let bundle = Bundle {
+            plan,
+            arguments: Vec::new(),
+            files: [].into(),
+            env: [].into(),
+            limits,
+            hooks: false,
+            together: Vec::new(),
+        };
         serde_json::to_value(bundle).unwrap()
     }
 

@@ -24,6 +24,9 @@ pub struct RunOrder {
     pub profile: Profile,
     /// When all start, in milliseconds of the store's clock; `None` while workers prepare.
     pub start_at_ms: Option<u64>,
+    /// It is several scenarios with a load each, so that there is no one level to change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub several: bool,
     /// Workers that were there at the beginning.
     pub expected: Vec<String>,
     /// By when they must be ready, in milliseconds of the store's clock.
@@ -74,6 +77,10 @@ pub enum SteerError {
     PausedAlready,
     #[error("the test is not paused")]
     NotPaused,
+    #[error(
+        "several scenarios run together, each with its own load: there is no one level to change. Stop the test, or run one of them"
+    )]
+    Several,
     #[error(transparent)]
     Profile(#[from] ProfileError),
 }
@@ -132,6 +139,7 @@ mod tests {
             bundle: "b".into(),
             profile: Profile::constant(100.0, S(10)).unwrap(),
             start_at_ms: None,
+            several: false,
             expected: vec![],
             ready_by_ms: 0,
             paused: None,

@@ -17,6 +17,7 @@ use crate::{
     port::Port,
     raise,
     routes::{Ask, Call, Routes, authorization},
+    step::in_coroutine,
     streamed::StreamedAnswer,
     websocket::WebSocket,
 };
@@ -268,9 +269,19 @@ fn slot_of(url: &Bound<'_, PyString>) -> usize {
     (url.as_ptr() as usize >> 4) & (KNOWN - 1)
 }
 
-/// A pause that costs no thread: `await squall.sleep(0.5)`.
+/// Pauses this user and no other: `await squall.sleep(0.5)`, or without `await` in a plain `def`.
 #[pyfunction]
-pub(crate) fn sleep(seconds: f64) -> PyResult<Operation> {
+pub(crate) fn sleep<'py>(py: Python<'py>, seconds: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match in_coroutine() {
+        true => Ok(Bound::new(py, timer(seconds.extract()?)?)?.into_any()),
+        // On a fiber, on asyncio, or in no run at all: that is for Python to find out.
+        false => py.import("squall._blocking")?.call_method1("pause", (seconds,)),
+    }
+}
+
+/// A pause to be awaited.
+#[pyfunction]
+pub(crate) fn timer(seconds: f64) -> PyResult<Operation> {
     Ok(Operation::new(Work::Sleep(seconds_of(seconds)?), None))
 }
 

@@ -37,7 +37,7 @@ mod _squall {
     #[pymodule_export]
     use super::{
         borrow::{Loan, borrow},
-        client::{Client, sleep},
+        client::{Client, sleep, timer},
         custom::emit,
         operation::Operation,
         port::Port,

@@ -2,7 +2,8 @@
 //! ends with its result. For a user on asyncio it is a future of the loop's as well. Performs nothing.
 
 use pyo3::{
-    exceptions::{PyRuntimeError, PyRuntimeWarning, PyStopIteration},
+    exceptions::{PyBaseException, PyRuntimeError, PyRuntimeWarning, PyStopIteration},
+    ffi,
     prelude::*,
     types::{PyDict, PyTuple},
 };
@@ -129,14 +130,10 @@ impl Operation {
         slf
     }
 
-    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Py<Self>> {
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Py<Self>>> {
         let mut this = slf.borrow_mut();
         match std::mem::replace(&mut this.state, State::Spent) {
-            // A tuple would be taken for several arguments.
-            State::Done(Ok(value)) if value.bind(slf.py()).is_instance_of::<PyTuple>() => {
-                return Err(PyStopIteration::new_err((value,)));
-            }
-            State::Done(Ok(value)) => return Err(PyStopIteration::new_err(value)),
+            State::Done(Ok(value)) => return ended_with(value.into_bound(slf.py())),
             State::Done(Err(error)) => return Err(error),
             State::Spent => return Err(spent()),
             waiting => this.state = waiting,
@@ -144,12 +141,12 @@ impl Operation {
         let fresh = matches!(this.state, State::Fresh(_));
         match &mut this.hosted {
             Some(hosted) => hosted.blocking = true,
-            None if fresh => return Ok(slf.clone().unbind()),
+            None if fresh => return Ok(Some(slf.clone().unbind())),
             None => return Err(spent()),
         }
         drop(this);
         Operation::ask(slf);
-        Ok(slf.clone().unbind())
+        Ok(Some(slf.clone().unbind()))
     }
 
     /// What came of it, for code that does not await.
@@ -247,6 +244,20 @@ impl Operation {
             _ => Err(raise::not_ready(py)),
         }
     }
+}
+
+/// Ends the iteration with `value`: the usual ones without making an exception of them, which costs more than the rest of an await.
+fn ended_with(value: Bound<'_, PyAny>) -> PyResult<Option<Py<Operation>>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    // A tuple would be taken for several arguments, an exception for the one that is raised.
+    if value.is_instance_of::<PyTuple>() || value.is_instance_of::<PyBaseException>() {
+        return Err(PyStopIteration::new_err((value.unbind(),)));
+    }
+    // SAFETY: attached; both are objects. To return nothing with an exception set is how an iterator ends with a value.
+    unsafe { ffi::PyErr_SetObject(ffi::PyExc_StopIteration, value.as_ptr()) };
+    Ok(None)
 }
 
 /// Calls `callback` from the loop, as its futures do when nobody may be called at once.

@@ -4,12 +4,21 @@ use pyo3::{
     prelude::*,
     types::{PyIterator, PyTuple, iterator::PySendResult},
 };
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use crate::{
     operation::Operation,
     script::{Hook, Kind, Script},
 };
+
+thread_local! {
+    static IN_COROUTINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a coroutine that the engine resumes itself is running on this thread.
+pub(crate) fn in_coroutine() -> bool {
+    IN_COROUTINE.get()
+}
 
 /// A function under way.
 pub(crate) enum Stepper {
@@ -61,7 +70,10 @@ impl Stepper {
                 // SAFETY: `send` hands the pointer to `PyIter_Send`, which takes any object and itself looks for the slot or the
                 // method; it relies on nothing that a checked cast to an iterator would add, and a coroutine fails that check.
                 let iterator = unsafe { coroutine.bind(py).cast_unchecked::<PyIterator>() };
-                iterator.send(py.None().bind(py))
+                IN_COROUTINE.set(true);
+                let sent = iterator.send(py.None().bind(py));
+                IN_COROUTINE.set(false);
+                sent
             }
             Stepper::Fiber(fiber) => fiber.resume(py),
             Stepper::Over => return Step::Returned,

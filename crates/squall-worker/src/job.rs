@@ -1,11 +1,14 @@
 //! One run as one worker carries it out: its engine, its leash, its shipper. Told what to do; knows nothing of the record.
 
 use squall_coord::RunStore;
-use squall_engine::{Driver, Duty, Engine, EngineConfig, EngineError, Leash, Lender, Ration, Tickets};
+use squall_engine::{Chorus, Driver, Duty, EngineConfig, EngineError, Leash, Lender, Ration, Tickets, Voice};
 use squall_metrics::{Delta, Fold, RecorderConfig, SourceId};
-use squall_model::{Bundle, ITERATIONS, Load, LoadModel, Profile, ShareSet, Stock};
+use squall_model::{Bundle, ITERATIONS, Load, LoadModel, Plan, Profile, ShareSet, Stock};
 use std::{
     collections::BTreeMap,
+    fmt,
+    num::ParseIntError,
+    str::FromStr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -31,12 +34,25 @@ pub struct Opened<D> {
     pub driver: D,
     /// Engine threads that suit it; `None` leaves it to the engine.
     pub threads: Option<usize>,
+    /// Its own plan, where the bundle's stands for several scenarios.
+    pub plan: Option<Plan>,
+    /// What else runs on the same timeline: other scenarios, and what follows them.
+    pub beside: Vec<Beside<D>>,
     /// The pools that it declares.
     pub stock: Vec<Stock>,
     /// What it has to be supplied with, because the whole fleet uses it once.
     pub rations: Vec<Ration>,
     /// What it does once for the whole run.
     pub hooks: Option<Arc<dyn Hooks>>,
+}
+
+/// Something that runs beside a scenario, by a load and tasks of its own.
+pub struct Beside<D> {
+    pub driver: D,
+    pub threads: Option<usize>,
+    pub plan: Plan,
+    /// It ends when what does not follow has.
+    pub follows: bool,
 }
 
 /// How long giving back what was borrowed may take at the end.
@@ -54,11 +70,14 @@ const FIRST_SECONDS: u32 = 3;
 const ALLOWANCE: u64 = 4;
 const LEAST_ALLOWANCE: u64 = 200;
 
+/// Longer than any run goes on.
+const LONGEST_FOLLOWING: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// A run under way here.
 pub(crate) struct Job {
     pub(crate) epoch: u64,
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
-    engine: Engine,
+    engine: Chorus,
     fold: Fold,
     shipper: Shipper,
     rationing: Rationing,
@@ -70,9 +89,13 @@ pub(crate) struct Job {
     lending: JoinHandle<()>,
     threads: Vec<Sent>,
     /// What each may send at first.
-    first: u64,
+    first: Vec<u64>,
     started: bool,
+    /// That the record says.
     profile: Profile,
+    /// Of each scenario; the first follows the record's, unless that stands for several.
+    profiles: Vec<Profile>,
+    several: bool,
     shares: ShareSet,
     stopping: bool,
     ended: bool,
@@ -94,31 +117,28 @@ impl Job {
         run: R,
         (lender, lending): (Lender, JoinHandle<()>),
     ) -> Result<Job, EngineError> {
-        let (plan, limits) = (&bundle.plan, &bundle.limits);
-        let mut config = EngineConfig::new(plan.load.clone(), plan.tasks.clone());
-        config.threads = limits.threads.or(opened.threads).unwrap_or(config.threads).clamp(1, 1024);
-        let leash = Leash::new(config.threads);
-        let first = first_allowance(&plan.load.model);
-        (0..config.threads).for_each(|thread| leash.most(thread, first));
-        config.instance = instance;
-        config.shares = ShareSet::NONE;
-        config.seed = plan.seed;
-        config.max_users = limits.max_users.max(config.threads);
-        (config.grace, config.slack, config.late_after) = (limits.grace, limits.slack, limits.late_after);
-        config.recorder = RecorderConfig { phases: limits.phases, ..RecorderConfig::default() };
-        config.leash = Some(leash.clone());
-        config.lender = Some(lender.clone());
+        let plan = opened.plan.as_ref().unwrap_or(&bundle.plan);
+        let mut config = config(bundle, plan, opened.threads, instance);
         let (tickets, iterations) = iterations(&plan.load).unzip();
         let limited = tickets.is_some();
         config.tickets = tickets;
-        let threads = vec![Sent::default(); config.threads];
-        let engine = Engine::prepare(opened.driver, config).await?;
+        let mut voices = vec![Voice { driver: opened.driver, config, follows: false }];
+        voices.extend(opened.beside.into_iter().map(|beside| beside.voice(bundle, instance)));
+        let first: Vec<u64> = voices.iter().flat_map(|voice| first_allowances(&voice.config)).collect();
+        let leash = Leash::new(first.len());
+        first.iter().enumerate().for_each(|(thread, most)| leash.most(thread, *most));
+        for Voice { config, .. } in &mut voices {
+            config.leash = Some(leash.clone());
+            config.lender = Some(lender.clone());
+        }
+        let profiles = voices.iter().map(|voice| voice.config.load.model.profile().clone()).collect();
+        let engine = Chorus::prepare(voices).await?;
         let source = SourceId { instance, thread: 0 };
         let rations = opened.rations.into_iter().chain(iterations).collect();
         Ok(Job {
             epoch,
             hooks: opened.hooks,
-            fold: Fold::new(source, engine.sources().to_vec()),
+            fold: Fold::new(source, engine.sources()),
             engine,
             rationing: Rationing::start(&run, epoch, &source_name(source), rations),
             limited,
@@ -126,10 +146,12 @@ impl Job {
             leash,
             lender,
             lending,
-            threads,
+            threads: vec![Sent::default(); first.len()],
             first,
             started: false,
-            profile: plan.load.model.profile().clone(),
+            profile: bundle.plan.load.model.profile().clone(),
+            profiles,
+            several: bundle.is_several(),
             shares: ShareSet::NONE,
             stopping: false,
             ended: false,
@@ -155,9 +177,16 @@ impl Job {
 
     /// Holds `shares` and follows `profile` from now on; gives the time of the run at which that is. `left`: before when the last
     /// holders of shares that are new here have started everything.
-    pub(crate) fn set_duty(&mut self, shares: ShareSet, profile: &Profile, left: BTreeMap<u32, Duration>) -> Duration {
+    pub(crate) fn set_duty(&mut self, shares: ShareSet, profile: &Profile, left: &BTreeMap<u32, Places>) -> Places {
         (self.shares, self.profile) = (shares, profile.clone());
-        self.engine.set_duty(Duty { left: Arc::new(left), ..Duty::new(shares, profile.clone(), Duration::ZERO) })
+        if !self.several {
+            self.profiles[0].clone_from(profile);
+        }
+        let duties = self.profiles.iter().enumerate().map(|(voice, profile)| {
+            let left = left.iter().filter_map(|(share, places)| Some((*share, places.of(voice)?)));
+            Duty { left: Arc::new(left.collect()), ..Duty::new(shares, profile.clone(), Duration::ZERO) }
+        });
+        Places(self.engine.set_duties(duties))
     }
 
     pub(crate) fn shares(&self) -> ShareSet {
@@ -214,8 +243,8 @@ impl Job {
             }
         };
         for delta in folded {
-            let announced =
-                self.threads.iter().map(|sent| sent.total + sent.allowance(delta.second, self.first)).collect();
+            let threads = self.threads.iter().zip(&self.first);
+            let announced = threads.map(|(sent, first)| sent.total + sent.allowance(delta.second, *first)).collect();
             self.shipper.ship(Parcel { delta, announced });
         }
         if self.shipper.waiting() > MOST_WAITING && !self.stopping {
@@ -277,18 +306,93 @@ fn iterations(load: &Load) -> Option<(Tickets, Ration)> {
     Some((tickets, Ration { name: ITERATIONS.to_owned(), limit, supply }))
 }
 
-/// What a thread may send before anybody knows how fast it is: an open model is as fast as its clock.
-fn first_allowance(model: &LoadModel) -> u64 {
-    match model {
+/// What each thread may send before anybody knows how fast it is: an open model is as fast as its clock.
+fn first_allowances(config: &EngineConfig) -> Vec<u64> {
+    let first = match &config.load.model {
         LoadModel::Closed { .. } => FIRST_ALLOWANCE,
         LoadModel::Open { rate, .. } => {
             let seconds = f64::from(FIRST_SECONDS) + 1.0;
             LEAST_ALLOWANCE + (rate.peak() * seconds * FIRST_PER_ITERATION).ceil() as u64
         }
+    };
+    vec![first; config.threads]
+}
+
+/// How the engine of `plan` is to work here; leash and lender come later.
+fn config(bundle: &Bundle, plan: &Plan, threads: Option<usize>, instance: u64) -> EngineConfig {
+    let limits = &bundle.limits;
+    let mut config = EngineConfig::new(plan.load.clone(), plan.tasks.clone());
+    config.threads = limits.threads.or(threads).unwrap_or(config.threads).clamp(1, 1024);
+    config.instance = instance;
+    config.shares = ShareSet::NONE;
+    config.seed = bundle.plan.seed;
+    config.max_users = limits.max_users.max(config.threads);
+    (config.grace, config.slack, config.late_after) = (limits.grace, limits.slack, limits.late_after);
+    config.recorder = RecorderConfig { phases: limits.phases, ..RecorderConfig::default() };
+    config
+}
+
+impl<D> Beside<D> {
+    fn voice(self, bundle: &Bundle, instance: u64) -> Voice<D> {
+        let Beside { driver, threads, mut plan, follows } = self;
+        if follows && let LoadModel::Closed { users, .. } = &mut plan.load.model {
+            // It ends with the others, however long somebody lets those go on.
+            let longest = Profile::constant(users.peak(), LONGEST_FOLLOWING);
+            *users = longest.unwrap_or_else(|_| users.clone());
+        }
+        let mut config = config(bundle, &plan, threads, instance);
+        if follows {
+            config.threads = 1;
+        }
+        Voice { driver, config, follows }
+    }
+}
+
+/// Before when the last holder of a share has started everything, for each scenario of the run; as it is noted in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Places(Vec<Duration>);
+
+impl Places {
+    /// Nobody has begun.
+    pub(crate) const BEGINNING: Places = Places(Vec::new());
+
+    fn of(&self, voice: usize) -> Option<Duration> {
+        if self.0.is_empty() { Some(Duration::ZERO) } else { self.0.get(voice).copied() }
+    }
+}
+
+impl fmt::Display for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos: Vec<String> = self.0.iter().map(|place| place.as_nanos().to_string()).collect();
+        f.write_str(&nanos.join(","))
+    }
+}
+
+impl FromStr for Places {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Places, ParseIntError> {
+        let places = text.split(',').map(|nanos| nanos.parse().map(Duration::from_nanos));
+        Ok(Places(places.collect::<Result<_, _>>()?))
     }
 }
 
 /// A source as the store names it.
 pub(crate) fn source_name(source: SourceId) -> String {
     format!("{:016x}.{}", source.instance, source.thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_noted_for_each_scenario() {
+        let places = Places(vec![Duration::from_nanos(7), Duration::from_secs(2)]);
+        assert_eq!(places.to_string(), "7,2000000000");
+        assert_eq!(places.to_string().parse(), Ok(places.clone()));
+        assert_eq!((places.of(1), places.of(2)), (Some(Duration::from_secs(2)), None));
+        assert_eq!(Places::BEGINNING.of(5), Some(Duration::ZERO));
+        assert!("taken".parse::<Places>().is_err() && "".parse::<Places>().is_err() && "7,".parse::<Places>().is_err());
+    }
 }

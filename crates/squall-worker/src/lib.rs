@@ -11,7 +11,7 @@ mod shipper;
 mod worker;
 
 pub use hooks::Hooks;
-pub use job::{Host, Opened};
+pub use job::{Beside, Host, Opened};
 pub use lending::{Portion, StockError, lend_here};
 pub use worker::{Worker, WorkerConfig, WorkerError, WorkerStatus};
 

@@ -21,7 +21,7 @@ use tracing::{debug, info, warn};
 use crate::{
     clock::StoreClock,
     hooks::{self, Hooks},
-    job::{Host, Job, Opened},
+    job::{Host, Job, Opened, Places},
     lending::{Portion, fill, lend},
     machine::Machine,
     share_units,
@@ -260,7 +260,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             let mut shares: ShareSet = self.held.keys().copied().collect();
             let profile = self.order.as_ref().map_or(job.profile(), |(_, _, order)| &order.profile).clone();
             if !lost.is_empty() {
-                job.set_duty(job.shares().without(lost), &job.profile().clone(), BTreeMap::new());
+                job.set_duty(job.shares().without(lost), &job.profile().clone(), &BTreeMap::new());
             }
             let before = job.shares();
             let gained = shares.without(before);
@@ -274,8 +274,8 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 }
             };
             if shares != before || profile != *job.profile() {
-                let at = job.set_duty(shares, &profile, left);
-                leave(run, job.epoch, draining.into_iter().filter(|share| before.contains(u64::from(*share))), at)
+                let at = job.set_duty(shares, &profile, &left);
+                leave(run, job.epoch, draining.into_iter().filter(|share| before.contains(u64::from(*share))), &at)
                     .await;
             }
         }
@@ -582,8 +582,8 @@ async fn build<H: Host, R: RunStore, P: PoolStore>(
 }
 
 /// Says before when this worker has started everything of `shares`.
-async fn leave<R: RunStore>(run: &R, epoch: u64, shares: impl Iterator<Item = u32>, at: Duration) {
-    let notes: Vec<_> = shares.map(|share| (left_note(share), at.as_nanos().to_string())).collect();
+async fn leave<R: RunStore>(run: &R, epoch: u64, shares: impl Iterator<Item = u32>, at: &Places) {
+    let notes: Vec<_> = shares.map(|share| (left_note(share), at.to_string())).collect();
     if notes.is_empty() {
         return;
     }
@@ -599,14 +599,14 @@ async fn take_over<R: RunStore>(
     run: &R,
     epoch: u64,
     shares: ShareSet,
-) -> Result<BTreeMap<u32, Duration>, squall_coord::StoreError> {
+) -> Result<BTreeMap<u32, Places>, squall_coord::StoreError> {
     if shares.is_empty() {
         return Ok(BTreeMap::new());
     }
     let notes = run.notes(epoch).await?;
     let left = |share: u32| match notes.get(&left_note(share)) {
-        None => Some((share, Duration::ZERO)),
-        Some(note) => Some((share, Duration::from_nanos(note.parse().ok()?))),
+        None => Some((share, Places::BEGINNING)),
+        Some(note) => Some((share, note.parse().ok()?)),
     };
     let left = shares.iter().filter_map(left).collect();
     let taken: Vec<_> = shares.iter().map(|share| (left_note(share), "taken".to_owned())).collect();

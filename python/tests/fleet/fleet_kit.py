@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 import json
-import shutil
-import socket
 import subprocess
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from running import SQUALL
+from server_kit import Server, end, eventually, redis_server
 
-
-def eventually(what: str, look: Callable[[], Any]) -> Any:
-    """Waits for something that happens in another process; there is no event to wait for, so it looks again and again."""
-    patience = time.monotonic() + 120
-    while not (found := look()):
-        assert time.monotonic() < patience, f"waited two minutes for: {what}"
-        time.sleep(0.02)
-    return found
+__all__ = ["Fleet", "eventually", "fleet"]
 
 
 @dataclass
-class Fleet:
+class Fleet(Server):
     """One server and any number of workers and orchestrators."""
 
-    folder: Path
-    port: int
     target: Any
     processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}"
-
-    def redis(self, *words: str) -> str:
-        command = ["redis-cli", "-p", str(self.port), *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -91,20 +72,7 @@ class Fleet:
 
 @pytest.fixture
 def fleet(tmp_path: Path, target: Any) -> Iterator[Fleet]:
-    assert shutil.which("redis-server"), "these tests need redis-server"
-    for _ in range(20):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        arguments = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)]
-        server = subprocess.Popen(["redis-server", *arguments], stdout=subprocess.PIPE, text=True)
-        assert server.stdout is not None
-        if any("Ready to accept connections" in line for line in iter(server.stdout.readline, "")):
-            break
-    fleet = Fleet(tmp_path, port, target)
-    yield fleet
-    for process in [*fleet.processes.values(), server]:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    server.stdout.close()
+    with redis_server(tmp_path) as port:
+        fleet = Fleet(tmp_path, port, target)
+        yield fleet
+        end(fleet.processes.values())

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import socket
 import subprocess
-import sys
 import textwrap
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
+from running import SQUALL
+from server_kit import Server, end, eventually, redis_server
 
-SQUALL = [sys.executable, "-m", "squall"]
+__all__ = ["SQUALL", "Fleet", "eventually", "fleet"]
 
 #: What every app of these tests begins with: a stream `orders` of app `shop`, and `log(words…)`.
 HEAD = """
@@ -42,32 +38,12 @@ def seen(events, event):
 """
 
 
-def eventually(what: str, look: Callable[[], Any], process: subprocess.Popen[str] | None = None) -> Any:
-    """Waits for something that happens in another process; there is no event to wait for, so it looks again and again."""
-    patience = time.monotonic() + 60
-    while not (found := look()):
-        assert process is None or process.poll() is None, f"the worker ended while waiting for: {what}"
-        assert time.monotonic() < patience, f"waited a minute for: {what}"
-        time.sleep(0.01)
-    return found
-
-
 @dataclass
-class Fleet:
+class Fleet(Server):
     """One server, one app file, any number of workers."""
 
-    folder: Path
-    port: int
     workers: list[subprocess.Popen[str]] = field(default_factory=list)
     partitions: int = 4
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}"
-
-    def redis(self, *words: str) -> str:
-        command = ["redis-cli", "-p", str(self.port), *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def write(self, code: str, *, partitions: int = 4, lease: float = 30, name: str = "shop.py", head: bool = True) -> None:
         self.partitions = partitions
@@ -161,21 +137,7 @@ class Fleet:
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    program = os.environ.get("SQUALL_TEST_REDIS_SERVER", "redis-server")
-    assert shutil.which(program), f"these tests need {program}"
-    for _ in range(20):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        arguments = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)]
-        server = subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, text=True)
-        assert server.stdout is not None
-        if any("Ready to accept connections" in line for line in iter(server.stdout.readline, "")):
-            break
-    fleet = Fleet(tmp_path, port)
-    yield fleet
-    for process in [*fleet.workers, server]:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    server.stdout.close()
+    with redis_server(tmp_path) as port:
+        fleet = Fleet(tmp_path, port)
+        yield fleet
+        end(fleet.workers)

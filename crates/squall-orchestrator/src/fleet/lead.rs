@@ -4,10 +4,10 @@
 use squall_coord::{
     Cell, MemberId, Notice, PoolStore, RunRecord, RunStore, Seat, SeatConfig, SeatConfigError, StoreError, Unit,
 };
-use squall_metrics::RunView;
+use squall_metrics::{Kind, MetricView, RunView};
 use squall_model::{
-    Bundle, CommandType, FleetEvent, FleetFacts, Generator, LoadModel, PhaseEvent, RunFacts, RunOrder, RunPhase,
-    StopReason, WorkerFacts, WorkerState,
+    Bundle, CommandType, FleetEvent, FleetFacts, Generator, Load, LoadModel, PhaseEvent, Profile, RunFacts, RunOrder,
+    RunPhase, StopReason, WorkerFacts, WorkerState,
 };
 use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
@@ -19,7 +19,7 @@ use super::{
     board::{Board, Scene},
     follow::CrewState,
     hooks::{LONGEST_TEAR_DOWN, Progress, Which},
-    rations::{Rations, UsedUp, limit},
+    rations::{Rations, UsedUp},
     seconds::Seconds,
     steer::{phase_of, read_order, starting, text},
 };
@@ -394,7 +394,7 @@ impl<C: Cell> Led<C> {
         let Some(view) = Follower::<C>::view_of(&self.follower.made()) else { return Ok(()) };
         let run = fleet.cell().run();
         let completed = order.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Completed && !stop.abort);
-        let made = self.bundle.plan.load.warm_up.is_zero().then_some(view.engine.iterations);
+        let made = self.bundle.plan.load.warm_up.is_zero().then(|| view.engine.iterations.saturating_sub(looks(&view)));
         let used_up = self.rations.end(&run, epoch, made).await?.filter(|_| completed);
         let facts = self.facts(&view, order, elapsed, used_up);
         if !self.follower.save().await? {
@@ -472,21 +472,40 @@ impl<C: Cell> Led<C> {
 
     /// Starts that were due while nobody held their share. Only a run that somebody left can have any.
     fn missed_starts(&self, view: &RunView, order: &RunOrder, active: Duration) -> u64 {
-        let (plan, engine) = (&self.bundle.plan, &view.engine);
         let disturbed = !self.follower.crew().events.is_empty();
-        if !matches!(plan.load.model, LoadModel::Open { .. }) || !disturbed {
-            return 0;
+        let mut planned = 0;
+        for (load, profile) in loads(&self.bundle, order) {
+            // Where users decide when to start, among others or alone, nobody can say what was due.
+            if !matches!(load.model, LoadModel::Open { .. }) || !disturbed {
+                return 0;
+            }
+            let due = |at: Duration| profile.area(at).ceil() as u64;
+            planned += due(active).min(load.iterations.unwrap_or(u64::MAX)).saturating_sub(due(load.warm_up));
         }
-        let due = |at: Duration| order.profile.area(at).ceil() as u64;
-        let planned = due(active).min(plan.load.iterations.unwrap_or(u64::MAX)).saturating_sub(due(plan.load.warm_up));
-        planned.saturating_sub(engine.iterations + engine.dropped)
+        (planned + looks(view)).saturating_sub(view.engine.iterations + view.engine.dropped)
     }
 }
 
 /// The time of the run at which its load is over.
 fn end_of(bundle: &Bundle, order: &RunOrder) -> Duration {
-    // The users of a closed model take their iterations as they can; the clock of an open one knows when the last is due.
-    let of_clock = bundle.plan.load.iterations.filter(|_| limit(bundle).is_none());
-    let limited = of_clock.and_then(|n| order.profile.time_of_area(n as f64));
-    limited.unwrap_or(order.profile.duration())
+    let end = |(load, profile): (&Load, &Profile)| {
+        // The users of a closed model take their iterations as they can; the clock of an open one knows when the last is due.
+        let of_clock = load.iterations.filter(|_| matches!(load.model, LoadModel::Open { .. }));
+        of_clock.and_then(|n| profile.time_of_area(n as f64)).unwrap_or(profile.duration())
+    };
+    loads(bundle, order).into_iter().map(end).max().unwrap_or_default()
+}
+
+/// How often probes have looked: iterations too, but of nobody's load.
+fn looks(view: &RunView) -> u64 {
+    let is_look = |metric: &&MetricView| metric.key.kind == Kind::Group && metric.key.name.starts_with("probe/");
+    view.metrics.iter().filter(is_look).map(|metric| metric.requests).sum()
+}
+
+/// The loads of a run and how they go on: that of one scenario may have been changed.
+fn loads<'a>(bundle: &'a Bundle, order: &'a RunOrder) -> Vec<(&'a Load, &'a Profile)> {
+    match bundle.is_several() {
+        true => bundle.together.iter().map(|load| (load, load.model.profile())).collect(),
+        false => vec![(&bundle.plan.load, &order.profile)],
+    }
 }

@@ -92,6 +92,7 @@ impl<C: Cell> Fleet<C> {
             bundle: name,
             profile: bundle.plan.load.model.profile().clone(),
             start_at_ms: None,
+            several: bundle.is_several(),
             expected: workers.iter().map(|worker| worker.id.clone()).collect(),
             ready_by_ms: record.now_ms + READY_WITHIN.as_millis() as u64,
             paused: None,
@@ -182,6 +183,9 @@ impl<C: Cell> Fleet<C> {
             let mut order = read_order(&record)?;
             let refused = || FleetError::InvalidState { action, current: phase, expected: "RUNNING" };
             let start = order.start_at_ms.filter(|_| phase == RunPhase::Running).ok_or_else(refused)?;
+            if order.several {
+                return Err(SteerError::Several.into());
+            }
             let at = Duration::from_millis((record.now_ms + AHEAD.as_millis() as u64).saturating_sub(start));
             if at >= order.profile.duration() {
                 return Err(refused());

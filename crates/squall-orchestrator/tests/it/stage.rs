@@ -102,7 +102,7 @@ pub(crate) fn bundle(users: f64) -> Bundle {
         late_after: Duration::from_millis(10),
         phases: false,
     };
-    Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false }
+    Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false, together: Vec::new() }
 }
 
 async fn report<R: RunStore>(run: R, id: String, held: Held, stop: CancellationToken) {

@@ -50,6 +50,11 @@ pub(crate) async fn start_test<C: Cell>(State(app): State<Arc<App<C>>>, body: Bo
     })?;
     offer.check(&init_params)?;
     let mut bundle = offer.bundle.clone();
+    if bundle.is_several() {
+        return Err(ApiError::bad_request(
+            "the file has several scenarios with a load each, which a number of users cannot stand for: use POST /api/v1/tests",
+        ));
+    }
     by_users(&mut bundle, target_users, Duration::from_millis(spawn_interval_ms.saturating_mul(target_users)))
         .map_err(|error| ApiError::validation(error.to_string()))?;
     add_params(&mut bundle, &init_params);

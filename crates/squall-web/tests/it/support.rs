@@ -136,6 +136,7 @@ pub(crate) fn bundle() -> Bundle {
 pub(crate) fn bundle_with(model: LoadModel) -> Bundle {
     Bundle {
         hooks: false,
+        together: Vec::new(),
         plan: Plan {
             name: "shop".into(),
             target: "http://127.0.0.1:1".into(),

@@ -49,7 +49,8 @@ impl Host for Rows {
     fn open(&self, _: &Bundle) -> Result<Opened<Source>, String> {
         let (tickets, supply) = Tickets::supplied();
         let rations = vec![Ration { name: "rows".to_owned(), limit: self.limit, supply }];
-        Ok(Opened { driver: Source(self.clone(), tickets), threads: Some(2), stock: Vec::new(), rations, hooks: None })
+        let driver = Source(self.clone(), tickets);
+        Ok(Opened { driver, threads: Some(2), plan: None, beside: Vec::new(), stock: Vec::new(), rations, hooks: None })
     }
 }
 
@@ -106,7 +107,7 @@ fn bundle(users: f64, iterations: u64) -> Bundle {
         late_after: Duration::from_millis(10),
         phases: false,
     };
-    Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false }
+    Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false, together: Vec::new() }
 }
 
 struct Fleet {
@@ -148,6 +149,7 @@ impl Fleet {
             bundle: name,
             profile: bundle.plan.load.model.profile().clone(),
             start_at_ms: None,
+            several: false,
             expected: Vec::new(),
             ready_by_ms: 0,
             paused: None,

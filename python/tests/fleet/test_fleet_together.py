@@ -1,0 +1,95 @@
+"""Several scenarios of a file, and probes, on a fleet."""
+
+from __future__ import annotations
+
+TWO = """
+    from squall import *
+
+    @scenario(rate=40, duration="3s", thresholds={"buy:p99_ms": 60000})
+    class Buyer(VUser):
+        @task
+        async def buy(self, client):
+            self.seen = (await client.get("/bytes/7")).status_code
+
+    @scenario(rate=20, duration="4s")
+    class Watcher(VUser):
+        @task
+        def look(self, client):
+            client.get("/health")
+            self.seen = 1
+"""
+
+
+def counted(target, before):
+    return {path: count - before.get(path, 0) for path, count in target.counts().items() if count != before.get(path, 0)}
+
+
+def requests(result):
+    return {metric["name"]: metric["requests"] for metric in result["metrics"]}
+
+
+def test_each_scenario_makes_its_own_load(fleet, target):
+    path = fleet.write("shop.py", TWO)
+    fleet.join("one", "two")
+    before = target.counts()
+    ended = fleet.run(path)
+    result = fleet.result(ended)
+    assert ended.returncode == 0, ended.stderr
+    names = requests(result)
+    # Each has its own rate and its own end. A machine that stood still may have dropped some, but what was sent is what is told.
+    assert 0 < names["Buyer/buy"] <= 120 and 0 < names["Watcher/look"] <= 80
+    assert counted(target, before) == {"/bytes/{n}": names["Buyer/GET /bytes/7"], "/health": names["Watcher/GET /health"]}
+    assert result["accounting"]["balanced"] and result["totals"]["errors"] == 0
+    assert [threshold["metric"] for threshold in result["thresholds"]] == ["Buyer/buy"]
+    assert len(result["fleet"]["workers"]) == 2
+
+
+def test_users_and_rates_go_together(fleet, target):
+    users = TWO.replace('rate=20, duration="4s"', 'users=3, duration="4s", pause="20ms"')
+    path = fleet.write("shop.py", users)
+    fleet.join("one", "two")
+    before = target.counts()
+    ended = fleet.run(path)
+    result = fleet.result(ended)
+    assert ended.returncode == 0, ended.stderr
+    names = requests(result)
+    assert 0 < names["Buyer/buy"] <= 120 and names["Watcher/look"] >= 1
+    assert counted(target, before) == {"/bytes/{n}": names["Buyer/GET /bytes/7"], "/health": names["Watcher/GET /health"]}
+
+
+def test_what_a_fleet_cannot_count_is_refused(fleet):
+    path = fleet.write("shop.py", TWO.replace("rate=20", "users=2"))
+    ended = fleet.run(path, "--requests", "10")
+    assert ended.returncode == 2 and "--scenario" in ended.stderr, ended.stderr
+
+
+def test_one_worker_at_a_time_looks(fleet, target):
+    path = fleet.write(
+        "shop.py",
+        """
+        import os
+        from squall import *
+
+        @probe(every="50ms")
+        async def depth(context):
+            emit_metric(f"looked in {os.getpid()}")
+            await context.client.get("/bytes/3", name="asked")
+            return 7
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                self.seen = (await client.get("/health")).status_code
+        """,
+    )
+    fleet.join("one", "two", "three")
+    before = target.counts()
+    ended = fleet.run(path, "--rate", "60", "--for", "3s")
+    result = fleet.result(ended)
+    assert ended.returncode == 0, ended.stderr
+    names = requests(result)
+    assert 0 < names["go"] <= 180
+    # Nobody left, so nobody took the looking over.
+    assert len([name for name in names if name.startswith("looked in")]) == 1
+    assert 1 <= names["depth"] <= names["probe/depth"]
+    assert counted(target, before) == {"/health": names["GET /health"], "/bytes/{n}": names["probe/asked"]}
