@@ -51,6 +51,11 @@ pub trait Host: Clone + Send + Sync + 'static {
         None
     }
 
+    /// Whether threads of one process run its code at the same time, so that nobody needs several processes.
+    fn has_free_threads(&self) -> bool {
+        false
+    }
+
     /// Everything must end at once: code that does not listen is to be interrupted.
     fn interrupt(&self) {}
 }

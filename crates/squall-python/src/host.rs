@@ -63,6 +63,14 @@ impl Host for Interpreter {
         Some(command)
     }
 
+    fn has_free_threads(&self) -> bool {
+        Python::attach(|py| {
+            let locked = py.import("sys").and_then(|sys| sys.call_method0("_is_gil_enabled")?.is_truthy());
+            // Interpreters that cannot say so have the lock.
+            !locked.unwrap_or(true)
+        })
+    }
+
     fn interrupt(&self) {
         watchdog::interrupt();
     }

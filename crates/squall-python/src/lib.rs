@@ -30,7 +30,8 @@ mod websocket;
 
 use pyo3::prelude::*;
 
-#[pymodule]
+// Nothing here relies on a lock around the interpreter: what threads share is behind locks of its own.
+#[pymodule(gil_used = false)]
 mod _squall {
     use pyo3::prelude::*;
 

@@ -18,7 +18,12 @@ use crate::{
 /// Has the load made by as many processes as the command line asks for.
 pub(super) fn share<H: Host>(args: &RunArgs, program: &mut Program<H::Driver>, host: &H) -> Result<(), Refusal> {
     let Some(count) = args.script.processes.filter(|count| *count > 1) else { return Ok(()) };
-    let Program::Hosted(Hosted { plan, processes, .. }) = program else { return Ok(()) };
+    let Program::Hosted(Hosted { plan, processes, threads, together, .. }) = program else { return Ok(()) };
+    if host.has_free_threads() {
+        *threads = usize::from(count);
+        together.iter_mut().filter(|member| !member.follows).for_each(|member| member.threads = usize::from(count));
+        return Ok(());
+    }
     if args.search.find_max.is_some() {
         return Err(Refusal::new("--find-max changes the load while it searches, which --processes cannot follow yet"));
     }
