@@ -2,6 +2,7 @@
 //! measured. Decides nothing about the run; it obeys the record, and stops by itself when it can no longer be sure of its place.
 
 mod clock;
+mod handover;
 mod hooks;
 mod job;
 mod lending;

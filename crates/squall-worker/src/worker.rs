@@ -1,12 +1,12 @@
 //! The loop of a worker: reports once a beat, reads the record when it has changed, takes and gives back shares, passes deltas on.
 
 use squall_coord::{
-    Cell, Epoch, Lease, MemberId, Notice, PoolStore, Report, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle,
+    Cell, Epoch, MemberId, Notice, PoolStore, Report, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle,
 };
 use squall_engine::EngineError;
-use squall_model::{Bundle, CommandEnvelope, HookOrder, RunOrder, RunPhase, ShareSet};
+use squall_model::{Bundle, CommandEnvelope, HookOrder, RunOrder, RunPhase};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,8 +20,9 @@ use tracing::{debug, info, warn};
 
 use crate::{
     clock::StoreClock,
+    handover::Holding,
     hooks::{self, Hooks},
-    job::{Host, Job, Opened, Places},
+    job::{Host, Job, Opened},
     lending::{Portion, fill, lend},
     machine::Machine,
     share_units,
@@ -77,13 +78,7 @@ pub struct Worker<C: Cell, H: Host> {
     seen_revision: u64,
     order: Option<(u64, RunPhase, RunOrder)>,
     stage: Stage,
-    held: BTreeMap<u32, Lease>,
-    /// Asked back, to be given up with the next change of duty.
-    draining: BTreeSet<u32>,
-    /// Lost without a word; whoever has them next, perhaps this worker, begins anew.
-    lost: ShareSet,
-    /// The duty must be looked at again.
-    dirty: bool,
+    holding: Holding,
     failed: Option<(u64, String)>,
     /// What the scenario of a run does once, and what of it was begun here.
     hooks: Option<(u64, Arc<dyn Hooks>)>,
@@ -127,10 +122,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             seen_revision: 0,
             order: None,
             stage: Stage::Idle,
-            held: BTreeMap::new(),
-            draining: BTreeSet::new(),
-            lost: ShareSet::NONE,
-            dirty: false,
+            holding: Holding::default(),
             failed: None,
             hooks: None,
             begun: BTreeSet::new(),
@@ -182,7 +174,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             while let Ok(notice) = handle.notices.try_recv() {
                 self.hear(notice);
             }
-            if self.dirty {
+            if self.holding.is_due() {
                 self.change_duty(&run, &handle).await;
             }
             if let Stage::Working(job) = &self.stage {
@@ -212,7 +204,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
         }
         match &mut self.stage {
             Stage::Working(job) => {
-                if self.held.is_empty() {
+                if self.holding.shares().is_empty() {
                     job.stop(false);
                 }
                 job.is_done()
@@ -222,64 +214,21 @@ impl<C: Cell, H: Host> Worker<C, H> {
     }
 
     fn hear(&mut self, notice: Notice) {
-        let share = |lease: &Lease| lease.unit.as_str().parse::<u32>().ok();
-        match notice {
-            Notice::Granted(lease) => {
-                if let Some(share) = share(&lease) {
-                    self.held.insert(share, lease);
-                }
-            }
-            Notice::Drain(lease) => {
-                if let Some(share) = share(&lease).filter(|share| self.held.get(share) == Some(&lease)) {
-                    self.draining.insert(share);
-                }
-            }
-            Notice::Dropped(lease) => {
-                if let Some(share) = share(&lease).filter(|share| self.held.get(share) == Some(&lease)) {
-                    self.held.remove(&share);
-                    self.draining.remove(&share);
-                    self.lost.insert(share);
-                    // Whoever lost a share has lost its place, and with it what its users had borrowed.
-                    self.stage.lapse();
-                }
-            }
+        if self.holding.hear(notice) {
+            // Whoever lost a share has lost its place, and with it what its users had borrowed.
+            self.stage.lapse();
         }
-        self.dirty = true;
     }
 
     /// Tells the engine what it holds now, and gives back what was asked for.
     async fn change_duty(&mut self, run: &C::Run, handle: &SeatHandle) {
-        self.dirty = false;
-        let lost = std::mem::take(&mut self.lost);
-        let draining = std::mem::take(&mut self.draining);
-        let leases: Vec<Lease> = draining.iter().filter_map(|share| self.held.remove(share)).collect();
-        // Before the start is known nothing has been begun, so there is nothing to take over or to leave.
-        if let Stage::Working(job) = &mut self.stage
-            && job.is_started()
-        {
-            let mut shares: ShareSet = self.held.keys().copied().collect();
-            let profile = self.order.as_ref().map_or(job.profile(), |(_, _, order)| &order.profile).clone();
-            if !lost.is_empty() {
-                job.set_duty(job.shares().without(lost), &job.profile().clone(), &BTreeMap::new());
-            }
-            let before = job.shares();
-            let gained = shares.without(before);
-            let left = match take_over(run, job.epoch, gained).await {
-                Ok(left) => left,
-                Err(error) => {
-                    debug!(%error, "could not take shares over; it is tried again");
-                    self.dirty = true;
-                    shares = shares.without(gained);
-                    BTreeMap::new()
-                }
-            };
-            if shares != before || profile != *job.profile() {
-                let at = job.set_duty(shares, &profile, &left);
-                leave(run, job.epoch, draining.into_iter().filter(|share| before.contains(u64::from(*share))), &at)
-                    .await;
-            }
-        }
-        leases.into_iter().for_each(|lease| handle.release(lease));
+        let job = match &mut self.stage {
+            Stage::Working(job) => Some(&mut **job),
+            Stage::Idle | Stage::Preparing { .. } | Stage::Done { .. } => None,
+        };
+        let profile = self.order.as_ref().map(|(_, _, order)| &order.profile);
+        let back = self.holding.hand_over(job, profile, run).await;
+        back.into_iter().for_each(|lease| handle.release(lease));
     }
 
     async fn beat(&mut self, run: &C::Run, handle: &SeatHandle) {
@@ -326,8 +275,8 @@ impl<C: Cell, H: Host> Worker<C, H> {
             ("revision", self.seen_revision.to_string()),
             ("ready", ready.to_string()),
             ("done", done.to_string()),
-            ("shares", self.held.len().to_string()),
-            ("held", self.held.keys().copied().collect::<ShareSet>().to_hex()),
+            ("shares", self.holding.shares().len().to_string()),
+            ("held", self.holding.shares().to_hex()),
             ("waiting", waiting.to_string()),
             ("sent", sent.to_string()),
             ("threads", threads.to_string()),
@@ -415,7 +364,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
                     }
                     job.start(self.clock.instant(start));
                 }
-                self.dirty = true;
+                self.holding.look_again();
             }
             (RunPhase::Stopping | RunPhase::Idle, Stage::Working(job)) => {
                 job.stop(order.stop.as_ref().is_some_and(|stop| stop.abort));
@@ -478,7 +427,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
                     return;
                 }
                 self.stage = Stage::Working(Box::new(job));
-                self.dirty = true;
+                self.holding.look_again();
             }
             Err(message) => {
                 warn!(epoch, message, "this run cannot be carried out here");
@@ -579,41 +528,4 @@ async fn build<H: Host, R: RunStore, P: PoolStore>(
     fill(&pools, &opened.stock, Epoch(epoch), Portion::ALL).await.map_err(|error| error.to_string())?;
     let lending = lend(pools, member, Epoch(epoch));
     Job::prepare(opened, &bundle, (epoch, instance), run, lending).await.map_err(|error| error.to_string())
-}
-
-/// Says before when this worker has started everything of `shares`.
-async fn leave<R: RunStore>(run: &R, epoch: u64, shares: impl Iterator<Item = u32>, at: &Places) {
-    let notes: Vec<_> = shares.map(|share| (left_note(share), at.to_string())).collect();
-    if notes.is_empty() {
-        return;
-    }
-    if let Err(error) = run.note(epoch, &notes).await {
-        // The next holder then goes on from when it gets them.
-        debug!(%error, "could not say where shares were left");
-    }
-}
-
-/// Where `shares` are to be taken up: where the last holder left them, at the beginning if nobody has begun them. Not named: somebody had
-/// them and has not said. They are marked as taken: should this worker die, nobody must start the same again.
-async fn take_over<R: RunStore>(
-    run: &R,
-    epoch: u64,
-    shares: ShareSet,
-) -> Result<BTreeMap<u32, Places>, squall_coord::StoreError> {
-    if shares.is_empty() {
-        return Ok(BTreeMap::new());
-    }
-    let notes = run.notes(epoch).await?;
-    let left = |share: u32| match notes.get(&left_note(share)) {
-        None => Some((share, Places::BEGINNING)),
-        Some(note) => Some((share, note.parse().ok()?)),
-    };
-    let left = shares.iter().filter_map(left).collect();
-    let taken: Vec<_> = shares.iter().map(|share| (left_note(share), "taken".to_owned())).collect();
-    run.note(epoch, &taken).await?;
-    Ok(left)
-}
-
-fn left_note(share: u32) -> String {
-    format!("left:{share}")
 }

@@ -1,0 +1,139 @@
+//! The shares that a worker holds, and how they change hands so that no start is lost or made twice: whoever gives one up notes before when it
+//! has started everything of it, whoever gets it goes on from there. Asks for no share: that is the seat's.
+
+use squall_coord::{Lease, Notice, RunStore, StoreError};
+use squall_model::{Profile, ShareSet};
+use std::collections::{BTreeMap, BTreeSet};
+use tracing::debug;
+
+use crate::job::{Job, Places};
+
+/// What is held, and what has changed since the engine was last told.
+#[derive(Default)]
+pub(crate) struct Holding {
+    held: BTreeMap<u32, Lease>,
+    /// Asked back, to be given up with the next change of duty.
+    draining: BTreeSet<u32>,
+    /// Lost without a word; whoever has them next, perhaps this worker, begins anew.
+    lost: ShareSet,
+    /// The duty must be looked at again.
+    due: bool,
+}
+
+impl Holding {
+    pub(crate) fn shares(&self) -> ShareSet {
+        self.held.keys().copied().collect()
+    }
+
+    /// Whether the engine has to be told something.
+    pub(crate) fn is_due(&self) -> bool {
+        self.due
+    }
+
+    pub(crate) fn look_again(&mut self) {
+        self.due = true;
+    }
+
+    /// Learns of a share; says whether one was lost.
+    pub(crate) fn hear(&mut self, notice: Notice) -> bool {
+        let share = |lease: &Lease| lease.unit.as_str().parse::<u32>().ok();
+        self.due = true;
+        match notice {
+            Notice::Granted(lease) => {
+                if let Some(share) = share(&lease) {
+                    self.held.insert(share, lease);
+                }
+                false
+            }
+            Notice::Drain(lease) => {
+                if let Some(share) = share(&lease).filter(|share| self.held.get(share) == Some(&lease)) {
+                    self.draining.insert(share);
+                }
+                false
+            }
+            Notice::Dropped(lease) => {
+                let Some(share) = share(&lease).filter(|share| self.held.get(share) == Some(&lease)) else {
+                    return false;
+                };
+                self.held.remove(&share);
+                self.draining.remove(&share);
+                self.lost.insert(share);
+                true
+            }
+        }
+    }
+
+    /// Tells the engine what it holds now; gives the leases that were asked for and are not needed any more.
+    pub(crate) async fn hand_over<R: RunStore>(
+        &mut self,
+        job: Option<&mut Job>,
+        profile: Option<&Profile>,
+        run: &R,
+    ) -> Vec<Lease> {
+        self.due = false;
+        let lost = std::mem::take(&mut self.lost);
+        let draining = std::mem::take(&mut self.draining);
+        let back = draining.iter().filter_map(|share| self.held.remove(share)).collect();
+        // Before the start is known nothing has been begun, so there is nothing to take over or to leave.
+        if let Some(job) = job.filter(|job| job.is_started()) {
+            let profile = profile.unwrap_or(job.profile()).clone();
+            if !lost.is_empty() {
+                job.set_duty(job.shares().without(lost), &job.profile().clone(), &BTreeMap::new());
+            }
+            self.change_duty(job, profile, draining, run).await;
+        }
+        back
+    }
+
+    async fn change_duty<R: RunStore>(&mut self, job: &mut Job, profile: Profile, draining: BTreeSet<u32>, run: &R) {
+        let (mut shares, before) = (self.shares(), job.shares());
+        let gained = shares.without(before);
+        let left = match take_over(run, job.epoch, gained).await {
+            Ok(left) => left,
+            Err(error) => {
+                debug!(%error, "could not take shares over; it is tried again");
+                self.due = true;
+                shares = shares.without(gained);
+                BTreeMap::new()
+            }
+        };
+        if shares != before || profile != *job.profile() {
+            let at = job.set_duty(shares, &profile, &left);
+            let given = draining.into_iter().filter(|share| before.contains(u64::from(*share)));
+            leave(run, job.epoch, given, &at).await;
+        }
+    }
+}
+
+/// Says before when this worker has started everything of `shares`.
+async fn leave<R: RunStore>(run: &R, epoch: u64, shares: impl Iterator<Item = u32>, at: &Places) {
+    let notes: Vec<_> = shares.map(|share| (left_note(share), at.to_string())).collect();
+    if notes.is_empty() {
+        return;
+    }
+    if let Err(error) = run.note(epoch, &notes).await {
+        // The next holder then goes on from when it gets them.
+        debug!(%error, "could not say where shares were left");
+    }
+}
+
+/// Where `shares` are to be taken up: where the last holder left them, at the beginning if nobody has begun them. Not named: somebody had
+/// them and has not said. They are marked as taken: should this worker die, nobody must start the same again.
+async fn take_over<R: RunStore>(run: &R, epoch: u64, shares: ShareSet) -> Result<BTreeMap<u32, Places>, StoreError> {
+    if shares.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let notes = run.notes(epoch).await?;
+    let left = |share: u32| match notes.get(&left_note(share)) {
+        None => Some((share, Places::BEGINNING)),
+        Some(note) => Some((share, note.parse().ok()?)),
+    };
+    let left = shares.iter().filter_map(left).collect();
+    let taken: Vec<_> = shares.iter().map(|share| (left_note(share), "taken".to_owned())).collect();
+    run.note(epoch, &taken).await?;
+    Ok(left)
+}
+
+fn left_note(share: u32) -> String {
+    format!("left:{share}")
+}
