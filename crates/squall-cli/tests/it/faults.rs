@@ -2,17 +2,16 @@
 //! Whatever happens: what the target received lies between what is reported and that plus what is stated as possibly lost, no start
 //! is made twice, and the fleet carries out the next run without anybody's help.
 //!
-//! Fleets run side by side, because most of a fault is waiting. Nothing here depends on how long anything takes: a fault that comes
-//! too late for its phase is a fault in the next one.
+//! Fleets run side by side, because most of a fault is waiting. Nothing here depends on how long anything takes: for the moment of the
+//! fault the store lets nobody write, so that the phase it is read to be in is the one that is struck; a run that was faster than us is
+//! followed by a longer one.
 
-use crate::support::{Desk, Ended, Running, target, wait_until};
+use crate::support::{Desk, Ended, Running, ask_redis, target, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use squall_target::Target;
 use squall_testkit::{proxy::FaultProxy, redis::RedisServer};
 use std::{
-    io::{BufRead, BufReader, Write},
-    net::TcpStream,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::Duration,
@@ -25,7 +24,11 @@ const FREEZE: Duration = Duration::from_secs(5);
 /// The load of every run: so many a second, for so long, each answered after a while so that there is something to drain.
 const RATE: u64 = 20;
 const SECONDS: u64 = 5;
-const PATH: &str = "/delay/1200";
+const DELAY_MS: u64 = 1200;
+/// A run that had left the phase before it could be struck is followed by one that is twice as long, so many times.
+const ATTEMPTS: u32 = 5;
+
+const STATE: &str = "GET squall:{main}:test:state";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Who {
@@ -102,32 +105,46 @@ impl Fleet {
         let proxy = FaultProxy::start(redis.port());
         let (direct, through) = (redis.url(), format!("redis://127.0.0.1:{}/", proxy.port()));
         let way = |one: Who| if who == one { through.as_str() } else { direct.as_str() };
-        let worker = |id: &str, redis: &str| {
-            let mut worker = desk.start(&["worker", "--redis", redis, "--id", id]);
+        let worker = |id: &str, redis: &str, lives: &str| {
+            let mut worker = desk.start(&["worker", "--redis", redis, "--id", id, "--expires-after", lives]);
             worker.wait_for_line("joined");
             worker
         };
-        let (victim, helper) = (worker("victim", way(Who::Worker)), worker("helper", &direct));
+        // The helper is believed to be there however long it is stopped.
+        let (victim, helper) = (worker("victim", way(Who::Worker), "3500ms"), worker("helper", &direct, "120s"));
         let listen = "127.0.0.1:0";
         let mut leader = desk.start(&["orchestrator", "--redis", way(Who::Orchestrator), "--listen", listen]);
         leader.wait_for_line("leads");
-        Fleet { redis, target: target(), victim, leader, helper, proxy, desk }
+        let fleet = Fleet { redis, target: target(), victim, leader, helper, proxy, desk };
+        // Only of those who have reported does a run expect anything.
+        wait_until("reports", || fleet.ask(&["SCARD squall:{main}:workers"]).as_deref() == Some(":2"));
+        fleet
     }
 
-    fn run(&self, result: &str, load: &[&str]) -> Running {
-        let (url, redis) = (self.target.url(PATH), self.redis.url());
-        let all = [&["run", &url, "--cluster", &redis, "--quiet", "--json", result], load].concat();
+    fn run(&self, result: &str, delay_ms: u64, seconds: u64) -> Running {
+        let (url, redis) = (self.target.url(&format!("/delay/{delay_ms}")), self.redis.url());
+        let load = [format!("--rate={RATE}"), format!("--for={seconds}s"), "--grace=60s".to_owned()];
+        let all = ["run", &url, "--cluster", &redis, "--quiet", "--json", result, &load[0], &load[1], &load[2]];
         self.desk.start(&all)
+    }
+
+    fn ask(&self, commands: &[&str]) -> Option<String> {
+        ask_redis(self.redis.port(), commands)
     }
 
     /// What the record says; nothing if nobody answers.
     fn phase(&self) -> Option<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.redis.port())).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
-        stream.write_all(b"GET squall:{main}:test:state\r\n").ok()?;
-        let mut lines = BufReader::new(stream).lines();
-        lines.next()?.ok()?.starts_with('$').then_some(())?;
-        lines.next()?.ok()
+        self.ask(&[STATE])
+    }
+
+    /// The phase, in which the run stays until [`Fleet::release`]: nobody can change the record.
+    fn hold(&self) -> Option<String> {
+        self.ask(&["CLIENT PAUSE 120000 WRITE", STATE])
+    }
+
+    fn release(&self) {
+        // One that was killed has forgotten it.
+        let _ = self.ask(&["CLIENT UNPAUSE"]);
     }
 
     fn until_phase(&self, phase: &str) {
@@ -148,23 +165,27 @@ impl Fleet {
             }
             (Fault::Freeze, _) => {
                 process.signal(Signal::STOP);
+                self.release();
                 thread::sleep(FREEZE);
                 process.signal(Signal::CONT);
             }
             (Fault::Empty, _) => self.redis.revive_empty(),
             (Fault::Delay, _) => {
                 self.proxy.delay(Duration::from_millis(300));
+                self.release();
                 thread::sleep(FREEZE);
                 self.proxy.heal();
             }
             (Fault::Cut, _) => {
                 for _ in 0..5 {
                     self.proxy.cut();
+                    self.release();
                     thread::sleep(FREEZE / 10);
                 }
             }
             (Fault::HalfOpen, _) => {
                 self.proxy.half_open();
+                self.release();
                 thread::sleep(FREEZE);
                 // As a router does that has forgotten a connection: whoever uses it hears of it at last.
                 self.proxy.cut();
@@ -174,19 +195,35 @@ impl Fleet {
     }
 }
 
+/// Strikes a fleet in the phase of the case, however many runs that takes.
 fn suffer(case: Case) {
+    for attempt in 0..ATTEMPTS {
+        if strike(case, 1 << attempt) {
+            return;
+        }
+    }
+    panic!("{case:?}: every run had left the phase before it could be struck");
+}
+
+/// One run, `longer` times as long; says whether it was struck in the phase of the case.
+fn strike(case: Case, longer: u64) -> bool {
     let mut fleet = Fleet::start(case.who);
     if case.phase == "PREPARING" {
-        // As long as it is believed to be there and has not built its users, nobody starts.
+        // As long as it has not built its users, nobody starts.
         fleet.helper.signal(Signal::STOP);
     }
-    let load = [format!("--rate={RATE}"), format!("--for={SECONDS}s")];
-    let run = fleet.run("first.json", &[&load[0], &load[1]]);
+    let seconds = SECONDS * longer;
+    let run = fleet.run("first.json", DELAY_MS * longer, seconds);
     fleet.until_phase(case.phase);
     if case.phase == "RUNNING" {
         wait_until("requests", || fleet.target.requests() >= RATE);
     }
+    if fleet.hold().as_deref() != Some(case.phase) {
+        fleet.release();
+        return false;
+    }
     fleet.inflict(case);
+    fleet.release();
     if case.phase == "PREPARING" {
         fleet.helper.signal(Signal::CONT);
     }
@@ -195,18 +232,19 @@ fn suffer(case: Case) {
     if case.fault == Fault::Empty {
         assert!(ended.code != 0 && ended.stderr.contains("nobody wrote down"), "{case:?}: {ended:?}");
     } else {
-        check(case, &fleet.desk, "first.json", &ended, received);
+        check(case, &fleet.desk, "first.json", &ended, received, RATE * seconds);
     }
     // Whatever is left of the fleet carries out the next run as if nothing had happened.
-    let again = fleet.run("second.json", &["--rate=20", "--for=1s"]).end();
+    let again = fleet.run("second.json", DELAY_MS, 1).end();
     let more = fleet.target.requests() - received;
-    check(case, &fleet.desk, "second.json", &again, more);
+    check(case, &fleet.desk, "second.json", &again, more, RATE);
     assert!(more > 0, "{case:?}: the next run makes load: {again:?}");
+    true
 }
 
 /// Compares the books of the target with those of the report.
 #[track_caller]
-fn check(case: Case, desk: &Desk, name: &str, ended: &Ended, received: u64) {
+fn check(case: Case, desk: &Desk, name: &str, ended: &Ended, received: u64, planned: u64) {
     assert!(desk.path(name).exists(), "{case:?}: no result: {ended:?}");
     let result = desk.json(name);
     let accounting = |field: &str| number(&result, &format!("/accounting/{field}"));
@@ -220,7 +258,6 @@ fn check(case: Case, desk: &Desk, name: &str, ended: &Ended, received: u64) {
         (known..=known + lost).contains(&received),
         "{case:?}: {received} received, {known} reported, {lost} lost at most"
     );
-    let planned = RATE * SECONDS;
     assert!(received <= planned, "{case:?}: {received} of {planned}: a start was made twice");
 }
 

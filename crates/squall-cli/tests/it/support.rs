@@ -238,3 +238,21 @@ pub(crate) fn get(addr: SocketAddr, path: &str, accept: &str) -> String {
     stream.read_to_end(&mut answer).expect("it answers");
     String::from_utf8_lossy(&answer).into_owned()
 }
+
+/// The last line of what the Redis at `port` answers to `commands`; nothing if nobody answers, or with nothing.
+pub(crate) fn ask_redis(port: u16, commands: &[&str]) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    let mut answers = BufReader::new(stream.try_clone().ok()?).lines();
+    let mut last = None;
+    for command in commands {
+        stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
+        let line = answers.next()?.ok()?;
+        last = match line.as_str() {
+            "$-1" => None,
+            text if text.starts_with('$') => Some(answers.next()?.ok()?),
+            _ => Some(line),
+        };
+    }
+    last
+}
