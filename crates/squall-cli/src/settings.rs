@@ -19,7 +19,17 @@ pub(crate) fn overrides(args: &RunArgs) -> Result<Overrides, Refusal> {
         load: RawLoad { profile: profile(args)?, ..load(&args.load) },
         thresholds: args.thresholds.iter().map(|promise| Given::flag("--threshold", promise.as_str())).collect(),
         http: http(&args.http)?,
+        variables: Vec::new(),
     })
+}
+
+/// `--param NAME=VALUE`, as often as it was given.
+pub(crate) fn params(args: &RunArgs) -> Result<Vec<(String, String)>, Refusal> {
+    let param = |text: &String| match text.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err(Refusal::new(format!("--param: `{text}` has no `=`: write NAME=VALUE"))),
+    };
+    args.script.params.iter().map(param).collect()
 }
 
 /// The request of `squall run URL`.
@@ -45,11 +55,7 @@ pub(crate) fn script(
     overrides: Overrides,
     requirements: Option<String>,
 ) -> Result<Script, Refusal> {
-    let param = |text: &String| match text.split_once('=') {
-        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-        None => Err(Refusal::new(format!("--param: `{text}` has no `=`: write NAME=VALUE"))),
-    };
-    let params = args.script.params.iter().map(param).collect::<Result<_, _>>()?;
+    let params = params(args)?;
     Ok(Script {
         file: file.to_owned(),
         overrides,
@@ -65,7 +71,6 @@ pub(crate) fn script(
 pub(crate) fn script_only_flag(args: &RunArgs) -> Option<&'static str> {
     let given = [
         ("--scenario", args.script.scenario.is_some()),
-        ("--param", !args.script.params.is_empty()),
         ("--mode", run_mode(args).is_some()),
         ("--processes", args.script.processes.is_some()),
         ("--requirements", args.script.requirements.is_some()),

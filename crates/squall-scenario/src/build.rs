@@ -23,7 +23,7 @@ use crate::{
     Files, Given, Overrides, RawHttp,
     error::{Place, Problems},
     program::{Flow, Program},
-    read::RawScenario,
+    read::{RawJson, RawScenario},
     template::{Escape, Part, Piece, Scope, Template, parse},
 };
 
@@ -41,6 +41,26 @@ pub(crate) struct Built {
     pub(crate) program: Arc<Program>,
 }
 
+/// Replaces what the file says of its variables.
+fn set_variables(raw: &mut RawScenario, values: Vec<(String, Given<String>)>, problems: &mut Problems<'_>) {
+    for (name, value) in values {
+        let Some((_, known)) = raw.variables.iter_mut().find(|(known, _)| known.value == name) else {
+            let hint = match raw.variables.is_empty() {
+                true => "the scenario has no [variables]".to_owned(),
+                false => {
+                    let names: Vec<&str> = raw.variables.iter().map(|(known, _)| known.value.as_str()).collect();
+                    format!("there are {}", names.join(", "))
+                }
+            };
+            problems.hint(&value.place, format!("there is no variable `{name}`"), &hint);
+            continue;
+        };
+        let scalar = serde_json::from_str(&value.value)
+            .is_ok_and(|json: serde_json::Value| json.is_number() || json.is_boolean());
+        *known = if scalar { RawJson::Literal(value) } else { RawJson::Text(value) };
+    }
+}
+
 pub(crate) fn build(
     mut raw: RawScenario,
     overrides: Overrides,
@@ -49,6 +69,7 @@ pub(crate) fn build(
 ) -> Option<Built> {
     raw.load = overrides.load.over(raw.load);
     raw.http = overrides.http.over(raw.http);
+    set_variables(&mut raw, overrides.variables, builder.problems);
     let load = load::build_load(&raw.load, builder.problems).unwrap_or_else(stand_in_load);
     let (data, slots) = builder.names(&raw);
     let http = builder.http(&raw.http);

@@ -92,6 +92,8 @@ pub struct Overrides {
     /// In addition to the file's; one with the same left side replaces the file's. All of these are kept.
     pub thresholds: Vec<Given<String>>,
     pub http: RawHttp,
+    /// Values for variables that the file declares, by name; numbers and truths are such, everything else is a text.
+    pub variables: Vec<(String, Given<String>)>,
 }
 
 /// The one request of `squall run URL`.

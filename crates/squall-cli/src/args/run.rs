@@ -75,7 +75,7 @@ pub(crate) struct ScriptArgs {
     /// Which scenario, where the file has several
     #[arg(long, value_name = "NAME")]
     pub(crate) scenario: Option<String>,
-    /// Given to the scenario's on_init; repeatable
+    /// Given to the scenario's on_init, or the value of a variable of a scenario file; repeatable
     #[arg(long = "param", value_name = "NAME=VALUE")]
     pub(crate) params: Vec<String>,
     /// How its tasks run: auto (chosen by what the code does), static (all must be constant: no Python), stepped (resumed by the

@@ -10,7 +10,7 @@ use squall_engine::Driver;
 use squall_model::Plan;
 use squall_orchestrator::{Control, Finished, FleetRun, Observer, RunOptions, run_fleet};
 use squall_report::{Run, summary, verdict};
-use squall_scenario::{Disk, Files, Scenario};
+use squall_scenario::{Disk, Files, Given, Scenario};
 use std::{
     collections::BTreeMap,
     io::{self, IsTerminal},
@@ -106,7 +106,11 @@ pub(crate) fn read_from<D: Driver>(
     text_of: impl Fn(&Path) -> Result<String, Refusal>,
     open: impl FnOnce(Script) -> Result<Program<D>, String>,
 ) -> Result<Program<D>, Refusal> {
-    let overrides = settings::overrides(args)?;
+    let mut overrides = settings::overrides(args)?;
+    if !matches!(subject, Subject::Script(_)) {
+        let flag = |(name, value): (String, String)| (name, Given::flag("--param", value));
+        overrides.variables = settings::params(args)?.into_iter().map(flag).collect();
+    }
     let scenario = match subject {
         Subject::Url(_) if args.target.is_some() => {
             return Err(Refusal::new("--target replaces the base URL of a scenario file; with a URL, write it there"));

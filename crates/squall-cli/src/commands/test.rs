@@ -20,12 +20,17 @@ pub(crate) fn test<H: Host>(command: TestCommand, host: &H) -> Result<u8, Refusa
         TestCommand::Scale(args) => {
             let mut api = Api::new(&args.api)?;
             let answer = api.post("/api/v1/tests/current/scale", &json!({"users": args.users}))?;
-            say(format!("test {}: {} users instead of {}", answer["epoch"], answer["users"], answer["before"]))?;
+            say(format!(
+                "test {}: {} users instead of {}",
+                answer["epoch"],
+                answer["users"],
+                short(&answer["before"])
+            ))?;
         }
         TestCommand::Rate(args) => {
             let mut api = Api::new(&args.api)?;
             let answer = api.post("/api/v1/tests/current/rate", &json!({"rate": args.rate}))?;
-            say(format!("test {}: {}/s instead of {}/s", answer["epoch"], args.rate, answer["before"]))?;
+            say(format!("test {}: {}/s instead of {}/s", answer["epoch"], args.rate, short(&answer["before"])))?;
         }
         TestCommand::Pause(args) => {
             let answer = Api::new(&args.api)?.post("/api/v1/tests/current/pause", &json!({}))?;
@@ -96,18 +101,21 @@ fn in_words(status: &Value) -> String {
     let elapsed = status["elapsed_s"].as_f64().unwrap_or(0.0);
     let wanted = match status["driven_by"].as_str() {
         _ if over => String::new(),
-        Some("rate") => format!(", {}/s wanted", status["level"]),
+        Some("rate") => format!(", {}/s wanted", short(&status["level"])),
         _ => format!(", {} users wanted", status["level"].as_f64().unwrap_or(0.0).round()),
     };
     text += &format!("\n  {elapsed:.1}s{wanted}, {workers}");
     let live = &status["live"];
     if live.is_object() {
         let latency = &live["latency"];
+        // Of a test that is over the last second says little.
+        let whole =
+            live["requests_total"].as_f64().filter(|_| over && elapsed > 0.0).map(|all| Value::from(all / elapsed));
+        let rate = short(whole.as_ref().unwrap_or(&live["current_rps"]));
         text += &format!(
-            "\n  {} requests, {} errors, {}/s, p50 {:.2} ms, p99 {:.2} ms",
+            "\n  {} requests, {} errors, {rate}/s, p50 {:.2} ms, p99 {:.2} ms",
             live["requests_total"],
             live["errors_total"],
-            live["current_rps"],
             latency["p50_ms"].as_f64().unwrap_or(0.0),
             latency["p99_ms"].as_f64().unwrap_or(0.0)
         );
@@ -116,6 +124,12 @@ fn in_words(status: &Value) -> String {
         text += &format!("\n  {message}");
     }
     text
+}
+
+/// A number with at most one digit after the point.
+fn short(number: &Value) -> String {
+    let text = format!("{:.1}", number.as_f64().unwrap_or(0.0));
+    text.strip_suffix(".0").unwrap_or(&text).to_owned()
 }
 
 fn say(text: String) -> Result<(), Refusal> {

@@ -150,3 +150,18 @@ fn tasks_carry_their_weights_and_conditions() {
     assert_eq!(plan.tasks[1].every, Some(Pause::Between(Duration::from_secs(1), Duration::from_secs(2))));
     assert!(plan.tasks[0].is_unconditional());
 }
+
+/// Values for variables from the command line: of those that the file declares, with the kind that they have.
+#[test]
+fn parameters_become_the_variables_of_the_file() {
+    let set = |name: &str, value: &str| (name.to_owned(), Given::flag("--param", value));
+    let of = |variables| Overrides { variables, ..Overrides::default() };
+    let file = "target = 'http://localhost:1'\n[variables]\nregion = 'eu'\ncount = 1\n[[task]]\nname = 'in {{ region }}'\n\
+                post = '/{{ region }}'\njson = { region = '{{ region }}', count = '{{ count }}' }";
+    let parse = |overrides| Scenario::parse("shop.toml", file, &mut NoFiles, overrides);
+    let scenario = parse(of(vec![set("region", "us"), set("count", "7")])).expect("a sound scenario");
+    assert!(scenario.describe().contains("/us"), "{}", scenario.describe());
+    let errors = parse(of(vec![set("regoin", "us")])).unwrap_err().to_string();
+    assert!(errors.contains("--param") && errors.contains("there is no variable `regoin`"), "{errors}");
+    assert!(errors.contains("there are region, count"), "{errors}");
+}
