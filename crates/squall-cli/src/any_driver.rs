@@ -1,7 +1,7 @@
 //! One driver for whatever a worker is sent: a declared scenario, or one of the host's language. Adds nothing but the choice, which
 //! is made once per user.
 
-use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Seat, StartFailed, VirtualUser};
+use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Requests, Seat, StartFailed, VirtualUser};
 use squall_scenario::ScenarioDriver;
 use tokio::runtime::Builder;
 
@@ -31,6 +31,13 @@ impl<D: Driver> Driver for AnyDriver<D> {
         match self {
             AnyDriver::Declared(driver) => driver.thread(probe).map(AnyThread::Declared),
             AnyDriver::Hosted(driver) => driver.thread(probe).map(AnyThread::Hosted),
+        }
+    }
+
+    fn requests(&self) -> Option<Requests> {
+        match self {
+            AnyDriver::Declared(driver) => driver.requests(),
+            AnyDriver::Hosted(driver) => driver.requests(),
         }
     }
 

@@ -131,6 +131,7 @@ impl<T: DriverThread> Conductor<T> {
             Over::Drained | Over::Aborted => self.floor.drop_queued(),
         }
         self.floor.send_home();
+        self.floor.seal();
         let cut_off = over == Over::Aborted || !self.drain().await?;
         if cut_off {
             self.lives.abort_all();

@@ -6,6 +6,9 @@ use std::{future::Future, time::Instant};
 
 use crate::Probe;
 
+/// Requests that may yet follow others in a run in which none has.
+const UNSEEN_HOPS: u64 = 16;
+
 /// A protocol, ready to make load. Shared by all threads.
 pub trait Driver: Send + Sync + 'static {
     type Thread: DriverThread;
@@ -13,6 +16,12 @@ pub trait Driver: Send + Sync + 'static {
     /// Called once on each engine thread, inside its runtime, before the run starts. Register metrics here, so that the report has
     /// them in the plan's order.
     fn thread(&self, probe: Probe) -> Result<Self::Thread, DriverError>;
+
+    /// How many requests an iteration makes, where that is known and users make none outside of iterations. What a member of a fleet may
+    /// still send when its load is over is stated by it.
+    fn requests(&self) -> Option<Requests> {
+        None
+    }
 
     /// Runs one engine thread from its first moment to its last. A driver whose users need something of their thread (an
     /// interpreter to be attached to, hooks around the runtime's sleep) arranges it here, around `life`.
@@ -22,6 +31,29 @@ pub trait Driver: Send + Sync + 'static {
         life: impl FnOnce(&mut tokio::runtime::Builder) -> R,
     ) -> R {
         life(runtime)
+    }
+}
+
+/// The requests of one iteration, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Requests {
+    /// That it makes by itself.
+    pub own: u64,
+    /// That each of these may lead to: redirects.
+    pub hops: u64,
+}
+
+impl Requests {
+    /// Most requests that there can be in all when `iterations` have begun, `busy` of them are not over, and `begun` requests were made.
+    /// Where no request has led to another one so far, a few may yet.
+    pub(crate) fn at_most(self, iterations: u64, busy: u64, begun: u64) -> u64 {
+        let own = iterations.saturating_mul(self.own);
+        if self.hops == 0 {
+            return own;
+        }
+        let each = self.own.saturating_mul(self.hops + 1);
+        let rest = begun.saturating_add(busy.saturating_mul(each)).min(iterations.saturating_mul(each));
+        if begun <= own { rest.min(own + UNSEEN_HOPS) } else { rest }
     }
 }
 
@@ -81,3 +113,23 @@ pub struct DriverError(pub String);
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StartFailed(pub String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_yet_be_sent_is_what_iterations_have_not_sent() {
+        let check = |own, hops, (iterations, busy, begun), expected| {
+            assert_eq!(Requests { own, hops }.at_most(iterations, busy, begun), expected);
+        };
+        check(1, 0, (10, 3, 10), 10);
+        check(3, 0, (10, 3, 24), 30);
+        // None was redirected so far; a few may be.
+        check(1, 10, (10, 3, 10), 26);
+        check(1, 10, (10, 0, 10), 10);
+        // Some were.
+        check(1, 10, (10, 3, 15), 48);
+        check(1, 1, (10, 9, 15), 20);
+    }
+}

@@ -388,6 +388,6 @@ async fn thread_run<D: Driver>(
     probe.measure_from(start + config.load.warm_up);
     let source = SourceId { instance: config.instance, thread };
     let news = tickets.as_ref().map(Tickets::news);
-    let floor = Rc::new(Floor::new(config, source, probe, start, tickets, busy));
+    let floor = Rc::new(Floor::new(config, source, probe, start, tickets, (busy, driver.requests())));
     Conductor::new(floor, driver_thread, alarm, Told { orders, duty, turn, tickets: news }, deltas).run().await
 }

@@ -18,7 +18,7 @@ use std::{
 };
 
 use crate::{
-    Probe,
+    Probe, Requests,
     chooser::Cycle,
     engine::EngineConfig,
     slot::{Assignment, Signal, Slot},
@@ -50,6 +50,9 @@ pub(crate) struct Floor {
     pub(crate) busy: Arc<Busy>,
     /// Iterations this thread has begun.
     pub(crate) begun: Cell<u64>,
+    /// Starts of an open model that were given to users or queued for them, and not given up.
+    given: Cell<u64>,
+    pub(crate) requests: Option<Requests>,
     idle: RefCell<Vec<Rc<Slot>>>,
     backlog: RefCell<VecDeque<Assignment>>,
     sleepers: RefCell<BinaryHeap<Reverse<Sleeper>>>,
@@ -101,7 +104,7 @@ impl Floor {
         probe: Probe,
         start: Instant,
         tickets: Option<Tickets>,
-        busy: Arc<Busy>,
+        (busy, requests): (Arc<Busy>, Option<Requests>),
     ) -> Floor {
         let unconditional = config.tasks.iter().all(TaskSpec::is_unconditional);
         Floor {
@@ -119,6 +122,8 @@ impl Floor {
             assigned: Cell::new(0),
             busy,
             begun: Cell::new(0),
+            given: Cell::new(0),
+            requests,
             idle: RefCell::default(),
             backlog: RefCell::default(),
             sleepers: RefCell::default(),
@@ -187,6 +192,7 @@ impl Floor {
 
     /// Gives a start to an idle user, or queues it for the next who is.
     pub(crate) fn give(&self, assignment: Assignment) {
+        self.given.set(self.given.get() + 1);
         if !self.assign(assignment) {
             self.queue(assignment);
         }
@@ -200,6 +206,7 @@ impl Floor {
     fn queue(&self, assignment: Assignment) {
         let mut backlog = self.backlog.borrow_mut();
         if backlog.len() >= LONGEST_BACKLOG {
+            self.given.set(self.given.get() - 1);
             self.probe.dropped(1);
         } else {
             backlog.push_back(assignment);
@@ -220,6 +227,7 @@ impl Floor {
         let mut backlog = self.backlog.borrow_mut();
         let dropped = backlog.len().saturating_sub(kept);
         backlog.truncate(kept);
+        self.given.set(self.given.get() - dropped as u64);
         self.probe.dropped(dropped as u64);
     }
 
@@ -270,6 +278,14 @@ impl Floor {
             if sleeper.slot.sleep.get() == sleeper.sleep {
                 sleeper.slot.send(Signal::Leave);
             }
+        }
+    }
+
+    /// No iteration will begin but those that were given: says how many requests there will be at most, if that is known.
+    pub(crate) fn seal(&self) {
+        if let Some(requests) = self.requests {
+            let iterations = self.given.get() + self.begun.get();
+            self.probe.seal(|begun| requests.at_most(iterations, self.users.get(), begun));
         }
     }
 

@@ -9,6 +9,7 @@ use std::{
     },
     time::Instant,
 };
+use tokio::sync::watch;
 
 /// The limits of one process, shared by its threads. Cloning shares it. Holds nothing back until it is first set.
 #[derive(Debug, Clone)]
@@ -23,13 +24,18 @@ struct Shared {
     until: AtomicU64,
     /// Requests that each thread may have sent in all.
     most: Box<[AtomicU64]>,
+    /// The same for good: its load is over.
+    sealed: Box<[AtomicU64]>,
+    seals: watch::Sender<usize>,
 }
 
 impl Leash {
     /// For `threads` engine threads; at first without limits.
     pub fn new(threads: usize) -> Leash {
-        let most = (0..threads.max(1)).map(|_| AtomicU64::new(u64::MAX)).collect();
-        Leash { shared: Arc::new(Shared { base: Instant::now(), until: AtomicU64::new(u64::MAX), most }) }
+        let endless = || (0..threads.max(1)).map(|_| AtomicU64::new(u64::MAX)).collect();
+        let (until, seals) = (AtomicU64::new(u64::MAX), watch::Sender::default());
+        let shared = Shared { base: Instant::now(), until, most: endless(), sealed: endless(), seals };
+        Leash { shared: Arc::new(shared) }
     }
 
     /// Lets the process go on until `until`, which may also be sooner than before.
@@ -41,6 +47,20 @@ impl Leash {
     /// Lets `thread` send up to `most` requests in all.
     pub fn most(&self, thread: usize, most: u64) {
         self.shared.most[thread].store(most, Ordering::Relaxed);
+    }
+
+    /// `thread` itself says that its load is over and that it will have sent `most` requests in all.
+    pub(crate) fn seal(&self, thread: usize, most: u64) {
+        self.shared.sealed[thread].store(most, Ordering::Relaxed);
+        self.shared.seals.send_modify(|seals| *seals += 1);
+    }
+
+    /// Waits until every thread has said so; gives the requests that all together will have sent at most.
+    pub async fn sealed(&self) -> u64 {
+        let mut seals = self.shared.seals.subscribe();
+        // Cannot fail: the sender is here.
+        let _ = seals.wait_for(|seals| *seals >= self.shared.sealed.len()).await;
+        self.shared.sealed.iter().map(|most| most.load(Ordering::Relaxed)).fold(0, u64::saturating_add)
     }
 
     /// Requests that all threads together may have sent.
@@ -57,6 +77,7 @@ impl Leash {
 
     #[inline]
     pub(crate) fn allows(&self, thread: usize, sent: u64) -> bool {
-        sent < self.shared.most[thread].load(Ordering::Relaxed)
+        let limits = [&self.shared.most, &self.shared.sealed];
+        limits.into_iter().all(|limit| sent < limit[thread].load(Ordering::Relaxed))
     }
 }

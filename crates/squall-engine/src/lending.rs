@@ -72,7 +72,7 @@ impl Lender {
     /// Borrows something out of `pool`, within `wait`; zero does not wait. May be dropped.
     pub async fn take(&self, pool: &str, wait: Duration) -> Result<Loan, LendError> {
         // Before the question: what was lent before a lapse is not held after it.
-        let lapse = self.lapses.load(Ordering::Acquire);
+        let lapse = self.lapses();
         let lent = self.ask(|answer| LendAsk::Take { pool: pool.to_owned(), wait, answer }).await?;
         Ok(Loan { lent, lapse, lender: self.clone() })
     }
@@ -87,7 +87,13 @@ impl Lender {
         self.ask(|answer| LendAsk::Add { pool: pool.to_owned(), id, payload, answer }).await
     }
 
-    /// Says that this process may have lost everything it had borrowed: it was away for too long.
+    /// How often this process may have lost everything it had borrowed.
+    pub(crate) fn lapses(&self) -> u64 {
+        self.lapses.load(Ordering::Acquire)
+    }
+
+    /// Says that this process may have lost everything it had borrowed: it was away for too long. Users begin anew when their
+    /// iteration is over.
     pub fn lapse(&self) {
         self.lapses.fetch_add(1, Ordering::AcqRel);
     }
@@ -123,7 +129,7 @@ impl Loan {
 
     /// Whether it is certainly nobody else's.
     pub fn is_held(&self) -> bool {
-        self.lapse == self.lender.lapses.load(Ordering::Acquire)
+        self.lapse == self.lender.lapses()
     }
 }
 

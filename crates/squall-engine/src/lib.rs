@@ -18,7 +18,7 @@ mod tickets;
 
 pub use chooser::Cycle;
 pub use chorus::{Chorus, ChorusStop, Voice};
-pub use driver::{Driver, DriverError, DriverThread, Iteration, Seat, StartFailed, VirtualUser};
+pub use driver::{Driver, DriverError, DriverThread, Iteration, Requests, Seat, StartFailed, VirtualUser};
 pub use engine::{Duty, Engine, EngineConfig, EngineError, EngineStop, InFlight, ThreadEnd};
 pub use leash::Leash;
 pub use lending::{LendAsk, LendError, Lender, Lent, Loan};

@@ -20,12 +20,16 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
 /// A user that runs whatever start it is given.
 pub(crate) async fn open<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, seat: Seat, slot: Rc<Slot>) {
-    let mut user = driver.user(seat);
+    let mut being = Being::new(&floor, driver, seat);
     let mut choice = Choice::new(&floor, seat);
-    if start(&floor, &slot, &mut user).await {
+    if start(&floor, &slot, &mut being.user).await {
         // Who has no task yet (`every`) takes no start: it would keep one that another user, or a new one, could begin in time.
         while choice.is_ready(&floor, &slot).await {
             let Some(assignment) = next_assignment(&floor, &slot).await else { break };
+            if !being.renew(&floor, &slot).await {
+                floor.probe.dropped(1);
+                return floor.users.set(floor.users.get() - 1);
+            }
             let Assignment { number, intended, .. } = assignment;
             let started = Instant::now();
             let Some(task) = floor.task_of(number).or_else(|| choice.pick(&floor, started)) else {
@@ -35,23 +39,26 @@ pub(crate) async fn open<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, seat:
             let late = started.saturating_duration_since(intended) > floor.config.late_after;
             floor.probe.iteration(intended, assignment.lag(started), late);
             floor.last_begun.set(started);
-            choice.run(&floor, &mut user, Iteration { number, task, intended, started }).await;
+            choice.run(&floor, &mut being.user, Iteration { number, task, intended, started }).await;
         }
-        user.stop().await;
+        being.user.stop().await;
     }
     floor.users.set(floor.users.get() - 1);
 }
 
 /// A user that starts its next iteration when the last has ended and it has paused.
 pub(crate) async fn closed<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, seat: Seat, slot: Rc<Slot>) {
-    let mut user = driver.user(seat);
+    let mut being = Being::new(&floor, driver, seat);
     let mut choice = Choice::new(&floor, seat);
     let mut random = Rng::with_seed(seat.seed);
     let pause = floor.pause();
-    if start(&floor, &slot, &mut user).await {
+    if start(&floor, &slot, &mut being.user).await {
         let mut intended = Instant::now();
         let mut number = 0;
         while !floor.leaving.get() && !slot.must_leave() {
+            if !being.renew(&floor, &slot).await {
+                return floor.users.set(floor.users.get() - 1);
+            }
             let mut chosen = None;
             if floor.cycle.is_none() {
                 let Some((task, ready)) = choice.wait_for_task(&floor, &slot).await else { break };
@@ -68,7 +75,7 @@ pub(crate) async fn closed<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, sea
             }
             let lag = started.saturating_duration_since(intended);
             floor.probe.iteration(intended, lag, lag > floor.config.late_after);
-            choice.run(&floor, &mut user, Iteration { number, task, intended, started }).await;
+            choice.run(&floor, &mut being.user, Iteration { number, task, intended, started }).await;
             number += 1;
             if !pause.is_none() {
                 intended = Instant::now() + pause.pick(random.f64());
@@ -77,9 +84,36 @@ pub(crate) async fn closed<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, sea
                 }
             }
         }
-        user.stop().await;
+        being.user.stop().await;
     }
     floor.users.set(floor.users.get() - 1);
+}
+
+/// A user, and since when what it has borrowed is its own.
+struct Being<T: DriverThread> {
+    driver: Rc<T>,
+    seat: Seat,
+    user: T::User,
+    lapse: u64,
+}
+
+impl<T: DriverThread> Being<T> {
+    fn new(floor: &Floor, driver: Rc<T>, seat: Seat) -> Being<T> {
+        let (lapse, user) = (floor.probe.lapses(), driver.user(seat));
+        Being { driver, seat, user, lapse }
+    }
+
+    /// Begins anew if this process has lost its place meanwhile: what the user had borrowed may be another's. `false` if the run ended
+    /// before it had.
+    async fn renew(&mut self, floor: &Floor, slot: &Rc<Slot>) -> bool {
+        let lapses = floor.probe.lapses();
+        if lapses == self.lapse {
+            return true;
+        }
+        self.user.stop().await;
+        (self.user, self.lapse) = (self.driver.user(self.seat), lapses);
+        start(floor, slot, &mut self.user).await
+    }
 }
 
 async fn next_assignment(floor: &Floor, slot: &Rc<Slot>) -> Option<Assignment> {

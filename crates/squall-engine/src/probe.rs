@@ -30,6 +30,8 @@ struct Shared {
     leash: Option<(usize, Leash)>,
     lender: Option<Lender>,
     begun: Cell<u64>,
+    /// Requests that were recorded without having been begun.
+    unsent: Cell<u64>,
 }
 
 impl Probe {
@@ -50,13 +52,27 @@ impl Probe {
         lender: Option<Lender>,
     ) -> Probe {
         let (recorder, measure_from) = (RefCell::new(Recorder::new(config)), Cell::new(measure_from));
-        Probe { shared: Rc::new(Shared { recorder, measure_from, leash, lender, begun: Cell::new(0) }) }
+        Probe {
+            shared: Rc::new(Shared {
+                recorder,
+                measure_from,
+                leash,
+                lender,
+                begun: Cell::new(0),
+                unsent: Cell::new(0),
+            }),
+        }
     }
 
     /// Where this thread's users borrow things.
     pub fn lender(&self) -> Result<&Lender, LendError> {
         let none = || LendError::Refused("there are no pools to borrow from here".to_owned());
         self.shared.lender.as_ref().ok_or_else(none)
+    }
+
+    /// How often what users had borrowed may have become others'.
+    pub(crate) fn lapses(&self) -> u64 {
+        self.shared.lender.as_ref().map_or(0, Lender::lapses)
     }
 
     /// The place of `key`; look it up once, not per request.
@@ -83,6 +99,7 @@ impl Probe {
 
     /// Records a request that failed before there was anything to send: it is an error of the run, but the target never saw it.
     pub fn unsent(&self, metric: MetricId, intended: Instant, started: Instant, outcome: Outcome) {
+        self.shared.unsent.set(self.shared.unsent.get() + 1);
         self.shared.recorder.borrow_mut().sent();
         Flight { probe: self, metric, intended, started, landed: false }.never_left(Instant::now(), outcome);
     }
@@ -108,6 +125,13 @@ impl Probe {
             return;
         }
         self.shared.recorder.borrow_mut().note(metric, outcome, message);
+    }
+
+    /// The load of this thread is over: `most` says how many requests it will have made at most, given how many it has.
+    pub(crate) fn seal(&self, most: impl FnOnce(u64) -> u64) {
+        if let Some((thread, leash)) = &self.shared.leash {
+            leash.seal(*thread, most(self.shared.begun.get() + self.shared.unsent.get()));
+        }
     }
 
     pub(crate) fn measure_from(&self, at: Instant) {

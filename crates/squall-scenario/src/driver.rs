@@ -6,7 +6,7 @@ mod flow;
 mod render;
 mod user;
 
-use squall_engine::{Driver, DriverError, DriverThread, Probe, Ration, Seat};
+use squall_engine::{Driver, DriverError, DriverThread, Probe, Ration, Requests, Seat};
 use squall_http::Prepared;
 use squall_metrics::{MetricId, MetricKey};
 use squall_model::Segment;
@@ -46,6 +46,12 @@ impl ScenarioDriver {
 
 impl Driver for ScenarioDriver {
     type Thread = ScenarioThread;
+
+    fn requests(&self) -> Option<Requests> {
+        let own = self.program.tasks.iter().map(|flow| flow.steps.len() as u64).max()?;
+        let hops = u64::from(self.program.connector.config().max_redirects);
+        self.program.on_start.steps.is_empty().then_some(Requests { own, hops })
+    }
 
     fn thread(&self, probe: Probe) -> Result<ScenarioThread, DriverError> {
         let lane = |flow: &Flow| Lane::new(flow, &self.program, &probe);

@@ -12,8 +12,8 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::{debug, info, warn};
 
 use crate::{
     hooks::Hooks,
@@ -58,6 +58,8 @@ pub struct Beside<D> {
 /// How long giving back what was borrowed may take at the end.
 const GIVING_BACK: Duration = Duration::from_secs(2);
 
+const SEAL_AGAIN: Duration = Duration::from_millis(200);
+
 /// Deltas that may wait for the store before this worker gives up its load.
 const MOST_WAITING: usize = 120;
 
@@ -84,6 +86,8 @@ pub(crate) struct Job {
     /// The run has so many iterations and no more, and users take them as they can.
     limited: bool,
     leash: Leash,
+    /// Says when the load here is over how much will have been sent; ends with this.
+    _sealing: JoinSet<()>,
     lender: Lender,
     /// Serves the line that the users borrow by.
     lending: JoinHandle<()>,
@@ -142,6 +146,7 @@ impl Job {
             engine,
             rationing: Rationing::start(&run, epoch, &source_name(source), rations),
             limited,
+            _sealing: [note_seal(run.clone(), epoch, instance, leash.clone())].into_iter().collect(),
             shipper: Shipper::start(run, epoch, source_name(source), leash.clone()),
             leash,
             lender,
@@ -289,6 +294,15 @@ impl Job {
             // A user's code keeps something; it goes back when the run is over for everybody.
             lending.abort();
         }
+    }
+}
+
+/// Says how many requests this worker will have sent at most, once its load is over: should it die while it drains, no more is missing.
+async fn note_seal<R: RunStore>(run: R, epoch: u64, instance: u64, leash: Leash) {
+    let note = (format!("sealed:{instance:016x}"), leash.sealed().await.to_string());
+    while let Err(error) = run.note(epoch, std::slice::from_ref(&note)).await {
+        debug!(%error, "could not say yet how much was sent");
+        tokio::time::sleep(SEAL_AGAIN).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! A fleet of real processes on a real Redis: what the target received and what the report says agree, whoever is killed, frozen,
 //! joins or leaves on the way.
 
-use crate::support::{Desk, Running, target, wait_until};
+use crate::support::{Desk, Running, ask_redis, target, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use squall_target::Target;
@@ -18,6 +18,8 @@ struct Fleet {
 
 /// Where nobody is killed or frozen a busy machine must not look like it.
 const PATIENT: &str = "60s";
+/// A pause that a busy machine does not make, and that a test can wait for.
+const NEITHER: &str = "12s";
 /// As by default.
 const PROMPT: &str = "3500ms";
 
@@ -53,7 +55,11 @@ impl Fleet {
     }
 
     fn start(&self, load: &[&str]) -> Running {
-        let url = self.target.url("/health");
+        self.start_at("/health", load)
+    }
+
+    fn start_at(&self, path: &str, load: &[&str]) -> Running {
+        let url = self.target.url(path);
         let redis = self.redis.url();
         let all = [&["run", &url, "--cluster", &redis, "--quiet", "--json", "result.json"], load].concat();
         self.desk.start(&all)
@@ -116,6 +122,25 @@ fn what_a_killed_worker_sent_is_bounded_and_the_others_take_over() {
     let late: Vec<_> = rates.skip(8).flatten().collect();
     assert!(late.iter().any(|rate| *rate > 150.0), "the last seconds: {late:?}");
     assert!(number(&result, "/fleet/missed_starts") > 0, "the gap is stated");
+}
+
+/// When its load is over a worker says what it will have sent; killed after that, exactly what was under way is missing.
+#[test]
+fn what_is_missing_of_a_worker_killed_while_it_drains_is_known_exactly() {
+    let fleet = Fleet::on(RedisServer::start(), 2, NEITHER);
+    let load = ["--rate", "20", "--for", "2s", "--grace", "60s", "--max-redirects", "0"];
+    let run = fleet.start_at("/delay/9000", &load);
+    fleet.until_received(40);
+    let ask = |command: String| ask_redis(fleet.redis.port(), &[&command]);
+    let instance = ask("HGET squall:{main}:worker:w1:status instance".to_owned()).expect("it has reported");
+    let said = format!("HEXISTS squall:{{main}}:test:1:notes sealed:{instance}");
+    wait_until("its last announcement", || ask(said.clone()).as_deref() == Some(":1"));
+    fleet.signal("w1", Signal::KILL);
+    let result = fleet.result(run);
+    let (reported, lost) = (number(&result, "/totals/requests"), number(&result, "/accounting/lost_at_most"));
+    assert_eq!((fleet.target.requests(), reported + lost), (40, 40), "{result}");
+    let why = result.pointer("/accounting/explanation").and_then(Value::as_str).unwrap_or_default();
+    assert_eq!(why.contains(&format!("up to {lost} requests that are not reported")), lost > 0, "{why}");
 }
 
 #[test]

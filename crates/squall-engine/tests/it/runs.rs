@@ -250,3 +250,26 @@ async fn a_user_whose_tasks_must_wait_leaves_the_start_to_another() {
     assert_eq!((view.all.requests, view.engine.dropped), (60, 0));
     assert!(view.engine.peak_users >= 15, "each user makes two a second: {}", view.engine.peak_users);
 }
+
+/// Whoever has lost its place in the fleet may have lost what its users had borrowed: they begin anew, of either model.
+#[tokio::test]
+async fn users_begin_anew_after_their_process_had_lost_its_place() {
+    let loads = [(open(200.0, MS(2500)), 1), (closed(3.0, MS(5), MS(2500)), 3)];
+    for (load, least) in loads {
+        let driver = Scripted::new(|_| MS(1));
+        let (lender, _asks) = squall_engine::Lender::new();
+        let config = EngineConfig { lender: Some(lender.clone()), ..config(load, &driver) };
+        let log = driver.log.clone();
+        let mut before = 0;
+        run(driver, config, |_, _| {
+            if before == 0 {
+                before = log.started.load(Ordering::Relaxed);
+                lender.lapse();
+            }
+        })
+        .await;
+        let (started, stopped) = (log.started.load(Ordering::Relaxed), log.stopped.load(Ordering::Relaxed));
+        assert_eq!(started, stopped, "whoever began has ended");
+        assert!(before >= least && started >= before + least, "{before} before the lapse, {started} in all");
+    }
+}

@@ -43,6 +43,9 @@ pub(crate) struct CrewMember {
     pub(crate) state: CrewState,
     /// Requests that it may have sent, by its last announcement.
     pub(crate) announced: u64,
+    /// The same by what it said when its load was over, if it did.
+    #[serde(default)]
+    pub(crate) sealed: Option<u64>,
     pub(crate) first_cpu_s: f64,
     pub(crate) cpu_s: f64,
     pub(crate) max_rss_bytes: u64,
@@ -128,6 +131,7 @@ impl<C: Cell> Follower<C> {
                     ended_s: None,
                     state: CrewState::Working,
                     announced: announced.and_then(|text| text.parse().ok()).unwrap_or(0),
+                    sealed: None,
                     first_cpu_s: worker.cpu_s,
                     cpu_s: worker.cpu_s,
                     max_rss_bytes: 0,
@@ -227,6 +231,7 @@ impl<C: Cell> Follower<C> {
                 ended_s: None,
                 state: CrewState::Working,
                 announced: u64::from_le_bytes(*announced),
+                sealed: None,
                 first_cpu_s: 0.0,
                 cpu_s: 0.0,
                 max_rss_bytes: 0,
@@ -242,7 +247,8 @@ impl<C: Cell> Follower<C> {
     pub(crate) fn lost_at_most(&self, instance: u64) -> u64 {
         match self.crew.members.get(&instance) {
             Some(member) if member.state == CrewState::Lost && !self.collector.is_finished(source(instance)) => {
-                member.announced.saturating_sub(self.collector.recorded_of(source(instance)))
+                let most = member.sealed.map_or(member.announced, |sealed| sealed.min(member.announced));
+                most.saturating_sub(self.collector.recorded_of(source(instance)))
             }
             _ => 0,
         }
@@ -253,7 +259,8 @@ impl<C: Cell> Follower<C> {
     }
 
     /// Gives up waiting for anybody who has not said its last.
-    pub(crate) fn close(&mut self, elapsed: Duration) {
+    pub(crate) async fn close(&mut self, elapsed: Duration) -> Result<(), StoreError> {
+        let notes = self.run.notes(self.epoch).await?;
         let open: Vec<u64> = self
             .crew
             .members
@@ -265,9 +272,11 @@ impl<C: Cell> Follower<C> {
             if let Some(member) = self.crew.members.get_mut(&instance) {
                 member.state = CrewState::Lost;
                 member.ended_s.get_or_insert(elapsed.as_secs_f64());
+                member.sealed = notes.get(&format!("sealed:{instance:016x}")).and_then(|most| most.parse().ok());
             }
             self.collector.lose(source(instance));
         }
+        Ok(())
     }
 
     /// What was made so far, to be kept.
@@ -320,6 +329,7 @@ mod tests {
             ended_s: None,
             state: CrewState::Working,
             announced: 0,
+            sealed: None,
             first_cpu_s: 0.0,
             cpu_s: 0.0,
             max_rss_bytes: 0,

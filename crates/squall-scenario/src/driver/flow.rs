@@ -181,21 +181,26 @@ impl Walk<'_> {
         let Some(dynamic) = &step.request.dynamic else {
             return self.exchange(step, here, None, None, times).await;
         };
-        match self.render(step, dynamic, here) {
-            Ok(rendered) => self.exchange(step, here, Some(rendered), None, times).await,
-            Err(error) => {
-                let (code, note) = match error {
-                    RenderError::Unset(unset) => ("VARIABLE_UNSET", unset_note(self.shared, unset)),
-                    RenderError::Refused(reason) => ("BAD_REQUEST", reason),
-                };
-                let outcome = Outcome::new(Category::Exception, code);
-                let (probe, now) = (&self.shared.probe, Instant::now());
-                probe.unsent(here.metric, times.intended, times.started, outcome);
-                probe.note(here.metric, outcome, &note);
-                tokio::time::sleep(IDLE).await;
-                (now, Some(outcome))
-            }
-        }
+        let (code, note) = match self.lost() {
+            Some(name) => ("RESOURCE_LOST", format!("`{name}` may be another user's by now: this worker was away")),
+            None => match self.render(step, dynamic, here) {
+                Ok(rendered) => return self.exchange(step, here, Some(rendered), None, times).await,
+                Err(RenderError::Unset(unset)) => ("VARIABLE_UNSET", unset_note(self.shared, unset)),
+                Err(RenderError::Refused(reason)) => ("BAD_REQUEST", reason),
+            },
+        };
+        let outcome = Outcome::new(Category::Exception, code);
+        let (probe, now) = (&self.shared.probe, Instant::now());
+        probe.unsent(here.metric, times.intended, times.started, outcome);
+        probe.note(here.metric, outcome, &note);
+        tokio::time::sleep(IDLE).await;
+        (now, Some(outcome))
+    }
+
+    /// The name of something this user had borrowed and may not use any more.
+    fn lost(&self) -> Option<&str> {
+        let lost = self.loans.iter().position(|loan| loan.as_ref().is_some_and(|loan| !loan.is_held()))?;
+        Some(&self.shared.program.data[lost].name)
     }
 
     fn render<'l>(&mut self, step: &Step, dynamic: &Dynamic, here: &'l LaneStep) -> Result<Rendered<'l>, RenderError> {

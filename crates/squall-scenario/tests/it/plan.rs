@@ -4,6 +4,8 @@ use squall_model::{Arrivals, LoadModel, Pause, Threshold};
 use squall_scenario::{Given, NoFiles, Overrides, RawLoad, Scenario};
 use std::time::Duration;
 
+use crate::harness::{Capture, run};
+
 const TASK: &str = "[[task]]\nname = 'x'\nget = '/'\n";
 
 fn parse(load: &str, overrides: Overrides) -> Scenario {
@@ -156,11 +158,16 @@ fn tasks_carry_their_weights_and_conditions() {
 fn parameters_become_the_variables_of_the_file() {
     let set = |name: &str, value: &str| (name.to_owned(), Given::flag("--param", value));
     let of = |variables| Overrides { variables, ..Overrides::default() };
-    let file = "target = 'http://localhost:1'\n[variables]\nregion = 'eu'\ncount = 1\n[[task]]\nname = 'in {{ region }}'\n\
-                post = '/{{ region }}'\njson = { region = '{{ region }}', count = '{{ count }}' }";
-    let parse = |overrides| Scenario::parse("shop.toml", file, &mut NoFiles, overrides);
-    let scenario = parse(of(vec![set("region", "us"), set("count", "7")])).expect("a sound scenario");
-    assert!(scenario.describe().contains("/us"), "{}", scenario.describe());
+    let server = Capture::start();
+    let file = format!(
+        "target = '{}'\n[variables]\nregion = 'eu'\ncount = 1\n[[task]]\nname = 'x'\npost = '/{{{{ region }}}}'\n\
+         json = {{ count = '{{{{ count }}}}' }}",
+        server.url
+    );
+    let parse = |overrides| Scenario::parse("shop.toml", &file, &mut NoFiles, overrides);
+    run(&parse(of(vec![set("region", "us"), set("count", "7")])).expect("a sound scenario"), 1);
+    let sent = server.take().concat();
+    assert!(sent.starts_with("POST /us ") && sent.ends_with("{\"count\":7}"), "{sent}");
     let errors = parse(of(vec![set("regoin", "us")])).unwrap_err().to_string();
     assert!(errors.contains("--param") && errors.contains("there is no variable `regoin`"), "{errors}");
     assert!(errors.contains("there are region, count"), "{errors}");

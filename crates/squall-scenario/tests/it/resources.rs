@@ -83,6 +83,30 @@ fn what_cannot_be_had_fails_the_iteration_with_its_reason() {
     assert_eq!((record.notes(), target.requests()), (vec!["all are held"], 0));
 }
 
+/// In the middle of an iteration: nothing is sent with what may be another's, and it is said.
+#[test]
+fn what_was_lost_meanwhile_is_not_used() {
+    let target = target();
+    let scenario = scenario(&target, SHOP);
+    let record = block_on(async {
+        let (lender, mut asks) = Lender::new();
+        let probe = Probe::lending(RecorderConfig::default(), Instant::now(), lender.clone());
+        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(Seat { user: 0, seed: 0 });
+        let keeper = async {
+            let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("nobody asks") };
+            answer.send(Ok(Lent { number: 0, id: "1".into(), payload: "{}".into() })).expect("somebody waits");
+            lender.lapse();
+        };
+        let (completed, ()) = tokio::join!(user.iterate(iteration()), keeper);
+        assert!(!completed);
+        let (metrics, notes, engine) = probe.harvest(0, 0);
+        Record { metrics, notes, engine }
+    });
+    assert_eq!(record.lines(Kind::Request), ["x: RESOURCE_LOST×1"]);
+    assert!(record.notes()[0].starts_with("`users` may be another user's"), "{:?}", record.notes());
+    assert_eq!(target.requests(), 0);
+}
+
 #[test]
 fn mistakes_are_all_found() {
     #[track_caller]
