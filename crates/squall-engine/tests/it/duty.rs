@@ -185,7 +185,8 @@ async fn without_a_leash_to_stand_on_nothing_is_started() {
     let log = driver.log.clone();
     leash.until(Instant::now() + S(1));
     let (view, _) = run(driver, config, |_, _| {}).await;
-    let last = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).max().unwrap();
-    assert!((400..=505).contains(&last), "{last}");
-    assert_eq!(view.accounting().sent, last + 1);
+    // The run began after the leash was set, so number 500 was never due while it held; how many were made before is the machine's.
+    let made = log.iterations.lock().unwrap().clone();
+    assert!(made.iter().all(|(number, _)| *number <= 500), "{made:?}");
+    assert_eq!(view.accounting().sent, made.len() as u64);
 }
