@@ -1,7 +1,7 @@
 //! From flags to what the scenario room takes. Every value keeps the name of its flag, so that a mistake is reported there.
 
 use squall_orchestrator::processes::Part;
-use squall_scenario::{Given, Overrides, RawHttp, RawLoad, UrlRequest};
+use squall_scenario::{Given, Overrides, Place, RawHttp, RawLoad, UrlRequest};
 use std::path::Path;
 
 use crate::{
@@ -12,13 +12,15 @@ use crate::{
 
 /// What the flags change about a scenario.
 pub(crate) fn overrides(args: &RunArgs) -> Result<Overrides, Refusal> {
+    let mut wrong = Vec::new();
     Ok(Overrides {
         name: text("--name", &args.name),
         target: text("--target", &args.target),
         seed: args.load.seed.map(|seed| Given::flag("--seed", seed)),
         load: RawLoad { profile: profile(args)?, ..load(&args.load) },
         thresholds: args.thresholds.iter().map(|promise| Given::flag("--threshold", promise.as_str())).collect(),
-        http: http(&args.http)?,
+        http: http(&args.http, &mut wrong),
+        wrong,
         variables: Vec::new(),
     })
 }
@@ -55,6 +57,14 @@ pub(crate) fn script(
     overrides: Overrides,
     requirements: Option<String>,
 ) -> Result<Script, Refusal> {
+    let flag = |wrong: &Given<String>| match &wrong.place {
+        Place::Flag(flag) => format!("{flag}: {}", wrong.value),
+        Place::File(_) | Place::Nowhere => wrong.value.clone(),
+    };
+    if !overrides.wrong.is_empty() {
+        let wrong: Vec<String> = overrides.wrong.iter().map(flag).collect();
+        return Err(Refusal::new(wrong.join("\n")));
+    }
     let params = params(args)?;
     Ok(Script {
         file: file.to_owned(),
@@ -138,12 +148,12 @@ fn load(args: &LoadArgs) -> RawLoad {
     }
 }
 
-fn http(args: &HttpArgs) -> Result<RawHttp, Refusal> {
+fn http(args: &HttpArgs, wrong: &mut Vec<Given<String>>) -> RawHttp {
     let switch = |flag: &str, given: bool, value: bool| given.then(|| Given::<bool>::flag(flag, value));
     let choice = |flag: &str, given: bool, value: &str| given.then(|| Given::<String>::flag(flag, value));
     let no_redirects = args.no_redirects.then(|| Given::flag("--no-redirects", 0u32));
-    Ok(RawHttp {
-        headers: pairs("--header", &args.headers, ':', "NAME: VALUE")?,
+    RawHttp {
+        headers: pairs("--header", &args.headers, ':', "NAME: VALUE", wrong),
         timeout: text("--timeout", &args.timeout),
         connect_timeout: text("--connect-timeout", &args.connect_timeout),
         version: choice("--http1", args.http1, "1.1").or(choice("--http2", args.http2, "2")),
@@ -166,19 +176,26 @@ fn http(args: &HttpArgs) -> Result<RawHttp, Refusal> {
         unix_socket: text("--unix-socket", &args.unix_socket),
         phases: switch("--phases", args.phases, true),
         ip: choice("--ipv4", args.ipv4, "4").or(choice("--ipv6", args.ipv6, "6")),
-        resolve: pairs("--resolve", &args.resolve, '=', "HOST=ADDRESS:PORT")?,
-    })
+        resolve: pairs("--resolve", &args.resolve, '=', "HOST=ADDRESS:PORT", wrong),
+    }
 }
 
 type Pair = (Given<String>, Given<String>);
 
-fn pairs(flag: &str, values: &[String], separator: char, form: &str) -> Result<Vec<Pair>, Refusal> {
-    let pair = |text: &String| {
-        let (name, value) = text.split_once(separator).filter(|(name, _)| !name.trim().is_empty())?;
-        Some((Given::flag(flag, name.trim()), Given::flag(flag, value.trim())))
-    };
-    let refusal = |text: &String| Refusal::new(format!("{flag}: `{text}` has no `{separator}`: write '{form}'"));
-    values.iter().map(|text| pair(text).ok_or_else(|| refusal(text))).collect()
+fn pairs(flag: &str, values: &[String], separator: char, form: &str, wrong: &mut Vec<Given<String>>) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for text in values {
+        let lacks = match text.split_once(separator) {
+            Some((name, value)) if !name.trim().is_empty() => {
+                pairs.push((Given::flag(flag, name.trim()), Given::flag(flag, value.trim())));
+                continue;
+            }
+            Some(_) => format!("nothing before its `{separator}`"),
+            None => format!("no `{separator}`"),
+        };
+        wrong.push(Given::flag(flag, format!("`{text}` has {lacks}: write '{form}'")));
+    }
+    pairs
 }
 
 #[cfg(test)]
@@ -215,8 +232,16 @@ mod tests {
 
     #[test]
     fn a_header_without_a_colon_is_refused() {
-        let refusal = overrides(&run("-H nonsense")).unwrap_err().to_string();
-        assert!(refusal.contains("NAME: VALUE"), "{refusal}");
+        let wrong = overrides(&run("-H nonsense -H :x -H a:b --resolve y")).unwrap().wrong;
+        let said: Vec<&str> = wrong.iter().map(|given| given.value.as_str()).collect();
+        assert_eq!(
+            said,
+            [
+                "`nonsense` has no `:`: write 'NAME: VALUE'",
+                "`:x` has nothing before its `:`: write 'NAME: VALUE'",
+                "`y` has no `=`: write 'HOST=ADDRESS:PORT'",
+            ]
+        );
     }
 
     #[test]

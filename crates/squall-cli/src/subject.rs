@@ -48,7 +48,10 @@ fn has_port_or_is_local(what: &str) -> bool {
 fn unclear(what: &str) -> Refusal {
     let hint = match Path::new(what).with_extension("toml") {
         file if file.is_file() => format!("did you mean {}?", file.display()),
-        _ => format!("write http://{what} or https://{what} for a URL, or give a .toml or .py file that exists"),
+        _ => {
+            let host = what.trim_start_matches('/');
+            format!("write http://{host} or https://{host} for a URL, or give a .toml or .py file that exists")
+        }
     };
     Refusal::new(format!("`{what}` is neither a URL nor a scenario file: {hint}"))
 }

@@ -46,6 +46,10 @@ impl Origin {
         };
         let host = url.host().ok_or_else(|| RequestError::NoHost { url: url.to_string() })?.to_owned();
         let port = url.port_or_known_default().expect("http and https have default ports");
+        if port == 0 {
+            let reason = "nobody can listen on port 0".to_owned();
+            return Err(RequestError::BadUrl { url: url.to_string(), reason });
+        }
         let host_text = host.to_string().to_ascii_lowercase();
         Ok(Origin { scheme, host, port, host_text })
     }

@@ -171,6 +171,22 @@ mod tests {
         assert_eq!(seconds, [(1, 1), (2, 0), (3, 0), (4, 1)]);
     }
 
+    /// The chart of users fell to nothing at the end of every run.
+    #[test]
+    fn the_second_in_which_everybody_goes_home_shows_who_was_there() {
+        let mut recorder = Recorder::new(RecorderConfig::default());
+        recorder.users(10);
+        let mut collector = Collector::new([source(0)], 1);
+        for (second, users) in [(0, 10), (1, 10), (2, 0), (3, 0)] {
+            let (metrics, errors, engine) = recorder.harvest(users, 0);
+            let (seq, last) = (u64::from(second), second == 3);
+            collector.merge(Delta { source: source(0), seq, second, metrics, errors, engine, last }).unwrap();
+        }
+        let users: Vec<u64> = collector.view().timeline.iter().map(|second| second.users).collect();
+        assert_eq!(users, [10, 10, 10, 0]);
+        assert_eq!(collector.view().engine.users, 0, "now there is nobody");
+    }
+
     #[test]
     fn accounting_adds_up_over_sources() {
         let mut collector = Collector::new([source(0), source(1)], 1);
@@ -179,6 +195,7 @@ mod tests {
         let (metrics, errors) = (Vec::new(), Vec::new());
         let warm = Delta { source: source(1), seq: 0, second: 0, metrics, errors, engine, last: true };
         collector.merge(warm).unwrap();
+        assert_eq!(collector.view().timeline[0].warm_up, 2);
         let accounting = collector.finish().accounting();
         assert_eq!((accounting.sent, accounting.recorded, accounting.reported, accounting.warm_up), (7, 7, 7, 2));
     }

@@ -168,6 +168,8 @@ impl Recorder {
         let mut engine = std::mem::take(&mut self.engine);
         self.schedule_lag.harvest(&mut engine.schedule_lag);
         (engine.users, engine.busy, engine.peak_users) = (users, busy, engine.peak_users.max(users));
+        // They are there when the next second begins.
+        self.engine.peak_users = users;
         (metrics, std::mem::take(&mut self.messages), engine)
     }
 }

@@ -56,11 +56,14 @@ pub struct Second {
     pub errors: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
+    /// Alive at its end; the most that there were in a second that everybody left.
     pub users: u64,
     pub busy: u64,
     pub iterations: u64,
     pub dropped: u64,
     pub late: u64,
+    /// Requests that ended and were due during warm-up; they are in none of the other numbers.
+    pub warm_up: u64,
     pub mean: f64,
     pub p50: u64,
     pub p90: u64,
@@ -191,18 +194,20 @@ impl RunView {
         let (Some(row), Some(metrics)) = (self.timeline.pop(), self.recent.pop_back()) else {
             return self.push_second(late);
         };
+        let before = (self.engine.users, self.engine.busy);
         self.add(&late);
         let mut whole = PendingSecond { metrics, ..PendingSecond::default() };
         whole.absorb(late);
         let all = self.show_metrics(row.t_s, &whole.metrics);
         let more = Second::of(row.t_s, &all, &whole.engine);
-        (self.engine.users, self.engine.busy) = (row.users, row.busy);
+        (self.engine.users, self.engine.busy) = before;
         self.timeline.push(Second {
             users: row.users,
             busy: row.busy,
             iterations: row.iterations + more.iterations,
             dropped: row.dropped + more.dropped,
             late: row.late + more.late,
+            warm_up: row.warm_up + more.warm_up,
             lag_p99: row.lag_p99.max(more.lag_p99),
             ..more
         });
@@ -327,11 +332,13 @@ impl Second {
             errors: all.errors,
             bytes_in: all.bytes_in,
             bytes_out: all.bytes_out,
-            users: engine.users,
+            // A run that ends sends everybody home: the load of its last second was not nobody's.
+            users: if engine.users == 0 { engine.peak_users } else { engine.users },
             busy: engine.busy,
             iterations: engine.iterations,
             dropped: engine.dropped,
             late: engine.late,
+            warm_up: engine.warm_up,
             mean: response.mean(),
             p50: response.percentile(50.0),
             p90: response.percentile(90.0),

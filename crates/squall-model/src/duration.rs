@@ -57,13 +57,10 @@ fn plain_number(text: &str) -> Option<f64> {
     ok.then(|| text.parse().ok()).flatten()
 }
 
-/// The shortest form that `parse_duration` reads back to the same value at millisecond precision: `90s` is `1m30s`.
+/// A form that `parse_duration` reads back to the very same value: `90s` is `1m30s`, `3900us` is `3.9ms`.
 pub fn format_duration(duration: Duration) -> String {
-    let millis = duration.as_millis();
-    if millis == 0 && !duration.is_zero() {
-        return format!("{}us", duration.as_micros());
-    }
-    let (hours, minutes, rest) = (millis / 3_600_000, millis / 60_000 % 60, millis % 60_000);
+    let seconds = duration.as_secs();
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
     let mut out = String::new();
     if hours > 0 {
         out += &format!("{hours}h");
@@ -71,14 +68,20 @@ pub fn format_duration(duration: Duration) -> String {
     if minutes > 0 {
         out += &format!("{minutes}m");
     }
-    match (rest / 1000, rest % 1000) {
-        (0, 0) if !out.is_empty() => {}
-        (seconds, 0) => out += &format!("{seconds}s"),
-        (0, millis) => out += &format!("{millis}ms"),
-        (seconds, millis) => out += format!("{seconds}.{millis:03}").trim_end_matches('0').to_owned().as_str(),
+    let rest = seconds % 60 * 1_000_000_000 + u64::from(duration.subsec_nanos());
+    if rest == 0 {
+        return if out.is_empty() { "0s".to_owned() } else { out };
     }
-    if rest / 1000 > 0 && rest % 1000 > 0 {
-        out.push('s');
+    let (unit, size, digits) = match rest {
+        1_000_000_000.. => ("s", 1_000_000_000, 9),
+        1_000_000.. => ("ms", 1_000_000, 6),
+        1_000.. => ("us", 1_000, 3),
+        _ => ("ns", 1, 0),
+    };
+    let part = format!("{:0digits$}", rest % size);
+    match part.trim_end_matches('0') {
+        "" => out += &format!("{}{unit}", rest / size),
+        part => out += &format!("{}.{part}{unit}", rest / size),
     }
     out
 }
@@ -115,6 +118,33 @@ mod tests {
         for millis in [0, 1, 500, 1_500, 30_000, 90_000, 5_400_000, 61_250] {
             let duration = Duration::from_millis(millis);
             assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
+        }
+    }
+
+    /// A limit of 3900us was shown as 3ms, one of 999ns as 0us.
+    #[test]
+    fn no_digit_is_lost_in_formatting() {
+        for (nanos, text) in [
+            (0, "0s"),
+            (999, "999ns"),
+            (1_001, "1.001us"),
+            (3_900_000, "3.9ms"),
+            (1_000_000_001, "1.000000001s"),
+            (60_000_000_000, "1m"),
+            (3_600_000_000_010, "1h10ns"),
+            (5_400_000_000_000, "1h30m"),
+            (61_250_000_000, "1m1.25s"),
+        ] {
+            assert_eq!(format_duration(Duration::from_nanos(nanos)), text);
+            assert_eq!(parse_duration(text), Ok(Duration::from_nanos(nanos)), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_duration_reads_back(nanos in 0..=LONGEST.as_nanos() as u64) {
+            let duration = Duration::from_nanos(nanos);
+            proptest::prop_assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
         }
     }
 }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr, time::Duration};
 
-use crate::{format_duration, parse_duration};
+use crate::{duration::LONGEST, format_duration, parse_duration};
 
 /// One promise about the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -175,6 +175,9 @@ fn parse(text: &str) -> Result<Threshold, String> {
         (_, Some(b'=')) => (Comparison::AtLeast, &right[2..]),
         (_, _) => (Comparison::Greater, &right[1..]),
     };
+    if let Some((_, word)) = right.split_once('!') {
+        return Err(format!("`!{word}` is not known; only !abort can stand at the end"));
+    }
     let (metric, left) = match left.trim().rsplit_once(':') {
         Some(("", _)) => return Err("the metric's name before `:` is empty".to_owned()),
         Some((metric, left)) => (Some(metric.trim().to_owned()), left.trim()),
@@ -200,7 +203,11 @@ fn parse_limit(quantity: Quantity, text: &str) -> Result<f64, String> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
     match quantity {
         Quantity::Time if number(text).is_some() => Err(format!("`{text}` has no unit; write {text}ms or {text}s")),
-        Quantity::Time => parse_duration(text).map(|d| d.as_nanos() as f64).map_err(|e| e.to_string()),
+        Quantity::Time => match parse_duration(text) {
+            Ok(limit) if limit > LONGEST => Err(format!("`{text}` is longer than a hundred years")),
+            Ok(limit) => Ok(limit.as_nanos() as f64),
+            Err(error) => Err(error.to_string()),
+        },
         Quantity::Fraction => match text.strip_suffix('%') {
             Some(percent) => number(percent).map(|v| v / 100.0),
             None => number(text).filter(|v| *v <= 1.0),
@@ -225,11 +232,19 @@ impl fmt::Display for Threshold {
         f.write_str(self.comparison.symbol())?;
         match self.statistic.quantity() {
             Quantity::Time => f.write_str(&format_duration(Duration::from_nanos(self.limit as u64)))?,
-            Quantity::Fraction => write!(f, "{}%", (self.limit * 1e8).round() / 1e6)?,
+            Quantity::Fraction => f.write_str(&percent_text(self.limit))?,
+            Quantity::PerSecond | Quantity::Count if self.limit >= 1e16 => write!(f, "{:e}", self.limit)?,
             Quantity::PerSecond | Quantity::Count => write!(f, "{}", self.limit)?,
         }
         if self.abort { f.write_str(" !abort") } else { Ok(()) }
     }
+}
+
+/// The shortest percentage that means exactly this share: 0.07 is `7%`, though 0.07 * 100 is a little more.
+fn percent_text(share: f64) -> String {
+    let written = (0..=17).map(|digits| format!("{:.digits$}", share * 100.0));
+    let exact = |text: &String| text.parse::<f64>().is_ok_and(|percent| percent / 100.0 == share);
+    written.into_iter().find(exact).map_or_else(|| share.to_string(), |text| format!("{text}%"))
 }
 
 impl TryFrom<String> for Threshold {
@@ -270,6 +285,28 @@ mod tests {
         check("shop: buy:max[1m]<2s !abort", "shop: buy:max[1m]<2s !abort");
         check("service_p50<1ms!abort", "service_p50<1ms !abort");
         check("dropped<=0", "dropped<=0");
+        check("go!:p50<1s", "go!:p50<1s");
+    }
+
+    /// Every output showed `p50<3900us` as `p50<3ms`.
+    #[test]
+    fn a_limit_is_shown_as_it_was_meant() {
+        check("p50<3900us", "p50<3.9ms");
+        check("p99<999ns", "p99<999ns");
+        check("p99[90500ms]<1.0000005s", "p99[1m30.5s]<1.0000005s");
+        check("error_rate<0.0000001%", "error_rate<0.0000001%");
+        check("error_rate<7%", "error_rate<7%");
+        check("error_rate<0.123456789", "error_rate<12.3456789%");
+        check("rate>100/h", "rate>0.027777777777777776");
+        check("requests<1e300", "requests<1e300");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_share_reads_back(share in 0.0..=1.0f64) {
+            let printed = percent_text(share);
+            proptest::prop_assert_eq!(parse_limit(Quantity::Fraction, &printed), Ok(share));
+        }
     }
 
     #[test]
@@ -285,6 +322,8 @@ mod tests {
             (":p99<1s", "empty"),
             ("rate>x", "not a number"),
             ("", "comparison"),
+            ("p99<5ms !abrot", "`!abrot` is not known"),
+            ("p99<9999999h", "longer than a hundred years"),
         ] {
             let error = text.parse::<Threshold>().expect_err(text).to_string();
             assert!(error.contains(problem), "{text}: {error}");

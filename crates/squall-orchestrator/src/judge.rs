@@ -67,7 +67,7 @@ impl Watch {
                 let latest = view.window(threshold.metric.as_deref(), seconds(window));
                 latest.and_then(|latest| of_metric(threshold.statistic, &latest, window, view))
             }
-            None if threshold.abort => value_of(threshold, view, measured),
+            None if threshold.abort && !can_still_be_kept(threshold) => value_of(threshold, view, measured),
             _ => None,
         };
         let Some(value) = value else { return };
@@ -85,6 +85,17 @@ impl Watch {
         let value = worst.or_else(|| value_of(&threshold, view, measured));
         let holds = value.is_some_and(|value| threshold.comparison.holds(value, threshold.limit));
         ThresholdResult { passed: holds && breached_at_s.is_none(), threshold, value, breached_at_s }
+    }
+}
+
+/// Whether a promise about the whole run that does not hold yet may hold at its end: what only grows may still grow enough, and a
+/// rate that has begun low may rise. Such a promise is judged at the end, or over a window.
+fn can_still_be_kept(threshold: &Threshold) -> bool {
+    use Statistic::{Dropped, Errors, Late, Max, Min, Rate, Requests};
+    use squall_model::Comparison::{AtLeast, AtMost, Greater, Less};
+    match threshold.comparison {
+        Greater | AtLeast => matches!(threshold.statistic, Requests | Errors | Dropped | Late | Max | Rate),
+        Less | AtMost => threshold.statistic == Min,
     }
 }
 
@@ -211,6 +222,18 @@ mod tests {
     fn abort_fires_once_it_is_breached() {
         check("p99<100ms !abort", &[(50, 0), (150, 0), (50, 0)], (false, Some(2), Some(2)));
         check("error_rate[2s]<20% !abort", &[(1, 0), (1, 2), (1, 3)], (false, Some(3), Some(3)));
+    }
+
+    /// `requests>150 !abort` ended a run after its first second.
+    #[test]
+    fn what_may_still_be_kept_aborts_nothing() {
+        check("requests>25 !abort", &[(1, 0); 3], (true, None, None));
+        check("requests>35 !abort", &[(1, 0); 3], (false, None, None));
+        check("rate>11 !abort", &[(1, 0); 3], (false, None, None));
+        check("max>100ms !abort", &[(1, 0), (150, 0)], (true, None, None));
+        check("min<100ms !abort", &[(150, 0), (1, 0)], (true, None, None));
+        check("rate[1s]>11 !abort", &[(1, 0); 2], (false, Some(1), Some(1)));
+        check("requests<15 !abort", &[(1, 0); 3], (false, Some(2), Some(2)));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Why the two may not be comparable.
     pub warnings: Vec<String>,
+    /// How many metrics both have.
+    pub common: usize,
     /// Metrics that only one of the two has.
     pub only_in_base: Vec<String>,
     pub only_in_new: Vec<String>,
@@ -134,9 +136,20 @@ impl Comparison {
         self.rows.iter().any(|row| row.change == Change::Regressed)
     }
 
-    /// 1 if something regressed, else 0.
+    /// Whether there was nothing to judge: too little data, or runs that have no metric in common.
+    pub fn says_nothing(&self) -> bool {
+        self.nothing_in_common() || self.rows.iter().all(|row| row.change == Change::NotEnoughData)
+    }
+
+    /// Whether none of one's metrics is in the other. Runs of one metric each can be meant to be compared, whatever its name.
+    pub(crate) fn nothing_in_common(&self) -> bool {
+        let (base, new) = (self.only_in_base.len(), self.only_in_new.len());
+        self.common == 0 && base > 0 && new > 0 && base.max(new) > 1
+    }
+
+    /// 2 if nothing could be judged, 1 if something regressed, else 0.
     pub fn exit_code(&self) -> u8 {
-        u8::from(self.regressed())
+        if self.says_nothing() { 2 } else { u8::from(self.regressed()) }
     }
 }
 
@@ -148,6 +161,7 @@ pub fn compare(base: &ResultFile, new: &ResultFile, tolerance: f64) -> Compariso
         tolerance,
         rows: Vec::new(),
         warnings: warnings(base, new),
+        common: base.metrics.iter().filter(|metric| find(new, metric).is_some()).count(),
         only_in_base: missing_from(new, base),
         only_in_new: missing_from(base, new),
         seconds: (series::full_load(base).len(), series::full_load(new).len()),

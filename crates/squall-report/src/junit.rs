@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{
     Run, Verdict,
-    format::{count, number, percent, time},
+    format::{count, number, percent, round, time},
     verdict,
     words::{metric_label, reasons_for_doubt, value, verdict_in_words},
 };
@@ -41,7 +41,7 @@ fn whole(run: &Run<'_>) -> TestSuite {
         Property::new("squall", run.version),
         Property::new("requests", all.requests.to_string()),
         Property::new("errors", all.errors.to_string()),
-        Property::new("rate", number(run.rate(all))),
+        Property::new("rate", round(run.rate(all)).to_string()),
         Property::new("verdict", verdict.name()),
     ]);
     suite

@@ -39,7 +39,7 @@ pub use csv::csv;
 pub use hdrlog::HdrLog;
 pub use html::html;
 pub use junit::junit;
-pub use live::{Phase, Tick, json_line, live_header, live_line};
+pub use live::{Phase, Tick, json_line, live_header, live_line, moment};
 pub use result::{
     AccountingFile, ErrorFile, FleetEventFile, FleetFile, GeneratorFile, LatencyFile, LoadFile, MetricFile,
     MetricSecondFile, OutcomeFile, Percentiles, ReadResultError, ResultFile, RunFile, SCHEMA, SecondFile,

@@ -35,6 +35,14 @@ pub enum Phase {
     Done,
 }
 
+/// The moment that the latest second speaks of, for a run that is looked at `elapsed` after its start: a second is seen a little
+/// after it is over, and the last one of the load is not what comes after it.
+pub fn moment(plan: &Plan, view: &RunView, elapsed: Duration) -> Duration {
+    let second = view.timeline.last().map_or(elapsed, |second| Duration::from_secs(second.t_s.into()));
+    let (moment, end) = (elapsed.min(second), plan.duration());
+    if moment == end { moment.saturating_sub(Duration::from_nanos(1)) } else { moment }
+}
+
 impl Phase {
     /// What the profile is doing at `elapsed`; past its end the last answers are awaited, which counts as ramping down.
     /// `Done` is for the caller to say: only it knows when the last answer is in.
@@ -109,7 +117,7 @@ pub fn json_line(tick: &Tick<'_>) -> String {
     let second = view.timeline.last();
     let target_rps = match (&load.model, tick.phase) {
         (LoadModel::Closed { .. }, _) | (_, Phase::Done) => 0.0,
-        (LoadModel::Open { rate, .. }, _) => rate.level(tick.elapsed),
+        (LoadModel::Open { rate, .. }, _) => rate.level(moment(tick.plan, view, tick.elapsed)),
     };
     let task = |metric: &'_ squall_metrics::MetricView| (metric.requests, metric.errors, Latency::of(&metric.response));
     let tasks = view.metrics.iter().filter(|metric| metric.key.kind == Kind::Request).map(|metric| {
@@ -134,10 +142,9 @@ pub fn json_line(tick: &Tick<'_>) -> String {
     serde_json::to_string(&line).expect("every field has a JSON form")
 }
 
-/// Warm-up requests are not in the results, but the load is real: their iterations stand in for them.
+/// Warm-up requests are not in the results, but the load is real.
 fn current_rate(tick: &Tick<'_>, second: &Second) -> f64 {
-    let ended = if warming_up(tick.plan, second) { second.iterations } else { second.requests };
-    ended as f64 / length_of(second.t_s, tick.elapsed)
+    (second.requests + second.warm_up) as f64 / length_of(second.t_s, tick.elapsed)
 }
 
 fn warming_up(plan: &Plan, second: &Second) -> bool {

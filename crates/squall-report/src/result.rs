@@ -269,7 +269,7 @@ fn whole_second() -> f64 {
 /// Why a text is not a result file.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadResultError {
-    #[error("not a Squall result: {0}; write one with `squall run … --json FILE`")]
+    #[error("not a Squall result, which `squall run … --json FILE` writes")]
     NotAResult(#[source] serde_json::Error),
     #[error("the result has the schema `{found}`, and this Squall reads `{SCHEMA}`")]
     OtherSchema { found: String },

@@ -248,8 +248,11 @@ fn errors(run: &Run<'_>, style: Style) -> String {
     for note in notes.iter().take(MOST_LINES) {
         let times = format!("{:>width$}", count(note.count));
         let text = format!("× {} in {}: {}", note.outcome.code, clean(&note.metric.name), clean(&note.message));
-        let text = fit(&text, style.width.saturating_sub(width + 3));
-        out += &format!("  {} {text}\n", style.paint(Tone::Bad, &times));
+        // The end of a message is where a failure says what it was about.
+        for (i, line) in wrap(&text, style.width.saturating_sub(width + 5)).iter().enumerate() {
+            let times = if i == 0 { style.paint(Tone::Bad, &times) } else { " ".repeat(width + 2) };
+            out += &format!("  {times} {line}\n");
+        }
     }
     out + &and_more(notes.len(), style)
 }

@@ -55,7 +55,7 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// `text` in lines of at most `width` characters, broken at blanks; a longer word is cut.
+/// `text` in lines of at most `width` characters, broken at blanks; a longer word goes on in the next line.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
@@ -64,7 +64,10 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
                 line.push(' ');
                 line.push_str(word);
             }
-            _ => lines.push(fit(word, width)),
+            _ => {
+                let letters: Vec<char> = word.chars().collect();
+                lines.extend(letters.chunks(width.max(1)).map(|part| part.iter().collect::<String>()));
+            }
         }
     }
     lines
@@ -175,6 +178,11 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_lost_in_wrapping() {
+        assert_eq!(wrap("ab cd abcdefgh i", 5), ["ab cd", "abcde", "fgh i"]);
+    }
 
     #[test]
     fn servers_cannot_paint_the_terminal() {

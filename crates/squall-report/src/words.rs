@@ -123,11 +123,16 @@ pub(crate) fn doubt(run: &Run<'_>) -> Option<&'static str> {
 /// What people can do about it.
 pub(crate) fn reasons_for_doubt(run: &Run<'_>) -> Vec<String> {
     let mut reasons = run.facts.generator.saturated_because.clone();
-    if unmade_starts(run) > 0 {
+    // What the generator has said of itself need not be said again.
+    let said = reasons.iter().any(|reason| reason.contains("never happened"));
+    if unmade_starts(run) > 0 && !said {
         reasons.push(format!("{} starts were due and never happened", count(unmade_starts(run))));
     }
     reasons
 }
+
+/// So many failures are hardly what was expected.
+const MANY_ERRORS: f64 = 0.5;
 
 /// The verdict as a sentence.
 pub(crate) fn verdict_in_words(run: &Run<'_>) -> String {
@@ -138,6 +143,10 @@ pub(crate) fn verdict_in_words(run: &Run<'_>) -> String {
             format!("✗ Failed: nothing was measured; all {} requests were warm-up", count(run.view.engine.warm_up))
         }
         Verdict::NothingMeasured => "✗ Failed: nothing was measured; not one request was made".to_owned(),
+        Verdict::Passed if thresholds.is_empty() && run.view.all.error_rate() >= MANY_ERRORS => format!(
+            "✓ Passed: no thresholds were set; {} of the requests failed, which -t 'error_rate<1%' would not let pass",
+            percent(run.view.all.error_rate())
+        ),
         Verdict::Passed if thresholds.is_empty() => "✓ Passed: the run is complete; no thresholds were set".to_owned(),
         Verdict::Passed => format!("✓ Passed: {} of {} thresholds held", thresholds.len(), thresholds.len()),
         Verdict::ThresholdBreached => {

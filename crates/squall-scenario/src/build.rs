@@ -4,6 +4,7 @@
 mod check;
 mod http;
 mod load;
+mod metrics;
 mod names;
 mod request;
 mod resources;
@@ -67,6 +68,9 @@ pub(crate) fn build(
     default_name: &str,
     builder: &mut Builder<'_, '_>,
 ) -> Option<Built> {
+    for wrong in &overrides.wrong {
+        builder.problems.add(&wrong.place, wrong.value.as_str());
+    }
     raw.load = overrides.load.over(raw.load);
     raw.http = overrides.http.over(raw.http);
     set_variables(&mut raw, overrides.variables, builder.problems);
@@ -83,7 +87,7 @@ pub(crate) fn build(
         builder.problems.hint(&Place::Nowhere, "there is no target for paths like \"/\" to start from", hint);
     }
     let (specs, flows): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
-    let metrics = thresholds::metric_names(&raw);
+    let metrics = metrics::metric_names(&raw, builder.problems);
     let thresholds = builder.thresholds(&raw, &overrides.thresholds, &metrics);
     let shown = target.map(|target| without_login(&target.url)).or_else(|| first_origin(&flows)).unwrap_or_default();
     let name = overrides.name.or(raw.name).map_or(default_name.to_owned(), |name| name.value);
@@ -151,7 +155,8 @@ impl<'b, 't> Builder<'b, 't> {
         Connector::new(http.clone()).unwrap_or_else(|error| {
             let given = [&raw.server_name, &raw.cert, &raw.ca, &raw.proxy].into_iter().flatten().next();
             let place = given.map_or(Place::Nowhere, |given| given.place.clone());
-            self.problems.add(&place, format!("[http] cannot be used: {error}"));
+            let whose = if place == Place::Nowhere { "[http] cannot be used: " } else { "" };
+            self.problems.add(&place, format!("{whose}{error}"));
             Connector::new(HttpConfig::default()).expect("the default settings are sound")
         })
     }

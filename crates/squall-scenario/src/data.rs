@@ -21,6 +21,8 @@ pub(crate) struct DataTable {
     ends: Vec<usize>,
     /// Which cells JSON writes without quotes; empty if none is.
     literals: Vec<bool>,
+    /// For each column the first line of the file that does not have it.
+    pub(crate) missing: Vec<Option<usize>>,
 }
 
 /// Which row comes next.
@@ -56,6 +58,9 @@ impl DataTable {
     /// Reads comma-separated values whose first line names the columns.
     pub(crate) fn csv(name: &str, bytes: &[u8]) -> Result<DataTable, String> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        if let Some(line) = unclosed_quote(bytes) {
+            return Err(format!("line {line}: a quote is opened and never closed"));
+        }
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::Headers).from_reader(bytes);
         let headers = reader.headers().map_err(|error| error.to_string())?;
         let columns: Vec<String> = headers.iter().map(str::to_owned).collect();
@@ -80,13 +85,16 @@ impl DataTable {
                 return Err(format!("line {}: not a JSON object", index + 1));
             };
             columns.extend(row.keys().filter(|key| seen.insert((*key).clone())).cloned());
-            rows.push(row);
+            rows.push((index + 1, row));
         }
         let mut table = DataTable::new(name, columns)?;
-        for row in &rows {
+        for (line, row) in &rows {
             for index in 0..table.columns.len() {
                 match row.get(&table.columns[index]) {
-                    None => table.push("", Some(false)),
+                    None => {
+                        table.missing[index].get_or_insert(*line);
+                        table.push("", Some(false));
+                    }
                     Some(serde_json::Value::String(text)) => table.push(text, Some(false)),
                     Some(other) => table.push(&other.to_string(), Some(true)),
                 }
@@ -131,7 +139,8 @@ impl DataTable {
         }
         let (text, ends, literals) = (String::new(), Vec::new(), Vec::new());
         let (order, per) = (Order::InTurn, Per::Iteration);
-        Ok(DataTable { name: name.to_owned(), columns, order, per, rows: 0, text, ends, literals })
+        let missing = vec![None; columns.len()];
+        Ok(DataTable { name: name.to_owned(), columns, order, per, rows: 0, text, ends, literals, missing })
     }
 
     fn push(&mut self, cell: &str, literal: Option<bool>) {
@@ -143,6 +152,34 @@ impl DataTable {
     fn checked(self) -> Result<DataTable, String> {
         if self.rows == 0 { Err("it has no rows".to_owned()) } else { Ok(self) }
     }
+}
+
+/// The line where a quoted cell begins that the end of the file cuts off. The reader takes such a file without a word, and all that
+/// follows the quote as one cell.
+fn unclosed_quote(bytes: &[u8]) -> Option<usize> {
+    #[derive(PartialEq)]
+    enum At {
+        Begin,
+        Plain,
+        Quoted,
+        /// After a quote inside a quoted cell: its end, or the first half of a quote that is meant.
+        Quote,
+    }
+    let (mut at, mut line, mut opened) = (At::Begin, 1, 1);
+    for &byte in bytes {
+        at = match (at, byte) {
+            (At::Begin, b'"') => {
+                opened = line;
+                At::Quoted
+            }
+            (At::Quoted, b'"') => At::Quote,
+            (At::Quoted, _) | (At::Quote, b'"') => At::Quoted,
+            (_, b',' | b'\n' | b'\r') => At::Begin,
+            _ => At::Plain,
+        };
+        line += usize::from(byte == b'\n');
+    }
+    (at == At::Quoted).then_some(opened)
 }
 
 /// Deals the rows of one source to all users of all threads of one segment.
@@ -199,6 +236,20 @@ mod tests {
         assert_eq!((table.columns.as_slice(), table.rows), (&["name".to_owned(), "password".to_owned()][..], 2));
         assert_eq!([table.cell(0, 0), table.cell(0, 1)], [("ann", false), ("a,b", false)]);
         assert_eq!([table.cell(1, 0), table.cell(1, 1)], [("bob", false), ("", false)]);
+    }
+
+    #[test]
+    fn a_quote_that_is_never_closed_is_not_a_cell() {
+        for (text, line) in [
+            ("a,b\n1,\"x\n2,y\n", Some(2)),
+            ("\"a\n1\n", Some(1)),
+            ("a\n\"x\ny\"\n\"z\"\"\n", Some(4)),
+            ("a,b\n\"x\ny\",\"\"\"\"\n", None),
+            ("a\n5\" pipe\n", None),
+        ] {
+            assert_eq!(unclosed_quote(text.as_bytes()), line, "{text:?}");
+            assert_eq!(DataTable::csv("d", text.as_bytes()).is_err(), line.is_some(), "{text:?}");
+        }
     }
 
     #[test]

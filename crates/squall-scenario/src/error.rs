@@ -159,6 +159,8 @@ pub(crate) fn did_you_mean<'k>(typed: &str, known: impl IntoIterator<Item = &'k 
     known
         .into_iter()
         .map(|name| (strsim::jaro_winkler(typed, name), name))
+        // Alike at the beginning is not enough: `contains` is not `count`.
+        .filter(|(_, name)| strsim::levenshtein(typed, name) * 2 <= typed.len().max(name.len()))
         .filter(|(score, name)| *score > 0.8 || name.replace('_', "") == typed.to_lowercase().replace(['-', '_'], ""))
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, name)| name)

@@ -94,6 +94,8 @@ pub struct Overrides {
     pub http: RawHttp,
     /// Values for variables that the file declares, by name; numbers and truths are such, everything else is a text.
     pub variables: Vec<(String, Given<String>)>,
+    /// What is wrong with flags that could not be brought into this form, to be reported with everything else.
+    pub wrong: Vec<Given<String>>,
 }
 
 /// The one request of `squall run URL`.

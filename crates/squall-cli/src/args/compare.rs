@@ -3,7 +3,7 @@
 use clap::Args;
 use std::path::PathBuf;
 
-use super::search::share;
+use super::search::tolerance;
 
 /// Arguments of `squall compare`.
 #[derive(Debug, Args)]
@@ -15,7 +15,7 @@ Examples:
   squall compare before.json after.json --tolerance 10% --json
 
 A change counts when it is significant (Welch's test on batch means) and larger than the tolerance.
-Exit codes: 0 no regression, 1 a significant regression beyond the tolerance, 2 usage.")]
+Exit codes: 0 no regression, 1 a significant regression beyond the tolerance, 2 usage, or nothing that could be compared.")]
 pub(crate) struct CompareArgs {
     /// Two results (before, after), or one to compare with the saved baseline
     #[arg(value_name = "RESULT", num_args = 1..=2, required = true)]
@@ -24,7 +24,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "PATH", default_value = crate::baseline::DEFAULT)]
     pub(crate) baseline: PathBuf,
     /// Changes up to this are not a regression
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = tolerance)]
     pub(crate) tolerance: f64,
     /// Print the comparison as JSON
     #[arg(long)]

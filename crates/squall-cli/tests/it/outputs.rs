@@ -60,6 +60,8 @@ fn one_run_leaves_every_file() {
     let last = lines.last().unwrap();
     assert_eq!((last["phase"].as_str(), last["requests_total"].as_u64()), (Some("done"), Some(200)));
     assert!(last["elapsed_secs"].is_number() && last["current_rps"].is_number());
+    let elapsed: Vec<f64> = lines.iter().map(|line| number(line, "/elapsed_secs")).collect();
+    assert!(elapsed.is_sorted(), "time does not go back: {elapsed:?}");
 }
 
 #[test]

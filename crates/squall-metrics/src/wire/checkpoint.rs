@@ -82,9 +82,10 @@ impl Writer {
 
     /// Its place in the list is its time.
     fn second(&mut self, row: &Second) {
-        let Second { requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, .. } = *row;
+        let Second { requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up, .. } =
+            *row;
         let Second { p50, p90, p95, p99, max, service_p50, service_p99, lag_p99, .. } = *row;
-        for n in [requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late] {
+        for n in [requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up] {
             self.number(n);
         }
         self.fixed(row.mean.to_le_bytes());
@@ -163,6 +164,7 @@ impl Reader<'_> {
             iterations: self.counter()?,
             dropped: self.counter()?,
             late: self.counter()?,
+            warm_up: self.counter()?,
             mean: f64::from_le_bytes(self.fixed()?),
             p50: self.number()?,
             p90: self.number()?,

@@ -61,8 +61,12 @@ impl Comparison {
         let nothing = self.rows.iter().all(|row| row.change == Change::NotEnoughData);
         let unjudged = self.rows.iter().filter(|row| row.change == Change::NotEnoughData).count();
         let (tone, text) = match regressions {
+            _ if self.nothing_in_common() => {
+                (Tone::Bad, "✗ The runs have no metric in common: nothing can be said  (exit code 2)".to_owned())
+            }
             0 if nothing => {
-                (Tone::Warn, "? Not enough data to compare: both runs need at least 10 s at full load".to_owned())
+                let text = "✗ Not enough data to compare: both runs need at least 10 s at full load  (exit code 2)";
+                (Tone::Bad, text.to_owned())
             }
             0 if unjudged > 0 => {
                 let rows = self.rows.len();

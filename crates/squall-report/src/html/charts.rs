@@ -67,6 +67,7 @@ fn points(run: &Run<'_>) -> Vec<Point> {
         for other in &chunk[..chunk.len() - 1] {
             second.requests += other.requests;
             second.errors += other.errors;
+            second.warm_up += other.warm_up;
             second.users = second.users.max(other.users);
             for (mine, theirs) in [
                 (&mut second.p50, other.p50),
@@ -89,6 +90,11 @@ impl Point {
     fn per_second(&self, value: u64) -> f64 {
         value as f64 / self.length
     }
+
+    /// Answers of the warm-up are in no result, but they were load.
+    fn answered(&self) -> f64 {
+        self.per_second(self.second.requests + self.second.warm_up)
+    }
 }
 
 fn data(points: &[Point]) -> serde_json::Value {
@@ -97,7 +103,7 @@ fn data(points: &[Point]) -> serde_json::Value {
     let whole = |value: f64| (value * 100.0).round() / 100.0;
     json!({
         "t": points.iter().map(|p| p.t_s).collect::<Vec<_>>(),
-        "rate": list(&|p| Some(whole(p.per_second(p.second.requests)))),
+        "rate": list(&|p| Some(whole(p.answered()))),
         "target": list(&|p| Some(whole(p.target))),
         "users": list(&|p| Some(p.second.users as f64)),
         "errors": list(&|p| Some(whole(p.per_second(p.second.errors)))),
@@ -140,13 +146,13 @@ fn line_of(points: &[Point], y: impl Fn(&Point) -> Option<f64>) -> Vec<(f64, Opt
 fn rate(run: &Run<'_>, points: &[Point]) -> String {
     let mut canvas = Canvas::new(210.0);
     let open = matches!(run.plan.load.model, LoadModel::Open { .. });
-    let rates = points.iter().map(|p| p.per_second(p.second.requests)).fold(0.0, f64::max);
+    let rates = points.iter().map(Point::answered).fold(0.0, f64::max);
     let targets = if open { points.iter().map(|p| p.target).fold(0.0, f64::max) } else { 0.0 };
     // Some air above the line, which is often level with the target.
     let scale = Scale::linear(rates.max(targets) * 1.05);
     canvas.vertical_axis(scale, number);
     time_axis(&mut canvas, run, points);
-    let line = line_of(points, |p| Some(scale.place(p.per_second(p.second.requests))));
+    let line = line_of(points, |p| Some(scale.place(p.answered())));
     canvas.area("rate", &line);
     canvas.line("rate", &line);
     if !open {
@@ -154,12 +160,12 @@ fn rate(run: &Run<'_>, points: &[Point]) -> String {
     }
     canvas.line("target", &line_of(points, |p| (p.target > 0.0).then(|| scale.place(p.target))));
     let drawing = canvas.finish("Requests per second over time", "rate:Requests/s,target:Asked for");
-    figure("Requests per second", &[("rate", "answered"), ("target", "iterations asked for")], &drawing)
+    figure("Requests per second", &[("rate", "requests answered"), ("target", "iterations asked for")], &drawing)
 }
 
 fn users(run: &Run<'_>, points: &[Point]) -> String {
     let mut canvas = Canvas::new(210.0);
-    let scale = Scale::linear(points.iter().map(|p| p.second.users as f64).fold(0.0, f64::max) * 1.05);
+    let scale = Scale::counting(points.iter().map(|p| p.second.users as f64).fold(0.0, f64::max) * 1.05);
     canvas.vertical_axis(scale, number);
     time_axis(&mut canvas, run, points);
     let line = line_of(points, |p| Some(scale.place(p.second.users as f64)));

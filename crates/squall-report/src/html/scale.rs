@@ -17,6 +17,14 @@ impl Scale {
         Scale::Linear { top: (largest / step - 1e-9).ceil() * step, step }
     }
 
+    /// The same for things that come whole.
+    pub(super) fn counting(largest: f64) -> Scale {
+        match Scale::linear(largest) {
+            Scale::Linear { step, .. } if step < 1.0 => Scale::Linear { top: largest.ceil().max(1.0), step: 1.0 },
+            whole => whole,
+        }
+    }
+
     /// Logarithmic if the values span so much that small ones would not be seen, else linear from 0.
     pub(super) fn fitting(smallest: f64, largest: f64) -> Scale {
         if smallest > 0.0 && largest / smallest > 30.0 { Scale::log(smallest, largest) } else { Scale::linear(largest) }

@@ -50,7 +50,9 @@ impl Canvas {
         for (place, label) in ticks {
             let (x, label) = (Canvas::x(place), escape(&label));
             self.put(format_args!("<path class=\"axis\" d=\"M{x:.1} {base:.1}v4\"/>"));
-            self.put(format_args!("<text class=\"tick middle\" x=\"{x:.1}\" y=\"{below:.1}\">{label}</text>"));
+            // What stands at the very edge would be cut off.
+            let (class, x) = if place > 0.985 { ("end", WIDTH - 2.0) } else { ("middle", x) };
+            self.put(format_args!("<text class=\"tick {class}\" x=\"{x:.1}\" y=\"{below:.1}\">{label}</text>"));
         }
         let right = WIDTH - RIGHT;
         self.put(format_args!("<path class=\"axis\" d=\"M{LEFT} {base:.1}H{right}\"/>"));

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::*;
 use crate::{
     Run,
-    format::{ms, rfc3339, round},
+    format::{count, ms, rfc3339, round},
     run::{length_of, load_in_words},
     verdict,
 };
@@ -114,27 +114,33 @@ pub(crate) fn explain(run: &Run<'_>) -> Option<String> {
     let lost = run.facts.lost_at_most;
     let mut reasons = Vec::new();
     if unsent > 0 {
-        reasons.push(format!("{unsent} requests failed before they could leave this machine"));
+        reasons.push(format!("{} requests failed before they could leave this machine", count(unsent)));
     }
     if lost > 0 {
-        reasons.push(format!("lost workers may have sent up to {lost} requests that are not reported"));
+        reasons.push(format!("lost workers may have sent up to {} requests that are not reported", count(lost)));
     }
     let sent = sent + unsent;
     if sent > recorded + lost {
         reasons.push(format!(
             "{} requests were begun and their end was never recorded: a worker or thread died",
-            sent - recorded - lost
+            count(sent - recorded - lost)
         ));
     }
     if recorded > sent {
-        reasons.push(format!("{} more requests were recorded than sent: please report this bug", recorded - sent));
+        reasons
+            .push(format!("{} more requests were recorded than sent: please report this bug", count(recorded - sent)));
     }
     if recorded > reported {
-        reasons.push(format!("{} recorded requests never reached the report: a delta was lost", recorded - reported));
+        reasons.push(format!(
+            "{} recorded requests never reached the report: a delta was lost",
+            count(recorded - reported)
+        ));
     }
     if reported > recorded {
-        reasons
-            .push(format!("{} more requests are reported than recorded: please report this bug", reported - recorded));
+        reasons.push(format!(
+            "{} more requests are reported than recorded: please report this bug",
+            count(reported - recorded)
+        ));
     }
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }

@@ -146,7 +146,18 @@ fn short_runs_are_not_judged() {
     let comparison = compare(&short(1), &made(Recipe { seconds: 8, slowness: 5.0, ..quiet(2) }), 0.05);
     assert!(comparison.rows.iter().all(|row| row.change == Change::NotEnoughData));
     assert!(comparison.table(Style::PLAIN).contains("Not enough data"));
-    assert_eq!(comparison.exit_code(), 0);
+    assert_eq!(comparison.exit_code(), 2, "nothing is known, and that is not green");
+}
+
+#[test]
+fn runs_without_a_common_metric_cannot_be_compared() {
+    let base = made(quiet(1));
+    let mut new = made(quiet(2));
+    new.metrics.iter_mut().for_each(|metric| metric.name += " v2");
+    let comparison = compare(&base, &new, 0.05);
+    assert!(comparison.table(Style::PLAIN).contains("no metric in common"));
+    assert_eq!((comparison.common, comparison.exit_code()), (0, 2));
+    assert_eq!(compare(&base, &base, 0.05).exit_code(), 0);
 }
 
 #[test]

@@ -44,6 +44,14 @@ fn check(finished: &Finished) -> String {
 }
 
 #[test]
+fn the_warm_up_is_load_in_the_chart_too() {
+    let page = check(&Recipe { seconds: 6, warm_up: 3, ..Recipe::default() }.make());
+    let data = page.split_once("id=\"seconds\">").unwrap().1.split_once("</script>").unwrap().0;
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    assert!(data["rate"].as_array().unwrap().iter().all(|rate| rate.as_f64() == Some(200.0)), "{}", data["rate"]);
+}
+
+#[test]
 fn a_run_with_errors_shows_all_its_parts() {
     let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
     finished.facts.thresholds = vec![judged("error_rate<1%", Some(0.0165), false, Some(15))];

@@ -3,7 +3,7 @@
 use crate::sample::Recipe;
 use squall_metrics::RunView;
 use squall_model::{Arrivals, LoadModel, Plan, Profile};
-use squall_report::{Phase, Style, Tick, json_line, live_header, live_line};
+use squall_report::{Phase, Style, Tick, json_line, live_header, live_line, moment};
 use std::time::Duration;
 
 fn tick<'a>(plan: &'a Plan, view: &'a RunView, phase: Phase) -> Tick<'a> {
@@ -50,6 +50,35 @@ fn a_part_of_a_second_is_shown_with_its_own_time_and_rate() {
     let words: Vec<_> = line.split_whitespace().collect();
     assert_eq!(words[..2], ["0:02.4", "500/s"], "200 requests in 0.4 s: {line}");
     assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["current_rps"], 500.0);
+}
+
+/// Lines said 0/s during warm-up, though the load was real.
+#[test]
+fn the_rate_of_the_warm_up_is_shown() {
+    let recipe = Recipe { seconds: 4, warm_up: 2, ..Recipe::default() };
+    let plan = recipe.plan();
+    let mut rates = Vec::new();
+    recipe.watch(|view| {
+        let line: serde_json::Value = serde_json::from_str(&json_line(&tick(&plan, view, Phase::Steady))).unwrap();
+        rates.push((line["current_rps"].as_f64().unwrap(), line["requests_total"].as_u64().unwrap()));
+    });
+    assert_eq!(rates, [(200.0, 0), (200.0, 0), (200.0, 200), (200.0, 400)]);
+}
+
+/// The last second of a steady load was said to ramp down to nothing, because it is seen when it is over.
+#[test]
+fn the_last_second_of_a_load_is_part_of_it() {
+    let recipe = Recipe { seconds: 3, ..Recipe::default() };
+    let plan = recipe.plan();
+    let mut seen = Vec::new();
+    recipe.watch(|view| {
+        let elapsed = Duration::from_millis(view.timeline.len() as u64 * 1000 + 3);
+        let phase = Phase::at(&plan, moment(&plan, view, elapsed));
+        let line = json_line(&Tick { elapsed, ..tick(&plan, view, phase) });
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        seen.push((line["phase"].as_str().unwrap().to_owned(), line["target_rps"].as_f64().unwrap()));
+    });
+    assert_eq!(seen, vec![("steady".to_owned(), 200.0); 3]);
 }
 
 #[test]

@@ -25,6 +25,36 @@ fn a_saturated_generator_is_said_in_plain_words() {
 }
 
 #[test]
+fn starts_that_never_happened_are_said_once() {
+    let mut finished = shop();
+    finished.view.engine.dropped = 30;
+    finished.facts.generator.saturated = true;
+    let reason = "30 starts never happened because all 1 users were busy: raise --max-users or lower the rate";
+    finished.facts.generator.saturated_because = vec![reason.to_owned()];
+    let text = summary(&finished.run(), Style::PLAIN);
+    assert_eq!(text.matches("never happened").count(), 1, "{text}");
+}
+
+/// The end of a message is the part that helps; a pipe has no width.
+#[test]
+fn what_went_wrong_is_not_cut() {
+    let mut finished = shop();
+    let long = format!("expected $.items[0].name to be \"{}\", got the end", "x".repeat(150));
+    finished.view.errors.iter_mut().for_each(|note| note.message = long.clone());
+    let text = summary(&finished.run(), Style::PLAIN);
+    let part = text.split_once("what went wrong").unwrap().1;
+    assert!(part.split_whitespace().collect::<String>().contains(&long.replace(' ', "")), "{text}");
+}
+
+#[test]
+fn a_run_that_only_failed_is_not_passed_without_a_word() {
+    let mut finished = shop();
+    finished.view.all.errors = finished.view.all.requests;
+    let text = summary(&finished.run(), Style::PLAIN);
+    assert!(text.contains("100 % of the requests failed"), "{text}");
+}
+
+#[test]
 fn an_unreachable_target() {
     let finished = Recipe { seconds: 2, target: Target::Refusing, ..Recipe::default() }.make();
     insta::assert_snapshot!(summary(&finished.run(), Style::PLAIN));

@@ -85,7 +85,11 @@ impl Builder<'_, '_> {
                 let at = error.position().min(given.value.len());
                 let place = self.narrow(given, &(at..given.value.len()));
                 let hint = "write for example $.items[0].id (RFC 9535)";
-                self.problems.hint(&place, format!("bad JSONPath: {}", error.message()), hint);
+                let said = match error.message() {
+                    "parser error" => "it makes no sense from here on",
+                    said => said,
+                };
+                self.problems.hint(&place, format!("bad JSONPath: {said}"), hint);
                 None
             }
         }

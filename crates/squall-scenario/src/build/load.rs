@@ -30,7 +30,8 @@ pub(crate) fn build_load(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<L
         (None, Some(_)) => Some(LONGEST),
         (None, None) => Some(DEFAULT_RUN),
     };
-    let profile = profile(raw, level, run, problems);
+    // A wrong level is no reason to keep quiet about a wrong shape.
+    let profile = profile(raw, level.unwrap_or(1.0), run, problems);
     let whole = profile.as_ref().map(Profile::duration);
     if let (Some(given), Some(warm_up), Some(whole)) = (&raw.warm_up, warm_up, whole)
         && warm_up >= whole
@@ -42,7 +43,7 @@ pub(crate) fn build_load(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<L
             "shorten warm_up or lengthen the run",
         );
     }
-    let profile = profile?;
+    let (_, profile) = (level?, profile?);
     let model = if open {
         LoadModel::Open { rate: profile, arrivals: arrivals? }
     } else {
@@ -139,9 +140,9 @@ fn arrivals(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<Arrivals> {
     }
 }
 
-fn profile(raw: &RawLoad, level: Option<f64>, run: Option<Duration>, problems: &mut Problems<'_>) -> Option<Profile> {
+fn profile(raw: &RawLoad, level: f64, run: Option<Duration>, problems: &mut Problems<'_>) -> Option<Profile> {
     if let Some(stages) = &raw.stages {
-        return staged(stages, level?, problems);
+        return staged(stages, level, problems);
     }
     let ramp = raw.ramp_up.as_ref().map(|given| duration(given, problems));
     let shape = raw.profile.as_ref().map_or("constant", |given| given.value.as_str());
@@ -155,18 +156,18 @@ fn profile(raw: &RawLoad, level: Option<f64>, run: Option<Duration>, problems: &
         problems.hint(&given.place, format!("profile `{shape}` needs to know how long the run lasts"), "add `for`");
         return None;
     }
-    let (level, run) = (level?, run?);
+    if !["constant", "ramp", "step", "spike"].contains(&shape) {
+        let place = &raw.profile.as_ref()?.place;
+        problems.hint(place, format!("unknown profile `{shape}`"), "there are constant, ramp, step and spike");
+        return None;
+    }
+    let run = run?;
     let built = match (shape, ramp) {
         ("constant" | "ramp", Some(ramp)) => Profile::ramp(level, ramp?, run),
         ("constant", None) => Profile::constant(level, run),
         ("ramp", None) => Profile::ramp(level, run, run),
         ("step", _) => Profile::step(level, steps?, run),
-        ("spike", _) => Profile::spike(level, run),
-        (other, _) => {
-            let place = &raw.profile.as_ref()?.place;
-            problems.hint(place, format!("unknown profile `{other}`"), "there are constant, ramp, step and spike");
-            return None;
-        }
+        (_, _) => Profile::spike(level, run),
     };
     let place = match &built {
         Err(ProfileError::RampTooLong { .. }) => raw.ramp_up.as_ref(),

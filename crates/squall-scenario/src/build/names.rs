@@ -28,21 +28,30 @@ impl Builder<'_, '_> {
         let mut tables = Vec::new();
         for data in &raw.data {
             let table = self.data(data);
-            let columns = table.as_ref().map(|table| table.columns.clone());
-            if let Some(name) = &data.name {
-                self.scope.data.insert(name.value.clone(), DataNames { index: tables.len(), columns });
-            }
-            tables.extend(table);
+            self.see(data.name.as_ref(), data.file.as_ref(), table, &mut tables);
         }
         for resource in &raw.resources {
             let table = self.resource(resource);
-            let columns = table.as_ref().map(|table| table.columns.clone());
-            if let Some(name) = &resource.name {
-                self.scope.data.insert(name.value.clone(), DataNames { index: tables.len(), columns });
-            }
-            tables.extend(table);
+            self.see(resource.name.as_ref(), resource.file.as_ref(), table, &mut tables);
         }
         (tables, slots)
+    }
+
+    /// Lets templates use a data source.
+    fn see(
+        &mut self,
+        name: Option<&Given<String>>,
+        file: Option<&Given<String>>,
+        table: Option<DataTable>,
+        tables: &mut Vec<DataTable>,
+    ) {
+        let columns = table.as_ref().map(|table| table.columns.clone());
+        let missing = table.as_ref().map_or_else(Vec::new, |table| table.missing.clone());
+        let file = file.map_or_else(String::new, |file| file.value.clone());
+        if let Some(name) = name {
+            self.scope.data.insert(name.value.clone(), DataNames { index: tables.len(), file, columns, missing });
+        }
+        tables.extend(table);
     }
 
     /// A variable may use those above it. One that is constant is folded into every text; any other is drawn anew for each user.

@@ -1,6 +1,6 @@
 //! Requests: where they go, what they carry, and which parts of them change from one to the next.
 
-use squall_http::{Connector, Prepared, Request};
+use squall_http::{Connector, IpFamily, Prepared, Request};
 use std::cell::Cell;
 use url::Url;
 
@@ -153,6 +153,16 @@ impl Builder<'_, '_> {
 
     /// Lets the client check what it will be given during the run.
     fn try_out(&mut self, request: &Request, common: &Common, url: &Given<String>, headers: &[Header]) {
+        let http = common.connector.config();
+        let direct = http.proxy.is_none() && http.unix_socket.is_none() && http.resolve.is_empty();
+        let other_family = match (http.ip, request.url.host()) {
+            (IpFamily::V4, Some(url::Host::Ipv6(_))) => Some("an IPv6 address cannot be reached with IPv4 only"),
+            (IpFamily::V6, Some(url::Host::Ipv4(_))) => Some("an IPv4 address cannot be reached with IPv6 only"),
+            _ => None,
+        };
+        if let Some(message) = other_family.filter(|_| direct) {
+            self.problems.add(&url.place, message);
+        }
         let Err(error) = Prepared::new(request, &common.connector) else { return };
         let text = error.to_string();
         let guilty = headers.iter().find(|header| text.contains(&header.name) && !header.name.is_empty());
@@ -369,6 +379,16 @@ impl Builder<'_, '_> {
     }
 
     fn headers(&mut self, pairs: &Pairs) -> Vec<Header> {
+        let mut host = false;
+        for (name, _) in pairs {
+            if name.value.eq_ignore_ascii_case("content-length") {
+                let hint = "leave it out; a body is sent with the length that it has";
+                self.problems.hint(&name.place, "Content-Length cannot be set", hint);
+            }
+            if name.value.eq_ignore_ascii_case("host") && std::mem::replace(&mut host, true) {
+                self.problems.add(&name.place, "a request has one Host: keep one of them");
+            }
+        }
         let header = |(name, value): &(Given<String>, Given<String>)| Header {
             name: name.value.clone(),
             value: self.template(value).fold(),

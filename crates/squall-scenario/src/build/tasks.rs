@@ -110,7 +110,9 @@ impl Builder<'_, '_> {
             None => 1.0,
             Some(weight) if weight.value.is_finite() && weight.value > 0.0 && weight.value <= 1e9 => weight.value,
             Some(weight) => {
-                let message = format!("a weight of {} is not possible", weight.value);
+                let many = weight.value.is_finite() && weight.value.abs() >= 1e16;
+                let shown = if many { format!("{:e}", weight.value) } else { weight.value.to_string() };
+                let message = format!("a weight of {shown} is not possible");
                 self.problems.hint(&weight.place, message, "give a number above 0, or remove the task");
                 1.0
             }

@@ -2,7 +2,7 @@
 
 use squall_model::Threshold;
 
-use super::{Builder, tasks::step_name};
+use super::Builder;
 use crate::{Given, error::did_you_mean, read::RawScenario};
 
 impl Builder<'_, '_> {
@@ -62,31 +62,4 @@ fn replaces(new: &Threshold, old: &Threshold) -> bool {
         Greater | AtLeast => false,
     };
     (&new.metric, new.statistic, new.window, upper(new)) == (&old.metric, old.statistic, old.window, upper(old))
-}
-
-/// The names of all metrics that the scenario can have, taken from what was written, so that a task with another mistake still
-/// counts.
-pub(super) fn metric_names(raw: &RawScenario) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    let mut add = |name: String| {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    };
-    let on_start = ("on_start", &raw.on_start);
-    let flows = raw.tasks.iter().filter_map(|task| Some((task.name.as_ref()?.value.as_str(), &task.steps)));
-    for (flow, steps) in flows.chain([on_start]) {
-        if flow != "on_start" {
-            add(flow.to_owned());
-            add(format!("{flow} (redirect)"));
-        }
-        for (index, step) in steps.iter().enumerate() {
-            let name = format!("{flow}/{}", step_name(step, index));
-            add(name.clone());
-            add(format!("{name} (redirect)"));
-            step.group.iter().for_each(|group| add(group.value.clone()));
-        }
-    }
-    raw.tasks.iter().filter_map(|task| task.group.as_ref()).for_each(|group| add(group.value.clone()));
-    names
 }

@@ -146,10 +146,11 @@ fn json_check(node: Node<'_, '_>, problems: &mut Problems<'_>) -> Option<RawJson
     let present = table.boolean("exists", problems).map(|exists| RawJsonCheck::Present(exists.value));
     let count = table.unsigned("count", problems).map(|count| RawJsonCheck::Count(count.value));
     let equals = table.get("equals").map(|node| RawJsonCheck::Equals(json(node, problems)));
+    let before = problems.count();
     table.finish(problems);
     let mut given = [present, count, equals].into_iter().flatten();
     let first = given.next();
-    if first.is_none() || given.next().is_some() {
+    if (first.is_none() && problems.count() == before) || given.next().is_some() {
         problems.add(
             &place(node),
             "a JSON expectation is a value, or one of { exists = … }, { count = … }, { equals = … }",

@@ -141,7 +141,7 @@ mod tests {
         scope.variables.insert("constant".to_owned(), Binding::Constant(Value::text("a/b c")));
         scope.variables.insert("slot".to_owned(), Binding::Slot(0));
         let columns = Some(vec!["x".to_owned(), "y".to_owned()]);
-        scope.data.insert("d".to_owned(), DataNames { index: 0, columns });
+        scope.data.insert("d".to_owned(), DataNames { index: 0, file: String::new(), columns, missing: vec![] });
         let mut template = Template::default();
         for piece in parse(text).into_iter().map(|piece| piece.expect("well formed")) {
             match piece {

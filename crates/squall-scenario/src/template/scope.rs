@@ -18,8 +18,12 @@ pub(crate) enum Binding {
 #[derive(Debug, Clone)]
 pub(crate) struct DataNames {
     pub(crate) index: usize,
+    /// As the scenario names it.
+    pub(crate) file: String,
     /// `None` if the file could not be read, which has been reported: any column may then be meant.
     pub(crate) columns: Option<Vec<String>>,
+    /// For each column the first line of the file that does not have it.
+    pub(crate) missing: Vec<Option<usize>>,
 }
 
 /// All names of a scenario.
@@ -105,7 +109,13 @@ impl Scope {
         };
         let Some(columns) = &names.columns else { return Ok(Expr::Column { data: names.index, column: 0 }) };
         match columns.iter().position(|known| known == column) {
-            Some(column) => Ok(Expr::Column { data: names.index, column }),
+            Some(at) => match names.missing.get(at).copied().flatten() {
+                None => Ok(Expr::Column { data: names.index, column: at }),
+                Some(line) => {
+                    let message = format!("{} has no `{column}` in line {line}", names.file);
+                    refuse(message, "give every row the key, with \"\" or null where there is no value".to_owned())
+                }
+            },
             None => {
                 let hint = match did_you_mean(column, columns.iter().map(String::as_str)) {
                     Some(known) => format!("did you mean `{data}.{known}`?"),

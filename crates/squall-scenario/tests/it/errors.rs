@@ -43,6 +43,9 @@ fn names_and_types() {
 fn tasks() {
     refuse("weight = 0", (5, 10), "a weight of 0 is not possible / give a number above 0");
     refuse("weight = -1.5", (5, 10), "a weight of -1.5 is not possible");
+    refuse("weight = 1e300", (5, 10), "a weight of 1e300 is not possible");
+    refuse("name = 'y'", (5, 1), "not valid TOML");
+    refuse("[[task]]\nname = \"a\\nb\"\nget = '/'", (6, 8), "line break");
     refuse("weight = inf", (5, 10), "a weight of inf is not possible");
     refuse("requires = ['y']", (5, 13), "there is no task `y`");
     refuse("requires = 'x'", (5, 12), "`x` can never run");
@@ -63,6 +66,28 @@ fn tasks() {
         (8, 8),
         "`f` already has a step called `a`",
     );
+}
+
+/// Task `a/b` and step `b` of task `a` were counted as one; `g:p99` could mean a task or a group.
+#[test]
+fn a_metric_has_one_meaning() {
+    let flow = "[[task]]\nname = 'a'\n[[task.step]]\nname = 'b'\nget = '/'\n";
+    refuse(
+        &format!("[[task]]\nname = 'a/b'\nget = '/'\n{flow}"),
+        (11, 8),
+        "both the task `a/b` and the step `b` of `a`",
+    );
+    refuse(
+        "[[on_start]]\nget = '/'\n[[task]]\nname = 'on_start/1'\nget = '/'",
+        (5, 1),
+        "and the step `1` of `on_start`",
+    );
+    refuse("[[task]]\nname = 'x (redirect)'\nget = '/'", (6, 8), "the redirects of `x` and the task `x (redirect)`");
+    refuse("[[task]]\nname = 'y'\ngroup = 'x'\nget = '/'", (7, 9), "the task `x` and the group `x`");
+    refuse("group = 'x'", (5, 9), "the task `x` and the group `x` / give one of them another name");
+    refuse(&format!("{flow}group = 'a'"), (10, 9), "the task `a` and the group `a`");
+    let own = "target = 'http://h'\n[[task]]\nname = 'a'\ngroup = 'a'\n[[task.step]]\nget = '/'\ngroup = 'g'\n[[task.step]]\nget = '/'\ngroup = 'g'";
+    parse(own).expect("a flow is its own group, and two steps share one");
 }
 
 #[test]
@@ -115,6 +140,13 @@ fn requests() {
     refuse("extract = { t = { regex = 'a(b)', group = 2 } }", (5, 43), "the pattern has no group 2");
     refuse("extract = { '5' = '$.a' }", (5, 13), "`5` cannot be a variable's name");
     refuse("body = 'a'\njson = {}", (6, 8), "two bodies");
+    refuse("expect = { json = { '$.a' = { contains = 1 } } }", (5, 31), "there are count, equals, exists");
+    refuse("expect = { json = { '$[' = 1 } }", (5, 23), "bad JSONPath: it makes no sense from here on");
+    refuse("headers = { content-length = 5 }", (5, 13), "Content-Length cannot be set");
+    refuse("headers = { Host = 'a', host = 'b' }", (5, 25), "one Host");
+    refuse("[http]\nserver_name = 'bad name'", (6, 15), "is");
+    refuse_whole("target = 'http://h:0'\n[[task]]\nname = 'x'\nget = '/'", (4, 7), "port 0");
+    refuse_whole("target = 'http://[::1]'\n[http]\nip = 4\n[[task]]\nname = 'x'\nget = '/'", (6, 7), "IPv4 only");
     refuse("body_file = 'no.bin'", (5, 13), "cannot read no.bin");
     refuse("headers = { 'a b' = 'c' }", (5, 13), "is not a valid header name");
     refuse("headers = { a = \"b\\nc\" }", (5, 13), "line break");
@@ -212,6 +244,18 @@ fn data() {
     refuse("[[data]]\nname = 'd'\nfile = 'no.csv'", (7, 8), "cannot read no.csv");
     refuse("[[data]]\nname = 'd'\nfile = 'no.txt'", (7, 8), ".csv, .jsonl");
     refuse("[[data]]\nfile = 'no.txt'", (5, 1), "data needs a name");
+    let refused = |name: &'static str, text: &'static str, at: (usize, usize), message: &str| {
+        let scenario = format!(
+            "target = 'http://h'\n[[data]]\nname = 'd'\nfile = '{name}'\n[[task]]\nname = 'x'\nget = '/a/{{{{ d.a }}}}'"
+        );
+        let mut files = Memory(BTreeMap::from([(name, text)]));
+        let errors = Scenario::parse("x.toml", &scenario, &mut files, Overrides::default()).unwrap_err();
+        let [problem] = errors.problems.as_slice() else { panic!("one problem, not\n{errors}") };
+        assert!(problem.message.contains(message), "{errors}");
+        assert_eq!((problem.line, problem.column), at, "{errors}");
+    };
+    refused("d.jsonl", "{\"a\":1}\n\n{\"b\":2}\n", (7, 14), "d.jsonl has no `a` in line 3");
+    refused("d.csv", "a,b\n1,\"2\n", (4, 8), "d.csv: line 2: a quote is opened and never closed");
     let text = "target = 'http://h'\n[[data]]\nname = 'd'\nfile = 'd.csv'\norder = 'x'\n[[data]]\nname = 'e'\nfile = 'd.csv'\n\
                 per = 'x'\n[[task]]\nname = 'x'\nget = '/'";
     let mut files = Memory(BTreeMap::from([("d.csv", "a\n1\n")]));
@@ -226,12 +270,27 @@ fn every_mistake_is_reported_at_once_with_its_line() {
     insta::assert_snapshot!(parse(text).unwrap_err());
 }
 
+/// A wrong rate hid what was wrong with the shape of the load.
+#[test]
+fn a_wrong_level_hides_nothing() {
+    let lines = |load: &str| {
+        let text = format!("target = 'http://h'\n[[task]]\nname = 'x'\nget = '/'\n[load]\n{load}");
+        let errors = parse(&text).unwrap_err();
+        errors.problems.iter().map(|problem| problem.line).collect::<Vec<_>>()
+    };
+    assert_eq!(lines("rate = -3\nstages = 'foo'"), [6, 7]);
+    assert_eq!(lines("users = 0\nprofile = 'sawtooth'\nfor = 'x'"), [6, 7, 8]);
+    assert_eq!(lines("rate = 'x'\nramp_up = '40s'"), [6, 7]);
+    assert_eq!(lines("rate = 'x'\nfor = '5s'\nwarm_up = '6s'"), [6, 8]);
+}
+
 #[test]
 fn mistakes_of_the_command_line_name_their_flag() {
     let flag = |name: &str, value: &str| Some(Given::flag(name, value));
     let overrides = Overrides {
         load: RawLoad { rate: flag("--rate", "-1"), users: flag("--users", "5"), ..RawLoad::default() },
         thresholds: vec![Given::flag("--threshold", "p99<x")],
+        wrong: vec![Given::flag("--header", "`bad` has no `:`")],
         ..Overrides::default()
     };
     let request = UrlRequest { url: "http://[bad".to_owned(), ..UrlRequest::default() };

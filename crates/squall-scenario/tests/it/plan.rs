@@ -139,7 +139,7 @@ fn check_names_the_metrics_that_thresholds_can_name() {
     let scenario = Scenario::parse("x.toml", text, &mut NoFiles, Overrides::default()).unwrap();
     let described = scenario.describe();
     let line = described.lines().find_map(|line| line.trim().strip_prefix("metrics")).expect("a line on metrics");
-    assert_eq!(line.trim(), "a, b, b/one, pay, on_start/login, shop");
+    assert_eq!(line.trim(), "a, b, b/one, on_start/login, pay, shop");
 }
 
 #[test]

@@ -4,12 +4,12 @@
 use squall_metrics::RunView;
 use squall_model::Plan;
 use squall_orchestrator::{Live, LivePhase};
-use squall_report::{HdrLog, Run, json_line};
+use squall_report::{HdrLog, Run, Tick, json_line};
 use std::{
     fs::File,
     io::{self, BufWriter, ErrorKind, Write},
     path::{Path, PathBuf},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use crate::{args::OutputArgs, exit::Refusal, tick::tick};
@@ -23,6 +23,8 @@ type Sink = Box<dyn Write>;
 pub(crate) struct Streams {
     lines: Option<Stream<Sink>>,
     hdr: Option<Stream<HdrLog<Sink>>>,
+    /// How far the run was when it was last seen. At its end it is told how long it was, which is less than that.
+    seen: Duration,
 }
 
 /// A stream under way, where it goes and what went wrong.
@@ -41,7 +43,7 @@ impl Streams {
             let log = HdrLog::new(sink(path)?, SystemTime::now());
             Ok(Stream::new(path, log.map_err(|error| Refusal::file("write", path, &error))?))
         };
-        Ok(Streams { lines, hdr: args.hdr.as_deref().map(log).transpose()? })
+        Ok(Streams { lines, hdr: args.hdr.as_deref().map(log).transpose()?, seen: Duration::ZERO })
     }
 
     pub(crate) fn use_stdout(&self) -> bool {
@@ -59,7 +61,8 @@ impl Streams {
             && (seconds > lines.done || last)
         {
             lines.done = seconds;
-            let line = json_line(&tick(plan, view, live)) + "\n";
+            self.seen = self.seen.max(live.elapsed);
+            let line = json_line(&Tick { elapsed: self.seen, ..tick(plan, view, live) }) + "\n";
             lines.attempt(|writer| writer.write_all(line.as_bytes()).and_then(|()| writer.flush()));
         }
         if let Some(hdr) = &mut self.hdr {
