@@ -24,11 +24,22 @@ impl StopSignals {
     }
 }
 
-/// Blocks until someone asks the process to stop.
-pub(crate) fn wait_for_one() -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        StopSignals::listen()?.next().await;
-        Ok(())
-    })
+/// The same for a command without a runtime of its own.
+pub(crate) struct BlockingStop {
+    runtime: tokio::runtime::Runtime,
+    signals: StopSignals,
+}
+
+impl BlockingStop {
+    /// From here on a signal no longer ends the process by itself: listen before anybody can know that it is there.
+    pub(crate) fn listen() -> io::Result<BlockingStop> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let signals = runtime.block_on(async { StopSignals::listen() })?;
+        Ok(BlockingStop { runtime, signals })
+    }
+
+    /// Blocks until someone asks the process to stop.
+    pub(crate) fn wait(mut self) {
+        self.runtime.block_on(self.signals.next());
+    }
 }

@@ -6,7 +6,7 @@ use std::net::ToSocketAddrs;
 use crate::{
     args::TargetArgs,
     exit::{PASSED, Refusal, chain},
-    signals,
+    signals::BlockingStop,
     terminal::print,
 };
 
@@ -22,6 +22,7 @@ pub(crate) fn serve(args: &TargetArgs) -> Result<u8, Refusal> {
         Some(threads) => threads.into(),
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
+    let stop = BlockingStop::listen().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
     let target = Target::start_on(&args.listen, threads).map_err(|error| Refusal::new(chain(&error)))?;
     let plural = if threads == 1 { "" } else { "s" };
     print::stdout(
@@ -33,7 +34,7 @@ pub(crate) fn serve(args: &TargetArgs) -> Result<u8, Refusal> {
         )
         .as_bytes(),
     )?;
-    signals::wait_for_one().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
+    stop.wait();
     print::stdout(format!("received {} requests\n", target.requests()).as_bytes())?;
     Ok(PASSED)
 }
