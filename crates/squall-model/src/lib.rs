@@ -23,7 +23,7 @@ pub use load::{Arrivals, Load, LoadModel, ParseRateError, Pause, parse_rate};
 pub use order::{HookOrder, ITERATIONS, RunOrder, SteerError, StopOrder};
 pub use phase::{PhaseEvent, PhaseRefused, RunPhase};
 pub use plan::{Every, Plan, TaskIndex, TaskSpec};
-pub use profile::{ParseStagesError, Profile, ProfileError, Stage, parse_stages};
+pub use profile::{HIGHEST_LEVEL, ParseStagesError, Profile, ProfileError, Stage, parse_stages};
 pub use segment::Segment;
 pub use shares::{SHARES, ShareSet};
 pub use stock::Stock;

@@ -40,6 +40,9 @@ impl TryFrom<RawProfile> for Profile {
 /// No level is higher; areas stay numbers.
 const HIGHEST: f64 = 1e12;
 
+/// The highest rate or number of users. Beyond this a number is a typing mistake, and sums over a run stay exact below it.
+pub const HIGHEST_LEVEL: f64 = 1e7;
+
 /// Why a shape cannot be built.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {

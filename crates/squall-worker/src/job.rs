@@ -260,7 +260,9 @@ impl Job {
 
     /// Whether everything that was measured is in the store, and what was drawn and not used; or nobody wants it any more.
     pub(crate) fn is_done(&self) -> bool {
-        self.shipper.is_done() && self.rationing.is_done() || self.shipper.is_stale()
+        // A run that was stopped before its start has nothing to say, not even a last delta.
+        let shipped = self.shipper.is_done() || self.ended && !self.started;
+        shipped && self.rationing.is_done() || self.shipper.is_stale()
     }
 
     /// When the last iteration ended here, where the run has so many and no more.

@@ -43,7 +43,7 @@ pub(crate) struct OrchestratorArgs {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: String,
     /// Which fleet, where several share a server
-    #[arg(long, alias = "name", value_name = "NAME", default_value = "main", env = "SQUALL_FLEET")]
+    #[arg(long, alias = "name", value_name = "NAME", default_value = "main", env = "SQUALL_FLEET", value_parser = crate::args::fleet_name)]
     pub(crate) fleet: String,
     /// Its name among orchestrators, for the log [default: the process]
     #[arg(long, value_name = "NAME")]

@@ -101,7 +101,7 @@ pub(crate) struct FleetArgs {
     #[arg(long, value_name = "REDIS-URL")]
     pub(crate) cluster: Option<String>,
     /// Which fleet, where several share a server
-    #[arg(long, value_name = "NAME", default_value = "main", env = "SQUALL_FLEET")]
+    #[arg(long, value_name = "NAME", default_value = "main", env = "SQUALL_FLEET", value_parser = crate::args::fleet_name)]
     pub(crate) fleet: String,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "URL", env = "SQUALL_REDIS", hide_env_values = true)]
     pub(crate) redis: String,
     /// Which fleet, where several share a server
-    #[arg(long, value_name = "NAME", default_value = "main", env = "SQUALL_FLEET")]
+    #[arg(long, value_name = "NAME", default_value = "main", env = "SQUALL_FLEET", value_parser = crate::args::fleet_name)]
     pub(crate) fleet: String,
     /// Its name in the fleet; no two workers may share one [default: the host's name and a random part]
     #[arg(long, value_name = "NAME")]

@@ -53,6 +53,9 @@ fn start<H: Host>(mut args: StartArgs, host: &H) -> Result<(), Refusal> {
     if args.run.fleet.cluster.is_some() {
         return Err(Refusal::new("--cluster belongs to `squall run`; a test is started at --api"));
     }
+    if args.run.search.find_max.is_some() {
+        return Err(Refusal::new("--find-max makes many runs, one after the other: use `squall run … --find-max`"));
+    }
     if args.run.output.optional_values().iter().any(|(value, _)| value.is_some()) {
         return Err(Refusal::new(
             "outputs are not written by `squall test start`, which does not wait for the end: \

@@ -119,6 +119,7 @@ fn a_fleet_goes_up_is_steered_and_goes_down() {
     wait_until("requests", || home.status()["live"]["requests_total"].as_u64() > Some(0));
     home.refused(&["test", "start", &url, "--rate", "1"], 2, "squall test stop");
     home.refused(&["test", "scale", "--users", "5"], 2, "driven by its rate");
+    home.refused(&["test", "rate", "1000000000"], 2, "10000000");
     assert!(home.ok(&["test", "rate", "150"]).contains("150/s instead of 100"), "the rate before is said");
     wait_until("the new rate", || home.status()["level"] == 150.0);
     home.ok(&["test", "pause"]);
@@ -134,6 +135,15 @@ fn a_fleet_goes_up_is_steered_and_goes_down() {
     assert_eq!(number(&result, "/totals/requests"), target.requests() as f64, "sent = reported");
     assert_eq!(number(&result, "/accounting/lost_at_most"), 0.0);
     assert!(home.ok(&["test", "status", "--watch"]).contains("test 1 is over"));
+
+    // Stopped before it has begun, most of the time: nobody is taken for lost, and the next may start.
+    home.ok(&["test", "start", &url, "--rate", "100", "--for", "10m"]);
+    home.ok(&["test", "stop"]);
+    wait_until("the end", || home.status()["state"] == "IDLE");
+    let (_, stopped) = home.request("GET", "/api/v1/tests/2", "", "");
+    assert_eq!(number(&stopped, "/accounting/lost_at_most"), 0.0, "{stopped:#}");
+    let both = number(&result, "/totals/requests") + number(&stopped, "/totals/requests");
+    assert_eq!(both, target.requests() as f64);
 
     let said = home.ok(&["down"]);
     for role in ["worker-1", "worker-2", "orchestrator", "redis-server"] {
@@ -236,6 +246,8 @@ fn what_cannot_work_is_said_with_the_remedy() {
     home.refused(&["orchestrator", "--redis", redis, "--scenario", "none.toml"], 2, "none.toml");
     home.refused(&["test", "status", "--api", "http://127.0.0.1:1"], 3, "squall up");
     home.refused(&["test", "start", "http://127.0.0.1:1/", "--json", "--api", "http://127.0.0.1:1"], 2, "--cluster");
+    home.refused(&["test", "start", "http://127.0.0.1:1/", "--find-max", "p99<1s"], 2, "squall run");
+    home.refused(&["worker", "--redis", redis, "--fleet", "a}b:{c"], 2, "letters");
     home.refused(&["up", "--listen", "0.0.0.0:8080"], 2, "--token");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     home.refused(&["up", "--listen", &taken.local_addr().unwrap().to_string()], 2, "--listen");

@@ -258,8 +258,9 @@ impl<C: Cell> Follower<C> {
         self.collector.recorded_of(source(instance))
     }
 
-    /// Gives up waiting for anybody who has not said its last.
-    pub(crate) async fn close(&mut self, elapsed: Duration) -> Result<(), StoreError> {
+    /// Gives up waiting for anybody who has not said its last. Unless the run `began` nobody is lost: no worker was ever given a
+    /// time to start at.
+    pub(crate) async fn close(&mut self, elapsed: Duration, began: bool) -> Result<(), StoreError> {
         let notes = self.run.notes(self.epoch).await?;
         let open: Vec<u64> = self
             .crew
@@ -270,7 +271,7 @@ impl<C: Cell> Follower<C> {
             .collect();
         for instance in open {
             if let Some(member) = self.crew.members.get_mut(&instance) {
-                member.state = CrewState::Lost;
+                member.state = if began { CrewState::Lost } else { CrewState::Finished };
                 member.ended_s.get_or_insert(elapsed.as_secs_f64());
                 member.sealed = notes.get(&format!("sealed:{instance:016x}")).and_then(|most| most.parse().ok());
             }

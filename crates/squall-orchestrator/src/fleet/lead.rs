@@ -385,7 +385,7 @@ impl<C: Cell> Led<C> {
             return Ok(());
         }
         self.follower.follow().await?;
-        self.follower.close(elapsed).await?;
+        self.follower.close(elapsed, order.start_at_ms.is_some()).await?;
         if !self.board.is_settled() && !self.hidden {
             // Users are still being taken down; the next look goes on with it.
             return Ok(());

@@ -5,7 +5,8 @@ use serde::Serialize;
 use squall_coord::{Cell, RunRecord, RunStore, StoreError};
 use squall_metrics::RunView;
 use squall_model::{
-    Bundle, CommandEnvelope, CommandType, PhaseEvent, RunFacts, RunOrder, RunPhase, SteerError, StopOrder, StopReason,
+    Bundle, CommandEnvelope, CommandType, HIGHEST_LEVEL, PhaseEvent, RunFacts, RunOrder, RunPhase, SteerError,
+    StopOrder, StopReason,
 };
 use std::{
     collections::BTreeMap,
@@ -60,6 +61,14 @@ pub struct FinishedRun {
 #[derive(Clone)]
 pub struct Fleet<C> {
     cell: C,
+}
+
+impl FleetStatus {
+    /// The level that a change ordered now would find: changes that were ordered before and have not begun count.
+    pub fn ordered_level(&self) -> Option<f64> {
+        let (order, elapsed) = self.order.as_ref().zip(self.elapsed_s)?;
+        Some(order.profile.level(Duration::from_secs_f64(elapsed.max(0.0)) + AHEAD))
+    }
 }
 
 impl<C: Cell> Fleet<C> {
@@ -145,8 +154,9 @@ impl<C: Cell> Fleet<C> {
 
     /// The same, reached in a straight line after `ramp`. Gives the epoch and the level before.
     pub async fn ramp_level(&self, level: f64, ramp: Duration) -> Result<(u64, f64), FleetError> {
-        if !level.is_finite() || level < 0.0 {
-            return Err(FleetError::Invalid(format!("a level of {level} is not possible: give a number of 0 or more")));
+        if !(0.0..=HIGHEST_LEVEL).contains(&level) {
+            let text = format!("a level of {level} is not possible: give a number from 0 to {HIGHEST_LEVEL}");
+            return Err(FleetError::Invalid(text));
         }
         let change = |order: &mut RunOrder, at| {
             let before = order.profile.level(at);

@@ -1,7 +1,8 @@
 //! From raw load settings to the load of a plan. The one place that knows which of them go together; used for files and URLs alike.
 
 use squall_model::{
-    Arrivals, Load, LoadModel, Pause, Profile, ProfileError, Stage, format_duration, parse_rate, parse_stages,
+    Arrivals, HIGHEST_LEVEL, Load, LoadModel, Pause, Profile, ProfileError, Stage, format_duration, parse_rate,
+    parse_stages,
 };
 use std::time::Duration;
 
@@ -12,8 +13,6 @@ const DEFAULT_USERS: f64 = 10.0;
 const DEFAULT_RUN: Duration = Duration::from_secs(30);
 const DEFAULT_STEPS: u32 = 5;
 const MOST_STEPS: u32 = 10_000;
-/// Beyond this a number is a typing mistake, and sums over a run stay exact below it.
-const HIGHEST_LEVEL: f64 = 1e7;
 
 /// The load, or `None` with every reason reported.
 pub(crate) fn build_load(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<Load> {

@@ -161,12 +161,10 @@ async fn prepared<C: Cell>(app: &App<C>, epoch: u64) -> Result<FleetStatus, ApiE
 pub(crate) async fn change_users<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
     let ChangeUsers { target_users, spawn_interval_ms } = read(body).await?;
     let status = app.fleet.status().await?;
-    let order = status.order.as_ref().filter(|_| status.state == RunPhase::Running);
-    let Some((order, elapsed)) = order.zip(status.elapsed_s) else {
+    let Some(level) = status.ordered_level().filter(|_| status.state == RunPhase::Running) else {
         return Err(ApiError::invalid_state("change users", status.state.name(), "RUNNING"));
     };
-    // On its way to a level it counts as having it.
-    let current = order.profile.level(Duration::from_secs_f64(elapsed)).round() as u64;
+    let current = level.round() as u64;
     let difference = target_users.abs_diff(current);
     let answer = |epoch: u64, action: &str, result: Value| {
         Ok(ok(&json!({

@@ -46,6 +46,10 @@ async fn the_seeds_routes_lead_through_a_whole_test() {
         |worker: usize| [&workers["workers"][worker]["users_count"], &workers["workers"][worker]["active_users_count"]];
     assert_eq!((counts(0), counts(1)), ([&json!(3), &json!(3)], [&json!(2), &json!(2)]), "{workers}");
 
+    // Each change is one of what was ordered before, whether that has begun or not.
+    assert_eq!(world.post("/change_users", r#"{"users": 9}"#).await.json()["action"], "add");
+    assert_eq!(world.post("/change_users", r#"{"users": 5}"#).await.json()["action"], "remove");
+
     let stopped = world.post("/stop_test", "{}").await.json();
     assert_eq!(stopped, json!({"epoch": 1, "stop_result": {"workers": ["w1", "w2"], "delivered": 2}}));
     world.until(|ready| ready["state"] == "IDLE", "/ready").await;
