@@ -28,17 +28,23 @@ def requests(result):
     return {metric["name"]: metric["requests"] for metric in result["metrics"]}
 
 
-def test_each_scenario_makes_its_own_load(fleet, target):
-    path = fleet.write("shop.py", TWO)
+def told_as_counted(fleet, target, text):
+    """Runs the two scenarios on two workers; the result and the requests of each metric, which are what the target counted."""
+    path = fleet.write("shop.py", text)
     fleet.join("one", "two")
     before = target.counts()
     ended = fleet.run(path)
     result = fleet.result(ended)
     assert ended.returncode == 0, ended.stderr
     names = requests(result)
+    assert counted(target, before) == {"/bytes/{n}": names["Buyer/GET /bytes/7"], "/health": names["Watcher/GET /health"]}
+    return result, names
+
+
+def test_each_scenario_makes_its_own_load(fleet, target):
+    result, names = told_as_counted(fleet, target, TWO)
     # Each has its own rate and its own end. A machine that stood still may have dropped some, but what was sent is what is told.
     assert 0 < names["Buyer/buy"] <= 120 and 0 < names["Watcher/look"] <= 80
-    assert counted(target, before) == {"/bytes/{n}": names["Buyer/GET /bytes/7"], "/health": names["Watcher/GET /health"]}
     assert result["accounting"]["balanced"] and result["totals"]["errors"] == 0
     assert [threshold["metric"] for threshold in result["thresholds"]] == ["Buyer/buy"]
     assert len(result["fleet"]["workers"]) == 2
@@ -46,15 +52,8 @@ def test_each_scenario_makes_its_own_load(fleet, target):
 
 def test_users_and_rates_go_together(fleet, target):
     users = TWO.replace('rate=20, duration="4s"', 'users=3, duration="4s", pause="20ms"')
-    path = fleet.write("shop.py", users)
-    fleet.join("one", "two")
-    before = target.counts()
-    ended = fleet.run(path)
-    result = fleet.result(ended)
-    assert ended.returncode == 0, ended.stderr
-    names = requests(result)
+    _, names = told_as_counted(fleet, target, users)
     assert 0 < names["Buyer/buy"] <= 120 and names["Watcher/look"] >= 1
-    assert counted(target, before) == {"/bytes/{n}": names["Buyer/GET /bytes/7"], "/health": names["Watcher/GET /health"]}
 
 
 def test_what_a_fleet_cannot_count_is_refused(fleet):
