@@ -4,13 +4,12 @@ use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-env-changed=SQUALL_COMMIT");
-    // The commit is asked for again when HEAD moves; outside a repository these paths do not exist and nothing is watched.
-    if let Some(folder) = git(&["rev-parse", "--absolute-git-dir"]) {
-        for file in ["HEAD", "logs/HEAD"] {
-            if std::path::Path::new(&folder).join(file).exists() {
-                println!("cargo:rerun-if-changed={folder}/{file}");
-            }
-        }
+    // The commit is asked for again when HEAD moves. Outside a repository what is watched does not exist, which asks every time: a build
+    // of an unpacked copy must not answer for a later one of a clone in the same folder.
+    let folder = git(&["rev-parse", "--absolute-git-dir"]).unwrap_or_else(|| "no-repository".to_owned());
+    println!("cargo:rerun-if-changed={folder}/HEAD");
+    if std::path::Path::new(&folder).join("logs/HEAD").exists() {
+        println!("cargo:rerun-if-changed={folder}/logs/HEAD");
     }
     let commit = std::env::var("SQUALL_COMMIT").ok().or_else(|| git(&["rev-parse", "--short=10", "HEAD"]));
     let version = env!("CARGO_PKG_VERSION");

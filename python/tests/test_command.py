@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +26,10 @@ def test_urls_run_too(squall, target):
 def test_the_version_is_the_programs(squall):
     import squall as sdk
 
-    assert sdk.__version__ in squall("--version").stdout
+    version = squall("--version").stdout
+    assert sdk.__version__ in version
+    if (ROOT / ".git").exists():
+        assert re.search(r" \([0-9a-f]{10}\)$", version.strip()), f"it does not say of which commit: {version}"
 
 
 def test_thresholds_decide_the_exit_code(run):

@@ -10,7 +10,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let connector = Connector::new(HttpConfig::default())?;
     let request = Prepared::new(&Request::get(&url)?, &connector)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
         let before = rss_bytes()?;
         let mut tasks = tokio::task::JoinSet::new();
         let (ready, mut seen) = tokio::sync::mpsc::channel(users);
@@ -18,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for _ in 0..users {
             let (ready, hold) = (ready.clone(), hold.clone());
             let (mut session, request) = (Session::new(&connector), request.clone());
-            tasks.spawn(async move {
+            tasks.spawn_local(async move {
                 let released = hold.notified();
                 let failed = session.send(&request, Body::Keep).await.result.err();
                 let _ = ready.send(failed).await;

@@ -25,10 +25,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let request = Prepared::new(&Request::get(&url)?, &connector)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let end = Instant::now() + Duration::from_secs(seconds);
-    let errors = runtime.block_on(async {
+    let local = tokio::task::LocalSet::new();
+    let errors = local.block_on(&runtime, async {
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..users {
-            tasks.spawn(user(Session::new(&connector), request.clone(), end));
+            tasks.spawn_local(user(Session::new(&connector), request.clone(), end));
         }
         tasks.join_all().await.into_iter().sum::<u64>()
     });

@@ -1,11 +1,14 @@
 //! One user's cookies, as RFC 6265 has them. Costs nothing until a server sets the first one, and no memory per request
 //! afterwards. Knows no list of public suffixes: a domain needs a dot, or must be the host itself.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cookie::{Cookie, Expiration};
 
 use crate::origin::Origin;
+use crate::request::Prepared;
 use crate::response::Headers;
 
 /// As many as browsers keep for one site; further ones are not taken, so a server cannot fill our memory.
@@ -15,15 +18,49 @@ const MAX_COOKIE_BYTES: usize = 4096;
 /// Further away than any run is long, and near enough to be added to any clock.
 const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
 
-/// A cookie jar.
+/// The cookies of one user, shared by all that it has open: sessions, streams, WebSockets. Borrowed only for a moment, never across
+/// a wait.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Jar {
+pub struct Cookies(Rc<RefCell<Jar>>);
+
+impl Cookies {
+    pub(crate) fn clear(&self) {
+        *self.0.borrow_mut() = Jar::default();
+    }
+
+    /// Keeps what the answer to `request` sets.
+    pub(crate) fn take(&self, request: &Prepared, headers: Headers<'_>) {
+        self.0.borrow_mut().take(&request.origin, request.path_and_query(), headers);
+    }
+
+    /// The bytes of `request` with what goes to its target; `out` holds them if there is anything to add.
+    pub(crate) fn add_to<'w>(&self, request: &'w Prepared, now: Instant, out: &'w mut Vec<u8>) -> &'w [u8] {
+        let mut jar = self.0.borrow_mut();
+        if jar.cookies.is_empty() {
+            return request.as_bytes();
+        }
+        let line = jar.line_for(request, now);
+        if line.is_empty() {
+            return request.as_bytes();
+        }
+        request.render_with_cookies(line, out);
+        out
+    }
+
+    /// What goes to the target of `request`, as a line.
+    pub(crate) fn line(&self, request: &Prepared, now: Instant) -> String {
+        self.0.borrow_mut().line_for(request, now).to_owned()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Jar {
     /// Longer paths first, then older ones: the order in which they are sent.
     cookies: Vec<Stored>,
     line: String,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Stored {
     name: Box<str>,
     value: Box<str>,
@@ -36,16 +73,8 @@ struct Stored {
 }
 
 impl Jar {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.cookies.is_empty()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        *self = Jar::default();
-    }
-
     /// Takes the Set-Cookie headers of a response. One that is malformed or for another domain is ignored, as browsers do.
-    pub(crate) fn take(&mut self, origin: &Origin, target: &str, headers: Headers<'_>) {
+    fn take(&mut self, origin: &Origin, target: &str, headers: Headers<'_>) {
         let now = Instant::now();
         for (_, value) in headers.filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
             if let Ok(cookie) = Cookie::parse(value) {
@@ -54,11 +83,16 @@ impl Jar {
         }
     }
 
+    /// What is added to this request: what goes to its target and what it does not say itself.
+    fn line_for(&mut self, request: &Prepared, now: Instant) -> &str {
+        self.line(&request.origin, request.path_and_query(), now, |name| !request.has_cookie(name))
+    }
+
     /// What goes to this target: `a=1; b=2`, or nothing.
-    pub(crate) fn line(&mut self, origin: &Origin, target: &str, now: Instant) -> &str {
+    fn line(&mut self, origin: &Origin, target: &str, now: Instant, wanted: impl Fn(&str) -> bool) -> &str {
         self.line.clear();
         let path = path(target);
-        for cookie in self.cookies.iter().filter(|cookie| cookie.goes_to(origin, path, now)) {
+        for cookie in self.cookies.iter().filter(|cookie| cookie.goes_to(origin, path, now) && wanted(&cookie.name)) {
             if !self.line.is_empty() {
                 self.line.push_str("; ");
             }
@@ -180,7 +214,7 @@ mod tests {
             jar.store(&origin, &path, &Cookie::parse(*cookie).expect("a cookie"), now);
         }
         let (origin, path) = parts(url);
-        assert_eq!(jar.line(&origin, &path, now), expected, "{cookies:?} from {setter} to {url}");
+        assert_eq!(jar.line(&origin, &path, now, |_| true), expected, "{cookies:?} from {setter} to {url}");
     }
 
     #[test]

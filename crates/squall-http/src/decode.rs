@@ -1,9 +1,12 @@
 //! Content codings: what we ask for and how it is undone, within the body's limit (a small body can hold a huge one).
 
+mod unpack;
+
 use std::io::{self, Read};
 
 use crate::error::HttpError;
 use crate::parse::Encoding;
+pub(crate) use unpack::Unpacker;
 
 /// The value of Accept-Encoding.
 pub(crate) const ACCEPTED: &str = "gzip, deflate, br, zstd";

@@ -38,6 +38,7 @@ mod tls;
 
 pub use config::{HttpConfig, HttpVersion, IpFamily, TlsOptions};
 pub use connector::Connector;
+pub use cookies::Cookies;
 pub use error::{Category, ConnectorError, HttpError, RequestError};
 pub use live::{LiveAnswer, RawStream};
 pub use origin::Scheme;

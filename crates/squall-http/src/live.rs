@@ -1,5 +1,5 @@
-//! Connections that are more than one exchange: a bare stream for what begins as HTTP and goes on as something else, and an answer that is
-//! read piece by piece while it comes. HTTP/1.1 only; keeps no cookies and reuses nothing.
+//! Connections that are more than one exchange: an answer that is read piece by piece while it comes, and the bare stream that is left
+//! where HTTP goes on as something else. HTTP/1.1 only; reuses nothing.
 
 use std::io;
 use std::pin::Pin;
@@ -9,76 +9,70 @@ use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::connector::Connector;
-use crate::dial;
+use crate::cookies::Cookies;
+use crate::decode::Unpacker;
+use crate::dial::{self, Way};
 use crate::error::HttpError;
 use crate::io::Io;
 use crate::lane::{Watch, from_parse};
 use crate::parse::{Expect, Fed, Limits, Reader};
 use crate::request::Prepared;
-use crate::response::Phases;
+use crate::response::{Headers, Phases};
 
 /// Bytes read at once.
 const PIECE: usize = 16 * 1024;
 
-/// An open connection on which nothing has been said yet.
-#[derive(Debug)]
-pub struct RawStream(Io);
-
-impl RawStream {
-    /// Connects to where `request` leads, within its own limit.
-    pub async fn open(connector: &Connector, request: &Prepared) -> Result<RawStream, HttpError> {
-        let timeout = request.timeout.unwrap_or(connector.config().timeout);
-        let watch = Watch { deadline: Instant::now() + timeout, timeout, phases: false };
-        let made = dial::dial(connector, &request.origin, watch, &mut Phases::default()).await?;
-        if made.http2 {
-            return Err(HttpError::H2 { reason: "this needs HTTP/1.1, and the server chose h2: add --http1".into() });
-        }
-        Ok(RawStream(made.io))
-    }
-}
-
-impl AsyncRead for RawStream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for RawStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
-    }
-}
-
 /// An answer whose body is still coming.
 #[derive(Debug)]
 pub struct LiveAnswer {
-    io: RawStream,
+    io: Io,
     reader: Reader,
-    /// Bytes of the body that were handed out.
-    seen: usize,
+    /// Undoes the body's compression, if it has one.
+    unpacker: Option<Unpacker>,
+    /// Bytes that came after the answer.
+    rest: Vec<u8>,
+    sent: usize,
     done: bool,
 }
 
 impl LiveAnswer {
-    /// Sends `request` on a connection of its own and reads the head of the answer.
-    pub async fn open(connector: &Connector, request: &Prepared) -> Result<LiveAnswer, HttpError> {
-        let mut io = RawStream::open(connector, request).await?;
-        io.write_all(request.as_bytes()).await.map_err(HttpError::from_io)?;
+    /// Sends `request` on a connection of its own, with the user's cookies, and reads the head of the answer, all within the
+    /// request's limit.
+    pub async fn open(connector: &Connector, request: &Prepared, cookies: &Cookies) -> Result<LiveAnswer, HttpError> {
+        let timeout = request.timeout.unwrap_or(connector.config().timeout);
+        let watch = Watch { deadline: Instant::now() + timeout, timeout, phases: false };
+        let opening = LiveAnswer::open_until(connector, request, cookies, watch);
+        let opened = tokio::time::timeout_at(watch.deadline.into(), opening).await;
+        opened.unwrap_or(Err(HttpError::Timeout { after: timeout }))
+    }
+
+    async fn open_until(
+        connector: &Connector,
+        request: &Prepared,
+        cookies: &Cookies,
+        watch: Watch,
+    ) -> Result<LiveAnswer, HttpError> {
+        let way = Way::new(connector, &request.origin).http1();
+        let mut io = dial::dial(way, watch, &mut Phases::default()).await?.io;
+        let mut with_cookies = Vec::new();
+        let wire = cookies.add_to(request, Instant::now(), &mut with_cookies);
+        io.write_all(wire).await.map_err(HttpError::from_io)?;
         io.flush().await.map_err(HttpError::from_io)?;
         let config = connector.config();
-        let mut reader = Reader::new(Limits { head: config.max_head_bytes, body: config.max_body_bytes });
+        // Pieces are forgotten as they are handed out, so a body may be of any length.
+        let mut reader = Reader::new(Limits { head: config.max_head_bytes, body: usize::MAX });
         reader.begin(Expect { head_only: request.method == http::Method::HEAD, keep: true });
-        let mut answer = LiveAnswer { io, reader, seen: 0, done: false };
+        let sent = wire.len();
+        let mut answer = LiveAnswer { io, reader, unpacker: None, rest: Vec::new(), sent, done: false };
         while !answer.done && (answer.reader.facts().status == 0 || answer.reader.facts().interim()) {
             std::future::poll_fn(|cx| answer.poll_more(cx)).await?;
+        }
+        let facts = answer.reader.facts();
+        if facts.sets_cookie && config.cookies {
+            cookies.take(request, Headers::of(answer.head()));
+        }
+        if config.decompress {
+            answer.unpacker = Unpacker::new(facts.encoding, config.max_body_bytes);
         }
         Ok(answer)
     }
@@ -97,20 +91,34 @@ impl LiveAnswer {
         self.reader.received()
     }
 
-    /// The next piece of the body, of whatever size it came in; `None` at its end.
+    /// Bytes of the request.
+    pub fn sent(&self) -> u64 {
+        self.sent as u64
+    }
+
+    /// The next piece of the decoded body, of whatever size it came in; `None` at its end.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Vec<u8>>, HttpError>> {
         loop {
-            let body = self.reader.body();
-            if body.len() > self.seen {
-                let piece = body[self.seen..].to_vec();
-                self.seen = body.len();
+            let mut piece = self.reader.take_piece();
+            if !piece.is_empty()
+                && let Some(unpacker) = &mut self.unpacker
+            {
+                piece = unpacker.feed(&piece)?;
+            }
+            if !piece.is_empty() {
                 return Poll::Ready(Ok(Some(piece)));
             }
             if self.done {
+                self.unpacker.take().map_or(Ok(()), Unpacker::end)?;
                 return Poll::Ready(Ok(None));
             }
             ready!(self.poll_more(cx))?;
         }
+    }
+
+    /// The connection, for what was agreed upon to come after the answer, and what has come of it already.
+    pub fn into_stream(self) -> (RawStream, Vec<u8>) {
+        (RawStream(self.io), self.rest)
     }
 
     /// Reads once.
@@ -124,8 +132,34 @@ impl LiveAnswer {
             self.done = true;
             return Poll::Ready(self.reader.finish().map_err(|error| from_parse(error, limits)));
         }
-        let fed = self.reader.feed(input).map_err(|error| from_parse(error, limits))?;
-        self.done = matches!(fed, Fed::Done(_));
+        if let Fed::Done(used) = self.reader.feed(input).map_err(|error| from_parse(error, limits))? {
+            self.done = true;
+            self.rest.extend_from_slice(&input[used..]);
+        }
         Poll::Ready(Ok(()))
+    }
+}
+
+/// A connection that does not speak HTTP any more.
+#[derive(Debug)]
+pub struct RawStream(Io);
+
+impl AsyncRead for RawStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for RawStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
     }
 }

@@ -71,7 +71,9 @@ pub struct Prepared {
     cookie_at: usize,
     /// Where the head's closing line break ends.
     body_at: usize,
-    own_cookie: bool,
+    /// Where its own cookies begin, if it has any.
+    cookies_from: Option<usize>,
+    closes: bool,
 }
 
 impl Prepared {
@@ -94,7 +96,8 @@ impl Prepared {
             wire: Vec::new(),
             cookie_at: 0,
             body_at: 0,
-            own_cookie: false,
+            cookies_from: None,
+            closes: false,
         };
         let url = &request.url;
         let path = match url.query() {
@@ -105,8 +108,8 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// Renders again into the same buffers, with another path, these headers after the constant ones, and this body.
-    /// A refused patch changes nothing.
+    /// Renders again into the same buffers, with another path, these headers, and this body. A header stands in for the constant ones
+    /// of its name; cookies are joined. A refused patch changes nothing.
     pub fn patch(&mut self, path_and_query: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
         for (name, value) in headers {
             render::check(name, value)?;
@@ -137,7 +140,7 @@ impl Prepared {
 
     /// Its connection is not to be used again.
     pub(crate) fn closes(&self) -> bool {
-        self.constant.closes
+        self.closes
     }
 
     /// The URL as it now stands.

@@ -6,29 +6,29 @@ use std::task::Poll;
 use std::time::Instant;
 
 use crate::connector::Connector;
-use crate::cookies::Jar;
+use crate::cookies::Cookies;
 use crate::decode::decode;
-use crate::dial;
+use crate::dial::{self, Way};
 use crate::error::HttpError;
 use crate::h2::H2;
 use crate::lane::{After, Lane, Watch};
 use crate::origin::Origin;
 use crate::parse::{Encoding, Expect, Limits, Reader};
 use crate::request::Prepared;
-use crate::response::{Body, Exchange, Headers, Phases, Response};
+use crate::response::{Body, Exchange, Phases, Response};
 use crate::timer::Timer;
 
 /// Buffers larger than this are given back instead of kept for the next response.
 const KEPT_BUFFER_BYTES: usize = 16 * 1024;
 
-/// A virtual user's HTTP client.
+/// A virtual user's HTTP client. Stays on its thread, with all that shares its cookies.
 #[derive(Debug)]
 pub struct Session {
     connector: Connector,
     slots: Vec<Slot>,
     reader: Reader,
     timer: Timer,
-    jar: Jar,
+    cookies: Cookies,
     /// The request as sent, where cookies make it differ from its rendering.
     wire: Vec<u8>,
 }
@@ -58,6 +58,11 @@ impl Connection {
 impl Session {
     /// A user without connections or cookies; costs little until it sends something.
     pub fn new(connector: &Connector) -> Session {
+        Session::with_cookies(connector, Cookies::default())
+    }
+
+    /// One more session of a user whose cookies these are.
+    pub fn with_cookies(connector: &Connector, cookies: Cookies) -> Session {
         let config = connector.config();
         let limits = Limits { head: config.max_head_bytes, body: config.max_body_bytes };
         Session {
@@ -65,7 +70,7 @@ impl Session {
             slots: Vec::new(),
             reader: Reader::new(limits),
             timer: Timer::default(),
-            jar: Jar::default(),
+            cookies,
             wire: Vec::new(),
         }
     }
@@ -93,11 +98,7 @@ impl Session {
         let sent_at = if watch.phases { Instant::now() } else { started };
         let traffic = match &mut self.slots[index].connection {
             Connection::Lane(lane) => {
-                let wire = if self.jar.is_empty() {
-                    request.as_bytes()
-                } else {
-                    add_cookies(&mut self.jar, request, started, &mut self.wire)
-                };
+                let wire = self.cookies.add_to(request, started, &mut self.wire);
                 self.timer.start(started, watch.deadline);
                 lane.begin();
                 let (reader, timer) = (&mut self.reader, &mut self.timer);
@@ -114,7 +115,8 @@ impl Session {
                 }
             }
             Connection::H2(h2) => {
-                Box::pin(exchange_h2(h2, request, &mut self.jar, &mut self.reader, watch, dialled.is_some())).await
+                let cookies = self.cookies.line(request, started);
+                Box::pin(exchange_h2(h2, request, &cookies, &mut self.reader, watch, dialled.is_some())).await
             }
         };
         let ended = Instant::now();
@@ -137,23 +139,14 @@ impl Session {
         }
     }
 
+    /// This user's cookies.
+    pub fn cookies(&self) -> &Cookies {
+        &self.cookies
+    }
+
     /// Forgets all cookies.
     pub fn clear_cookies(&mut self) {
-        self.jar.clear();
-    }
-
-    /// Sends what `other` would send: for a user that needs several sessions at once.
-    pub fn copy_cookies(&mut self, other: &Session) {
-        if !(self.jar.is_empty() && other.jar.is_empty()) {
-            self.jar = other.jar.clone();
-        }
-    }
-
-    /// Keeps the cookies that the response to `request`, received by another session of the same user, sets.
-    pub fn take_cookies(&mut self, request: &Prepared, headers: Headers<'_>) {
-        if self.connector.config().cookies {
-            self.jar.take(&request.origin, request.path_and_query(), headers);
-        }
+        self.cookies.clear();
     }
 
     /// Closes all connections.
@@ -185,7 +178,7 @@ impl Session {
         dialled: &mut Option<Phases>,
     ) -> Result<usize, HttpError> {
         let phases = dialled.insert(Phases::default());
-        let made = dial::dial(&self.connector, &request.origin, watch, phases).await?;
+        let made = dial::dial(Way::new(&self.connector, &request.origin), watch, phases).await?;
         let connection = if made.http2 {
             let opening = H2::open(made.io, self.connector.config().max_head_bytes);
             let opened = tokio::time::timeout_at(watch.deadline.into(), opening).await;
@@ -201,7 +194,7 @@ impl Session {
     fn finish(&mut self, request: &Prepared) -> Result<(), HttpError> {
         let facts = *self.reader.facts();
         if facts.sets_cookie && self.connector.config().cookies {
-            self.jar.take(&request.origin, request.path_and_query(), Response::new(&self.reader).headers());
+            self.cookies.take(request, Response::new(&self.reader).headers());
         }
         if facts.encoding != Encoding::Identity
             && self.connector.config().decompress
@@ -222,24 +215,14 @@ struct Traffic {
     first_byte: Option<Instant>,
 }
 
-fn add_cookies<'w>(jar: &mut Jar, request: &'w Prepared, now: Instant, out: &'w mut Vec<u8>) -> &'w [u8] {
-    let cookies = jar.line(&request.origin, request.path_and_query(), now);
-    if cookies.is_empty() {
-        return request.as_bytes();
-    }
-    request.render_with_cookies(cookies, out);
-    out
-}
-
 async fn exchange_h2(
     h2: &mut H2,
     request: &Prepared,
-    jar: &mut Jar,
+    cookies: &str,
     reader: &mut Reader,
     watch: Watch,
     new: bool,
 ) -> Traffic {
-    let cookies = jar.line(&request.origin, request.path_and_query(), Instant::now());
     h2.begin(new);
     let outcome = h2.exchange(request, cookies, reader, watch).await;
     let (bytes_in, bytes_out) = h2.bytes();

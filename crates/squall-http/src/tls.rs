@@ -49,14 +49,19 @@ pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Resul
             })?
         }
     };
-    config.alpn_protocols = match version {
-        HttpVersion::Auto => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        HttpVersion::Http1 => vec![b"http/1.1".to_vec()],
-        HttpVersion::Http2 => vec![b"h2".to_vec()],
-    };
+    config.alpn_protocols = protocols(version);
     // Every virtual user is a client of its own: tickets shared between them would make handshakes look cheap.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
+}
+
+/// What a handshake offers to speak.
+pub(crate) fn protocols(version: HttpVersion) -> Vec<Vec<u8>> {
+    match version {
+        HttpVersion::Auto => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        HttpVersion::Http1 => vec![b"http/1.1".to_vec()],
+        HttpVersion::Http2 => vec![b"h2".to_vec()],
+    }
 }
 
 /// The name that a handshake asks for.

@@ -19,7 +19,7 @@ use crate::{
     routes::{Ask, Call, Routes, authorization},
     step::in_coroutine,
     streamed::StreamedAnswer,
-    websocket::WebSocket,
+    websocket::{Handshake, WebSocket},
 };
 
 /// URLs that a client remembers by their object, a power of two.
@@ -33,14 +33,6 @@ pub(crate) struct Client {
     port: Option<Py<Port>>,
     /// The routes of URLs that were seen as the very same object: a literal in the source always is. Taken only for a moment.
     known: Arc<Mutex<Vec<Option<Known>>>>,
-}
-
-/// The beginning of something longer than an exchange.
-struct LongCall {
-    call: Call,
-    /// Once more apart, for protocols that write their own head.
-    headers: Vec<(String, String)>,
-    timeout: Duration,
 }
 
 /// A URL whose route is known; held, so that its place in memory stays its own.
@@ -61,7 +53,11 @@ impl Client {
     }
 
     fn operation(&self, py: Python<'_>, work: Work) -> Operation {
-        Operation::new(work, self.port.as_ref().map(|port| port.clone_ref(py)))
+        Operation::new(work, self.port(py))
+    }
+
+    fn port(&self, py: Python<'_>) -> Option<Py<Port>> {
+        self.port.as_ref().map(|port| port.clone_ref(py))
     }
 
     fn ask(&self, method: Method, url: &Bound<'_, PyString>, options: &Options<'_>) -> PyResult<Operation> {
@@ -96,7 +92,11 @@ impl Client {
         }
         let mut headers: Vec<(&str, &str)> = Vec::with_capacity(pairs.len() + extra.len() + 1);
         for (name, value) in &pairs {
-            headers.push((name.to_str()?, value.to_str()?));
+            let name = name.to_str()?;
+            // `auth=` stands in for it.
+            if options.auth.is_none() || !name.eq_ignore_ascii_case("authorization") {
+                headers.push((name, value.to_str()?));
+            }
         }
         headers.extend(extra.iter().map(|(name, value)| (*name, value.as_str())));
         if let Some(kind) = &content_type
@@ -112,26 +112,6 @@ impl Client {
             self.remember(&ask, url, call.route);
         }
         Ok(call)
-    }
-
-    fn long_call(
-        &self,
-        method: Method,
-        url: &Bound<'_, PyString>,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<LongCall> {
-        let options = options.map(Options::read).transpose()?.unwrap_or_default();
-        let call = self.call(method, url, &options)?;
-        let mut pairs = Vec::new();
-        if let Some(headers) = &options.headers {
-            header_pairs(headers, &mut pairs)?;
-        }
-        let text = |text: &Bound<'_, PyString>| text.to_str().map(str::to_owned);
-        let mut headers =
-            pairs.iter().map(|(name, value)| Ok((text(name)?, text(value)?))).collect::<PyResult<Vec<_>>>()?;
-        headers.extend(options.extra_headers()?.into_iter().map(|(name, value)| (name.to_owned(), value)));
-        let timeout = options.timeout()?.unwrap_or(self.routes.connector().config().timeout);
-        Ok(LongCall { call, headers, timeout })
     }
 
     fn recall(&self, method: &Method, url: &Bound<'_, PyString>) -> Option<usize> {
@@ -210,7 +190,8 @@ macro_rules! client_methods {
                     name: Option<Bound<'py, PyString>>,
                 ) -> PyResult<Operation> {
                     let data = data.or(content);
-                    let options = Options { headers, params, json, data, files, cookies, auth, timeout, name };
+                    let more = Vec::new();
+                    let options = Options { headers, params, json, data, files, cookies, auth, timeout, name, more };
                     self.ask(Method::$verb, url, &options)
                 }
             )*
@@ -233,10 +214,12 @@ macro_rules! client_methods {
                 // `ws://` leads where `http://` does, `wss://` where `https://` does.
                 let http = text.strip_prefix("ws").filter(|rest| rest.starts_with("://") || rest.starts_with("s://"));
                 let url = http.map_or_else(|| url.clone(), |rest| PyString::new(url.py(), &format!("http{rest}")));
-                let LongCall { call, headers, timeout } = self.long_call(Method::GET, &url, options)?;
-                let port = self.port.as_ref().map(|port| port.clone_ref(url.py()));
+                let handshake = Handshake::new();
+                let mut options = options.map(Options::read).transpose()?.unwrap_or_default();
+                options.more.clone_from(&handshake.headers);
+                let call = self.call(Method::GET, &url, &options)?;
                 let name = call.name.strip_prefix("GET ").map_or_else(|| call.name.to_string(), |path| format!("WS {path}"));
-                Ok(WebSocket::new(self.routes.connector(), call.request().clone(), name, headers, timeout, port))
+                Ok(WebSocket::new(self.routes.connector(), call.request().clone(), name, handshake, self.port(url.py())))
             }
 
             /// A request whose answer is read piece by piece; nothing is sent before it is entered or opened.
@@ -247,10 +230,10 @@ macro_rules! client_methods {
                 url: &Bound<'_, PyString>,
                 options: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<StreamedAnswer> {
-                let LongCall { call, timeout, .. } = self.long_call(method_of(method)?, url, options)?;
-                let port = self.port.as_ref().map(|port| port.clone_ref(url.py()));
-                let (connector, name) = (self.routes.connector(), call.name.to_string());
-                Ok(StreamedAnswer::new(connector, call.request().clone(), name, timeout, port))
+                let options = options.map(Options::read).transpose()?.unwrap_or_default();
+                let call = self.call(method_of(method)?, url, &options)?;
+                let (request, name) = (call.request().clone(), call.name.to_string());
+                Ok(StreamedAnswer::new(self.routes.connector(), request, name, self.port(url.py())))
             }
 
             /// Sends all requests at once; ends with their responses in the order in which they were given.
@@ -307,13 +290,15 @@ struct Options<'py> {
     auth: Option<Bound<'py, PyAny>>,
     timeout: Option<Bound<'py, PyAny>>,
     name: Option<Bound<'py, PyString>>,
+    /// Headers that the protocol needs and nobody gave.
+    more: Vec<(&'static str, String)>,
 }
 
 impl<'py> Options<'py> {
     fn is_empty(&self) -> bool {
-        let Options { headers, params, json, data, files, cookies, auth, timeout, name } = self;
+        let Options { headers, params, json, data, files, cookies, auth, timeout, name, more } = self;
         let values = [headers, params, json, data, files, cookies, auth, timeout];
-        name.is_none() && values.iter().all(|value| value.is_none())
+        more.is_empty() && name.is_none() && values.iter().all(|value| value.is_none())
     }
 
     fn read(options: &Bound<'py, PyDict>) -> PyResult<Options<'py>> {
@@ -389,9 +374,9 @@ impl<'py> Options<'py> {
         self.timeout.as_ref().map(|timeout| seconds_of(timeout.extract()?)).transpose()
     }
 
-    /// What `auth=` and `cookies=` become.
+    /// What `auth=`, `cookies=` and the protocol become.
     fn extra_headers(&self) -> PyResult<Vec<(&'static str, String)>> {
-        let mut extra = Vec::new();
+        let mut extra = self.more.clone();
         if let Some(auth) = &self.auth {
             extra.push(("Authorization", authorization_of(auth)?));
         }

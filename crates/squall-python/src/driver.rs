@@ -8,6 +8,7 @@ mod visit;
 
 use pyo3::{prelude::*, types::PyDict};
 use squall_engine::{Driver, DriverError, DriverThread, Probe, Seat};
+use squall_http::Cookies;
 use squall_metrics::{Category, MetricId, MetricKey, Outcome};
 use std::{
     cell::RefCell,
@@ -153,8 +154,8 @@ impl Shared {
         *metrics[route].get_or_insert_with(|| self.request(&call.name))
     }
 
-    fn means(&self) -> Means<'_> {
-        Means { probe: &self.probe, prefix: &self.script.prefix }
+    fn means(&self, cookies: &Cookies) -> Means<'_> {
+        Means { probe: &self.probe, cookies: cookies.clone(), prefix: &self.script.prefix }
     }
 
     /// The series of requests of this name.

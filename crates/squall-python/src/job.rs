@@ -3,13 +3,15 @@
 
 use pyo3::prelude::*;
 use squall_engine::Probe;
+use squall_http::Cookies;
 use squall_metrics::{Kind, MetricId, MetricKey};
 use std::pin::Pin;
 
-/// What a job has to record by.
-#[derive(Clone, Copy)]
+/// What a job has to work with.
 pub(crate) struct Means<'p> {
     pub(crate) probe: &'p Probe,
+    /// The user's.
+    pub(crate) cookies: Cookies,
     /// What the names of the scenario's series begin with.
     pub(crate) prefix: &'p str,
 }

@@ -16,6 +16,7 @@ mod guest;
 mod hooks;
 mod host;
 mod job;
+mod live;
 mod operation;
 mod port;
 mod raise;

@@ -31,9 +31,9 @@ pub(crate) fn fenced(py: Python<'_>, name: &str) -> PyErr {
         .map_or_else(|error| error, PyErr::from_value)
 }
 
-/// A redirect that leads nowhere.
+/// An answer that breaks the protocol: a redirect that leads nowhere, a WebSocket that is none.
 #[cold]
-pub(crate) fn bad_redirect(py: Python<'_>, code: &'static str, reason: &str, name: &str) -> PyErr {
+pub(crate) fn broken(py: Python<'_>, code: &'static str, reason: &str, name: &str) -> PyErr {
     static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     class(py, &FAILED, "RequestError")
         .and_then(|class| class.call1((format!("{name}: {reason}"), code, "protocol_error")))

@@ -40,11 +40,7 @@ impl Response {
         &self.buffer[self.body_at..]
     }
 
-    pub(crate) fn sets_cookie(&self) -> bool {
-        self.header("set-cookie").is_some()
-    }
-
-    pub(crate) fn lines(&self) -> Lines<'_> {
+    fn lines(&self) -> Lines<'_> {
         Lines::of(&self.buffer[..self.body_at])
     }
 

@@ -2,7 +2,7 @@
 //! its head is there; the time to the first piece and to the last are series of their own.
 
 use pyo3::{
-    exceptions::{PyRuntimeError, PyStopAsyncIteration},
+    exceptions::PyRuntimeError,
     prelude::*,
     types::{PyBytes, PyDict, PyTuple},
 };
@@ -10,33 +10,22 @@ use squall_http::{Connector, Headers, LiveAnswer, Prepared};
 use squall_metrics::{Category, Outcome};
 use std::{
     future::poll_fn,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Poll,
     time::{Duration, Instant},
 };
 
 use crate::{
     driver::failure,
-    job::{Job, Means, Running},
-    operation::{Operation, Work},
+    job::Means,
+    live::{Link, Live, nothing_more},
+    operation::Operation,
     port::Port,
     raise,
 };
 
 /// An answer whose body is read piece by piece.
 #[pyclass(frozen, module = "squall._squall")]
-pub(crate) struct StreamedAnswer {
-    link: Arc<Link>,
-    port: Option<Py<Port>>,
-}
-
-struct Link {
-    connector: Connector,
-    request: Prepared,
-    name: String,
-    timeout: Duration,
-    state: Mutex<State>,
-}
+pub(crate) struct StreamedAnswer(Live<State>);
 
 #[derive(Default)]
 struct State {
@@ -48,72 +37,25 @@ struct State {
 }
 
 impl StreamedAnswer {
-    pub(crate) fn new(
-        connector: Connector,
-        request: Prepared,
-        name: String,
-        timeout: Duration,
-        port: Option<Py<Port>>,
-    ) -> StreamedAnswer {
-        StreamedAnswer { link: Arc::new(Link { connector, request, name, timeout, state: Mutex::default() }), port }
+    pub(crate) fn new(connector: Connector, request: Prepared, name: String, port: Option<Py<Port>>) -> StreamedAnswer {
+        StreamedAnswer(Live::new(connector, request, name, State::default(), port))
     }
 
-    fn job(
-        &self,
-        py: Python<'_>,
-        begin: impl for<'p> FnOnce(Means<'p>) -> Running<'p> + Send + Sync + 'static,
-    ) -> Operation {
-        Operation::new(Work::Job(Job::new(begin)), self.port.as_ref().map(|port| port.clone_ref(py)))
-    }
-
-    fn reading(&self, py: Python<'_>, ends: bool) -> Operation {
-        let link = self.link.clone();
-        self.job(py, move |means| {
+    fn reading(&self, py: Python<'_>, iterating: bool) -> Operation {
+        self.0.job(py, move |link, means| {
             Box::pin(async move {
-                let piece = link.read(means).await?;
+                let piece = link.read(&means).await?;
                 Python::attach(|py| match piece {
                     Some(piece) => Ok(PyBytes::new(py, &piece).into_any().unbind()),
-                    None if ends => Err(PyStopAsyncIteration::new_err(())),
-                    None => Ok(py.None()),
+                    None => nothing_more(py, iterating),
                 })
             })
         })
     }
 }
 
-impl Link {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn open(&self, means: Means<'_>) -> PyResult<()> {
-        let metric = means.request(&self.name);
-        let started = Instant::now();
-        let Some(flight) = means.probe.begin(metric, started, started) else {
-            return Err(Python::attach(|py| raise::fenced(py, &self.name)));
-        };
-        let opened = tokio::time::timeout(self.timeout, LiveAnswer::open(&self.connector, &self.request)).await;
-        let opened = opened.unwrap_or(Err(squall_http::HttpError::Timeout { after: self.timeout }));
-        match opened {
-            Ok(answer) => {
-                flight.end(Instant::now(), Outcome::of_status(answer.status()), answer.received(), 0);
-                let (status, head) = (answer.status(), answer.head().to_vec());
-                *self.state() = State { answer: Some(answer), status, head, begun: Some(started), first: None };
-                Ok(())
-            }
-            Err(error) => {
-                let outcome = failure(&error);
-                means.probe.note(metric, outcome, &error.to_string());
-                match error.never_left() {
-                    true => flight.never_left(Instant::now(), outcome),
-                    false => flight.end(Instant::now(), outcome, 0, 0),
-                }
-                Err(Python::attach(|py| raise::request_failed(py, &error, &self.name)))
-            }
-        }
-    }
-
-    async fn read(&self, means: Means<'_>) -> PyResult<Option<Vec<u8>>> {
+impl Link<State> {
+    async fn read(&self, means: &Means<'_>) -> PyResult<Option<Vec<u8>>> {
         let piece = poll_fn(|cx| match &mut self.state().answer {
             Some(answer) => answer.poll_chunk(cx),
             None => Poll::Ready(Ok(None)),
@@ -151,10 +93,12 @@ impl Link {
 impl StreamedAnswer {
     /// Sends the request and waits for the head of the answer; ends with itself.
     fn open(slf: &Bound<'_, Self>) -> Operation {
-        let (this, link) = (slf.clone().unbind(), slf.get().link.clone());
-        slf.get().job(slf.py(), move |means| {
+        let this = slf.clone().unbind();
+        slf.get().0.job(slf.py(), move |link, means| {
             Box::pin(async move {
-                link.open(means).await?;
+                let (answer, begun) = link.open(&means, |_| Ok(())).await?;
+                let (status, head) = (answer.status(), answer.head().to_vec());
+                *link.state() = State { answer: Some(answer), status, head, begun: Some(begun), first: None };
                 Ok(this.into_any())
             })
         })
@@ -185,12 +129,12 @@ impl StreamedAnswer {
 
     /// Gives the connection up, whatever may still come.
     fn close(&self) {
-        self.link.state().answer = None;
+        self.0.state().answer = None;
     }
 
     #[getter]
     fn status_code(&self) -> PyResult<u16> {
-        match self.link.state().status {
+        match self.0.state().status {
             0 => Err(PyRuntimeError::new_err("the stream is not open yet: use `async with`")),
             status => Ok(status),
         }
@@ -200,7 +144,7 @@ impl StreamedAnswer {
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let found = PyDict::new(py);
-        for (name, value) in Headers::of(&self.link.state().head) {
+        for (name, value) in Headers::of(&self.0.state().head) {
             found.set_item(name.to_ascii_lowercase(), value)?;
         }
         Ok(found)
@@ -209,6 +153,6 @@ impl StreamedAnswer {
     /// From the start of the request to the first piece of its body.
     #[getter]
     fn first_chunk_ms(&self) -> Option<f64> {
-        self.link.state().first.map(|first| first.as_secs_f64() * 1e3)
+        self.0.state().first.map(|first| first.as_secs_f64() * 1e3)
     }
 }

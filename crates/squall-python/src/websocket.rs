@@ -3,51 +3,84 @@
 
 use futures_util::{Sink, Stream};
 use pyo3::{
-    exceptions::{PyStopAsyncIteration, PyTypeError},
+    exceptions::PyTypeError,
     prelude::*,
     types::{PyBytes, PyString, PyTuple},
 };
-use squall_http::{Connector, Prepared, RawStream};
+use squall_http::{Connector, Headers, LiveAnswer, Prepared, RawStream};
 use squall_metrics::{Category, Outcome};
 use std::{
     future::poll_fn,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 use tokio_tungstenite::{
-    WebSocketStream, client_async,
-    tungstenite::{Error, Message, client::IntoClientRequest, http::HeaderValue, http::header::HeaderName},
+    WebSocketStream,
+    tungstenite::{
+        Error, Message,
+        handshake::{client::generate_key, derive_accept_key},
+        protocol::Role,
+    },
 };
 
 use crate::{
-    driver::failure,
-    job::{Job, Means},
-    operation::{Operation, Work},
+    live::{Link, Live, Refused, nothing_more},
+    operation::Operation,
     port::Port,
     raise,
 };
 
 /// How long saying goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(2);
+const FAILED: &str = "WEBSOCKET_FAILED";
 
 /// A WebSocket of one user.
 #[pyclass(frozen, module = "squall._squall")]
-pub(crate) struct WebSocket {
-    link: Arc<Link>,
-    port: Option<Py<Port>>,
+pub(crate) struct WebSocket(Live<Socket>);
+
+/// The connection, once it is open, and what the server must answer to open it.
+struct Socket {
+    accept: String,
+    open: Option<WebSocketStream<RawStream>>,
 }
 
-struct Link {
-    connector: Connector,
-    /// Where it leads.
-    request: Prepared,
-    name: String,
-    headers: Vec<(String, String)>,
-    timeout: Duration,
-    /// Locked only while it is polled, so that one may send while one waits for a message.
-    socket: Mutex<Option<WebSocketStream<RawStream>>>,
+/// What turns a request into one for a WebSocket.
+pub(crate) struct Handshake {
+    pub(crate) headers: Vec<(&'static str, String)>,
+    accept: String,
+}
+
+impl Handshake {
+    pub(crate) fn new() -> Handshake {
+        let key = generate_key();
+        let accept = derive_accept_key(key.as_bytes());
+        let headers = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")];
+        let mut headers: Vec<_> = headers.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
+        headers.push(("Sec-WebSocket-Key", key));
+        Handshake { headers, accept }
+    }
+
+    /// Whether the server agrees.
+    fn judge(accept: &str, answer: &LiveAnswer) -> Result<(), Refused> {
+        let refused =
+            |category, code, reason| Err(Refused { code: FAILED, outcome: Outcome::new(category, code), reason });
+        let status = answer.status();
+        if status != 101 {
+            let reason = format!("the server answered {status} instead of opening a WebSocket");
+            let outcome = Outcome::of_status(status);
+            return match outcome.is_error() {
+                true => Err(Refused { code: FAILED, outcome, reason }),
+                // A status below 400 would pass for a success; it is none.
+                false => refused(Category::ProtocolError, "NO_WEBSOCKET", reason),
+            };
+        }
+        let key = Headers::of(answer.head()).find(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-accept"));
+        match key {
+            Some((_, value)) if value == accept => Ok(()),
+            _ => refused(Category::ProtocolError, FAILED, "the server's answer is not to this handshake".to_owned()),
+        }
+    }
 }
 
 impl WebSocket {
@@ -55,27 +88,14 @@ impl WebSocket {
         connector: Connector,
         request: Prepared,
         name: String,
-        headers: Vec<(String, String)>,
-        timeout: Duration,
+        handshake: Handshake,
         port: Option<Py<Port>>,
     ) -> WebSocket {
-        WebSocket {
-            link: Arc::new(Link { connector, request, name, headers, timeout, socket: Mutex::default() }),
-            port,
-        }
+        WebSocket(Live::new(connector, request, name, Socket { accept: handshake.accept, open: None }, port))
     }
 
-    fn job(
-        &self,
-        py: Python<'_>,
-        begin: impl for<'p> FnOnce(Means<'p>) -> crate::job::Running<'p> + Send + Sync + 'static,
-    ) -> Operation {
-        Operation::new(Work::Job(Job::new(begin)), self.port.as_ref().map(|port| port.clone_ref(py)))
-    }
-
-    fn receiving(&self, py: Python<'_>, ends: bool) -> Operation {
-        let link = self.link.clone();
-        self.job(py, move |means| {
+    fn receiving(&self, py: Python<'_>, iterating: bool) -> Operation {
+        self.0.job(py, move |link, means| {
             Box::pin(async move {
                 let begun = Instant::now();
                 let got = link.receive().await;
@@ -83,75 +103,21 @@ impl WebSocket {
                 let outcome = match &got {
                     Ok(Some(_)) => Outcome::new(Category::Ok, "OK"),
                     Ok(None) => Outcome::new(Category::Ok, "CLOSED"),
-                    Err(_) => Outcome::new(Category::TransportError, "WEBSOCKET_FAILED"),
+                    Err(_) => Outcome::new(Category::TransportError, FAILED),
                 };
                 means.probe.span(metric, begun, Instant::now(), outcome);
                 Python::attach(|py| match got {
                     Ok(Some(Message::Text(text))) => Ok(PyString::new(py, text.as_str()).into_any().unbind()),
                     Ok(Some(other)) => Ok(PyBytes::new(py, &other.into_data()).into_any().unbind()),
-                    Ok(None) if ends => Err(PyStopAsyncIteration::new_err(())),
-                    Ok(None) => Ok(py.None()),
-                    Err(error) => Err(raise::bad_redirect(py, "WEBSOCKET_FAILED", &error.to_string(), &link.name)),
+                    Ok(None) => nothing_more(py, iterating),
+                    Err(error) => Err(raise::broken(py, FAILED, &error.to_string(), &link.name)),
                 })
             })
         })
     }
 }
 
-impl Link {
-    async fn connect(&self, means: Means<'_>) -> PyResult<()> {
-        let metric = means.request(&self.name);
-        let started = Instant::now();
-        let Some(flight) = means.probe.begin(metric, started, started) else {
-            return Err(Python::attach(|py| raise::fenced(py, &self.name)));
-        };
-        let stream = match RawStream::open(&self.connector, &self.request).await {
-            Ok(stream) => stream,
-            Err(error) => {
-                let outcome = failure(&error);
-                means.probe.note(metric, outcome, &error.to_string());
-                match error.never_left() {
-                    true => flight.never_left(Instant::now(), outcome),
-                    false => flight.end(Instant::now(), outcome, 0, 0),
-                }
-                return Err(Python::attach(|py| raise::request_failed(py, &error, &self.name)));
-            }
-        };
-        let shaken = tokio::time::timeout(self.timeout, self.shake_hands(stream)).await;
-        let (outcome, reason) = match shaken {
-            Ok(Ok(socket)) => {
-                *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
-                flight.end(Instant::now(), Outcome::of_status(101), 0, 0);
-                return Ok(());
-            }
-            Ok(Err(Error::Http(answer))) => {
-                let status = answer.status().as_u16();
-                (Outcome::of_status(status), format!("the server answered {status} instead of opening a WebSocket"))
-            }
-            Ok(Err(error)) => (Outcome::new(Category::ProtocolError, "WEBSOCKET_FAILED"), error.to_string()),
-            Err(_) => (Outcome::new(Category::Timeout, "TIMEOUT"), format!("no answer within {:?}", self.timeout)),
-        };
-        // A status below 400 would pass for a success; it is none.
-        let outcome = if outcome.is_error() { outcome } else { Outcome::new(Category::ProtocolError, "NO_WEBSOCKET") };
-        means.probe.note(metric, outcome, &reason);
-        flight.end(Instant::now(), outcome, 0, 0);
-        Err(Python::attach(|py| raise::bad_redirect(py, "WEBSOCKET_FAILED", &reason, &self.name)))
-    }
-
-    async fn shake_hands(&self, stream: RawStream) -> Result<WebSocketStream<RawStream>, Error> {
-        // `http` becomes `ws`, `https` becomes `wss`.
-        let url = format!("ws{}", &self.request.url().as_str()["http".len()..]);
-        let mut request = url.into_client_request()?;
-        for (name, value) in &self.headers {
-            let name =
-                HeaderName::try_from(name.as_str()).map_err(tokio_tungstenite::tungstenite::http::Error::from)?;
-            let value =
-                HeaderValue::try_from(value.as_str()).map_err(tokio_tungstenite::tungstenite::http::Error::from)?;
-            request.headers_mut().append(name, value);
-        }
-        Ok(client_async(request, stream).await?.0)
-    }
-
+impl Link<Socket> {
     /// The next message that is for people; `None` once the other side has closed.
     async fn receive(&self) -> Result<Option<Message>, Error> {
         loop {
@@ -189,7 +155,7 @@ impl Link {
         let goodbye = poll_fn(|cx| self.with(cx, |socket, cx| socket.poll_close(cx).map(Some)));
         // Whoever does not answer a goodbye is left all the same.
         let _ = tokio::time::timeout(GOODBYE, goodbye).await;
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.state().open.take();
     }
 
     /// Polls the open socket; `None` if there is none.
@@ -198,7 +164,7 @@ impl Link {
         cx: &mut Context<'_>,
         poll: impl FnOnce(Pin<&mut WebSocketStream<RawStream>>, &mut Context<'_>) -> Poll<Option<T>>,
     ) -> Poll<Option<T>> {
-        match &mut *self.socket.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &mut self.state().open {
             Some(socket) => poll(Pin::new(socket), cx),
             None => Poll::Ready(None),
         }
@@ -209,10 +175,14 @@ impl Link {
 impl WebSocket {
     /// Opens it; ends with itself.
     fn connect(slf: &Bound<'_, Self>) -> Operation {
-        let (this, link) = (slf.clone().unbind(), slf.get().link.clone());
-        slf.get().job(slf.py(), move |means| {
+        let this = slf.clone().unbind();
+        slf.get().0.job(slf.py(), move |link, means| {
             Box::pin(async move {
-                link.connect(means).await?;
+                let accept = link.state().accept.clone();
+                let (answer, _) = link.open(&means, |answer| Handshake::judge(&accept, answer)).await?;
+                let (stream, rest) = answer.into_stream();
+                let socket = WebSocketStream::from_partially_read(stream, rest, Role::Client, None).await;
+                link.state().open = Some(socket);
                 Ok(this.into_any())
             })
         })
@@ -236,13 +206,12 @@ impl WebSocket {
         } else {
             return Err(PyTypeError::new_err("a WebSocket sends str or bytes"));
         };
-        let link = self.link.clone();
-        Ok(self.job(py, move |_| {
+        Ok(self.0.job(py, move |link, _| {
             Box::pin(async move {
                 let sent = link.send(message).await;
                 Python::attach(|py| match sent {
                     Ok(()) => Ok(py.None()),
-                    Err(error) => Err(raise::bad_redirect(py, "WEBSOCKET_FAILED", &error.to_string(), &link.name)),
+                    Err(error) => Err(raise::broken(py, FAILED, &error.to_string(), &link.name)),
                 })
             })
         }))
@@ -263,8 +232,7 @@ impl WebSocket {
 
     /// Says goodbye and closes.
     fn close(&self, py: Python<'_>) -> Operation {
-        let link = self.link.clone();
-        self.job(py, move |_| {
+        self.0.job(py, move |link, _| {
             Box::pin(async move {
                 link.close().await;
                 Ok(Python::attach(|py| py.None()))

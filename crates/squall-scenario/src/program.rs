@@ -77,8 +77,6 @@ pub(crate) struct Dynamic {
     pub(crate) headers: Vec<DynamicHeader>,
     /// `None` sends the constant one.
     pub(crate) body: Option<Template>,
-    /// One of the headers replaces a default of the client, so that the request must be made from scratch.
-    pub(crate) rebuild: bool,
 }
 
 #[derive(Debug)]

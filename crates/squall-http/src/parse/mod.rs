@@ -197,6 +197,11 @@ impl Reader {
         self.received
     }
 
+    /// Hands out what has come of the body and forgets it.
+    pub(crate) fn take_piece(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.body)
+    }
+
     /// Replaces the body with its decoded form.
     pub(crate) fn replace_body(&mut self, body: Vec<u8>) {
         self.body = body;

@@ -1,6 +1,7 @@
 //! Writes heads: the constant part once, the whole at every change. Validates names and values before they get there.
 
 use std::io::Write as _;
+use std::ops::Range;
 
 use http::Method;
 
@@ -16,6 +17,8 @@ pub(super) struct Constant {
     start: Vec<u8>,
     /// Header lines.
     lines: Vec<u8>,
+    /// Where their names are.
+    names: Vec<Range<usize>>,
     /// The request's own cookies, joined.
     cookie: String,
     /// It announces the end of its connection.
@@ -23,6 +26,22 @@ pub(super) struct Constant {
 }
 
 impl Constant {
+    /// Writes the lines, without those that one of `headers` stands in for.
+    fn write(&self, headers: &[(&str, &str)], wire: &mut Vec<u8>) {
+        let given = |name: &[u8]| headers.iter().any(|(other, _)| other.as_bytes().eq_ignore_ascii_case(name));
+        let names = || self.names.iter().map(|range| &self.lines[range.clone()]);
+        if !names().any(given) {
+            wire.extend_from_slice(&self.lines);
+            return;
+        }
+        let ends = self.names.iter().skip(1).map(|range| range.start).chain([self.lines.len()]);
+        for (name, end) in self.names.iter().zip(ends) {
+            if !given(&self.lines[name.clone()]) {
+                wire.extend_from_slice(&self.lines[name.start..end]);
+            }
+        }
+    }
+
     pub(super) fn new(
         request: &Request,
         origin: &Origin,
@@ -33,8 +52,13 @@ impl Constant {
         if forward {
             start.extend_from_slice(origin.to_string().as_bytes());
         }
-        let mut constant =
-            Constant { start, lines: Vec::new(), cookie: String::new(), closes: !connector.config().keep_alive };
+        let mut constant = Constant {
+            start,
+            lines: Vec::new(),
+            names: Vec::new(),
+            cookie: String::new(),
+            closes: !connector.config().keep_alive,
+        };
         let has = |name: &str| request.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
         let mut default = |name: &str, value: &str| {
             if !has(name) {
@@ -61,8 +85,14 @@ impl Constant {
         }
         for (name, value) in &request.headers {
             check(name, value)?;
-            constant.closes |= name.eq_ignore_ascii_case("connection") && value.to_ascii_lowercase().contains("close");
+            constant.closes |= closes(name, value);
             field(&mut constant.lines, &mut constant.cookie, name, value);
+        }
+        let mut at = 0;
+        for line in constant.lines.split_inclusive(|&byte| byte == b'\n') {
+            let name = line.iter().position(|&byte| byte == b':').unwrap_or(0);
+            constant.names.push(at..at + name);
+            at += line.len();
         }
         Ok(constant)
     }
@@ -77,18 +107,21 @@ impl Prepared {
         wire.extend_from_slice(&constant.start);
         wire.extend_from_slice(self.target.as_bytes());
         wire.extend_from_slice(b" HTTP/1.1\r\n");
-        wire.extend_from_slice(&constant.lines);
+        constant.write(headers, wire);
         let mut cookie = String::new();
+        self.closes = constant.closes;
         for (name, value) in headers {
+            self.closes |= closes(name, value);
             field(wire, &mut cookie, name, value);
         }
         let sends_body = matches!(self.method, Method::POST | Method::PUT | Method::PATCH);
         if sends_body || !body.is_empty() {
             write!(wire, "Content-Length: {}\r\n", body.len()).expect("writing to a Vec cannot fail");
         }
-        self.own_cookie = !(cookie.is_empty() && constant.cookie.is_empty());
-        if self.own_cookie {
+        self.cookies_from = None;
+        if !(cookie.is_empty() && constant.cookie.is_empty()) {
             wire.extend_from_slice(b"Cookie: ");
+            self.cookies_from = Some(wire.len());
             wire.extend_from_slice(constant.cookie.as_bytes());
             if !cookie.is_empty() && !constant.cookie.is_empty() {
                 wire.extend_from_slice(b"; ");
@@ -108,12 +141,21 @@ impl Prepared {
     pub(crate) fn render_with_cookies(&self, cookies: &str, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.wire[..self.cookie_at]);
-        out.extend_from_slice(if self.own_cookie { b"; " } else { b"Cookie: " });
+        out.extend_from_slice(if self.cookies_from.is_some() { b"; " } else { b"Cookie: " });
         out.extend_from_slice(cookies.as_bytes());
-        if !self.own_cookie {
+        if self.cookies_from.is_none() {
             out.extend_from_slice(b"\r\n");
         }
         out.extend_from_slice(&self.wire[self.cookie_at..]);
+    }
+
+    /// Whether the request itself says what this cookie is.
+    pub(crate) fn has_cookie(&self, name: &str) -> bool {
+        let own = self.cookies_from.map_or(&[][..], |from| &self.wire[from..self.cookie_at]);
+        own.split(|&byte| byte == b';').any(|pair| {
+            let pair = pair.trim_ascii_start();
+            pair.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
+        })
     }
 
     /// The header lines as rendered.
@@ -154,6 +196,11 @@ fn line(lines: &mut Vec<u8>, name: &str, value: &str) {
     for part in [name, ": ", value, "\r\n"] {
         lines.extend_from_slice(part.as_bytes());
     }
+}
+
+/// Whether a header announces the end of its connection.
+fn closes(name: &str, value: &str) -> bool {
+    name.eq_ignore_ascii_case("connection") && value.to_ascii_lowercase().contains("close")
 }
 
 fn is_token(byte: u8) -> bool {

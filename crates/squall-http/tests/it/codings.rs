@@ -9,26 +9,26 @@ use crate::{connector, fetch, get};
 
 const TEXT: &str = "squall squall squall squall squall squall";
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(bytes).expect("memory");
     encoder.finish().expect("memory")
 }
 
-fn zlib(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn zlib(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(bytes).expect("memory");
     encoder.finish().expect("memory")
 }
 
-fn raw_deflate(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn raw_deflate(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(bytes).expect("memory");
     encoder.finish().expect("memory")
 }
 
 /// Brotli's stored form: window bits, one uncompressed meta-block, an empty last one.
-fn brotli(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn brotli(bytes: &[u8]) -> Vec<u8> {
     let length = bytes.len() as u32 - 1;
     // From the lowest bit: WBITS=16 (0), ISLAST=0, MNIBBLES=4 (00), MLEN-1 (16 bits), ISUNCOMPRESSED=1.
     let header: u32 = (length << 4) | (1 << 20);

@@ -63,6 +63,13 @@ async fn the_requests_own_cookies_share_the_line() {
     request.patch("/next", &[("cookie", "extra=2")], b"").expect("a valid patch");
     assert!(session.send(&request, Body::Discard).await.result.is_ok());
     assert_eq!(cookie_line(&server).as_deref(), Some("own=1; extra=2; jar=1"));
+    request.patch("/next", &[("cookie", "jar=2; ajar=3")], b"").expect("a valid patch");
+    assert!(session.send(&request, Body::Discard).await.result.is_ok());
+    assert_eq!(
+        cookie_line(&server).as_deref(),
+        Some("own=1; jar=2; ajar=3"),
+        "what the request says stands in for the jar's"
+    );
 }
 
 #[tokio::test]

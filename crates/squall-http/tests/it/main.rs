@@ -7,6 +7,7 @@ mod faults;
 mod http2;
 mod keep_alive;
 mod lane;
+mod live;
 mod proxies;
 mod redirects;
 mod requests;

@@ -99,6 +99,15 @@ fn a_patch_changes_path_headers_and_body_and_nothing_else() {
     assert!(text.contains("X-Constant: 1\r\nX-Dynamic: 2\r\nContent-Length: 4\r\n\r\nbody"), "{text}");
     assert_eq!(prepared.url().as_str(), "http://localhost/new?a=b%20c");
 
+    prepared
+        .patch("/x", &[("accept", "text/html"), ("HOST", "other"), ("x-constant", "3")], b"")
+        .expect("a valid patch");
+    let text = String::from_utf8_lossy(prepared.as_bytes()).to_lowercase();
+    for (name, value) in [("accept", "text/html"), ("host", "other"), ("x-constant", "3")] {
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(&format!("{name}:"))).collect();
+        assert_eq!(lines, [format!("{name}: {value}")], "a header of a patch stands in for the constant one");
+    }
+
     let injected = prepared.patch("/x", &[("X-Dynamic", "2\r\nEvil: 1")], b"");
     assert_eq!(injected, Err(RequestError::HeaderValue { name: "X-Dynamic".into() }));
     assert!(matches!(prepared.patch("/x\r\nEvil: 1", &[], b""), Err(RequestError::Path { .. })));

@@ -57,8 +57,6 @@ fn a_key_must_fit_its_certificate() {
 #[test]
 fn a_connector_can_be_shared_between_threads() {
     fn shared<T: Send + Sync + Clone + 'static>(_: &T) {}
-    fn movable<T: Send>(_: &T) {}
     let connector = Connector::new(HttpConfig::default()).expect("valid settings");
     shared(&connector);
-    movable(&squall_http::Session::new(&connector));
 }

@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     Shared,
-    visit::{Told, Visit, answers, collect_cookies, exchange, exchange_all, pause},
+    visit::{Sessions, Told, Visit, answers, exchange, exchange_all, pause},
 };
 use crate::{
     guest::Guest,
@@ -173,8 +173,7 @@ impl<'a> Visit<'a> {
                     Poll::Ready(performed) => {
                         moved = true;
                         let operation = under_way.swap_remove(index).operation;
-                        let alone = under_way.is_empty();
-                        let result = self.settle(performed, alone);
+                        let result = self.settle(performed);
                         self.watched(|py| {
                             Operation::complete(operation, py, result);
                             guest.kick_if_busy(py);
@@ -204,9 +203,10 @@ impl<'a> Visit<'a> {
                 pause(time).await;
                 Performed { work: Done::Slept, sessions: Borrowed::None }
             }),
-            Work::Job(job) => Box::pin(async move {
-                Performed { work: Done::Job(job.begin(shared.means()).await), sessions: Borrowed::None }
-            }),
+            Work::Job(job) => {
+                let means = shared.means(self.sessions.first.cookies());
+                Box::pin(async move { Performed { work: Done::Job(job.begin(means).await), sessions: Borrowed::None } })
+            }
             Work::Borrow(borrow) => Box::pin(async move {
                 Performed { work: Done::Job(borrow.perform(&shared.probe).await), sessions: Borrowed::None }
             }),
@@ -229,45 +229,23 @@ impl<'a> Visit<'a> {
     }
 
     fn borrow_session(&mut self) -> Session {
-        let mut session = self.sessions.more.pop().unwrap_or_else(|| Session::new(&self.shared.script.connector));
-        session.copy_cookies(&self.sessions.first);
-        session
+        let Sessions { first, more } = &mut *self.sessions;
+        more.pop().unwrap_or_else(|| Session::with_cookies(&self.shared.script.connector, first.cookies().clone()))
     }
 
-    /// Takes sessions and cookies back, and makes the result.
-    fn settle(&mut self, performed: Performed<'a>, alone: bool) -> PyResult<Py<PyAny>> {
+    /// Takes sessions back and makes the result.
+    fn settle(&mut self, performed: Performed<'a>) -> PyResult<Py<PyAny>> {
         let Performed { work, sessions } = performed;
-        let more = &mut self.sessions.more;
-        let only = match sessions {
-            Borrowed::None => None,
-            Borrowed::One(session) => {
-                more.push(session);
-                more.last()
-            }
-            Borrowed::Several(sessions) => {
-                let only = sessions.len() == 1;
-                more.extend(sessions);
-                more.last().filter(|_| only)
-            }
-        };
-        // Nobody else has touched the cookies meanwhile: all that it got on the way count.
-        let jar = &mut self.sessions.first;
-        let copied = only.filter(|_| alone).map(|session| jar.copy_cookies(session)).is_some();
+        match sessions {
+            Borrowed::None => {}
+            Borrowed::One(session) => self.sessions.more.push(session),
+            Borrowed::Several(sessions) => self.sessions.more.extend(sessions),
+        }
         match work {
             Done::Slept => Ok(Python::attach(|py| py.None())),
             Done::Job(done) => done,
-            Done::One(told, call) => {
-                if !copied {
-                    collect_cookies(jar, std::slice::from_ref(&call), std::slice::from_ref(&told));
-                }
-                self.answered(call, told)
-            }
-            Done::All(told, calls) => {
-                if !copied {
-                    collect_cookies(jar, &calls, &told);
-                }
-                answers(self, told, calls)
-            }
+            Done::One(told, call) => self.answered(call, told),
+            Done::All(told, calls) => answers(self, told, calls),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::{
 /// How long a user waits that found no descriptor or port to send by.
 const STARVED: Duration = Duration::from_millis(20);
 
-/// A user's connections: one session, and more for as long as batches need them.
+/// A user's connections: one session, and more where several requests are under way at once. All have the same cookies.
 pub(super) struct Sessions {
     pub(super) first: Session,
     pub(super) more: Vec<Session>,
@@ -142,7 +142,7 @@ impl<'a> Visit<'a> {
             Work::Batch(calls) => self.batch(calls).await,
             // Boxed: few wait for it, and no user should be larger for it.
             Work::Borrow(borrow) => Box::pin(borrow.perform(&self.shared.probe)).await,
-            Work::Job(job) => job.begin(self.shared.means()).await,
+            Work::Job(job) => job.begin(self.shared.means(self.sessions.first.cookies())).await,
             Work::Sleep(time) => {
                 pause(time).await;
                 Ok(Python::attach(|py| py.None()))
@@ -167,12 +167,10 @@ impl<'a> Visit<'a> {
         let (shared, intended) = (self.shared, self.intended.take());
         let Sessions { first, more } = &mut *self.sessions;
         while more.len() + 1 < calls.len() {
-            more.push(Session::new(&shared.script.connector));
+            more.push(Session::with_cookies(&shared.script.connector, first.cookies().clone()));
         }
-        more.iter_mut().take(calls.len().saturating_sub(1)).for_each(|session| session.copy_cookies(first));
-        let sessions = std::iter::once(&mut *first).chain(more.iter_mut());
+        let sessions = std::iter::once(first).chain(more.iter_mut());
         let told = exchange_all(shared, sessions, &calls, intended).await;
-        collect_cookies(first, calls.get(1..).unwrap_or_default(), told.get(1..).unwrap_or_default());
         answers(self, told, calls)
     }
 }
@@ -209,17 +207,6 @@ pub(super) async fn exchange_all<'p, 's>(
 ) -> Vec<Told<'p>> {
     let under_way = calls.iter().zip(sessions);
     together(under_way.map(|(call, session)| exchange(shared, session, call, intended, Body::Keep)).collect()).await
-}
-
-/// Keeps what the answers set in the user's own jar.
-pub(super) fn collect_cookies(jar: &mut Session, calls: &[Call], told: &[Told<'_>]) {
-    for (call, told) in calls.iter().zip(told) {
-        if let Ok(Some(response)) = &told.result
-            && response.sets_cookie()
-        {
-            jar.take_cookies(call.request(), response.lines());
-        }
-    }
 }
 
 /// What the code gets to see of a batch. The last answer counts for the check.
@@ -322,7 +309,7 @@ async fn hop<'p>(
             let outcome = Outcome::new(Category::ProtocolError, "BAD_REDIRECT");
             probe.note(metric, outcome, &error.to_string());
             landing.object(outcome);
-            let result = Err(Python::attach(|py| raise::bad_redirect(py, "BAD_REDIRECT", &error.to_string(), name)));
+            let result = Err(Python::attach(|py| raise::broken(py, "BAD_REDIRECT", &error.to_string(), name)));
             (Told { result, landing: Some(landing) }, None)
         }
         None => {

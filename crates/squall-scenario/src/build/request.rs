@@ -41,9 +41,6 @@ struct Header {
 /// Stands in for what is missing or wrong; nothing is ever sent to it.
 const NOWHERE: &str = "http://target.invalid";
 
-/// Headers that the client sets itself unless the constant part of a request has them.
-const CLIENT_DEFAULTS: [&str; 6] = ["host", "user-agent", "accept", "accept-encoding", "connection", "authorization"];
-
 impl Common {
     pub(super) fn new(
         builder: &mut Builder<'_, '_>,
@@ -139,9 +136,6 @@ impl Builder<'_, '_> {
         let dynamic = is_dynamic.then(|| Dynamic {
             path,
             origin,
-            rebuild: dynamic
-                .iter()
-                .any(|header| CLIENT_DEFAULTS.iter().any(|default| header.name.eq_ignore_ascii_case(default))),
             headers: dynamic
                 .into_iter()
                 .map(|Header { name, value, encoding, .. }| DynamicHeader { name, value, encoding })

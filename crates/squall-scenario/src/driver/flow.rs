@@ -205,8 +205,7 @@ impl Walk<'_> {
 
     fn render<'l>(&mut self, step: &Step, dynamic: &Dynamic, here: &'l LaneStep) -> Result<Rendered<'l>, RenderError> {
         let shared = self.shared;
-        let connector = &shared.program.connector;
-        shared.scratch.borrow_mut().render(&step.request, dynamic, here, connector, &mut self.context())
+        shared.scratch.borrow_mut().render(&step.request, dynamic, here, &mut self.context())
     }
 
     /// Sends a request and whatever it is redirected to, and judges the last response.

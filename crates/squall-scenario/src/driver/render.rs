@@ -1,6 +1,6 @@
 //! Renders the changing parts of a request into buffers that are used again and again.
 
-use squall_http::{Prepared, Request};
+use squall_http::Prepared;
 use std::cell::RefCell;
 
 use super::LaneStep;
@@ -57,7 +57,6 @@ impl Scratch {
         spec: &RequestSpec,
         dynamic: &Dynamic,
         lane: &'l LaneStep,
-        connector: &squall_http::Connector,
         context: &mut Context<'_>,
     ) -> Result<Rendered<'l>, RenderError> {
         self.fill(dynamic, context)?;
@@ -67,13 +66,7 @@ impl Scratch {
         let body = if dynamic.body.is_some() { self.body.as_bytes() } else { &spec.constant.body };
         let idle = lane.idle.borrow_mut().pop();
         let mut prepared = idle.unwrap_or_else(|| lane.prepared.clone());
-        let patched = if dynamic.rebuild {
-            from_scratch(&spec.constant, &headers, connector)
-                .and_then(|mut made| made.patch(path, &[], body).map(|()| prepared = made))
-        } else {
-            prepared.patch(path, &headers, body)
-        };
-        match patched {
+        match prepared.patch(path, &headers, body) {
             Ok(()) => Ok(Rendered { prepared: Some(prepared), home: &lane.idle }),
             Err(error) => Err(RenderError::Refused(error.to_string())),
         }
@@ -96,15 +89,4 @@ impl Scratch {
             None => Ok(()),
         }
     }
-}
-
-/// For headers that stand in for the client's own: those must be known when the constant part is made.
-fn from_scratch(
-    constant: &Request,
-    headers: &[(&str, &str)],
-    connector: &squall_http::Connector,
-) -> Result<Prepared, squall_http::RequestError> {
-    let mut request = constant.clone();
-    request.headers.extend(headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    Prepared::new(&request, connector)
 }
