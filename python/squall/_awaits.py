@@ -147,7 +147,7 @@ class _Body:
     def _attribute(self, expression: ast.Attribute, on_the_way: set[str]) -> bool:
         if not self._is_self(expression.value):
             return self._ours(expression.value, on_the_way)
-        if expression.attr in ("resources", "http"):
+        if expression.attr == "resources" or (expression.attr == "http" and self._is_squalls(self._proof.attribute("http"))):
             return True
         name = f"self.{expression.attr}"
         if name in on_the_way:
@@ -168,6 +168,10 @@ class _Body:
             if isinstance(base, (ModuleType, type)):
                 return getattr(base, function.attr, _MISSING)
         return _MISSING
+
+    @staticmethod
+    def _is_squalls(value: Any) -> bool:
+        return type(value).__module__.startswith("squall.")
 
     def _is_self(self, expression: ast.expr) -> bool:
         return isinstance(expression, ast.Name) and expression.id == self._self

@@ -26,7 +26,9 @@ class NotConstant(Exception):
 
 def requests_of(function: Callable[..., Any]) -> list[Request]:
     """The requests of a task that is proven constant; raises :class:`NotConstant` with the reason otherwise."""
-    _prove(function)
+    called = getattr(function, "__squall_called__", None)
+    function = called or function
+    _prove(function, called is not None)
     try:
         first, second = _record(function), _record(function)
     except TypeError as error:
@@ -39,7 +41,7 @@ def requests_of(function: Callable[..., Any]) -> list[Request]:
     return first
 
 
-def _prove(function: Callable[..., Any]) -> None:
+def _prove(function: Callable[..., Any], called: bool) -> None:
     if hasattr(function, "__wrapped__") or not inspect.isfunction(function):
         raise NotConstant("it is wrapped by a decorator")
     if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
@@ -59,15 +61,16 @@ def _prove(function: Callable[..., Any]) -> None:
     body = definition.body[1:] if ast.get_docstring(definition) is not None else definition.body
     for statement in body:
         if not isinstance(statement, ast.Pass):
-            _prove_call(statement, client, awaited)
+            _prove_call(statement, client, awaited, called)
 
 
-def _prove_call(statement: ast.stmt, client: str, awaited: bool) -> None:
+def _prove_call(statement: ast.stmt, client: str, awaited: bool, called: bool) -> None:
     line = f"line {statement.lineno} of it"
     if not isinstance(statement, ast.Expr):
         raise NotConstant(f"{line} does more than send a request")
     value = statement.value
-    if isinstance(value, ast.Await) is not awaited:
+    # Where a request is sent when it is called, a coroutine may leave the ``await`` out.
+    if isinstance(value, ast.Await) is not awaited and not called:
         raise NotConstant(f"{line} does more than send a request")
     call = value.value if isinstance(value, ast.Await) else value
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)):

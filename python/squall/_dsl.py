@@ -8,7 +8,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -52,6 +52,8 @@ class TaskMark:
     timeout: float | None
     file: str
     line: int
+    #: What only the scenario's own strategy understands.
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

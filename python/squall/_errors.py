@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from types import TracebackType
+import warnings
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from squall._squall import Response
+    from squall._squall import Port, Response
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FRAMES = 12
@@ -59,6 +60,10 @@ class TaskTimeout(TimeoutError):
         super().__init__(message)
 
 
+class NotAwaited(RuntimeError):
+    """A function called something that has to be awaited, and did not await it: nothing was sent."""
+
+
 class ResourcesExhausted(RuntimeError):
     """A pool of resources has a limit, and all of them are held."""
 
@@ -88,6 +93,24 @@ def _places(trace: TracebackType | None) -> list[str]:
     return found[::-1][:_FRAMES]
 
 
+def not_awaited(what: str, sent: str, port: Port | None = None) -> None:
+    """Says that nobody awaited ``what`` to the function that is running, which fails for it. Called when ``what`` is given up: on the very
+    line, unless a variable held it."""
+    from squall import _squall
+
+    here = _in_the_scenario(sys._getframe())
+    place = f" ({os.path.relpath(here.f_code.co_filename)}:{here.f_lineno})" if here else ""
+    message = f"`{what}` was not awaited{place}, so {sent or 'it'} was never {'sent' if sent else 'done'}"
+    _squall.forgot(message, port)
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _in_the_scenario(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return frame
+
+
 def in_file(error: BaseException, file: str) -> int | None:
     """The last line of ``file`` on the way to ``error``."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
@@ -96,7 +119,5 @@ def in_file(error: BaseException, file: str) -> int | None:
 
 def place_of(thread: int) -> str:
     """Where a thread is right now, in the scenario's own code."""
-    frame = sys._current_frames().get(thread)
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
-        frame = frame.f_back
+    frame = _in_the_scenario(sys._current_frames().get(thread))
     return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else "somewhere"

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from squall import _forgotten
 from squall._squall import Operation
 
 #: Turns that tasks have to end in when the run is over.
@@ -66,7 +67,10 @@ class GuestLoop(asyncio.SelectorEventLoop):
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         # Elsewhere a client's methods are coroutines, and people make tasks of them.
-        return super().create_task(_awaited(coro) if isinstance(coro, Operation) else coro, **options)
+        if isinstance(coro, Operation):
+            coro.promise()
+            coro = _awaited(coro)
+        return super().create_task(coro, **options)
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         handle = super().call_at(when, callback, *args, context=context)
@@ -87,6 +91,7 @@ def start() -> GuestLoop:
 
 async def _live(loop: GuestLoop, port: Any) -> None:
     """Runs whatever the port is given, one thing after the other, in one task: what is opened in on_start may be closed in on_stop."""
+    _forgotten.port.set(port)
     while True:
         try:
             work = await port.next()

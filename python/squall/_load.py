@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from squall import _blocking, _dsl, _probe, compat
+from squall import _blocking, _dsl, _forgotten, _probe, compat
 from squall._awaits import first_foreign
 from squall._constant import NotConstant, Request, requests_of
 from squall._dsl import ScenarioMark, TaskMark, VUser
@@ -22,6 +22,7 @@ from squall._errors import ScenarioError, describe, in_file
 from squall._hooks import Hooks
 from squall._resources import Pools, Resources
 from squall._strategy import Steps
+from squall._target import first_origin
 
 
 @dataclass
@@ -44,6 +45,8 @@ class Task(Hook):
     requests: list[Request] | None = None
     #: Why it runs as it does.
     why: str = ""
+    #: Whether the check takes the response, and not its status and body.
+    check_whole: bool = False
 
 
 @dataclass
@@ -79,6 +82,10 @@ class Loaded:
     coroutines: list[Callable[..., Any]] = field(default_factory=list)
     #: The kind of its step strategy, if it has one.
     strategy: str | None = None
+    #: Where its relative URLs start, unless the command line says it.
+    target: str | None = None
+    #: Whether it may run without a target, because its URLs are absolute.
+    absolute: bool = False
 
 
 def load(
@@ -108,6 +115,7 @@ def load_all(
     """
     shown = os.path.relpath(path)
     compat.install()
+    _forgotten.watch()
     try:
         module = _execute(path)
         _refuse_redefinitions(module)
@@ -115,14 +123,15 @@ def load_all(
         pools = Pools(dict(_dsl.factories))
         chosen = _choose(module, path, scenario)
         hooks = Hooks(dict(_dsl.hooks), given) if _dsl.hooks else None
-        loaded = [_read(cls, path, given, pools, hooks) for cls in chosen]
+        away = first_origin(module, given)
+        loaded = [_read(cls, path, given, pools, hooks, away) for cls in chosen]
         if given and not any(hasattr(cls, "on_init") for cls in chosen) and not _dsl.probes and "set_up" not in _dsl.hooks:
             raise ScenarioError(f"parameters were given, but {chosen[0].__name__} has no on_init to take them", path)
         _refuse_namesakes(loaded)
         for one in loaded:
             _choose_modes(one, mode or "auto")
         if _dsl.probes:
-            loaded.append(_probes(path, given, pools))
+            loaded.append(_probes(path, given, pools, loaded[0].target, away))
         return loaded
     except ScenarioError as error:
         error.file = os.path.relpath(error.file) if error.file else shown
@@ -157,7 +166,7 @@ def _refuse_namesakes(loaded: list[Loaded]) -> None:
         seen[one.name] = one.line
 
 
-def _probes(path: str, params: dict[str, Any], pools: Pools) -> Loaded:
+def _probes(path: str, params: dict[str, Any], pools: Pools, target: str | None, away: str | None) -> Loaded:
     """All probes of the file as the tasks of one more user."""
     marks = list(_dsl.probes.values())
     tasks = []
@@ -176,7 +185,9 @@ def _probes(path: str, params: dict[str, Any], pools: Pools) -> Loaded:
         name="probe",
         file=os.path.relpath(path),
         line=marks[0].line,
-        toml=_toml("probe", None, tasks),
+        toml=_toml("probe", None, tasks, target, away),
+        target=target,
+        absolute=away is not None and target is None,
         tasks=tasks,
         on_start=[],
         on_stop=[],
@@ -262,13 +273,15 @@ def _execute(path: str) -> ModuleType:
     return module
 
 
-def _read(cls: type, path: str, params: dict[str, Any], pools: Pools, hooks: Hooks | None) -> Loaded:
+def _read(cls: type, path: str, params: dict[str, Any], pools: Pools, hooks: Hooks | None, away: str | None) -> Loaded:
     own: ScenarioMark | None = cls.__dict__.get("__squall_scenario__")
     mark: ScenarioMark | None = own or getattr(cls, "__squall_scenario__", None)
     line = mark.line if mark else _line_of(cls)
+    target: str | None = (mark.target if mark else None) or getattr(cls, "__squall_target__", None)
     tasks = _tasks(cls, path, line)
     starts, stops = _hooks(cls, params)
     strategy = getattr(cls, "step_strategy", None)
+    strategy = strategy() if isinstance(strategy, type) else strategy
     coroutines = _coroutines(cls, tasks)
     if strategy is not None:
         tasks = [_strategy_task(strategy, tasks)]
@@ -286,7 +299,9 @@ def _read(cls: type, path: str, params: dict[str, Any], pools: Pools, hooks: Hoo
         name=name,
         file=os.path.relpath(path),
         line=line,
-        toml=_toml(name, mark, tasks),
+        toml=_toml(name, mark, tasks, target, away),
+        target=target,
+        absolute=away is not None and target is None,
         tasks=tasks,
         on_start=starts,
         on_stop=stops,
@@ -310,13 +325,13 @@ def _strategy_task(strategy: Any, tasks: list[Task]) -> Task:
     for task in tasks:
         if not task.is_async:
             raise ScenarioError(f"task {task.name!r} must be async def: a step_strategy runs steps at once", task.mark.file, task.mark.line)
-    steps = Steps(strategy, [(task.mark, task.call, task.check) for task in tasks])
+    steps = Steps(strategy, [(task.mark, task.call, task.check, task.check_whole) for task in tasks])
     mark = TaskMark("steps", 1, (), None, None, first.file, first.line)
     return Task(steps.iterate, True, "steps", None, None, mark)
 
 
 def _coroutines(cls: type, tasks: list[Task]) -> list[Callable[..., Any]]:
-    hooks = [getattr(cls, name, None) for name in ("on_init", "on_start", "on_stop")]
+    hooks = [_own(cls, name) for name in ("on_init", "on_start", "on_stop")]
     functions = [*(task.call for task in tasks), *(hook for hook in hooks if hook is not None)]
     return [function for function in functions if inspect.iscoroutinefunction(function)]
 
@@ -380,6 +395,7 @@ def _tasks(cls: type, path: str, line: int) -> list[Task]:
             check=check,
             timeout=mark.timeout,
             mark=mark,
+            check_whole=check is not None and _takes_response(check),
         )
     if not tasks:
         raise ScenarioError(f"{cls.__name__} has no task: mark at least one method with @task", path, line)
@@ -393,12 +409,22 @@ def _check(cls: type, method: str, mark: TaskMark, checks: set[str]) -> Callable
             check: Callable[..., Any] = getattr(cls, name)
             if inspect.iscoroutinefunction(check):
                 raise ScenarioError(f"{name} must be a plain def: it looks at an answer and waits for nothing", *_place(check))
-            try:
-                inspect.signature(check).bind(None, 200, {})
-            except TypeError:
-                raise ScenarioError(f"{name} must take (self, status_code, body)", *_place(check)) from None
+            if not (_takes_response(check) or _binds(check, None, 200, {})):
+                raise ScenarioError(f"{name} must take (self, status_code, body) or (self, response)", *_place(check))
             return check
     return None
+
+
+def _takes_response(check: Callable[..., Any]) -> bool:
+    return _binds(check, None, None) and not _binds(check, None, 200, {})
+
+
+def _binds(function: Callable[..., Any], *arguments: Any) -> bool:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def _refuse_unknown(cls: type, tasks: Mapping[str, Task], checks: set[str]) -> None:
@@ -422,14 +448,20 @@ def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
 def _hooks(cls: type, params: dict[str, Any]) -> tuple[list[Hook], list[Hook]]:
     starts: list[Hook] = []
     stops: list[Hook] = []
-    on_init = getattr(cls, "on_init", None)
+    on_init = _own(cls, "on_init")
     if on_init is not None:
-        starts.append(_init_hook(on_init, params))
+        starts.append(_init_hook(on_init, params, getattr(cls, "__squall_client__", None)))
     for name, hooks in (("on_start", starts), ("on_stop", stops)):
-        function = getattr(cls, name, None)
+        function = _own(cls, name)
         if function is not None:
             hooks.append(_hook(function, name))
     return starts, stops
+
+
+def _own(cls: type, name: str) -> Callable[..., Any] | None:
+    """The hook of a class, unless it is only there so that ``super()`` finds one."""
+    function: Callable[..., Any] | None = getattr(cls, name, None)
+    return None if getattr(function, "__squall_nothing__", False) else function
 
 
 def _hook(function: Callable[..., Any], name: str) -> Hook:
@@ -449,7 +481,8 @@ def _hook(function: Callable[..., Any], name: str) -> Hook:
     return Hook(function, is_async)
 
 
-def _init_hook(on_init: Callable[..., Any], params: dict[str, Any]) -> Hook:
+def _init_hook(on_init: Callable[..., Any], params: dict[str, Any], bind: Callable[..., None] | None) -> Hook:
+    """on_init with the run's parameters; ``bind`` gives users who keep their client themselves theirs."""
     try:
         inspect.signature(on_init).bind(None, **params)
     except TypeError as error:
@@ -457,6 +490,8 @@ def _init_hook(on_init: Callable[..., Any], params: dict[str, Any]) -> Hook:
     if _is_async(on_init, "on_init", *_place(on_init)):
 
         async def awaited(user: Any, client: Any) -> None:
+            if bind is not None:
+                bind(user, client)
             await on_init(user, **params)
 
         return Hook(awaited, True)
@@ -490,11 +525,13 @@ def _line_of(cls: type) -> int:
         return 1
 
 
-def _toml(name: str, mark: ScenarioMark | None, tasks: list[Task]) -> str:
-    """The plan of the scenario. Its requests are never sent: they stand for code."""
+def _toml(name: str, mark: ScenarioMark | None, tasks: list[Task], target: str | None, away: str | None) -> str:
+    """The plan of the scenario. Its requests are never sent: they stand for code that asks for paths below ``target``, or for absolute
+    URLs, of which the first leads ``away``."""
     lines = [f"name = {json.dumps(name)}"]
-    if mark and mark.target:
-        lines.append(f"target = {json.dumps(mark.target)}")
+    if target:
+        lines.append(f"target = {json.dumps(target)}")
+    url = json.dumps("/" if target or not away else f"{away}/")
     lines.append("[load]")
     if mark:
         lines += [f"{key} = {json.dumps(value)}" for key, value in mark.load.items()]
@@ -505,5 +542,5 @@ def _toml(name: str, mark: ScenarioMark | None, tasks: list[Task]) -> str:
             lines.append(f"requires = {json.dumps(list(task.mark.requires))}")
         if task.mark.every:
             lines.append(f"every = {json.dumps(task.mark.every)}")
-        lines.append('get = "/"')
+        lines.append(f"get = {url}")
     return "\n".join(lines) + "\n"

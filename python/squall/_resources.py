@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import inspect
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from squall import _blocking, _squall
@@ -80,19 +80,28 @@ class Resources:
         self._held.append(taken)
         return taken
 
-    def release(self, resource: Resource | str, resource_id: str | int | None = None) -> None:
-        """Gives a resource back: the thing itself, or its pool and id."""
+    def release(self, resource: Resource | str, resource_id: str | int | None = None) -> Done:
+        """Gives a resource back: the thing itself, or its pool and id. It may be awaited, and is done either way."""
         for index, held in enumerate(self._held):
             named = held.pool == resource and str(held["resource_id"]) == str(resource_id)
             if held is resource or named:
                 self._held.pop(index)._loan.release()
-                return
+                return Done()
         raise ValueError("this user does not hold that resource")
 
     def release_all(self) -> None:
         """Gives everything back."""
         while self._held:
             self._held.pop()._loan.release()
+
+
+class Done:
+    """Something that has happened; there is nothing to wait for."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Iterator[Any]:
+        return iter(())
 
 
 class _Acquiring:

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from squall import _squall
 from squall._dsl import Between, TaskMark
 
+Check = Callable[..., Any]
+
 #: How long a user waits that may do nothing yet and is not told until when.
 _IDLE_S = 0.1
 #: Units that the text of ``every`` may have.
@@ -30,6 +32,17 @@ class Step:
     #: Least seconds between two starts by the same user, drawn anew each time if it is a range; None without one.
     every: Between | None
     timeout: float | None
+    #: What else ``@step`` was told, for own strategies.
+    strategy_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> Step:
+        """The same, where strategies written for vikhry look for it."""
+        return self
+
+    @property
+    def step_name(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -90,15 +103,17 @@ class _State:
 class _Runnable:
     step: Step
     call: Callable[..., Any]
-    check: Callable[..., Any] | None
+    check: Check | None
+    #: Whether the check takes the response, and not its status and body.
+    check_whole: bool
 
 
 class Steps:
     """The one task that a scenario with a strategy has: asks the strategy, runs what it chose."""
 
-    def __init__(self, strategy: StepStrategy, tasks: Sequence[tuple[TaskMark, Callable[..., Any], Callable[..., Any] | None]]) -> None:
+    def __init__(self, strategy: StepStrategy, tasks: Sequence[tuple[TaskMark, Callable[..., Any], Check | None, bool]]) -> None:
         self._strategy = strategy
-        self._runnable = {mark.name: _Runnable(_step(mark), call, check) for mark, call, check in tasks}
+        self._runnable = {mark.name: _Runnable(_step(mark), call, check, whole) for mark, call, check, whole in tasks}
         self._steps = [one.step for one in self._runnable.values()]
         self._states: dict[int, _State] = {}
 
@@ -113,7 +128,13 @@ class Steps:
     async def _choose(self, state: _State, rng: random.Random) -> Sequence[Step]:
         while True:
             now = time.monotonic()
-            selection = self._strategy.select(self._steps, frozenset(state.completed), dict(state.next_allowed_at), now, rng)
+            selection = self._strategy.select(
+                steps=self._steps,
+                completed_steps=frozenset(state.completed),
+                next_allowed_at=dict(state.next_allowed_at),
+                now=now,
+                rng=rng,
+            )
             if selection.steps:
                 return selection.steps
             at = selection.nearest_ready_at
@@ -129,7 +150,8 @@ class Steps:
             async with asyncio.timeout(step.timeout):
                 await one.call(user, watching)
             if one.check is not None and watching.last is not None:
-                verdict = one.check(user, watching.last.status_code, _body(watching.last))
+                last = watching.last
+                verdict = one.check(user, last) if one.check_whole else one.check(user, last.status_code, _body(last))
                 if verdict is False:
                     raise AssertionError("the check returned False")
             state.completed.add(step.name)
@@ -173,7 +195,7 @@ def _body(answer: Any) -> Any:
 
 
 def _step(mark: TaskMark) -> Step:
-    return Step(mark.name, mark.weight, mark.requires, None if mark.every is None else _range(mark.every), mark.timeout)
+    return Step(mark.name, mark.weight, mark.requires, None if mark.every is None else _range(mark.every), mark.timeout, mark.extra)
 
 
 def _range(text: str) -> Between:

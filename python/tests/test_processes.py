@@ -59,7 +59,7 @@ def test_an_open_load_loses_and_repeats_nothing(run):
 def test_resources_are_unique_over_processes(run, tmp_path):
     run(
         f"""
-        import os
+        import glob, os
         @resource("accounts")
         def account(n):
             return {{"n": n}}
@@ -69,6 +69,9 @@ def test_resources_are_unique_over_processes(run, tmp_path):
                 open(os.path.join({str(tmp_path)!r}, f"account-{{mine['n']}}"), "x").close()
             @task
             async def go(self, client):
+                # Or a user that is slow to start finds that the others have done all there was to do.
+                while len(glob.glob(os.path.join({str(tmp_path)!r}, "account-*"))) < 20:
+                    await sleep(0.01)
                 await client.get("/health")
         """,
         "--processes",

@@ -68,3 +68,24 @@ def test_mistakes_are_refused_with_their_line(squall, write, tmp_path, text, sai
     path = write(text + SHOP.format(how=""))
     ended = squall("run", str(path), "--target", "http://127.0.0.1:9", "--users", "1", "--for", "1s")
     assert ended.code == 2 and said in ended.stderr and "shop.py:" in ended.stderr, ended.stderr
+
+
+def test_a_release_may_be_awaited(run):
+    ended = run(
+        """
+        @resource(name="users", limit=1)
+        def users(n):
+            return {"n": n}
+
+        class Shop(VUser):
+            @task
+            async def one(self, client):
+                user = await self.resources.acquire("users")
+                assert await self.resources.release(user) is None
+                again = await self.resources.acquire("users")
+                self.resources.release(again)
+                await client.get("/health")
+        """,
+        requests=3,
+    )
+    assert ended.result["totals"]["errors"] == 0, ended.messages()

@@ -336,20 +336,6 @@ def test_own_metrics_are_reported(run):
     assert ended.metric("think")["requests"] == 4
 
 
-def test_a_call_that_is_not_awaited_is_warned_of(run):
-    ended = run(
-        """
-        class Shop(VUser):
-            @task
-            async def browse(self, client):
-                client.get("/bytes/1")
-                await client.get("/health")
-        """,
-    )
-    assert "never awaited" in ended.stderr
-    assert "GET /bytes/1" not in ended.names()
-
-
 def test_awaiting_something_foreign_is_explained(run):
     ended = run(
         """
@@ -389,3 +375,46 @@ def test_an_aborted_run_leaves_nothing_uncounted(run):
         requests=None,
     )
     assert ended.metric("GET /delay/30000")["requests"] == 8
+
+
+def test_a_check_may_take_the_whole_response(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def browse(self, client):
+                await client.get("/api/products/1")
+
+            def check_browse(self, response):
+                assert response.status_code == 200 and response.headers["content-type"] == "application/json"
+                return response.json()["id"] == 1
+
+            @task
+            def other(self, client):
+                client.get("/api/products/1")
+
+            def check_other(self, response):
+                return response.json()["id"] == 2
+        """,
+        requests=6,
+    )
+    assert ended.metric("browse")["errors"] == 0, ended.messages()
+    assert ended.metric("other")["errors"] == 3
+
+
+def test_a_check_of_a_strategys_step_may_take_the_whole_response(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            step_strategy = SequentialWeightedStrategy()
+
+            @task
+            async def browse(self, client):
+                await client.get("/api/products/1")
+
+            def check_browse(self, response):
+                return response.json()["id"] == 2
+        """,
+        requests=3,
+    )
+    assert ended.metric("browse")["errors"] == 3

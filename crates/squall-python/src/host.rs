@@ -154,8 +154,7 @@ fn beside(plan: &Plan, overrides: &Overrides) -> Overrides {
         duration: Some(Given::flag("--for", format!("{}s", plan.duration().as_secs_f64()))),
         ..RawLoad::default()
     };
-    let target = Some(Given::flag("--target", plan.target.as_str()));
-    Overrides { load, target, name: None, thresholds: Vec::new(), ..overrides.clone() }
+    Overrides { load, name: None, thresholds: Vec::new(), ..overrides.clone() }
 }
 
 /// A scenario that was judged.
@@ -178,11 +177,13 @@ fn open_one(loaded: &Bound<'_, PyAny>, mut overrides: Overrides, prefixed: bool)
     let (file, toml) = (text("file").map_err(in_words)?, text("toml").map_err(in_words)?);
     let line: usize = loaded.getattr("line").and_then(|line| line.extract()).map_err(in_words)?;
     let headers = headers(&overrides);
+    let absolute: bool = loaded.getattr("absolute").and_then(|absolute| absolute.extract()).map_err(in_words)?;
+    let adrift = absolute && overrides.target.is_none();
     let judged = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
     let scenario = judged.map_err(|errors| at_decorator(&errors, &file, line))?;
     let connector = Connector::new(scenario.http().clone()).map_err(|error| error.to_string())?;
     let prefix = if prefixed { ensemble::prefix(&scenario.plan.name) } else { String::new() };
-    let wiring = Wiring { connector, base: Base::new(&scenario.plan.target)?, headers, prefix };
+    let wiring = Wiring { connector, base: Base::new(&scenario.plan.target, adrift)?, headers, prefix };
     let script = Arc::new(Script::read(loaded, wiring).map_err(in_words)?);
     let description = describe(&scenario.plan, &script);
     let phases = scenario.http().phases;
@@ -259,7 +260,9 @@ fn at_decorator(errors: &ScenarioErrors, file: &str, line: usize) -> String {
         let message = problem.message.replace("`for`", "`duration`").replace("`profile`", "`mode`");
         text += &format!("{place}: {message}\n");
         if let Some(hint) = &problem.hint {
-            text += &format!("   hint: {}\n", hint.replace("`for`", "`duration`").replace("profile =", "mode ="));
+            let hint = hint.replace("`for`", "`duration`").replace("profile =", "mode =");
+            let hint = hint.replace("target = \"http://…\" at the top of the file", "@scenario(target=\"http://…\")");
+            text += &format!("   hint: {hint}\n");
         }
     }
     text + "nothing was sent"

@@ -12,6 +12,7 @@ mod decode;
 mod driver;
 mod encode;
 mod ensemble;
+mod forgotten;
 mod guest;
 mod hooks;
 mod host;
@@ -41,6 +42,7 @@ mod _squall {
         borrow::{Loan, borrow},
         client::{Client, sleep, timer},
         custom::emit,
+        forgotten::forgot,
         operation::Operation,
         port::Port,
         response::{Headers, Response},

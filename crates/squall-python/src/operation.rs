@@ -2,14 +2,14 @@
 //! ends with its result. For a user on asyncio it is a future of the loop's as well. Performs nothing.
 
 use pyo3::{
-    exceptions::{PyBaseException, PyRuntimeError, PyRuntimeWarning, PyStopIteration},
+    exceptions::{PyBaseException, PyRuntimeError, PyStopIteration},
     ffi,
     prelude::*,
     types::{PyDict, PyTuple},
 };
 use std::time::Duration;
 
-use crate::{borrow::Borrow, guest, job::Job, port::Port, raise, routes::Call};
+use crate::{borrow::Borrow, forgotten, guest, job::Job, port::Port, raise, routes::Call};
 
 /// Something to be awaited: a request, a batch of requests, a pause.
 #[pyclass(module = "squall._squall", weakref)]
@@ -27,6 +27,8 @@ struct Hosted {
     /// Whom to tell, and in which context.
     callbacks: Vec<(Py<PyAny>, Option<Py<PyAny>>)>,
     cancelled: bool,
+    /// Whether somebody has taken it over who may still give it up unasked.
+    promised: bool,
 }
 
 enum State {
@@ -116,7 +118,7 @@ impl Operation {
 
 impl Hosted {
     fn new(port: Py<Port>) -> Box<Hosted> {
-        Box::new(Hosted { port, blocking: false, callbacks: Vec::new(), cancelled: false })
+        Box::new(Hosted { port, blocking: false, callbacks: Vec::new(), cancelled: false, promised: false })
     }
 }
 
@@ -173,6 +175,13 @@ impl Operation {
     fn set_blocking(&mut self, blocking: bool) {
         if let Some(hosted) = &mut self.hosted {
             hosted.blocking = blocking;
+        }
+    }
+
+    /// Says that a task will await it, unless that is cancelled first.
+    fn promise(&mut self) {
+        if let Some(hosted) = &mut self.hosted {
+            hosted.promised = true;
         }
     }
 
@@ -279,12 +288,27 @@ fn spent() -> PyErr {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        if matches!(self.state, State::Fresh(_)) {
-            // As Python warns of coroutines; a filter that turns warnings into errors has nobody to raise to here.
-            Python::attach(|py| {
-                let category = py.get_type::<PyRuntimeWarning>();
-                let _ = PyErr::warn(py, &category, c"a client call was never awaited, so nothing was sent", 1);
-            });
+        let State::Fresh(work) = &self.state else { return };
+        let port = match &self.hosted {
+            Some(hosted) if hosted.promised => return,
+            hosted => hosted.as_ref().map(|hosted| &hosted.port),
+        };
+        let (what, sent) = work.words();
+        Python::attach(|py| forgotten::note(py, &what, &sent, port));
+    }
+}
+
+impl Work {
+    /// What the scenario calls it, and the request that it would have been.
+    fn words(&self) -> (String, String) {
+        match self {
+            Work::Request(call) => {
+                (format!("client.{}", call.request().method().as_str().to_ascii_lowercase()), call.name.to_string())
+            }
+            Work::Batch(calls) => ("client.batch".to_owned(), format!("a batch of {}", calls.len())),
+            Work::Sleep(_) => ("sleep".to_owned(), String::new()),
+            Work::Borrow(_) => ("resources.acquire".to_owned(), String::new()),
+            Work::Job(_) => ("a call of a stream or a WebSocket".to_owned(), String::new()),
         }
     }
 }

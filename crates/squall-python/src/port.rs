@@ -27,6 +27,8 @@ struct State {
     /// How the last function ended: `None`, or the exception.
     ended: Option<Option<Py<PyAny>>>,
     driver: Option<Waker>,
+    /// What the function that runs made and did not await.
+    forgotten: Option<Box<str>>,
 }
 
 /// What the driver finds when it looks.
@@ -43,6 +45,7 @@ impl Port {
     /// Lets the task run `function(*arguments)`, at once if it is waiting for something to run.
     pub(crate) fn begin(&self, py: Python<'_>, function: &Py<PyAny>, arguments: &Py<PyTuple>) -> PyResult<()> {
         let work = PyTuple::new(py, [function.bind(py), arguments.bind(py).as_any()])?;
+        self.state().forgotten = None;
         self.hand(py, work.into_any().unbind());
         Ok(())
     }
@@ -72,6 +75,14 @@ impl Port {
     /// How the function ended, once it has.
     pub(crate) fn ended(&self) -> Option<Option<Py<PyAny>>> {
         self.state().ended.take()
+    }
+
+    pub(crate) fn forget(&self, what: Box<str>) {
+        self.state().forgotten.get_or_insert(what);
+    }
+
+    pub(crate) fn forgotten(&self) -> Option<Box<str>> {
+        self.state().forgotten.take()
     }
 
     pub(crate) fn ask(&self, operation: Py<Operation>) {

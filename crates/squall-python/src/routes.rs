@@ -32,7 +32,8 @@ struct Shared {
 /// Where relative URLs lead.
 #[derive(Debug, Clone)]
 pub(crate) struct Base {
-    url: Url,
+    /// None if there is no target, and only absolute URLs lead somewhere.
+    url: Option<Url>,
     /// The base URL's own path without its last slash.
     prefix: String,
 }
@@ -97,10 +98,11 @@ impl Call {
 }
 
 impl Base {
-    pub(crate) fn new(target: &str) -> Result<Base, String> {
+    /// Paths start at `target`; if `adrift`, at nothing.
+    pub(crate) fn new(target: &str, adrift: bool) -> Result<Base, String> {
         let url = Url::parse(target).map_err(|error| format!("`{target}` is not a URL: {error}"))?;
         let prefix = url.path().trim_end_matches('/').to_owned();
-        Ok(Base { url, prefix })
+        Ok(Base { url: (!adrift).then_some(url), prefix })
     }
 }
 
@@ -170,7 +172,7 @@ impl Routes {
             true => Request::new(ask.method.clone(), ask.url)?,
             false => Request {
                 method: ask.method.clone(),
-                url: self.shared.base.url.clone(),
+                url: self.shared.base.url.clone().ok_or_else(|| no_target(ask.url))?,
                 headers: Vec::new(),
                 body: bytes::Bytes::new(),
                 timeout: None,
@@ -239,6 +241,12 @@ impl Table {
         places.or_default().push(index);
         Some(index)
     }
+}
+
+#[cold]
+fn no_target(path: &str) -> RequestError {
+    let reason = "has no target to start from: give --target, or @scenario(target=\"http://…\")";
+    RequestError::Path { path: path.to_owned(), reason }
 }
 
 /// Scheme, host and port of an absolute URL.

@@ -2,13 +2,14 @@
 //! (`squall._load.Loaded`); judges nothing, the SDK and the scenario room already have.
 
 use pyo3::{
+    exceptions::PyAssertionError,
     prelude::*,
-    types::{PyDict, PyTuple},
+    types::{PyBool, PyDict, PyTuple},
 };
 use squall_http::Connector;
 use std::time::Duration;
 
-use crate::routes::Base;
+use crate::{response::Response, routes::Base};
 
 /// Everything that the threads of a run share.
 pub(crate) struct Script {
@@ -59,12 +60,33 @@ pub(crate) enum Kind {
 pub(crate) struct Task {
     pub(crate) name: String,
     pub(crate) hook: Hook,
-    pub(crate) check: Option<Py<PyAny>>,
+    pub(crate) check: Option<Check>,
     pub(crate) timeout: Option<Duration>,
     /// What it sends, if that is always the same: method, URL, options. Such a task needs no Python.
     pub(crate) requests: Option<Vec<(String, String, Py<PyDict>)>>,
     /// Why it runs as it does.
     pub(crate) why: String,
+}
+
+/// Looks at a task's last answer.
+pub(crate) struct Check {
+    call: Py<PyAny>,
+    /// Whether it takes the response, and not its status and body.
+    whole: bool,
+}
+
+impl Check {
+    pub(crate) fn run(&self, py: Python<'_>, user: &Py<PyAny>, answer: &Py<Response>) -> PyResult<()> {
+        let check = self.call.bind(py);
+        let verdict = match self.whole {
+            true => check.call1((user, answer))?,
+            false => check.call1((user, answer.get().status(), answer.get().for_check(py)?))?,
+        };
+        match verdict.cast::<PyBool>() {
+            Ok(passed) if !passed.is_true() => Err(PyAssertionError::new_err("the check returned False")),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What the run brings besides the scenario.
@@ -124,7 +146,11 @@ impl Task {
         Ok(Task {
             name: task.getattr("name")?.extract()?,
             hook: Hook::read(task)?,
-            check: (!check.is_none()).then(|| check.unbind()),
+            check: if check.is_none() {
+                None
+            } else {
+                Some(Check { whole: task.getattr("check_whole")?.extract()?, call: check.unbind() })
+            },
             timeout: timeout.map(Duration::from_secs_f64),
             requests: task.getattr("requests")?.extract()?,
             why: task.getattr("why")?.extract()?,

@@ -73,6 +73,10 @@ impl Stepper {
                 IN_COROUTINE.set(true);
                 let sent = iterator.send(py.None().bind(py));
                 IN_COROUTINE.set(false);
+                if matches!(sent, Ok(PySendResult::Return(_))) {
+                    // Its variables go with it, and what they held that was not awaited is told while somebody listens.
+                    *self = Stepper::Over;
+                }
                 sent
             }
             Stepper::Fiber(fiber) => fiber.resume(py),

@@ -1,19 +1,34 @@
-"""LoadPilot's words. Its defaults and its reading of ``ramp_up`` (a part before the run, not of it) are kept."""
+"""LoadPilot's words. Its defaults and its reading of ``ramp_up`` (a part before the run, not of it) are kept, and its client sends when it
+is called: its coroutines do not await it."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from squall import _dsl
-from squall._dsl import VUser, task
 from squall._errors import ScenarioError
 from squall._squall import Client as LoadClient
+from squall.compat._called import sent_when_called
 
 __all__ = ["LoadClient", "VUser", "scenario", "task"]
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class VUser(_dsl.VUser):
+    """A virtual user; LoadPilot's has hooks that do nothing, which subclasses may call."""
+
+    def on_start(self, client: Any) -> None:
+        pass
+
+    def on_stop(self, client: Any) -> None:
+        pass
+
+    on_start.__squall_nothing__ = on_stop.__squall_nothing__ = True  # type: ignore[attr-defined]
 
 
 def scenario(
@@ -43,9 +58,32 @@ def scenario(
 
     def decorate(cls: C) -> C:
         cls.__squall_scenario__ = mark  # type: ignore[attr-defined]
+        for name in ("on_start", "on_stop"):
+            hook = getattr(cls, name, None)
+            if inspect.iscoroutinefunction(hook):
+                setattr(cls, name, _as_called(hook))
         return cls
 
     return decorate
+
+
+def task(function: Callable[..., Any] | None = None, /, *, weight: float = 1) -> Any:
+    """Makes a method one of the things that a user does: LoadPilot's ``@task``, with or without parentheses."""
+    file, line = _dsl._caller()
+    if not (isinstance(weight, (int, float)) and 0 < weight < float("inf")):
+        raise ScenarioError(f"weight={weight!r}: give a number above 0", file, line)
+
+    def decorate(function: F) -> F:
+        return _dsl._mark(_as_called(function), _dsl.TaskMark(function.__name__, weight, (), None, None, file, line))
+
+    return decorate if function is None else decorate(function)
+
+
+def _as_called(function: F) -> F:
+    """The function itself, or a coroutine function whose calls of the client need no ``await``."""
+    if not inspect.iscoroutinefunction(function) or hasattr(function, "__squall_called__"):
+        return function
+    return sent_when_called(function)  # type: ignore[return-value]
 
 
 def _seconds(text: str | float, file: str, line: int) -> float:

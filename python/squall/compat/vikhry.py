@@ -1,20 +1,19 @@
-"""vikhry's words: tasks without a client argument that reach it as ``self.http``."""
+"""vikhry's words: tasks without a client argument that reach it as ``self.http``, and functions that are awaited."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from squall import _dsl
+from squall import _dsl, _metrics
 from squall._dsl import Between, VUser, between, probe, resource
 from squall._errors import ScenarioError
-from squall._jsonrpc import JsonRPCClient as _JsonRPC
 from squall._jsonrpc import JsonRPCError, JsonRPCProtocolError
-from squall._metrics import emit_metric, metric
 from squall._probe import ProbeContext
 from squall._strategy import ParallelReadyStrategy, SequentialWeightedStrategy, StepSelection, StepStrategy
+from squall.compat._reqwest import JsonRPCClient, ReqwestClient, Template, UserClient, ready, transport
 
 __all__ = [
     "VU",
@@ -37,38 +36,67 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-class ReqwestClient:
-    """Stands where a scenario says which client it wants; the user gets Squall's."""
-
-    def __init__(self, base_url: str = "", timeout: float = 30.0) -> None:
-        self.base_url = base_url
-        self.timeout = timeout
-
-
-class JsonRPCClient:
-    """Stands where a scenario wants JSON-RPC: ``http = JsonRPCClient("/rpc")``, then ``await self.http.call("sum", [1, 2])``."""
-
-    def __init__(self, base_url: str, timeout: float = 30.0) -> None:
-        self.base_url = base_url
-        self.timeout = timeout
-
-    def create(self, client: Any) -> _JsonRPC:
-        """The same over a user's own client."""
-        return _JsonRPC(client, self.base_url, timeout=self.timeout)
+#: What counts as success where vikhry takes words for it.
+_STATUS = {"ok": True, "success": True, "error": False, "failed": False}
 
 
 class VU(VUser):
     """A virtual user whose client is ``self.http``."""
 
     http: Any = ReqwestClient()
+    #: The client of the engine, once there is one.
+    _squall_client: Any = None
+
+    def __init__(self, **_: Any) -> None:
+        pass
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if isinstance(cls.http, Template) and cls.http.target:
+            cls.__squall_target__ = cls.http.target  # type: ignore[attr-defined]
         for name in ("on_start", "on_stop"):
             hook = cls.__dict__.get(name)
             if hook is not None and len(inspect.signature(hook).parameters) == 1:
                 setattr(cls, name, _with_client(hook))
+
+    async def on_init(self, **_: Any) -> None:
+        pass
+
+    async def on_start(self) -> None:
+        pass
+
+    async def on_stop(self) -> None:
+        pass
+
+    on_init.__squall_nothing__ = on_start.__squall_nothing__ = on_stop.__squall_nothing__ = True  # type: ignore[attr-defined]
+
+    @property
+    def user_id(self) -> str:
+        return str(self.id)
+
+    @property
+    def worker_id(self) -> str:
+        """vikhry's machines have names that scenarios see; here nothing depends on where a user lives."""
+        return "squall"
+
+    def ensure_http_client(self) -> Any:
+        return self.http
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Template) and self._squall_client is not None:
+            value = value.over(self._squall_client)
+        super().__setattr__(name, value)
+
+    def __squall_client__(self, client: Any) -> None:
+        """Gives the user its client: before its first function, and again if it is another one."""
+        if self._squall_client is client:
+            return
+        self._squall_client = client
+        http = self.__dict__.get("http", type(self).http)
+        if isinstance(http, Template):
+            self.http = http.over(client, at_target=http is type(self).http)
+        else:
+            self.http = http.again(client) if isinstance(http, UserClient) else transport(http)
 
 
 def step(
@@ -78,15 +106,20 @@ def step(
     every_s: float | Between | None = None,
     requires: Sequence[str] = (),
     timeout: float | None = None,
+    timeout_s: float | None = None,
+    **strategy_kwargs: Any,
 ) -> Callable[[F], F]:
     """Makes a method one of the things that a user does: vikhry's ``@step``."""
     file, line = _dsl._caller()
+    if every_s is not None and not isinstance(every_s, (int, float, Between)):
+        raise ScenarioError(f"every_s={every_s!r}: give seconds or between(2, 5)", file, line)
+    limit = timeout_s if timeout is None else timeout
 
     def decorate(function: F) -> F:
         if not inspect.iscoroutinefunction(function):
             raise ScenarioError(f"step {function.__name__!r} must be async def", file, line)
         every = None if every_s is None else _dsl._text(every_s, seconds=True)
-        mark = _dsl.TaskMark(name or function.__name__, weight, tuple(requires), every, timeout, file, line)
+        mark = _dsl.TaskMark(name or function.__name__, weight, tuple(requires), every, limit, file, line, strategy_kwargs)
         return _dsl._mark(_with_client(function), mark)
 
     return decorate
@@ -95,13 +128,25 @@ def step(
 def _with_client(function: F) -> F:
     @functools.wraps(function)
     async def call(self: Any, client: Any) -> Any:
-        wanted = type(self).http
-        if not isinstance(wanted, JsonRPCClient):
-            self.http = client
-        elif "http" not in self.__dict__:
-            self.http = wanted.create(client)
+        self.__squall_client__(client)
         return await function(self)
 
     # The signature is this function's, not the wrapped one's.
     del call.__wrapped__
     return call  # type: ignore[return-value]
+
+
+def emit_metric(*, name: str, status: bool | str = True, time: float = 0.0, result_code: str | None = None, **_: Any) -> Awaitable[bool]:
+    """Adds one sample to the metric ``name``, awaited or not; further fields are not kept."""
+    passed = _STATUS[status.strip().lower()] if isinstance(status, str) else bool(status)
+    _metrics.emit_metric(name, time=time, status=passed, result_code=result_code)
+    return ready(True)
+
+
+def metric(*, name: str | None = None, **_: Any) -> Callable[[F], F]:
+    """Times every call of a function as a sample of the metric ``name``; further fields are not kept."""
+
+    def decorate(function: F) -> F:
+        return _metrics.metric(name or function.__name__)(function)
+
+    return decorate

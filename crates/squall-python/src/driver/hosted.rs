@@ -15,6 +15,7 @@ use super::{
     visit::{Sessions, Told, Visit, answers, exchange, exchange_all, pause},
 };
 use crate::{
+    forgotten,
     guest::Guest,
     operation::{Operation, Work},
     port::Port,
@@ -189,7 +190,7 @@ impl<'a> Visit<'a> {
                 return Poll::Pending;
             }
             return match lodger.port.get().ended() {
-                Some(None) => Poll::Ready(Ok(())),
+                Some(None) => Poll::Ready(forgotten::verdict(lodger.port.get().forgotten())),
                 Some(Some(error)) => Poll::Ready(Err(Python::attach(|py| PyErr::from_value(error.into_bound(py))))),
                 None => Poll::Pending,
             };

@@ -1,10 +1,6 @@
 //! One virtual user: an object of the scenario's class and a session. Its code may raise; that fails the iteration, never the run.
 
-use pyo3::{
-    exceptions::PyAssertionError,
-    prelude::*,
-    types::{PyBool, PyTuple},
-};
+use pyo3::{exceptions::PyAssertionError, prelude::*, types::PyTuple};
 use squall_engine::{Iteration, Seat, StartFailed, VirtualUser};
 use squall_http::Session;
 use squall_metrics::{Category, MetricId, Outcome};
@@ -17,7 +13,6 @@ use super::{
 };
 use crate::{
     raise,
-    response::Response,
     script::{Hook, Kind, arguments},
     step::Stepper,
 };
@@ -182,7 +177,7 @@ impl VirtualUser for PythonUser {
         };
         let mut ended = object.run(&mut visit, &task.hook).await;
         if let (Ok(()), Some(check), Some(answer)) = (&ended, &task.check, &visit.answer) {
-            ended = Python::attach(|py| run_check(check.bind(py), object.user.bind(py), answer.get()));
+            ended = Python::attach(|py| check.run(py, &object.user, answer));
         }
         let outcome = match &ended {
             Ok(()) => Outcome::new(Category::Ok, "OK"),
@@ -206,15 +201,6 @@ impl VirtualUser for PythonUser {
             let _ = Box::pin(self.life(|shared| &shared.script.on_stop, "on_stop")).await;
         }
         self.object = None;
-    }
-}
-
-fn run_check(check: &Bound<'_, PyAny>, user: &Bound<'_, PyAny>, answer: &Response) -> PyResult<()> {
-    let py = check.py();
-    let verdict = check.call1((user, answer.status(), answer.for_check(py)?))?;
-    match verdict.cast::<PyBool>() {
-        Ok(passed) if !passed.is_true() => Err(PyAssertionError::new_err("the check returned False")),
-        _ => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@ use std::{
 
 use super::{Shared, landing::Landing};
 use crate::{
+    forgotten,
     operation::Work,
     raise,
     response::Response,
@@ -47,13 +48,16 @@ pub(super) struct Visit<'a> {
 impl<'a> Visit<'a> {
     /// Runs `stepper` to its end.
     pub(super) async fn drive(&mut self, mut stepper: Stepper) -> PyResult<()> {
+        drop(forgotten::take());
         let mut step = self.watched(|py| stepper.step(py));
-        let mut cut = false;
+        let (mut cut, mut forgotten) = (false, None);
         loop {
+            // Others run on this thread before the next step.
+            forgotten = forgotten.or_else(forgotten::take);
             match step {
                 Step::Returned => {
                     stepper.recycle(&self.shared.fibers);
-                    return Ok(());
+                    return forgotten::verdict(forgotten);
                 }
                 Step::Raised(error) => return Err(error),
                 Step::Foreign => {

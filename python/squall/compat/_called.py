@@ -1,0 +1,127 @@
+"""Coroutines whose client is not awaited: a request is sent when it is called, and the call returns with its answer. Such code runs on a
+greenlet of its own; what it waits for is handed to whoever awaits it, the engine or asyncio, and both go on with others meanwhile."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+
+def sent_when_called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The coroutine function of a user and a client, for a client whose answers may be awaited but need not be."""
+
+    @functools.wraps(function)
+    async def call(user: Any, client: Any) -> Any:
+        return await _on_a_greenlet(function(user, CalledClient(client)))
+
+    # Who looks into the code has to know how its calls are meant.
+    call.__squall_called__ = function  # type: ignore[attr-defined]
+    return call
+
+
+@types.coroutine
+def _on_a_greenlet(coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Awaits ``coroutine``, and everything that the functions it calls wait for."""
+    inside = greenlet(_driven)
+    inside.gr_context = getcurrent().gr_context
+    go_on, value = inside.switch, coroutine
+    while True:
+        waits_for = go_on(value)
+        if inside.dead:
+            return waits_for
+        try:
+            go_on, value = inside.switch, (yield waits_for)
+        except BaseException as error:
+            go_on, value = inside.throw, error  # type: ignore[assignment]
+
+
+def _driven(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Runs a coroutine to its end; what it waits for goes out."""
+    go_on: Callable[[Any], Any] = coroutine.send
+    value: Any = None
+    while True:
+        try:
+            waits_for = go_on(value)
+        except StopIteration as ended:
+            return ended.value
+        try:
+            go_on, value = coroutine.send, getcurrent().parent.switch(waits_for)
+        except BaseException as error:
+            go_on, value = coroutine.throw, error
+
+
+def _waited(operation: Any) -> Any:
+    """What comes of an operation, to code that runs in :func:`_driven`."""
+    while True:
+        try:
+            waits_for = next(operation)
+        except StopIteration as ended:
+            return ended.value
+        getcurrent().parent.switch(waits_for)
+
+
+class Answer:
+    """An answer that is there; awaiting it gives the same."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._answer, name)
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        return self
+        yield
+
+    def __repr__(self) -> str:
+        return repr(self._answer)
+
+
+class Answers(list[Answer]):
+    """The same for all answers of a batch."""
+
+    def __await__(self) -> Generator[Any, None, Answers]:
+        return self
+        yield
+
+
+class CalledClient:
+    """The client of such a coroutine."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def request(self, method: str, url: str, /, **options: Any) -> Answer:
+        return Answer(_waited(self._client.request(method, url, **options)))
+
+    def get(self, url: str, /, **options: Any) -> Answer:
+        return Answer(_waited(self._client.get(url, **options)))
+
+    def post(self, url: str, /, **options: Any) -> Answer:
+        return Answer(_waited(self._client.post(url, **options)))
+
+    def put(self, url: str, /, **options: Any) -> Answer:
+        return Answer(_waited(self._client.put(url, **options)))
+
+    def patch(self, url: str, /, **options: Any) -> Answer:
+        return Answer(_waited(self._client.patch(url, **options)))
+
+    def delete(self, url: str, /, **options: Any) -> Answer:
+        return Answer(_waited(self._client.delete(url, **options)))
+
+    def head(self, url: str, /, **options: Any) -> Answer:
+        return Answer(_waited(self._client.head(url, **options)))
+
+    def batch(self, requests: Any) -> Answers:
+        return Answers(Answer(answer) for answer in _waited(self._client.batch(requests)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)

@@ -1,0 +1,294 @@
+"""Scenarios written for LoadPilot run unchanged where it is not installed. Its client is synchronous: its tasks, coroutines too, call
+``client.get(…)`` and have the answer."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+
+import pytest
+
+from squall._load import load
+
+LOADPILOT = """
+from loadpilot import LoadClient, VUser, scenario, task
+from loadpilot.dsl import task as same
+
+@scenario(rps=50, duration="1m30s", ramp_up="10s", thresholds={"p99_ms": 500, "error_rate": 1.0})
+class CheckoutFlow(VUser):
+    def on_start(self, client: LoadClient):
+        answer = client.post("/auth/login", json={"username": "ann", "password": "pw"})
+        self.token = answer.json()["access_token"]
+
+    @task(weight=5)
+    def browse(self, client: LoadClient):
+        client.get("/api/products", headers={"Authorization": f"Bearer {self.token}"})
+
+    @same
+    async def both(self, client):
+        await client.batch([{"method": "GET", "path": "/health"}, {"method": "GET", "path": "/api/products"}])
+
+    def check_browse(self, status_code, body):
+        assert status_code == 200
+        assert body["products"]
+"""
+
+MODES = pytest.mark.parametrize("mode", ["auto", "stepped", "asyncio"])
+
+
+def test_a_loadpilot_scenario_runs(run):
+    ended = run(LOADPILOT, requests=12)
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert ended.metric("browse")["requests"] == 10
+    assert ended.metric("both")["requests"] == 2
+
+
+def test_loadpilots_ramp_comes_before_its_run(write):
+    loaded = load(str(write(LOADPILOT, head=False)))
+    assert 'for = "100s"' in loaded.toml and 'ramp_up = "10s"' in loaded.toml
+
+
+@MODES
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_request_is_sent_when_it_is_called(run, target, mode, kind):
+    before = target.counts()
+    ended = run(
+        f"""
+        from loadpilot import VUser, scenario, task
+
+        @scenario(rps=50, mode="constant")
+        class Flow(VUser):
+            {kind} on_start(self, client):
+                self.token = client.post("/auth/login", json={{"username": "ann", "password": "pw"}}).json()["access_token"]
+
+            @task()
+            {kind} look(self, client):
+                client.get("/api/products/1", headers={{"Authorization": f"Bearer {{self.token}}"}})
+
+            {kind} on_stop(self, client):
+                client.get("/health")
+        """,
+        "--mode",
+        mode,
+        requests=10,
+    )
+    assert ended.result["totals"]["errors"] == 0, ended.messages() + ended.stderr
+    assert ended.metric("GET /api/products/1")["requests"] == 10
+    after = target.counts()
+    assert {path: after[path] - before.get(path, 0) for path in after if after[path] != before.get(path, 0)} == {
+        "/auth/login": 1,
+        "/api/products/{id}": 10,
+        "/health": 1,
+    }
+    assert "awaited" not in ended.stderr
+
+
+@MODES
+def test_an_answer_is_there_at_once_and_may_be_awaited(run, mode):
+    ended = run(
+        """
+        from loadpilot import scenario, task
+
+        @scenario(rps=50, mode="constant")
+        class Flow:
+            @task
+            async def look(self, client):
+                direct = client.get("/api/products/1")
+                awaited = await client.get("/api/products/1")
+                assert (direct.status_code, direct.ok, awaited.status_code) == (200, True, 200)
+                assert direct.json() == awaited.json() and direct.json()["id"] == 1
+                assert direct.text == awaited.text and direct.headers["content-type"] and direct.elapsed_ms > 0
+                direct.raise_for_status()
+                several = client.batch([{"path": "/health"}, {"method": "GET", "path": "/api/products/2"}])
+                again = await client.batch([{"path": "/health"}])
+                assert [answer.status_code for answer in several] == [200, 200] and again[0].ok
+                await self.deeper(client)
+
+            async def deeper(self, client):
+                assert client.get("/health").status_code == 200
+        """,
+        "--mode",
+        mode,
+        requests=4,
+    )
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert ended.metric("GET /health")["requests"] == 4 * 3
+
+
+def test_a_coroutine_that_awaits_asyncio_still_sends_when_it_calls(run):
+    ended = run(
+        """
+        import asyncio
+        from loadpilot import VUser, scenario, task
+
+        @scenario(rps=50, mode="constant")
+        class Flow(VUser):
+            @task
+            async def look(self, client):
+                await asyncio.sleep(0.001)
+                assert client.get("/health").ok
+                try:
+                    async with asyncio.timeout(0.05):
+                        client.get("/delay/60000")
+                except TimeoutError:
+                    client.get("/api/products/1")
+                await asyncio.gather(asyncio.sleep(0), self.other(client))
+
+            async def other(self, client):
+                await asyncio.sleep(0)
+        """,
+        requests=3,
+    )
+    assert ended.metric("look")["errors"] == 0, ended.messages()
+    assert ended.metric("GET /health")["requests"] == 3
+    assert ended.metric("GET /api/products/1")["requests"] == 3
+
+
+class _Meeting(http.server.BaseHTTPRequestHandler):
+    """Answers when as many are here as shall meet."""
+
+    protocol_version = "HTTP/1.1"
+    barrier = threading.Barrier(3, timeout=60)
+
+    def do_GET(self) -> None:
+        try:
+            self.barrier.wait()
+            status = 200
+        except threading.BrokenBarrierError:
+            status = 500
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("mode", ["stepped", "asyncio"])
+def test_users_whose_calls_wait_do_not_wait_for_each_other(run, mode):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Meeting)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    ended = run(
+        f"""
+        from loadpilot import VUser, scenario, task
+
+        @scenario(rps=50, mode="constant")
+        class Flow(VUser):
+            @task
+            async def meet(self, client):
+                client.get("http://127.0.0.1:{server.server_port}/meet").raise_for_status()
+        """,
+        "--mode",
+        mode,
+        requests=3,
+        users=3,
+    )
+    server.shutdown()
+    assert ended.metric("meet")["requests"] == 3
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+
+
+@MODES
+def test_what_goes_wrong_in_a_call_is_raised_there(run, mode):
+    ended = run(
+        """
+        from loadpilot import VUser, scenario, task
+
+        @scenario(rps=50, mode="constant")
+        class Flow(VUser):
+            @task
+            async def refused(self, client):
+                try:
+                    client.get("http://127.0.0.1:1/")
+                except Exception as error:
+                    self.seen = type(error).__name__
+                assert self.seen == "RequestError"
+                client.get("/status/404").raise_for_status()
+        """,
+        "--mode",
+        mode,
+        requests=2,
+    )
+    assert ended.metric("refused")["errors"] == 2
+    assert "StatusError" in ended.messages() and "shop.py:14 in refused" in ended.messages()
+    assert "AssertionError" not in ended.messages()
+
+
+def test_constant_coroutines_are_found_static(squall, write, target):
+    code = """
+        from loadpilot import VUser, scenario, task
+
+        @scenario(rps=50, mode="constant")
+        class Flow(VUser):
+            @task(weight=3)
+            async def health(self, client):
+                client.get("/health")
+
+            @task
+            def root(self, client):
+                client.get("/api/products")
+        """
+    path = str(write(code))
+    ended = squall("run", path, "--check", "--target", target.url)
+    assert "mode static" in ended.stdout, ended.stdout + ended.stderr
+    assert ended.stdout.count("static because constant requests") == 2
+    before = target.counts()
+    assert squall("run", path, "--requests", "8", "--users", "1", "--target", target.url).code == 0
+    assert target.counts()["/health"] - before.get("/health", 0) == 6
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_check_may_take_the_response(run, kind):
+    ended = run(
+        f"""
+        from loadpilot import VUser, scenario, task
+
+        @scenario(rps=50, mode="constant")
+        class Flow(VUser):
+            @task
+            {kind} good(self, client):
+                client.get("/status/404")
+                client.get("/api/products/1")
+
+            def check_good(self, response) -> None:
+                assert response.status_code == 200 and response.ok
+                assert response.json()["id"] == 1 and response.headers["Content-Type"] and response.text
+
+            @task
+            {kind} bad(self, client):
+                client.get("/api/products/1")
+
+            def check_bad(self, response) -> None:
+                assert response.json()["id"] == 2
+        """,
+        requests=6,
+    )
+    assert ended.metric("good")["errors"] == 0, ended.messages()
+    assert ended.metric("bad")["errors"] == 3
+
+
+def test_the_base_classs_hooks_can_be_called(run):
+    ended = run(
+        """
+        from loadpilot import VUser, scenario, task
+
+        class Base(VUser):
+            def on_start(self, client):
+                super().on_start(client)
+                self.ready = client.get("/health").ok
+
+        @scenario(rps=50, mode="constant")
+        class Flow(Base):
+            def on_start(self, client):
+                super().on_start(client)
+
+            @task
+            def look(self, client):
+                assert self.ready
+                client.get("api/products")
+        """,
+        requests=2,
+    )
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert ended.metric("GET /api/products")["requests"] == 2

@@ -1,0 +1,110 @@
+"""Where requests go when nobody names a target: absolute URLs where they say, everything else nowhere, which is told before the run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+def alone(squall, tmp_path, path, *arguments):
+    return squall("run", str(path), "--users", "1", "--requests", "3", "--json", str(tmp_path / "result.json"), *arguments)
+
+
+@pytest.mark.parametrize(
+    "urls",
+    [
+        "'{url}/health'",
+        "f'http://{{HOST}}/health'",
+        "BASE + '/health'",
+        "self.base + '/health'",
+    ],
+)
+def test_absolute_urls_need_no_target(squall, write, tmp_path, target, urls):
+    code = f"""
+        HOST = "{target.url.removeprefix("http://")}"
+        BASE = "{target.url}"
+
+        class Shop(VUser):
+            async def on_init(self, base="{target.url}"):
+                self.base = base
+
+            @task
+            async def look(self, client):
+                await client.get({urls.format(url=target.url)}, name="look at it")
+        """
+    path = write(code if "BASE" in urls else code.replace(f'BASE = "{target.url}"', ""))
+    ended = alone(squall, tmp_path, path)
+    assert ended.code == 0, ended.stdout + ended.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["totals"]["requests"] == 3 and result["totals"]["errors"] == 0
+
+
+def test_a_parameter_may_say_where_it_goes(squall, write, tmp_path, target):
+    path = write(
+        """
+        class Shop(VUser):
+            async def on_init(self, base):
+                self.base = base
+
+            @task
+            async def look(self, client):
+                await client.get(self.base + "/health")
+        """
+    )
+    assert alone(squall, tmp_path, path, "--param", f"base={target.url}").code == 0
+
+
+def test_without_any_url_a_target_is_asked_for_before_the_run(squall, write, tmp_path):
+    path = write(
+        '''
+        """Run it with --target http://127.0.0.1:8089."""
+
+        class Shop(VUser):
+            @task
+            async def look(self, client):
+                await client.get("/health")
+        ''',
+        head=False,
+    )
+    path.write_text(path.read_text().replace("class Shop", "from squall import *\n\nclass Shop"))
+    ended = alone(squall, tmp_path, path)
+    assert ended.code == 2
+    assert "there is no target" in ended.stderr and '@scenario(target="http://…")' in ended.stderr
+
+
+def test_a_path_without_a_target_says_so_where_it_is_asked_for(squall, write, tmp_path, target):
+    path = write(
+        f"""
+        class Shop(VUser):
+            @task
+            async def look(self, client):
+                await client.get("{target.url}/health")
+                await client.get("/health")
+        """
+    )
+    ended = alone(squall, tmp_path, path, "--mode", "stepped")
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert any("has no target to start from" in error["message"] for error in result["errors"]), ended.stdout
+
+
+def test_probes_go_where_their_scenario_goes(squall, write, tmp_path, target):
+    path = write(
+        f"""
+        @probe("seen", every=0.01)
+        async def seen(ctx):
+            return (await ctx.client.get("/health")).status_code
+
+        @scenario(target="{target.url}")
+        class Shop(VUser):
+            @task
+            async def look(self, client):
+                await client.get("/health")
+                await sleep(0.1)
+        """
+    )
+    ended = alone(squall, tmp_path, path)
+    assert ended.code == 0, ended.stdout + ended.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert any(metric["name"] == "seen" for metric in result["metrics"]), [metric["name"] for metric in result["metrics"]]
+    assert result["totals"]["errors"] == 0

@@ -1,0 +1,393 @@
+"""Scenarios written for vikhry run unchanged where it is not installed: their clients and base URLs, what they await, their answers."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+VIKHRY = """
+from vikhry import VU, between, emit_metric, resource, step, ReqwestClient
+
+@resource(name="users")
+async def users(resource_id, ctx):
+    return {"username": f"u{resource_id}", "password": "pw"}
+
+class Shop(VU):
+    http = ReqwestClient(base_url="")
+
+    async def on_init(self, page: int = 1):
+        self.page = page
+
+    async def on_start(self):
+        user = await self.resources.acquire("users")
+        answer = await self.http.post("/auth/login", json={"username": user["username"], "password": "pw"})
+        self.token = answer.json()["access_token"]
+
+    @step(name="browse", weight=3.0)
+    async def look(self):
+        answer = await self.http.get("/api/products", params={"page": self.page})
+        assert answer.status_code == 200
+        emit_metric(name="seen", status=True, time=1.5)
+
+    @step(requires=("browse",), every_s=between(0.001, 0.002), timeout=2.0)
+    async def order(self):
+        await self.http.post("/api/orders", json={"product_id": 1}, headers={"Authorization": f"Bearer {self.token}"})
+
+    async def on_stop(self):
+        await self.http.get("/health")
+"""
+
+#: A file that says itself where it goes, as parameter or by name.
+POOLED = """
+from vikhry import ReqwestClient, VU, resource, step
+
+@resource(name="users")
+async def users(resource_id, _ctx):
+    rid = str(resource_id)
+    return {{"resource_id": rid, "username": f"user_{{rid}}"}}
+
+class Pooled(VU):
+    http = ReqwestClient({template})
+
+    {on_init}
+
+    async def on_start(self) -> None:
+        self.user = await self.resources.acquire("users")
+
+    async def on_stop(self) -> None:
+        await self.resources.release("users", str(self.user["resource_id"]))
+
+    @step(name="login", timeout{unit}=5.0)
+    async def login(self):
+        response = await self.http.post("/auth", json={{"username": self.user["username"]}})
+        if response.status >= 400:
+            raise RuntimeError(f"login returned HTTP {{response.status}}")
+        return response
+
+    @step(name="page", requires=("login",), every_s=0.001)
+    async def page(self):
+        response = await self.http.get("/page", params={{"user": self.user["username"]}})
+        if int(getattr(response, "status", 0)) >= 400:
+            raise RuntimeError("no page")
+"""
+
+
+class _Shop(http.server.BaseHTTPRequestHandler):
+    """Counts what it is asked for; /missing is not there, /rpc speaks JSON-RPC."""
+
+    protocol_version = "HTTP/1.1"
+    seen: ClassVar[Counter[str]] = Counter()
+
+    def do_GET(self) -> None:
+        asked = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = self.path.partition("?")[0]
+        self.seen[f"{self.command} {path}"] += 1
+        body: Any = {"id": 1, "name": "ann"}
+        if path == "/rpc":
+            question = json.loads(asked)
+            body = {"jsonrpc": "2.0", "id": question["id"], "result": [question["method"], question["params"], self.headers.get("X-Tenant")]}
+        payload = json.dumps(body).encode()
+        self.send_response(404 if path == "/missing" else 200)
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Shop:
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @property
+    def seen(self) -> Counter[str]:
+        return _Shop.seen
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Shop)
+    server.daemon_threads = True
+    _Shop.seen = Counter()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield Shop(f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+
+
+@pytest.fixture
+def alone(squall, write, tmp_path):
+    """Runs a scenario without --target."""
+
+    def go(code: str, *arguments: str, requests: int = 8, users: int = 2) -> Any:
+        path = write(code, head=False)
+        ended = squall("run", str(path), "--json", "result.json", "--users", str(users), "--requests", str(requests), *arguments)
+        assert (tmp_path / "result.json").exists(), ended.stdout + ended.stderr
+        ended.result = json.loads((tmp_path / "result.json").read_text())
+        return ended
+
+    return go
+
+
+def test_a_vikhry_scenario_runs(run, target):
+    before = target.counts()
+    ended = run(VIKHRY, "--param", "page=2", requests=12, users=2)
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert ended.metric("browse")["requests"] > 0 and ended.metric("order")["requests"] > 0
+    assert target.counts()["/auth/login"] - before["/auth/login"] == 2
+    assert target.counts()["/health"] - before["/health"] == 2
+
+
+@pytest.mark.parametrize("mode", ["stepped", "asyncio"])
+def test_a_client_can_be_given_its_base_url_by_parameter(alone, shop, mode):
+    on_init = "async def on_init(self, base_url: str) -> None:\n        self.http = self.http(base_url=base_url)"
+    code = POOLED.format(template="timeout=5.0", on_init=on_init, unit="")
+    ended = alone(code, "--param", f"base_url={shop.url}", "--mode", mode)
+    assert ended.code == 0, ended.stdout
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert "on_stop" not in ended.names(), ended.messages()
+    assert shop.seen["POST /auth"] + shop.seen["GET /page"] == 8
+    assert ended.metric("GET /page")["requests"] == shop.seen["GET /page"]
+
+
+def test_a_base_url_on_the_class_is_the_target(alone, shop):
+    ended = alone(POOLED.format(template=f'base_url="{shop.url}", timeout=5.0', on_init="", unit="_s"))
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert shop.seen["POST /auth"] + shop.seen["GET /page"] == 8
+
+
+def test_the_command_line_says_another_target_than_the_class(alone, shop):
+    ended = alone(POOLED.format(template='base_url="http://127.0.0.1:1"', on_init="", unit="_s"), "--target", shop.url, requests=4)
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert shop.seen["POST /auth"] + shop.seen["GET /page"] == 4
+
+
+def test_urls_are_joined_with_the_base_url_as_links_are(alone, shop):
+    code = f"""
+from vikhry import ReqwestClient, VU, step
+
+class Paths(VU):
+    http = ReqwestClient(base_url="{shop.url}/v1/")
+
+    async def on_init(self):
+        self.other = ReqwestClient(base_url="{shop.url}/v2/")
+
+    @step()
+    async def paths(self):
+        await self.http.get("relative")
+        await self.http.get("/absolute")
+        await self.other.get("relative")
+        await self.http(base_url="{shop.url}/v3/").get("relative")
+        await self.http.get("{shop.url}/whole")
+"""
+    ended = alone(code, requests=1, users=1)
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert set(shop.seen) == {"GET /v1/relative", "GET /absolute", "GET /v2/relative", "GET /v3/relative", "GET /whole"}
+
+
+def test_the_status_of_an_answer_fails_a_step(alone, shop):
+    code = POOLED.format(template="", on_init="", unit="").replace('"/page"', '"/missing"')
+    ended = alone(code, "--target", shop.url, requests=4, users=1)
+    assert "RuntimeError: no page" in ended.messages()
+    assert ended.metric("page")["errors"] == shop.seen["GET /missing"] > 0
+
+
+@pytest.mark.parametrize("mode", ["stepped", "asyncio"])
+def test_bodies_may_be_awaited_or_not(alone, shop, mode):
+    ended = alone(
+        """
+        from vikhry import VU, step
+
+        class Bodies(VU):
+            @step()
+            async def look(self):
+                answer = await self.http.get("/page")
+                data = await answer.json()
+                assert type(data) is dict and data == answer.json() == {"id": 1, "name": "ann"}
+                assert answer.json()["name"] == "ann"
+                text = await answer.text()
+                assert type(text) is str and text == answer.text
+                assert await answer.bytes() == text.encode()
+                assert answer.status == answer.status_code == 200
+                assert answer.get_header("Content-Length") == answer.headers["content-length"]
+                answer.error_for_status()
+        """,
+        "--target",
+        shop.url,
+        "--mode",
+        mode,
+        requests=2,
+    )
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert ended.metric("look")["requests"] == 2
+
+
+def test_metrics_take_what_vikhrys_take(run):
+    ended = run(
+        """
+        from vikhry import VU, emit_metric, metric, step
+
+        class Measured(VU):
+            @step(name="work", timeout_s=5.0)
+            async def work(self):
+                await self.helper()
+                told = await emit_metric(name="checked", status="ok", time=1.2, source="http", stage="execute", fatal=False, component="x")
+                assert told is True
+                await emit_metric(name="refused", status=False, time=2.0, result_code="NO")
+
+            @metric(name="helper_auth", component="auth")
+            async def helper(self):
+                await self.named()
+
+            @metric()
+            async def named(self):
+                await self.http.get("/health")
+        """,
+        requests=3,
+    )
+    assert {name: ended.metric(name)["requests"] for name in ("helper_auth", "named", "checked", "refused")} == dict.fromkeys(
+        ("helper_auth", "named", "checked", "refused"), 3
+    )
+    assert ended.metric("refused")["errors"] == 3 and ended.metric("checked")["errors"] == 0
+
+
+def test_json_rpc_can_be_given_its_base_url_by_parameter(alone, shop):
+    code = """
+from vikhry import JsonRPCClient, VU, step
+
+class Remote(VU):
+    http = JsonRPCClient(timeout=5.0)
+
+    async def on_init(self, base_url: str) -> None:
+        self.http = self.http(base_url=base_url)
+
+    @step(name="user.get")
+    async def get_user(self):
+        result = await self.http.call("user.get", {"user_id": 42}, headers={"X-Tenant": "t"})
+        assert result == ["user.get", {"user_id": 42}, "t"], result
+"""
+    ended = alone(code, "--param", f"base_url={shop.url}/rpc", requests=3)
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert shop.seen == {"POST /rpc": 3}
+
+
+def test_strategies_written_for_vikhry_choose(run):
+    ended = run(
+        """
+        from vikhry import VU, step
+        from vikhry.runtime.strategy import StepSelection
+
+        class Urgent:
+            def select(self, *, steps, completed_steps, next_allowed_at, now, rng):
+                best = max(steps, key=lambda step: step.spec.strategy_kwargs.get("urgency", 0))
+                assert best.spec.step_name == "second" and best.spec.weight == 1.0 and best.spec.requires == ()
+                return StepSelection(steps=(best,), nearest_ready_at=None)
+
+        class Chosen(VU):
+            step_strategy = Urgent
+
+            @step(name="first")
+            async def first(self):
+                await self.http.get("/health")
+
+            @step(name="second", urgency=2)
+            async def second(self):
+                await self.http.get("/api/products/1")
+        """,
+        requests=3,
+    )
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert ended.metric("second")["requests"] == 3 and "first" not in ended.names()
+
+
+@pytest.mark.parametrize("http", ["Own()", "Own", "Factory()", "lambda base_url='': Own()"])
+def test_a_transport_of_the_scenarios_own_is_timed(run, http):
+    ended = run(
+        f"""
+        import asyncio
+        from vikhry import VU, step
+
+        class Reply:
+            def __init__(self, status): self.status = status
+
+        class Own:
+            async def request(self, method, url, **options):
+                await asyncio.sleep(0)
+                return Reply(404 if "missing" in url else 200)
+
+        class Factory:
+            def create(self, *, base_url=""):
+                return Own()
+
+        class Strange(VU):
+            http = {http}
+
+            @step()
+            async def look(self):
+                assert (await self.http.get("/strange?x=1")).status == 200
+                assert (await self.http.request("POST", "/missing")).status == 404
+        """,
+        requests=2,
+    )
+    assert ended.metric("look")["errors"] == 0, ended.messages()
+    assert ended.metric("/strange")["requests"] == 2
+    assert ended.metric("/missing")["errors"] == 2
+
+
+def test_users_have_what_vikhrys_have(run):
+    ended = run(
+        """
+        from vikhry import VU, step
+
+        class Base(VU):
+            async def on_init(self, **params):
+                await super().on_init(**params)
+                self.http = self.ensure_http_client()
+
+            async def on_start(self):
+                await super().on_start()
+                self.started = (await self.http.get("/health")).status
+
+            async def on_stop(self):
+                await super().on_stop()
+                await self.http.close()
+
+        class Whole(Base):
+            def __init__(self, **given):
+                super().__init__(**given)
+                self.made = True
+
+            @step()
+            async def look(self):
+                assert self.made and self.started == 200 and self.user_id == "0" and self.worker_id
+                await self.http.get("/health")
+        """,
+        "--scenario",
+        "Whole",
+        requests=2,
+    )
+    assert ended.result["totals"]["errors"] == 0, ended.messages()
+    assert ended.metric("look")["requests"] == 2
+
+
+def test_a_request_that_is_not_awaited_fails_its_step(run):
+    ended = run(
+        """
+        from vikhry import VU, step
+
+        class Shop(VU):
+            @step()
+            async def look(self):
+                self.http.get("/api/products/1")
+        """,
+        requests=2,
+    )
+    assert "get` was not awaited (shop.py:8)" in ended.messages()
