@@ -6,15 +6,53 @@ use std::io::{self, Read};
 
 use crate::error::HttpError;
 use crate::parse::Encoding;
+use crate::response::Headers;
 pub(crate) use unpack::Unpacker;
 
 /// The value of Accept-Encoding.
 pub(crate) const ACCEPTED: &str = "gzip, deflate, br, zstd";
 
-/// Undoes `encoding`; `None` where there is nothing that we could undo.
-pub(crate) fn decode(encoding: Encoding, body: &[u8], limit: usize) -> Option<Result<Vec<u8>, HttpError>> {
+/// Codings on top of each other that are undone; nobody honest uses as many.
+const MOST_CODINGS: usize = 4;
+
+/// Undoes `encoding`; `None` where there is nothing that we could undo. `headers` are asked only where there are several codings.
+pub(crate) fn decode(
+    encoding: Encoding,
+    headers: Headers<'_>,
+    body: &[u8],
+    limit: usize,
+) -> Option<Result<Vec<u8>, HttpError>> {
+    match encoding {
+        Encoding::Several => decode_several(headers, body, limit),
+        one => undo(one, body, limit),
+    }
+}
+
+/// The last coding was applied last, so it is undone first. Each step is held to the body's limit.
+#[cold]
+fn decode_several(headers: Headers<'_>, body: &[u8], limit: usize) -> Option<Result<Vec<u8>, HttpError>> {
+    let lines = headers.filter(|(name, _)| name.eq_ignore_ascii_case("content-encoding"));
+    let codings: Vec<Encoding> = lines.flat_map(|(_, value)| Encoding::list(value.as_bytes())).collect();
+    if codings.contains(&Encoding::Other) {
+        return None;
+    }
+    if codings.len() > MOST_CODINGS {
+        let reason = format!("{} codings on top of each other; at most {MOST_CODINGS} are undone", codings.len());
+        return Some(Err(HttpError::BadEncoding { encoding: "several", reason }));
+    }
+    let mut body = std::borrow::Cow::Borrowed(body);
+    for coding in codings.into_iter().rev() {
+        match undo(coding, &body, limit)? {
+            Ok(decoded) => body = decoded.into(),
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    Some(Ok(body.into_owned()))
+}
+
+fn undo(encoding: Encoding, body: &[u8], limit: usize) -> Option<Result<Vec<u8>, HttpError>> {
     let (name, decoded) = match encoding {
-        Encoding::Identity | Encoding::Other => return None,
+        Encoding::Identity | Encoding::Several | Encoding::Other => return None,
         Encoding::Gzip => ("gzip", read_all(flate2::read::MultiGzDecoder::new(body), limit)),
         Encoding::Deflate => ("deflate", deflate(body, limit)),
         Encoding::Brotli => ("br", read_all(brotli_decompressor::Decompressor::new(body, 4096), limit)),

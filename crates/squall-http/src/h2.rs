@@ -72,6 +72,11 @@ impl H2 {
         !self.busy && !self.driver.0.is_finished() && !matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Err(_)))
     }
 
+    /// An exchange is under way, or was abandoned.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy
+    }
+
     /// Starts an exchange; its bytes count from here, except on a new connection, where the greeting counts too.
     pub(crate) fn begin(&mut self, new: bool) {
         self.before = if new { (0, 0) } else { self.counts.get() };

@@ -52,6 +52,11 @@ impl Lane {
         !self.busy && self.io.is_quiet()
     }
 
+    /// An exchange is under way, or was abandoned.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy
+    }
+
     /// Starts an exchange; [`Lane::poll`] does the rest.
     pub(crate) fn begin(&mut self) {
         self.written = 0;

@@ -144,6 +144,22 @@ impl Session {
         &self.cookies
     }
 
+    /// Bytes read and written by an exchange whose future was dropped; its connection is closed.
+    pub fn abandon(&mut self) -> (u64, u64) {
+        let mut moved = (0, 0);
+        let received = self.reader.received();
+        self.slots.retain(|slot| {
+            let (bytes_in, bytes_out) = match &slot.connection {
+                Connection::Lane(lane) if lane.is_busy() => (received, lane.written() as u64),
+                Connection::H2(h2) if h2.is_busy() => h2.bytes(),
+                _ => return true,
+            };
+            moved = (moved.0 + bytes_in, moved.1 + bytes_out);
+            false
+        });
+        moved
+    }
+
     /// Forgets all cookies.
     pub fn clear_cookies(&mut self) {
         self.cookies.clear();
@@ -199,7 +215,12 @@ impl Session {
         if facts.encoding != Encoding::Identity
             && self.connector.config().decompress
             && !self.reader.body().is_empty()
-            && let Some(decoded) = decode(facts.encoding, self.reader.body(), self.reader.limits().body)
+            && let Some(decoded) = decode(
+                facts.encoding,
+                Response::new(&self.reader).headers(),
+                self.reader.body(),
+                self.reader.limits().body,
+            )
         {
             self.reader.replace_body(decoded?);
         }

@@ -1,6 +1,7 @@
 //! Runs the tasks of a scenario over HTTP and records what became of every request. Decides neither when nor which: that is the
 //! engine's.
 
+mod aloft;
 mod exchange;
 mod flow;
 mod render;
@@ -20,6 +21,7 @@ use crate::{
     data::Dealer,
     program::{Flow, Program, Step},
 };
+pub use aloft::Aloft;
 use render::Scratch;
 pub use user::ScenarioUser;
 

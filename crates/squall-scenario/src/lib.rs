@@ -17,7 +17,7 @@ mod read;
 mod scenario;
 mod template;
 
-pub use driver::{ScenarioDriver, ScenarioThread, ScenarioUser};
+pub use driver::{Aloft, ScenarioDriver, ScenarioThread, ScenarioUser};
 pub use error::{Place, Problem, ScenarioErrors};
 pub use files::{Disk, Files, NoFiles, Recording, Travelled};
 pub use given::{Given, Overrides, RawHttp, RawLoad, UrlRequest};

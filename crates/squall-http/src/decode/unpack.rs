@@ -47,7 +47,7 @@ impl Unpacker {
     pub(crate) fn new(encoding: Encoding, limit: usize) -> Option<Unpacker> {
         let out = Bounded { limit, ..Bounded::default() };
         let (name, coding) = match encoding {
-            Encoding::Identity | Encoding::Other => return None,
+            Encoding::Identity | Encoding::Several | Encoding::Other => return None,
             Encoding::Gzip => ("gzip", Coding::Gzip(Box::new(MultiGzDecoder::new(out)))),
             Encoding::Deflate => ("deflate", Coding::Deflate(Box::new(Deflate { state: None, out, ended: false }))),
             Encoding::Brotli => ("br", Coding::Brotli(Box::new(DecompressorWriter::new(out, 4096)))),

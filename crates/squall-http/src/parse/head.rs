@@ -35,8 +35,28 @@ pub enum Encoding {
     Brotli,
     /// Zstandard.
     Zstd,
-    /// A coding, or a list of codings, that we did not ask for.
+    /// Several of these, one on top of the other; the head's lines say which.
+    Several,
+    /// One that we did not ask for.
     Other,
+}
+
+impl Encoding {
+    /// The codings of one line, without those that change nothing.
+    pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = Encoding> {
+        items(value).map(Encoding::named).filter(|coding| *coding != Encoding::Identity)
+    }
+
+    fn named(name: &[u8]) -> Encoding {
+        match name {
+            c if c.eq_ignore_ascii_case(b"identity") => Encoding::Identity,
+            c if c.eq_ignore_ascii_case(b"gzip") || c.eq_ignore_ascii_case(b"x-gzip") => Encoding::Gzip,
+            c if c.eq_ignore_ascii_case(b"deflate") => Encoding::Deflate,
+            c if c.eq_ignore_ascii_case(b"br") => Encoding::Brotli,
+            c if c.eq_ignore_ascii_case(b"zstd") => Encoding::Zstd,
+            _ => Encoding::Other,
+        }
+    }
 }
 
 /// What a head says, as far as the client itself needs to know.
@@ -165,16 +185,13 @@ impl Fields {
     }
 
     fn take_encoding(&mut self, value: &[u8]) {
-        for coding in items(value) {
-            let coding = match coding {
-                c if c.eq_ignore_ascii_case(b"identity") => continue,
-                c if c.eq_ignore_ascii_case(b"gzip") || c.eq_ignore_ascii_case(b"x-gzip") => Encoding::Gzip,
-                c if c.eq_ignore_ascii_case(b"deflate") => Encoding::Deflate,
-                c if c.eq_ignore_ascii_case(b"br") => Encoding::Brotli,
-                c if c.eq_ignore_ascii_case(b"zstd") => Encoding::Zstd,
-                _ => Encoding::Other,
+        for coding in Encoding::list(value) {
+            self.encoding = match self.encoding {
+                Encoding::Identity => coding,
+                // A transfer coding that we cannot undo lies on top.
+                Encoding::Other => Encoding::Other,
+                _ => Encoding::Several,
             };
-            self.encoding = if self.encoding == Encoding::Identity { coding } else { Encoding::Other };
         }
     }
 

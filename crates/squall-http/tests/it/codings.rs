@@ -64,6 +64,36 @@ async fn every_coding_that_we_ask_for_is_undone() {
 }
 
 #[tokio::test]
+async fn codings_on_top_of_each_other_are_undone_from_the_last_to_the_first() {
+    let text = TEXT.as_bytes();
+    for (coding, body) in [
+        ("br, gzip", gzip(&brotli(text))),
+        ("gzip, identity, zstd", zstd::encode_all(&gzip(text)[..], 3).expect("memory")),
+        ("gzip\r\nContent-Encoding: deflate", zlib(&gzip(text))),
+        ("gzip,gzip,,gzip , gzip", gzip(&gzip(&gzip(&gzip(text))))),
+    ] {
+        let server = encoded(coding, &body);
+        assert_eq!(fetch(&connector(|_| {}), &server.url("/")).await, Ok((200, TEXT.into())), "{coding}");
+    }
+    for wrong in ["gzip, br", "gzip, gzip, gzip, gzip, gzip"] {
+        let server = encoded(wrong, &gzip(&brotli(text)));
+        assert_eq!(fetch(&connector(|_| {}), &server.url("/")).await, Err("BAD_ENCODING".into()), "{wrong}");
+    }
+    let server = encoded("gzip, rot13", b"as it came");
+    assert_eq!(fetch(&connector(|_| {}), &server.url("/")).await, Ok((200, "as it came".into())));
+}
+
+#[tokio::test]
+async fn every_layer_of_codings_is_held_to_the_limit() {
+    let bomb = gzip(&vec![0; 10_000_000]);
+    let connector = connector(|config| config.max_body_bytes = 1_000_000);
+    for (coding, body) in [("gzip, gzip", gzip(&bomb)), ("gzip, br, gzip", gzip(&brotli(&bomb)))] {
+        let server = encoded(coding, &body);
+        assert_eq!(fetch(&connector, &server.url("/")).await, Err("BODY_TOO_LARGE".into()), "{coding}");
+    }
+}
+
+#[tokio::test]
 async fn without_decompress_nothing_is_asked_for_and_nothing_undone() {
     let server = encoded("gzip", b"not really gzip");
     let connector = connector(|config| config.decompress = false);

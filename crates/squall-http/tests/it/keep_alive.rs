@@ -19,6 +19,29 @@ async fn codes(session: &mut Session, request: &squall_http::Prepared, count: us
 }
 
 #[tokio::test]
+async fn an_abandoned_exchange_tells_what_it_had_moved() {
+    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Read, Step::send("HTTP/1.1 2"), Step::Hang]);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    let mut session = Session::new(&connector);
+    assert!(session.send(&request, Body::Discard).await.result.is_ok());
+    assert_eq!(session.abandon(), (0, 0), "nothing was abandoned");
+    let arrived = async {
+        while server.requests() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = session.send(&request, Body::Discard) => panic!("the answer never ends"),
+        () = arrived => {}
+    }
+    let (bytes_in, bytes_out) = session.abandon();
+    assert_eq!(bytes_out, request.as_bytes().len() as u64);
+    assert!(bytes_in <= "HTTP/1.1 2".len() as u64);
+    assert_eq!(session.abandon(), (0, 0), "it is told once");
+}
+
+#[tokio::test]
 async fn without_keep_alive_every_request_has_its_connection() {
     let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Again]);
     let connector = connector(|config| config.keep_alive = false);

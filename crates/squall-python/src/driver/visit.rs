@@ -3,6 +3,7 @@
 use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyList};
 use squall_http::{Body, HttpError, Prepared, Session};
 use squall_metrics::{Category, MetricId, Outcome};
+use squall_scenario::Aloft;
 use std::{
     future::poll_fn,
     pin::Pin,
@@ -282,7 +283,9 @@ async fn hop<'p>(
         let result = Err(Python::attach(|py| raise::fenced(py, name)));
         return (Told { result, landing: None }, None);
     };
-    let exchange = session.send(request, body).await;
+    let mut aloft = Aloft::new(flight, session);
+    let exchange = aloft.session.send(request, body).await;
+    let flight = aloft.flight.take().expect("it has not landed yet");
     if let Some(times) = &exchange.phases {
         probe.phases(metric, &[times.dns, times.connect, times.tls, times.first_byte, times.body]);
     }

@@ -6,7 +6,7 @@ use squall_metrics::{Category, MetricId, Outcome};
 use std::time::{Duration, Instant};
 
 use super::{
-    Lane, LaneStep, Shared,
+    Aloft, Lane, LaneStep, Shared,
     exchange::{follow, is_starved, land, land_failure},
     render::{RenderError, Rendered},
 };
@@ -226,18 +226,20 @@ impl Walk<'_> {
             let Some(flight) = probe.begin(metric, times.intended, times.started) else {
                 return (Instant::now(), Some(FENCED));
             };
-            let sending = self.session.send(request, keep);
+            let mut aloft = Aloft::new(flight, self.session);
+            let sending = aloft.session.send(request, keep);
             let exchange = match times.deadline {
                 None => sending.await,
                 Some(deadline) => match tokio::time::timeout_at(deadline.into(), sending).await {
                     Ok(exchange) => exchange,
                     Err(_) => {
                         let now = Instant::now();
-                        flight.end(now, TASK_TIMEOUT, 0, 0);
+                        aloft.cut_off(now, TASK_TIMEOUT);
                         return (now, Some(TASK_TIMEOUT));
                     }
                 },
             };
+            let flight = aloft.flight.take().expect("it has not landed yet");
             let ended = exchange.ended;
             let response = match &exchange.result {
                 Ok(response) => *response,

@@ -5,7 +5,7 @@ use squall_http::{Body, Session};
 use std::{rc::Rc, time::Instant};
 
 use super::{
-    Shared,
+    Aloft, Shared,
     exchange::{is_redirect, is_starved, record_phases, settle},
     flow::{IDLE, Walk},
 };
@@ -87,7 +87,9 @@ impl VirtualUser for ScenarioUser {
         let here = &lane.steps[0];
         let probe = &self.shared.probe;
         let Some(flight) = probe.begin(here.metric, iteration.intended, iteration.started) else { return false };
-        let exchange = self.session.send(&here.prepared, Body::Discard).await;
+        let mut aloft = Aloft::new(flight, &mut self.session);
+        let exchange = aloft.session.send(&here.prepared, Body::Discard).await;
+        let flight = aloft.flight.take().expect("it has not landed yet");
         let step = &self.shared.program.tasks[index].steps[0];
         match &exchange.result {
             Ok(response) if step.checks.accepts(response.status) && !is_redirect(response.status) => {
@@ -104,6 +106,7 @@ impl VirtualUser for ScenarioUser {
                     completed
                 }
                 Ok(next) => {
+                    drop(aloft);
                     let shared = self.shared.clone();
                     let (step, lane) = (&shared.program.tasks[index].steps[0], &shared.tasks[index].steps[0]);
                     let mut walk = self.walk(iteration.number);

@@ -6,7 +6,7 @@ use squall_model::TaskIndex;
 use squall_target::Endpoint;
 use std::{collections::BTreeMap, time::Instant};
 
-use crate::harness::{Memory, block_on, run, scenario, target, with_files};
+use crate::harness::{Memory, Record, block_on, run, scenario, target, with_files};
 
 /// One user runs all tasks of `rest` twice; `expected` are the lines of requests, then of groups.
 #[track_caller]
@@ -185,6 +185,50 @@ fn a_missing_value_is_a_failed_extraction() {
     assert_eq!(target.requests(), 3, "nothing can be sent without the value");
     assert!(record.notes()[0].contains("cannot extract `token`: $.token selects nothing"));
     assert!(record.notes()[1].contains("the variable `token` has no value yet"));
+}
+
+/// Bytes that `metric` has sent.
+fn bytes_out(record: &Record, metric: &str) -> u64 {
+    record.metrics.iter().find(|one| one.key.name == metric).expect("it was used").bytes_out
+}
+
+#[test]
+fn what_a_request_had_sent_when_it_was_cut_off_is_counted() {
+    let target = target();
+    let text = "[[task]]\nname = 'open'\nget = '/delay/00000'\n\
+                [[task]]\nname = 'slow'\ntimeout = '30ms'\nget = '/delay/60000'\n";
+    let (record, _) = run(&scenario(&target, text), 1);
+    assert_eq!(record.lines(Kind::Request), ["open: HTTP_200×1", "slow: TASK_TIMEOUT×1"]);
+    assert!(bytes_out(&record, "open") > 0);
+    assert_eq!(bytes_out(&record, "slow"), bytes_out(&record, "open"));
+}
+
+#[test]
+fn what_a_request_had_sent_when_the_run_was_aborted_is_counted() {
+    let target = target();
+    let text = "[[task]]\nname = 'whole'\nget = '/delay/00000'\n[[task]]\nname = 'aborted'\nget = '/delay/60000'";
+    let scenario = scenario(&target, text);
+    let record = block_on(async {
+        let probe = Probe::new(RecorderConfig::default(), Instant::now());
+        let thread = scenario.driver().thread(probe.clone()).expect("a sound scenario");
+        let mut user = thread.user(Seat { user: 0, seed: 7 });
+        let now = Instant::now();
+        let of = |task| Iteration { number: 0, task: TaskIndex(task), intended: now, started: now };
+        assert!(user.iterate(of(0)).await);
+        let arrived = async {
+            while target.requests() < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = user.iterate(of(1)) => panic!("it takes a minute"),
+            () = arrived => {}
+        }
+        let (metrics, notes, engine) = probe.harvest(0, 0);
+        Record { metrics, notes, engine }
+    });
+    assert_eq!(record.lines(Kind::Request), ["whole: HTTP_200×1", "aborted: ABORTED×1"]);
+    assert_eq!(bytes_out(&record, "aborted"), bytes_out(&record, "whole"));
 }
 
 #[test]

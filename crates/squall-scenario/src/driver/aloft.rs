@@ -1,0 +1,44 @@
+//! A request under way on a user's session. Cut off half-way, it is recorded with what it had moved by then; the flight alone
+//! could not know that. Sends nothing itself.
+
+use squall_engine::Flight;
+use squall_http::Session;
+use squall_metrics::Outcome;
+use std::time::Instant;
+
+/// Take the flight out once the exchange is over; dropped with it, the request counts as aborted.
+pub struct Aloft<'p, 's> {
+    /// Until it has landed.
+    pub flight: Option<Flight<'p>>,
+    /// Whose request it is.
+    pub session: &'s mut Session,
+}
+
+impl<'p, 's> Aloft<'p, 's> {
+    /// A request that begins now.
+    #[inline]
+    pub fn new(flight: Flight<'p>, session: &'s mut Session) -> Aloft<'p, 's> {
+        Aloft { flight: Some(flight), session }
+    }
+
+    /// Records how a request ended whose exchange was given up.
+    pub fn cut_off(mut self, ended: Instant, outcome: Outcome) {
+        self.record(ended, outcome);
+    }
+
+    fn record(&mut self, ended: Instant, outcome: Outcome) {
+        if let Some(flight) = self.flight.take() {
+            let (bytes_in, bytes_out) = self.session.abandon();
+            flight.end(ended, outcome, bytes_in, bytes_out);
+        }
+    }
+}
+
+impl Drop for Aloft<'_, '_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.flight.is_some() {
+            self.record(Instant::now(), Outcome::ABORTED);
+        }
+    }
+}
