@@ -19,6 +19,7 @@ use crate::{
     commands::run::{options, read_from, read_text, subject},
     exit::Refusal,
     program::{Host, Member, Program},
+    settings,
     subject::Subject,
 };
 
@@ -38,6 +39,7 @@ pub(crate) fn of_run<H: Host>(what: &Subject, args: &RunArgs, host: &H) -> Resul
         Subject::File(path) | Subject::Script(path) => Recording::new(Disk::beside(path)),
     };
     let program = read_from(what, args, &mut files, read_text, |script| host.open(script))?;
+    settings::refuse_unused(args, &program.loads())?;
     let together = loads(&program)?;
     let (read, env) = files.into_parts();
     let mut packed: BTreeMap<String, String> =
@@ -85,12 +87,10 @@ pub(crate) fn of_run<H: Host>(what: &Subject, args: &RunArgs, host: &H) -> Resul
 
 /// The loads of several scenarios that run together; none if it is one.
 fn loads<D: Driver>(program: &Program<D>) -> Result<Vec<Load>, Refusal> {
-    let Program::Hosted(hosted) = program else { return Ok(Vec::new()) };
-    if !hosted.is_several() {
+    if !program.is_several() {
         return Ok(Vec::new());
     }
-    let loads: Vec<Load> =
-        hosted.together.iter().filter(|member| !member.follows).map(|member| member.plan.load.clone()).collect();
+    let loads: Vec<Load> = program.loads().into_iter().cloned().collect();
     let counted = |load: &Load| matches!(load.model, LoadModel::Closed { .. }) && load.iterations.is_some();
     match loads.iter().any(counted) {
         true => Err(Refusal::new(

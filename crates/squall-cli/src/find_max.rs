@@ -18,6 +18,7 @@ use crate::{
     program::Program,
     stop::StopButton,
     terminal::{
+        Keys,
         format::{self, percent},
         print,
     },
@@ -36,11 +37,12 @@ const ERRORS_ALLOWED: &str = "error_rate<1%";
 
 /// Searches, prints what was found and gives the exit code.
 pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise: &Threshold) -> Result<u8, Refusal> {
-    let mut search = Search::new(first_rate(args, program.plan()), args.search.find_max_precision);
+    let mut search = Search::new(first_rate(args, program.plan()), args.search.precision());
     let button = StopButton::new(Control::new());
-    let (length, mut repeated) = (args.search.find_max_probe, 0);
+    let (length, mut repeated) = (args.search.probe(), 0);
     let mut record = Record::open(args)?;
     let table = Table::new(args, promise, record.uses_stdout())?;
+    let keys = Keys::listen(&button);
     let end = |search: &Search, record: Record, exit_code: u8| {
         let (plan, warm_up) = (program.plan(), warm_up(length));
         let interrupted = exit_code == exit::INTERRUPTED;
@@ -52,7 +54,7 @@ pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise:
     };
     while let Some(rate) = search.next() {
         let probe = program.with_plan(probe_plan(program.plan(), promise, rate, length)?);
-        let mut progress = Progress::of(rate, args.output.quiet);
+        let mut progress = Progress::of(rate, args.output.quiet, keys.heard());
         let options = options(&args.engine, &probe);
         let finished = carry_out(&button, Shown::Nothing, &mut progress, async |control, observers| {
             probe.run(options, control, observers).await.map_err(|error| Refusal::new(chain(&error)))
@@ -147,11 +149,13 @@ fn judge(finished: &Finished) -> Held {
 struct Progress {
     rate: f64,
     shown: bool,
+    hint: &'static str,
 }
 
 impl Progress {
-    fn of(rate: f64, quiet: bool) -> Progress {
-        Progress { rate, shown: !quiet && std::io::stderr().is_terminal() }
+    fn of(rate: f64, quiet: bool, stoppable: bool) -> Progress {
+        let hint = if stoppable { "; q stops" } else { "" };
+        Progress { rate, shown: !quiet && std::io::stderr().is_terminal(), hint }
     }
 
     fn clear(&self) {
@@ -165,7 +169,8 @@ impl Observer for Progress {
     fn second(&mut self, plan: &Plan, _: &RunView, live: &Live) {
         if self.shown {
             let (elapsed, total) = (format::clock(live.elapsed), format::clock(plan.duration()));
-            eprint!("\r{:>12}  probing, {elapsed} of {total}\x1b[K", format!("{}/s", format::rate(self.rate)));
+            let rate = format!("{}/s", format::rate(self.rate));
+            eprint!("\r{rate:>12}  probing, {elapsed} of {total}{}\x1b[K", self.hint);
         }
     }
 }
@@ -181,10 +186,10 @@ struct Table {
 impl Table {
     fn new(args: &RunArgs, promise: &Threshold, aside: bool) -> Result<Table, Refusal> {
         let table = Table { quiet: args.output.quiet, aside, promise: promise.clone() };
-        let length = squall_model::format_duration(args.search.find_max_probe);
+        let length = squall_model::format_duration(args.search.probe());
         table.say(&format!(
             "searching for the highest rate that holds {promise}, in probes of {length}, to within {}\n\n{:>12}  {:>12}  {:>10}  {}\n",
-            percent(args.search.find_max_precision),
+            percent(args.search.precision()),
             "rate",
             promise.statistic.to_string(),
             "errors",
@@ -206,7 +211,7 @@ impl Table {
     }
 
     fn close(&self, search: &Search, args: &RunArgs, before: &str) -> Result<(), Refusal> {
-        let precision = percent(args.search.find_max_precision);
+        let precision = percent(args.search.precision());
         let per_second = |rate: f64| format!("{}/s", format::rate(rate));
         let answer = match search.answer() {
             None => "nothing is known yet".to_owned(),

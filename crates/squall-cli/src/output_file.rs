@@ -21,12 +21,8 @@ enum Way {
     Stdout,
     /// A device or pipe.
     InPlace(File),
-    /// A file beside the final one, to be renamed.
-    Beside {
-        file: File,
-        temporary: PathBuf,
-        kept: bool,
-    },
+    /// A file beside the final one, to be renamed. It is there only while it is written: a run that is killed leaves nothing.
+    Beside(PathBuf),
 }
 
 impl OutputFile {
@@ -50,9 +46,11 @@ impl OutputFile {
         let written = match &mut self.way {
             Way::Stdout => return print::stdout(bytes),
             Way::InPlace(file) => file.write_all(bytes),
-            Way::Beside { file, temporary, kept } => {
-                let moved = file.write_all(bytes).and_then(|()| fs::rename(&*temporary, &self.path));
-                *kept = moved.is_ok();
+            Way::Beside(temporary) => {
+                let moved = fs::write(&*temporary, bytes).and_then(|()| fs::rename(&*temporary, &self.path));
+                if moved.is_err() {
+                    let _ = fs::remove_file(temporary);
+                }
                 moved
             }
         };
@@ -70,16 +68,10 @@ impl Way {
         }
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
         let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
-        let file = File::create(&temporary)?;
-        Ok(Way::Beside { file, temporary, kept: false })
-    }
-}
-
-impl Drop for Way {
-    fn drop(&mut self) {
-        if let Way::Beside { temporary, kept: false, .. } = self {
-            let _ = fs::remove_file(temporary);
-        }
+        // Only to see that it can be done.
+        File::create(&temporary)?;
+        fs::remove_file(&temporary)?;
+        Ok(Way::Beside(temporary))
     }
 }
 
@@ -92,10 +84,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("result.json");
         fs::write(&path, "old").unwrap();
-        let unused = OutputFile::open(&path).unwrap();
-        drop(unused);
+        let mut file = OutputFile::open(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
-        OutputFile::open(&path).unwrap().replace_with(b"new").unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a run that is killed here leaves nothing behind");
+        file.replace_with(b"new").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
     }

@@ -2,7 +2,7 @@
 //! only who drives the users differs.
 
 use squall_engine::{Driver, DriverError, EngineError};
-use squall_model::{LoadModel, Plan, Profile, Stock};
+use squall_model::{Load, LoadModel, Plan, Profile, Stock};
 use squall_orchestrator::{
     self as orchestrator, Control, Finished, Observer, RunError, RunOptions,
     processes::{self, Part},
@@ -205,6 +205,16 @@ impl<D: Driver> Program<D> {
         match self {
             Program::Declared { scenario, .. } => &scenario.plan,
             Program::Hosted(hosted) => &hosted.plan,
+        }
+    }
+
+    /// The loads that it makes: one for each scenario.
+    pub(crate) fn loads(&self) -> Vec<&Load> {
+        match self {
+            Program::Hosted(hosted) if hosted.is_several() => {
+                hosted.together.iter().filter(|member| !member.follows).map(|member| &member.plan.load).collect()
+            }
+            _ => vec![&self.plan().load],
         }
     }
 

@@ -68,9 +68,10 @@ pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(Subject, Option<S
         args.output.json_lines = Some("-".into());
     }
     let load = &mut args.load;
-    let shaped = load.rate.is_some() || load.users.is_some() || load.stages.is_some();
-    if !shaped {
+    if load.rate.is_none() && load.users.is_none() && load.stages.is_none() {
         load.rate = Some(plan.rps.to_string());
+    }
+    if load.stages.is_none() {
         // Its ramp comes before its duration; ours is part of it.
         let ramp = if plan.mode.as_deref().is_none_or(|mode| mode == "ramp") { plan.ramp_up_secs } else { 0.0 };
         if load.duration.is_none() && load.requests.is_none() {

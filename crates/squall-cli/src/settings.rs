@@ -1,5 +1,6 @@
 //! From flags to what the scenario room takes. Every value keeps the name of its flag, so that a mistake is reported there.
 
+use squall_model::{Load, LoadModel};
 use squall_orchestrator::processes::Part;
 use squall_scenario::{Given, Overrides, Place, RawHttp, RawLoad, UrlRequest};
 use std::path::Path;
@@ -23,6 +24,37 @@ pub(crate) fn overrides(args: &RunArgs) -> Result<Overrides, Refusal> {
         wrong,
         variables: Vec::new(),
     })
+}
+
+/// Refuses flags that a run of `loads` would not look at: whoever gave them expects something of them.
+pub(crate) fn refuse_unused(args: &RunArgs, loads: &[&Load]) -> Result<(), Refusal> {
+    let (search, engine) = (&args.search, &args.engine);
+    let searches = search.find_max.is_some();
+    let closed = |load: &&Load| matches!(load.model, LoadModel::Closed { .. });
+    let restless = |load: &&Load| matches!(&load.model, LoadModel::Closed { pause, .. } if pause.is_none());
+    let only_closed = !searches && loads.iter().all(closed);
+    let never_late = !searches && loads.iter().all(restless);
+    // Not `requires`: that is not asked where the other flag could not be given anyway.
+    let precision = search.find_max_precision.is_some() && !searches;
+    let probe = search.find_max_probe.is_some() && !searches;
+    // It may also be in the environment, for all commands alike.
+    let named = |word: &String| word == "--fleet" || word.starts_with("--fleet=");
+    let fleet = args.fleet.cluster.is_none() && args.words.iter().any(named);
+    let unused = [
+        (
+            engine.max_users.is_some() && only_closed,
+            "--max-users is for an open load (--rate); of users there are --users",
+        ),
+        (
+            engine.late_after.is_some() && never_late,
+            "--late-after: users without a --pause start when they can, so none is late",
+        ),
+        (precision, "--find-max-precision belongs to --find-max"),
+        (probe, "--find-max-probe belongs to --find-max"),
+        (fleet, "--fleet belongs to --cluster"),
+    ];
+    let said: Vec<&str> = unused.into_iter().filter_map(|(unused, text)| unused.then_some(text)).collect();
+    if said.is_empty() { Ok(()) } else { Err(Refusal::new(said.join("\n"))) }
 }
 
 /// `--param NAME=VALUE`, as often as it was given.

@@ -2,10 +2,12 @@
 
 pub(crate) mod dashboard;
 pub(crate) mod format;
+mod keys;
 pub(crate) mod lines;
 pub(crate) mod print;
 mod screen;
 
+pub(crate) use keys::Keys;
 pub(crate) use screen::give_back;
 
 use squall_report::Style;

@@ -6,6 +6,7 @@ mod scale;
 mod svg;
 mod tables;
 
+use squall_metrics::EngineView;
 use squall_model::LoadModel;
 
 use crate::{
@@ -109,12 +110,21 @@ fn cards(run: &Run<'_>) -> String {
         ("Median response", at(50.0), format!("mean {}", time(response.mean())), ""),
         ("p95 response", at(95.0), format!("p90 {}", at(90.0)), ""),
         ("p99 response", at(99.0), format!("max {}", time(response.max() as f64)), ""),
+        ("Iterations", count(engine.iterations), starts(engine), if engine.dropped > 0 { "bad" } else { "" }),
         ("Received", bytes(all.bytes_in as f64), format!("{} sent", bytes(all.bytes_out as f64)), ""),
     ];
     let cards = cards.map(|(title, value, detail, class)| {
         format!("<div class=\"card {class}\"><p>{title}</p><b>{value}</b><small>{detail}</small></div>")
     });
     format!("<section class=\"cards\">{}</section>", cards.concat())
+}
+
+/// Whether all starts happened, and in time.
+fn starts(engine: &EngineView) -> String {
+    match (engine.dropped, engine.late) {
+        (0, 0) => "none dropped, none late".to_owned(),
+        (dropped, late) => format!("{} dropped, {} late", count(dropped), count(late)),
+    }
 }
 
 fn thresholds(run: &Run<'_>) -> String {

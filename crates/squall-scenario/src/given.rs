@@ -153,14 +153,31 @@ impl RawLoad {
 }
 
 impl RawHttp {
-    /// These settings where they are given, `under` elsewhere; headers are joined by name.
+    /// These settings where they are given, `under` elsewhere; headers are joined by name. What leads elsewhere drops what belonged
+    /// to the other way, so that `--unix-socket` works on a file with a proxy.
     #[must_use]
-    pub fn over(mut self, under: RawHttp) -> RawHttp {
+    pub fn over(mut self, mut under: RawHttp) -> RawHttp {
+        if self.unix_socket.is_some() {
+            (under.proxy, under.ip, under.resolve) = (None, None, Vec::new());
+        }
+        if self.proxy.is_some() || self.ip.is_some() || !self.resolve.is_empty() {
+            under.unix_socket = None;
+        }
+        if self.insecure.is_some() {
+            under.ca = None;
+        }
+        if self.ca.is_some() {
+            under.insecure = None;
+        }
         let own: Vec<String> = self.headers.iter().map(|(name, _)| name.value.to_ascii_lowercase()).collect();
         let kept = under.headers.into_iter().filter(|(name, _)| !own.contains(&name.value.to_ascii_lowercase()));
         self.headers = kept.chain(self.headers).collect();
         self.resolve.extend(under.resolve);
-        if self.basic.is_none() && self.bearer.is_none() {
+        if self.basic.is_some() || self.bearer.is_some() {
+            self.headers.retain(|(name, _)| {
+                matches!(name.place, Place::Flag(_)) || !name.value.eq_ignore_ascii_case("authorization")
+            });
+        } else if !own.iter().any(|name| name == "authorization") {
             (self.basic, self.bearer) = (under.basic, under.bearer);
         }
         prefer!(self, under, timeout connect_timeout version keep_alive insecure ca cert key server_name proxy redirects

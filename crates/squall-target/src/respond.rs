@@ -30,15 +30,10 @@ pub(crate) async fn respond(
     if let Some(until) = shared.freeze.until() {
         sleep_until(until).await;
     }
-    let allowed = match endpoint {
-        Endpoint::Login | Endpoint::Orders => request.method() == Method::POST,
-        Endpoint::Index | Endpoint::Products | Endpoint::Product | Endpoint::Order | Endpoint::Stats => {
-            matches!(*request.method(), Method::GET | Method::HEAD)
-        }
-        _ => true,
-    };
-    if !allowed {
-        return Ok(refuse(StatusCode::METHOD_NOT_ALLOWED, "this path has another method; GET / shows them"));
+    if let Some(methods) = other_methods(endpoint, request.method()) {
+        let mut answer = refuse(StatusCode::METHOD_NOT_ALLOWED, "this path has another method; GET / shows them");
+        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+        return Ok(answer);
     }
     Ok(match endpoint {
         Endpoint::Products => products(&shared, request.uri()),
@@ -58,6 +53,20 @@ pub(crate) async fn respond(
         Endpoint::Stats => Answer::new(Content::from(shared.stats.json())).json(),
         Endpoint::Other => refuse(StatusCode::NOT_FOUND, "there is no such path; GET / shows them"),
     })
+}
+
+/// The methods of an endpoint that has others than this one; what only waits, fails or fills takes them all.
+fn other_methods(endpoint: Endpoint, method: &Method) -> Option<&'static str> {
+    match endpoint {
+        Endpoint::Login | Endpoint::Orders => (method != Method::POST).then_some("POST"),
+        Endpoint::Index
+        | Endpoint::Products
+        | Endpoint::Product
+        | Endpoint::Order
+        | Endpoint::Health
+        | Endpoint::Stats => (!matches!(*method, Method::GET | Method::HEAD)).then_some("GET, HEAD"),
+        _ => None,
+    }
 }
 
 trait Json {
@@ -159,9 +168,13 @@ fn fail(uri: &Uri) -> Answer {
     let status = parameter::<u16>(uri.query(), "status").map(|status| status.unwrap_or(500));
     let status = status.ok().filter(|status| (400..600).contains(status)).map(StatusCode::from_u16);
     match (rate, status) {
-        (Ok(rate), Some(Ok(status))) if fastrand::f64() < rate => refuse(status, "as asked for"),
-        (Ok(_), Some(Ok(_))) => Answer::new(Content::from("{\"status\":\"ok\"}")).json(),
-        _ => refuse(StatusCode::BAD_REQUEST, "give ?rate=0.1&status=500 with a status from 400 to 599"),
+        (Ok(rate @ 0.0..=1.0), Some(Ok(status))) => match fastrand::f64() < rate {
+            true => refuse(status, "as asked for"),
+            false => Answer::new(Content::from("{\"status\":\"ok\"}")).json(),
+        },
+        _ => {
+            refuse(StatusCode::BAD_REQUEST, "give ?rate=0.1&status=500: a share from 0 to 1, a status from 400 to 599")
+        }
     }
 }
 
@@ -193,7 +206,8 @@ fn redirect(argument: &str) -> Answer {
         return refuse(StatusCode::BAD_REQUEST, "give a number of redirects, at most 100");
     };
     let to = if left <= 1 { "/health".to_owned() } else { format!("/redirect/{}", left - 1) };
-    let mut answer = refuse(StatusCode::FOUND, "see the Location header");
+    let mut answer = Answer::new(Content::from(json!({ "location": to }).to_string())).json();
+    *answer.status_mut() = StatusCode::FOUND;
     answer.headers_mut().insert(header::LOCATION, HeaderValue::try_from(to).expect("a path of ASCII letters"));
     answer
 }

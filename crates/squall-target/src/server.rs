@@ -65,24 +65,24 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Freeze {
     origin: Instant,
-    /// Milliseconds after `origin`; 0 is never.
-    until_ms: AtomicU64,
+    /// Nanoseconds after `origin`; 0 is never.
+    until_ns: AtomicU64,
 }
 
 impl Freeze {
     fn new() -> Freeze {
-        Freeze { origin: Instant::now(), until_ms: AtomicU64::new(0) }
+        Freeze { origin: Instant::now(), until_ns: AtomicU64::new(0) }
     }
 
     pub(crate) fn start(&self, until: Instant) {
-        self.until_ms.fetch_max((until - self.origin).as_millis() as u64, Relaxed);
+        self.until_ns.fetch_max((until - self.origin).as_nanos() as u64, Relaxed);
     }
 
     /// The end of the freeze, if one is on.
     pub(crate) fn until(&self) -> Option<Instant> {
-        match self.until_ms.load(Relaxed) {
+        match self.until_ns.load(Relaxed) {
             0 => None,
-            ms => Some(self.origin + Duration::from_millis(ms)).filter(|until| *until > Instant::now()),
+            ns => Some(self.origin + Duration::from_nanos(ns)).filter(|until| *until > Instant::now()),
         }
     }
 }

@@ -10,13 +10,22 @@ pub(crate) struct SearchArgs {
     /// Find the highest rate that holds this promise, e.g. 'p99<50ms'; starts at --rate, or 50/s
     #[arg(long, value_name = "PROMISE", value_parser = promise, conflicts_with_all = NOT_WITH_A_SEARCH)]
     pub(crate) find_max: Option<Threshold>,
-    /// Search until the answer is known this well
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = precision, requires = "find_max")]
-    pub(crate) find_max_precision: f64,
-    /// Length of one probe
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = squall_model::parse_duration)]
-    #[arg(requires = "find_max")]
-    pub(crate) find_max_probe: Duration,
+    /// Search until the answer is known this well [default: 5%]
+    #[arg(long, value_name = "SHARE", value_parser = precision)]
+    pub(crate) find_max_precision: Option<f64>,
+    /// Length of one probe [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
+    pub(crate) find_max_probe: Option<Duration>,
+}
+
+impl SearchArgs {
+    pub(crate) fn precision(&self) -> f64 {
+        self.find_max_precision.unwrap_or(0.05)
+    }
+
+    pub(crate) fn probe(&self) -> Duration {
+        self.find_max_probe.unwrap_or(Duration::from_secs(10))
+    }
 }
 
 /// Flags that shape or record one run; a search makes many.

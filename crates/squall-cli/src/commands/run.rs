@@ -23,7 +23,7 @@ use outputs::Outputs;
 use crate::{
     args::RunArgs,
     bundle, command_line,
-    exit::{PASSED, Refusal, chain},
+    exit::{self, PASSED, Refusal, chain},
     find_max, picker,
     program::{Host, Program, Script},
     seed_plan, settings,
@@ -95,7 +95,9 @@ fn read<H: Host>(
     };
     let open = |script| host.open(script);
     let text_of = |path: &Path| text.clone().map_or_else(|| read_text(path), Ok);
-    read_from(subject, args, files, text_of, open)
+    let program = read_from(subject, args, files, text_of, open)?;
+    settings::refuse_unused(args, &program.loads())?;
+    Ok(program)
 }
 
 /// Reads the subject of a run, with all it refers to out of `files`.
@@ -216,15 +218,20 @@ fn report(
         command: Some(&command),
         version: env!("SQUALL_VERSION"),
     };
-    if !args.output.quiet {
-        tell(&run, outputs.uses_stdout())?;
+    // A summary that cannot be shown keeps nothing from being written, and changes nothing about the run.
+    if !args.output.quiet
+        && let Err(unseen) = tell(&run, outputs.uses_stdout())
+    {
+        exit::report(&unseen);
     }
-    for sentence in outputs.finish(&run)? {
-        if !args.output.quiet {
-            eprintln!("{sentence}");
-        }
-    }
-    Ok(verdict(&run).exit_code())
+    let (written, failed) = outputs.finish(&run);
+    written.iter().filter(|_| !args.output.quiet).for_each(|sentence| eprintln!("{sentence}"));
+    // What was asked for and is not there must not look like success.
+    let unwritten = failed.iter().map(exit::report).max().unwrap_or(PASSED);
+    Ok(match verdict(&run).exit_code() {
+        PASSED => unwritten,
+        code => code,
+    })
 }
 
 fn tell(run: &Run<'_>, stdout_is_taken: bool) -> Result<(), Refusal> {

@@ -47,6 +47,7 @@ impl Drop for Screen {
 
 /// Leaves the terminal as it was found; harmless when it is not ours.
 pub(crate) fn give_back() {
+    super::keys::give_back();
     if TAKEN.swap(false, Ordering::SeqCst) {
         // The terminal may be gone (a closed window); then nobody misses it.
         let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);

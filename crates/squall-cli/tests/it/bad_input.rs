@@ -19,7 +19,7 @@ fn refused(desk: &Desk, arguments: &[&str], part: &str) {
 #[test]
 fn flags_that_make_no_sense() {
     let desk = Desk::new();
-    let cases: [(&[&str], &str); 28] = [
+    let cases: [(&[&str], &str); 38] = [
         (&[], "URL or a .toml"),
         (&["http://"], "URL"),
         (&["http://[::1/x", "--rate", "1", "--for", "1s"], "URL"),
@@ -48,6 +48,17 @@ fn flags_that_make_no_sense() {
         (&["URL", "--rate", "5", "--for", "1s", "--proxy", "https://127.0.0.1:1"], "TLS to the proxy itself"),
         (&["URL", "--rat", "5"], "--rate"),
         (&["URL", "--rate", "5", "--users", "5", "--for", "1s"], "--users"),
+        // What nothing would look at.
+        (&["URL", "--users", "5", "--max-users", "5", "--for", "1s"], "--max-users is for an open load"),
+        (&["URL", "--max-users", "5", "--for", "1s"], "--max-users is for an open load"),
+        (&["URL", "--users", "5", "--late-after", "1s", "--for", "1s"], "none is late"),
+        (&["URL", "--rate", "5", "--for", "1s", "--find-max-probe", "3s"], "--find-max-probe belongs to --find-max"),
+        (&["URL", "--rate", "5", "--find-max-precision", "3%"], "--find-max-precision belongs to --find-max"),
+        (&["URL", "--rate", "5", "--for", "1s", "--fleet", "x"], "--fleet belongs to --cluster"),
+        (&["URL", "--users", "5", "--poisson", "--for", "1s"], "`arrivals` does not go with users"),
+        (&["URL", "--rate", "5", "--pause", "1s", "--for", "1s"], "`pause` does not go with a rate"),
+        (&["URL", "--stages", "1s:5", "--ramp-up", "1s"], "make the ramp the first stage"),
+        (&["URL", "--rate", "5", "--for", "1s", "--insecure", "--ca", "x.pem"], "keep one of them"),
     ];
     for (arguments, part) in cases {
         refused(&desk, arguments, part);

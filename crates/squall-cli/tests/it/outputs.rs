@@ -3,6 +3,40 @@
 use crate::support::{Desk, get, number, target, wait_until};
 use serde_json::Value;
 
+/// Exit code and messages of a run of ten requests whose standard output is a full disk.
+fn with_a_full_disk(desk: &Desk, more: &[&str]) -> (i32, String) {
+    let target = target();
+    let url = target.url("/health");
+    let arguments = [&["run", &url, "--users", "1", "-n", "10"], more].concat();
+    let full = std::fs::File::create("/dev/full").expect("every Linux has one");
+    let ended = desk.command(&arguments).stdout(full).output().expect("the program starts");
+    assert_eq!(target.requests(), 10);
+    (ended.status.code().expect("it ended by itself"), String::from_utf8_lossy(&ended.stderr).into_owned())
+}
+
+#[test]
+fn a_summary_that_cannot_be_shown_keeps_nothing_from_being_written() {
+    let desk = Desk::new();
+    let (code, said) = with_a_full_disk(&desk, &["--json", "a.json"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("cannot write to standard output") && said.contains("wrote a.json"), "{said}");
+    assert_eq!(desk.json("a.json")["totals"]["requests"], 10);
+    let (code, said) = with_a_full_disk(&desk, &["--json", "b.json", "-t", "requests>99"]);
+    assert_eq!((code, desk.json("b.json")["exit_code"].as_i64()), (1, Some(1)), "{said}");
+}
+
+#[test]
+fn what_cannot_be_written_after_a_good_run_is_no_success_and_the_rest_is_written() {
+    let desk = Desk::new();
+    let outputs = ["--json", "/dev/full", "--csv", "a.csv", "--hdr", "/dev/full", "--json-lines", "a.jsonl"];
+    let (code, said) = with_a_full_disk(&desk, &[&outputs[..], &["--quiet"]].concat());
+    assert_eq!((code, said.matches("cannot write /dev/full").count()), (2, 2), "{said}");
+    assert!(desk.read("a.csv").lines().count() > 1);
+    assert!(desk.read("a.jsonl").contains("\"phase\":\"done\""));
+    let (code, said) = with_a_full_disk(&desk, &[&outputs[..], &["--quiet", "-t", "requests>99"]].concat());
+    assert_eq!(code, 1, "what the run has to say comes first: {said}");
+}
+
 #[test]
 fn one_run_leaves_every_file() {
     let (target, desk) = (target(), Desk::new());

@@ -34,6 +34,31 @@ fn the_dashboard_takes_the_terminal_and_gives_it_back() {
 }
 
 #[test]
+fn q_ends_a_search_and_the_terminal_is_as_it_was() {
+    let target = target();
+    let squall = env!("CARGO_BIN_EXE_squall");
+    let search = format!(
+        "stty cols 120 rows 40; {squall} run {} --find-max 'p99<1h' --rate 30 --find-max-probe 5m; echo code $?; stty -a",
+        target.url("/health")
+    );
+    let mut child = Command::new("script")
+        .args(["-qec", &search, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script is part of every Debian");
+    wait_until("the first requests", || target.requests() > 5);
+    child.stdin.as_mut().expect("a pipe").write_all(b"q").expect("it reads keys");
+    let mut output = String::new();
+    child.stdout.take().expect("a pipe").read_to_string(&mut output).expect("UTF-8");
+    child.wait().expect("it ends");
+    assert!(output.contains("q stops") && output.contains("interrupted; so far: nothing is known yet"), "{output}");
+    assert!(output.contains("code 130"), "{output}");
+    assert!(output.contains(" icanon ") && output.contains(" echo "), "{output}");
+}
+
+#[test]
 fn without_a_terminal_nobody_is_asked_for_its_size() {
     let (target, desk) = (target(), Desk::new());
     desk.write("tput", "#!/bin/sh\ntouch asked\necho 80\n");

@@ -137,17 +137,33 @@ fn end(points: &[Point]) -> f64 {
     f64::from(points.last().map_or(1, |point| point.t_s))
 }
 
-/// Each point at the middle of its stretch of time.
+/// Each point at the middle of its stretch of time; where a line begins or ends it is level, so that it covers all of the time that
+/// it tells of and a single second is seen too.
 fn line_of(points: &[Point], y: impl Fn(&Point) -> Option<f64>) -> Vec<(f64, Option<f64>)> {
     let last = end(points);
-    points.iter().map(|p| ((p.until - p.length / 2.0) / last, y(p))).collect()
+    let values: Vec<Option<f64>> = points.iter().map(y).collect();
+    let known = |at: Option<usize>| at.and_then(|at| values.get(at)).is_some_and(Option::is_some);
+    let mut line = Vec::with_capacity(points.len() + 2);
+    for (at, point) in points.iter().enumerate() {
+        let value = values[at];
+        if value.is_some() && !known(at.checked_sub(1)) {
+            line.push(((point.until - point.length) / last, value));
+        }
+        line.push(((point.until - point.length / 2.0) / last, value));
+        if value.is_some() && !known(at.checked_add(1)) {
+            line.push((point.until / last, value));
+        }
+    }
+    line
 }
 
 fn rate(run: &Run<'_>, points: &[Point]) -> String {
     let mut canvas = Canvas::new(210.0);
+    // What is asked for are iterations: to be compared with requests only where each makes one.
     let open = matches!(run.plan.load.model, LoadModel::Open { .. });
+    let comparable = open && run.view.engine.iterations == run.view.all.requests;
     let rates = points.iter().map(Point::answered).fold(0.0, f64::max);
-    let targets = if open { points.iter().map(|p| p.target).fold(0.0, f64::max) } else { 0.0 };
+    let targets = if comparable { points.iter().map(|p| p.target).fold(0.0, f64::max) } else { 0.0 };
     // Some air above the line, which is often level with the target.
     let scale = Scale::linear(rates.max(targets) * 1.05);
     canvas.vertical_axis(scale, number);
@@ -155,12 +171,12 @@ fn rate(run: &Run<'_>, points: &[Point]) -> String {
     let line = line_of(points, |p| Some(scale.place(p.answered())));
     canvas.area("rate", &line);
     canvas.line("rate", &line);
-    if !open {
+    if !comparable {
         return figure("Requests per second", &[], &canvas.finish("Requests per second over time", "rate:Requests/s"));
     }
     canvas.line("target", &line_of(points, |p| (p.target > 0.0).then(|| scale.place(p.target))));
     let drawing = canvas.finish("Requests per second over time", "rate:Requests/s,target:Asked for");
-    figure("Requests per second", &[("rate", "requests answered"), ("target", "iterations asked for")], &drawing)
+    figure("Requests per second", &[("rate", "answered"), ("target", "asked for")], &drawing)
 }
 
 fn users(run: &Run<'_>, points: &[Point]) -> String {

@@ -86,8 +86,7 @@ impl Canvas {
             }
             pen_down = y.is_some();
         }
-        // A value between two gaps is a point: a line of no length with round ends shows it.
-        if path.matches('L').count() == 0 { path + "h0" } else { path }
+        path
     }
 
     /// A bar from the base up; anything above nothing is at least a pixel high, so that rare events are seen.

@@ -147,6 +147,36 @@ fn a_closed_model_has_no_target_rate() {
     assert!(!page.contains("asked for"));
 }
 
+/// A line of no length was a dot that nobody saw.
+#[test]
+fn a_run_of_one_second_has_lines_across_its_charts() {
+    let page = check(&Recipe { seconds: 1, rate: 20, failing: 0..0, ..Recipe::default() }.make());
+    for class in ["rate", "target", "users", "p50", "p95", "p99"] {
+        let (_, rest) =
+            page.split_once(&format!("class=\"line {class}\" d=\"M60.0 ")).unwrap_or_else(|| panic!("{class}"));
+        let path = rest.split('"').next().unwrap();
+        assert!(path.contains("L580.0 "), "{class} ends at {path}");
+    }
+}
+
+#[test]
+fn requests_are_not_compared_with_iterations_of_several() {
+    let mut finished = shop();
+    assert_eq!(finished.view.engine.iterations, finished.view.all.requests);
+    assert!(check(&finished).contains("asked for"));
+    finished.view.engine.iterations /= 2;
+    assert!(!check(&finished).contains("asked for"));
+}
+
+#[test]
+fn the_cards_fill_their_rows() {
+    let mut finished = shop();
+    finished.view.engine.dropped = 1200;
+    let page = check(&finished);
+    assert_eq!(page.matches("class=\"card ").count() % 4, 0);
+    assert!(page.contains("<small>1,200 dropped, "));
+}
+
 #[test]
 fn a_page_without_errors_says_so() {
     let mut recipe = Recipe { failing: 0..0, seconds: 5, rate: 10, ..Recipe::default() };

@@ -19,6 +19,7 @@ impl Builder<'_, '_> {
         };
         let (timeout, connect_timeout) =
             (time(&raw.timeout, default.timeout), time(&raw.connect_timeout, default.connect_timeout));
+        self.refuse_unused(raw);
         HttpConfig {
             version: version(raw, self.problems),
             keep_alive: on(&raw.keep_alive, default.keep_alive),
@@ -34,6 +35,26 @@ impl Builder<'_, '_> {
             resolve: raw.resolve.iter().filter_map(|pair| resolve(pair, self.problems)).collect(),
             cookies: on(&raw.cookies, default.cookies),
             ..default
+        }
+    }
+
+    /// Settings that others make idle.
+    fn refuse_unused(&mut self, raw: &RawHttp) {
+        if let (Some(_), Some(ca)) = (raw.insecure.as_ref().filter(|given| given.value), &raw.ca) {
+            let hint = "`insecure` accepts any certificate: keep one of them";
+            self.problems.hint(&ca.place, "a CA is not asked where any certificate is accepted", hint);
+        }
+        let family = raw.ip.iter().map(|given| &given.place);
+        let names = raw.resolve.iter().map(|(host, _)| &host.place);
+        if raw.unix_socket.is_some() {
+            for place in family.chain(names) {
+                self.problems.hint(place, "a Unix socket has no address to choose", "keep one of them");
+            }
+        } else if let Some(proxy) = raw.proxy.as_ref().and_then(|given| Url::parse(&given.value).ok()) {
+            for (host, _) in raw.resolve.iter().filter(|(host, _)| proxy.host_str() != Some(&host.value)) {
+                let message = format!("`{}` is looked up by the proxy, not here", host.value);
+                self.problems.hint(&host.place, message, "only the address of the proxy itself can be given");
+            }
         }
     }
 

@@ -48,13 +48,13 @@ impl Common {
         target: Option<Target>,
         connector: Connector,
     ) -> Common {
-        Common {
-            target,
-            connector,
-            headers: builder.headers(&http.headers),
-            authorization: builder.authorization(http.basic.as_ref(), http.bearer.as_ref()),
-            target_missed: Cell::new(false),
+        let headers = builder.headers(&http.headers);
+        let authorization = builder.authorization(http.basic.as_ref(), http.bearer.as_ref());
+        let named = headers.iter().any(|header| header.name.eq_ignore_ascii_case("authorization"));
+        if let (Some(login), true) = (&authorization, named) {
+            builder.problems.add(&login.place, "there is an Authorization header and a login: keep one");
         }
+        Common { target, connector, headers, authorization, target_missed: Cell::new(false) }
     }
 }
 
@@ -403,6 +403,14 @@ impl Builder<'_, '_> {
         };
         let mut value = Template::text(prefix);
         value.append(self.template(given));
+        if encoding == HeaderEncoding::Basic && value.clone().fold().constant().is_some_and(|text| !text.contains(':'))
+        {
+            self.problems.hint(
+                &given.place,
+                "a login has a user and a password",
+                "write user:password, or user: without one",
+            );
+        }
         Some(Header { name: "Authorization".to_owned(), value: value.fold(), encoding, place: given.place.clone() })
     }
 }

@@ -1,7 +1,7 @@
 //! What is refused and how it is said. Each row is one mistake; the snapshots show whole messages as people see them.
 
 use proptest::prelude::*;
-use squall_scenario::{Given, NoFiles, Overrides, RawLoad, Scenario, ScenarioErrors, UrlRequest};
+use squall_scenario::{Given, NoFiles, Overrides, RawHttp, RawLoad, Scenario, ScenarioErrors, UrlRequest};
 use std::collections::BTreeMap;
 
 use crate::harness::Memory;
@@ -88,6 +88,37 @@ fn a_metric_has_one_meaning() {
     refuse(&format!("{flow}group = 'a'"), (10, 9), "the task `a` and the group `a`");
     let own = "target = 'http://h'\n[[task]]\nname = 'a'\ngroup = 'a'\n[[task.step]]\nget = '/'\ngroup = 'g'\n[[task.step]]\nget = '/'\ngroup = 'g'";
     parse(own).expect("a flow is its own group, and two steps share one");
+}
+
+#[test]
+fn settings_that_others_make_idle() {
+    refuse("[http]\ninsecure = true\nca = '/dev/null'", (7, 6), "keep one of them");
+    refuse("[http]\nunix_socket = '/tmp/s'\nip = '4'", (7, 6), "a Unix socket has no address to choose");
+    refuse("[http]\nunix_socket = '/tmp/s'\nresolve = { a = '127.0.0.1' }", (7, 13), "a Unix socket has no address");
+    refuse("[http]\nproxy = 'http://p:1'\nresolve = { h = '127.0.0.1' }", (7, 13), "`h` is looked up by the proxy");
+    refuse("[http]\nbasic = 'a:b'\nheaders = { authorization = 'x' }", (6, 9), "an Authorization header and a login");
+    parse("[http]\nproxy = 'http://p:1'\nresolve = { p = '127.0.0.1' }\n[[task]]\nname = 'x'\nget = 'http://h/'")
+        .expect("the proxy's own address may be given");
+}
+
+/// `--unix-socket` works on a file with a proxy, and so on.
+#[test]
+fn a_flag_drops_what_it_makes_idle_in_the_file() {
+    let flag = |value: &str| Some(Given::flag("--flag", value));
+    let name = |name: &str| Given::flag("--flag", name);
+    let on = Some(Given::flag("--insecure", true));
+    for (file, http) in [
+        ("proxy = 'http://p:1'\nip = '4'", RawHttp { unix_socket: flag("/tmp/s"), ..RawHttp::default() }),
+        ("unix_socket = '/tmp/s'", RawHttp { ip: flag("4"), ..RawHttp::default() }),
+        ("ca = '/dev/null'", RawHttp { insecure: on, ..RawHttp::default() }),
+        ("headers = { authorization = 'x' }", RawHttp { basic: flag("a:b"), ..RawHttp::default() }),
+        ("bearer = 'x'", RawHttp { headers: vec![(name("Authorization"), name("y"))], ..RawHttp::default() }),
+    ] {
+        let text = format!("[http]\n{file}\n[[task]]\nname = 'x'\nget = 'http://127.0.0.1/'");
+        let overrides = Overrides { http, ..Overrides::default() };
+        Scenario::parse("shop.toml", &text, &mut NoFiles, overrides)
+            .unwrap_or_else(|errors| panic!("{file}: {errors}"));
+    }
 }
 
 #[test]

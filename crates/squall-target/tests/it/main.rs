@@ -48,7 +48,12 @@ fn every_endpoint_answers() {
     check("GET /fail?rate=1&status=503", "", 503, "as asked");
     check("GET /fail?rate=0", "", 200, "ok");
     check("GET /fail?status=200", "", 400, "400 to 599");
-    check("GET /redirect/2", "", 302, "Location");
+    for rate in ["2", "-0.1", "NaN", "x"] {
+        check(&format!("GET /fail?rate={rate}"), "", 400, "from 0 to 1");
+    }
+    check("GET /redirect/2", "", 302, "{\"location\":\"/redirect/1\"}");
+    check("DELETE /health", "", 405, "method");
+    check("POST /api/products", "", 405, "method");
     check("POST /echo?a=1\nX-Name: ann\r\n", "hello", 200, "\"x-name\":\"ann\"");
     check("GET /nothing", "", 404, "no such path");
     check("GET /auth/login", "", 405, "method");

@@ -73,9 +73,9 @@ impl Outputs {
         self.streams.keep_s()
     }
 
-    /// Writes what is written at the end; says what was written, in the order of the flags.
-    pub(crate) fn finish(mut self, run: &Run<'_>) -> Result<Vec<String>, Refusal> {
-        let mut said = Vec::new();
+    /// Writes what is written at the end, all that can be; says what was written, in the order of the flags, and what was not.
+    pub(crate) fn finish(mut self, run: &Run<'_>) -> (Vec<String>, Vec<Refusal>) {
+        let (mut said, mut failed) = (Vec::new(), Vec::new());
         for (document, file) in &mut self.documents {
             let shown = file.path().display().to_string();
             // Half a run, or one that met nobody, is nothing to compare later ones with.
@@ -85,13 +85,19 @@ impl Outputs {
                 said.push(format!("{shown} is left as it was: this run is no baseline"));
                 continue;
             }
-            file.replace_with(render(*document, run).as_bytes())?;
-            if !file.is_stdout() {
-                said.push(format!("wrote {shown}"));
+            match file.replace_with(render(*document, run).as_bytes()) {
+                Ok(()) if file.is_stdout() => {}
+                Ok(()) => said.push(format!("wrote {shown}")),
+                Err(refusal) => failed.push(refusal),
             }
         }
-        said.extend(self.streams.finish(run)?.into_iter().map(|path| format!("wrote {path}")));
-        Ok(said)
+        for stream in self.streams.finish(run) {
+            match stream {
+                Ok(path) => said.extend(path.map(|path| format!("wrote {path}"))),
+                Err(refusal) => failed.push(refusal),
+            }
+        }
+        (said, failed)
     }
 }
 

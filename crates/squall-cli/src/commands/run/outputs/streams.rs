@@ -70,17 +70,14 @@ impl Streams {
         }
     }
 
-    /// Writes what is left and gives the files written.
-    pub(crate) fn finish(self, run: &Run<'_>) -> Result<Vec<String>, Refusal> {
-        let mut written = Vec::new();
-        if let Some(lines) = self.lines {
-            written.extend(lines.close(|_| Ok(()))?);
-        }
-        if let Some(mut hdr) = self.hdr {
+    /// Writes what is left; gives the files written, and what could not be.
+    pub(crate) fn finish(self, run: &Run<'_>) -> Vec<Result<Option<String>, Refusal>> {
+        let lines = self.lines.map(|lines| lines.close(|_| Ok(())));
+        let hdr = self.hdr.map(|mut hdr| {
             hdr.attempt(|log| log.second(run.view, run.facts.elapsed));
-            written.extend(hdr.close(|log| log.finish().map(drop))?);
-        }
-        Ok(written)
+            hdr.close(|log| log.finish().map(drop))
+        });
+        lines.into_iter().chain(hdr).collect()
     }
 }
 
