@@ -40,24 +40,24 @@ const STYLES: styling::Styles = styling::Styles::styled()
 
 const EXAMPLES: &str = "\
 Examples:
-  squall target                                            a shop API to try things on, at 127.0.0.1:8089
+  squall target                          a shop API to try things on
   squall run http://127.0.0.1:8089/health --rate 500 --for 30s
   squall run shop.toml --html report.html
   squall compare before.json after.json
-  squall new shop                                          a folder to start from
-  squall up --workers 3                                    a fleet on this machine; `squall down` ends it
+  squall new shop                        a folder to start from
+  squall up --workers 3                  a fleet; `squall down` ends it
 
-Exit codes: 0 passed, 1 threshold breached or slower, 2 usage, 3 target not reached, 4 generator too slow (--strict),
+Exit codes: 0 passed, 1 threshold breached or slower, 2 usage, 3 target not reached, 4 generator too slow (--strict), \
 130 interrupted. NO_COLOR turns colours off.";
 
 const STREAM_EXAMPLES: &str = "\
 Examples:
-  squall stream send myapp.orders '{\"order_id\":1,\"amount\":99}' --partition-by order_id
+  squall stream send myapp.orders '{\"id\":1,\"amount\":99}' --partition-by id
   squall stream sendmany myapp.orders orders.jsonl --partition-by order_id
   squall stream tail myapp.orders --from-start --count 10
   squall stream lag myapp.orders.printer
   squall stream members myapp.orders.printer --json
-  squall stream worker shop:app                       (processors in Python; see docs/streams.md)
+  squall stream worker shop:app           processors in Python; docs/streams.md
 
 The server is given by --redis or SQUALL_REDIS.";
 
@@ -113,8 +113,8 @@ pub(crate) enum Command {
 Examples:
   squall target
   squall target --listen 127.0.0.1:9000 --threads 2
-  curl http://127.0.0.1:8089/                              what it serves
-  curl http://127.0.0.1:8089/stats                         what it has received")]
+  curl http://127.0.0.1:8089/            what it serves
+  curl http://127.0.0.1:8089/stats       what it has received")]
 pub(crate) struct TargetArgs {
     /// Where to listen; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8089")]
@@ -158,4 +158,37 @@ pub(crate) fn fleet_name(text: &str) -> Result<String, String> {
         return Err("a fleet's name has letters, digits, `-`, `_` and `.` only".to_owned());
     }
     Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Every command, with the words that lead to it.
+    fn all(command: &clap::Command, words: &str, out: &mut Vec<(String, clap::Command)>) {
+        out.push((words.to_owned(), command.clone()));
+        for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+            all(inner, &format!("{words} {}", inner.get_name()), out);
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples_that_fit_a_terminal_of_80_columns() {
+        let mut commands = Vec::new();
+        all(&Cli::command(), "squall", &mut commands);
+        assert!(commands.len() > 25, "{}", commands.len());
+        for (words, command) in commands {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples: Vec<&str> = help.lines().filter(|line| line.starts_with("  ")).collect();
+            assert!(help.contains("Examples:"), "`{words} --help` has no examples");
+            assert!(
+                examples.iter().any(|line| line.trim_start().starts_with(&words)),
+                "`{words}` is in none of {help}"
+            );
+            for line in examples {
+                assert!(line.chars().count() <= 80, "`{words} --help` is torn up: {line}");
+            }
+        }
+    }
 }

@@ -22,7 +22,7 @@ pub(crate) fn style(is_terminal: bool) -> Style {
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     let width = crossterm::terminal::size().map_or(Style::PLAIN.width, |(columns, _)| usize::from(columns));
-    Style { colour: wanted && able, width: width.clamp(60, 140) }
+    Style { colour: wanted && able, width: width.clamp(36, 140) }
 }
 
 /// The style of standard output.

@@ -53,8 +53,31 @@ impl TaskSpec {
 }
 
 impl Plan {
+    /// The target, unless the name says it already, as that of a URL does.
+    pub fn target_apart(&self) -> Option<&str> {
+        Some(self.target.as_str()).filter(|target| !target.is_empty() && !self.name.starts_with(target))
+    }
+
     /// How long the profile lasts.
     pub fn duration(&self) -> Duration {
         self.load.model.profile().duration()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Arrivals, LoadModel, Profile};
+
+    #[test]
+    fn a_target_is_told_apart_from_a_name_that_has_it() {
+        let rate = Profile::constant(1.0, Duration::from_secs(1)).expect("a profile");
+        let model = LoadModel::Open { rate, arrivals: Arrivals::Even };
+        let load = Load { model, iterations: None, warm_up: Duration::ZERO };
+        let (tasks, thresholds) = (Vec::new(), Vec::new());
+        let mut plan = Plan { name: "shop".into(), target: "http://h:1".into(), load, tasks, thresholds, seed: 0 };
+        assert_eq!(plan.target_apart(), Some("http://h:1"));
+        plan.name = "http://h:1/health".into();
+        assert_eq!(plan.target_apart(), None);
     }
 }

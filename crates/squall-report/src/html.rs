@@ -78,11 +78,11 @@ fn head(run: &Run<'_>) -> String {
     let (title, text) = words[words.find(' ').map_or(0, |at| at + 1)..].split_once(": ").unwrap_or((&words, ""));
     let (class, mark) = if verdict(run) == Verdict::Passed { ("good", "✓") } else { ("bad", "✗") };
     format!(
-        "<header>\n<div>\n<p class=\"brand\">Squall load test</p>\n<h1>{}</h1>\n<p class=\"what\">{}</p>\n\
+        "<header>\n<div>\n<p class=\"brand\">Squall load test</p>\n<h1>{}</h1>\n{}\
          <p class=\"how\">{} · {model} · started {} {} UTC</p>\n</div>\n\
          <div class=\"verdict {class}\"><span>{mark}</span><div><b>{}</b><p>{}</p></div></div>\n</header>",
         escape(&run.plan.name),
-        escape(&run.plan.target),
+        run.plan.target_apart().map_or(String::new(), |target| format!("<p class=\"what\">{}</p>\n", escape(target))),
         escape(&load_in_words(&run.plan.load)),
         &started[..10],
         &started[11..19],

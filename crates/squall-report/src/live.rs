@@ -153,7 +153,7 @@ fn warming_up(plan: &Plan, second: &Second) -> bool {
 
 /// The titles above [`live_line`]'s columns.
 pub fn live_header(style: Style) -> String {
-    style.paint(Tone::Dim, &columns(["time", "rate", "users", "p50", "p99", "errors"].map(str::to_owned)))
+    style.paint(Tone::Dim, &columns(style, ["time", "rate", "users", "p50", "p99", "errors"].map(str::to_owned)))
 }
 
 /// The latest second in aligned columns, without a line break.
@@ -166,18 +166,24 @@ pub fn live_line(tick: &Tick<'_>, style: Style) -> String {
         (false, 0) => "0".to_owned(),
         (false, n) => format!("{} ({})", count(n), percent(n as f64 / second.requests.max(1) as f64)),
     };
-    let line = columns([
+    let cells = [
         clock(tick.elapsed, length_of(second.t_s, tick.elapsed)),
         format!("{}/s", count(current_rate(tick, second).round() as u64)),
         count(second.users),
         latency(second.p50),
         latency(second.p99),
         errors,
-    ]);
-    style.paint(if second.errors > 0 { Tone::Bad } else { Tone::Plain }, &line)
+    ];
+    style.paint(if second.errors > 0 { Tone::Bad } else { Tone::Plain }, &columns(style, cells))
 }
 
-fn columns([time, rate, users, p50, p99, errors]: [String; 6]) -> String {
+/// Below this width only what matters most is shown, so that no line is torn up.
+const NARROW: usize = 66;
+
+fn columns(style: Style, [time, rate, users, p50, p99, errors]: [String; 6]) -> String {
+    if style.width < NARROW {
+        return format!("{time:>7} {rate:>8} {p99:>8}  {errors}");
+    }
     format!("{time:>8} {rate:>11} {users:>8} {p50:>9} {p99:>9}  {errors}")
 }
 

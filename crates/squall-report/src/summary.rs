@@ -47,7 +47,8 @@ fn head(run: &Run<'_>, style: Style) -> String {
     };
     let started = rfc3339(run.facts.started_unix_ms);
     let started = format!("{} {} UTC", &started[..10], &started[11..19]);
-    let what = fit(&format!("{} · {}", clean(&run.plan.name), clean(&run.plan.target)), style.width.saturating_sub(2));
+    let target = run.plan.target_apart().map_or(String::new(), |target| format!(" · {}", clean(target)));
+    let what = fit(&format!("{}{target}", clean(&run.plan.name)), style.width.saturating_sub(2));
     let how = format!("{} · {model} · started {started}", load_in_words(&run.plan.load));
     let how = wrap(&how, style.width.saturating_sub(2));
     let how: String = how.iter().map(|line| format!("  {}\n", style.paint(Tone::Dim, line))).collect();

@@ -13,7 +13,7 @@ use crate::{
 pub(crate) fn describe(plan: &Plan, program: &Program) -> String {
     let mut out = String::new();
     let mut line = |text: String| writeln!(out, "{text}").expect("writing to a string does not fail");
-    line(format!("{} against {}", plan.name, plan.target));
+    line(plan.target_apart().map_or(plan.name.clone(), |target| format!("{} against {target}", plan.name)));
     line(format!("  load        {}", load(&plan.load)));
     if !plan.load.warm_up.is_zero() {
         line(format!("  warm-up     {} kept out of the results", format_duration(plan.load.warm_up)));

@@ -10,7 +10,7 @@ use super::search::tolerance;
 #[command(after_help = "\
 Examples:
   squall compare before.json after.json
-  squall run shop.toml --save-baseline                     keep a run to compare with
+  squall run shop.toml --save-baseline   keep a run to compare with
   squall run shop.toml --json now.json ; squall compare now.json
   squall compare before.json after.json --tolerance 10% --json
 

@@ -29,8 +29,8 @@ impl fmt::Debug for Secret {
 Examples:
   squall orchestrator --redis redis://127.0.0.1:6379
   squall orchestrator --redis redis://127.0.0.1:6379 --scenario shop.toml
-  SQUALL_TOKEN=… squall orchestrator --redis rediss://redis.internal:6380 --listen 0.0.0.0:8443 \\
-      --tls-cert api.pem --tls-key api.key --log json
+  SQUALL_TOKEN=… squall orchestrator --redis rediss://redis.internal:6380 \\
+      --listen 0.0.0.0:8443 --tls-cert api.pem --tls-key api.key --log json
 
 Runs in the foreground. Any number may run: one leads, all serve the API. SIGTERM or Ctrl-C hands over and ends.
 docs/api.md has the API; GET /openapi.json describes it for programs.")]
@@ -106,7 +106,7 @@ pub(crate) enum TestCommand {
 #[command(after_help = "\
 Examples:
   squall test start shop.toml --users 50 --for 5m
-  squall test start http://127.0.0.1:8089/api/products --rate 500 --for 30s --api http://127.0.0.1:8080
+  squall test start http://127.0.0.1:8089/ --rate 500 --api http://10.0.0.5:8080
   squall test start shop.py --rate 200 --param region=eu
 
 It returns when the workers have been told. `squall test status --watch` follows the test;

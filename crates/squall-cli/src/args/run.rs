@@ -9,18 +9,19 @@ use super::{HttpArgs, LoadArgs, OutputArgs, RequestArgs, SearchArgs};
 const EXAMPLES: &str = "\
 Examples:
   squall run http://127.0.0.1:8089/health --rate 500 --for 30s
-  squall run http://127.0.0.1:8089/health --users 50 --pause 100ms --for 1m --threshold 'p99<200ms'
-  squall run http://127.0.0.1:8089/api/products --stages 10s:100,30s:500 --html report.html
+  squall run http://127.0.0.1:8089/health --users 50 --pause 1s -t 'p99<200ms'
+  squall run http://127.0.0.1:8089/health --stages 10s:100,30s:500 --html
   squall run shop.toml --target http://127.0.0.1:8089 --json result.json
   squall run shop.toml --check
   squall run shop.py --target http://127.0.0.1:8089 --rate 200 --for 1m
   squall run shop.toml --cluster redis://127.0.0.1:6379
   squall run --plan - < plan.json
-  squall run shop.py --cluster redis://127.0.0.1:6379 --requirements requirements.txt
+  squall run shop.py --cluster redis://127.0.0.1 --requirements requirements.txt
   squall run http://127.0.0.1:8089/api/products --find-max 'p99<50ms'
 
-Load is open (--rate: starts follow the clock, whatever the target does) or closed (--users: each waits for its answer).
+Load is open (--rate: starts follow the clock, whatever the target does) or closed (--users: each waits for its answer). \
 Ctrl-C finishes what is under way and reports; twice aborts.
+
 Exit codes: 0 passed, 1 threshold breached, 2 usage, 3 target not reached, 4 generator too slow (--strict), 130 interrupted.";
 
 /// Arguments of `squall run`.

@@ -8,11 +8,11 @@ use std::{net::SocketAddr, time::Duration};
 #[command(after_help = "\
 Examples:
   squall worker --redis redis://127.0.0.1:6379
-  squall worker --redis rediss://user:secret@redis.internal:6380 --id eu-1 --log json
-  squall worker --redis redis://127.0.0.1:6379 --listen 127.0.0.1:9180     for probes and Prometheus
-  python3 -m squall worker --redis redis://127.0.0.1:6379      for scenarios in Python
+  squall worker --redis rediss://user:secret@redis.internal:6380 --id eu-1
+  squall worker --redis redis://127.0.0.1:6379 --listen 127.0.0.1:9180
+  python3 -m squall worker --redis redis://127.0.0.1:6379
 
-Runs in the foreground. SIGTERM or Ctrl-C drains: the load moves to others, everything measured is shipped.")]
+The last is for scenarios in Python. Runs in the foreground. SIGTERM or Ctrl-C drains: the load moves to others, everything measured is shipped.")]
 pub(crate) struct WorkerArgs {
     /// The server that the fleet shares
     #[arg(long, value_name = "URL", env = "SQUALL_REDIS", hide_env_values = true)]

@@ -83,7 +83,7 @@ fn a_run_with_errors_shows_all_its_parts() {
 fn what_servers_and_files_say_is_escaped() {
     let mut finished = shop();
     let attack = "</script><script>alert('x')</script><img src=x onerror=\"alert(1)\">";
-    finished.plan.name = attack.to_owned();
+    finished.plan.name = format!("a name {attack}");
     finished.plan.target = attack.to_owned();
     finished.view.errors[0].message = attack.to_owned();
     std::sync::Arc::make_mut(&mut finished.view.metrics[0].key).name = attack.to_owned();
@@ -145,6 +145,14 @@ fn a_closed_model_has_no_target_rate() {
     let page = check(&finished);
     assert!(page.contains("36 users for 30s, pausing 500ms · closed model"));
     assert!(!page.contains("asked for"));
+}
+
+#[test]
+fn a_url_is_not_said_twice() {
+    let mut finished = shop();
+    assert!(check(&finished).contains("<p class=\"what\">"));
+    finished.plan.name = format!("{}/health", finished.plan.target);
+    assert!(!check(&finished).contains("<p class=\"what\">"));
 }
 
 /// A line of no length was a dot that nobody saw.

@@ -38,6 +38,16 @@ fn live_lines_are_aligned_under_their_header() {
 }
 
 #[test]
+fn live_lines_fit_a_narrow_terminal() {
+    let recipe = Recipe { seconds: 17, warm_up: 2, ..Recipe::default() };
+    let (plan, narrow) = (recipe.plan(), Style { colour: false, width: 40 });
+    let mut lines = vec![live_header(narrow)];
+    recipe.watch(|view| lines.push(live_line(&tick(&plan, view, Phase::Steady), narrow)));
+    assert!(lines.iter().all(|line| line.chars().count() < 40 && !line.contains("p50")), "{lines:#?}");
+    assert!(lines[0].contains("p99") && lines[0].ends_with("errors"));
+}
+
+#[test]
 fn a_part_of_a_second_is_shown_with_its_own_time_and_rate() {
     let recipe = Recipe { seconds: 3, ..Recipe::default() };
     let plan = recipe.plan();

@@ -9,7 +9,7 @@ use crate::{Compression, Hasher, Layout};
 const WORKER_EXAMPLES: &str = "\
 Examples:
   squall stream worker shop:app
-  squall stream worker shop.streams:app --processors printer,billing --redis redis://10.0.0.5
+  squall stream worker shop:app --processors printer --redis redis://10.0.0.5
   squall stream worker shop:app --prometheus 127.0.0.1:9464 --log-format json
 
 A first SIGTERM or Ctrl-C finishes the iterations in hand, acknowledges them and hands the partitions over; a second one ends at once.
@@ -19,21 +19,42 @@ Exit codes: 0 stopped by a signal, 1 a processor halted, 2 the app cannot be loa
 #[derive(Debug, Subcommand)]
 pub enum StreamCommand {
     /// Send one record.
+    #[command(
+        after_help = "Examples:\n  squall stream send shop.orders '{\"id\":1,\"amount\":99}' --partition-by id\n  squall stream send shop.orders '{\"id\":2}' --no-wait --redis redis://10.0.0.5"
+    )]
     Send(SendOne),
     /// Send the records of a file, one JSON object per line.
+    #[command(
+        after_help = "Examples:\n  squall stream sendmany shop.orders orders.jsonl --partition-by id\n  squall stream sendmany shop.orders - < orders.jsonl"
+    )]
     Sendmany(SendFile),
     /// Run the processors and tasks of an app written in Python.
     #[command(after_help = WORKER_EXAMPLES)]
     Worker(WorkerArgs),
     /// Print events as they come, without taking them.
+    #[command(
+        after_help = "Examples:\n  squall stream tail shop.orders\n  squall stream tail shop.orders --from-start --count 10"
+    )]
     Tail(TailArgs),
     /// Show how far a processor is behind in each partition.
+    #[command(
+        after_help = "Examples:\n  squall stream lag shop.orders.printer\n  squall stream lag shop.orders.printer --json"
+    )]
     Lag(Look),
     /// Show who runs a processor and who holds which partition.
+    #[command(
+        after_help = "Examples:\n  squall stream members shop.orders.printer\n  squall stream members shop.orders.printer --json"
+    )]
     Members(Look),
     /// Make a stopped processor begin again, or be forgotten.
+    #[command(
+        after_help = "Examples:\n  squall stream reset shop.orders.printer\n  squall stream reset shop.orders.printer --start '$'"
+    )]
     Reset(Reset),
     /// Show partitions that stand still, and let them go on.
+    #[command(
+        after_help = "Examples:\n  squall stream quarantine shop.orders.printer\n  squall stream quarantine shop.orders.printer --clear 3"
+    )]
     Quarantine(Quarantine),
 }
 

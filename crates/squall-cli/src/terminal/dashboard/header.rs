@@ -19,12 +19,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     let badge = format!(" {word} ");
     let [left, right] =
         Layout::horizontal([Constraint::Min(10), Constraint::Length(badge.chars().count() as u16)]).areas(title);
-    let names = Line::from(vec![
+    let mut names = Line::from(vec![
         Span::styled("squall ", Style::new().fg(tint::ACCENT).add_modifier(Modifier::BOLD)),
         Span::raw(printable(&scene.plan.name)).bold(),
-        Span::styled("  →  ", Style::new().fg(tint::DIM)),
-        Span::raw(printable(&scene.plan.target)),
     ]);
+    if let Some(target) = scene.plan.target_apart() {
+        names.push_span(Span::styled("  →  ", Style::new().fg(tint::DIM)));
+        names.push_span(Span::raw(printable(target)));
+    }
     frame.render_widget(names, left);
     frame.render_widget(Span::styled(badge, Style::new().fg(Color::Black).bg(colour).bold()), right);
     draw_progress(frame, bar, scene, colour);
