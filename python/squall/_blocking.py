@@ -136,8 +136,11 @@ class BlockingStream:
     def __exit__(self, *_: object) -> None:
         self._answer.close()
 
+    def chunk(self) -> bytes | None:
+        return wait(self._answer.chunk())  # type: ignore[no-any-return]
+
     def __iter__(self) -> Iterator[bytes]:
-        while (piece := wait(self._answer.chunk())) is not None:
+        while (piece := self.chunk()) is not None:
             yield piece
 
     def __getattr__(self, name: str) -> Any:

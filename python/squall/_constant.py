@@ -12,6 +12,8 @@ import textwrap
 from collections.abc import Callable, Generator
 from typing import Any
 
+from squall._sources import sent_when_called
+
 METHODS = frozenset({"get", "post", "put", "patch", "delete", "head", "request"})
 #: What the answer to a constant request depends on, besides its URL.
 OPTIONS = frozenset({"headers", "params", "json", "data", "cookies", "auth", "timeout", "name"})
@@ -26,7 +28,7 @@ class NotConstant(Exception):
 
 def requests_of(function: Callable[..., Any]) -> list[Request]:
     """The requests of a task that is proven constant; raises :class:`NotConstant` with the reason otherwise."""
-    called = getattr(function, "__squall_called__", None)
+    called = sent_when_called(function)
     function = called or function
     _prove(function, called is not None)
     try:

@@ -4,6 +4,7 @@ message that names file and line. Runs no task."""
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.util
 import inspect
 import json
@@ -230,7 +231,7 @@ def _choose_loop(loaded: Loaded, mode: str) -> None:
     if mode == "asyncio":
         loaded.hosted, loaded.because = True, "of --mode asyncio"
     elif loaded.strategy is not None:
-        loaded.hosted, loaded.because = True, f"{loaded.strategy} may run several steps at once"
+        loaded.hosted, loaded.because = True, f"its steps are chosen by {loaded.strategy}"
     elif mode == "stepped":
         loaded.because = "of --mode stepped"
     elif running:
@@ -384,6 +385,7 @@ def _tasks(cls: type, path: str, line: int) -> list[Task]:
         mark: TaskMark | None = getattr(function, "__squall_task__", None)
         if mark is None:
             continue
+        function = _awaited(function)
         if mark.name in tasks:
             first = tasks[mark.name].mark.line
             raise ScenarioError(f"task {mark.name!r} is already defined in line {first}", mark.file, mark.line)
@@ -461,7 +463,7 @@ def _hooks(cls: type, params: dict[str, Any]) -> tuple[list[Hook], list[Hook]]:
 def _own(cls: type, name: str) -> Callable[..., Any] | None:
     """The hook of a class, unless it is only there so that ``super()`` finds one."""
     function: Callable[..., Any] | None = getattr(cls, name, None)
-    return None if getattr(function, "__squall_nothing__", False) else function
+    return None if function is None or getattr(function, "__squall_nothing__", False) else _awaited(function)
 
 
 def _hook(function: Callable[..., Any], name: str) -> Hook:
@@ -500,6 +502,21 @@ def _init_hook(on_init: Callable[..., Any], params: dict[str, Any], bind: Callab
         on_init(user, **params)
 
     return Hook(plain, False)
+
+
+def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, or a coroutine in its stead if it is something else around one: a decorator's plain def, an object with __call__."""
+    called = inspect.getattr_static(type(function), "__call__", None)
+    hidden = inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(called)
+    if inspect.iscoroutinefunction(function) or not hidden:
+        return function
+
+    @functools.wraps(function)
+    async def awaited(*args: Any, **options: Any) -> Any:
+        result = function(*args, **options)
+        return await result if inspect.isawaitable(result) else result
+
+    return awaited
 
 
 def _is_async(function: Callable[..., Any], name: str, file: str, line: int) -> bool:

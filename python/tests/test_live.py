@@ -187,6 +187,20 @@ def test_bodies_come_piece_by_piece(asks, live):
         assert ended.metric(name)["requests"] == 3 and ended.metric(name)["errors"] == 0
 
 
+def test_pieces_are_asked_for_one_by_one(asks, live):
+    ended = asks(
+        f"""
+        async with client.stream("GET", "http://{live}/pieces") as answer:
+            got = b""
+            while (piece := await answer.chunk()) is not None:
+                got += piece
+            assert got == b"onetwo", got
+            assert await answer.chunk() is None
+        """
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()
+
+
 def test_events_are_read(asks, live):
     ended = asks(
         f"""

@@ -1,0 +1,206 @@
+"""The scenario's own code as text: which modules belong to it, where a function stands in them, and what they change while they run.
+Judges nothing."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import site
+import sys
+import sysconfig
+import tokenize
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_CALLED = os.path.join(HERE, "compat", "_called.py")
+_FOLDERS = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")] + site.getsitepackages()
+_INSTALLED = tuple({os.path.abspath(folder) + os.sep for folder in _FOLDERS})
+#: Words that change or make things which the source does not name.
+_DYNAMIC = frozenset({"setattr", "delattr", "globals", "locals", "vars", "exec", "eval", "__import__", "__dict__", "__setattr__"})
+
+Plain = (ast.FunctionDef, ast.Lambda)
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+class Unreadable(Exception):
+    """A function whose source is not there, or not what it runs."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Somewhere, ``something.name`` is given a value."""
+
+    source: Source
+    #: The function that does it, and the class whose method that is.
+    function: Definition | None
+    owner: str | None
+    #: Whether it is done to the method's own object.
+    to_self: bool
+    #: What is assigned, if it is as simple as that.
+    value: ast.expr | None
+
+
+class Source:
+    """One file."""
+
+    def __init__(self, file: str, namespace: dict[str, Any]) -> None:
+        self.file = file
+        self.namespace = namespace
+        try:
+            with tokenize.open(file) as text:
+                content = text.read()
+            self.tree = ast.parse(content)
+            self._codes = list(_codes(compile(content, file, "exec", dont_inherit=True)))
+        except (OSError, SyntaxError, ValueError):
+            raise Unreadable(f"{os.path.basename(file)} cannot be read") from None
+        #: Names that functions rebind outside of themselves, and where something is done that the source does not name.
+        self.rebound: set[str] = set()
+        self.dynamic: str | None = None
+        self.stores: dict[str, list[Store]] = {}
+        #: Attributes that are read.
+        self.mentioned: set[str] = set()
+        #: Plain methods of all classes, by name.
+        self.methods: dict[str, list[ast.FunctionDef]] = {}
+        self._definitions: dict[tuple[str, int], list[Definition]] = {}
+        self._read(self.tree, None, None)
+
+    def place(self, node: ast.AST) -> str:
+        return f"{os.path.basename(self.file)}:{getattr(node, 'lineno', 1)}"
+
+    def definition(self, code: CodeType) -> Definition:
+        """Where ``code`` was written; refuses code that this file does not compile to."""
+        found = self._definitions.get((code.co_name, code.co_firstlineno), [])
+        if len(found) != 1 or code not in self._codes:
+            raise Unreadable(f"the source of {code.co_qualname} cannot be found")
+        return found[0]
+
+    def _read(self, node: ast.AST, function: Definition | None, owner: str | None) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner, held_by = function, owner
+            if isinstance(child, _DEFINITIONS):
+                name, line = ("<lambda>", child.lineno) if isinstance(child, ast.Lambda) else (child.name, _first_line(child))
+                self._definitions.setdefault((name, line), []).append(child)
+                if isinstance(child, ast.FunctionDef) and isinstance(node, ast.ClassDef):
+                    self.methods.setdefault(name, []).append(child)
+                inner = child
+                held_by = node.name if isinstance(node, ast.ClassDef) else None
+            elif isinstance(child, (ast.Global, ast.Nonlocal)):
+                self.rebound.update(child.names)
+            elif isinstance(child, ast.Name) and child.id in _DYNAMIC and function is not None:
+                self.dynamic = self.dynamic or f"{self.place(child)} uses {child.id}"
+            elif isinstance(child, ast.Attribute):
+                if child.attr in _DYNAMIC and function is not None:
+                    self.dynamic = self.dynamic or f"{self.place(child)} uses {child.attr}"
+                if isinstance(child.ctx, ast.Load):
+                    self.mentioned.add(child.attr)
+                else:
+                    self._store(child, node, function, owner)
+            self._read(child, inner, held_by)
+
+    def _store(self, target: ast.Attribute, parent: ast.AST, function: Definition | None, owner: str | None) -> None:
+        first = function.args.args[0].arg if function and function.args.args else None
+        to_self = owner is not None and isinstance(target.value, ast.Name) and target.value.id == first
+        simple = isinstance(parent, (ast.Assign, ast.AnnAssign)) and isinstance(target.ctx, ast.Store)
+        value = parent.value if simple and isinstance(parent, (ast.Assign, ast.AnnAssign)) else None
+        self.stores.setdefault(target.attr, []).append(Store(self, function, owner, to_self, value))
+
+
+class Sources:
+    """All own modules that can be reached from the scenario's."""
+
+    def __init__(self, start: Iterable[str]) -> None:
+        self._sources: dict[str, Source] = {}
+        self.own: list[Source] = []
+        for module in _reachable(start):
+            file = os.path.abspath(module.__file__ or "")
+            try:
+                self.own.append(self._source(file, vars(module)))
+            except Unreadable:
+                # Whoever needs something of it is refused then.
+                continue
+
+    def definition(self, function: FunctionType) -> tuple[Source, Definition]:
+        source = self._source(os.path.abspath(function.__code__.co_filename), function.__globals__)
+        return source, source.definition(function.__code__)
+
+    def stores(self, name: str) -> list[Store]:
+        return [store for source in self.own for store in source.stores.get(name, [])]
+
+    def is_rebound(self, name: str) -> bool:
+        """Whether a variable of a module, or of a closure, may change after the file was read."""
+        return any(name in source.rebound or source.dynamic for source in self.own) or any(not one.to_self for one in self.stores(name))
+
+    def is_mentioned(self, name: str) -> bool:
+        return any(name in source.mentioned for source in self.own)
+
+    @property
+    def dynamic(self) -> str | None:
+        return next((source.dynamic for source in self.own if source.dynamic), None)
+
+    def _source(self, file: str, namespace: dict[str, Any]) -> Source:
+        if file not in self._sources:
+            self._sources[file] = Source(file, namespace)
+        return self._sources[file]
+
+
+def is_own(file: str | None) -> bool:
+    """Whether a file is the scenario's, and neither Python's nor a package's nor Squall's."""
+    if not file or file.startswith("<"):
+        return False
+    full = os.path.abspath(file)
+    return not full.startswith((*_INSTALLED, HERE))
+
+
+def sent_when_called(function: Any) -> Any:
+    """The coroutine function inside one that ``squall.compat`` made of it; None if it is another kind of function."""
+    code = getattr(function, "__code__", None)
+    return cells_of(function).get("function") if code is not None and code.co_filename == _CALLED else None
+
+
+def cells_of(function: FunctionType) -> dict[str, Any]:
+    """The variables that a function has from the one it was defined in."""
+    cells: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):
+            cells[name] = cell.cell_contents
+    return cells
+
+
+def _reachable(start: Iterable[str]) -> list[ModuleType]:
+    found: dict[str, ModuleType] = {}
+    waiting = [*start]
+    while waiting:
+        name = waiting.pop()
+        module = sys.modules.get(name)
+        if name in found or module is None or not is_own(getattr(module, "__file__", None)):
+            continue
+        found[name] = module
+        waiting += filter(None, map(name_of, list(vars(module).values())))
+    return list(found.values())
+
+
+def name_of(value: Any) -> str | None:
+    """The name of a module, or of the one that an object, or its class, comes from."""
+    if isinstance(value, ModuleType):
+        return value.__name__
+    for one in (value, type(value)):
+        with contextlib.suppress(Exception):
+            if isinstance(name := one.__module__, str):
+                return name
+    return None
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _first_line(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return min([definition.lineno, *(decorator.lineno for decorator in definition.decorator_list)])
