@@ -4,6 +4,7 @@ Reads sources, runs none of them."""
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import re
 import sys
@@ -12,7 +13,7 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from squall import _dsl
+from squall import _dsl, _errors
 from squall._errors import ScenarioError
 
 #: Where the scenario of this process was last unpacked.
@@ -20,7 +21,8 @@ _entered: list[str] = []
 
 
 def collect(path: str) -> dict[str, bytes]:
-    """The scenario ``path`` and every module in its folder that it imports, directly or not: name within the folder → content.
+    """The scenario ``path`` and every module in its folder that it imports, directly or not, and every file there that one of them calls by
+    its name: name within the folder → content.
 
     The scenario comes first. Imports are read from the source, also those inside functions; of a package, all modules travel.
     """
@@ -42,6 +44,8 @@ def collect(path: str) -> dict[str, bytes]:
             raise ScenarioError(f"not valid Python: {error.msg}", str(file), error.lineno) from None
         for parts in _imports(tree, file, folder):
             waiting += _files(folder, parts)
+        for data in _named(tree, folder):
+            found.setdefault(data.relative_to(folder).as_posix(), data.read_bytes())
     return found
 
 
@@ -88,7 +92,7 @@ def enter(folder: str) -> None:
         if file is not None and any(Path(file).is_relative_to(former) for former in _entered):
             del sys.modules[name]
     sys.path[:] = [place for place in sys.path if place not in _entered]
-    _entered[:] = [here]
+    _entered[:] = _errors.home[:] = [here]
     importlib.invalidate_caches()
 
 
@@ -158,6 +162,27 @@ def _imports(tree: ast.AST, file: Path, folder: Path) -> Iterator[tuple[str, ...
             yield base
             for alias in node.names:
                 yield (*base, alias.name)
+
+
+def _named(tree: ast.AST, folder: Path) -> Iterator[Path]:
+    """The files of the folder that a source names: ``"data/users.json"``, ``here / "data" / "users.json"``, ``join(here, "data", …)``."""
+    for node in ast.walk(tree):
+        texts = [_text(node)]
+        if isinstance(node, ast.BinOp) and isinstance(node.left, ast.BinOp):
+            texts = [_text(node.left.right), _text(node.right)]
+        elif isinstance(node, ast.Call):
+            texts = [_text(argument) for argument in node.args]
+        name = "/".join(text for text in texts if text)
+        if not name or len(name) > 250 or "\0" in name or name.endswith(".py"):
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            file = (folder / name).resolve()
+            if file.is_relative_to(folder) and file.is_file():
+                yield file
+
+
+def _text(node: ast.AST) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def _files(folder: Path, parts: Iterable[str]) -> list[Path]:

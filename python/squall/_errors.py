@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FRAMES = 12
+#: The folder that a travelled scenario was unpacked in: its files are called what they were called at home.
+home: list[str] = []
 
 
 class ScenarioError(Exception):
@@ -83,12 +85,18 @@ def describe(error: BaseException) -> str:
     return "\n  ".join([text, *places])
 
 
+def shown(file: str) -> str:
+    """How a file is called in what people read."""
+    full = os.path.abspath(file)
+    return os.path.relpath(full, next((folder for folder in home if full.startswith(folder + os.sep)), None))
+
+
 def _places(trace: TracebackType | None) -> list[str]:
     found = []
     while trace is not None:
         code = trace.tb_frame.f_code
         if not code.co_filename.startswith(_HERE):
-            found.append(f"at {os.path.relpath(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")
+            found.append(f"at {shown(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")
         trace = trace.tb_next
     return found[::-1][:_FRAMES]
 
@@ -99,7 +107,7 @@ def not_awaited(what: str, sent: str, port: Port | None = None) -> None:
     from squall import _squall
 
     here = _in_the_scenario(sys._getframe())
-    place = f" ({os.path.relpath(here.f_code.co_filename)}:{here.f_lineno})" if here else ""
+    place = f" ({shown(here.f_code.co_filename)}:{here.f_lineno})" if here else ""
     message = f"`{what}` was not awaited{place}, so {sent or 'it'} was never {'sent' if sent else 'done'}"
     _squall.forgot(message, port)
     warnings.warn(message, RuntimeWarning, stacklevel=2)
@@ -120,4 +128,4 @@ def in_file(error: BaseException, file: str) -> int | None:
 def place_of(thread: int) -> str:
     """Where a thread is right now, in the scenario's own code."""
     frame = _in_the_scenario(sys._current_frames().get(thread))
-    return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else "somewhere"
+    return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else "somewhere"

@@ -19,7 +19,7 @@ from squall import _blocking, _dsl, _forgotten, _probe, compat
 from squall._awaits import first_foreign
 from squall._constant import NotConstant, Request, requests_of
 from squall._dsl import ScenarioMark, TaskMark, VUser
-from squall._errors import ScenarioError, describe, in_file
+from squall._errors import ScenarioError, describe, in_file, shown
 from squall._hooks import Hooks
 from squall._resources import Pools, Resources
 from squall._strategy import Steps
@@ -114,7 +114,6 @@ def load_all(
     ``mode`` is ``auto`` (chosen by what the code does), ``static`` (all tasks must be constant), ``stepped`` (the engine resumes all)
     or ``asyncio`` (coroutines run on an asyncio loop).
     """
-    shown = os.path.relpath(path)
     compat.install()
     _forgotten.watch()
     try:
@@ -135,7 +134,7 @@ def load_all(
             loaded.append(_probes(path, given, pools, loaded[0].target, away))
         return loaded
     except ScenarioError as error:
-        error.file = os.path.relpath(error.file) if error.file else shown
+        error.file = shown(error.file or path)
         raise
 
 
@@ -184,7 +183,7 @@ def _probes(path: str, params: dict[str, Any], pools: Pools, target: str | None,
 
     loaded = Loaded(
         name="probe",
-        file=os.path.relpath(path),
+        file=shown(path),
         line=marks[0].line,
         toml=_toml("probe", None, tasks, target, away),
         target=target,
@@ -261,7 +260,10 @@ def _execute(path: str) -> ModuleType:
     except ScenarioError:
         raise
     except FileNotFoundError as error:
-        raise ScenarioError(f"cannot read it: {error.strerror}", path) from None
+        if error.filename == full:
+            raise ScenarioError(f"cannot read it: {error.strerror}", path) from None
+        message = f"needs the file {shown(str(error.filename))}, which is not here"
+        raise ScenarioError(message, path, in_file(error, full)) from None
     except SyntaxError as error:
         raise ScenarioError(f"not valid Python: {error.msg}", error.filename or path, error.lineno) from None
     except ModuleNotFoundError as error:
@@ -298,7 +300,7 @@ def _read(cls: type, path: str, params: dict[str, Any], pools: Pools, hooks: Hoo
     name = (mark.name if mark else None) or cls.__name__
     return Loaded(
         name=name,
-        file=os.path.relpath(path),
+        file=shown(path),
         line=line,
         toml=_toml(name, mark, tasks, target, away),
         target=target,

@@ -38,6 +38,41 @@ def test_the_modules_beside_it_travel(project):
     assert set(names) == {"shop.py", "helpers.py", "other.py", "lib/__init__.py", "lib/deep/__init__.py", "lib/deep/names.py", "lib/top.py"}
 
 
+def test_the_files_that_it_names_travel(project):
+    for name in ("rows.json", "data/users.json", "data/more.csv", "data/not.json", "notes.txt"):
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text("[]")
+    with open(project / "helpers.py", "a") as file:
+        file.write('HERE = Path(__file__).parent\nROWS = (HERE / "rows.json").read_text()\nUSERS = HERE / "data" / "users.json"\n')
+        file.write('MORE = os.path.join(HERE, "data", "more.csv")\nAWAY = ["../home/notes.txt", "/etc/passwd", "data", "", "not.json"]\n')
+    found = collect(str(project / "shop.py"))
+    assert next(iter(found)) == "shop.py"
+    # A path that leads out and back in names the file as well as any other.
+    assert {name for name in found if not name.endswith(".py")} == {"rows.json", "data/users.json", "data/more.csv", "notes.txt"}
+
+
+def test_a_file_that_is_not_there_is_named_with_its_line(write):
+    path = write('from pathlib import Path\nDATA = (Path(__file__).parent / "none.json").read_text()\n')
+    with pytest.raises(ScenarioError, match=r"shop\.py:3: needs the file .*none\.json, which is not here"):
+        load(str(path))
+
+
+def test_travelled_files_are_called_what_they_were_called_at_home(project, tmp_path):
+    (project / "shop.py").write_text("from squall import VUser, task\nclass Shop(VUser):\n    @task\n    def go(self, client):\n        1 / 0\n")
+    path = unpack(collect(str(project / "shop.py")), str(tmp_path / "there"))
+    code = f"""
+from squall import _bundle, _errors, _load
+_bundle.enter({str(tmp_path / "there")!r})
+loaded = _load.load({path!r})
+try:
+    loaded.tasks[0].call(None, None)
+except ZeroDivisionError as error:
+    print(loaded.file, _errors.describe(error))
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert said.startswith("shop.py ZeroDivisionError: division by zero\n  at shop.py:5 in go\n"), said
+
+
 def test_it_loads_from_where_it_is_unpacked(project, tmp_path):
     path = unpack(collect(str(project / "shop.py")), str(tmp_path / "there"))
     code = f"from squall._load import load; l = load({path!r}); import helpers; print(l.name, helpers.__file__)"

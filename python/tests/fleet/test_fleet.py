@@ -59,6 +59,29 @@ def test_every_worker_runs_the_python_that_travelled(fleet: Fleet) -> None:
     assert "no products" in result["errors"][0]["message"]
 
 
+def test_what_goes_wrong_on_several_workers_is_one_mistake(fleet: Fleet) -> None:
+    fleet.join("w1", "w2")
+    fleet.write("wrong/data/text.txt", "no luck")
+    scenario = fleet.write(
+        "wrong/wrong.py",
+        """
+        from pathlib import Path
+        from squall import VUser, scenario, task
+
+        @scenario(rate=50, duration="2s")
+        class Wrong(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+                raise ValueError((Path(__file__).parent / "data" / "text.txt").read_text())
+        """,
+    )
+    result = fleet.result(fleet.run(scenario))
+    assert {worker["id"] for worker in result["fleet"]["workers"]} == {"w1", "w2"}
+    told = {error["message"] for error in result["errors"]}
+    assert told == {"ValueError: no luck\n  at wrong.py:10 in go"}, told
+
+
 def test_parameters_reach_every_worker(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     result = fleet.result(fleet.run(shop(fleet), "--param", "path=/health", "--mode", "asyncio"))
