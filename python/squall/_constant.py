@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Callable, Generator
 from typing import Any
 
-from squall._sources import sent_when_called
+from squall._sources import Sources, Unreadable, sent_when_called
 
 METHODS = frozenset({"get", "post", "put", "patch", "delete", "head", "request"})
 #: What the answer to a constant request depends on, besides its URL.
@@ -26,11 +25,11 @@ class NotConstant(Exception):
     """Why a task has to be run."""
 
 
-def requests_of(function: Callable[..., Any]) -> list[Request]:
+def requests_of(function: Callable[..., Any], sources: Sources) -> list[Request]:
     """The requests of a task that is proven constant; raises :class:`NotConstant` with the reason otherwise."""
     called = sent_when_called(function)
     function = called or function
-    _prove(function, called is not None)
+    _prove(function, called is not None, sources)
     try:
         first, second = _record(function), _record(function)
     except TypeError as error:
@@ -43,16 +42,17 @@ def requests_of(function: Callable[..., Any]) -> list[Request]:
     return first
 
 
-def _prove(function: Callable[..., Any], called: bool) -> None:
+def _prove(function: Callable[..., Any], called: bool, sources: Sources) -> None:
     if hasattr(function, "__wrapped__") or not inspect.isfunction(function):
         raise NotConstant("it is wrapped by a decorator")
     if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
         raise NotConstant("it uses values from outside")
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, SyntaxError, TypeError):
-        raise NotConstant("its source cannot be read") from None
-    definition = tree.body[0]
+        source, definition = sources.definition(function)
+    except Unreadable as reason:
+        raise NotConstant(str(reason)) from None
+    if sources.stores("__code__"):
+        raise NotConstant("code is replaced while it runs")
     if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)) or len(definition.decorator_list) != 1:
         raise NotConstant("it has other decorators")
     arguments = definition.args
@@ -63,11 +63,10 @@ def _prove(function: Callable[..., Any], called: bool) -> None:
     body = definition.body[1:] if ast.get_docstring(definition) is not None else definition.body
     for statement in body:
         if not isinstance(statement, ast.Pass):
-            _prove_call(statement, client, awaited, called)
+            _prove_call(statement, source.place(statement), client, awaited, called)
 
 
-def _prove_call(statement: ast.stmt, client: str, awaited: bool, called: bool) -> None:
-    line = f"line {statement.lineno} of it"
+def _prove_call(statement: ast.stmt, line: str, client: str, awaited: bool, called: bool) -> None:
     if not isinstance(statement, ast.Expr):
         raise NotConstant(f"{line} does more than send a request")
     value = statement.value
@@ -87,7 +86,7 @@ def _prove_call(statement: ast.stmt, client: str, awaited: bool, called: bool) -
             raise NotConstant(f"{line} has a set, whose order is not fixed")
         try:
             ast.literal_eval(part)
-        except ValueError:
+        except (ValueError, TypeError, SyntaxError, RecursionError):
             raise NotConstant(f"{line} depends on values that may change") from None
 
 

@@ -22,6 +22,7 @@ from squall._dsl import ScenarioMark, TaskMark, VUser
 from squall._errors import ScenarioError, describe, in_file, shown
 from squall._hooks import Hooks
 from squall._resources import Pools, Resources
+from squall._sources import Sources
 from squall._strategy import Steps
 from squall._target import first_origin
 
@@ -201,6 +202,7 @@ def _probes(path: str, params: dict[str, Any], pools: Pools, target: str | None,
 
 
 def _choose_modes(loaded: Loaded, mode: str) -> None:
+    sources = Sources(cls.__module__ for cls in loaded.cls.__mro__)
     for task in loaded.tasks:
         try:
             task.why = "constant requests, proven from its source"
@@ -212,7 +214,7 @@ def _choose_modes(loaded: Loaded, mode: str) -> None:
                 raise NotConstant("it has a check")
             if task.timeout is not None:
                 raise NotConstant("it has a timeout")
-            task.requests = requests_of(task.call)
+            task.requests = requests_of(task.call, sources)
         except NotConstant as reason:
             task.why = str(reason)
             if mode == "static":

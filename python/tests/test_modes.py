@@ -8,6 +8,7 @@ import pytest
 
 from squall._constant import NotConstant, requests_of
 from squall._load import load
+from squall._sources import Sources
 
 CONSTANT = {
     "one get": 'await client.get("/health")',
@@ -45,11 +46,31 @@ CHANGING = {
     "nothing": "pass",
     "a call without a URL": "await client.get()",
     "a URL that is none": "await client.get(5, 6)",
+    "a key that cannot be one": 'await client.get("/x", json={[1]: 2})',
+    "the environment": 'await client.get("/x", headers={"A": os.environ["HOME"]})',
+    "a file": 'await client.get("/x", data=open(__file__).read())',
+    "a generator": 'await client.get(next(PATHS))',
+    "a formatted text": 'await client.get(f"/x")',
+    "a text made of two": 'await client.get("/x" + str(1))',
+    "a comprehension": 'await client.get("/x", json=[n for n in (1, 2)])',
+    "a method of a literal": 'await client.get("/{}".format(1))',
+    "a class attribute": 'await client.get("/x", json=Shop.__dict__["n"])',
+    "a lambda": 'await client.get((lambda: "/x")())',
+    "a thread": 'threading.Thread(target=print).start()\nawait client.get("/x")',
+    "two in one line": 'await client.get("/x"), await client.get("/y")',
+    "an unpacked list": 'await client.get(*["/x"])',
+    "a branch that is none": 'if True:\n    await client.get("/x")',
+    "a with": 'with open(__file__):\n    await client.get("/x")',
+    "a return": 'return await client.get("/x")',
+    "a delete": 'del self.x\nawait client.get("/x")',
+    "a match": 'match self.id:\n    case 0:\n        await client.get("/x")',
+    "a yield": 'await client.get((lambda: (yield))())',
+    "a function inside": 'async def inner():\n    await client.get("/x")\nawait inner()',
 }
 
 
 def scenario_of(write, body: str, fn: str = "async def"):
-    code = f"import asyncio, random, time\nPATH = '/x'\nOPTIONS = {{}}\nclass Shop(VUser):\n    @task\n    {fn} go(self, client):\n"
+    code = f"import asyncio, os, random, threading, time\nPATH = '/x'\nOPTIONS, PATHS = {{}}, iter([])\nclass Shop(VUser):\n    @task\n    {fn} go(self, client):\n"
     return write(code + textwrap.indent(body, " " * 8))
 
 
@@ -73,7 +94,7 @@ def test_a_default_argument_is_a_value_from_outside():
         await client.get(path)
 
     with pytest.raises(NotConstant):
-        requests_of(go)
+        requests_of(go, Sources(()))
 
 
 SCENARIO = """
@@ -195,6 +216,109 @@ HIDDEN = {
                 await client.get("/health")
 
             go.__code__ = other.__code__
+    """,
+    "code that has another's source": """
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+
+            hidden = "\\n" * 3 + "async def go(self, client):\\n    await client.get(str(self.id))"
+            made = {}
+            exec(compile(hidden, __file__, "exec"), made)
+            go.__code__ = made["go"].__code__
+    """,
+    "code that is replaced while it runs": """
+        class Shop(VUser):
+            async def on_start(self, client):
+                Shop.go.__code__ = Shop.other.__code__
+
+            async def other(self, client):
+                await client.get(str(self.id))
+
+            @task
+            async def go(self, client):
+                await client.get("/health")
+    """,
+    "a decorator above the mark": """
+        import functools
+
+        def twice(function):
+            @functools.wraps(function)
+            async def call(self, client):
+                await function(self, client)
+                await function(self, client)
+            del call.__wrapped__
+            return call
+
+        class Shop(VUser):
+            @twice
+            @task
+            async def go(self, client):
+                await client.get("/health")
+    """,
+    "a decorator above LoadPilot's mark": """
+        import functools
+        from loadpilot import VUser, task
+
+        def twice(function):
+            @functools.wraps(function)
+            async def call(self, client):
+                await function(self, client)
+                await function(self, client)
+            return call
+
+        class Shop(VUser):
+            @twice
+            @task
+            async def go(self, client):
+                client.get("/health")
+    """,
+    "a decorator that is an object": """
+        import functools
+
+        class Twice:
+            def __init__(self, function):
+                self.function = function
+                functools.update_wrapper(self, function)
+                del self.__wrapped__
+            async def __call__(self, user, client):
+                await self.function(user, client)
+                await self.function(user, client)
+
+        class Shop(VUser):
+            @Twice
+            @task
+            async def go(self, client):
+                await client.get("/health")
+    """,
+    "a mixin that overrides it": """
+        class Mixin:
+            @task
+            async def go(self, client):
+                await client.get(self.path)
+
+        class Base(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+
+        @scenario()
+        class Shop(Mixin, Base):
+            pass
+    """,
+    "a partial method": """
+        import functools
+
+        async def fetch(self, client, path="/x"):
+            await client.get(path)
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await self.fetch(client)
+
+            fetch = functools.partialmethod(fetch, path="/y")
     """,
     "a property as its path": """
         PATHS = iter(["/a", "/b", "/c"])
