@@ -23,7 +23,24 @@ from squall._probe import ProbeContext
 from squall._sources import HERE, Definition, Sources, Store, Unreadable, cells_of, is_own, sent_when_called
 from squall._sse import events
 from squall._uses import Foreign, Uses
-from squall._values import DATA, OURS, UNKNOWN, USER, Above, Bound, Coroutine, Frame, Known, Nested, Pack, Value, Yielding, join, known
+from squall._values import (
+    DATA,
+    OURS,
+    RESULT,
+    UNKNOWN,
+    USER,
+    Above,
+    Bound,
+    Coroutine,
+    Frame,
+    Known,
+    Nested,
+    Pack,
+    Value,
+    Yielding,
+    join,
+    known,
+)
 
 #: Squall's own Python that runs a scenario's functions and is looked into like them.
 _WRAPPERS = tuple(HERE + name for name in ("_load.py", "_metrics.py", "_probe.py", "compat"))
@@ -31,14 +48,15 @@ _MANAGER = contextlib.asynccontextmanager(lambda: None).__code__  # type: ignore
 #: How deep, and how long, is looked.
 _DEPTH, _STEPS = 150, 20_000
 _NEVER = 1_000_000
+#: What is called and awaited of a connection that was awaited, and of an answer.
+_LIVE = frozenset({"send", "receive", "chunk", "close"})
+_BODY = frozenset({"json", "text", "bytes"})
 _MISSING = object()
 
 
-def first_foreign(cls: type, functions: Iterable[Callable[..., Any]]) -> str | None:
+def first_foreign(cls: type, functions: Iterable[Callable[..., Any]], sources: Sources) -> str | None:
     """Why these functions, which are called with a user of ``cls`` and perhaps a client, need asyncio; None if they do not."""
-    functions = list(functions)
-    modules = [one.__module__ for one in (*cls.__mro__, *functions) if isinstance(getattr(one, "__module__", None), str)]
-    proof = _Proof(cls, Sources(modules))
+    proof = _Proof(cls, sources)
     try:
         for function in functions:
             client = DATA if getattr(function, "__name__", "") == "on_init" else OURS
@@ -47,6 +65,8 @@ def first_foreign(cls: type, functions: Iterable[Callable[..., Any]]) -> str | N
                 raise Foreign(f"{getattr(function, '__qualname__', function)} cannot be looked into")
     except (Foreign, Unreadable) as reason:
         return str(reason)
+    except RecursionError:
+        return "its code is nested too deep to look through"
     return None
 
 
@@ -98,15 +118,13 @@ class _Proof(_values.Proof):
         match expression:
             case ast.Await(value=inner):
                 value = self.evaluate(frame, inner)
-                return value.result if isinstance(value, Coroutine) else OURS if value == OURS else UNKNOWN
+                return value.result if isinstance(value, Coroutine) else RESULT if value in (OURS, RESULT) else UNKNOWN
             case ast.Call():
                 return self._call(frame, expression)
             case ast.Name(id=name):
                 return frame.lookup(self, name)
             case ast.Attribute(value=base, attr=name):
                 return self.attribute(self.evaluate(frame, base), name)
-            case ast.Subscript(value=base):
-                return OURS if self.evaluate(frame, base) == OURS else UNKNOWN
             case ast.IfExp(body=one, orelse=other):
                 return join([self.evaluate(frame, one), self.evaluate(frame, other)])
             case ast.BoolOp(values=values):
@@ -156,8 +174,8 @@ class _Proof(_values.Proof):
     def call(self, target: Value, given: list[Value], named: Mapping[str, Value] | None = None, rest: bool = False) -> Value:
         """What a call returns; proves on the way what it runs. ``rest`` says that there are more arguments than are known."""
         named = named or {}
-        if target == OURS:
-            return OURS
+        if target in (OURS, RESULT):
+            return target
         if isinstance(target, Bound):
             return self.call(target.function, [target.to, *given], named, rest)
         if isinstance(target, Nested):
@@ -233,7 +251,7 @@ class _Proof(_values.Proof):
 
     def _require(self, frame: Frame, expression: ast.expr, at: ast.AST, kind: str) -> None:
         value = self.evaluate(frame, expression)
-        if value == OURS or value.kind == kind:
+        if value in (OURS, RESULT) or value.kind == kind:
             return
         text = ast.unparse(expression)
         shown = text if len(text) <= 60 else text[:57] + "..."
@@ -242,8 +260,10 @@ class _Proof(_values.Proof):
         raise Foreign(f"{frame.source.place(at)} awaits {shown}, which is not proven to be Squall's own{why}")
 
     def attribute(self, base: Value, name: str) -> Value:
-        if base == OURS:
-            return OURS
+        if base in (OURS, RESULT):
+            if any(not one.to_self for one in self._sources.stores(name)):
+                return UNKNOWN
+            return OURS if base == OURS or name in _LIVE else RESULT if name in _BODY else UNKNOWN
         if base == USER:
             return self.once(("self", name), lambda: self._of_user(name))
         if isinstance(base, Above):

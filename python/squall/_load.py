@@ -129,10 +129,12 @@ def load_all(
         if given and not any(hasattr(cls, "on_init") for cls in chosen) and not _dsl.probes and "set_up" not in _dsl.hooks:
             raise ScenarioError(f"parameters were given, but {chosen[0].__name__} has no on_init to take them", path)
         _refuse_namesakes(loaded)
+        sources = Sources([module.__name__, *(base.__module__ for cls in chosen for base in cls.__mro__)])
         for one in loaded:
-            _choose_modes(one, mode or "auto")
+            _choose_modes(one, mode or "auto", sources)
         if _dsl.probes:
             loaded.append(_probes(path, given, pools, loaded[0].target, away))
+            _choose_loop(loaded[-1], "auto", sources)
         return loaded
     except ScenarioError as error:
         error.file = shown(error.file or path)
@@ -197,12 +199,10 @@ def _probes(path: str, params: dict[str, Any], pools: Pools, target: str | None,
         coroutines=[task.call for task in tasks if task.is_async],
         cls=VUser,
     )
-    _choose_loop(loaded, "auto")
     return loaded
 
 
-def _choose_modes(loaded: Loaded, mode: str) -> None:
-    sources = Sources(cls.__module__ for cls in loaded.cls.__mro__)
+def _choose_modes(loaded: Loaded, mode: str, sources: Sources) -> None:
     for task in loaded.tasks:
         try:
             task.why = "constant requests, proven from its source"
@@ -222,10 +222,10 @@ def _choose_modes(loaded: Loaded, mode: str) -> None:
                 raise ScenarioError(message, task.mark.file, task.mark.line) from None
     if mode == "static" and loaded.has_hooks:
         raise ScenarioError("--mode static: on_init, on_start and on_stop need Python", loaded.file, loaded.line)
-    _choose_loop(loaded, mode)
+    _choose_loop(loaded, mode, sources)
 
 
-def _choose_loop(loaded: Loaded, mode: str) -> None:
+def _choose_loop(loaded: Loaded, mode: str, sources: Sources) -> None:
     """Whether coroutines are resumed by the engine or live on asyncio."""
     constant = {task.call for task in loaded.tasks if task.requests is not None}
     running = [function for function in loaded.coroutines if function not in constant]
@@ -236,7 +236,7 @@ def _choose_loop(loaded: Loaded, mode: str) -> None:
     elif mode == "stepped":
         loaded.because = "of --mode stepped"
     elif running:
-        reason = first_foreign(loaded.cls, running)
+        reason = first_foreign(loaded.cls, running, sources)
         loaded.hosted, loaded.because = reason is not None, reason or "all that its coroutines await is Squall's own"
     else:
         loaded.because = "it has no coroutine to run"

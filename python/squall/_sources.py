@@ -56,7 +56,7 @@ class Source:
                 content = text.read()
             self.tree = ast.parse(content)
             self._codes = list(_codes(compile(content, file, "exec", dont_inherit=True)))
-        except (OSError, SyntaxError, ValueError):
+        except (OSError, SyntaxError, ValueError, RecursionError):
             raise Unreadable(f"{os.path.basename(file)} cannot be read") from None
         #: Names that functions rebind outside of themselves, and where something is done that the source does not name.
         self.rebound: set[str] = set()
@@ -67,7 +67,7 @@ class Source:
         #: Plain methods of all classes, by name.
         self.methods: dict[str, list[ast.FunctionDef]] = {}
         self._definitions: dict[tuple[str, int], list[Definition]] = {}
-        self._read(self.tree, None, None)
+        self._read()
 
     def place(self, node: ast.AST) -> str:
         return f"{os.path.basename(self.file)}:{getattr(node, 'lineno', 1)}"
@@ -79,28 +79,34 @@ class Source:
             raise Unreadable(f"the source of {code.co_qualname} cannot be found")
         return found[0]
 
-    def _read(self, node: ast.AST, function: Definition | None, owner: str | None) -> None:
-        for child in ast.iter_child_nodes(node):
-            inner, held_by = function, owner
-            if isinstance(child, _DEFINITIONS):
-                name, line = ("<lambda>", child.lineno) if isinstance(child, ast.Lambda) else (child.name, _first_line(child))
-                self._definitions.setdefault((name, line), []).append(child)
-                if isinstance(child, ast.FunctionDef) and isinstance(node, ast.ClassDef):
-                    self.methods.setdefault(name, []).append(child)
-                inner = child
-                held_by = node.name if isinstance(node, ast.ClassDef) else None
-            elif isinstance(child, (ast.Global, ast.Nonlocal)):
-                self.rebound.update(child.names)
-            elif isinstance(child, ast.Name) and child.id in _DYNAMIC and function is not None:
-                self.dynamic = self.dynamic or f"{self.place(child)} uses {child.id}"
+    def _read(self) -> None:
+        waiting: list[tuple[ast.AST, Definition | None, str | None]] = [(self.tree, None, None)]
+        while waiting:
+            node, function, owner = waiting.pop()
+            if not isinstance(node, ast.Constant):
+                waiting += [(child, *self._look(child, node, function, owner)) for child in ast.iter_child_nodes(node)]
+
+    def _look(
+        self, child: ast.AST, parent: ast.AST, function: Definition | None, owner: str | None
+    ) -> tuple[Definition | None, str | None]:
+        """Notes what a node does; says in which function, and of which class, its children stand."""
+        if isinstance(child, _DEFINITIONS):
+            name, line = ("<lambda>", child.lineno) if isinstance(child, ast.Lambda) else (child.name, _first_line(child))
+            self._definitions.setdefault((name, line), []).append(child)
+            if isinstance(child, ast.FunctionDef) and isinstance(parent, ast.ClassDef):
+                self.methods.setdefault(name, []).append(child)
+            return child, parent.name if isinstance(parent, ast.ClassDef) else None
+        if isinstance(child, (ast.Global, ast.Nonlocal)):
+            self.rebound.update(child.names)
+        elif isinstance(child, (ast.Name, ast.Attribute)):
+            name = child.id if isinstance(child, ast.Name) else child.attr
+            if name in _DYNAMIC and function is not None:
+                self.dynamic = self.dynamic or f"{self.place(child)} uses {name}"
+            if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Load):
+                self.mentioned.add(name)
             elif isinstance(child, ast.Attribute):
-                if child.attr in _DYNAMIC and function is not None:
-                    self.dynamic = self.dynamic or f"{self.place(child)} uses {child.attr}"
-                if isinstance(child.ctx, ast.Load):
-                    self.mentioned.add(child.attr)
-                else:
-                    self._store(child, node, function, owner)
-            self._read(child, inner, held_by)
+                self._store(child, parent, function, owner)
+        return function, owner
 
     def _store(self, target: ast.Attribute, parent: ast.AST, function: Definition | None, owner: str | None) -> None:
         first = function.args.args[0].arg if function and function.args.args else None

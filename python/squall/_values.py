@@ -14,13 +14,15 @@ from squall._sources import Definition, Source
 
 @dataclass(frozen=True)
 class Value:
-    """One of the four that need no more words."""
+    """One of those that need no more words."""
 
     kind: str
 
 
 #: Squall's: awaiting it, and whatever comes out of it, waits for nothing but Squall.
 OURS = Value("ours")
+#: What awaiting such a thing gives: an answer, a connection, but also a dict or a list that a scenario may put anything into.
+RESULT = Value("result")
 #: The virtual user.
 USER = Value("user")
 #: Neither awaited nor called: a literal, nothing.
@@ -190,7 +192,7 @@ def _bindings(node: ast.AST, frame: Frame) -> Iterator[_Binding]:
     elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
         yield from _targets(node.target, node.value, frame)
     elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-        yield from _parts(node.target, lambda proof: _only_ours(proof.evaluate(frame, node.iter)))
+        yield from _parts(node.target, lambda proof: UNKNOWN)
     elif isinstance(node, (ast.With, ast.AsyncWith)):
         for item in node.items:
             if item.optional_vars is not None:
@@ -214,7 +216,7 @@ def _targets(target: ast.expr, value: ast.expr, frame: Frame) -> Iterator[_Bindi
     elif isinstance(target, ast.Name):
         yield target.id, lambda proof: proof.evaluate(frame, value), target
     else:
-        yield from _parts(target, lambda proof: _only_ours(proof.evaluate(frame, value)))
+        yield from _parts(target, lambda proof: RESULT if proof.evaluate(frame, value) == RESULT else UNKNOWN)
 
 
 def _parts(target: ast.expr, way: Callable[[Proof], Value]) -> Iterator[_Binding]:
@@ -224,12 +226,10 @@ def _parts(target: ast.expr, way: Callable[[Proof], Value]) -> Iterator[_Binding
             yield node.id, way, node
 
 
-def _only_ours(value: Value) -> Value:
-    return OURS if value == OURS else UNKNOWN
-
-
 def _entered(value: Value) -> Value:
-    return value.result if isinstance(value, Yielding) and value.kind == "manager" else _only_ours(value)
+    if isinstance(value, Yielding) and value.kind == "manager":
+        return value.result
+    return value if value in (OURS, RESULT) else UNKNOWN
 
 
 def is_module(value: Value) -> bool:

@@ -100,6 +100,9 @@ OURS = {
     "pages that lead to each other": "@task\nasync def go(self, client):\n    page = await client.get('/x')\n    while page.ok:\n        page = await client.get(page.text)",
     "two at once": "@task\nasync def go(self, client):\n    a, b = client.get('/a'), client.get('/b')\n    await a\n    await b",
     "releasing": "@task\nasync def go(self, client):\n    u = await self.resources.acquire('u')\n    await self.resources.release(u)",
+    "a WebSocket that is kept": "async def on_start(self, client):\n    self.feed = await client.websocket('/feed').connect()\n@task\nasync def go(self, client):\n    await self.feed.send('x')\n    return await self.feed.receive()",
+    "parts of a batch": "@task\nasync def go(self, client):\n    a, b = await client.batch(['/a', '/b'])\n    await client.get(a.json()['next'])",
+    "a coroutine that is kept": "async def on_start(self, client):\n    self.first = self.look(client)\nasync def look(self, client):\n    await client.get('/x')\n@task\nasync def go(self, client):\n    await self.first",
     "imports of Python's": "@task\nasync def go(self, client):\n    import json, uuid\n    await client.get('/x', json=json.loads('1'))",
 }
 
@@ -165,6 +168,12 @@ FOREIGN = {
     "a mixin": "@task\nasync def go(self, client):\n    await self.mixed()",
     "super": "async def mixed(self):\n    await super().mixed()\n@task\nasync def go(self, client):\n    await self.mixed()",
     "a comprehension": "@task\nasync def go(self, client):\n    [await f for f in self.futures]",
+    "something that is kept in a resource": "@task\nasync def go(self, client):\n    u = await self.resources.acquire('u')\n    u['api'] = API\n    await u['api'].look()",
+    "something that a resource is asked for": "@task\nasync def go(self, client):\n    u = await self.resources.acquire('u')\n    u['api'] = API\n    await u.get('api').look()",
+    "something that is kept in an answer": "@task\nasync def go(self, client):\n    data = (await client.get('/x')).json()\n    data['api'] = API\n    await data.pop('api').look()",
+    "something that is kept with answers": "@task\nasync def go(self, client):\n    answers = await client.batch(['/x'])\n    answers.append(API.look())\n    for answer in answers:\n        await answer",
+    "something that is hung onto ours": "async def on_start(self, client):\n    self.rpc = squall.JsonRPCClient(client, '/rpc')\n    self.rpc.api = API\n@task\nasync def go(self, client):\n    await self.rpc.api.look()",
+    "a long way round": "@task\nasync def go(self, client):\n    import helper_that_is_there\n    helper_that_is_there.prepare(self)\n    await self.c.get('/x')\nasync def on_start(self, client):\n    self.c = client",
     "a __getattribute__": "def __getattribute__(self, name):\n    return API.look if name == 'h' else object.__getattribute__(self, name)\nasync def h(self):\n    pass\n@task\nasync def go(self, client):\n    await self.h()",
 }
 
