@@ -113,8 +113,8 @@ class BlockingWebSocket:
     def send(self, message: str | bytes) -> None:
         wait(self._socket.send(message))
 
-    def receive(self) -> str | bytes | None:
-        return wait(self._socket.receive())  # type: ignore[no-any-return]
+    def receive(self, timeout: float | None = None) -> str | bytes | None:
+        return wait(self._socket.receive(timeout))  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[str | bytes]:
         while (message := self.receive()) is not None:

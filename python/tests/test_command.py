@@ -43,6 +43,26 @@ def test_thresholds_decide_the_exit_code(run):
     assert run(code).code == 1
 
 
+@pytest.mark.parametrize(
+    ("promise", "code"),
+    [("GET /health:p99<60s", 0), ("login:p99<60s", 0), ("own:p99<60s", 0), ("login:p99<1ns", 1), ("never seen:p99<60s", 1), ("brwse:p99<60s", 2)],
+)
+def test_promises_may_name_any_series(squall, write, target, promise, code):
+    path = write(
+        """
+        class Shop(VUser):
+            @task
+            async def browse(self, client):
+                await client.get("/health")
+                await client.post("/echo", name="login")
+                emit_metric("own", time=1.0)
+        """
+    )
+    ended = squall("run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--threshold", promise)
+    assert ended.code == code, ended.stdout + ended.stderr
+    assert code != 2 or "did you mean `browse`?" in ended.stderr
+
+
 def test_open_load_keeps_its_rate(run):
     ended = run(
         """

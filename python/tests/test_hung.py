@@ -46,6 +46,35 @@ def test_an_endless_loop_is_cut_at_the_timeout(run, case):
     assert "TaskTimeout" in ended.messages() and " in endless" in ended.messages()
 
 
+@pytest.mark.parametrize("case", LOOPS)
+def test_an_endless_loop_ends_with_the_runs_grace(run, case):
+    fn, mode, before = LOOPS[case]
+    ended = run(
+        f"""
+        import asyncio
+        class Shop(VUser):
+            {fn} on_start(self, client):
+                self.mine = 1
+
+            @task
+            {fn} endless(self, client):
+                {before or "pass"}
+                while True:
+                    pass
+        """,
+        "--mode",
+        mode,
+        "--for",
+        "1s",
+        "--grace",
+        "0.1s",
+        requests=None,
+        users=2,
+        timeout=90,
+    )
+    assert "KeyboardInterrupt" in ended.messages() and " in endless" in ended.messages(), ended.messages()
+
+
 def test_code_that_holds_the_thread_is_told(run):
     ended = run(
         """

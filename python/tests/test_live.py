@@ -326,3 +326,35 @@ def test_given_cookies_stand_in_for_kept_ones(asks, live):
         """
     )
     assert ended.metric("go")["errors"] == 0, ended.messages()
+
+
+def test_waiting_for_a_message_may_have_an_end(asks, live):
+    ended = asks(
+        f"""
+        async with client.websocket("ws://{live}/echo", headers={{"X-One": "1"}}) as feed:
+            assert await feed.receive(timeout=60) == "hello 1"
+            try:
+                await feed.receive(timeout=0.01)
+            except RequestTimeout:
+                pass
+            else:
+                raise AssertionError("something came")
+            await feed.send("still open")
+            assert await feed.receive(60) == "still open"
+        """
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()
+    assert ended.metric("WS /echo receive")["errors"] == 3
+
+
+def test_pieces_may_be_asked_for_one_by_one(asks, live):
+    ended = asks(
+        f"""
+        async with client.stream("GET", "http://{live}/pieces") as answer:
+            got = b""
+            while (piece := await answer.chunk()) is not None:
+                got += piece
+        assert got == b"onetwo", got
+        """
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()

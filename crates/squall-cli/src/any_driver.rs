@@ -1,7 +1,9 @@
 //! One driver for whatever a worker is sent: a declared scenario, or one of the host's language. Adds nothing but the choice, which
 //! is made once per user.
 
-use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Requests, Seat, StartFailed, VirtualUser};
+use squall_engine::{
+    Curfew, Driver, DriverError, DriverThread, Iteration, Probe, Requests, Seat, StartFailed, VirtualUser,
+};
 use squall_scenario::ScenarioDriver;
 use tokio::runtime::Builder;
 
@@ -41,10 +43,10 @@ impl<D: Driver> Driver for AnyDriver<D> {
         }
     }
 
-    fn host<R>(&self, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
+    fn host<R>(&self, curfew: &Curfew, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
         match self {
-            AnyDriver::Declared(driver) => driver.host(runtime, life),
-            AnyDriver::Hosted(driver) => driver.host(runtime, life),
+            AnyDriver::Declared(driver) => driver.host(curfew, runtime, life),
+            AnyDriver::Hosted(driver) => driver.host(curfew, runtime, life),
         }
     }
 }

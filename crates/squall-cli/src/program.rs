@@ -55,9 +55,6 @@ pub trait Host: Clone + Send + Sync + 'static {
     fn has_free_threads(&self) -> bool {
         false
     }
-
-    /// Everything must end at once: code that does not listen is to be interrupted.
-    fn interrupt(&self) {}
 }
 
 /// A parameter of a scenario, in the words of its language.

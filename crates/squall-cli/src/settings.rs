@@ -23,6 +23,7 @@ pub(crate) fn overrides(args: &RunArgs) -> Result<Overrides, Refusal> {
         http: http(&args.http, &mut wrong),
         wrong,
         variables: Vec::new(),
+        unnamed_metrics: false,
     })
 }
 

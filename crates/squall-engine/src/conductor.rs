@@ -176,7 +176,7 @@ impl<T: DriverThread> Conductor<T> {
                 let order = if changed.is_err() { Order::Abort } else { *self.told.orders.borrow_and_update() };
                 return Ok(match order {
                     Order::Prepare | Order::Start(_) => None,
-                    Order::Drain => Some(Over::Drained),
+                    Order::Drain(_) => Some(Over::Drained),
                     Order::Abort => Some(Over::Aborted),
                 });
             }

@@ -4,7 +4,7 @@
 use squall_model::TaskIndex;
 use std::{future::Future, time::Instant};
 
-use crate::Probe;
+use crate::{Curfew, Probe};
 
 /// Requests that may yet follow others in a run in which none has.
 const UNSEEN_HOPS: u64 = 16;
@@ -24,9 +24,11 @@ pub trait Driver: Send + Sync + 'static {
     }
 
     /// Runs one engine thread from its first moment to its last. A driver whose users need something of their thread (an
-    /// interpreter to be attached to, hooks around the runtime's sleep) arranges it here, around `life`.
+    /// interpreter to be attached to, hooks around the runtime's sleep) arranges it here, around `life`. One whose users run code that may
+    /// not give the thread back interrupts it when the `curfew` has passed.
     fn host<R>(
         &self,
+        _curfew: &Curfew,
         runtime: &mut tokio::runtime::Builder,
         life: impl FnOnce(&mut tokio::runtime::Builder) -> R,
     ) -> R {

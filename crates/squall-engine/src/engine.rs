@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use crate::{
-    Driver, DriverError, Leash, Lender, Probe,
+    Curfew, Driver, DriverError, Leash, Lender, Probe,
     alarm::Alarm,
     conductor::{Conductor, Told},
     floor::{Busy, Floor},
@@ -99,7 +99,8 @@ pub enum EngineError {
 pub(crate) enum Order {
     Prepare,
     Start(Instant),
-    Drain,
+    /// Since then.
+    Drain(Instant),
     Abort,
 }
 
@@ -140,6 +141,8 @@ pub struct Engine {
     /// One for each thread: every change reaches every thread, in order.
     duties: Vec<mpsc::UnboundedSender<Arc<Duty>>>,
     turn: Turn,
+    /// How long the load lasts.
+    load: Arc<Mutex<Duration>>,
     deltas: mpsc::UnboundedReceiver<Delta>,
     threads: Vec<JoinHandle<Result<ThreadEnd, EngineError>>>,
     sources: Vec<SourceId>,
@@ -179,7 +182,7 @@ impl EngineStop {
         self.orders.send_if_modified(|order| {
             let running = matches!(order, Order::Prepare | Order::Start(_));
             if running {
-                *order = Order::Drain;
+                *order = Order::Drain(Instant::now());
             }
             running
         });
@@ -197,6 +200,8 @@ impl Engine {
         let (orders, _) = watch::channel(Order::Prepare);
         let profile = config.load.model.profile().clone();
         let first = Arc::new(Duty::new(config.shares, profile, Duration::ZERO));
+        let load = Arc::new(Mutex::new(first.profile.duration()));
+        let curfew = Curfew { orders: orders.subscribe(), load: load.clone(), grace: config.grace };
         let (deltas_tx, deltas) = mpsc::unbounded_channel();
         let (ready_tx, mut ready) = mpsc::unbounded_channel();
         let shared = Shared {
@@ -218,9 +223,11 @@ impl Engine {
             duties.push(duty_tx);
             busy.0.push(Arc::default());
             let seat = ThreadSeat { index, busy: busy.0[index as usize].clone() };
-            let (shared, orders) = (shared.clone(), orders.subscribe());
+            let (shared, orders, curfew) = (shared.clone(), orders.subscribe(), curfew.clone());
             let thread = std::thread::Builder::new().name(format!("squall-{index}"));
-            threads.push(thread.spawn(move || thread_main(seat, shared, orders, duty)).map_err(EngineError::Thread)?);
+            threads.push(
+                thread.spawn(move || thread_main(seat, shared, orders, duty, &curfew)).map_err(EngineError::Thread)?,
+            );
         }
         drop(shared);
         // Every thread says once that it is ready, or ends; then its sender is gone.
@@ -228,7 +235,7 @@ impl Engine {
         while count < threads.len() && ready.recv().await.is_some() {
             count += 1;
         }
-        let engine = Engine { orders, duties, turn, deltas, threads, sources, busy };
+        let engine = Engine { orders, duties, turn, load, deltas, threads, sources, busy };
         if count < engine.threads.len() {
             engine.stop().abort();
             engine.join()?;
@@ -257,6 +264,7 @@ impl Engine {
             duty.at = duty.at.max(elapsed + Duration::from_nanos(1));
         }
         duty.at = duty.left.values().copied().fold(duty.at, Duration::max);
+        *self.load.lock().unwrap_or_else(PoisonError::into_inner) = duty.profile.duration();
         let (at, duty) = (duty.at, Arc::new(duty));
         // A thread that has ended has nothing left to change.
         self.duties.iter().for_each(|thread| drop(thread.send(duty.clone())));
@@ -349,10 +357,11 @@ fn thread_main<D: Driver>(
     shared: Shared<D>,
     orders: watch::Receiver<Order>,
     duty: mpsc::UnboundedReceiver<Arc<Duty>>,
+    curfew: &Curfew,
 ) -> Result<ThreadEnd, EngineError> {
     let driver = shared.driver.clone();
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    driver.host(builder.enable_all(), |builder| {
+    driver.host(curfew, builder.enable_all(), |builder| {
         let runtime = builder.build().map_err(EngineError::Thread)?;
         let local = LocalSet::new();
         let end = runtime.block_on(local.run_until(thread_run(seat, shared, orders, duty)));

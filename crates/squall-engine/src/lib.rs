@@ -5,6 +5,7 @@ mod alarm;
 mod chooser;
 mod chorus;
 mod conductor;
+mod curfew;
 mod driver;
 mod engine;
 mod floor;
@@ -18,6 +19,7 @@ mod tickets;
 
 pub use chooser::Cycle;
 pub use chorus::{Chorus, ChorusStop, Voice};
+pub use curfew::Curfew;
 pub use driver::{Driver, DriverError, DriverThread, Iteration, Requests, Seat, StartFailed, VirtualUser};
 pub use engine::{Duty, Engine, EngineConfig, EngineError, EngineStop, InFlight, ThreadEnd};
 pub use leash::Leash;

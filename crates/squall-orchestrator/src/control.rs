@@ -43,12 +43,6 @@ impl Control {
         *self.wish.borrow() > Wish::Run
     }
 
-    /// Waits until somebody asks for an abort.
-    pub async fn aborted(&self) {
-        // Cannot fail: the sender is in hand.
-        let _ = self.subscribe().wait_for(|wish| *wish == Wish::Abort).await;
-    }
-
     pub(crate) fn subscribe(&self) -> watch::Receiver<Wish> {
         self.wish.subscribe()
     }

@@ -2,6 +2,7 @@
 //! sleeps, so that one attach serves every user that is ready in a wake-up, and other Python threads run during all waiting.
 
 use pyo3::{Python, ffi};
+use squall_engine::Curfew;
 use std::{cell::Cell, ptr};
 use tokio::runtime::Builder;
 
@@ -13,10 +14,10 @@ thread_local! {
 }
 
 /// Runs `life` attached, in a runtime that detaches whenever it has nothing to do.
-pub(crate) fn host<R>(builder: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
+pub(crate) fn host<R>(curfew: &Curfew, builder: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
     Python::attach(|py| {
         // Without it only what never returns is worse off.
-        let _watchdog = watchdog::watch(py);
+        let _watchdog = watchdog::watch(py, curfew.clone());
         builder.on_thread_park(park).on_thread_unpark(unpark);
         life(builder)
     })

@@ -268,7 +268,7 @@ pub(crate) fn timer(seconds: f64) -> PyResult<Operation> {
     Ok(Operation::new(Work::Sleep(seconds_of(seconds)?), None))
 }
 
-fn seconds_of(seconds: f64) -> PyResult<Duration> {
+pub(crate) fn seconds_of(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| PyValueError::new_err(format!("{seconds} is no duration in seconds")))
 }

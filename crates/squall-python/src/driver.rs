@@ -7,7 +7,7 @@ mod user;
 mod visit;
 
 use pyo3::{prelude::*, types::PyDict};
-use squall_engine::{Driver, DriverError, DriverThread, Probe, Seat};
+use squall_engine::{Curfew, Driver, DriverError, DriverThread, Probe, Seat};
 use squall_http::Cookies;
 use squall_metrics::{Category, MetricId, MetricKey, Outcome};
 use std::{
@@ -81,9 +81,9 @@ impl Driver for PythonDriver {
         })
     }
 
-    fn host<R>(&self, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
+    fn host<R>(&self, curfew: &Curfew, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
         match self.script.needs_python {
-            true => attach::host(runtime, life),
+            true => attach::host(curfew, runtime, life),
             false => life(runtime),
         }
     }

@@ -24,7 +24,6 @@ use crate::{
     hooks::PythonHooks,
     routes::Base,
     script::{Script, Wiring},
-    watchdog,
 };
 
 /// This interpreter.
@@ -69,10 +68,6 @@ impl Host for Interpreter {
             // Interpreters that cannot say so have the lock.
             !locked.unwrap_or(true)
         })
-    }
-
-    fn interrupt(&self) {
-        watchdog::interrupt();
     }
 
     fn work(&self, worker: &WorkerArgs) -> Result<u8, String> {
@@ -179,6 +174,7 @@ fn open_one(loaded: &Bound<'_, PyAny>, mut overrides: Overrides, prefixed: bool)
     let headers = headers(&overrides);
     let absolute: bool = loaded.getattr("absolute").and_then(|absolute| absolute.extract()).map_err(in_words)?;
     let adrift = absolute && overrides.target.is_none();
+    overrides.unnamed_metrics = true;
     let judged = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
     let scenario = judged.map_err(|errors| at_decorator(&errors, &file, line))?;
     let connector = Connector::new(scenario.http().clone()).map_err(|error| error.to_string())?;

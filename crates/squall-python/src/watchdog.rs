@@ -1,8 +1,9 @@
-//! Watches that a scenario's code gives its thread back. Code that runs past its task's timeout, or on after the second Ctrl-C, has an
-//! exception raised inside it. That works between two lines of Python only: a call into C that never returns cannot be cut, it is told
+//! Watches that a scenario's code gives its thread back. Code that runs past its task's timeout, or on after the end of the run's grace or
+//! the second Ctrl-C, has an exception raised inside it. That works between two lines of Python only: a call into C that never returns cannot be cut, it is told
 //! to the person and in the report. Costs the watched thread two stores per step.
 
 use pyo3::{ffi, prelude::*};
+use squall_engine::Curfew;
 use std::{
     cell::RefCell,
     ffi::c_ulong,
@@ -54,16 +55,8 @@ pub(crate) struct Watchdog {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Whether everything was told to end at once by other means than a signal.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// Interrupts all code that runs, as a second Ctrl-C does.
-pub(crate) fn interrupt() {
-    INTERRUPTED.store(true, Relaxed);
-}
-
 /// Begins to watch this thread, which is attached.
-pub(crate) fn watch(py: Python<'_>) -> PyResult<Watchdog> {
+pub(crate) fn watch(py: Python<'_>, curfew: Curfew) -> PyResult<Watchdog> {
     let ident = py.import("threading")?.call_method0("get_ident")?.extract()?;
     let watched = Arc::new(Watched {
         ident,
@@ -77,7 +70,7 @@ pub(crate) fn watch(py: Python<'_>) -> PyResult<Watchdog> {
     let (stop, stopped) = oneshot::channel();
     let thread = std::thread::Builder::new().name("squall-watchdog".to_owned());
     let (ready, listening) = std::sync::mpsc::channel();
-    let thread = thread.spawn(move || patrol(&watched, stopped, ready))?;
+    let thread = thread.spawn(move || patrol(&watched, &curfew, stopped, ready))?;
     // A Ctrl-C that came before it listens would be one that it never counts. An error means that it has ended already.
     let _ = listening.recv();
     Ok(Watchdog { stop: Some(stop), thread: Some(thread) })
@@ -145,7 +138,7 @@ struct Seen {
     deaf: bool,
 }
 
-fn patrol(watched: &Watched, stopped: oneshot::Receiver<()>, ready: std::sync::mpsc::Sender<()>) {
+fn patrol(watched: &Watched, curfew: &Curfew, stopped: oneshot::Receiver<()>, ready: std::sync::mpsc::Sender<()>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {
         let (Ok(mut interrupts), Ok(mut terms)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
@@ -154,29 +147,31 @@ fn patrol(watched: &Watched, stopped: oneshot::Receiver<()>, ready: std::sync::m
         };
         // Fails only if nobody waits any more.
         let _ = ready.send(());
-        let mut presses: Vec<Instant> = Vec::new();
+        let mut presses = 0;
+        let mut over: Option<Instant> = None;
         let mut seen: Option<Seen> = None;
         tokio::pin!(stopped);
         loop {
             tokio::select! {
                 _ = &mut stopped => return,
-                _ = interrupts.recv() => presses.push(Instant::now()),
-                _ = terms.recv() => presses.push(Instant::now()),
+                _ = interrupts.recv() => presses += 1,
+                _ = terms.recv() => presses += 1,
                 () = tokio::time::sleep(LOOK) => {
-                    while INTERRUPTED.load(Relaxed) && presses.len() < 2 {
-                        presses.push(Instant::now());
+                    if presses > 1 || curfew.has_passed() {
+                        over.get_or_insert_with(Instant::now);
                     }
-                    look(watched, &mut seen, &presses);
+                    look(watched, &mut seen, over);
                 }
             }
-            if presses.len() > 2 && seen.as_ref().is_some_and(|seen| seen.deaf) {
+            if presses > 2 && seen.as_ref().is_some_and(|seen| seen.deaf) {
                 std::process::exit(130);
             }
         }
     });
 }
 
-fn look(watched: &Watched, seen: &mut Option<Seen>, presses: &[Instant]) {
+/// `over` is since when everything must have ended.
+fn look(watched: &Watched, seen: &mut Option<Seen>, over: Option<Instant>) {
     let turn = watched.turn.load(Relaxed);
     if turn.is_multiple_of(2) {
         *seen = None;
@@ -190,11 +185,10 @@ fn look(watched: &Watched, seen: &mut Option<Seen>, presses: &[Instant]) {
             return;
         }
     };
-    let aborted = presses.get(1).copied();
     let deadline = watched.deadline.load(Relaxed);
     let overdue = deadline < now.saturating_duration_since(watched.base).as_nanos() as u64;
     let held = now.saturating_duration_since(same.since) >= HELD && !same.told;
-    if aborted.is_none() && !overdue && !held {
+    if over.is_none() && !overdue && !held {
         return;
     }
     Python::attach(|py| {
@@ -204,7 +198,7 @@ fn look(watched: &Watched, seen: &mut Option<Seen>, presses: &[Instant]) {
             *watched.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Held { since: same.since, place });
             watched.noticed.store(watched.turn.load(Relaxed) == turn, Relaxed);
         }
-        if aborted.is_some() {
+        if over.is_some() {
             watched.raise(py, turn, py.get_type::<pyo3::exceptions::PyKeyboardInterrupt>().as_any());
         } else if overdue {
             match py.import("squall._errors").and_then(|errors| errors.getattr("TaskTimeout")) {
@@ -212,7 +206,7 @@ fn look(watched: &Watched, seen: &mut Option<Seen>, presses: &[Instant]) {
                 Err(error) => error.write_unraisable(py, None),
             }
         }
-        if !same.deaf && aborted.is_some_and(|at| now.saturating_duration_since(at) > DEAF) {
+        if !same.deaf && over.is_some_and(|at| now.saturating_duration_since(at) > DEAF) {
             same.deaf = true;
             let place = watched.place(py);
             eprintln!("{place} does not return and cannot be interrupted; press Ctrl-C again to end without a report");

@@ -7,7 +7,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyString, PyTuple},
 };
-use squall_http::{Connector, Headers, LiveAnswer, Prepared, RawStream};
+use squall_http::{Connector, Headers, HttpError, LiveAnswer, Prepared, RawStream};
 use squall_metrics::{Category, Outcome};
 use std::{
     future::poll_fn,
@@ -25,6 +25,9 @@ use tokio_tungstenite::{
 };
 
 use crate::{
+    client::seconds_of,
+    driver::failure,
+    job::Means,
     live::{Link, Live, Refused, nothing_more},
     operation::Operation,
     port::Port,
@@ -94,11 +97,17 @@ impl WebSocket {
         WebSocket(Live::new(connector, request, name, Socket { accept: handshake.accept, open: None }, port))
     }
 
-    fn receiving(&self, py: Python<'_>, iterating: bool) -> Operation {
+    fn receiving(&self, py: Python<'_>, iterating: bool, limit: Option<Duration>) -> Operation {
         self.0.job(py, move |link, means| {
             Box::pin(async move {
                 let begun = Instant::now();
-                let got = link.receive().await;
+                let got = match limit {
+                    None => link.receive().await,
+                    Some(limit) => match tokio::time::timeout(limit, link.receive()).await {
+                        Ok(got) => got,
+                        Err(_) => return Err(link.nothing_came(&means, begun, limit)),
+                    },
+                };
                 let metric = means.custom(&format!("{} receive", link.name));
                 let outcome = match &got {
                     Ok(Some(_)) => Outcome::new(Category::Ok, "OK"),
@@ -118,6 +127,14 @@ impl WebSocket {
 }
 
 impl Link<Socket> {
+    fn nothing_came(&self, means: &Means<'_>, begun: Instant, after: Duration) -> PyErr {
+        let error = HttpError::Timeout { after };
+        let (metric, outcome) = (means.custom(&format!("{} receive", self.name)), failure(&error));
+        means.probe.note(metric, outcome, &error.to_string());
+        means.probe.span(metric, begun, Instant::now(), outcome);
+        Python::attach(|py| raise::request_failed(py, &error, &self.name))
+    }
+
     /// The next message that is for people; `None` once the other side has closed.
     async fn receive(&self) -> Result<Option<Message>, Error> {
         loop {
@@ -217,9 +234,11 @@ impl WebSocket {
         }))
     }
 
-    /// Waits for the next message: text as `str`, binary as `bytes`, None once the other side has closed.
-    fn receive(&self, py: Python<'_>) -> Operation {
-        self.receiving(py, false)
+    /// Waits for the next message: text as `str`, binary as `bytes`, None once the other side has closed. With a `timeout`, in seconds,
+    /// for no longer: then it raises RequestTimeout, and the connection stays open.
+    #[pyo3(signature = (timeout = None))]
+    fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Operation> {
+        Ok(self.receiving(py, false, timeout.map(seconds_of).transpose()?))
     }
 
     fn __aiter__(slf: Py<Self>) -> Py<Self> {
@@ -227,7 +246,7 @@ impl WebSocket {
     }
 
     fn __anext__(&self, py: Python<'_>) -> Operation {
-        self.receiving(py, true)
+        self.receiving(py, true, None)
     }
 
     /// Says goodbye and closes.

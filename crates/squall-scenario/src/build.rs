@@ -12,6 +12,7 @@ mod tasks;
 mod thresholds;
 mod value;
 
+use thresholds::Known;
 pub(crate) use thresholds::listed;
 pub(crate) use value::LONGEST;
 
@@ -83,12 +84,16 @@ pub(crate) fn build(
     let tasks = builder.tasks(&raw, &requests);
     let on_start = builder.on_start(&raw, &requests);
     if requests.target_missed.get() {
-        let hint = "add target = \"http://…\" at the top of the file, or --target";
+        let hint = match overrides.unnamed_metrics {
+            true => "add --target http://…, or @scenario(target=\"http://…\")",
+            false => "add target = \"http://…\" at the top of the file, or --target",
+        };
         builder.problems.hint(&Place::Nowhere, "there is no target for paths like \"/\" to start from", hint);
     }
     let (specs, flows): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
     let metrics = metrics::metric_names(&raw, builder.problems);
-    let thresholds = builder.thresholds(&raw, &overrides.thresholds, &metrics);
+    let known = Known { names: &metrics, more: overrides.unnamed_metrics };
+    let thresholds = builder.thresholds(&raw, &overrides.thresholds, known);
     let shown = target.map(|target| without_login(&target.url)).or_else(|| first_origin(&flows)).unwrap_or_default();
     let name = overrides.name.or(raw.name).map_or(default_name.to_owned(), |name| name.value);
     let seed = overrides.seed.or(raw.seed).map_or(0, |seed| seed.value);

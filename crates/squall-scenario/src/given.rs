@@ -91,6 +91,8 @@ pub struct Overrides {
     pub load: RawLoad,
     /// In addition to the file's; one with the same left side replaces the file's. All of these are kept.
     pub thresholds: Vec<Given<String>>,
+    /// Code names its metrics while it runs: thresholds may be about ones that nobody knows yet. One that never appears breaks its promise.
+    pub unnamed_metrics: bool,
     pub http: RawHttp,
     /// Values for variables that the file declares, by name; numbers and truths are such, everything else is a text.
     pub variables: Vec<(String, Given<String>)>,

@@ -82,6 +82,23 @@ def test_what_goes_wrong_on_several_workers_is_one_mistake(fleet: Fleet) -> None
     assert told == {"ValueError: no luck\n  at wrong.py:10 in go"}, told
 
 
+def test_an_endless_task_ends_with_the_run_and_leaves_the_workers_sound(fleet: Fleet) -> None:
+    fleet.join("w1", "w2")
+    code = """
+        from squall import VUser, task
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+                while True:
+                    pass
+    """
+    result = fleet.result(fleet.run(fleet.write("shop/busy.py", code), "--users", "2", "--for", "1s", "--grace", "0.1s"))
+    assert any("KeyboardInterrupt" in error["message"] for error in result["errors"]), result["errors"]
+    ended = fleet.run(shop(fleet))
+    assert ended.returncode == 0 and fleet.result(ended)["totals"]["errors"] == 0, ended.stderr
+
+
 def test_parameters_reach_every_worker(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     result = fleet.result(fleet.run(shop(fleet), "--param", "path=/health", "--mode", "asyncio"))

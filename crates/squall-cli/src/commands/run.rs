@@ -52,12 +52,12 @@ pub(crate) fn run<H: Host>(mut args: RunArgs, host: &H) -> Result<u8, Refusal> {
         return Ok(PASSED);
     }
     if let Some((part, seed)) = settings::part(&args)? {
-        return processes::serve(&args, &program, part, seed, host);
+        return processes::serve(&args, &program, part, seed);
     }
     processes::share(&args, &mut program, host)?;
     match &args.search.find_max {
         Some(promise) => find_max::find_max(&args, &program, promise),
-        None => measure(&args, &program, host),
+        None => measure(&args, &program),
     }
 }
 
@@ -148,23 +148,12 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Refusal> {
     std::fs::read_to_string(path).map_err(|error| Refusal::file("read", path, &error))
 }
 
-fn measure<H: Host>(args: &RunArgs, program: &Program<H::Driver>, host: &H) -> Result<u8, Refusal> {
+fn measure<D: Driver + 'static>(args: &RunArgs, program: &Program<D>) -> Result<u8, Refusal> {
     let options = options(&args.engine, program);
     report(args, program.plan(), |button, shown, outputs| {
         let options = RunOptions { keep_s: outputs.keep_s(), ..options };
         carry_out(button, shown, outputs, async |control: &Control, observers: &mut [&mut dyn Observer]| {
-            let run = program.run(options, control, observers);
-            // Code that does not listen is to be interrupted. The host may see the signals too, but two that come close together can
-            // look like one to it, and a key is none.
-            let interrupt = async {
-                control.aborted().await;
-                host.interrupt();
-                std::future::pending::<()>().await;
-            };
-            tokio::select! {
-                finished = run => finished.map_err(|error| Refusal::new(chain(&error))),
-                () = interrupt => unreachable!("it waits for ever"),
-            }
+            program.run(options, control, observers).await.map_err(|error| Refusal::new(chain(&error)))
         })
     })
 }

@@ -36,13 +36,8 @@ impl Part {
     }
 }
 
-/// Makes this part's load until the parent says otherwise, or is gone. `aborted` is called when everything must end at once.
-pub async fn serve<D: Driver>(
-    members: Vec<Member<D>>,
-    options: RunOptions,
-    part: Part,
-    aborted: impl Fn(),
-) -> Result<(), RunError> {
+/// Makes this part's load until the parent says otherwise, or is gone.
+pub async fn serve<D: Driver>(members: Vec<Member<D>>, options: RunOptions, part: Part) -> Result<(), RunError> {
     let (mut orders, mut out) = socket()?.into_split();
     let voices: Vec<_> = members.into_iter().map(|member| part.of_voice(member.voice(&options))).collect();
     let before = Usage::now();
@@ -59,7 +54,6 @@ pub async fn serve<D: Driver>(
                 Order::Abort => {
                     listening = false;
                     stop.abort();
-                    aborted();
                 }
             },
             delta = engine.next_delta() => match delta {

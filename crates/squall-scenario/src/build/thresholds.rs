@@ -5,6 +5,14 @@ use squall_model::Threshold;
 use super::Builder;
 use crate::{Given, error::did_you_mean, read::RawScenario};
 
+/// The metrics that the run will have.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) names: &'a [String],
+    /// There may be others.
+    pub(super) more: bool,
+}
+
 impl Builder<'_, '_> {
     /// The file's thresholds and then the flags'; a flag replaces what the file says of the same quantity. Within the file and
     /// within the flags all are kept: two limits on one quantity are two promises.
@@ -12,17 +20,17 @@ impl Builder<'_, '_> {
         &mut self,
         raw: &RawScenario,
         flags: &[Given<String>],
-        names: &[String],
+        known: Known<'_>,
     ) -> Vec<Threshold> {
-        let mut thresholds = self.parsed(&raw.thresholds, names);
-        let flags = self.parsed(flags, names);
+        let mut thresholds = self.parsed(&raw.thresholds, known);
+        let flags = self.parsed(flags, known);
         thresholds.retain(|old| !flags.iter().any(|new| replaces(new, old)));
         thresholds.extend(flags);
         thresholds
     }
 
     /// Every threshold of a list, each once.
-    fn parsed(&mut self, list: &[Given<String>], names: &[String]) -> Vec<Threshold> {
+    fn parsed(&mut self, list: &[Given<String>], known: Known<'_>) -> Vec<Threshold> {
         let mut thresholds: Vec<Threshold> = Vec::new();
         for given in list {
             let threshold: Threshold = match given.value.parse() {
@@ -33,12 +41,16 @@ impl Builder<'_, '_> {
                     continue;
                 }
             };
-            if let Some(metric) = threshold.metric.as_ref().filter(|metric| !names.contains(metric)) {
-                let hint = match did_you_mean(metric, names.iter().map(String::as_str)) {
-                    Some(known) => format!("did you mean `{known}`?"),
-                    None => format!("there are {}", listed(names)),
+            if let Some(metric) = threshold.metric.as_ref().filter(|metric| !known.names.contains(metric)) {
+                let hint = match did_you_mean(metric, known.names.iter().map(String::as_str)) {
+                    // A task's name with a slip in it is that, and not a metric still to come.
+                    Some(close) => Some(format!("did you mean `{close}`?")),
+                    None if known.more => None,
+                    None => Some(format!("there are {}", listed(known.names))),
                 };
-                self.problems.hint(&given.place, format!("there is no metric `{metric}`"), hint);
+                if let Some(hint) = hint {
+                    self.problems.hint(&given.place, format!("there is no metric `{metric}`"), hint);
+                }
             }
             if !thresholds.contains(&threshold) {
                 thresholds.push(threshold);

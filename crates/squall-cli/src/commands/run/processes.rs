@@ -1,6 +1,6 @@
 //! `--processes N`: this command line once more for each process; they make the load, this one merges, judges and reports.
 
-use squall_engine::{DriverError, EngineError};
+use squall_engine::{Driver, DriverError, EngineError};
 use squall_orchestrator::{
     RunError,
     processes::{self, Part},
@@ -42,13 +42,7 @@ pub(super) fn share<H: Host>(args: &RunArgs, program: &mut Program<H::Driver>, h
 }
 
 /// This process is one of several: it makes its part of the load and says nothing of its own.
-pub(super) fn serve<H: Host>(
-    args: &RunArgs,
-    program: &Program<H::Driver>,
-    part: Part,
-    seed: u64,
-    host: &H,
-) -> Result<u8, Refusal> {
+pub(super) fn serve<D: Driver>(args: &RunArgs, program: &Program<D>, part: Part, seed: u64) -> Result<u8, Refusal> {
     let Program::Hosted(hosted) = program else {
         return Err(Refusal::new("--part belongs to Python scenarios"));
     };
@@ -64,7 +58,7 @@ pub(super) fn serve<H: Host>(
         if let (Some(hooks), Ok(made)) = (&hosted.hooks, std::env::var(SET_UP)) {
             hooks.share(&made).map_err(|reason| RunError::Engine(EngineError::Driver(DriverError(reason))))?;
         }
-        let served = processes::serve(members, options, part, || host.interrupt()).await;
+        let served = processes::serve(members, options, part).await;
         lending.abort();
         served
     });
