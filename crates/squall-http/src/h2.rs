@@ -109,6 +109,9 @@ impl H2 {
                 self.busy = false;
                 Ok(())
             }
+            Ok(Err(_)) if self.counts.http1() => {
+                Err(HttpError::H2 { reason: "the server answers in HTTP/1: leave --http2 out".into() })
+            }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(HttpError::Timeout { after: watch.timeout }),
         }

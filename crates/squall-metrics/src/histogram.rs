@@ -98,7 +98,8 @@ impl Histogram {
 
     /// The standard deviation, from bucket middles; 0 if empty.
     pub fn stdev(&self) -> f64 {
-        if self.is_empty() {
+        // Of equal values it is known exactly.
+        if self.is_empty() || self.min() == self.max() {
             return 0.0;
         }
         let mean = self.mean();
@@ -164,6 +165,13 @@ mod tests {
 
     fn latencies() -> impl Strategy<Value = Vec<u64>> {
         prop::collection::vec((0u32..42, any::<u64>()).prop_map(|(bits, v)| v & ((1 << bits) - 1)), 1..300)
+    }
+
+    #[test]
+    fn equal_values_do_not_deviate() {
+        assert_eq!(of(&[4_057_482]).stdev(), 0.0);
+        assert_eq!(of(&[4_057_482, 4_057_482]).stdev(), 0.0);
+        assert!(of(&[4_057_482, 4_157_482]).stdev() > 0.0);
     }
 
     proptest! {

@@ -5,7 +5,9 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use squall_metrics::{Histogram, Kind, MetricDelta, MetricKey, RunView};
 use std::{
+    collections::HashMap,
     io::{self, Write},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -19,6 +21,8 @@ pub struct HdrLog<W: Write> {
     writer: W,
     serializer: V2DeflateSerializer,
     buffer: Vec<u8>,
+    /// Whose each tag is: two metrics may differ in nothing but what a tag cannot hold.
+    tags: HashMap<String, Arc<MetricKey>>,
     /// Seconds of the run that are written or given up.
     done: usize,
     lost: usize,
@@ -32,7 +36,7 @@ impl<W: Write> HdrLog<W> {
         writeln!(writer, "#[StartTime: {start:.3} (seconds since epoch)]")?;
         writeln!(writer, "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"")?;
         let serializer = V2DeflateSerializer::new();
-        Ok(HdrLog { writer, serializer, buffer: Vec::new(), done: 0, lost: 0 })
+        Ok(HdrLog { writer, serializer, buffer: Vec::new(), tags: HashMap::new(), done: 0, lost: 0 })
     }
 
     /// Writes every second that the view has closed since the last call; call it whenever one has. Seconds that the view no
@@ -72,12 +76,23 @@ impl<W: Write> HdrLog<W> {
             self.line("", length, &all)?;
         }
         for delta in deltas {
-            let name = tag(&delta.key);
+            let name = self.tag(&delta.key);
             for (suffix, histogram) in [("rt", &delta.response), ("st", &delta.service), ("wt", &delta.wait)] {
                 self.line(&format!("Tag={name}-{suffix},"), length, histogram)?;
             }
         }
         Ok(())
+    }
+
+    fn tag(&mut self, key: &Arc<MetricKey>) -> String {
+        let mut name = tag(key);
+        while self.tags.get(&name).is_some_and(|other| other != key) {
+            name.push('~');
+        }
+        if !self.tags.contains_key(&name) {
+            self.tags.insert(name.clone(), key.clone());
+        }
+        name
     }
 
     fn line(&mut self, tag: &str, length: f64, histogram: &Histogram) -> io::Result<()> {

@@ -1,22 +1,27 @@
-//! Counts the bytes that pass through a stream, for protocols that frame out of our sight.
+//! Counts the bytes that pass through a stream, for protocols that frame out of our sight, and notices who does not speak ours.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::io::Io;
 
-/// Bytes read and written so far.
+/// Bytes read and written so far, and whether the first ones were those of HTTP/1.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counts(Arc<[AtomicU64; 2]>);
+pub(super) struct Counts(Arc<([AtomicU64; 2], AtomicBool)>);
 
 impl Counts {
+    /// Whether the server answered in HTTP/1, which reads as frames of absurd size.
+    pub(super) fn http1(&self) -> bool {
+        self.0.1.load(Ordering::Relaxed)
+    }
+
     pub(super) fn get(&self) -> (u64, u64) {
-        (self.0[0].load(Ordering::Relaxed), self.0[1].load(Ordering::Relaxed))
+        (self.0.0[0].load(Ordering::Relaxed), self.0.0[1].load(Ordering::Relaxed))
     }
 }
 
@@ -38,7 +43,11 @@ impl AsyncRead for Counted {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.counts.0[0].fetch_add((buf.filled().len() - before) as u64, Ordering::Relaxed);
+        let (counts, http1) = &*self.counts.0;
+        let read_before = counts[0].fetch_add((buf.filled().len() - before) as u64, Ordering::Relaxed);
+        if read_before == 0 && buf.filled()[before..].starts_with(b"HTTP/1") {
+            http1.store(true, Ordering::Relaxed);
+        }
         read
     }
 }
@@ -47,7 +56,7 @@ impl AsyncWrite for Counted {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let wrote = Pin::new(&mut self.io).poll_write(cx, bytes);
         if let Poll::Ready(Ok(count)) = &wrote {
-            self.counts.0[1].fetch_add(*count as u64, Ordering::Relaxed);
+            self.counts.0.0[1].fetch_add(*count as u64, Ordering::Relaxed);
         }
         wrote
     }

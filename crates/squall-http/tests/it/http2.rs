@@ -158,7 +158,10 @@ async fn failures_have_their_codes() {
 async fn a_server_that_speaks_http1_or_leaves_is_told_apart() {
     let connector = connector(|config| config.version = HttpVersion::Http2);
     let old = Hostile::start(vec![Step::send("HTTP/1.1 400 Bad Request\r\n\r\n"), Step::Hang]);
-    assert_eq!(fetch(&connector, &old.url("/")).await, Err("H2_ERROR".into()));
+    let (request, mut session) = (get(&connector, &old.url("/")), Session::new(&connector));
+    let error = session.send(&request, Body::Discard).await.result.expect_err("a failure");
+    assert_eq!(error.code(), "H2_ERROR");
+    assert!(error.to_string().contains("the server answers in HTTP/1"), "{error}");
     let leaving = Hostile::start(vec![Step::Read, Step::Close]);
     let code = fetch(&connector, &leaving.url("/")).await.expect_err("a failure");
     assert!(["CLOSED", "RESET"].contains(&code.as_str()), "{code}");

@@ -110,8 +110,12 @@ fn labels(metric: &MetricView) -> Labels {
     let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let mut tags = std::collections::BTreeMap::new();
     for (name, value) in &key.tags {
-        // Two tags may become one label name: the later value is kept, because a repeated label is refused by the scraper.
-        tags.insert(format!("tag_{}", name.chars().map(legal).collect::<String>()), value.clone());
+        let mut label = format!("tag_{}", name.chars().map(legal).collect::<String>());
+        // Two tags may become one label name, and a repeated label is refused by the scraper.
+        while tags.contains_key(&label) {
+            label.push('_');
+        }
+        tags.insert(label, value.clone());
     }
     labels.extend(tags);
     labels

@@ -9,6 +9,7 @@ use hdrhistogram::{
         interval_log::{IntervalLogIterator, LogEntry},
     },
 };
+use squall_metrics::{Collector, Delta, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId};
 use squall_report::HdrLog;
 use std::{
     collections::BTreeMap,
@@ -78,6 +79,35 @@ fn seconds_that_are_no_longer_kept_are_admitted() {
     let (_, text, lost) = log(Recipe::default(), 25);
     assert_eq!((lost, read(&text)[""].1), (15, 15));
     assert!(text.contains("#[15 seconds from 0 s on are missing here]"));
+}
+
+/// `a b` and `a,b` were one tag, and readers added them up.
+#[test]
+fn metrics_that_differ_in_what_a_tag_cannot_hold_have_tags_of_their_own() {
+    let source = SourceId { instance: 0, thread: 0 };
+    let mut collector = Collector::new([source], 5);
+    let mut log = HdrLog::new(Vec::new(), UNIX_EPOCH).unwrap();
+    for second in 0..2 {
+        let mut recorder = Recorder::new(RecorderConfig::default());
+        for (name, requests) in [("a b", 1), ("a,b", 2), ("a_b", 3)] {
+            let metric = recorder.metric(MetricKey::request(name));
+            for _ in 0..requests {
+                recorder.sent();
+                let (wait, service) = (Duration::ZERO, Duration::from_millis(1));
+                let (outcome, bytes_in, bytes_out, warm_up) = (Outcome::of_status(200), 0, 0, false);
+                recorder.record(&Sample { metric, wait, service, outcome, bytes_in, bytes_out, warm_up });
+            }
+        }
+        let (metrics, errors, engine) = recorder.harvest(1, 1);
+        let (seq, last) = (u64::from(second), second == 1);
+        collector.merge(Delta { source, seq, second, metrics, errors, engine, last }).unwrap();
+        log.second(collector.view(), Duration::from_secs(u64::from(second) + 1)).unwrap();
+    }
+    let tags = read(&String::from_utf8(log.finish().unwrap()).unwrap());
+    let counts: Vec<_> = tags.iter().filter(|(tag, _)| tag.contains("-rt")).map(|(_, (sum, _))| sum.len()).collect();
+    let mut sorted = counts.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, [2, 4, 6], "{:?}", tags.keys());
 }
 
 #[test]

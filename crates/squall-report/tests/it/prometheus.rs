@@ -31,6 +31,15 @@ fn labels_are_escaped() {
 }
 
 #[test]
+fn tags_that_become_one_label_keep_their_values() {
+    let mut finished = small();
+    let key = std::sync::Arc::make_mut(&mut finished.view.metrics[0].key);
+    key.tags = [("k y", "1"), ("k-y", "2"), ("k_y", "3")].map(|(name, value)| (name.into(), value.into())).into();
+    let text = text(&scrape(&finished));
+    assert!(text.contains("tag_k_y=\"1\",tag_k_y_=\"2\",tag_k_y__=\"3\""), "{text}");
+}
+
+#[test]
 fn classic_buckets_add_up() {
     let finished = small();
     let text = text(&scrape(&finished));
