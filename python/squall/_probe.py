@@ -58,4 +58,6 @@ def _write_down(name: str, seen: Any) -> None:
         return
     if not isinstance(seen, (int, float)):
         raise TypeError(f"probe {name!r} returned {type(seen).__name__}: give a number, True, False or None")
+    if not seen >= 0:
+        raise ValueError(f"probe {name!r} returned {seen}: a series holds numbers from 0 on")
     emit_metric(name, time=float(seen), result_code="PROBE_OK")

@@ -42,6 +42,10 @@ class Ended:
         assert found, f"no metric {name!r} in {[metric['name'] for metric in self.result['metrics']]}"
         return found[0]
 
+    def outcomes(self, name: str) -> dict[str, int]:
+        """How often the requests of a metric ended in which way."""
+        return {outcome["code"]: outcome["count"] for outcome in self.metric(name)["outcomes"]}
+
     def names(self) -> set[str]:
         return {metric["name"] for metric in self.result["metrics"]}
 

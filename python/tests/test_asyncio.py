@@ -270,3 +270,23 @@ def test_sockets_of_asyncio_work(run, target):
         users=5,
     )
     assert ended.metric("go")["errors"] == 0, ended.messages()
+
+
+def test_a_request_counts_in_its_own_second(run):
+    """And not in the one in which its task ends, however long that goes on."""
+    ended = run(
+        """
+        import asyncio
+
+        class Shop(VUser):
+            @task
+            async def long(self, client):
+                await client.get("/health")
+                await asyncio.sleep(4)
+        """,
+        users=2,
+        requests=2,
+    )
+    rows = ended.result["timeline"]
+    first = next(row for row in rows if row["requests"])
+    assert first["requests"] == 2 and first is not rows[-1], rows

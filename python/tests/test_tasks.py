@@ -418,3 +418,110 @@ def test_a_check_of_a_strategys_step_may_take_the_whole_response(run):
         requests=3,
     )
     assert ended.metric("browse")["errors"] == 3
+
+
+@BOTH
+def test_a_failure_before_any_request_is_an_error_of_the_run(run, target, fn, wait):
+    """Somebody who promised fewer errors must not pass because nothing was sent at all."""
+    before = target.counts().get("/health", 0)
+    ended = run(
+        f"""
+        class Shop(VUser):
+            @task(weight=1)
+            {fn} broken(self, client):
+                raise ValueError("no such thing")
+
+            @task(weight=1, timeout=0.05)
+            {fn} hung(self, client):
+                {wait}sleep(60)
+
+            @task(weight=2)
+            {fn} good(self, client):
+                {wait}client.get("/health")
+        """,
+        "--threshold",
+        "error_rate<1%",
+        requests=8,
+    )
+    totals = ended.result["totals"]
+    assert (totals["requests"], totals["errors"]) == (8, 4), totals
+    assert ended.outcomes("broken (failed)") == {"ValueError": 2}
+    assert ended.outcomes("hung (failed)") == {"TASK_TIMEOUT": 2}
+    accounting = ended.result["accounting"]
+    assert accounting["sent"] == target.counts()["/health"] - before == 4
+    assert ended.code == 1
+
+
+@BOTH
+def test_a_failure_after_a_pause_is_counted_once(run, fn, wait):
+    ended = run(
+        f"""
+        class Shop(VUser):
+            @task
+            {fn} browse(self, client):
+                {wait}client.get("/health")
+                {wait}sleep(0.01)
+                raise ValueError("too late to blame the answer")
+        """,
+        requests=3,
+    )
+    assert ended.metric("GET /health")["errors"] == 0
+    assert (ended.result["totals"]["requests"], ended.result["totals"]["errors"]) == (6, 3)
+
+
+@BOTH
+@pytest.mark.parametrize("mode", ["stepped", "asyncio"])
+def test_what_a_request_was_doing_when_its_task_was_cut(run, fn, wait, mode):
+    ended = run(
+        f"""
+        class Shop(VUser):
+            @task(timeout=0.05)
+            {fn} slow(self, client):
+                {wait}client.get("/delay/20000")
+        """,
+        "--mode",
+        mode,
+        requests=2,
+    )
+    assert ended.outcomes("GET /delay/20000") == {"TASK_TIMEOUT": 2}
+    assert ended.result["totals"]["errors"] == 2, "the request bears it, nobody else"
+
+
+@BOTH
+@pytest.mark.parametrize("mode", ["stepped", "asyncio"])
+def test_a_pause_before_a_request_is_no_time_of_the_target(run, fn, wait, mode):
+    ended = run(
+        f"""
+        class Shop(VUser):
+            @task
+            {fn} think(self, client):
+                {wait}sleep(3)
+                {wait}client.get("/health")
+        """,
+        "--mode",
+        mode,
+        requests=2,
+        users=2,
+    )
+    times = ended.metric("GET /health")
+    assert ended.metric("think")["service_ms"]["min"] >= 3000
+    assert times["response_ms"]["max"] - times["service_ms"]["min"] < 3000, times
+
+
+def test_what_is_cut_off_when_the_grace_is_over_is_shown(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def endless(self, client):
+                await client.get("/health")
+                await sleep(100)
+        """,
+        "--for",
+        "1s",
+        "--grace",
+        "500ms",
+        requests=None,
+        users=3,
+    )
+    assert ended.outcomes("endless") == {"ABORTED": 3}

@@ -126,6 +126,35 @@ def test_probes_look_for_as_long_as_the_run_lasts(run):
     assert ended.metric("probe/asked")["requests"] == ended.metric("probe/depth")["requests"] >= 1
     assert ended.metric("probe/broken")["errors"] == ended.metric("probe/broken")["requests"] >= 1
     assert "no answer" in ended.messages()
+    # Who looks is no load.
+    totals = ended.result["totals"]
+    assert (totals["requests"], totals["iterations"], totals["errors"]) == (30, 30, 0)
+    assert ended.metric("probe/asked")["kind"] == "custom"
+    assert max(second["users"] for second in ended.result["timeline"]) <= 1
+
+
+def test_a_probe_gives_numbers_from_zero_on(run):
+    ended = run(
+        """
+        @probe(every="20ms")
+        def colder(): return -3
+
+        @probe(every="20ms")
+        def fine(): return True
+
+        @probe(every="20ms")
+        def broken(): return False
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+                await sleep(0.1)
+        """,
+    )
+    assert "probe 'colder' returned -3: a series holds numbers from 0 on" in ended.messages()
+    assert ended.metric("fine")["errors"] == 0 and ended.metric("fine")["service_ms"]["max"] == 0
+    assert ended.metric("broken")["errors"] == ended.metric("broken")["requests"] >= 1
 
 
 def test_one_process_of_several_looks(run, write):

@@ -51,6 +51,7 @@ impl Chorus {
         let mut first_thread = 0;
         for Voice { driver, mut config, follows } in voices {
             config.first_thread = first_thread;
+            config.recorder.beside = follows;
             first_thread += config.threads.max(1) as u32;
             match Engine::prepare(driver, config).await {
                 Ok(engine) => chorus.engines.push(engine),

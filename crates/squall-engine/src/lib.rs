@@ -24,6 +24,6 @@ pub use driver::{Driver, DriverError, DriverThread, Iteration, Requests, Seat, S
 pub use engine::{Duty, Engine, EngineConfig, EngineError, EngineStop, InFlight, ThreadEnd};
 pub use leash::Leash;
 pub use lending::{LendAsk, LendError, Lender, Lent, Loan};
-pub use probe::{FENCED, Flight, Probe};
+pub use probe::{FENCED, Flight, OpenSpan, Probe};
 pub use schedule::{Schedule, Start};
 pub use tickets::{Need, Ration, Supply, Tickets};

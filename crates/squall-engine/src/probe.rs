@@ -32,6 +32,8 @@ struct Shared {
     begun: Cell<u64>,
     /// Requests that were recorded without having been begun.
     unsent: Cell<u64>,
+    /// How flights that are dropped are recorded, and how many were.
+    given_up: Cell<(Outcome, u64)>,
 }
 
 impl Probe {
@@ -60,6 +62,7 @@ impl Probe {
                 lender,
                 begun: Cell::new(0),
                 unsent: Cell::new(0),
+                given_up: Cell::new((Outcome::ABORTED, 0)),
             }),
         }
     }
@@ -102,6 +105,19 @@ impl Probe {
         self.shared.unsent.set(self.shared.unsent.get() + 1);
         self.shared.recorder.borrow_mut().sent();
         Flight { probe: self, metric, intended, started, landed: false }.never_left(Instant::now(), outcome);
+    }
+
+    /// Drops `work`, and records the requests that it had under way with `outcome` instead of as aborted; says how many there were.
+    pub fn give_up<W>(&self, work: W, outcome: Outcome) -> u64 {
+        self.shared.given_up.set((outcome, 0));
+        drop(work);
+        self.shared.given_up.replace((Outcome::ABORTED, 0)).1
+    }
+
+    /// Begins a span of work, in each of `metrics`, that was due at `intended`: what delayed its start delayed whoever waited for its end.
+    /// Dropped half-way it is recorded as aborted.
+    pub fn enter<'p>(&'p self, metrics: &'p [MetricId], intended: Instant, started: Instant) -> OpenSpan<'p> {
+        OpenSpan { probe: self, metrics, intended, started }
     }
 
     /// Records a span that is no request: a group, a whole task, a custom metric.
@@ -200,6 +216,18 @@ impl Flight<'_> {
 }
 
 impl Flight<'_> {
+    /// Records a request that was given up half-way, as if it had been dropped, with what it had moved.
+    pub fn give_up(mut self, bytes_in: u64, bytes_out: u64) {
+        self.landed = true;
+        self.record_given_up((bytes_in, bytes_out));
+    }
+
+    fn record_given_up(&self, bytes: (u64, u64)) {
+        let (outcome, given_up) = self.probe.shared.given_up.get();
+        self.probe.shared.given_up.set((outcome, given_up + 1));
+        self.probe.record(self.metric, self.intended, self.started, Instant::now(), outcome, bytes);
+    }
+
     /// Records a request that failed before it could leave this machine: an error of the run that the target never saw.
     pub fn never_left(self, ended: Instant, outcome: Outcome) {
         self.probe.shared.recorder.borrow_mut().unsent();
@@ -210,7 +238,38 @@ impl Flight<'_> {
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         if !self.landed {
-            self.probe.record(self.metric, self.intended, self.started, Instant::now(), Outcome::ABORTED, (0, 0));
+            self.record_given_up((0, 0));
+        }
+    }
+}
+
+/// A span under way. Dropping it without [`OpenSpan::end`] records it as aborted, with the time it took so far.
+#[must_use = "a span that is dropped at once is recorded as aborted"]
+pub struct OpenSpan<'p> {
+    probe: &'p Probe,
+    /// None once they are recorded.
+    metrics: &'p [MetricId],
+    intended: Instant,
+    started: Instant,
+}
+
+impl OpenSpan<'_> {
+    /// Records how it ended.
+    pub fn end(mut self, ended: Instant, outcome: Outcome) {
+        self.record(ended, outcome);
+    }
+
+    fn record(&mut self, ended: Instant, outcome: Outcome) {
+        for metric in std::mem::take(&mut self.metrics) {
+            self.probe.due_span(*metric, self.intended, self.started, ended, outcome);
+        }
+    }
+}
+
+impl Drop for OpenSpan<'_> {
+    fn drop(&mut self) {
+        if !self.metrics.is_empty() {
+            self.record(Instant::now(), Outcome::ABORTED);
         }
     }
 }
@@ -229,6 +288,21 @@ mod tests {
         let (metrics, _, engine) = probe.harvest(0, 0);
         assert_eq!((engine.sent, engine.recorded), (2, 2));
         assert_eq!(metrics[0].outcomes, [(Outcome::ABORTED, 1), (Outcome::of_status(200), 1)]);
+    }
+
+    #[test]
+    fn what_is_given_up_is_recorded_as_its_reason_says() {
+        let now = Instant::now();
+        let probe = Probe::new(RecorderConfig::default(), now);
+        let metric = probe.metric(MetricKey::request("a"));
+        let cut = Outcome::new(Category::Timeout, "TASK_TIMEOUT");
+        assert_eq!(probe.give_up([probe.begin(metric, now, now), probe.begin(metric, now, now)], cut), 2);
+        drop(probe.begin(metric, now, now));
+        drop(probe.enter(&[probe.metric(MetricKey::group("task"))], now, now));
+        let (metrics, _, engine) = probe.harvest(0, 0);
+        assert_eq!((engine.sent, engine.recorded), (3, 3));
+        assert_eq!(metrics[0].outcomes, [(cut, 2), (Outcome::ABORTED, 1)]);
+        assert_eq!(metrics[1].outcomes, [(Outcome::ABORTED, 1)]);
     }
 
     /// Also when it was begun in one second and found out in the next.

@@ -39,11 +39,13 @@ pub struct RecorderConfig {
     pub phases: bool,
     /// Most distinct failure messages kept between two harvests.
     pub max_messages: usize,
+    /// It records somebody who only looks on: nothing of that counts as load, and requests are series of their own.
+    pub beside: bool,
 }
 
 impl Default for RecorderConfig {
     fn default() -> Self {
-        RecorderConfig { max_metrics: 500, phases: false, max_messages: 50 }
+        RecorderConfig { max_metrics: 500, phases: false, max_messages: 50, beside: false }
     }
 }
 
@@ -85,7 +87,10 @@ impl Recorder {
     }
 
     /// The place of `key`, made at its first use. Past the cap all new keys share one place.
-    pub fn metric(&mut self, key: MetricKey) -> MetricId {
+    pub fn metric(&mut self, mut key: MetricKey) -> MetricId {
+        if self.config.beside && key.kind == Kind::Request {
+            key.kind = Kind::Custom;
+        }
         if let Some(id) = self.ids.get(&key) {
             return *id;
         }
@@ -166,6 +171,10 @@ impl Recorder {
     pub fn harvest(&mut self, users: u64, busy: u64) -> (Vec<MetricDelta>, Vec<ErrorNote>, EngineDelta) {
         let metrics = self.metrics.iter_mut().filter_map(LiveMetric::harvest).collect();
         let mut engine = std::mem::take(&mut self.engine);
+        if self.config.beside {
+            let engine = EngineDelta { metrics_refused: engine.metrics_refused, ..EngineDelta::default() };
+            return (metrics, std::mem::take(&mut self.messages), engine);
+        }
         self.schedule_lag.harvest(&mut engine.schedule_lag);
         (engine.users, engine.busy, engine.peak_users) = (users, busy, engine.peak_users.max(users));
         // They are there when the next second begins.
@@ -276,6 +285,19 @@ mod tests {
         recorder.record(&sample(id));
         let (metrics, _, engine) = recorder.harvest(0, 0);
         assert_eq!((metrics.len(), engine.recorded), (1, 0));
+    }
+
+    #[test]
+    fn who_looks_on_is_no_load() {
+        let mut recorder = Recorder::new(RecorderConfig { beside: true, ..RecorderConfig::default() });
+        let id = recorder.metric(MetricKey::request("a"));
+        recorder.users(1);
+        recorder.iteration(Duration::ZERO, false);
+        recorder.sent();
+        recorder.record(&sample(id));
+        let (metrics, _, engine) = recorder.harvest(1, 1);
+        assert_eq!((metrics[0].key.kind, metrics[0].requests()), (Kind::Custom, 1));
+        assert_eq!(engine, EngineDelta::default());
     }
 
     #[test]

@@ -55,10 +55,16 @@ pub(crate) fn bad_status(py: Python<'_>, response: Py<crate::response::Response>
         .map_or_else(|error| error, PyErr::from_value)
 }
 
+static TIMEOUT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// Whether an exception says that a task took too long.
+pub(crate) fn is_task_timeout(py: Python<'_>, error: &PyErr) -> bool {
+    class(py, &TIMEOUT, "TaskTimeout").is_ok_and(|class| error.is_instance(py, class))
+}
+
 /// A task that took longer than its limit.
 #[cold]
 pub(crate) fn task_timeout(py: Python<'_>, task: &str, limit: std::time::Duration) -> PyErr {
-    static TIMEOUT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     class(py, &TIMEOUT, "TaskTimeout")
         .and_then(|class| class.call1((format!("{task} took longer than its timeout of {limit:?}"),)))
         .map_or_else(|error| error, PyErr::from_value)

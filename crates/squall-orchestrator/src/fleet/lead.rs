@@ -4,7 +4,7 @@
 use squall_coord::{
     Cell, MemberId, Notice, PoolStore, RunRecord, RunStore, Seat, SeatConfig, SeatConfigError, StoreError, Unit,
 };
-use squall_metrics::{Kind, MetricView, RunView};
+use squall_metrics::RunView;
 use squall_model::{
     Bundle, CommandType, FleetEvent, FleetFacts, Generator, Load, LoadModel, PhaseEvent, Profile, RunFacts, RunOrder,
     RunPhase, StopReason, WorkerFacts, WorkerState,
@@ -394,7 +394,7 @@ impl<C: Cell> Led<C> {
         let Some(view) = Follower::<C>::view_of(&self.follower.made()) else { return Ok(()) };
         let run = fleet.cell().run();
         let completed = order.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Completed && !stop.abort);
-        let made = self.bundle.plan.load.warm_up.is_zero().then(|| view.engine.iterations.saturating_sub(looks(&view)));
+        let made = self.bundle.plan.load.warm_up.is_zero().then_some(view.engine.iterations);
         let used_up = self.rations.end(&run, epoch, made).await?.filter(|_| completed);
         let facts = self.facts(&view, order, elapsed, used_up);
         if !self.follower.save().await? {
@@ -482,7 +482,7 @@ impl<C: Cell> Led<C> {
             let due = |at: Duration| profile.area(at).ceil() as u64;
             planned += due(active).min(load.iterations.unwrap_or(u64::MAX)).saturating_sub(due(load.warm_up));
         }
-        (planned + looks(view)).saturating_sub(view.engine.iterations + view.engine.dropped)
+        planned.saturating_sub(view.engine.iterations + view.engine.dropped)
     }
 }
 
@@ -494,12 +494,6 @@ fn end_of(bundle: &Bundle, order: &RunOrder) -> Duration {
         of_clock.and_then(|n| profile.time_of_area(n as f64)).unwrap_or(profile.duration())
     };
     loads(bundle, order).into_iter().map(end).max().unwrap_or_default()
-}
-
-/// How often probes have looked: iterations too, but of nobody's load.
-fn looks(view: &RunView) -> u64 {
-    let is_look = |metric: &&MetricView| metric.key.kind == Kind::Group && metric.key.name.starts_with("probe/");
-    view.metrics.iter().filter(is_look).map(|metric| metric.requests).sum()
 }
 
 /// The loads of a run and how they go on: that of one scenario may have been changed.

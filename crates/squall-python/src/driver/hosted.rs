@@ -5,14 +5,16 @@ use pyo3::{prelude::*, types::PyTuple};
 use squall_http::{Body, Session};
 use std::{
     future::poll_fn,
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll},
     time::{Duration, Instant},
 };
+use tokio::time::Sleep;
 
 use super::{
     Shared,
-    visit::{Sessions, Told, Visit, answers, exchange, exchange_all, pause},
+    landing::Landing,
+    visit::{Sessions, TASK_TIMEOUT, Told, Visit, answers, exchange, exchange_all, pause},
 };
 use crate::{
     forgotten,
@@ -22,6 +24,10 @@ use crate::{
     routes::Call,
     script::Hook,
 };
+
+/// How long a request that was answered waits for its verdict while the function awaits something of its own: then it is recorded, so that
+/// it counts in the second it belongs to. Waited for twice, so that a process that stood still does not take that for the function's time.
+const VERDICT: Duration = Duration::from_millis(500);
 
 /// How long a function that was cancelled may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -77,6 +83,29 @@ enum Done<'p> {
     All(Vec<Told<'p>>, Vec<Call>),
 }
 
+/// Which answer waits for its verdict, and how many times more it may.
+type Waits = Option<(Instant, u8)>;
+
+/// Records the answer in `last` if it has waited long enough.
+fn record_unjudged(mut due: Pin<&mut Sleep>, waits: &mut Waits, cx: &mut Context<'_>, last: &mut Option<Landing<'_>>) {
+    let Some(answered) = last.as_ref().map(Landing::ended) else { return };
+    let mut left = match *waits {
+        Some((of, left)) if of == answered => left,
+        _ => {
+            due.as_mut().reset(tokio::time::Instant::now() + VERDICT);
+            2
+        }
+    };
+    while left > 0 && due.as_mut().poll(cx).is_ready() {
+        left -= 1;
+        due.as_mut().reset(tokio::time::Instant::now() + VERDICT);
+    }
+    *waits = Some((answered, left));
+    if left == 0 {
+        *last = None;
+    }
+}
+
 /// Cancels the task if the visit is given up before it ended.
 struct Guard<'l> {
     lodger: &'l Lodger,
@@ -106,13 +135,20 @@ impl<'a> Visit<'a> {
         }
         let mut under_way: Vec<UnderWay<'a>> = Vec::new();
         let limit = self.limit;
-        let whole = poll_fn(|cx| self.poll_port(cx, lodger, guest, &mut under_way));
+        let (mut due, mut waits) = (pin!(tokio::time::sleep(VERDICT)), None);
+        let whole = poll_fn(|cx| match self.poll_port(cx, lodger, guest, &mut under_way) {
+            Poll::Pending => {
+                record_unjudged(due.as_mut(), &mut waits, cx, &mut self.last);
+                Poll::Pending
+            }
+            ended => ended,
+        });
         let ended = match limit {
             None => whole.await,
             Some((deadline, _)) => match tokio::time::timeout_at(deadline.into(), whole).await {
                 Ok(ended) => ended,
                 Err(_) => {
-                    under_way.clear();
+                    self.cut_request = self.shared.probe.give_up(under_way, TASK_TIMEOUT) > 0;
                     let (error, abandoned) = self.cut(lodger, guest).await;
                     guard.ended = !abandoned;
                     return (Err(error), abandoned);
@@ -199,6 +235,9 @@ impl<'a> Visit<'a> {
 
     fn begin(&mut self, work: Work) -> Pin<Box<dyn Future<Output = Performed<'a>> + 'a>> {
         let shared = self.shared;
+        if !matches!(work, Work::Request(_) | Work::Batch(_)) {
+            self.last = None;
+        }
         match work {
             Work::Sleep(time) => Box::pin(async move {
                 pause(time).await;
@@ -212,17 +251,17 @@ impl<'a> Visit<'a> {
                 Performed { work: Done::Job(borrow.perform(&shared.probe).await), sessions: Borrowed::None }
             }),
             Work::Request(call) => {
-                let (mut session, intended) = (self.borrow_session(), self.intended.take());
+                let (mut session, late) = (self.borrow_session(), std::mem::take(&mut self.late));
                 Box::pin(async move {
-                    let told = exchange(shared, &mut session, &call, intended, Body::Keep).await;
+                    let told = exchange(shared, &mut session, &call, late, Body::Keep).await;
                     Performed { work: Done::One(told, call), sessions: Borrowed::One(session) }
                 })
             }
             Work::Batch(calls) => {
                 let mut sessions: Vec<Session> = calls.iter().map(|_| self.borrow_session()).collect();
-                let intended = if calls.is_empty() { None } else { self.intended.take() };
+                let late = if calls.is_empty() { Duration::ZERO } else { std::mem::take(&mut self.late) };
                 Box::pin(async move {
-                    let told = exchange_all(shared, sessions.iter_mut(), &calls, intended).await;
+                    let told = exchange_all(shared, sessions.iter_mut(), &calls, late).await;
                     Performed { work: Done::All(told, calls), sessions: Borrowed::Several(sessions) }
                 })
             }

@@ -20,6 +20,11 @@ impl<'p> Landing<'p> {
         Landing { flight: Some(flight), ended: exchange.ended, outcome, bytes }
     }
 
+    /// When its last byte was in.
+    pub(super) fn ended(&self) -> Instant {
+        self.ended
+    }
+
     /// Makes it a failure, unless it already is one.
     pub(super) fn object(&mut self, outcome: Outcome) {
         if !self.outcome.is_error() {

@@ -4,12 +4,15 @@ use pyo3::{exceptions::PyAssertionError, prelude::*, types::PyTuple};
 use squall_engine::{Iteration, Seat, StartFailed, VirtualUser};
 use squall_http::Session;
 use squall_metrics::{Category, MetricId, Outcome};
-use std::{rc::Rc, time::Instant};
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use super::{
     Shared, code_of,
     hosted::{Lodger, port_and_client},
-    visit::{Sessions, Visit, repeat},
+    visit::{Sessions, TASK_TIMEOUT, Visit, repeat},
 };
 use crate::{
     raise,
@@ -112,16 +115,17 @@ impl PythonUser {
             let mut visit = Visit {
                 shared: &shared,
                 sessions: &mut self.sessions,
-                intended: None,
+                late: Duration::ZERO,
                 limit: None,
                 name,
                 last: None,
+                cut_request: false,
                 answer: None,
             };
             if let Err(error) = object.run(&mut visit, hook).await {
                 let metric = shared.lifecycle(name);
                 let outcome = Python::attach(|py| failed(py, &shared, metric, &error));
-                visit.last.iter_mut().for_each(|last| last.object(outcome));
+                blame(&mut visit, &error, outcome, (begun, begun));
                 shared.probe.span(metric, begun, Instant::now(), outcome);
                 return Err(StartFailed(error.to_string()));
             }
@@ -155,24 +159,27 @@ impl VirtualUser for PythonUser {
     async fn iterate(&mut self, iteration: Iteration) -> bool {
         let shared = &*self.shared;
         let index = iteration.task.0;
-        let (task, metric) = (&shared.script.tasks[index], shared.tasks[index]);
+        let (task, metric) = (&shared.script.tasks[index], &shared.tasks[index]);
+        let late = iteration.started.saturating_duration_since(iteration.intended);
+        let span = shared.probe.enter(std::slice::from_ref(metric), iteration.intended, iteration.started);
         if let Some(calls) = &shared.constant[index] {
-            let ended = repeat(shared, &mut self.sessions.first, calls, iteration.intended).await;
+            let ended = repeat(shared, &mut self.sessions.first, calls, late).await;
             let outcome = match &ended {
                 Ok(()) => Outcome::new(Category::Ok, "OK"),
-                Err(error) => Python::attach(|py| failed(py, shared, metric, error)),
+                Err(error) => Python::attach(|py| failed(py, shared, *metric, error)),
             };
-            shared.probe.due_span(metric, iteration.intended, iteration.started, Instant::now(), outcome);
+            span.end(Instant::now(), outcome);
             return ended.is_ok();
         }
         let Some(object) = &mut self.object else { return false };
         let mut visit = Visit {
             shared,
             sessions: &mut self.sessions,
-            intended: Some(iteration.intended),
+            late,
             limit: task.timeout.map(|limit| (iteration.started + limit, limit)),
             name: &task.name,
             last: None,
+            cut_request: false,
             answer: None,
         };
         let mut ended = object.run(&mut visit, &task.hook).await;
@@ -181,12 +188,12 @@ impl VirtualUser for PythonUser {
         }
         let outcome = match &ended {
             Ok(()) => Outcome::new(Category::Ok, "OK"),
-            Err(error) => Python::attach(|py| failed(py, shared, metric, error)),
+            Err(error) => Python::attach(|py| failed(py, shared, *metric, error)),
         };
-        if ended.is_err() {
-            visit.last.iter_mut().for_each(|last| last.object(outcome));
+        if let Err(error) = &ended {
+            blame(&mut visit, error, outcome, (iteration.intended, iteration.started));
         }
-        shared.probe.due_span(metric, iteration.intended, iteration.started, Instant::now(), outcome);
+        span.end(Instant::now(), outcome);
         if ended.is_err() {
             // Code that was interrupted before it waited for anything must not be begun again before the thread has heard of the abort.
             tokio::task::yield_now().await;
@@ -204,13 +211,28 @@ impl VirtualUser for PythonUser {
     }
 }
 
+/// Makes a failure of the code an error of the run, once: of its last request, or by itself where there is none to bear it.
+#[cold]
+fn blame(visit: &mut Visit<'_>, error: &PyErr, outcome: Outcome, (intended, started): (Instant, Instant)) {
+    match &mut visit.last {
+        Some(last) => last.object(outcome),
+        None if visit.cut_request || Python::attach(|py| raise::is_request_failure(py, error)) => {}
+        None => {
+            let metric = visit.shared.request(&format!("{} (failed)", visit.name));
+            visit.shared.probe.unsent(metric, intended, started, outcome);
+        }
+    }
+}
+
 /// The outcome of an exception, and its words for the report. A failed request has said its own already.
 #[cold]
 fn failed(py: Python<'_>, shared: &Shared, metric: MetricId, error: &PyErr) -> Outcome {
     let name = error.get_type(py).name().map_or_else(|_| "EXCEPTION".to_owned(), |name| name.to_string());
-    let category =
-        if error.is_instance_of::<PyAssertionError>(py) { Category::CheckFailed } else { Category::Exception };
-    let outcome = Outcome::new(category, code_of(&name));
+    let outcome = match () {
+        () if raise::is_task_timeout(py, error) => TASK_TIMEOUT,
+        () if error.is_instance_of::<PyAssertionError>(py) => Outcome::new(Category::CheckFailed, code_of(&name)),
+        () => Outcome::new(Category::Exception, code_of(&name)),
+    };
     if !raise::is_request_failure(py, error) {
         // `into_value` and not `value`: before Python 3.12 only the former carries the traceback.
         let described = shared.script.describe.bind(py).call1((error.clone_ref(py).into_value(py),));

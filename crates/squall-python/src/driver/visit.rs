@@ -22,6 +22,10 @@ use crate::{
     watchdog,
 };
 
+/// The task's time was over.
+pub(super) const TASK_TIMEOUT: Outcome =
+    Outcome { category: Category::Timeout, code: squall_metrics::Code::Named("TASK_TIMEOUT") };
+
 /// How long a user waits that found no descriptor or port to send by.
 const STARVED: Duration = Duration::from_millis(20);
 
@@ -35,13 +39,15 @@ pub(super) struct Sessions {
 pub(super) struct Visit<'a> {
     pub(super) shared: &'a Shared,
     pub(super) sessions: &'a mut Sessions,
-    /// When the next request should have started; `None` once the first has.
-    pub(super) intended: Option<Instant>,
+    /// How late the function itself began; the first request that it makes was delayed by so much.
+    pub(super) late: Duration,
     /// When the whole visit must be over, the limit behind it, and whose it is.
     pub(super) limit: Option<(Instant, Duration)>,
     pub(super) name: &'a str,
     /// The last request, until the next one or the verdict.
     pub(super) last: Option<Landing<'a>>,
+    /// Its time was over while a request was under way, which counts as failed.
+    pub(super) cut_request: bool,
     /// What the last request brought.
     pub(super) answer: Option<Py<Response>>,
 }
@@ -82,8 +88,8 @@ impl<'a> Visit<'a> {
                         // The usual case is spelled out: every level between would copy the whole exchange once more.
                         Some(Work::Request(call)) if self.limit.is_none() => {
                             self.last = None;
-                            let (shared, intended) = (self.shared, self.intended.take());
-                            let told = exchange(shared, &mut self.sessions.first, &call, intended, Body::Keep).await;
+                            let (shared, late) = (self.shared, std::mem::take(&mut self.late));
+                            let told = exchange(shared, &mut self.sessions.first, &call, late, Body::Keep).await;
                             self.answered(call, told)
                         }
                         Some(Work::Sleep(Duration::ZERO)) if self.in_time() => {
@@ -124,7 +130,15 @@ impl<'a> Visit<'a> {
         match self.limit {
             None => Some(self.perform(work).await),
             Some(_) if !self.in_time() => None,
-            Some((deadline, _)) => tokio::time::timeout_at(deadline.into(), self.perform(work)).await.ok(),
+            Some((deadline, _)) => {
+                let shared = self.shared;
+                let mut performed = Box::pin(self.perform(work));
+                let ended = tokio::time::timeout_at(deadline.into(), &mut performed).await.ok();
+                if ended.is_none() {
+                    self.cut_request = shared.probe.give_up(performed, TASK_TIMEOUT) > 0;
+                }
+                ended
+            }
         }
     }
 
@@ -140,8 +154,8 @@ impl<'a> Visit<'a> {
         self.last = None;
         match work {
             Work::Request(call) => {
-                let (shared, intended) = (self.shared, self.intended.take());
-                let told = exchange(shared, &mut self.sessions.first, &call, intended, Body::Keep).await;
+                let (shared, late) = (self.shared, std::mem::take(&mut self.late));
+                let told = exchange(shared, &mut self.sessions.first, &call, late, Body::Keep).await;
                 self.answered(call, told)
             }
             Work::Batch(calls) => self.batch(calls).await,
@@ -169,13 +183,13 @@ impl<'a> Visit<'a> {
 
     /// All at once, each on a connection of its own; results in the order of `calls`.
     async fn batch(&mut self, calls: Vec<Call>) -> PyResult<Py<PyAny>> {
-        let (shared, intended) = (self.shared, self.intended.take());
+        let (shared, late) = (self.shared, std::mem::take(&mut self.late));
         let Sessions { first, more } = &mut *self.sessions;
         while more.len() + 1 < calls.len() {
             more.push(Session::with_cookies(&shared.script.connector, first.cookies().clone()));
         }
         let sessions = std::iter::once(first).chain(more.iter_mut());
-        let told = exchange_all(shared, sessions, &calls, intended).await;
+        let told = exchange_all(shared, sessions, &calls, late).await;
         answers(self, told, calls)
     }
 }
@@ -208,10 +222,10 @@ pub(super) async fn exchange_all<'p, 's>(
     shared: &'p Shared,
     sessions: impl Iterator<Item = &'s mut Session>,
     calls: &[Call],
-    intended: Option<Instant>,
+    late: Duration,
 ) -> Vec<Told<'p>> {
     let under_way = calls.iter().zip(sessions);
-    together(under_way.map(|(call, session)| exchange(shared, session, call, intended, Body::Keep)).collect()).await
+    together(under_way.map(|(call, session)| exchange(shared, session, call, late, Body::Keep)).collect()).await
 }
 
 /// What the code gets to see of a batch. The last answer counts for the check.
@@ -234,16 +248,16 @@ pub(super) struct Told<'p> {
     landing: Option<Landing<'p>>,
 }
 
-/// Sends one request and follows its redirects.
+/// Sends one request, which is due now or was due `late` ago, and follows its redirects.
 pub(super) async fn exchange<'p>(
     shared: &'p Shared,
     session: &mut Session,
     call: &Call,
-    intended: Option<Instant>,
+    late: Duration,
     body: Body,
 ) -> Told<'p> {
     let metric = shared.metric(call);
-    let (told, next) = hop(shared, session, call.request(), &call.name, metric, intended, body).await;
+    let (told, next) = hop(shared, session, call.request(), &call.name, metric, late, body).await;
     match next {
         None => told,
         Some(next) => Box::pin(follow(shared, session, call, next, body)).await,
@@ -260,7 +274,7 @@ async fn follow<'p>(
     let name = format!("{} (redirect)", call.name);
     let metric = shared.request(&name);
     loop {
-        let (told, next) = hop(shared, session, &request, &name, metric, None, body).await;
+        let (told, next) = hop(shared, session, &request, &name, metric, Duration::ZERO, body).await;
         match next {
             None => return told,
             Some(next) => request = next,
@@ -274,12 +288,12 @@ async fn hop<'p>(
     request: &Prepared,
     name: &str,
     metric: MetricId,
-    intended: Option<Instant>,
+    late: Duration,
     body: Body,
 ) -> (Told<'p>, Option<Box<Prepared>>) {
     let probe = &shared.probe;
     let started = Instant::now();
-    let Some(flight) = probe.begin(metric, intended.unwrap_or(started), started) else {
+    let Some(flight) = probe.begin(metric, started - late, started) else {
         let result = Err(Python::attach(|py| raise::fenced(py, name)));
         return (Told { result, landing: None }, None);
     };
@@ -327,10 +341,10 @@ async fn hop<'p>(
 }
 
 /// Sends the requests of a constant task, one after the other; the first that fails ends it.
-pub(super) async fn repeat(shared: &Shared, session: &mut Session, calls: &[Call], intended: Instant) -> PyResult<()> {
-    let mut intended = Some(intended);
+pub(super) async fn repeat(shared: &Shared, session: &mut Session, calls: &[Call], late: Duration) -> PyResult<()> {
+    let mut late = late;
     for call in calls {
-        exchange(shared, session, call, intended.take(), Body::Discard).await.result?;
+        exchange(shared, session, call, std::mem::take(&mut late), Body::Discard).await.result?;
     }
     Ok(())
 }

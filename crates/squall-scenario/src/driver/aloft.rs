@@ -23,10 +23,6 @@ impl<'p, 's> Aloft<'p, 's> {
 
     /// Records how a request ended whose exchange was given up.
     pub fn cut_off(mut self, ended: Instant, outcome: Outcome) {
-        self.record(ended, outcome);
-    }
-
-    fn record(&mut self, ended: Instant, outcome: Outcome) {
         if let Some(flight) = self.flight.take() {
             let (bytes_in, bytes_out) = self.session.abandon();
             flight.end(ended, outcome, bytes_in, bytes_out);
@@ -37,8 +33,9 @@ impl<'p, 's> Aloft<'p, 's> {
 impl Drop for Aloft<'_, '_> {
     #[inline]
     fn drop(&mut self) {
-        if self.flight.is_some() {
-            self.record(Instant::now(), Outcome::ABORTED);
+        if let Some(flight) = self.flight.take() {
+            let (bytes_in, bytes_out) = self.session.abandon();
+            flight.give_up(bytes_in, bytes_out);
         }
     }
 }

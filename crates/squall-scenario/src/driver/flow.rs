@@ -65,6 +65,8 @@ impl Walk<'_> {
         let deadline = flow.timeout.map(|timeout| started + timeout);
         let mut times = Times { intended, started, deadline };
         let (mut ended, mut failed, mut completed) = (started, None, true);
+        let shared = self.shared;
+        let spans = shared.probe.enter(&lane.spans, intended, started);
         let mut group: Option<Span> = None;
         for (index, (step, here)) in flow.steps.iter().zip(&lane.steps).enumerate() {
             if index > 0 {
@@ -89,9 +91,7 @@ impl Walk<'_> {
             }
         }
         self.enter(None, (ended, ended), ended, &mut group);
-        for span in &lane.spans {
-            self.shared.probe.due_span(*span, intended, started, ended, failed.unwrap_or(PASSED));
-        }
+        spans.end(ended, failed.unwrap_or(PASSED));
         completed
     }
 
@@ -154,9 +154,7 @@ impl Walk<'_> {
             probe.unsent(first.metric, intended, started, outcome);
             probe.note(first.metric, outcome, note);
         }
-        for span in &lane.spans {
-            probe.due_span(*span, intended, started, now, outcome);
-        }
+        probe.enter(&lane.spans, intended, started).end(now, outcome);
         tokio::time::sleep(IDLE).await;
         false
     }
