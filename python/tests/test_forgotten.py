@@ -75,7 +75,7 @@ def test_an_on_start_that_forgets_does_not_start_its_user(run):
                 await client.get("/health")
         """,
         "--for",
-        "300ms",
+        "2s",
         requests=None,
     )
     assert ended.metric("on_start")["errors"] > 0

@@ -292,3 +292,28 @@ def test_the_base_classs_hooks_can_be_called(run):
     )
     assert ended.result["totals"]["errors"] == 0, ended.messages()
     assert ended.metric("GET /api/products")["requests"] == 2
+
+
+def test_what_a_coroutine_held_is_let_go_when_it_ends(run):
+    ended = run(
+        """
+        import gc, weakref
+        from loadpilot import VUser, scenario, task
+
+        class Thing: pass
+
+        seen = []
+
+        @scenario(rps=50, mode="constant")
+        class Flow(VUser):
+            @task
+            async def look(self, client):
+                assert not any(ref() for ref in seen)
+                thing = Thing()
+                seen.append(weakref.ref(thing))
+                client.get("/health")
+                return thing
+        """,
+        requests=20,
+    )
+    assert ended.metric("look")["errors"] == 0, ended.messages()

@@ -4,6 +4,7 @@ greenlet of its own; what it waits for is handed to whoever awaits it, the engin
 from __future__ import annotations
 
 import functools
+import threading
 import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
@@ -15,47 +16,75 @@ def sent_when_called(function: Callable[..., Any]) -> Callable[..., Any]:
     """The coroutine function of a user and a client, for a client whose answers may be awaited but need not be."""
 
     @functools.wraps(function)
-    async def call(user: Any, client: Any) -> Any:
-        return await _on_a_greenlet(function(user, CalledClient(client)))
+    async def call(user: Any, client: Any) -> None:
+        await _on_a_greenlet(function(user, CalledClient(client)))
 
     # Who looks into the code has to know how its calls are meant.
     call.__squall_called__ = function  # type: ignore[attr-defined]
     return call
 
 
+class _Idle(threading.local):
+    """The greenlets of a thread that have nothing to run: a new one costs more than a request."""
+
+    def __init__(self) -> None:
+        self.greenlets: list[Any] = []
+
+
+_idle = _Idle()
+#: Comes out of a greenlet instead of something to wait for.
+_ENDED = object()
+
+
 @types.coroutine
-def _on_a_greenlet(coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+def _on_a_greenlet(coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, None]:
     """Awaits ``coroutine``, and everything that the functions it calls wait for."""
-    inside = greenlet(_driven)
+    idle = _idle.greenlets
+    inside = idle.pop() if idle else _new_greenlet()
     inside.gr_context = getcurrent().gr_context
     go_on, value = inside.switch, coroutine
     while True:
+        # If it raises, the greenlet is gone with it.
         waits_for = go_on(value)
-        if inside.dead:
-            return waits_for
+        if waits_for is _ENDED:
+            idle.append(inside)
+            return
         try:
             go_on, value = inside.switch, (yield waits_for)
         except BaseException as error:
             go_on, value = inside.throw, error  # type: ignore[assignment]
 
 
-def _driven(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def _new_greenlet() -> Any:
+    made = greenlet(_work)
+    # Up to where it waits: what a greenlet is started with stays with it as long as it lives.
+    made.switch()
+    return made
+
+
+def _work() -> None:
+    outside = getcurrent().parent.switch
+    while True:
+        _run(outside(_ENDED), outside)
+
+
+def _run(coroutine: Coroutine[Any, Any, Any], outside: Callable[[Any], Any]) -> None:
     """Runs a coroutine to its end; what it waits for goes out."""
     go_on: Callable[[Any], Any] = coroutine.send
     value: Any = None
     while True:
         try:
             waits_for = go_on(value)
-        except StopIteration as ended:
-            return ended.value
+        except StopIteration:
+            return
         try:
-            go_on, value = coroutine.send, getcurrent().parent.switch(waits_for)
+            go_on, value = coroutine.send, outside(waits_for)
         except BaseException as error:
             go_on, value = coroutine.throw, error
 
 
 def _waited(operation: Any) -> Any:
-    """What comes of an operation, to code that runs in :func:`_driven`."""
+    """What comes of an operation, to code that runs in :func:`_run`."""
     while True:
         try:
             waits_for = next(operation)
