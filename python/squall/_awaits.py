@@ -48,6 +48,8 @@ _MANAGER = contextlib.asynccontextmanager(lambda: None).__code__  # type: ignore
 #: How deep, and how long, is looked.
 _DEPTH, _STEPS = 150, 20_000
 _NEVER = 1_000_000
+#: What a probe is given: only the client in it is ours.
+_CONTEXT = Value("context")
 #: What is called and awaited of a connection that was awaited, and of an answer.
 _LIVE = frozenset({"send", "receive", "chunk", "close"})
 _BODY = frozenset({"json", "text", "bytes"})
@@ -187,9 +189,10 @@ class _Proof(_values.Proof):
     def _call_object(self, it: Any, given: list[Value], named: Mapping[str, Value], rest: bool) -> Value:
         if it is _squall.sleep or it is getattr(sys.modules.get("squall.compat.vikhry"), "emit_metric", _MISSING):
             return OURS
-        if any(it is known_here for known_here in (events, JsonRPCClient, ProbeContext)):
-            client = 1 if it is ProbeContext else 0
-            return OURS if len(given) > client and given[client] == OURS else UNKNOWN
+        if it is events or it is JsonRPCClient:
+            return OURS if given and given[0] in (OURS, RESULT) else UNKNOWN
+        if it is ProbeContext:
+            return _CONTEXT if given[1:] == [OURS] else UNKNOWN
         if isinstance(it, FunctionType):
             return self._call_function(it, given, named, rest)
         if isinstance(it, MethodType):
@@ -260,10 +263,10 @@ class _Proof(_values.Proof):
         raise Foreign(f"{frame.source.place(at)} awaits {shown}, which is not proven to be Squall's own{why}")
 
     def attribute(self, base: Value, name: str) -> Value:
-        if base in (OURS, RESULT):
-            if any(not one.to_self for one in self._sources.stores(name)):
+        if base in (OURS, RESULT, _CONTEXT):
+            if any(not one.to_self for one in self._sources.stores(name)) or (base == _CONTEXT and name != "client"):
                 return UNKNOWN
-            return OURS if base == OURS or name in _LIVE else RESULT if name in _BODY else UNKNOWN
+            return OURS if base != RESULT or name in _LIVE else RESULT if name in _BODY else UNKNOWN
         if base == USER:
             return self.once(("self", name), lambda: self._of_user(name))
         if isinstance(base, Above):

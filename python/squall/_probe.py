@@ -33,15 +33,21 @@ def task_of(mark: ProbeMark, params: Mapping[str, Any]) -> tuple[TaskMark, Calla
     look = mark.look
     task = TaskMark(mark.name, 1, (), mark.every, mark.timeout, mark.file, mark.line)
 
-    def asked(client: Any) -> Any:
-        return look(ProbeContext(params, client)) if takes else look()
+    if takes:
+
+        def asked(client: Any) -> Any:
+            return look(ProbeContext(params, client))
+
+    else:
+
+        def asked(client: Any) -> Any:
+            return look()
 
     if inspect.iscoroutinefunction(look):
 
         async def awaited(user: Any, client: Any) -> None:
             _write_down(mark.name, await asked(client))
 
-        awaited.__wrapped__ = look  # type: ignore[attr-defined]  # What it awaits is what the probe awaits.
         return task, awaited
 
     def called(user: Any, client: Any) -> None:

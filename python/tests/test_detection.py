@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from squall._load import load
+from squall._load import load, load_all
 
 HEAD = """
 import asyncio, contextlib, functools, random, squall
@@ -208,6 +208,59 @@ def test_what_may_await_more_is_asyncio_in_any_shape(write, shape):
     loaded = load(scenario_of(write, FOREIGN[shape]))
     assert loaded.hosted, loaded.because
     assert "shop.py:" in loaded.because, loaded.because
+
+
+PROBES = {
+    "async def look():\n    await sleep(0)": False,
+    "async def look(context):\n    return (await context.client.get('/x')).elapsed_ms": False,
+    "async def look():\n    await nap(0)": True,
+    "async def look(context):\n    await context.get('api').look()": True,
+    "@retry\nasync def look(context):\n    return await context.client.get('/x')": True,
+}
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_probes_are_looked_into_like_tasks(write, probe):
+    path = scenario_of(write, "@task\nasync def go(self, client):\n    await client.get(self.path)")
+    with open(path, "a") as file:
+        file.write("\n\n@probe('p')\n" + probe + "\n")
+    shop, probes = load_all(path)
+    assert not shop.hosted, shop.because
+    assert probes.hosted is PROBES[probe], probes.because
+
+
+def test_scenarios_of_one_file_are_looked_into_one_by_one(write):
+    path = write(
+        """
+        import asyncio
+
+        @set_up
+        async def prepare(params):
+            await asyncio.sleep(0)
+
+        @scenario()
+        class One(VUser):
+            @task
+            async def go(self, client):
+                await asyncio.sleep(0)
+
+        @scenario()
+        class Two(VUser):
+            @task
+            async def go(self, client):
+                await client.get(self.path)
+        """
+    )
+    assert [loaded.hosted for loaded in load_all(str(path))] == [True, False]
+
+
+def test_modules_of_its_own_are_looked_into(write):
+    write("import asyncio\nasync def look(c):\n    return await c.get('/x')\nasync def nap(c):\n    await asyncio.sleep(0)\n", "looks_into.py", head=False)
+    write("import asyncio\ndef fire(c):\n    asyncio.ensure_future(c.get('/x'))\n", "fires_off.py", head=False)
+    code = "import looks_into, fires_off\nclass Shop(VUser):\n    @task\n    async def go(self, client):\n        {}\n        await client.get(self.path)"
+    assert not load(str(write(code.format("await looks_into.look(client)")))).hosted
+    assert load(str(write(code.format("await looks_into.nap(client)")))).because.startswith("looks_into.py:5 awaits asyncio.sleep(0)")
+    assert load(str(write(code.format("fires_off.fire(client)")))).because == "fires_off.py:3 uses asyncio.ensure_future"
 
 
 def test_retrying_helpers_hooks_and_tasks_run(run):
