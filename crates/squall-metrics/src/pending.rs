@@ -1,7 +1,9 @@
 //! A second that is still being added up, from threads or from workers. It only adds; when it is whole is decided by the
 //! [`Alignment`](crate::align::Alignment).
 
-use crate::{Delta, EngineDelta, ErrorNote, MetricDelta};
+use std::sync::Arc;
+
+use crate::{Delta, EngineDelta, ErrorNote, MetricDelta, MetricKey, Outcome};
 
 /// Most distinct failure messages kept of a second, and of a run.
 pub(crate) const MAX_MESSAGES: usize = 200;
@@ -45,15 +47,38 @@ impl PendingSecond {
     }
 }
 
-/// Adds a failure to those of its kind; new ones are dropped when there are many already.
+/// Adds a failure to those of its kind.
 pub(crate) fn add_note(notes: &mut Vec<ErrorNote>, note: ErrorNote) {
-    let same = |n: &ErrorNote| (n.outcome, &n.message, &n.metric) == (note.outcome, &note.message, &note.metric);
-    match notes.iter().position(same) {
-        Some(at) => notes[at].count += note.count,
-        None if notes.len() < MAX_MESSAGES => notes.push(note),
-        None => {}
+    let ErrorNote { metric, outcome, message, count } = note;
+    note_failure(notes, MAX_MESSAGES, (&metric, outcome, &message), count);
+}
+
+/// Adds a failure to those of its kind. Once there are `most` kinds, a new one is only counted, with the others of its metric and outcome:
+/// texts that carry an id would never end.
+pub(crate) fn note_failure(
+    notes: &mut Vec<ErrorNote>,
+    most: usize,
+    (metric, outcome, message): (&Arc<MetricKey>, Outcome, &str),
+    count: u64,
+) {
+    let mut add = |message: &str, most: usize| {
+        let same = |n: &ErrorNote| n.outcome == outcome && n.message == message && n.metric == *metric;
+        match notes.iter().position(same) {
+            Some(at) => notes[at].count += count,
+            None if notes.len() < most => {
+                notes.push(ErrorNote { metric: metric.clone(), outcome, message: message.to_owned(), count });
+            }
+            None => return false,
+        }
+        true
+    };
+    if !add(message, most) {
+        add(OTHER_MESSAGES, usize::MAX);
     }
 }
+
+/// Stands for all messages that were not kept apart.
+const OTHER_MESSAGES: &str = "(other messages)";
 
 impl MetricDelta {
     fn merge(&mut self, other: MetricDelta) {

@@ -3,7 +3,9 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use crate::{EngineDelta, ErrorNote, Histogram, Kind, LiveHistogram, MetricDelta, MetricKey, Outcome};
+use crate::{
+    EngineDelta, ErrorNote, Histogram, Kind, LiveHistogram, MetricDelta, MetricKey, Outcome, pending::note_failure,
+};
 
 /// The phases of a request in the order of [`PhaseTimes`].
 pub const PHASES: [&str; 5] = ["dns", "connect", "tls", "first_byte", "body"];
@@ -141,12 +143,9 @@ impl Recorder {
     /// Keeps a failure in words. Only for failures: it may allocate.
     pub fn note(&mut self, metric: MetricId, outcome: Outcome, message: &str) {
         let key = &self.metrics[metric.0 as usize].key;
-        let same = |n: &ErrorNote| n.outcome == outcome && n.message == message && Arc::ptr_eq(&n.metric, key);
-        if let Some(note) = self.messages.iter_mut().find(|note| same(note)) {
-            note.count += 1;
-        } else if self.messages.len() < self.config.max_messages {
-            self.messages.push(ErrorNote { metric: key.clone(), outcome, message: message.to_owned(), count: 1 });
-        }
+        // Some say all they know, a whole body for instance; nobody reads that.
+        let message = message.char_indices().nth(LONGEST_MESSAGE).map_or(message, |(end, _)| &message[..end]);
+        note_failure(&mut self.messages, self.config.max_messages, (key, outcome, message), 1);
     }
 
     /// Counts a started iteration and how late the engine was for it.
@@ -184,6 +183,9 @@ impl Recorder {
 }
 
 const OTHER: &str = "(other)";
+
+/// In characters.
+const LONGEST_MESSAGE: usize = 2000;
 
 impl LiveMetric {
     fn new(key: Arc<MetricKey>, phases: bool) -> LiveMetric {
@@ -320,5 +322,28 @@ mod tests {
         }
         let counts: Vec<_> = recorder.harvest(0, 0).1.into_iter().map(|note| note.count).collect();
         assert_eq!(counts, [2, 1]);
+    }
+
+    #[test]
+    fn a_message_is_kept_to_a_length() {
+        let mut recorder = Recorder::new(RecorderConfig::default());
+        let id = recorder.metric(MetricKey::request("a"));
+        recorder.note(id, Outcome::ABORTED, &"ä".repeat(100_000));
+        assert_eq!(recorder.harvest(0, 0).1[0].message, "ä".repeat(LONGEST_MESSAGE));
+    }
+
+    #[test]
+    fn messages_beyond_the_cap_are_counted_together() {
+        let mut recorder = Recorder::new(RecorderConfig::default());
+        let id = recorder.metric(MetricKey::request("a"));
+        let failed = Outcome::new(crate::Category::Exception, "ValueError");
+        let mut kept = Vec::new();
+        for harvest in 0..10 {
+            (0..1000).for_each(|n| recorder.note(id, failed, &format!("no order {harvest}-{n}")));
+            let notes = recorder.harvest(0, 0).1;
+            assert_eq!((notes.len(), notes.iter().map(|note| note.count).sum()), (51, 1000));
+            notes.into_iter().for_each(|note| crate::pending::add_note(&mut kept, note));
+        }
+        assert_eq!((kept.len(), kept.iter().map(|note| note.count).sum()), (200, 10_000));
     }
 }
