@@ -268,7 +268,8 @@ class _Proof(_values.Proof):
                 return UNKNOWN
             return OURS if base != RESULT or name in _LIVE else RESULT if name in _BODY else UNKNOWN
         if base == USER:
-            return self.once(("self", name), lambda: self._of_user(name))
+            # `self.http = self.http(base_url=…)` gives the client another base URL.
+            return self.once(("self", name), lambda: self._of_user(name), OURS if self._is_the_client(name) else DATA)
         if isinstance(base, Above):
             following = self._cls.__mro__[self._cls.__mro__.index(base.cls) + 1 :] if base.cls in self._cls.__mro__ else ()
             found = next((vars(cls)[name] for cls in following if name in vars(cls)), _MISSING)
@@ -302,11 +303,15 @@ class _Proof(_values.Proof):
         values = [self._stored(one) for one in self._sources.stores(name) if not one.to_self or one.owner in inherited]
         static = inspect.getattr_static(self._cls, name, _MISSING)
         given = name == "resources" and static is _MISSING
-        if given or (name == "http" and type(static).__module__.startswith("squall.compat")):
+        if given or self._is_the_client(name):
             values.append(OURS)
         elif static is not _MISSING or not values:
             values.append(_member(static, USER))
         return join(values)
+
+    def _is_the_client(self, name: str) -> bool:
+        """Whether an attribute is the client as scenarios written for vikhry have it."""
+        return name == "http" and type(inspect.getattr_static(self._cls, name, None)).__module__.startswith("squall.compat")
 
     def _stored(self, store: Store) -> Value:
         node = store.function

@@ -158,6 +158,13 @@ def test_a_client_can_be_given_its_base_url_by_parameter(alone, shop, mode):
     assert ended.metric("GET /page")["requests"] == shop.seen["GET /page"]
 
 
+def test_a_client_that_is_given_its_base_url_is_stepped(squall, write):
+    on_init = "async def on_init(self, base_url: str) -> None:\n        self.http = self.http(base_url=base_url)"
+    path = write(POOLED.format(template="timeout=5.0", on_init=on_init, unit=""), head=False)
+    ended = squall("run", str(path), "--check", "--param", "base_url=http://127.0.0.1:1")
+    assert "mode stepped" in ended.stdout, ended.stdout + ended.stderr
+
+
 def test_a_base_url_on_the_class_is_the_target(alone, shop):
     ended = alone(POOLED.format(template=f'base_url="{shop.url}", timeout=5.0', on_init="", unit="_s"))
     assert ended.result["totals"]["errors"] == 0, ended.messages()
