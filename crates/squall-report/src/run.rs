@@ -1,7 +1,7 @@
 //! What every renderer is given: the plan, the measurements and the facts of one finished run. Holds references only.
 
 use squall_metrics::{MetricView, RunView};
-use squall_model::{Load, LoadModel, Pause, Plan, RunFacts, format_duration};
+use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, RunFacts, format_duration};
 use std::time::Duration;
 
 use crate::format::number;
@@ -68,7 +68,10 @@ pub(crate) fn load_in_words(load: &Load) -> String {
     let steady = profile.pieces().iter().all(|piece| piece.from == peak && piece.to == peak);
     let up_to = if steady { "" } else { "up to " };
     let mut words = match &load.model {
-        LoadModel::Open { .. } => format!("{up_to}{}/s{lasts}", number(peak)),
+        LoadModel::Open { arrivals, .. } => {
+            let spread = if *arrivals == Arrivals::Poisson { ", Poisson arrivals" } else { "" };
+            format!("{up_to}{}{lasts}{spread}", rate_in_words(peak))
+        }
         LoadModel::Closed { pause, .. } => {
             let users = if peak == 1.0 { "user" } else { "users" };
             format!("{up_to}{} {users}{lasts}{}", number(peak), pause_in_words(*pause))
@@ -85,10 +88,38 @@ pub(crate) fn load_in_words(load: &Load) -> String {
     words
 }
 
+/// Rare starts are told per minute or hour, as people give them.
+fn rate_in_words(per_second: f64) -> String {
+    let units = [(1.0, "s"), (60.0, "m"), (3600.0, "h")];
+    let told = units.into_iter().find(|(seconds, _)| per_second * seconds >= 0.1);
+    let (seconds, unit) = told.unwrap_or(units[2]);
+    format!("{}/{unit}", number(per_second * seconds))
+}
+
 fn pause_in_words(pause: Pause) -> String {
     match pause {
         pause if pause.is_none() => String::new(),
         Pause::Fixed(time) => format!(", pausing {}", format_duration(time)),
         Pause::Between(least, most) => format!(", pausing {}–{}", format_duration(least), format_duration(most)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_model::Profile;
+
+    #[test]
+    fn loads_are_told_as_people_give_them() {
+        let told = |per_second: f64, arrivals| {
+            let rate = Profile::constant(per_second, Duration::from_secs(60)).expect("a profile");
+            let model = LoadModel::Open { rate, arrivals };
+            load_in_words(&Load { model, iterations: None, warm_up: Duration::ZERO })
+        };
+        assert_eq!(told(200.0, Arrivals::Even), "200/s for 1m");
+        assert_eq!(told(0.5, Arrivals::Poisson), "0.500/s for 1m, Poisson arrivals");
+        assert_eq!(told(0.05, Arrivals::Even), "3/m for 1m");
+        assert_eq!(told(1.0 / 3600.0, Arrivals::Even), "1/h for 1m");
+        assert_eq!(told(0.01 / 3600.0, Arrivals::Even), "0.0100/h for 1m");
     }
 }
