@@ -107,6 +107,9 @@ impl Jar {
         if cookie.name().len() + cookie.value().len() > MAX_COOKIE_BYTES {
             return;
         }
+        if !allowed(origin, cookie) {
+            return;
+        }
         let Some((domain, host_only)) = domain(origin, cookie.domain()) else { return };
         let path = match cookie.path() {
             Some(path) if path.starts_with('/') => path,
@@ -149,6 +152,15 @@ impl Stored {
             && (!self.secure || origin.is_trustworthy())
             && self.until.is_none_or(|until| until > now)
     }
+}
+
+/// Whether a cookie keeps what its name promises (RFC 6265bis) and comes from where a Secure one may come from.
+fn allowed(origin: &Origin, cookie: &Cookie<'_>) -> bool {
+    let secure = cookie.secure() == Some(true);
+    let promises =
+        |prefix: &str| cookie.name().get(..prefix.len()).is_some_and(|name| name.eq_ignore_ascii_case(prefix));
+    let of_one_host = secure && cookie.domain().is_none() && cookie.path() == Some("/");
+    (!secure || origin.is_trustworthy()) && (!promises("__Secure-") || secure) && (!promises("__Host-") || of_one_host)
 }
 
 /// Which hosts may see a cookie; `None` if its setter may not set it.
@@ -260,6 +272,16 @@ mod tests {
         check("https://a.test/", &["k=v; Secure"], "http://a.test/", "");
         check("https://a.test/", &["k=v; Secure"], "https://a.test/", "k=v");
         check("http://127.0.0.1/", &["k=v; Secure"], "http://127.0.0.1/", "k=v");
+    }
+
+    #[test]
+    fn what_a_name_promises_is_kept() {
+        let named =
+            ["__Secure-a=1", "__Host-b=2; Path=/", "__Host-c=3; Secure", "__host-d=4; Secure; Path=/; Domain=h.test"];
+        check("https://h.test/", &named, "https://h.test/", "");
+        let kept = ["__Secure-a=1; Secure", "__Host-b=2; Secure; Path=/"];
+        check("https://h.test/", &kept, "https://h.test/", "__Secure-a=1; __Host-b=2");
+        check("http://h.test/", &["a=1; Secure"], "https://h.test/", "");
     }
 
     #[test]
