@@ -210,6 +210,12 @@ def test_what_may_await_more_is_asyncio_in_any_shape(write, shape):
     assert "shop.py:" in loaded.because, loaded.because
 
 
+@pytest.mark.parametrize("strategy", ["SequentialWeightedStrategy", "ParallelReadyStrategy"])
+def test_a_strategy_is_the_reason_for_asyncio(write, strategy):
+    loaded = load(scenario_of(write, f"step_strategy = {strategy}()\n@task\nasync def go(self, client):\n    await client.get('/x')"))
+    assert loaded.hosted and loaded.because == f"its steps are chosen by {strategy}"
+
+
 PROBES = {
     "async def look():\n    await sleep(0)": False,
     "async def look(context):\n    return (await context.client.get('/x')).elapsed_ms": False,
