@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -109,12 +108,9 @@ class _Proof(_values.Proof):
         return value
 
     def imported(self, frame: Frame, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Value:
-        name = alias.name
         if isinstance(node, ast.ImportFrom):
-            package = frame.source.namespace.get("__package__")
-            name = importlib.util.resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module or ""
-            return self.attribute(known(sys.modules.get(name)), alias.name)
-        return known(sys.modules.get(name if alias.asname else name.partition(".")[0]))
+            return self.attribute(known(sys.modules.get(Sources.imported_from(frame.source, node))), alias.name)
+        return known(sys.modules.get(alias.name if alias.asname else alias.name.partition(".")[0]))
 
     def evaluate(self, frame: Frame, expression: ast.expr) -> Value:
         match expression:

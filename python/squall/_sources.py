@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib.util
 import os
 import site
 import sys
@@ -140,6 +141,18 @@ class Sources:
     def is_rebound(self, name: str) -> bool:
         """Whether a variable of a module, or of a closure, may change after the file was read."""
         return any(name in source.rebound or source.dynamic for source in self.own) or any(not one.to_self for one in self.stores(name))
+
+    def has_read(self, module: ModuleType | None) -> bool:
+        """Whether a module is there, and its source was looked at if it is the scenario's own."""
+        file = getattr(module, "__file__", None)
+        return module is not None and (not is_own(file) or any(source.file == os.path.abspath(file or "") for source in self.own))
+
+    @staticmethod
+    def imported_from(source: Source, node: ast.ImportFrom) -> str:
+        """The module that names are imported from; nothing if that cannot be said."""
+        with contextlib.suppress(ImportError, ValueError):
+            return importlib.util.resolve_name("." * node.level + (node.module or ""), source.namespace.get("__package__"))
+        return ""
 
     def is_mentioned(self, name: str) -> bool:
         return any(name in source.mentioned for source in self.own)

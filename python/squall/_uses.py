@@ -59,12 +59,12 @@ class Uses:
             self.look(Frame(source, node, whatever(node), None, parent))
 
     def _import(self, frame: Frame, node: ast.Import | ast.ImportFrom) -> None:
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else ["." * node.level + (node.module or "")]
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [Sources.imported_from(frame.source, node)]
         for name in names:
             root = name.partition(".")[0]
             if root in _LOOPS:
                 raise Foreign(f"{frame.source.place(node)} uses {root}")
-            if root and root not in sys.stdlib_module_names and name not in sys.modules:
+            if root not in sys.stdlib_module_names and not self._sources.has_read(sys.modules.get(name)):
                 raise Foreign(f"{frame.source.place(node)} imports {name} only then, so that it cannot be looked into before the run")
 
     def _attribute(self, frame: Frame, node: ast.Attribute) -> None:

@@ -269,6 +269,24 @@ def test_modules_of_its_own_are_looked_into(write):
     assert load(str(write(code.format("fires_off.fire(client)")))).because == "fires_off.py:3 uses asyncio.ensure_future"
 
 
+def test_a_module_that_nobody_refers_to_yet_may_do_anything(write):
+    write("def swap(user):\n    user.look = user.other\n", "swaps_methods.py", head=False)
+    code = """
+        def early():
+            import swaps_methods
+        early()
+        class Shop(VUser):
+            async def look(self, client):
+                await client.get("/x")
+            @task
+            async def go(self, client):
+                import swaps_methods
+                swaps_methods.swap(self)
+                await self.look(client)
+    """
+    assert "shop.py:11 imports swaps_methods only then" in load(str(write(code))).because
+
+
 def test_retrying_helpers_hooks_and_tasks_run(run):
     ended = run(
         """
