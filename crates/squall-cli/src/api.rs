@@ -10,6 +10,9 @@ use crate::{args::ApiArgs, exit::Refusal, up_state};
 /// Starting a test may wait for its workers.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Where an orchestrator listens unless it is told otherwise.
+const USUAL: &str = "http://127.0.0.1:8080";
+
 /// The API of one fleet.
 pub(crate) struct Api {
     base: String,
@@ -21,7 +24,16 @@ pub(crate) struct Api {
 
 impl Api {
     pub(crate) fn new(args: &ApiArgs) -> Result<Api, Refusal> {
-        let known = || up_state::api_of_running().unwrap_or_else(|| "http://127.0.0.1:8080".to_owned());
+        let known = || {
+            up_state::api_of_running().unwrap_or_else(|| {
+                if let Some(ended) = up_state::api_of_ended() {
+                    eprintln!(
+                        "squall: the fleet that `squall up` started ({ended}) is not running any more; asking {USUAL}"
+                    );
+                }
+                USUAL.to_owned()
+            })
+        };
         let base = args.api.clone().unwrap_or_else(known);
         Api::at(&base, args.token.as_ref().map(|secret| secret.0.clone()), args.api_ca.clone())
     }

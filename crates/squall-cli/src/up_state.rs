@@ -119,6 +119,12 @@ pub(crate) fn api_of_running() -> Option<String> {
     state.processes.iter().any(Started::is_running).then_some(state.api)
 }
 
+/// The API of a fleet that was started here and has ended without `squall down`.
+pub(crate) fn api_of_ended() -> Option<String> {
+    let state = read().ok()??;
+    (!state.processes.iter().any(Started::is_running)).then_some(state.api)
+}
+
 /// Writes down what has been started so far, whole or not at all.
 pub(crate) fn write(folder: &Path, state: &UpState) -> Result<(), Refusal> {
     let processes: Vec<Value> = state

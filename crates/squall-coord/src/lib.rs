@@ -27,8 +27,8 @@ pub use pool::{
 };
 pub use redis::{BlockingLink, Commands, Link, LinkError, PoolKeys, RedisPools, RedisStore, SpaceKeys, expect_types};
 pub use run::{
-    BEGINNING, Counter, Counters, Draw, Drawn, Heard, Holding, MemoryRun, RedisRun, Report, RunKeys, RunRecord,
-    RunStore, Series, Shipped, ShippedDelta, Showcase, ShownSecond, USERS_AT_ONCE, UserMove,
+    BEGINNING, Counter, Counters, Draw, Drawn, Heard, Holding, MemoryRun, RedisRun, Report, Reported, RunKeys,
+    RunRecord, RunStore, Series, Shipped, ShippedDelta, Showcase, ShownSecond, USERS_AT_ONCE, UserMove,
 };
 pub use seat::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Tenure};
 pub use spread::{Assignment, spread};

@@ -29,7 +29,6 @@ struct Shared {
     /// This thread's number and what holds it back, in a fleet.
     leash: Option<(usize, Leash)>,
     lender: Option<Lender>,
-    begun: Cell<u64>,
     /// Requests that were recorded without having been begun.
     unsent: Cell<u64>,
     /// How flights that are dropped are recorded, and how many were.
@@ -60,7 +59,6 @@ impl Probe {
                 measure_from,
                 leash,
                 lender,
-                begun: Cell::new(0),
                 unsent: Cell::new(0),
                 given_up: Cell::new((Outcome::ABORTED, 0)),
             }),
@@ -83,28 +81,52 @@ impl Probe {
         self.shared.recorder.borrow_mut().metric(key)
     }
 
+    /// When a request can be begun that was to start at `started`: then, unless this process has sent all that it has announced and waits
+    /// until it may send more.
+    #[inline]
+    pub async fn clear(&self, started: Instant) -> Instant {
+        match &self.shared.leash {
+            Some((thread, leash)) if leash.is_used_up(*thread) => {
+                // Boxed: hardly anybody waits, and no user should be larger for it.
+                Box::pin(leash.more(*thread)).await;
+                Instant::now()
+            }
+            _ => started,
+        }
+    }
+
+    /// The same of a request that another one has led to: the first of these is announced before it is sent.
+    pub async fn clear_hop(&self, started: Instant) -> Instant {
+        match &self.shared.leash {
+            Some((_, leash)) if !leash.may_hop() => {
+                Box::pin(leash.hops()).await;
+                self.clear(Instant::now()).await
+            }
+            _ => self.clear(started).await,
+        }
+    }
+
     /// Begins a request that should have started at `intended` and starts at `started`. `None`: it must not be sent, and has been
     /// recorded as [`FENCED`].
     #[inline]
     pub fn begin(&self, metric: MetricId, intended: Instant, started: Instant) -> Option<Flight<'_>> {
-        if let Some((thread, leash)) = &self.shared.leash {
-            let begun = self.shared.begun.get();
-            // Not `started`, which may lie before a pause of the whole process.
-            if !leash.allows(*thread, begun) || !leash.holds_at(Instant::now()) {
-                self.unsent(metric, intended, started, FENCED);
-                return None;
-            }
-            self.shared.begun.set(begun + 1);
+        // Not `started`, which may lie before a pause of the whole process.
+        if let Some((thread, leash)) = &self.shared.leash
+            && !(leash.holds_at(Instant::now()) && leash.begin(*thread))
+        {
+            self.unsent(metric, intended, started, FENCED);
+            return None;
         }
         self.shared.recorder.borrow_mut().sent();
-        Some(Flight { probe: self, metric, intended, started, landed: false })
+        Some(Flight { probe: self, metric, intended, started, landed: false, counted: true })
     }
 
     /// Records a request that failed before there was anything to send: it is an error of the run, but the target never saw it.
     pub fn unsent(&self, metric: MetricId, intended: Instant, started: Instant, outcome: Outcome) {
         self.shared.unsent.set(self.shared.unsent.get() + 1);
         self.shared.recorder.borrow_mut().sent();
-        Flight { probe: self, metric, intended, started, landed: false }.never_left(Instant::now(), outcome);
+        Flight { probe: self, metric, intended, started, landed: false, counted: false }
+            .never_left(Instant::now(), outcome);
     }
 
     /// Drops `work`, and records the requests that it had under way with `outcome` instead of as aborted; says how many there were.
@@ -146,7 +168,8 @@ impl Probe {
     /// The load of this thread is over: `most` says how many requests it will have made at most, given how many it has.
     pub(crate) fn seal(&self, most: impl FnOnce(u64) -> u64) {
         if let Some((thread, leash)) = &self.shared.leash {
-            leash.seal(*thread, most(self.shared.begun.get() + self.shared.unsent.get()));
+            let unsent = self.shared.unsent.get();
+            leash.seal(*thread, most(leash.begun_by(*thread) + unsent).saturating_sub(unsent));
         }
     }
 
@@ -204,6 +227,8 @@ pub struct Flight<'p> {
     intended: Instant,
     started: Instant,
     landed: bool,
+    /// It counts as begun.
+    counted: bool,
 }
 
 impl Flight<'_> {
@@ -231,6 +256,10 @@ impl Flight<'_> {
     /// Records a request that failed before it could leave this machine: an error of the run that the target never saw.
     pub fn never_left(self, ended: Instant, outcome: Outcome) {
         self.probe.shared.recorder.borrow_mut().unsent();
+        if let Some((thread, leash)) = self.probe.shared.leash.as_ref().filter(|_| self.counted) {
+            leash.take_back(*thread);
+            self.probe.shared.unsent.set(self.probe.shared.unsent.get() + 1);
+        }
         self.end(ended, outcome, 0, 0);
     }
 }
@@ -340,9 +369,9 @@ mod tests {
         let send =
             || probe.begin(metric, now, now).map(|flight| flight.end(now, Outcome::of_status(200), 0, 0)).is_some();
         assert!(send(), "no limit was set");
-        leash.most(0, 2);
+        leash.raise(&[2]);
         assert_eq!([send(), send()], [true, false]);
-        leash.most(0, 10);
+        leash.raise(&[10]);
         leash.until(now);
         assert!(!send());
         leash.until(now + Duration::from_secs(3600));

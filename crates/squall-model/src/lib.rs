@@ -1,6 +1,7 @@
 //! The vocabulary of a run: plans, load profiles, tasks, thresholds. Holds no I/O, no clock and no runtime: everything here
 //! is a value that can be computed, compared and shipped. Every other room speaks in these types.
 
+mod announcement;
 mod bundle;
 mod duration;
 mod envelope;
@@ -15,6 +16,7 @@ mod shares;
 mod stock;
 mod threshold;
 
+pub use announcement::Announcement;
 pub use bundle::{Bundle, Limits};
 pub use duration::{ParseDurationError, format_duration, parse_duration};
 pub use envelope::{CommandEnvelope, CommandType, EnvelopeError};

@@ -77,6 +77,8 @@ pub enum SteerError {
     PausedAlready,
     #[error("the test is not paused")]
     NotPaused,
+    #[error("the test is paused: resume it before its load is changed")]
+    Paused,
     #[error(
         "several scenarios run together, each with its own load: there is no one level to change. Stop the test, or run one of them"
     )]
@@ -94,7 +96,7 @@ impl RunOrder {
     /// From `at` on towards `level`, reached after `ramp` and kept until the planned end, which may come first.
     pub fn ramp_level(&mut self, at: Duration, level: f64, ramp: Duration) -> Result<(), SteerError> {
         if self.paused.is_some() {
-            return Err(SteerError::PausedAlready);
+            return Err(SteerError::Paused);
         }
         let left = self.profile.duration().saturating_sub(at);
         let rising = ramp.min(left);
@@ -156,6 +158,7 @@ mod tests {
         order.pause(S(4)).unwrap();
         assert_eq!((order.profile.level(S(3)), order.profile.level(S(100))), (100.0, 0.0));
         assert_eq!(order.pause(S(5)), Err(SteerError::PausedAlready));
+        assert_eq!(order.set_level(S(5), 9.0), Err(SteerError::Paused));
         order.resume(S(20)).unwrap();
         assert_eq!((order.profile.duration(), order.profile.area(S(26))), (S(26), 1000.0));
         assert_eq!(order.resume(S(21)), Err(SteerError::NotPaused));

@@ -77,8 +77,9 @@ impl<S> Link<S> {
         judge: impl FnOnce(&LiveAnswer) -> Result<(), Refused>,
     ) -> PyResult<(LiveAnswer, Instant)> {
         let metric = means.request(&self.name);
-        let started = Instant::now();
-        let Some(flight) = means.probe.begin(metric, started, started) else {
+        let due = Instant::now();
+        let started = means.probe.clear(due).await;
+        let Some(flight) = means.probe.begin(metric, due, started) else {
             return Err(Python::attach(|py| raise::fenced(py, &self.name)));
         };
         let answer = match LiveAnswer::open(&self.connector, &self.request, &means.cookies).await {

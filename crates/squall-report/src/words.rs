@@ -74,6 +74,15 @@ pub(crate) fn accounting_line(run: &Run<'_>) -> (String, Tone) {
     }
 }
 
+/// Why starts that were due are not in the report. Which of them a lost worker made nobody knows.
+pub(crate) fn missed_starts(run: &Run<'_>, missed: u64) -> String {
+    let why = match run.facts.lost_at_most.min(missed) {
+        0 => "no worker held them".to_owned(),
+        made => format!("no worker held them, or lost ones made up to {} of them", count(made)),
+    };
+    format!("{} starts that were due are not reported: {why}", count(missed))
+}
+
 /// Most lost workers that are named; the files name them all.
 const MOST_WORKERS: usize = 10;
 
@@ -95,7 +104,10 @@ pub(crate) fn fleet_lines(run: &Run<'_>) -> Vec<(String, Tone)> {
         lines.push((format!("… and {} more; --json has them all", lost - MOST_WORKERS), Tone::Dim));
     }
     if fleet.missed_starts > 0 {
-        lines.push((format!("{} starts were due while no worker held them", count(fleet.missed_starts)), Tone::Warn));
+        lines.push((missed_starts(run, fleet.missed_starts), Tone::Warn));
+    }
+    if let Some(last) = fleet.events.last().filter(|_| run.facts.stop == StopReason::Aborted) {
+        lines.push((last.text.clone(), Tone::Warn));
     }
     lines
 }

@@ -4,6 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use squall_coord::StoreError;
+use squall_model::SteerError;
 use squall_orchestrator::FleetError;
 
 /// A request that is not carried out.
@@ -73,8 +74,16 @@ impl From<FleetError> for ApiError {
                 ApiError::invalid_state(action, current.name(), expected)
             }
             FleetError::NoWorkers => ApiError::new(StatusCode::CONFLICT, "no_alive_workers", error.to_string()),
-            FleetError::Steer(steer) => ApiError::new(StatusCode::CONFLICT, "invalid_state", steer.to_string())
-                .with(json!({"action": "change_users", "current": "RUNNING", "expected": ["RUNNING"]})),
+            FleetError::Steer(steer) => {
+                let (action, current, expected) = match steer {
+                    SteerError::PausedAlready => ("pause", "PAUSED", "RUNNING"),
+                    SteerError::NotPaused => ("resume", "RUNNING", "PAUSED"),
+                    SteerError::Paused => ("change_users", "PAUSED", "RUNNING"),
+                    SteerError::Several | SteerError::Profile(_) => ("change_users", "RUNNING", "RUNNING"),
+                };
+                ApiError::new(StatusCode::CONFLICT, "invalid_state", steer.to_string())
+                    .with(json!({"action": action, "current": current, "expected": [expected]}))
+            }
             FleetError::Invalid(message) => ApiError::bad_request(message),
             FleetError::Store(error) => error.into(),
         }

@@ -189,12 +189,14 @@ pub(crate) fn history<C: Cell>(shown: &Shown<C>, from_s: u64) -> Vec<Value> {
 
 /// A worker as `/ready` and `/workers` show it.
 pub(crate) fn worker(worker: &WorkerInfo, now_ms: u64) -> Value {
-    let age = (now_ms as f64 / 1e3 - worker.last_heartbeat).max(0.0);
+    // An entry that is not a worker's has never been heard.
+    let heard = (worker.last_heartbeat > 0.0).then_some(worker.last_heartbeat);
+    let age = heard.map(|at| round((now_ms as f64 / 1e3 - at).max(0.0)));
     json!({
         "worker_id": worker.id,
         "status": worker.status,
         "last_heartbeat": worker.last_heartbeat,
-        "heartbeat_age_s": round(age),
+        "heartbeat_age_s": age,
         "cpu_percent": worker.cpu_percent,
         "process_ram_bytes": worker.rss_bytes,
         "total_ram_bytes": worker.total_ram_bytes,

@@ -15,11 +15,7 @@ use std::{
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
 
-use crate::{
-    hooks::Hooks,
-    rationing::Rationing,
-    shipper::{Parcel, Shipper},
-};
+use crate::{announcer::Announcer, hooks::Hooks, rationing::Rationing, shipper::Shipper};
 
 /// Makes drivers of bundles: what a worker can run.
 pub trait Host: Send + Sync + 'static {
@@ -64,13 +60,9 @@ const SEAL_AGAIN: Duration = Duration::from_millis(200);
 const MOST_WAITING: usize = 120;
 
 /// At first nobody knows how fast users are: a thread of a closed model may send this much before it must have announced more.
-const FIRST_ALLOWANCE: u64 = 200_000;
-/// Requests that one iteration is thought to make at first.
-const FIRST_PER_ITERATION: f64 = 8.0;
-const FIRST_SECONDS: u32 = 3;
-/// Later it may send this many times its best second, and some.
-const ALLOWANCE: u64 = 4;
-const LEAST_ALLOWANCE: u64 = 200;
+const FIRST_ALLOWANCE: u64 = 1000;
+/// The same of an open one, beyond what is due in its first second.
+const LEAST_ALLOWANCE: u64 = 64;
 
 /// Longer than any run goes on.
 const LONGEST_FOLLOWING: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -86,14 +78,11 @@ pub(crate) struct Job {
     /// The run has so many iterations and no more, and users take them as they can.
     limited: bool,
     leash: Leash,
-    /// Says when the load here is over how much will have been sent; ends with this.
-    _sealing: JoinSet<()>,
+    /// Say what may be sent, and when the load here is over how much will have been; they end with this.
+    _announcing: JoinSet<()>,
     lender: Lender,
     /// Serves the line that the users borrow by.
     lending: JoinHandle<()>,
-    threads: Vec<Sent>,
-    /// What each may send at first.
-    first: Vec<u64>,
     started: bool,
     /// That the record says.
     profile: Profile,
@@ -105,13 +94,6 @@ pub(crate) struct Job {
     ended: bool,
 }
 
-/// What one thread has sent.
-#[derive(Debug, Clone, Copy, Default)]
-struct Sent {
-    total: u64,
-    best_second: u64,
-}
-
 impl Job {
     /// Builds the engine; no load is made before [`Job::start`].
     pub(crate) async fn prepare<D: Driver, R: RunStore>(
@@ -119,8 +101,11 @@ impl Job {
         bundle: &Bundle,
         (epoch, instance): (u64, u64),
         run: R,
+        ttl: Duration,
         (lender, lending): (Lender, JoinHandle<()>),
     ) -> Result<Job, EngineError> {
+        let alone = opened.beside.is_empty();
+        let each = opened.driver.requests().filter(|_| alone).map(|requests| requests.own);
         let plan = opened.plan.as_ref().unwrap_or(&bundle.plan);
         let mut config = config(bundle, plan, opened.threads, instance);
         let (tickets, iterations) = iterations(&plan.load).unzip();
@@ -130,7 +115,6 @@ impl Job {
         voices.extend(opened.beside.into_iter().map(|beside| beside.voice(bundle, instance)));
         let first: Vec<u64> = voices.iter().flat_map(|voice| first_allowances(&voice.config)).collect();
         let leash = Leash::new(first.len());
-        first.iter().enumerate().for_each(|(thread, most)| leash.most(thread, *most));
         for Voice { config, .. } in &mut voices {
             config.leash = Some(leash.clone());
             config.lender = Some(lender.clone());
@@ -139,6 +123,13 @@ impl Job {
         let engine = Chorus::prepare(voices).await?;
         let source = SourceId { instance, thread: 0 };
         let rations = opened.rations.into_iter().chain(iterations).collect();
+        let mut announcing: JoinSet<()> =
+            [note_seal(run.clone(), epoch, instance, leash.clone())].into_iter().collect();
+        let mut announcer = Announcer::new(run.clone(), (epoch, instance), leash.clone(), (first, each), ttl);
+        // Nobody wants this job if it is stale, and then it hears that in other ways.
+        if announcer.begin().await.is_ok() {
+            announcing.spawn(announcer.serve());
+        }
         Ok(Job {
             epoch,
             hooks: opened.hooks,
@@ -146,13 +137,11 @@ impl Job {
             engine,
             rationing: Rationing::start(&run, epoch, &source_name(source), rations),
             limited,
-            _sealing: [note_seal(run.clone(), epoch, instance, leash.clone())].into_iter().collect(),
-            shipper: Shipper::start(run, epoch, source_name(source), leash.clone()),
+            _announcing: announcing,
+            shipper: Shipper::start(run, epoch, source_name(source)),
             leash,
             lender,
             lending,
-            threads: vec![Sent::default(); first.len()],
-            first,
             started: false,
             profile: bundle.plan.load.model.profile().clone(),
             profiles,
@@ -161,11 +150,6 @@ impl Job {
             stopping: false,
             ended: false,
         })
-    }
-
-    /// How many requests this worker may send before anything of it is in the store.
-    pub(crate) fn first_announcement(&self) -> u64 {
-        self.leash.announced()
     }
 
     /// Lets the engine start at `at`, which may be long ago: the run then goes on where it is.
@@ -236,10 +220,6 @@ impl Job {
     }
 
     fn take(&mut self, delta: Delta) {
-        if let Some(sent) = self.threads.get_mut(delta.source.thread as usize) {
-            sent.total += delta.engine.sent;
-            sent.best_second = sent.best_second.max(delta.engine.sent);
-        }
         let folded = match self.fold.merge(delta) {
             Ok(folded) => folded,
             Err(error) => {
@@ -247,11 +227,7 @@ impl Job {
                 return;
             }
         };
-        for delta in folded {
-            let threads = self.threads.iter().zip(&self.first);
-            let announced = threads.map(|(sent, first)| sent.total + sent.allowance(delta.second, *first)).collect();
-            self.shipper.ship(Parcel { delta, announced });
-        }
+        folded.into_iter().for_each(|delta| self.shipper.ship(delta));
         if self.shipper.waiting() > MOST_WAITING && !self.stopping {
             warn!("the store has been away for too long; this worker ends its load");
             self.stop(false);
@@ -275,11 +251,11 @@ impl Job {
     }
 
     pub(crate) fn thread_count(&self) -> usize {
-        self.threads.len()
+        self.leash.begun().len()
     }
 
     pub(crate) fn sent(&self) -> u64 {
-        self.threads.iter().map(|sent| sent.total).sum()
+        self.leash.begun().iter().sum()
     }
 
     /// Waits for the engine's threads, which have said their last. May block.
@@ -308,13 +284,6 @@ async fn note_seal<R: RunStore>(run: R, epoch: u64, instance: u64, leash: Leash)
     }
 }
 
-impl Sent {
-    fn allowance(self, second: u32, first: u64) -> u64 {
-        let seen = self.best_second * ALLOWANCE + LEAST_ALLOWANCE;
-        if second < FIRST_SECONDS { seen.max(first) } else { seen }
-    }
-}
-
 /// The iterations of a closed run that is limited. An open one has its limit in its schedule.
 fn iterations(load: &Load) -> Option<(Tickets, Ration)> {
     let limit = load.iterations.filter(|_| matches!(load.model, LoadModel::Closed { .. }))?;
@@ -326,10 +295,7 @@ fn iterations(load: &Load) -> Option<(Tickets, Ration)> {
 fn first_allowances(config: &EngineConfig) -> Vec<u64> {
     let first = match &config.load.model {
         LoadModel::Closed { .. } => FIRST_ALLOWANCE,
-        LoadModel::Open { rate, .. } => {
-            let seconds = f64::from(FIRST_SECONDS) + 1.0;
-            LEAST_ALLOWANCE + (rate.peak() * seconds * FIRST_PER_ITERATION).ceil() as u64
-        }
+        LoadModel::Open { rate, .. } => LEAST_ALLOWANCE + (rate.peak() / config.threads as f64).ceil() as u64,
     };
     vec![first; config.threads]
 }

@@ -1,6 +1,7 @@
 //! One process of a fleet: joins, reads what is wanted, builds its users, makes the load of the shares it holds and ships what it
 //! measured. Decides nothing about the run; it obeys the record, and stops by itself when it can no longer be sure of its place.
 
+mod announcer;
 mod clock;
 mod handover;
 mod hooks;

@@ -1,8 +1,6 @@
-//! Ships deltas one by one, each as often as it takes. With every delta goes an announcement: how many requests may be out before
-//! the next one is in. Only when the store has both may more be sent; so if this process dies, what it may have sent is known.
+//! Ships deltas one by one, each as often as it takes. Knows nothing of what they say.
 
 use squall_coord::{RunStore, Shipped};
-use squall_engine::Leash;
 use squall_metrics::{Delta, encode};
 use std::{
     sync::{
@@ -17,16 +15,10 @@ use tracing::{debug, warn};
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// A delta on its way, with what each thread may have sent once it is there.
-pub(crate) struct Parcel {
-    pub(crate) delta: Delta,
-    pub(crate) announced: Vec<u64>,
-}
-
 /// Hands deltas to the task that ships them.
 #[derive(Clone)]
 pub(crate) struct Shipper {
-    parcels: mpsc::UnboundedSender<Parcel>,
+    deltas: mpsc::UnboundedSender<Delta>,
     state: Arc<State>,
 }
 
@@ -40,18 +32,18 @@ struct State {
 }
 
 impl Shipper {
-    /// Ships for `source` in run `epoch`; raises `leash` as announcements arrive. Ends when this is dropped and everything is in.
-    pub(crate) fn start<R: RunStore>(run: R, epoch: u64, source: String, leash: Leash) -> Shipper {
-        let (parcels, receiver) = mpsc::unbounded_channel();
+    /// Ships for `source` in run `epoch`. Ends when this is dropped and everything is in.
+    pub(crate) fn start<R: RunStore>(run: R, epoch: u64, source: String) -> Shipper {
+        let (deltas, receiver) = mpsc::unbounded_channel();
         let state = Arc::<State>::default();
-        tokio::spawn(ship_all(run, epoch, source, leash, receiver, state.clone()));
-        Shipper { parcels, state }
+        tokio::spawn(ship_all(run, epoch, source, receiver, state.clone()));
+        Shipper { deltas, state }
     }
 
-    pub(crate) fn ship(&self, parcel: Parcel) {
+    pub(crate) fn ship(&self, delta: Delta) {
         self.state.waiting.fetch_add(1, Ordering::SeqCst);
         // The task ends before this only if the run is stale, and then nobody wants it.
-        let _ = self.parcels.send(parcel);
+        let _ = self.deltas.send(delta);
     }
 
     /// Deltas that are not in yet.
@@ -70,24 +62,15 @@ impl Shipper {
     }
 }
 
-/// The announcement before a delta's own bytes.
-pub(crate) fn parcel_bytes(announced: u64, delta: &Delta) -> Vec<u8> {
-    let mut bytes = announced.to_le_bytes().to_vec();
-    bytes.extend_from_slice(&encode(delta));
-    bytes
-}
-
 async fn ship_all<R: RunStore>(
     run: R,
     epoch: u64,
     source: String,
-    leash: Leash,
-    mut parcels: mpsc::UnboundedReceiver<Parcel>,
+    mut deltas: mpsc::UnboundedReceiver<Delta>,
     state: Arc<State>,
 ) {
-    while let Some(Parcel { delta, announced }) = parcels.recv().await {
-        let total = announced.iter().fold(0, |sum: u64, most| sum.saturating_add(*most));
-        let bytes = parcel_bytes(total, &delta);
+    while let Some(delta) = deltas.recv().await {
+        let bytes = encode(&delta);
         let mut retry = FIRST_RETRY;
         loop {
             match run.ship(epoch, &source, delta.seq, &bytes).await {
@@ -115,7 +98,6 @@ async fn ship_all<R: RunStore>(
                 }
             }
         }
-        announced.iter().enumerate().for_each(|(thread, most)| leash.most(thread, *most));
         state.waiting.fetch_sub(1, Ordering::SeqCst);
         if delta.last {
             state.done.store(true, Ordering::SeqCst);

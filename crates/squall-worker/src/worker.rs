@@ -1,7 +1,7 @@
 //! The loop of a worker: reports once a beat, reads the record when it has changed, takes and gives back shares, passes deltas on.
 
 use squall_coord::{
-    Cell, Epoch, MemberId, Notice, PoolStore, Report, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle,
+    Cell, Epoch, MemberId, Notice, PoolStore, Report, Reported, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle,
 };
 use squall_engine::EngineError;
 use squall_model::{Bundle, CommandEnvelope, HookOrder, RunOrder, RunPhase};
@@ -58,6 +58,8 @@ pub struct WorkerStatus {
 pub enum WorkerError {
     #[error(transparent)]
     Timings(#[from] SeatConfigError),
+    #[error("another worker that is alive is called `{0}`: give this one another --id")]
+    NameTaken(String),
 }
 
 /// The load ends this much before others could take it over.
@@ -87,6 +89,8 @@ pub struct Worker<C: Cell, H: Host> {
     stale_commands: u64,
     bad_commands: u64,
     leaving: bool,
+    /// Another life has this worker's name.
+    name_taken: bool,
     status: watch::Sender<WorkerStatus>,
     /// Its place in the fleet was certain at the last beat.
     trusted: bool,
@@ -130,8 +134,9 @@ impl<C: Cell, H: Host> Worker<C, H> {
             stale_commands: 0,
             bad_commands: 0,
             leaving: false,
+            name_taken: false,
             status: watch::Sender::default(),
-            trusted: true,
+            trusted: false,
         }
     }
 
@@ -145,9 +150,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
         let beat = self.config.beat.min(self.config.ttl / 3);
         let seat = SeatConfig { beat, ttl: self.config.ttl, ..SeatConfig::new(self.member(), share_units()) };
         let (seat, mut handle) = Seat::new(self.cell.workers(), seat)?;
+        let run = self.cell.run();
+        self.claim(&run, &stop).await?;
         let seat_stop = CancellationToken::new();
         let seat = tokio::spawn(seat.run(seat_stop.clone()));
-        let run = self.cell.run();
         let mut commands = run.listen(&self.config.id);
         let mut beats = tokio::time::interval(beat);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -155,7 +161,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
         info!(worker = self.config.id, instance = format!("{:016x}", self.instance), "ready");
         loop {
             tokio::select! {
-                () = stop.cancelled(), if !self.leaving => {
+                () = stopping(&stop, self.name_taken), if !self.leaving => {
                     info!(worker = self.config.id, "leaving");
                     self.leaving = true;
                     goodbye = Some(Instant::now() + LONGEST_GOODBYE);
@@ -185,10 +191,34 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 break;
             }
         }
+        if self.name_taken {
+            return Err(WorkerError::NameTaken(self.config.id));
+        }
         if let Err(error) = run.forget(&self.config.id).await {
             debug!(%error, "could not say good-bye; the report will expire");
         }
         Ok(())
+    }
+
+    /// Takes the name: the last who had it is waited for until it is forgotten, unless it is heard again.
+    async fn claim(&mut self, run: &C::Run, stop: &CancellationToken) -> Result<(), WorkerError> {
+        let mut last = None;
+        loop {
+            let report = self.report();
+            let Ok(Reported::Taken(heard)) = run.report(&self.config.id, &report, self.config.ttl).await else {
+                // A store that does not answer is the beats' to wait for.
+                return Ok(());
+            };
+            match last.replace(heard.clone()) {
+                None => info!(worker = self.config.id, "waits until the last worker of this name is forgotten"),
+                Some(before) if before != heard => return Err(WorkerError::NameTaken(self.config.id.clone())),
+                Some(_) => {}
+            }
+            tokio::select! {
+                () = tokio::time::sleep(self.config.beat) => {}
+                () = stop.cancelled() => return Ok(()),
+            }
+        }
     }
 
     /// The worker's name is for people; its place in the fleet belongs to this life of it.
@@ -239,7 +269,11 @@ impl<C: Cell, H: Host> Worker<C, H> {
         }
         let report = self.report();
         match run.report(&self.config.id, &report, self.config.ttl).await {
-            Ok(heard) => {
+            Ok(Reported::Taken(_)) => {
+                warn!(worker = self.config.id, "was away too long: another worker has its name now");
+                self.name_taken = true;
+            }
+            Ok(Reported::Heard(heard)) => {
                 self.clock.learn(asked, heard.now_ms);
                 self.status.send_modify(|status| status.heard = Some(asked));
                 if heard.revision != self.seen_revision {
@@ -405,10 +439,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
     async fn prepare(&mut self, run: &C::Run, epoch: u64, bundle: String) {
         let (sender, made) = oneshot::channel();
         let (host, run, pools, member) = (self.host.clone(), run.clone(), self.cell.pools(), self.member());
-        let whose = (epoch, self.instance);
+        let (whose, ttl) = ((epoch, self.instance), self.config.ttl);
         tokio::spawn(async move {
             // Whoever waited may have lost interest.
-            let _ = sender.send(build(host, run, pools, member, whose, &bundle).await);
+            let _ = sender.send(build(host, (run, pools), member, (whose, ttl), &bundle).await);
         });
         self.stage = Stage::Preparing { epoch, made };
     }
@@ -420,12 +454,6 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 info!(epoch, "users are built");
                 self.hooks = job.hooks.clone().map(|hooks| (epoch, hooks));
                 self.begun.retain(|(of, _)| *of == epoch);
-                let announced = [(format!("announced:{:016x}", self.instance), job.first_announcement().to_string())];
-                if let Err(error) = run.note(epoch, &announced).await {
-                    warn!(%error, "the first announcement was not heard");
-                    self.stage = Stage::Idle;
-                    return;
-                }
                 self.stage = Stage::Working(Box::new(job));
                 self.holding.look_again();
             }
@@ -503,6 +531,13 @@ impl Stage {
     }
 }
 
+/// Waits until this worker is to leave.
+async fn stopping(stop: &CancellationToken, at_once: bool) {
+    if !at_once {
+        stop.cancelled().await;
+    }
+}
+
 /// What happened at a stage.
 enum Progress {
     Prepared(Box<Result<Job, String>>),
@@ -511,10 +546,9 @@ enum Progress {
 
 async fn build<H: Host, R: RunStore, P: PoolStore>(
     host: Arc<H>,
-    run: R,
-    pools: P,
+    (run, pools): (R, P),
     member: MemberId,
-    (epoch, instance): (u64, u64),
+    ((epoch, instance), ttl): ((u64, u64), Duration),
     name: &str,
 ) -> Result<Job, String> {
     let bytes = run.get(name).await.map_err(|error| error.to_string())?;
@@ -527,5 +561,5 @@ async fn build<H: Host, R: RunStore, P: PoolStore>(
         .map_err(|error| format!("reading the plan failed: {error}"))??;
     fill(&pools, &opened.stock, Epoch(epoch), Portion::ALL).await.map_err(|error| error.to_string())?;
     let lending = lend(pools, member, Epoch(epoch));
-    Job::prepare(opened, &bundle, (epoch, instance), run, lending).await.map_err(|error| error.to_string())
+    Job::prepare(opened, &bundle, (epoch, instance), run, ttl, lending).await.map_err(|error| error.to_string())
 }

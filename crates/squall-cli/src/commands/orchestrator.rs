@@ -42,7 +42,7 @@ async fn lead<H: Host>(args: &OrchestratorArgs, host: &H, config: WebConfig) -> 
     let working = async {
         match (&args.redis, args.memory_workers) {
             (Some(redis), _) => {
-                let link = Box::pin(Link::open(redis)).await.map_err(|error| Refusal::unreachable(chain(&error)))?;
+                let link = Box::pin(Link::open(redis)).await.map_err(|error| Refusal::redis(&error))?;
                 Box::pin(serve_cell(RedisCell::new(&link, &args.fleet), id, config, listener, stop.clone())).await
             }
             (None, workers) => {

@@ -174,7 +174,7 @@ fn on_fleet<H: Host>(subject: &Subject, args: &RunArgs, host: &H, redis: &str) -
     report(args, &bundle.plan, |button, shown, outputs| {
         let keep_s = outputs.keep_s();
         carry_out(button, shown, outputs, async |control: &Control, observers: &mut [&mut dyn Observer]| {
-            let link = Box::pin(Link::open(redis)).await.map_err(|error| Refusal::unreachable(chain(&error)))?;
+            let link = Box::pin(Link::open(redis)).await.map_err(|error| Refusal::redis(&error))?;
             let cell = RedisCell::new(&link, &args.fleet.fleet);
             let run = FleetRun { bundle: &bundle, params: BTreeMap::new(), keep_s };
             // Boxed: what a run on a fleet waits for is deep.

@@ -1,6 +1,7 @@
 //! `squall up`: a whole fleet on this machine, each part a process of its own that goes on when this one ends. Everything that is
 //! started is written down first thing, and ended again if the fleet does not come up.
 
+use squall_coord::Link;
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
@@ -33,6 +34,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<u8, Refusal> {
         )));
     }
     refuse_open_listener(args)?;
+    refuse_dead_redis(args)?;
     let mut fleet = Starting::new(args)?;
     match fleet.start(args) {
         Ok(()) => fleet.tell(args),
@@ -57,6 +59,14 @@ fn refuse_open_listener(args: &UpArgs) -> Result<(), Refusal> {
             Refusal::new(format!("cannot listen on {}: {error}; give another address with --listen", args.listen))
         }),
     }
+}
+
+/// Said here already too, and with its own code.
+fn refuse_dead_redis(args: &UpArgs) -> Result<(), Refusal> {
+    let Some(url) = &args.redis else { return Ok(()) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?;
+    runtime.block_on(Box::pin(Link::open(url))).map(drop).map_err(|error| Refusal::redis(&error))
 }
 
 /// A fleet on its way up.

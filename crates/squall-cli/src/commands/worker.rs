@@ -22,7 +22,7 @@ pub(crate) fn work<H: Host>(args: &WorkerArgs, host: &H) -> Result<u8, Refusal> 
     runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?.block_on(async {
         let mut signals =
             StopSignals::listen().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
-        let link = Box::pin(Link::open(&args.redis)).await.map_err(|error| Refusal::unreachable(chain(&error)))?;
+        let link = Box::pin(Link::open(&args.redis)).await.map_err(|error| Refusal::redis(&error))?;
         let cell = RedisCell::new(&link, &args.fleet);
         let stop = CancellationToken::new();
         let config = WorkerConfig { ttl: args.expires_after, ..WorkerConfig::new(id) };

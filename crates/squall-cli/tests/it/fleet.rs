@@ -117,6 +117,8 @@ fn what_a_killed_worker_sent_is_bounded_and_the_others_take_over() {
     let received = fleet.target.requests();
     assert!(lost > 0, "a killed worker cannot have shipped everything");
     assert!(reported <= received && received <= reported + lost, "{reported} ≤ {received} ≤ {reported} + {lost}");
+    // Nobody makes a start twice, so no more can be missing than was due and is not reported.
+    assert!(reported + lost <= 2400, "{reported} and {lost} of 2400");
     // All the load is made again after the gap: 3.5 s to notice, and some to take over.
     let rates = result["timeline"].as_array().expect("a timeline").iter().map(|second| second["rate"].as_f64());
     let late: Vec<_> = rates.skip(8).flatten().collect();
@@ -191,6 +193,49 @@ fn a_killed_leader_is_followed_by_another() {
     let result = fleet.result(run);
     assert_eq!((number(&result, "/totals/requests"), fleet.target.requests()), (800, 800));
     assert_eq!(number(&result, "/accounting/lost_at_most"), 0);
+    let events = result["fleet"]["events"].to_string();
+    assert!(events.contains("leads now") && !events.contains("joined"), "{events}");
+}
+
+#[test]
+fn two_workers_cannot_have_one_name() {
+    let fleet = Fleet::of(1);
+    let again = fleet.desk.squall(&["worker", "--redis", &fleet.redis.url(), "--id", "w0"]);
+    assert_eq!(again.code, 2);
+    assert!(again.stderr.contains("another worker that is alive is called `w0`"), "{}", again.stderr);
+}
+
+/// A person who stops a run before it has begun gets a result all the same.
+#[test]
+fn a_run_that_is_stopped_while_it_is_prepared_was_interrupted() {
+    let fleet = Fleet::of(2);
+    // It never says that it is ready, and is believed to be there.
+    fleet.signal("w1", Signal::STOP);
+    let run = fleet.start(&["--rate", "10", "--for", "5s"]);
+    let state = || ask_redis(fleet.redis.port(), &["GET squall:{main}:test:state"]);
+    wait_until("the run", || state().as_deref() == Some("PREPARING"));
+    run.interrupt();
+    let ended = run.end();
+    fleet.signal("w1", Signal::CONT);
+    assert_eq!(ended.code, 130, "{ended:?}");
+    let result = fleet.desk.json("result.json");
+    assert_eq!((&result["verdict"], fleet.target.requests()), (&Value::from("interrupted"), 0));
+}
+
+/// What was known is written down, and that it is not everything is said.
+#[test]
+fn a_redis_that_is_gone_for_good_does_not_take_the_result_along() {
+    let mut fleet = Fleet::of(2);
+    let run = fleet.start(&["--rate", "50", "--for", "10m"]);
+    let shown = || ask_redis(fleet.redis.port(), &["EXISTS squall:{main}:metrics"]);
+    wait_until("a merged second", || shown().as_deref() == Some(":1"));
+    fleet.redis.kill();
+    run.interrupt();
+    let ended = run.end();
+    assert_eq!(ended.code, 130, "{ended:?}");
+    let result = fleet.desk.json("result.json");
+    assert!(result["fleet"]["events"].to_string().contains("the store does not answer any more"), "{result}");
+    assert!(number(&result, "/totals/requests") <= fleet.target.requests());
 }
 
 #[test]
@@ -223,6 +268,10 @@ fn without_redis_the_address_is_named() {
         desk.squall(&["run", "http://127.0.0.1:9/", "--rate", "1", "--for", "1s", "--cluster", "redis://127.0.0.1:9"]);
     assert_eq!(ended.code, 3);
     assert!(ended.stderr.contains("redis://127.0.0.1:9"), "{}", ended.stderr);
+    let address = ["--cluster", "http://127.0.0.1:9"];
+    let mistake = desk.squall(&[&["run", "http://127.0.0.1:9/", "--rate", "1", "--for", "1s"], &address[..]].concat());
+    assert_eq!(mistake.code, 2);
+    assert!(mistake.stderr.contains("is not a Redis address"), "{}", mistake.stderr);
 }
 
 #[test]
@@ -276,6 +325,7 @@ fn what_a_killed_worker_had_drawn_counts_as_used_and_is_stated() {
     let (received, missed) = (fleet.target.requests(), number(&result, "/fleet/missed_starts"));
     assert!(reported <= received && received <= reported + lost, "{reported} ≤ {received} ≤ {reported} + {lost}");
     assert!(received <= 3000, "{received}: none was made twice");
+    assert!(reported + lost <= 3000, "{reported} and {lost} of 3000: no more can be missing than was drawn");
     assert_eq!(number(&result, "/totals/iterations") + missed, 3000, "nothing is silently absent");
 }
 

@@ -252,7 +252,8 @@ fn what_cannot_work_is_said_with_the_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     home.refused(&["up", "--listen", &taken.local_addr().unwrap().to_string()], 2, "--listen");
     let listen = home.api.to_string();
-    home.refused(&["up", "--redis", redis, "--listen", &listen], 2, "did not come up");
+    home.refused(&["up", "--redis", redis, "--listen", &listen], 3, "cannot connect");
+    home.refused(&["up", "--redis", "http://x", "--listen", &listen], 2, "is not a Redis address");
     assert!(!home.desk.path("run/squall").exists(), "nothing is left behind");
 }
 

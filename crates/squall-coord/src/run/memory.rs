@@ -9,8 +9,8 @@ use std::{
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    BEGINNING, Counter, Counters, Draw, Drawn, Heard, Report, RunRecord, RunStore, Shipped, ShippedDelta, Showcase,
-    ShownSecond, UserMove, content_name,
+    BEGINNING, Counter, Counters, Draw, Drawn, Heard, INSTANCE, Report, Reported, RunRecord, RunStore, Shipped,
+    ShippedDelta, Showcase, ShownSecond, UserMove, content_name,
 };
 use crate::{Epoch, MemoryPools, StoreError};
 
@@ -119,13 +119,21 @@ impl RunStore for MemoryRun {
         Ok(self.enter().kept.get(name).cloned())
     }
 
-    async fn report(&self, worker: &str, report: &Report, ttl: Duration) -> Result<Heard, StoreError> {
+    async fn report(&self, worker: &str, report: &Report, ttl: Duration) -> Result<Reported, StoreError> {
         let mut all = self.enter();
         let (until, now_ms) = (all.now() + ttl, all.now_ms());
+        let now = all.now();
+        let holder = all.reports.get(worker).filter(|(until, _)| *until > now).map(|(_, report)| report);
+        if let Some((holder, mine, theirs)) =
+            holder.and_then(|holder| Some((holder, report.get(INSTANCE)?, holder.get(INSTANCE)?)))
+            && mine != theirs
+        {
+            return Ok(Reported::Taken(holder.get("last_heartbeat").cloned().unwrap_or_default()));
+        }
         let mut report = report.clone();
         report.insert("last_heartbeat".into(), format!("{:.3}", now_ms as f64 / 1e3));
         all.reports.insert(worker.to_owned(), (until, report));
-        Ok(Heard { epoch: all.record.epoch, revision: all.record.revision, now_ms })
+        Ok(Reported::Heard(Heard { epoch: all.record.epoch, revision: all.record.revision, now_ms }))
     }
 
     async fn forget(&self, worker: &str) -> Result<(), StoreError> {

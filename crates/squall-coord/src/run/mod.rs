@@ -48,6 +48,17 @@ pub struct Heard {
     pub now_ms: u64,
 }
 
+/// The field of a report that says which life of a worker it is of.
+pub(crate) const INSTANCE: &str = "instance";
+
+/// What became of a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reported {
+    Heard(Heard),
+    /// Another life has this name, and was last heard then.
+    Taken(String),
+}
+
 /// What became of a delta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shipped {
@@ -94,13 +105,13 @@ pub trait RunStore: Showcase + Counters + Clone + Send + Sync + 'static {
     /// What is kept under `name`.
     fn get(&self, name: &str) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
 
-    /// Replaces what `worker` says of itself, for `ttl`.
+    /// Replaces what `worker` says of itself, for `ttl`. A name belongs to the `instance` that reports under it until it is forgotten.
     fn report(
         &self,
         worker: &str,
         report: &Report,
         ttl: Duration,
-    ) -> impl Future<Output = Result<Heard, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Reported, StoreError>> + Send;
 
     /// Removes `worker` from those who report.
     fn forget(&self, worker: &str) -> impl Future<Output = Result<(), StoreError>> + Send;

@@ -9,7 +9,9 @@ use redis::{AsyncCommands, FromRedisValue, RedisError, Script, ScriptInvocation}
 use tokio::sync::mpsc;
 
 use self::{counters::CounterScripts, show::ShowScripts};
-use super::{BEGINNING, Heard, KEEP, Report, RunRecord, RunStore, Shipped, ShippedDelta, content_name};
+use super::{
+    BEGINNING, Heard, INSTANCE, KEEP, Report, Reported, RunRecord, RunStore, Shipped, ShippedDelta, content_name,
+};
 use crate::{Commands, Link, StoreError, expect_types};
 
 /// Where a run's record lives: `prefix` before every name, with a hash tag in it if the server is a cluster.
@@ -246,16 +248,16 @@ impl RunStore for RedisRun {
         self.told(answer).await
     }
 
-    async fn report(&self, worker: &str, report: &Report, ttl: Duration) -> Result<Heard, StoreError> {
+    async fn report(&self, worker: &str, report: &Report, ttl: Duration) -> Result<Reported, StoreError> {
         let keys = &self.inner.keys;
         let mut call = self.inner.report.prepare_invoke();
         call.key(keys.epoch()).key(keys.revision()).key(keys.workers()).key(keys.status(worker));
-        call.arg(worker).arg(millis(ttl));
+        call.arg(worker).arg(millis(ttl)).arg(report.get(INSTANCE).map_or("", String::as_str));
         for (field, value) in report {
             call.arg(field).arg(value);
         }
-        let (epoch, revision, now_ms) = self.run(&call).await?;
-        Ok(Heard { epoch, revision, now_ms })
+        let (epoch, revision, now_ms, other): (u64, u64, u64, Option<String>) = self.run(&call).await?;
+        Ok(other.map_or(Reported::Heard(Heard { epoch, revision, now_ms }), Reported::Taken))
     }
 
     async fn forget(&self, worker: &str) -> Result<(), StoreError> {

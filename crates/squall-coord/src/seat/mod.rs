@@ -273,7 +273,9 @@ impl<S: Store> Seat<S> {
     }
 
     async fn act(&mut self, plan: Option<Plan>, revision: Revision) {
-        self.failures = 0;
+        if std::mem::take(&mut self.failures) > 0 {
+            info!(member = %self.config.member, "the store can be used again");
+        }
         let Some(plan) = plan else { return self.lose() };
         if let Err(error) = self.follow(plan, revision).await {
             self.failed("step", &error);
@@ -361,8 +363,13 @@ impl<S: Store> Seat<S> {
 
     fn failed(&mut self, step: &str, error: &StoreError) {
         let wait = (RETRY * 2u32.pow(self.failures.min(8))).min(self.config.beat);
+        let (member, cause) = (&self.config.member, std::error::Error::source(error));
+        // Once for each time that the store is away.
+        match self.failures {
+            0 => warn!(%member, step, %error, ?cause, "the store cannot be used; it is tried again"),
+            _ => debug!(%member, step, %error, ?cause, "store step failed"),
+        }
         self.failures += 1;
-        warn!(member = %self.config.member, step, error = %error, cause = ?std::error::Error::source(error), "store step failed");
         self.look_at = Some(Instant::now() + wait);
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use squall_coord::{BEGINNING, Link, MemoryRun, RedisRun, Report, RunKeys, RunRecord, RunStore, Shipped};
+use squall_coord::{BEGINNING, Link, MemoryRun, RedisRun, Report, Reported, RunKeys, RunRecord, RunStore, Shipped};
 use squall_testkit::redis::RedisServer;
 
 async fn redis_run(server: &RedisServer) -> RedisRun {
@@ -56,14 +56,23 @@ async fn live<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
             }
             _ => {
                 let worker = format!("w{}", random.u8(..3));
-                let report: Report = [("ready".to_owned(), step.to_string())].into();
-                match random.bool() {
-                    true => drop(run.report(&worker, &report, Duration::from_secs(60)).await.unwrap()),
-                    false => run.forget(&worker).await.unwrap(),
-                }
+                let life = random.u8(..2).to_string();
+                let report: Report = [("ready", step.to_string()), ("instance", life)]
+                    .map(|(field, value)| (field.to_owned(), value))
+                    .into();
+                let told = match random.bool() {
+                    true => match run.report(&worker, &report, Duration::from_secs(60)).await.unwrap() {
+                        Reported::Heard(_) => "heard",
+                        Reported::Taken(_) => "taken",
+                    },
+                    false => {
+                        run.forget(&worker).await.unwrap();
+                        "forgotten"
+                    }
+                };
                 let reports = run.reports().await.unwrap();
                 let shown = |(id, report): (&String, &Report)| format!("{id}={:?}", report.get("ready"));
-                reports.iter().map(shown).collect::<Vec<_>>().join(" ")
+                format!("{told}: {}", reports.iter().map(shown).collect::<Vec<_>>().join(" "))
             }
         };
         said.push(told);

@@ -2,15 +2,15 @@
 //! an orchestrator of its own, which leads only if nobody else does, so that workers alone are a fleet.
 
 use squall_coord::{Cell, MemberId};
-use squall_model::{Bundle, RunPhase, StopReason};
+use squall_model::{Bundle, FleetEvent, FleetFacts, Generator, RunFacts, RunPhase, StopReason};
 use std::{
     collections::BTreeMap,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::{Fleet, FleetError, Follower, Orchestrator, OrchestratorConfig};
+use super::{Fleet, FleetError, FleetStatus, Follower, Orchestrator, OrchestratorConfig};
 use crate::{
     Judge,
     control::{Control, Wish},
@@ -24,9 +24,14 @@ pub enum FleetRunError {
     Fleet(#[from] FleetError),
     #[error("the run ended before it began: {0}")]
     NeverBegan(String),
-    #[error("nobody wrote down how the run ended: the store has lost it, or the fleet went on to another one")]
-    Forgotten,
 }
+
+/// How a run ends whose leader could not say how it did.
+const FORGOTTEN: &str =
+    "nobody wrote down how the run ended: the store has lost it, or the fleet went on to another one";
+const STORE_LOST: &str = "the store does not answer any more";
+/// After this nobody makes load any more, and what was measured is lost with the store.
+const STORE_LOST_AFTER: Duration = Duration::from_secs(60);
 
 /// How often the run is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -69,30 +74,45 @@ async fn watch<C: Cell>(
 ) -> Result<Finished, FleetRunError> {
     let FleetRun { bundle, params, keep_s } = run;
     let fleet = Fleet::new(cell.clone());
+    // Before anything is waited for: whoever wants to stop it meanwhile must not be missed.
+    let mut wishes = control.subscribe();
+    if control.is_stopping() {
+        wishes.mark_changed();
+    }
     let epoch = start(&fleet, bundle, params).await?;
     let mut follower = Follower::open(cell, epoch, &bundle.plan, keep_s).await.map_err(FleetError::from)?;
     let mut judge = Judge::new(&bundle.plan);
-    let mut wishes = control.subscribe();
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut shown = LivePhase::Starting;
+    let mut last = LastSeen { elapsed: Duration::ZERO, started_unix_ms: None, cpu_s: 0.0, rss_bytes: 0, threads: 0 };
+    let (mut answered, mut asked) = (Instant::now(), false);
     loop {
         tokio::select! {
             Ok(()) = wishes.changed() => {
                 let wish = *wishes.borrow_and_update();
                 let reason = if wish == Wish::Abort { StopReason::Aborted } else { StopReason::Interrupted };
+                asked = true;
                 match fleet.stop(reason, wish == Wish::Abort, None).await {
                     Ok(_) | Err(FleetError::InvalidState { .. }) => {}
+                    Err(FleetError::Store(_)) => return Ok(last.known(follower, &judge, bundle, STORE_LOST)),
                     Err(error) => return Err(error.into()),
                 }
             }
             _ = looks.tick() => {
                 // The store may be away for a while; the run goes on without us.
-                let Ok(status) = fleet.status().await else { continue };
+                let Ok(status) = fleet.status().await else {
+                    if answered.elapsed() > STORE_LOST_AFTER {
+                        return Ok(last.known(follower, &judge, bundle, STORE_LOST));
+                    }
+                    continue;
+                };
+                answered = Instant::now();
                 if status.epoch != epoch || status.state == RunPhase::Idle {
                     break;
                 }
                 let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
+                last = LastSeen::of(&status, elapsed, last);
                 let closed = match follower.look_at(&status.workers, elapsed).await {
                     Ok(()) => follower.follow().await.unwrap_or(0),
                     Err(_) => 0,
@@ -116,8 +136,13 @@ async fn watch<C: Cell>(
             }
         }
     }
-    let run = fleet.finished(epoch).await?.ok_or(FleetRunError::Forgotten)?;
-    if run.facts.started_unix_ms == 0 {
+    let Some(mut run) = fleet.finished(epoch).await? else {
+        return Ok(last.known(follower, &judge, bundle, FORGOTTEN));
+    };
+    if run.facts.started_unix_ms == 0 && asked {
+        // Whoever stopped it knows why nothing was measured.
+        run.facts.started_unix_ms = unix_ms();
+    } else if run.facts.started_unix_ms == 0 {
         let last = run.facts.fleet.as_ref().and_then(|fleet| fleet.events.last()).map(|event| event.text.clone());
         return Err(FleetRunError::NeverBegan(last.unwrap_or_else(|| "it was stopped".to_owned())));
     }
@@ -161,4 +186,53 @@ fn phase(state: RunPhase, started: Option<f64>, elapsed: Duration, bundle: &Bund
         RunPhase::Running if elapsed < bundle.plan.load.warm_up => LivePhase::WarmUp,
         RunPhase::Running => LivePhase::Running,
     }
+}
+
+/// What was last seen of a run from outside.
+struct LastSeen {
+    elapsed: Duration,
+    started_unix_ms: Option<u64>,
+    cpu_s: f64,
+    rss_bytes: u64,
+    threads: u32,
+}
+
+impl LastSeen {
+    fn of(status: &FleetStatus, elapsed: Duration, before: LastSeen) -> LastSeen {
+        let started_unix_ms = status.order.as_ref().and_then(|order| order.start_at_ms).or(before.started_unix_ms);
+        let workers = &status.workers;
+        LastSeen {
+            elapsed,
+            started_unix_ms,
+            cpu_s: workers.iter().map(|worker| worker.cpu_s).sum::<f64>().max(before.cpu_s),
+            rss_bytes: workers.iter().map(|worker| worker.max_rss_bytes).max().unwrap_or(0).max(before.rss_bytes),
+            threads: workers.iter().map(|worker| worker.threads).sum::<u32>().max(before.threads),
+        }
+    }
+
+    /// The run as far as it is known here: nobody will say how it ended.
+    fn known<C: Cell>(self, mut follower: Follower<C>, judge: &Judge, bundle: &Bundle, why: &str) -> Finished {
+        let LastSeen { elapsed, started_unix_ms, cpu_s, rss_bytes, threads } = self;
+        follower.give_up(elapsed, started_unix_ms.is_some(), &BTreeMap::new());
+        let text = format!("{why}; this is what was known then, and workers may have sent more since");
+        follower.happened(elapsed, text);
+        let workers = follower.worker_facts(elapsed, u64::MAX);
+        let view = Follower::<C>::view_of(&follower.made()).unwrap_or_else(|| follower.view().clone());
+        let events = follower.crew().events.iter().map(|(t_s, text)| FleetEvent { t_s: *t_s, text: text.clone() });
+        let facts = RunFacts {
+            started_unix_ms: started_unix_ms.unwrap_or_else(unix_ms),
+            active: elapsed,
+            elapsed,
+            stop: StopReason::Aborted,
+            thresholds: judge.clone().verdicts(&view, elapsed.saturating_sub(bundle.plan.load.warm_up)),
+            generator: Generator { threads, cpu_s, max_rss_bytes: rss_bytes, ..Generator::default() },
+            lost_at_most: workers.iter().map(|worker| worker.lost_at_most).sum(),
+            fleet: Some(FleetFacts { workers, events: events.collect(), missed_starts: 0 }),
+        };
+        Finished { view, facts }
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

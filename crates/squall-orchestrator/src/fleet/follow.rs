@@ -4,9 +4,12 @@
 use serde::{Deserialize, Serialize};
 use squall_coord::{BEGINNING, Cell, RunStore, StoreError};
 use squall_metrics::{Collector, Refused, RunView, SourceId, decode};
-use squall_model::Plan;
-use std::{collections::BTreeMap, time::Duration};
-use tracing::{info, warn};
+use squall_model::{Announcement, Plan, WorkerFacts, WorkerState};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
+use tracing::warn;
 
 use super::WorkerInfo;
 use crate::Judge;
@@ -33,6 +36,12 @@ pub(crate) struct Crew {
     pub(crate) events: Vec<(f64, String)>,
     /// Messages in the stream that nobody could read.
     pub(crate) refused: u64,
+    /// What each has last announced, by instance.
+    #[serde(default)]
+    pub(crate) announced: BTreeMap<u64, Announcement>,
+    /// Who led when this was kept.
+    #[serde(default)]
+    pub(crate) leader: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,15 +50,29 @@ pub(crate) struct CrewMember {
     pub(crate) joined_s: f64,
     pub(crate) ended_s: Option<f64>,
     pub(crate) state: CrewState,
-    /// Requests that it may have sent, by its last announcement.
-    pub(crate) announced: u64,
-    /// The same by what it said when its load was over, if it did.
+    /// Requests that it will have sent at most, by what it said when its load was over, if it did.
     #[serde(default)]
     pub(crate) sealed: Option<u64>,
     pub(crate) first_cpu_s: f64,
     pub(crate) cpu_s: f64,
     pub(crate) max_rss_bytes: u64,
     pub(crate) threads: u32,
+}
+
+impl CrewMember {
+    fn new(id: &str, joined_s: f64) -> CrewMember {
+        CrewMember {
+            id: id.to_owned(),
+            joined_s,
+            ended_s: None,
+            state: CrewState::Working,
+            sealed: None,
+            first_cpu_s: 0.0,
+            cpu_s: 0.0,
+            max_rss_bytes: 0,
+            threads: 0,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,36 +137,41 @@ impl<C: Cell> Follower<C> {
     }
 
     pub(crate) fn happened(&mut self, elapsed: Duration, text: String) {
-        info!(epoch = self.epoch, at_s = elapsed.as_secs_f64(), "{text}");
         self.crew.events.push((elapsed.as_secs_f64(), text));
+    }
+
+    /// `member`, an orchestrator that is called `name`, leads from now on.
+    pub(crate) fn led_by(&mut self, name: &str, member: &str, elapsed: Duration) {
+        match self.crew.leader.replace(member.to_owned()) {
+            None => {}
+            Some(before) if before == member => self.happened(elapsed, format!("orchestrator {name} leads again")),
+            Some(_) => self.happened(elapsed, format!("orchestrator {name} leads now; the one before it is gone")),
+        }
+    }
+
+    /// How much of who worked on it is known: what a successor must not have to find out again.
+    pub(crate) fn known(&self) -> (usize, usize) {
+        (self.crew.members.len(), self.crew.events.len())
+    }
+
+    /// Waits for a worker from now on; says whether it was not known.
+    fn meet(&mut self, instance: u64, id: &str, joined_s: f64) -> bool {
+        let Entry::Vacant(place) = self.crew.members.entry(instance) else { return false };
+        place.insert(CrewMember::new(id, joined_s));
+        self.collector.announce(source(instance));
+        true
     }
 
     /// Learns who is there from their reports.
     pub async fn look_at(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
         let (at, epoch) = (elapsed.as_secs_f64(), self.epoch);
         for worker in workers.iter().filter(|worker| worker.ready == epoch && worker.instance != 0) {
-            if !self.crew.members.contains_key(&worker.instance) {
-                let announced = self.run.notes(self.epoch).await?;
-                let announced = announced.get(&format!("announced:{:016x}", worker.instance));
-                let member = CrewMember {
-                    id: worker.id.clone(),
-                    joined_s: at,
-                    ended_s: None,
-                    state: CrewState::Working,
-                    announced: announced.and_then(|text| text.parse().ok()).unwrap_or(0),
-                    sealed: None,
-                    first_cpu_s: worker.cpu_s,
-                    cpu_s: worker.cpu_s,
-                    max_rss_bytes: 0,
-                    threads: 0,
-                };
-                self.crew.members.insert(worker.instance, member);
-                self.collector.announce(source(worker.instance));
-                if at > 0.5 {
-                    self.happened(elapsed, format!("worker {} joined", worker.id));
-                }
+            if self.meet(worker.instance, &worker.id, at) && at > 0.5 {
+                self.happened(elapsed, format!("worker {} joined", worker.id));
             }
             let Some(member) = self.crew.members.get_mut(&worker.instance) else { continue };
+            // Its deltas may have been there before its report.
+            member.id.clone_from(&worker.id);
             if worker.cpu_s > 0.0 {
                 if member.first_cpu_s == 0.0 {
                     member.first_cpu_s = worker.cpu_s;
@@ -208,11 +236,11 @@ impl<C: Cell> Follower<C> {
     }
 
     fn take(&mut self, bytes: &[u8]) -> Result<usize, Refused> {
-        let Some((announced, delta)) = bytes.split_first_chunk::<8>() else {
-            self.crew.refused += 1;
+        if let Some(said) = Announcement::from_bytes(bytes) {
+            self.crew.announced.insert(said.instance, said);
             return Ok(0);
-        };
-        let delta = match decode(delta) {
+        }
+        let delta = match decode(bytes) {
             Ok(delta) => delta,
             Err(error) => {
                 warn!(%error, "something in the stream of deltas is none");
@@ -221,47 +249,57 @@ impl<C: Cell> Follower<C> {
             }
         };
         let source = delta.source;
-        if let Some(member) = self.crew.members.get_mut(&source.instance) {
-            member.announced = u64::from_le_bytes(*announced);
-        } else {
-            // Its report has not been seen yet; the delta says enough.
-            let member = CrewMember {
-                id: format!("{:016x}", source.instance),
-                joined_s: f64::from(delta.second),
-                ended_s: None,
-                state: CrewState::Working,
-                announced: u64::from_le_bytes(*announced),
-                sealed: None,
-                first_cpu_s: 0.0,
-                cpu_s: 0.0,
-                max_rss_bytes: 0,
-                threads: 0,
-            };
-            self.crew.members.insert(source.instance, member);
-            self.collector.announce(source);
-        }
+        // Its report may not have been seen yet; the delta says enough.
+        self.meet(source.instance, &format!("{:016x}", source.instance), f64::from(delta.second));
         self.collector.merge(delta)
     }
 
-    /// What a lost worker may have sent that is not reported.
+    /// What a lost worker may have sent that is not reported, by what it has announced.
     pub(crate) fn lost_at_most(&self, instance: u64) -> u64 {
         match self.crew.members.get(&instance) {
             Some(member) if member.state == CrewState::Lost && !self.collector.is_finished(source(instance)) => {
-                let most = member.sealed.map_or(member.announced, |sealed| sealed.min(member.announced));
+                let announced = self.crew.announced.get(&instance).map_or(0, |said| said.most);
+                let most = member.sealed.map_or(announced, |sealed| sealed.min(announced));
                 most.saturating_sub(self.collector.recorded_of(source(instance)))
             }
             _ => 0,
         }
     }
 
-    pub(crate) fn requests_of(&self, instance: u64) -> u64 {
-        self.collector.recorded_of(source(instance))
+    /// Requests of one iteration at most, if every worker has said so.
+    pub(crate) fn each(&self) -> Option<u64> {
+        let each = |instance: &u64| self.crew.announced.get(instance).and_then(|said| said.each);
+        let all: Option<Vec<u64>> = self.crew.members.keys().map(each).collect();
+        all?.into_iter().max()
+    }
+
+    /// Who made what of a run whose load was over at `active`. `unreported`: no more than this can be missing of all together.
+    pub(crate) fn worker_facts(&self, active: Duration, unreported: u64) -> Vec<WorkerFacts> {
+        let facts = |(instance, member): (&u64, &CrewMember)| WorkerFacts {
+            id: member.id.clone(),
+            instance: format!("{instance:016x}"),
+            requests: self.collector.recorded_of(source(*instance)),
+            state: match member.state {
+                CrewState::Lost => WorkerState::Lost,
+                _ if member.ended_s.is_some_and(|at| at < active.as_secs_f64()) => WorkerState::Left,
+                CrewState::Working | CrewState::Finished => WorkerState::Finished,
+            },
+            joined_s: member.joined_s,
+            ended_s: member.ended_s,
+            lost_at_most: self.lost_at_most(*instance).min(unreported),
+        };
+        self.crew.members.iter().map(facts).collect()
     }
 
     /// Gives up waiting for anybody who has not said its last. Unless the run `began` nobody is lost: no worker was ever given a
     /// time to start at.
     pub(crate) async fn close(&mut self, elapsed: Duration, began: bool) -> Result<(), StoreError> {
         let notes = self.run.notes(self.epoch).await?;
+        self.give_up(elapsed, began, &notes);
+        Ok(())
+    }
+
+    pub(crate) fn give_up(&mut self, elapsed: Duration, began: bool, notes: &BTreeMap<String, String>) {
         let open: Vec<u64> = self
             .crew
             .members
@@ -277,7 +315,6 @@ impl<C: Cell> Follower<C> {
             }
             self.collector.lose(source(instance));
         }
-        Ok(())
     }
 
     /// What was made so far, to be kept.
@@ -323,21 +360,6 @@ mod tests {
     use squall_coord::MemoryCell;
     use squall_metrics::{Delta, EngineDelta};
 
-    fn member(id: &str) -> CrewMember {
-        CrewMember {
-            id: id.to_owned(),
-            joined_s: 0.0,
-            ended_s: None,
-            state: CrewState::Working,
-            announced: 0,
-            sealed: None,
-            first_cpu_s: 0.0,
-            cpu_s: 0.0,
-            max_rss_bytes: 0,
-            threads: 1,
-        }
-    }
-
     fn delta(instance: u64, second: u32, users: u64, peak_users: u64) -> Delta {
         let engine = EngineDelta { users, peak_users, ..EngineDelta::default() };
         let (source, seq) = (source(instance), u64::from(second));
@@ -347,7 +369,7 @@ mod tests {
     #[test]
     fn users_that_move_within_a_second_are_counted_once() {
         let mut crew = Crew::default();
-        crew.members.extend([(1, member("a")), (2, member("b"))]);
+        crew.members.extend([(1, CrewMember::new("a", 0.0)), (2, CrewMember::new("b", 0.0))]);
         let mut collector = Collector::new([source(1), source(2)], 1);
         // Nine users; in the second second three of them go from the first to the second worker.
         for delta in [delta(1, 0, 6, 6), delta(2, 0, 3, 3), delta(1, 1, 3, 6), delta(2, 1, 6, 6)] {

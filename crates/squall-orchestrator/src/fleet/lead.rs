@@ -4,10 +4,11 @@
 use squall_coord::{
     Cell, MemberId, Notice, PoolStore, RunRecord, RunStore, Seat, SeatConfig, SeatConfigError, StoreError, Unit,
 };
+use squall_engine::Schedule;
 use squall_metrics::RunView;
 use squall_model::{
-    Bundle, CommandType, FleetEvent, FleetFacts, Generator, Load, LoadModel, PhaseEvent, Profile, RunFacts, RunOrder,
-    RunPhase, StopReason, WorkerFacts, WorkerState,
+    Arrivals, Bundle, CommandType, FleetEvent, FleetFacts, Generator, Load, LoadModel, PhaseEvent, Profile, RunFacts,
+    RunOrder, RunPhase, ShareSet, StopReason,
 };
 use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
@@ -17,7 +18,6 @@ use tracing::{debug, info, warn};
 use super::{
     Fleet, FleetError, Follower, LEAD, WorkerInfo,
     board::{Board, Scene},
-    follow::CrewState,
     hooks::{LONGEST_TEAR_DOWN, Progress, Which},
     rations::{Rations, UsedUp},
     seconds::Seconds,
@@ -70,6 +70,8 @@ const ALONE: Duration = Duration::from_secs(30);
 pub struct Orchestrator<C: Cell> {
     fleet: Fleet<C>,
     config: OrchestratorConfig,
+    /// This life of it.
+    member: MemberId,
     led: Option<Led<C>>,
     /// When it last gave back what the dead had borrowed.
     swept: Instant,
@@ -89,6 +91,10 @@ struct Led<C: Cell> {
     hidden: bool,
     judge: Judge,
     saved: Instant,
+    /// What a successor would know by the last saving.
+    saved_knowing: (usize, usize),
+    /// Events that were logged.
+    told: usize,
     alone_since: Option<Instant>,
     /// Workers were told to stop at this time of the run.
     stopped_at: Option<Duration>,
@@ -96,16 +102,16 @@ struct Led<C: Cell> {
 
 impl<C: Cell> Orchestrator<C> {
     pub fn new(cell: C, config: OrchestratorConfig) -> Orchestrator<C> {
-        Orchestrator { fleet: Fleet::new(cell), config, led: None, swept: Instant::now() }
+        let member = MemberId::new(format!("{}.{}", config.id, MemberId::unique()));
+        Orchestrator { fleet: Fleet::new(cell), config, member, led: None, swept: Instant::now() }
     }
 
     /// Leads whenever it holds the lead, until `stop`; then hands it over.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), SeatConfigError> {
-        let member = MemberId::new(format!("{}.{}", self.config.id, MemberId::unique()));
         let seat = SeatConfig {
             beat: self.config.beat,
             ttl: self.config.ttl,
-            ..SeatConfig::new(member, vec![Unit::new(LEAD)])
+            ..SeatConfig::new(self.member.clone(), vec![Unit::new(LEAD)])
         };
         let (seat, mut handle) = Seat::new(self.fleet.cell().orchestrators(), seat)?;
         let seat = tokio::spawn(seat.run(stop.clone()));
@@ -173,6 +179,10 @@ impl<C: Cell> Orchestrator<C> {
         led.follower.follow().await?;
         led.show(phase, &order, elapsed, &workers).await;
         let used_up = led.rations.look(&self.fleet, &mut led.follower, elapsed).await?;
+        for (at_s, text) in &led.follower.crew().events[led.told..] {
+            info!(epoch = record.epoch, at_s, "{text}");
+        }
+        led.told = led.follower.crew().events.len();
         match phase {
             RunPhase::Running if used_up => self.fleet.stop(StopReason::Completed, false, None).await.map(drop),
             RunPhase::Preparing => led.prepare(&self.fleet, &self.config, &record, order, &workers).await,
@@ -180,6 +190,13 @@ impl<C: Cell> Orchestrator<C> {
             RunPhase::Stopping => led.finish(&self.fleet, &record, &order, elapsed, &workers).await,
             RunPhase::Idle => Ok(()),
         }
+    }
+
+    /// Ends a run that nobody can go on with, so that the fleet is usable.
+    async fn give_up(&self, record: &RunRecord, why: &str) -> Result<Option<Led<C>>, FleetError> {
+        warn!(epoch = record.epoch, why, "the run is given up");
+        self.fleet.cell().run().replace(record, RunPhase::Idle.name(), "", false).await?;
+        Ok(None)
     }
 
     async fn take_up(&self, record: &RunRecord, order: &RunOrder) -> Result<Option<Led<C>>, FleetError> {
@@ -190,13 +207,17 @@ impl<C: Cell> Orchestrator<C> {
             // Nobody can read it, so nobody works on it: leave the fleet usable.
             other => {
                 let error = other.err().map_or_else(|| "it is not in the store any more".to_owned(), |e| e.to_string());
-                warn!(epoch = record.epoch, error, "the run is given up: its plan cannot be read");
-                self.fleet.cell().run().replace(record, RunPhase::Idle.name(), "", false).await?;
-                return Ok(None);
+                return self.give_up(record, &format!("its plan cannot be read: {error}")).await;
             }
         };
+        let saved = self.fleet.cell().run().saved(record.epoch).await?;
+        if saved.is_some_and(|(_, made)| Follower::<C>::view_of(&made).is_none()) {
+            return self.give_up(record, "what was kept of it cannot be read").await;
+        }
         info!(epoch = record.epoch, plan = bundle.plan.name, "takes the run up");
-        let follower = Follower::open(self.fleet.cell(), record.epoch, &bundle.plan, 1).await?;
+        let mut follower = Follower::open(self.fleet.cell(), record.epoch, &bundle.plan, 1).await?;
+        let told = follower.crew().events.len();
+        follower.led_by(&self.config.id, self.member.as_str(), elapsed(record, order));
         let anew = phase_of(record) == RunPhase::Preparing;
         Ok(Some(Led {
             run: order.run.clone(),
@@ -209,6 +230,8 @@ impl<C: Cell> Orchestrator<C> {
             hidden: false,
             follower,
             saved: Instant::now(),
+            saved_knowing: (0, 0),
+            told,
             alone_since: None,
             stopped_at: None,
         }))
@@ -277,6 +300,10 @@ impl<C: Cell> Led<C> {
             return Ok(());
         }
         let Ok(next) = RunPhase::Preparing.step(PhaseEvent::Ready) else { return Ok(()) };
+        // Before anything is sent: whoever comes next must not think that these have only just joined.
+        if !self.save().await? {
+            return Ok(());
+        }
         order.start_at_ms = Some(record.now_ms + config.lead_time.as_millis() as u64);
         if fleet.cell().run().replace(record, next.name(), &text(&order), false).await?.is_some() {
             info!(epoch = record.epoch, workers = ready, "starts");
@@ -357,11 +384,15 @@ impl<C: Cell> Led<C> {
         }
         if !loading || (!working && workers.iter().any(|worker| worker.done == epoch)) {
             fleet.stop(StopReason::Completed, false, None).await?;
-        } else if self.saved.elapsed() > SAVE_EVERY {
-            self.saved = Instant::now();
-            self.follower.save().await?;
+        } else if self.saved.elapsed() > SAVE_EVERY || self.follower.known() != self.saved_knowing {
+            self.save().await?;
         }
         Ok(())
+    }
+
+    async fn save(&mut self) -> Result<bool, StoreError> {
+        (self.saved, self.saved_knowing) = (Instant::now(), self.follower.known());
+        self.follower.save().await
     }
 
     /// Waits for the last words of everybody alive, then writes down how it was.
@@ -396,7 +427,9 @@ impl<C: Cell> Led<C> {
         let completed = order.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Completed && !stop.abort);
         let made = self.bundle.plan.load.warm_up.is_zero().then_some(view.engine.iterations);
         let used_up = self.rations.end(&run, epoch, made).await?.filter(|_| completed);
-        let facts = self.facts(&view, order, elapsed, used_up);
+        let drawn = self.rations.begun(&run, epoch).await?;
+        let begun = drawn.or_else(|| self.due_by(elapsed, order).map(|due| due.saturating_sub(view.engine.dropped)));
+        let facts = self.facts(&view, order, elapsed, (used_up, begun));
         if !self.follower.save().await? {
             // Somebody else saved meanwhile; look again.
             return Ok(());
@@ -413,7 +446,14 @@ impl<C: Cell> Led<C> {
         Ok(())
     }
 
-    fn facts(&self, view: &RunView, order: &RunOrder, elapsed: Duration, used_up: Option<UsedUp>) -> RunFacts {
+    /// `begun`: iterations that can have begun, if that is known.
+    fn facts(
+        &self,
+        view: &RunView,
+        order: &RunOrder,
+        elapsed: Duration,
+        (used_up, begun): (Option<UsedUp>, Option<u64>),
+    ) -> RunFacts {
         let (plan, crew) = (&self.bundle.plan, self.follower.crew());
         let planned = end_of(&self.bundle, order);
         let stopped_at = self.stopped_at.unwrap_or(elapsed).min(planned);
@@ -427,24 +467,9 @@ impl<C: Cell> Led<C> {
         let max_rss_bytes = crew.members.values().map(|member| member.max_rss_bytes).max().unwrap_or(0);
         let extent = Extent { elapsed, cpu_s, threads };
         let saturated_because = saturation(plan, view, extent);
-        let lost_at_most = crew.members.keys().map(|instance| self.follower.lost_at_most(*instance)).sum();
-        let workers = crew.members.iter().map(|(instance, member)| WorkerFacts {
-            id: member.id.clone(),
-            instance: format!("{instance:016x}"),
-            requests: self.follower.requests_of(*instance),
-            state: match member.state {
-                CrewState::Lost => WorkerState::Lost,
-                CrewState::Working | CrewState::Finished
-                    if member.ended_s.is_some_and(|at| at < active.as_secs_f64()) =>
-                {
-                    WorkerState::Left
-                }
-                CrewState::Working | CrewState::Finished => WorkerState::Finished,
-            },
-            joined_s: member.joined_s,
-            ended_s: member.ended_s,
-            lost_at_most: self.follower.lost_at_most(*instance),
-        });
+        let unreported = self.unreported(view, begun);
+        let announced: u64 = crew.members.keys().map(|instance| self.follower.lost_at_most(*instance)).sum();
+        let lost_at_most = announced.min(unreported);
         let events = crew.events.iter().map(|(t_s, text)| FleetEvent { t_s: *t_s, text: text.clone() });
         let stop_message = order.stop.as_ref().and_then(|stop| stop.message.clone());
         let events = events.chain(stop_message.map(|text| FleetEvent { t_s: active.as_secs_f64(), text }));
@@ -463,11 +488,27 @@ impl<C: Cell> Led<C> {
             },
             lost_at_most,
             fleet: Some(FleetFacts {
-                workers: workers.collect(),
+                workers: self.follower.worker_facts(active, unreported),
                 events: events.collect(),
                 missed_starts: used_up.map_or_else(|| self.missed_starts(view, order, active), |run| run.missed),
             }),
         }
+    }
+
+    /// Most requests that iterations can have made and nobody has reported, if `begun` of them can have begun: nobody begins one twice.
+    fn unreported(&self, view: &RunView, begun: Option<u64>) -> u64 {
+        let (Some(each), Some(begun)) = (self.follower.each(), begun) else { return u64::MAX };
+        let accounting = view.accounting();
+        begun.saturating_mul(each).saturating_sub(accounting.recorded.saturating_sub(accounting.unsent))
+    }
+
+    /// Starts of an open load that were due before `at`, its warm-up included. Where somebody has changed the rate it depends on when each
+    /// worker heard of it.
+    fn due_by(&self, at: Duration, order: &RunOrder) -> Option<u64> {
+        let load = &self.bundle.plan.load;
+        let is_open = matches!(load.model, LoadModel::Open { .. });
+        let as_planned = !self.bundle.is_several() && order.profile == *load.model.profile();
+        (is_open && as_planned).then(|| due_before(load, &order.profile, self.bundle.plan.seed, at))
     }
 
     /// Starts that were due while nobody held their share. Only a run that somebody left can have any.
@@ -479,10 +520,21 @@ impl<C: Cell> Led<C> {
             if !matches!(load.model, LoadModel::Open { .. }) || !disturbed {
                 return 0;
             }
-            let due = |at: Duration| profile.area(at).ceil() as u64;
-            planned += due(active).min(load.iterations.unwrap_or(u64::MAX)).saturating_sub(due(load.warm_up));
+            let due = |at: Duration| due_before(load, profile, self.bundle.plan.seed, at);
+            planned += due(active).saturating_sub(due(load.warm_up));
         }
         planned.saturating_sub(view.engine.iterations + view.engine.dropped)
+    }
+}
+
+/// Starts of an open load that are due before `at`.
+fn due_before(load: &Load, profile: &Profile, seed: u64, at: Duration) -> u64 {
+    match load.model {
+        LoadModel::Open { arrivals: Arrivals::Poisson, .. } => {
+            let all = Schedule::new(profile.clone(), Arrivals::Poisson, ShareSet::ALL, load.iterations, seed);
+            all.take_while(|start| start.at < at).count() as u64
+        }
+        _ => (profile.area(at).ceil() as u64).min(load.iterations.unwrap_or(u64::MAX)),
     }
 }
 

@@ -57,6 +57,15 @@ impl Rations {
         Ok(counters.get(ITERATIONS).is_some_and(|counter| counter.left() == 0 && counter.out() == 0))
     }
 
+    /// Iterations that can have begun, where each had to be drawn.
+    pub(super) async fn begun<R: RunStore>(&self, run: &R, epoch: u64) -> Result<Option<u64>, StoreError> {
+        if self.limit.is_none() {
+            return Ok(None);
+        }
+        let counters = run.counters(epoch).await?;
+        Ok(Some(counters.get(ITERATIONS).map_or(0, |counter| counter.limit.saturating_sub(counter.left()))))
+    }
+
     /// How it ended, if it had a limit and reached it; `made`: iterations that are reported, if those of all its time are.
     pub(super) async fn end<R: RunStore>(
         &self,

@@ -1,6 +1,6 @@
 //! A worker as its own report shows it. Reads what is there and forgives what is not: a report may be of another version.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use squall_coord::Report;
 use squall_model::{SHARES, ShareSet};
 
@@ -8,7 +8,8 @@ use squall_model::{SHARES, ShareSet};
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct WorkerInfo {
     pub id: String,
-    /// Which life of it; decides whose deltas are whose.
+    /// Which life of it; decides whose deltas are whose. Shown as everywhere: 16 hexadecimal digits.
+    #[serde(serialize_with = "as_hex")]
     pub instance: u64,
     /// `healthy` or `unhealthy`.
     pub status: String,
@@ -40,6 +41,10 @@ pub struct WorkerInfo {
     pub threads: u32,
     pub stale_commands: u64,
     pub bad_commands: u64,
+}
+
+fn as_hex<S: Serializer>(instance: &u64, out: S) -> Result<S::Ok, S::Error> {
+    out.collect_str(&format_args!("{instance:016x}"))
 }
 
 /// Who holds each share. Two may say that they hold one that has just moved: the later word counts.
@@ -90,5 +95,19 @@ impl WorkerInfo {
 
     pub fn is_healthy(&self) -> bool {
         self.status == "healthy"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a number most readers of JSON would round it.
+    #[test]
+    fn an_instance_is_shown_as_it_is_written_everywhere() {
+        let report: Report = [("instance".to_owned(), "fedcba9876543210".to_owned())].into();
+        let worker = WorkerInfo::read("w", &report);
+        assert_eq!(worker.instance, 0xfedc_ba98_7654_3210);
+        assert_eq!(serde_json::to_value(&worker).expect("it is plain")["instance"], "fedcba9876543210");
     }
 }

@@ -32,6 +32,22 @@ async fn a_run_whose_plan_cannot_be_read_is_given_up() {
     stage.end().await;
 }
 
+/// What nobody can go on from must not keep the fleet from the next run.
+#[tokio::test]
+async fn a_run_whose_saving_cannot_be_read_is_given_up() {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    stage.until("SCARD", "workers", 1).await;
+    let fleet = Fleet::new(stage.cell.clone());
+    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    stage.ask::<i64>("HSET", &format!("test:{epoch}:saved"), &["place", "7-0", "made", "nothing"]).await;
+    stage.lead();
+    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    fleet.start(&bundle(2.0), BTreeMap::new()).await.expect("the next one starts");
+    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    stage.end().await;
+}
+
 #[tokio::test]
 async fn entries_of_somebody_else_in_the_stream_of_deltas_are_passed_over() {
     let mut stage = Stage::new().await;

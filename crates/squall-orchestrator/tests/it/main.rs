@@ -1,5 +1,6 @@
 //! A leader on a real Redis, with workers that only report.
 
 mod bad_input;
+mod leaders;
 mod shown;
 mod stage;

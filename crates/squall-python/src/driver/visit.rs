@@ -292,8 +292,9 @@ async fn hop<'p>(
     body: Body,
 ) -> (Told<'p>, Option<Box<Prepared>>) {
     let probe = &shared.probe;
-    let started = Instant::now();
-    let Some(flight) = probe.begin(metric, started - late, started) else {
+    let due = Instant::now();
+    let started = probe.clear(due).await;
+    let Some(flight) = probe.begin(metric, due - late, started) else {
         let result = Err(Python::attach(|py| raise::fenced(py, name)));
         return (Told { result, landing: None }, None);
     };

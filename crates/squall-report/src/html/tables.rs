@@ -7,7 +7,7 @@ use super::{escape, svg::sparkline};
 use crate::{
     Run,
     format::{count, number, percent, time},
-    words::metric_label,
+    words::{metric_label, missed_starts},
 };
 
 /// Rows past this would make the page slow; the JSON file has them all.
@@ -180,7 +180,7 @@ pub(super) fn workers(run: &Run<'_>) -> String {
     let heads = ["Worker", "Instance", "State", "Requests", "From", "To", "Missing at most"];
     let gap = match fleet.missed_starts {
         0 => String::new(),
-        n => format!("<p class=\"bad\">{} starts were due while no worker held them.</p>", count(n)),
+        n => format!("<p class=\"bad\">{}.</p>", missed_starts(run, n)),
     };
     table("Workers", &heads, fleet.workers.iter().map(row).collect()) + &gap
 }

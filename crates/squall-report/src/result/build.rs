@@ -120,6 +120,14 @@ pub(crate) fn explain(run: &Run<'_>) -> Option<String> {
         reasons.push(format!("lost workers may have sent up to {} requests that are not reported", count(lost)));
     }
     let sent = sent + unsent;
+    match sent.saturating_sub(recorded).min(lost) {
+        0 => {}
+        1 => reasons.push("1 of them is counted as sent: it was under way when its worker was last heard".to_owned()),
+        n => reasons.push(format!(
+            "{} of them are counted as sent: they were under way when their worker was last heard",
+            count(n)
+        )),
+    }
     if sent > recorded + lost {
         reasons.push(format!(
             "{} requests were begun and their end was never recorded: a worker or thread died",

@@ -97,16 +97,19 @@ fn accounting_that_does_not_balance_says_why() {
 fn what_lost_workers_took_along_is_stated_and_balances() {
     let mut finished = fleet();
     let stated = "lost workers may have sent up to 131 requests that are not reported";
-    for begun in [0, 100, 31] {
-        finished.view.engine.sent += begun;
+    let begun =
+        |n| format!("{stated}; {n} of them are counted as sent: they were under way when their worker was last heard");
+    for (more, expected) in [(0, stated.to_owned()), (100, begun(100)), (31, begun(131))] {
+        finished.view.engine.sent += more;
         let accounting = result(&finished.run()).accounting;
         assert_eq!((accounting.lost_at_most, accounting.balanced), (131, true));
-        assert_eq!(accounting.explanation.as_deref(), Some(stated));
+        assert_eq!(accounting.explanation, Some(expected));
     }
     finished.view.engine.sent += 2;
     let accounting = result(&finished.run()).accounting;
     assert!(!accounting.balanced);
-    let more = format!("{stated}; 2 requests were begun and their end was never recorded: a worker or thread died");
+    let more =
+        format!("{}; 2 requests were begun and their end was never recorded: a worker or thread died", begun(131));
     assert_eq!(accounting.explanation, Some(more));
     finished.view.engine.sent -= 134;
     assert!(

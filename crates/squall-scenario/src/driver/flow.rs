@@ -221,6 +221,10 @@ impl Walk<'_> {
             let first = rendered.as_ref().map_or(&here.prepared, Rendered::get);
             let request = hop.as_ref().unwrap_or(first);
             let metric = if hop.is_some() { here.redirect_metric(step, probe) } else { here.metric };
+            times.started = match hop {
+                Some(_) => probe.clear_hop(times.started).await,
+                None => probe.clear(times.started).await,
+            };
             let Some(flight) = probe.begin(metric, times.intended, times.started) else {
                 return (Instant::now(), Some(FENCED));
             };

@@ -86,7 +86,8 @@ impl VirtualUser for ScenarioUser {
         }
         let here = &lane.steps[0];
         let probe = &self.shared.probe;
-        let Some(flight) = probe.begin(here.metric, iteration.intended, iteration.started) else { return false };
+        let started = probe.clear(iteration.started).await;
+        let Some(flight) = probe.begin(here.metric, iteration.intended, started) else { return false };
         let mut aloft = Aloft::new(flight, &mut self.session);
         let exchange = aloft.session.send(&here.prepared, Body::Discard).await;
         let flight = aloft.flight.take().expect("it has not landed yet");

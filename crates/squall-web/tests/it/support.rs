@@ -235,7 +235,5 @@ async fn ship(cell: &MemoryCell, instance: u64, epoch: u64, second: u64, last: b
     let (metrics, errors, engine) = recorder.harvest(5, 1);
     let source = SourceId { instance, thread: 0 };
     let delta = Delta { source, seq: second, second: second as u32, metrics, errors, engine, last };
-    let mut bytes = ((second + 1) * EACH_SECOND).to_le_bytes().to_vec();
-    bytes.extend(encode(&delta));
-    cell.run().ship(epoch, &format!("{instance:016x}.0"), second, &bytes).await.unwrap();
+    cell.run().ship(epoch, &format!("{instance:016x}.0"), second, &encode(&delta)).await.unwrap();
 }

@@ -5,7 +5,7 @@ mod rations;
 use squall_coord::{Cell, MemoryCell, Report, RunStore};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Seat, VirtualUser};
 use squall_model::Bundle;
-use squall_worker::{Host, Opened, Worker, WorkerConfig};
+use squall_worker::{Host, Opened, Worker, WorkerConfig, WorkerError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -65,7 +65,8 @@ fn count(report: &Report, field: &str) -> u64 {
 /// A worker with quick beats that has reported once.
 async fn worker(cell: &MemoryCell, stop: &CancellationToken) -> tokio::task::JoinHandle<()> {
     let mut config = WorkerConfig::new("w");
-    config.beat = Duration::from_millis(20);
+    // Nobody is forgotten because this machine is busy.
+    (config.beat, config.ttl) = (Duration::from_millis(20), Duration::from_secs(600));
     let worker = Worker::new(cell.clone(), Closed, config).run(stop.clone());
     let working = tokio::spawn(async move { worker.await.expect("timings that fit") });
     until(cell, "the worker", |_| true).await;
@@ -133,4 +134,26 @@ async fn an_order_that_nobody_understands_is_ignored() {
     assert_eq!((report["status"].as_str(), count(&report, "ready")), ("healthy", 0));
     stop.cancel();
     working.await.expect("no panic");
+}
+
+/// The live holder keeps its name; when it is forgotten the newcomer has it.
+#[tokio::test]
+async fn a_name_belongs_to_one_worker_at_a_time() {
+    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    let working = worker(&cell, &stop).await;
+    let instance = until(&cell, "the worker", |_| true).await["instance"].clone();
+    let mut config = WorkerConfig::new("w");
+    config.beat = Duration::from_millis(50);
+    let refused = Worker::new(cell.clone(), Closed, config.clone()).run(CancellationToken::new()).await;
+    assert!(matches!(&refused, Err(WorkerError::NameTaken(name)) if name == "w"), "{refused:?}");
+    assert_eq!(until(&cell, "the worker", |_| true).await["instance"], instance);
+    // Killed: it says nothing any more, and is forgotten in the end.
+    working.abort();
+    assert!(working.await.unwrap_err().is_cancelled());
+    let newcomer = Worker::new(cell.clone(), Closed, config).run(stop.clone());
+    let newcomer = tokio::spawn(async move { newcomer.await.expect("the name is free in the end") });
+    cell.run().forget("w").await.unwrap();
+    until(&cell, "the newcomer", |report| report["instance"] != instance).await;
+    stop.cancel();
+    newcomer.await.expect("no panic");
 }

@@ -1,10 +1,18 @@
 -- A worker says how it is; it is forgotten when it has not for its ttl.
--- Keys: 1 epoch, 2 revision, 3 workers (set), 4 status (hash). Args: 1 worker, 2 ttl in ms, 3… field and value in turn.
--- Answer: epoch, revision, now in ms. Invariant: `last_heartbeat` is by the store's clock.
+-- Keys: 1 epoch, 2 revision, 3 workers (set), 4 status (hash). Args: 1 worker, 2 ttl in ms, 3 instance, 4… field and value in turn.
+-- Answer: epoch, revision, now in ms, and when another instance was last heard that has this name.
+-- Invariants: `last_heartbeat` is by the store's clock; a name belongs to one instance until that is forgotten.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local record = {tonumber(redis.call('GET', KEYS[1]) or '0'), tonumber(redis.call('GET', KEYS[2]) or '0'), now, false}
+-- Somebody else's key is replaced.
+local owner = redis.pcall('HGET', KEYS[4], 'instance')
+if ARGV[3] ~= '' and type(owner) == 'string' and owner ~= ARGV[3] then
+  record[4] = redis.call('HGET', KEYS[4], 'last_heartbeat') or ''
+  return record
+end
 redis.call('SADD', KEYS[3], ARGV[1])
 redis.call('DEL', KEYS[4])
-redis.call('HSET', KEYS[4], 'last_heartbeat', string.format('%.3f', now / 1000), unpack(ARGV, 3))
+redis.call('HSET', KEYS[4], 'last_heartbeat', string.format('%.3f', now / 1000), unpack(ARGV, 4))
 redis.call('PEXPIRE', KEYS[4], ARGV[2])
-return {tonumber(redis.call('GET', KEYS[1]) or '0'), tonumber(redis.call('GET', KEYS[2]) or '0'), now}
+return record

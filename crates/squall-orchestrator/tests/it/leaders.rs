@@ -1,0 +1,40 @@
+//! One leader after the other: what the first knew the second knows, and the report says that there were two.
+
+use squall_coord::{Cell, RunStore};
+use squall_model::{ShareSet, StopReason};
+use squall_orchestrator::Fleet;
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{
+    shown::delta,
+    stage::{Stage, bundle},
+};
+
+#[tokio::test]
+async fn a_change_of_leader_is_told_and_nobody_joins_again() {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    let leader = stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let run = stage.cell.run();
+    let instance = u64::from_str_radix(&run.reports().await.unwrap()["w0"]["instance"], 16).unwrap();
+    let fleet = Fleet::new(stage.cell.clone());
+    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    // Later than a worker can come and still have been there from the beginning.
+    while fleet.status().await.unwrap().elapsed_s.is_none_or(|elapsed| elapsed < 1.0) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    leader.cancel();
+    stage.lead();
+    run.ship(epoch, "s", 0, &delta(instance, 0, 5)).await.unwrap();
+    stage.until("XLEN", "metric:browse", 1).await;
+    fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
+    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    let facts = fleet.finished(epoch).await.unwrap().expect("a result").facts.fleet.expect("a fleet made it");
+    let events: Vec<&str> = facts.events.iter().map(|event| event.text.as_str()).collect();
+    assert!(events.iter().any(|text| text.starts_with("orchestrator o leads now")), "{events:?}");
+    assert!(!events.iter().any(|text| text.contains("joined")), "{events:?}");
+    assert!(facts.workers.iter().all(|worker| worker.joined_s < 0.5), "{:?}", facts.workers);
+    stage.end().await;
+}

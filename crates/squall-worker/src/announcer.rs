@@ -1,0 +1,189 @@
+//! Says before it is sent how much will be: what a worker may send alone is what it sends in the time that it may go on alone, by its pace
+//! of the last seconds. Who goes faster than that asks for more before it has used what there is. Only when the store has an announcement
+//! may more be sent; so if this process dies, what it may have sent is known.
+
+use squall_coord::{RunStore, Shipped};
+use squall_engine::Leash;
+use squall_model::Announcement;
+use std::{collections::VecDeque, time::Duration};
+use tokio::time::{Instant, MissedTickBehavior};
+use tracing::debug;
+
+/// Time between two looks at the pace.
+const LOOK: Duration = Duration::from_secs(1);
+/// Looks whose best pace counts.
+const LOOKS: usize = 3;
+/// What a thread may send that has sent nothing for a while.
+const LEAST: u64 = 16;
+/// What it may send at least once it has asked for more, and how many times as much as before.
+const FIRST_STEP: u64 = 256;
+const STEP: u64 = 4;
+
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
+
+/// Announces for one life of a worker in one run.
+pub(crate) struct Announcer<R> {
+    run: R,
+    epoch: u64,
+    instance: u64,
+    leash: Leash,
+    /// Requests of an iteration at most, if that is known.
+    each: Option<u64>,
+    /// How long this worker may go on alone after its last announcement.
+    alone: Duration,
+    turn: u64,
+    /// What was last said.
+    said: Option<Announcement>,
+    threads: Vec<Pace>,
+    looked: Instant,
+}
+
+/// The run wants nothing more of this worker.
+pub(crate) struct Stale;
+
+/// How fast one thread is.
+struct Pace {
+    begun: u64,
+    /// Requests per second at the last looks.
+    recent: VecDeque<f64>,
+    /// That it may send from an announcement on.
+    allowance: u64,
+}
+
+impl<R: RunStore> Announcer<R> {
+    /// `first`: what each thread of `leash` may send before anybody knows how fast it is; `ttl`: how long this worker lives without a beat.
+    pub(crate) fn new(
+        run: R,
+        (epoch, instance): (u64, u64),
+        leash: Leash,
+        (first, each): (Vec<u64>, Option<u64>),
+        ttl: Duration,
+    ) -> Announcer<R> {
+        let alone = ttl + LOOK;
+        let threads = first.into_iter().map(Pace::unknown).collect();
+        Announcer { run, epoch, instance, leash, each, alone, turn: 0, said: None, threads, looked: Instant::now() }
+    }
+
+    /// Says what is to be known before the first request.
+    pub(crate) async fn begin(&mut self) -> Result<(), Stale> {
+        self.announce().await
+    }
+
+    /// Goes on until nobody wants to know any more.
+    pub(crate) async fn serve(mut self) {
+        let mut looks = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = looks.tick() => self.look(),
+                () = self.leash.asked() => self.step(),
+            }
+            if self.announce().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Learns how fast the threads are.
+    fn look(&mut self) {
+        let (now, alone) = (Instant::now(), self.alone.as_secs_f64());
+        let passed = now.duration_since(self.looked).as_secs_f64().max(1e-3);
+        self.looked = now;
+        let all = self.threads.iter_mut().zip(self.leash.begun());
+        all.for_each(|(thread, begun)| thread.learn(begun, passed, alone));
+    }
+
+    /// Lets those who have used half of what they may send go on faster.
+    fn step(&mut self) {
+        let low = self.threads.iter_mut().enumerate().filter(|(at, _)| self.leash.is_low(*at));
+        low.for_each(|(_, thread)| thread.step());
+    }
+
+    /// Says what may be sent from now on, as often as it takes, then lets it be sent.
+    async fn announce(&mut self) -> Result<(), Stale> {
+        let allowances: Vec<u64> = self.threads.iter().map(|thread| thread.allowance).collect();
+        let hops = self.leash.wants_hops();
+        let most = self.leash.lower(&allowances);
+        let said = Announcement {
+            instance: self.instance,
+            most: most.iter().copied().fold(0, u64::saturating_add),
+            each: self.each.filter(|_| !hops),
+        };
+        if self.said.is_some_and(|last| last == said) {
+            return Ok(());
+        }
+        let (source, bytes) = (format!("{:016x}.announced", self.instance), said.to_bytes());
+        let mut retry = FIRST_RETRY;
+        loop {
+            match self.run.ship(self.epoch, &source, self.turn, &bytes).await {
+                Ok(Shipped::Taken | Shipped::Known) => break,
+                Ok(Shipped::Stale | Shipped::Gap(_)) => return Err(Stale),
+                Err(error) => {
+                    debug!(%error, "could not be announced yet");
+                    tokio::time::sleep(retry).await;
+                    retry = (retry * 2).min(LONGEST_RETRY);
+                }
+            }
+        }
+        (self.turn, self.said) = (self.turn + 1, Some(said));
+        self.leash.raise(&most);
+        if hops {
+            self.leash.allow_hops();
+        }
+        Ok(())
+    }
+}
+
+impl Pace {
+    fn unknown(first: u64) -> Pace {
+        Pace { begun: 0, recent: VecDeque::new(), allowance: first }
+    }
+
+    /// It has begun so many requests, `passed` seconds after the last look.
+    fn learn(&mut self, begun: u64, passed: f64, alone: f64) {
+        if begun == 0 {
+            // A load that has not begun says nothing of its pace.
+            return;
+        }
+        self.recent.push_back(begun.saturating_sub(self.begun) as f64 / passed);
+        if self.recent.len() > LOOKS {
+            self.recent.pop_front();
+        }
+        self.begun = begun;
+        let pace = self.recent.iter().copied().fold(0.0, f64::max);
+        self.allowance = LEAST + (pace * alone).ceil() as u64;
+    }
+
+    /// It goes faster than was thought.
+    fn step(&mut self) {
+        self.allowance = self.allowance.saturating_mul(STEP).max(FIRST_STEP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a worker may send alone is what it sends in the time that it may go on alone.
+    #[test]
+    fn the_allowance_is_what_the_pace_of_the_last_seconds_makes_of_the_time_alone() {
+        let mut pace = Pace::unknown(1000);
+        pace.learn(0, 1.0, 4.5);
+        assert_eq!(pace.allowance, 1000, "the load has not begun");
+        for begun in [100, 200, 300] {
+            pace.learn(begun, 1.0, 4.5);
+        }
+        assert_eq!(pace.allowance, LEAST + 450);
+        pace.step();
+        assert_eq!(pace.allowance, 4 * (LEAST + 450), "until the next look");
+        pace.learn(500, 2.0, 4.5);
+        assert_eq!(pace.allowance, LEAST + 450, "a look that came late counts its seconds");
+        for _ in 0..LOOKS {
+            pace.learn(500, 1.0, 4.5);
+        }
+        assert_eq!(pace.allowance, LEAST, "a load that has paused");
+        pace.step();
+        assert_eq!(pace.allowance, FIRST_STEP);
+    }
+}
