@@ -1,5 +1,6 @@
 """Load tests, measured right: scenarios in Python, executed at the speed of Rust."""
 
+from squall._blocking import BlockingClient, BlockingStream, BlockingWebSocket
 from squall._dsl import VUser, between, probe, resource, scenario, set_up, step, task, tear_down
 from squall._errors import RequestError, RequestTimeout, ResourcesExhausted, ScenarioError, StatusError, TaskTimeout
 from squall._jsonrpc import JsonRPCClient, JsonRPCError, JsonRPCProtocolError
@@ -11,6 +12,9 @@ from squall._sse import Event, events, events_blocking
 from squall._strategy import ParallelReadyStrategy, SequentialWeightedStrategy, Step, StepSelection, StepStrategy
 
 __all__ = [
+    "BlockingClient",
+    "BlockingStream",
+    "BlockingWebSocket",
     "Client",
     "Event",
     "Headers",

@@ -122,6 +122,8 @@ def between(least: float, most: float) -> Between:
 
 
 def scenario(
+    cls: C | None = None,
+    /,
     *,
     rate: float | str | None = None,
     rps: float | str | None = None,
@@ -145,6 +147,8 @@ def scenario(
     (the rate in percent) or ``["p99<500ms", "error_rate<1%"]``.
     """
     file, line = _caller()
+    if cls is not None:
+        raise ScenarioError("write @scenario() with parentheses, and what load it makes: @scenario(rate=50, duration='1m')", file, line)
     if rate is not None and rps is not None:
         raise ScenarioError("rate and rps mean the same: give one", file, line)
     given: dict[str, Any] = {
@@ -196,8 +200,8 @@ def task(
     the least distance between two starts by the same user; ``timeout`` (seconds) cuts an iteration that takes longer.
     """
     file, line = _caller()
-    if callable(name):
-        return _mark(name, TaskMark(name.__name__, 1, (), None, None, file, line))
+    if name is not None and not isinstance(name, str):
+        return _mark(name, TaskMark(getattr(name, "__name__", ""), 1, (), None, None, file, line))
     if not (isinstance(weight, (int, float)) and 0 < weight < float("inf")):
         raise ScenarioError(f"weight={weight!r}: give a number above 0", file, line)
     if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < 1e9):
@@ -270,9 +274,13 @@ def _hook(name: str, function: F) -> F:
     return function
 
 
+@overload
+def probe(function: F, /) -> F: ...
+@overload
 def probe(
     name: str | None = None, *, every: float | str | None = None, every_s: float | None = None, timeout: float | None = None
-) -> Callable[[F], F]:
+) -> Callable[[F], F]: ...
+def probe(name: Any = None, *, every: float | str | None = None, every_s: float | None = None, timeout: float | None = None) -> Any:
     """Makes a module-level function a look at something beside the load: the depth of a queue, the size of a table.
 
     It is called every so often (1 s) for as long as the run lasts, by one process of it, and returns a number, True, False or None. The
@@ -280,6 +288,9 @@ def probe(
     It may take one argument, a :class:`squall.ProbeContext`.
     """
     file, line = _caller()
+    if callable(name):
+        # `@probe` without parentheses.
+        return _probe(name, ProbeMark(name.__name__, name, "1s", None, file, line))
     pace = every if every is not None else every_s if every_s is not None else 1.0
     if not isinstance(pace, str) and not (isinstance(pace, (int, float)) and 0 < pace < 1e9):
         raise ScenarioError(f"every={pace!r}: give seconds above 0, or a text like '500ms'", file, line)
@@ -287,18 +298,26 @@ def probe(
         raise ScenarioError(f"timeout={timeout!r}: give seconds above 0", file, line)
 
     def decorate(function: F) -> F:
-        called = name or function.__name__
-        if called in probes and (probes[called].file, probes[called].line) != (file, line):
-            raise ScenarioError(f"probe {called!r} is already defined in line {probes[called].line}", file, line)
-        probes[called] = ProbeMark(called, function, _text(pace, seconds=True), timeout, file, line)
-        return function
+        return _probe(function, ProbeMark(name or function.__name__, function, _text(pace, seconds=True), timeout, file, line))
 
     return decorate
 
 
+def _probe(function: F, mark: ProbeMark) -> F:
+    before = probes.get(mark.name, mark)
+    if (before.file, before.line) != (mark.file, mark.line):
+        raise ScenarioError(f"probe {mark.name!r} is already defined in line {before.line}", mark.file, mark.line)
+    probes[mark.name] = mark
+    return function
+
+
 def _mark(function: F, mark: TaskMark) -> F:
+    if isinstance(function, (staticmethod, classmethod, property)) or not callable(function):
+        raise ScenarioError(f"a task is a method that takes (self, client), not a {type(function).__name__}", mark.file, mark.line)
     function.__squall_task__ = mark  # type: ignore[attr-defined]
-    declared.append((mark.file, function.__qualname__, mark.line))
+    # What a factory makes has the factory's name; those that are called by it are told apart by their own.
+    name = function.__qualname__
+    declared.append((mark.file, f"{name} {mark.name}" if "<locals>" in name.rpartition(".")[0] else name, mark.line))
     return function
 
 

@@ -393,6 +393,8 @@ def _tasks(cls: type, path: str, line: int) -> list[Task]:
         if mark.name in tasks:
             first = tasks[mark.name].mark.line
             raise ScenarioError(f"task {mark.name!r} is already defined in line {first}", mark.file, mark.line)
+        if not _binds(function, None, None):
+            raise ScenarioError(f"task {mark.name!r} must take (self, client)", mark.file, mark.line)
         check = _check(cls, name, mark, checks)
         tasks[mark.name] = Task(
             call=function,

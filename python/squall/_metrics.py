@@ -20,6 +20,8 @@ def emit_metric(name: str, *, time: float = 0.0, status: bool = True, result_cod
 
 def metric(name: str) -> Callable[[F], F]:
     """Times every call of a function as a sample of the metric ``name``; a call that raises counts as failed."""
+    if not isinstance(name, str):
+        raise TypeError("@metric needs a name: @metric('checkout')")
 
     def decorate(function: F) -> F:
         if inspect.iscoroutinefunction(function):

@@ -59,6 +59,35 @@ def test_files_travel_as_multipart(asks):
     )
 
 
+def test_multipart_is_as_forms_are(asks):
+    asks(
+        """
+        boundary = "squall-3f9d1c6a7b2e48d0"
+        files = {"f": ('a "b".txt', f"has {boundary} in it"), "g": open("/dev/null", "rb")}
+        echo = (await client.post("/echo", files=files, data={"l": ["1", "2"], "no": None, "yes": True})).json()
+        text = str(echo)
+        assert text.count('name="l"') == 2 and 'name="no"' not in text, text
+        assert "true" in text and "a %22b%22.txt" in text and 'filename="null"' in text, text
+        assert text.count(f"--{boundary}x") == 6, text
+        """
+    )
+
+
+def test_what_no_request_can_be_is_refused(asks):
+    asks(
+        """
+        for bad in (lambda: client.batch("abc"), lambda: client.get("ftp://x/")):
+            try:
+                await bad()
+            except (TypeError, ValueError):
+                pass
+            else:
+                raise AssertionError("it was sent")
+        assert "x-none" not in (await client.get("/echo", headers={"X-None": None})).text.lower()
+        """
+    )
+
+
 def test_the_response_says_everything(asks):
     asks(
         """

@@ -82,6 +82,12 @@ CASES = {
         2,
         "soon",
     ),
+    "a task that takes too much": ("class Shop(VUser):\n    @task\n    async def a(self, c, more): pass", 3, "'a' must take (self, client)"),
+    "a task that takes too little": ("class Shop(VUser):\n    @task\n    async def a(self): pass", 3, "'a' must take (self, client)"),
+    "a static task": ("class Shop(VUser):\n    @task\n    @staticmethod\n    async def a(c): pass", 3, "not a staticmethod"),
+    "a property as a task": ("class Shop(VUser):\n    @task\n    @property\n    def a(self): pass", 3, "not a property"),
+    "a scenario without parentheses": ("@scenario\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "with parentheses"),
+    "a metric without a name": ("@metric\nasync def a(): pass", 2, "@metric needs a name"),
     "bad timeout": ("class Shop(VUser):\n    @task(timeout=-1)\n    async def a(self, c): pass", 3, "timeout=-1"),
     "bad probe": ("@probe(every=-1)\nasync def depth(): pass", 2, "every=-1"),
     "a probe with two arguments": (
@@ -123,6 +129,38 @@ def test_a_bad_scenario_is_refused(squall, write, target, case):
     assert place in ended.stderr, ended.stderr
     assert words in ended.stderr, ended.stderr
     assert "Traceback" not in ended.stderr
+    assert sum(target.counts().values()) == before
+
+
+SEVERAL = """
+@scenario(rate=5, duration="1s")
+class A(VUser):
+    @task
+    async def a(self, client):
+        await client.get("/health")
+
+@scenario(users=2, duration="1s")
+class B(VUser):
+    @task
+    async def a(self, client):
+        await client.get("/health")
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--find-max", "p99<1s"], "choose it with --scenario"),
+        (["--find-max", "p99<1s", "--scenario", "A", "--processes", "2"], "--processes"),
+        (["--plan", "-", "--processes", "2"], "--plan"),
+    ],
+)
+def test_what_cannot_go_together_is_refused(squall, write, target, flags, words):
+    path = write(SEVERAL)
+    before = sum(target.counts().values())
+    given = ["run", *([] if "--plan" in flags else [str(path)]), "--target", target.url, *flags]
+    ended = squall(*given)
+    assert ended.code == 2 and words in ended.stderr and len(ended.stderr.strip().splitlines()) <= 6, ended.stderr
     assert sum(target.counts().values()) == before
 
 

@@ -525,3 +525,55 @@ def test_what_is_cut_off_when_the_grace_is_over_is_shown(run):
         users=3,
     )
     assert ended.outcomes("endless") == {"ABORTED": 3}
+
+
+def test_tasks_of_one_factory_have_their_own_names(run):
+    ended = run(
+        """
+        def make(path):
+            async def inner(self, client):
+                await client.get(path)
+            return inner
+
+        class Shop(VUser):
+            b = task(name="bee")(make("/echo"))
+            c = task(name="cee")(make("/health"))
+        """,
+        requests=4,
+    )
+    assert ended.metric("bee")["requests"] == ended.metric("cee")["requests"] == 2
+
+
+def test_failures_whose_words_differ_are_all_counted(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            number = 0
+            @task
+            async def go(self, client):
+                await client.get("/health")
+                Shop.number += 1
+                raise ValueError(f"distinct {Shop.number}")
+        """,
+        requests=1000,
+    )
+    told = [error for error in ended.result["errors"] if error["code"] == "ValueError"]
+    assert len(told) < 1000 and any(error["message"] == "(other messages)" for error in told)
+    assert sum(error["count"] for error in told if error["metric"] == told[0]["metric"]) == 1000
+
+
+def test_a_probe_needs_no_parentheses(run):
+    ended = run(
+        """
+        @probe
+        def depth():
+            return 7
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+        """,
+        requests=3,
+    )
+    assert ended.metric("depth")["requests"] >= 1

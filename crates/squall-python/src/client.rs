@@ -238,6 +238,9 @@ macro_rules! client_methods {
 
             /// Sends all requests at once; ends with their responses in the order in which they were given.
             fn batch(&self, requests: &Bound<'_, PyAny>) -> PyResult<Operation> {
+                if requests.is_instance_of::<PyString>() {
+                    return Err(PyTypeError::new_err("batch takes a list of requests, not one text"));
+                }
                 let calls = requests.try_iter()?.map(|entry| self.entry(&entry?)).collect::<PyResult<Vec<_>>>()?;
                 Ok(self.operation(requests.py(), Work::Batch(calls)))
             }
@@ -407,6 +410,9 @@ type HeaderPairs<'py> = Vec<(Bound<'py, PyString>, Bound<'py, PyString>)>;
 
 fn header_pairs<'py>(headers: &Bound<'py, PyAny>, out: &mut HeaderPairs<'py>) -> PyResult<()> {
     let mut push = |name: Bound<'py, PyAny>, value: Bound<'py, PyAny>| -> PyResult<()> {
+        if value.is_none() {
+            return Ok(());
+        }
         let name = name.cast_into::<PyString>()?;
         let value = match value.cast_into::<PyString>() {
             Ok(text) => text,

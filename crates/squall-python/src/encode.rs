@@ -153,23 +153,47 @@ pub(crate) fn multipart(
     fields: Option<&Bound<'_, PyAny>>,
     out: &mut Vec<u8>,
 ) -> PyResult<String> {
-    const BOUNDARY: &str = "squall-3f9d1c6a7b2e48d0";
+    let mut parts: Vec<(String, Vec<u8>)> = Vec::new();
     if let Some(fields) = fields {
         for (name, value) in fields.cast::<PyDict>()?.iter() {
-            part(out, BOUNDARY, name.str()?.to_str()?, None)?;
-            out.extend_from_slice(value.str()?.to_str()?.as_bytes());
-            out.extend_from_slice(b"\r\n");
+            field(name.str()?.to_str()?, &value, &mut parts)?;
         }
     }
     for (name, file) in files.iter() {
         let name = name.str()?;
         let given = Given::of(&file, name.to_str()?)?;
-        part(out, BOUNDARY, name.to_str()?, Some((&given.name, &given.kind)))?;
-        out.extend_from_slice(&given.content);
+        parts.push((head(name.to_str()?, Some((&given.name, &given.kind)))?, given.content));
+    }
+    // The same for the same contents, so that a constant task stays one, and nothing that any of them contains.
+    let mut boundary = "squall-3f9d1c6a7b2e48d0".to_owned();
+    let holds = |content: &[u8], text: &str| content.windows(text.len()).any(|piece| piece == text.as_bytes());
+    while parts.iter().any(|(_, content)| holds(content, &boundary)) {
+        boundary.push('x');
+    }
+    for (head, content) in &parts {
+        out.extend_from_slice(format!("--{boundary}\r\n{head}\r\n\r\n").as_bytes());
+        out.extend_from_slice(content);
         out.extend_from_slice(b"\r\n");
     }
-    out.extend_from_slice(format!("--{BOUNDARY}--\r\n").as_bytes());
-    Ok(format!("multipart/form-data; boundary={BOUNDARY}"))
+    out.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
+    Ok(format!("multipart/form-data; boundary={boundary}"))
+}
+
+/// One field; a list is the field several times, as in forms.
+fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Vec<(String, Vec<u8>)>) -> PyResult<()> {
+    if value.is_none() {
+        return Ok(());
+    }
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        return value.try_iter()?.try_for_each(|item| field(name, &item?, parts));
+    }
+    let content = match (value.cast::<PyBool>(), value.cast::<PyBytes>()) {
+        (Ok(flag), _) => flag.is_true().to_string().into_bytes(),
+        (_, Ok(bytes)) => bytes.as_bytes().to_vec(),
+        _ => value.str()?.to_str()?.as_bytes().to_vec(),
+    };
+    parts.push((head(name, None)?, content));
+    Ok(())
 }
 
 /// A file as it was given: bytes, text, an open file, `(name, content)` or `(name, content, type)`.
@@ -188,7 +212,10 @@ impl Given {
         if let Ok((name, content)) = file.extract::<(String, Bound<'_, PyAny>)>() {
             return Ok(Given { name, kind, content: content_of(&content)? });
         }
-        Ok(Given { name: field.to_owned(), kind, content: content_of(file)? })
+        // An open file knows its name.
+        let path = file.getattr("name").ok().and_then(|name| name.extract::<String>().ok());
+        let name = path.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or(field).to_owned();
+        Ok(Given { name, kind, content: content_of(file)? })
     }
 }
 
@@ -206,16 +233,15 @@ fn content_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     }
 }
 
-fn part(out: &mut Vec<u8>, boundary: &str, name: &str, file: Option<(&str, &str)>) -> PyResult<()> {
-    let bad = |text: &str| text.contains(['"', '\r', '\n']);
-    if bad(name) || file.is_some_and(|(name, kind)| bad(name) || bad(kind)) {
-        return Err(PyValueError::new_err("a field or file name contains a quote or a line break"));
-    }
-    let mut head = format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"");
+/// The head of a part. Names are escaped as browsers do.
+fn head(name: &str, file: Option<(&str, &str)>) -> PyResult<String> {
+    let escaped = |text: &str| text.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A");
+    let mut head = format!("Content-Disposition: form-data; name=\"{}\"", escaped(name));
     if let Some((file, kind)) = file {
-        head += &format!("; filename=\"{file}\"\r\nContent-Type: {kind}");
+        if kind.contains(['\r', '\n']) {
+            return Err(PyValueError::new_err("the type of a file contains a line break"));
+        }
+        head += &format!("; filename=\"{}\"\r\nContent-Type: {kind}", escaped(file));
     }
-    out.extend_from_slice(head.as_bytes());
-    out.extend_from_slice(b"\r\n\r\n");
-    Ok(())
+    Ok(head)
 }

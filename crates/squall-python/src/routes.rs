@@ -170,6 +170,10 @@ impl Routes {
     fn prepare(&self, ask: &Ask<'_>) -> Result<Prepared, RequestError> {
         let mut request = match is_absolute(ask.url) {
             true => Request::new(ask.method.clone(), ask.url)?,
+            false if has_scheme(ask.url) => {
+                let reason = "only http:// and https:// can be asked".to_owned();
+                return Err(RequestError::BadUrl { url: ask.url.to_owned(), reason });
+            }
             false => Request {
                 method: ask.method.clone(),
                 url: self.shared.base.url.clone().ok_or_else(|| no_target(ask.url))?,
@@ -257,6 +261,13 @@ fn origin(url: &str) -> Option<&str> {
     let host = url.find("://").map_or(0, |at| at + 3);
     let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |at| host + at);
     Some(&url[..end])
+}
+
+/// Whether it leads somewhere else by other means.
+fn has_scheme(url: &str) -> bool {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 fn is_absolute(url: &str) -> bool {

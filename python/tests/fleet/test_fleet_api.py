@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+import pytest
 from fleet_kit import Fleet, eventually
 
 SHOP = """
@@ -60,6 +61,44 @@ def test_parameters_are_described_checked_and_given(fleet: Fleet) -> None:
     eventually("requests", lambda: "/health-5-eu" in names())
     with urllib.request.urlopen(f"{api}/prometheus") as answer:
         assert "squall_api_bad_requests_total 2" in answer.read().decode()
+    assert call(f"{api}/stop_test", {})[0] == 200
+
+
+def test_what_probes_see_is_shown(fleet: Fleet) -> None:
+    fleet.join("w1", "w2")
+    text = f"""
+        from squall import VUser, probe, scenario, task
+
+        @probe(every="50ms")
+        async def depth(context):
+            answer = await context.client.get("/health", name="looked")
+            return 7 if answer.ok else False
+
+        @probe(every="50ms")
+        def broken():
+            raise ValueError("no such table")
+
+        @scenario(target={fleet.target.url!r}, users=1, duration='1m', pause='20ms')
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+    """
+    scenario = fleet.write("shop/shop.py", text)
+    fleet.start("o1", "orchestrator", "--redis", fleet.url, "--listen", "127.0.0.1:0", "--scenario", str(scenario))
+    api = "http://" + eventually("the API", lambda: re.search(r"127\.0\.0\.1:\d+", fleet.said("o1"))).group()
+    eventually("the workers to be heard", lambda: call(f"{api}/ready")[1]["alive_workers"] == 2)
+    code, started = call(f"{api}/start_test", {"users": 2})
+    assert code == 200, started
+
+    def seen() -> dict[str, Any]:
+        return {probe["probe_name"]: probe for probe in call(f"{api}/probes")[1]["probes"]}
+
+    eventually("both probes", lambda: {"depth", "broken"} <= set(seen()))
+    found = eventually("a value", lambda: [event["data"] for event in seen()["depth"]["events"] if event["data"]["value"] is not None])
+    assert found[0]["value"] == pytest.approx(7, rel=0.01) and found[0]["status"] is True, found[0]
+    told = eventually("a failure", lambda: seen()["broken"]["events"])
+    assert told[0]["data"]["status"] is False, told[0]
     assert call(f"{api}/stop_test", {})[0] == 200
 
 
