@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTHON ?= python3
 PY := $(VENV)/bin/python
 
-.PHONY: python python-tools python-check python-test python-bench
+.PHONY: python python-free python-tools python-check python-test python-bench
 
 $(VENV)/.tools: scripts/python-requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,17 @@ python: $(VENV)/bin/maturin
 	rm -rf target/wheel
 	$(VENV)/bin/maturin build --release --locked --jobs $(JOBS) --interpreter $(PY) --out target/wheel
 	$(PY) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps target/wheel/*.whl
+
+# The same for an interpreter without the global lock, which has no stable ABI: a wheel of its own, tried in an environment of its own.
+PYTHON_FREE ?= python3.14t
+python-free: $(VENV)/bin/maturin
+	@command -v $(PYTHON_FREE) >/dev/null || { echo "no $(PYTHON_FREE) here: Debian's source package of python3.14 builds it with \
+	  ./configure --disable-gil; name it with PYTHON_FREE="; exit 2; }
+	rm -rf target/wheel-free
+	$(VENV)/bin/maturin build --release --locked --jobs $(JOBS) --interpreter $(PYTHON_FREE) --out target/wheel-free
+	$(PYTHON_FREE) -m venv $(VENV)-free
+	$(VENV)-free/bin/python -m pip install --quiet --disable-pip-version-check target/wheel-free/*.whl
+	$(VENV)-free/bin/python scripts/smoke-wheel
 
 python-check: python-tools
 	$(VENV)/bin/ruff check python scenarios bench/python

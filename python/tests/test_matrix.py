@@ -28,6 +28,7 @@ FEATURES = {
     "batch": 'assert [len(one.content) for one in await client.batch(["/bytes/3", {"path": "/bytes/5"}, ("get", "/bytes/1")])] == [3, 5, 1]',
     "absolute": 'assert (await client.get("{other}/health")).ok',
     "redirect": 'assert (await client.get("/redirect/2")).status_code == 200',
+    "stream": 'async with client.stream("GET", "/bytes/9") as one: assert one.status_code == 200 and len(await one.chunk()) == 9',
     "bad status": 'assert not (await client.get("/nothing", name="missing")).ok',
     "response": 'assert (await client.get("/health")).headers["content-type"].startswith("application/json")',
     "refused": 'await self.refused(client)',
@@ -122,6 +123,8 @@ def test_every_feature_works_in_every_hook_and_mode(run, target, mode, hook):
     wait = "await " if fn == "async def" else ""
     lines = [f"{statement}  # {name}" for name, statement in FEATURES.items()]
     features = textwrap.indent("\n".join(lines).replace("{other}", target.url).replace("await ", wait), " " * 8)
+    if not wait:
+        features = features.replace("async with", "with")
     body = HOOKS[hook].format(fn=fn, wait=wait)
     code = SCENARIO.format(fn=fn, wait=wait, features=features, hook=body)
     params = ["--param", "word=w"] if hook == "on_init" else []
