@@ -63,6 +63,16 @@ fn set_variables(raw: &mut RawScenario, values: Vec<(String, Given<String>)>, pr
     }
 }
 
+/// A variable's value as JSON; templates stay as they are.
+fn as_written(value: &RawJson) -> serde_json::Value {
+    match value {
+        RawJson::Text(text) => text.value.as_str().into(),
+        RawJson::Literal(literal) => serde_json::from_str(&literal.value).unwrap_or_default(),
+        // Variables are refused these.
+        RawJson::Array(_) | RawJson::Object(_) => serde_json::Value::Null,
+    }
+}
+
 pub(crate) fn build(
     mut raw: RawScenario,
     overrides: Overrides,
@@ -75,6 +85,7 @@ pub(crate) fn build(
     raw.load = overrides.load.over(raw.load);
     raw.http = overrides.http.over(raw.http);
     set_variables(&mut raw, overrides.variables, builder.problems);
+    let variables = raw.variables.iter().map(|(name, value)| (name.value.clone(), as_written(value))).collect();
     let load = load::build_load(&raw.load, builder.problems).unwrap_or_else(stand_in_load);
     let (data, slots) = builder.names(&raw);
     let http = builder.http(&raw.http);
@@ -98,7 +109,7 @@ pub(crate) fn build(
     let name = overrides.name.or(raw.name).map_or(default_name.to_owned(), |name| name.value);
     let seed = overrides.seed.or(raw.seed).map_or(0, |seed| seed.value);
     let plan = Plan { name, target: shown, load, tasks: specs, thresholds, seed };
-    let program = Program { connector, data, slots, on_start, tasks: flows, metrics };
+    let program = Program { connector, data, slots, on_start, tasks: flows, metrics, variables };
     builder.problems.is_empty().then(|| Built { plan, program: Arc::new(program) })
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Program {
     pub(crate) tasks: Vec<Flow>,
     /// What thresholds can name, for people.
     pub(crate) metrics: Vec<String>,
+    /// What `--param` can set, with the values as they were written.
+    pub(crate) variables: Vec<(String, serde_json::Value)>,
 }
 
 /// A variable of which every user has its own.

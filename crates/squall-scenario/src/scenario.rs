@@ -98,6 +98,11 @@ impl Scenario {
         .collect()
     }
 
+    /// What [`Overrides::variables`] can set, with the values as they were written.
+    pub fn variables(&self) -> &[(String, serde_json::Value)] {
+        &self.program.variables
+    }
+
     /// The plan in words.
     pub fn describe(&self) -> String {
         describe::describe(&self.plan, &self.program)

@@ -42,6 +42,11 @@ pub struct OfferParam {
     pub default: Option<serde_json::Value>,
 }
 
+impl OfferParam {
+    /// The kind of a scenario file's variables, which are texts, numbers or truths.
+    pub const VARIABLE: &str = "variable";
+}
+
 /// A secret that is compared in constant time and never shown.
 #[derive(Clone)]
 pub struct Token(String);

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use squall_coord::{Cell, Link, MemoryCell, RedisCell};
+use squall_engine::Driver;
 use squall_orchestrator::{Fleet, Orchestrator, OrchestratorConfig};
 use squall_web::{Offer, OfferParam, TlsFiles, Token, WebConfig};
 use squall_worker::{Worker, WorkerConfig};
@@ -15,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::{Cli, Command, OrchestratorArgs},
     bundle::{self, BundleHost},
-    commands::run::subject,
+    commands::run::{read, subject},
     exit::{PASSED, Refusal, chain},
     logs,
-    program::Host,
+    program::{Host, Param, Program},
     signals::StopSignals,
     subject::Subject,
 };
@@ -122,6 +123,19 @@ fn web_config<H: Host>(args: &OrchestratorArgs, host: &H) -> Result<WebConfig, R
     })
 }
 
+/// The variables of a scenario file, as parameters that need not be given.
+fn variables<D: Driver>(program: &Program<D>) -> Vec<Param> {
+    let Program::Declared { scenario, .. } = program else { return Vec::new() };
+    let param = |(name, value): &(String, serde_json::Value)| Param {
+        name: name.clone(),
+        kind: OfferParam::VARIABLE.to_owned(),
+        required: false,
+        annotation: None,
+        default: Some(value.to_string()),
+    };
+    scenario.variables().iter().map(param).collect()
+}
+
 fn offer<H: Host>(path: &Path, host: &H) -> Result<Offer, Refusal> {
     let word = path.to_str().ok_or_else(|| Refusal::new("--scenario: the path is not UTF-8"))?.to_owned();
     let words = ["squall".to_owned(), "run".to_owned(), word];
@@ -133,7 +147,8 @@ fn offer<H: Host>(path: &Path, host: &H) -> Result<Offer, Refusal> {
     let what = subject(&mut args)?;
     let (params, takes_any) = match &what {
         Subject::Script(file) => host.params(file).map_err(Refusal::new)?,
-        Subject::Url(_) | Subject::File(_) => (Vec::new(), false),
+        Subject::File(_) => (variables(&read(&what, &args, None, host)?), false),
+        Subject::Url(_) => (Vec::new(), false),
     };
     // Stand-ins, so that the rest can be judged: who starts the test brings the real ones.
     let required = params.iter().filter(|param| param.required);

@@ -83,7 +83,7 @@ pub(crate) fn subject(args: &mut RunArgs) -> Result<Subject, Refusal> {
 }
 
 /// `text` stands for what is in the subject's file, if it is not to be read.
-fn read<H: Host>(
+pub(crate) fn read<H: Host>(
     subject: &Subject,
     args: &RunArgs,
     text: Option<String>,

@@ -179,7 +179,9 @@ fn without_a_server_a_fleet_lives_in_one_process() {
 #[test]
 fn orchestrators_and_workers_start_apart_and_ask_for_the_token() {
     let (home, redis, target) = (Home::new(), RedisServer::start(), target());
-    let text = format!("target = \"{}\"\n[[task]]\nname = \"look\"\nget = \"/api/products\"\n", target.url(""));
+    // What the variable is in the file does not exist there.
+    let text = "[variables]\nwhat = 'nothing'\n[[task]]\nname = 'look'\nget = '/api/{{ what }}'\n";
+    let text = format!("target = \"{}\"\n{text}", target.url(""));
     home.desk.write("shop.toml", &text);
     let (listen, url, token) = (home.api.to_string(), redis.url(), "a-token-for-tests-only");
     let start = |arguments: &[&str]| {
@@ -196,11 +198,17 @@ fn orchestrators_and_workers_start_apart_and_ask_for_the_token() {
     let bearer = format!("Authorization: Bearer {token}\r\n");
     let (status, _) = home.request("POST", "/start_test", "", r#"{"users": 2}"#);
     assert_eq!(status, 401);
-    let (status, started) = home.request("POST", "/start_test", &bearer, r#"{"users": 2}"#);
+    let (status, started) =
+        home.request("POST", "/start_test", &bearer, r#"{"users": 2, "init_params": {"waht": "products"}}"#);
+    assert_eq!((status, &started["error"]["code"]), (400, &Value::from("validation_error")), "{started}");
+    let (status, started) =
+        home.request("POST", "/start_test", &bearer, r#"{"users": 2, "init_params": {"what": "products"}}"#);
     assert_eq!((status, &started["start_result"]["delivered"]), (200, &Value::from(1)), "{started}");
     wait_until("requests", || target.requests() > 0);
     let metrics = || home.request("GET", "/metrics", &bearer, "").1;
-    wait_until("numbers", || metrics()["metrics"][0]["aggregate_total"]["requests"].as_u64() > Some(0));
+    let codes = || metrics()["metrics"][0]["aggregate_total"]["result_code_counts"].clone();
+    wait_until("numbers", || codes()["HTTP_200"].as_u64() > Some(0));
+    assert_eq!(codes().as_object().map(serde_json::Map::len), Some(1), "the parameter is the variable: {}", codes());
     let (status, stopped) = home.request("POST", "/stop_test", &bearer, "{}");
     assert_eq!((status, &stopped["stop_result"]["delivered"]), (200, &Value::from(1)), "{stopped}");
     worker.terminate();

@@ -168,6 +168,9 @@ fn parameters_become_the_variables_of_the_file() {
     run(&parse(of(vec![set("region", "us"), set("count", "7")])).expect("a sound scenario"), 1);
     let sent = server.take().concat();
     assert!(sent.starts_with("POST /us ") && sent.ends_with("{\"count\":7}"), "{sent}");
+    let variables = |overrides| parse(overrides).expect("a sound scenario").variables().to_vec();
+    let of_file = [("region".to_owned(), "eu".into()), ("count".to_owned(), 1.into())];
+    assert_eq!(variables(Overrides::default()), of_file);
     let errors = parse(of(vec![set("regoin", "us")])).unwrap_err().to_string();
     assert!(errors.contains("--param") && errors.contains("there is no variable `regoin`"), "{errors}");
     assert!(errors.contains("there are region, count"), "{errors}");

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::{App, By, add_params};
 use crate::{
     body::read,
-    config::Offer,
+    config::{Offer, OfferParam},
     error::{Answer, ApiError, ok},
     inputs::{ChangeUsers, Nothing, StartTest},
     shapes,
@@ -81,6 +81,12 @@ impl Offer {
         let known = |name: &String| self.takes_any || self.params.iter().any(|param| param.name == *name);
         if let Some(name) = given.keys().find(|name| !known(name)) {
             return Err(ApiError::validation(format!("init_params: the scenario has no parameter `{name}`")));
+        }
+        let scalar = |value: &Value| value.is_string() || value.is_number() || value.is_boolean();
+        let mut variables = self.params.iter().filter(|param| param.kind == OfferParam::VARIABLE);
+        if let Some(param) = variables.find(|param| given.get(&param.name).is_some_and(|value| !scalar(value))) {
+            let text = format!("init_params: `{}` must be a text, a number, true or false", param.name);
+            return Err(ApiError::validation(text));
         }
         match self.params.iter().find(|param| param.required && !given.contains_key(&param.name)) {
             Some(param) => Err(ApiError::validation(format!("init_params: the scenario needs `{}`", param.name))),

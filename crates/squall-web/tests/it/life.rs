@@ -133,6 +133,37 @@ async fn without_a_scenario_start_test_says_what_to_do() {
     assert_eq!(params["configured"], false);
 }
 
+/// Parameters reach a scenario file as `--param` does, and only what a variable can be.
+#[tokio::test]
+async fn parameters_of_a_scenario_file_are_its_variables() {
+    let mut config = squall_web::WebConfig::local("test");
+    let variable = squall_web::OfferParam {
+        name: "region".into(),
+        kind: squall_web::OfferParam::VARIABLE.into(),
+        required: false,
+        annotation: None,
+        default: Some(json!("eu")),
+    };
+    config.offer = Some(squall_web::Offer {
+        path: "shop.toml".into(),
+        bundle: bundle(),
+        params: vec![variable],
+        takes_any: false,
+    });
+    let world = world_with(1, config).await;
+    let described = world.get("/scenario/on_init_params").await.json();
+    assert_eq!((&described["params"][0]["name"], &described["params"][0]["default"]), (&json!("region"), &json!("eu")));
+    for wrong in [r#"{"regoin": "us"}"#, r#"{"region": null}"#, r#"{"region": {"a": 1}}"#] {
+        let body = format!(r#"{{"users": 1, "init_params": {wrong}}}"#);
+        world.post("/start_test", body).await.refused(400, "validation_error");
+    }
+    assert_eq!(world.post("/start_test", r#"{"users": 1, "init_params": {"region": "us"}}"#).await.status, 200);
+    let fleet = squall_orchestrator::Fleet::new(world.cell.clone());
+    let name = fleet.status().await.unwrap().order.unwrap().bundle;
+    let bundle = fleet.bundle(&name).await.unwrap().unwrap();
+    assert_eq!(bundle.arguments, ["shop.toml", "--param", "region=us"]);
+}
+
 #[tokio::test]
 async fn operators_see_health_and_numbers() {
     let world = world(1).await;
