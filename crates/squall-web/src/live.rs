@@ -58,6 +58,8 @@ pub(crate) struct Shown<C: Cell> {
     /// Unix time of its start by the store's clock.
     pub(crate) started_ms: u64,
     pub(crate) elapsed: Duration,
+    /// How long load was made: without the time in which what was under way ended.
+    active: Duration,
     /// When that was.
     looked: Instant,
     pub(crate) over: bool,
@@ -75,6 +77,11 @@ impl<C: Cell> Shown<C> {
             Source::Following(follower) => follower.view(),
             Source::Finished(view) => view,
         }
+    }
+
+    /// How long what is counted was made for: as the report has it, without warm-up and without what was under way at the end.
+    pub(crate) fn measured(&self) -> Duration {
+        self.active.saturating_sub(self.bundle.plan.load.warm_up)
     }
 
     /// Whether what is shown is older than it should be: a worker has gone, or the store does not answer.
@@ -154,6 +161,7 @@ impl<C: Cell> Live<C> {
             bundle,
             started_ms: 0,
             elapsed: Duration::ZERO,
+            active: Duration::ZERO,
             looked: Instant::now(),
             over: false,
             source: Source::Following(Box::new(follower)),
@@ -171,6 +179,9 @@ impl<C: Cell> Live<C> {
             shown.started_ms = order.start_at_ms.unwrap_or(0);
         }
         shown.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
+        if status.state == RunPhase::Running {
+            shown.active = shown.elapsed;
+        }
         shown.looked = Instant::now();
         let Source::Following(follower) = &mut shown.source else { return Ok(false) };
         let following = async {
@@ -192,6 +203,7 @@ impl<C: Cell> Live<C> {
             bundle: run.bundle,
             started_ms: run.facts.started_unix_ms,
             elapsed: run.facts.elapsed,
+            active: run.facts.active,
             looked: Instant::now(),
             over: true,
             source: Source::Finished(Box::new(run.view)),

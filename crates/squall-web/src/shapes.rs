@@ -76,7 +76,7 @@ fn one_metric<C: Cell>(shown: &Shown<C>, id: String, metric: &MetricView, wanted
         "metric_id": id,
         "last_event_id": metric.timeline.last().map(|second| event_id(shown.started_ms, second.t_s)),
         "aggregate": aggregate(&metric.key, &window, seconds as f64),
-        "aggregate_total": aggregate(&metric.key, metric, shown.elapsed.as_secs_f64()),
+        "aggregate_total": aggregate(&metric.key, metric, shown.measured().as_secs_f64()),
         "events": events,
     })
 }

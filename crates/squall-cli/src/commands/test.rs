@@ -62,6 +62,26 @@ fn start<H: Host>(mut args: StartArgs, host: &H) -> Result<(), Refusal> {
              use `squall run … --cluster`, or read GET /api/v1/tests/EPOCH afterwards",
         ));
     }
+    let run = &args.run;
+    let refused = [
+        (
+            run.strict,
+            "--strict judges a result, which `squall test start` does not wait for: use `squall run … --cluster`",
+        ),
+        (
+            run.output.prometheus.is_some(),
+            "--prometheus belongs to `squall run`: the orchestrator of a test serves GET /prometheus at --api",
+        ),
+        (
+            run.script.processes.is_some_and(|count| count > 1),
+            "--processes shares a load on one machine; on a fleet, start more workers instead",
+        ),
+        (run.plan.is_some(), "--plan belongs to `squall run`; give a URL or a scenario file instead"),
+    ];
+    let said: Vec<&str> = refused.into_iter().filter_map(|(given, text)| given.then_some(text)).collect();
+    if !said.is_empty() {
+        return Err(Refusal::new(said.join("\n")));
+    }
     let (bundle, description) = bundle::of_run(&subject(&mut args.run)?, &args.run, host)?;
     if args.run.check {
         return print::stdout(description.as_bytes());
@@ -112,8 +132,10 @@ fn in_words(status: &Value) -> String {
     if live.is_object() {
         let latency = &live["latency"];
         // Of a test that is over the last second says little.
+        // Nor does the time in which nothing new was started: the report leaves it out as well.
+        let measured = status["measured_s"].as_f64().unwrap_or(elapsed);
         let whole =
-            live["requests_total"].as_f64().filter(|_| over && elapsed > 0.0).map(|all| Value::from(all / elapsed));
+            live["requests_total"].as_f64().filter(|_| over && measured > 0.0).map(|all| Value::from(all / measured));
         let rate = short(whole.as_ref().unwrap_or(&live["current_rps"]));
         text += &format!(
             "\n  {} requests, {} errors, {rate}/s, p50 {:.2} ms, p99 {:.2} ms",
@@ -137,4 +159,20 @@ fn short(number: &Value) -> String {
 
 fn say(text: String) -> Result<(), Refusal> {
     print::stdout(format!("{text}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half of the time went by while the last requests ended; what they were made at is the rate.
+    #[test]
+    fn the_rate_of_a_test_that_is_over_is_that_of_its_active_time() {
+        let status = json!({
+            "state": "IDLE", "epoch": 3, "elapsed_s": 20.0, "measured_s": 10.0, "name": "shop", "workers": {"alive": 1},
+            "live": {"requests_total": 1000, "errors_total": 0, "current_rps": 0.0, "latency": {"p50_ms": 1.0, "p99_ms": 2.0}},
+        });
+        let text = in_words(&status);
+        assert!(text.contains("20.0s") && text.contains(" 100/s"), "{text}");
+    }
 }

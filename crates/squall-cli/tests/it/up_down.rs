@@ -248,6 +248,10 @@ fn what_cannot_work_is_said_with_the_remedy() {
     let home = Home::new();
     let redis = "redis://127.0.0.1:1";
     home.refused(&["orchestrator", "--redis", redis, "--listen", "0.0.0.0:0"], 2, "--token");
+    home.refused(&["test", "start", "http://127.0.0.1:1/", "--strict"], 2, "squall run … --cluster");
+    home.refused(&["test", "start", "http://127.0.0.1:1/", "--prometheus", "127.0.0.1:0"], 2, "GET /prometheus");
+    home.refused(&["test", "start", "shop.py", "--processes", "2"], 2, "start more workers");
+    home.refused(&["test", "start", "--plan", "plan.json"], 2, "--plan belongs to `squall run`");
     home.refused(&["orchestrator", "--redis", redis, "--listen", "127.0.0.1:0", "--token", "short"], 2, "too short");
     home.refused(&["orchestrator", "--redis", redis, "--listen", "127.0.0.1:0"], 3, "redis");
     home.refused(&["orchestrator", "--redis", redis, "--listen", "nonsense"], 2, "HOST:PORT");
