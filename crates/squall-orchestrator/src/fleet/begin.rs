@@ -2,6 +2,7 @@
 //! an orchestrator of its own, which leads only if nobody else does, so that workers alone are a fleet.
 
 use squall_coord::{Cell, MemberId};
+use squall_metrics::Collector;
 use squall_model::{Bundle, FleetEvent, FleetFacts, Generator, RunFacts, RunPhase, StopReason};
 use std::{
     collections::BTreeMap,
@@ -79,7 +80,9 @@ async fn watch<C: Cell>(
     if control.is_stopping() {
         wishes.mark_changed();
     }
-    let epoch = start(&fleet, bundle, params).await?;
+    let Some(epoch) = start(&fleet, bundle, params, control).await? else {
+        return Ok(never_begun(bundle, *wishes.borrow()));
+    };
     let mut follower = Follower::open(cell, epoch, &bundle.plan, keep_s).await.map_err(FleetError::from)?;
     let mut judge = Judge::new(&bundle.plan);
     let mut looks = tokio::time::interval(LOOK);
@@ -160,21 +163,44 @@ async fn watch<C: Cell>(
     Ok(Finished { view: run.view, facts: run.facts })
 }
 
-/// Starts the run; waits a moment for workers that are just coming up, and for a run that is just ending.
+/// Starts the run; waits a moment for workers that are just coming up, and for a run that is just ending. `None` if whoever wanted
+/// it did not wait.
 async fn start<C: Cell>(
     fleet: &Fleet<C>,
     bundle: &Bundle,
     params: BTreeMap<String, serde_json::Value>,
-) -> Result<u64, FleetError> {
+    control: &Control,
+) -> Result<Option<u64>, FleetError> {
     let began = Instant::now();
+    let mut wishes = control.subscribe();
     loop {
         match fleet.start(bundle, params.clone()).await {
             Err(FleetError::NoWorkers) if began.elapsed() < COMING_UP => {}
             Err(FleetError::InvalidState { current: RunPhase::Stopping, .. }) if began.elapsed() < ENDING => {}
-            other => return other,
+            other => return other.map(Some),
         }
-        tokio::time::sleep(LOOK).await;
+        // Only between two attempts: one that is under way may have been heard.
+        let asked = wishes.wait_for(|wish| *wish > Wish::Run);
+        if tokio::time::timeout(LOOK, asked).await.is_ok() {
+            return Ok(None);
+        }
     }
+}
+
+/// A run that was given up while workers were waited for.
+fn never_begun(bundle: &Bundle, wish: Wish) -> Finished {
+    let view = Collector::new([], 1).finish();
+    let facts = RunFacts {
+        started_unix_ms: unix_ms(),
+        active: Duration::ZERO,
+        elapsed: Duration::ZERO,
+        stop: if wish == Wish::Abort { StopReason::Aborted } else { StopReason::Interrupted },
+        thresholds: Judge::new(&bundle.plan).verdicts(&view, Duration::ZERO),
+        generator: Generator::default(),
+        lost_at_most: 0,
+        fleet: Some(FleetFacts { workers: Vec::new(), events: Vec::new(), missed_starts: 0 }),
+    };
+    Finished { view, facts }
 }
 
 fn phase(state: RunPhase, started: Option<f64>, elapsed: Duration, bundle: &Bundle) -> LivePhase {

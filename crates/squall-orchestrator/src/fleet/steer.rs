@@ -190,8 +190,12 @@ impl<C: Cell> Fleet<C> {
         loop {
             let record = self.cell.run().record().await?;
             let phase = phase_of(&record);
-            let mut order = read_order(&record)?;
             let refused = || FleetError::InvalidState { action, current: phase, expected: "RUNNING" };
+            // Of a run that is over the order is still there; of none there is no order to be read.
+            if phase == RunPhase::Idle {
+                return Err(refused());
+            }
+            let mut order = read_order(&record)?;
             let start = order.start_at_ms.filter(|_| phase == RunPhase::Running).ok_or_else(refused)?;
             if order.several {
                 return Err(SteerError::Several.into());

@@ -2,7 +2,7 @@
 
 use squall_coord::{Cell, RunStore};
 use squall_model::{ShareSet, StopReason};
-use squall_orchestrator::Fleet;
+use squall_orchestrator::{Control, Fleet, FleetError, FleetRun, run_fleet};
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
@@ -36,5 +36,25 @@ async fn a_change_of_leader_is_told_and_nobody_joins_again() {
     assert!(events.iter().any(|text| text.starts_with("orchestrator o leads now")), "{events:?}");
     assert!(!events.iter().any(|text| text.contains("joined")), "{events:?}");
     assert!(facts.workers.iter().all(|worker| worker.joined_s < 0.5), "{:?}", facts.workers);
+    stage.end().await;
+}
+
+/// Ctrl-C was heard only after the time in which workers may appear, and then it was an error that there were none.
+#[tokio::test]
+async fn a_stop_takes_effect_while_workers_are_awaited() {
+    let (stage, control, bundle) = (Stage::new().await, Control::new(), bundle(1.0));
+    control.drain();
+    let run = FleetRun { bundle: &bundle, params: BTreeMap::new(), keep_s: 1 };
+    let finished = run_fleet(&stage.cell, run, &control, &mut []).await.expect("no error but an end");
+    assert_eq!((finished.facts.stop, finished.view.all.requests), (StopReason::Interrupted, 0));
+    stage.end().await;
+}
+
+/// Before the first run there is no order to be read, and that is not what is wrong.
+#[tokio::test]
+async fn a_fleet_without_a_test_says_so() {
+    let stage = Stage::new().await;
+    let refused = Fleet::new(stage.cell.clone()).set_level(5.0).await.unwrap_err();
+    assert!(matches!(refused, FleetError::InvalidState { .. }), "{refused}");
     stage.end().await;
 }
