@@ -284,7 +284,9 @@ impl<S: Stop> Run<'_, S> {
         let thresholds = self.judge.verdicts(&view, measured);
         let cpu_s = (usage.cpu - self.before.cpu + elsewhere.0).as_secs_f64();
         let extent = Extent { elapsed: end.elapsed, cpu_s, threads };
-        let saturated_because = saturation(self.plan, &view, extent);
+        let stop =
+            if end.cut_off && self.reason == StopReason::Interrupted { StopReason::Aborted } else { self.reason };
+        let saturated_because = saturation(self.plan, &view, extent, remedy(stop, 0));
         let generator = Generator {
             threads,
             cpu_s,
@@ -292,8 +294,6 @@ impl<S: Stop> Run<'_, S> {
             saturated: !saturated_because.is_empty(),
             saturated_because,
         };
-        let stop =
-            if end.cut_off && self.reason == StopReason::Interrupted { StopReason::Aborted } else { self.reason };
         let (active, elapsed) = (end.active, end.elapsed);
         let (lost_at_most, fleet) = (0, None);
         let facts = RunFacts { started_unix_ms, active, elapsed, stop, thresholds, generator, lost_at_most, fleet };
@@ -321,8 +321,18 @@ pub(crate) struct Extent {
     pub(crate) threads: u32,
 }
 
+/// What can be done about starts for which no user was free, in a run that ended for `stop` and `lost` workers on its way.
+pub(crate) fn remedy(stop: StopReason, lost: usize) -> &'static str {
+    match stop {
+        // Whoever cut it short did not wait for the users to come.
+        StopReason::Interrupted | StopReason::Aborted => "",
+        _ if lost > 0 => ": workers were lost, and those that were left had too few; add workers, or raise --max-users",
+        StopReason::Completed | StopReason::Threshold => ": raise --max-users or lower the rate",
+    }
+}
+
 /// Every way in which the generator was the limit, in words that say what to do.
-pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent) -> Vec<String> {
+pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &str) -> Vec<String> {
     let Extent { elapsed, cpu_s, threads } = extent;
     let mut because = Vec::new();
     let lag = &view.engine.schedule_lag;
@@ -335,10 +345,9 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent) -> Vec<Str
         ));
     }
     if view.engine.dropped > 0 && matches!(plan.load.model, LoadModel::Open { .. }) {
-        because.push(format!(
-            "{} starts never happened because none of {} users was free: raise --max-users or lower the rate",
-            view.engine.dropped, view.engine.peak_users
-        ));
+        let (n, users) = (view.engine.dropped, view.engine.peak_users);
+        let starts = if n == 1 { "start" } else { "starts" };
+        because.push(format!("{n} {starts} never happened because none of {users} users was free{remedy}"));
     }
     let out_of_sockets: u64 =
         view.all.outcomes.iter().filter(|(o, _)| o.code == Code::Named("LOCAL_LIMIT")).map(|(_, n)| n).sum();
@@ -376,7 +385,16 @@ mod tests {
         let (name, target) = (String::new(), String::new());
         let plan = Plan { name, target, load, tasks: vec![], thresholds: vec![], seed: 0 };
         let extent = Extent { elapsed: Duration::from_secs(1), cpu_s: 0.1, threads: 1 };
-        !saturation(&plan, collector.view(), extent).is_empty()
+        !saturation(&plan, collector.view(), extent, "").is_empty()
+    }
+
+    /// Who stopped a run at once was told to raise --max-users.
+    #[test]
+    fn what_to_do_about_missing_users_depends_on_why_they_were_missing() {
+        assert_eq!(remedy(StopReason::Interrupted, 0), "");
+        assert_eq!(remedy(StopReason::Aborted, 1), "");
+        assert!(remedy(StopReason::Completed, 0).contains("raise --max-users"));
+        assert!(remedy(StopReason::Completed, 1).contains("workers were lost"));
     }
 
     /// A search for the highest rate took two late starts of forty for the end of the generator.

@@ -138,7 +138,9 @@ pub(crate) fn reasons_for_doubt(run: &Run<'_>) -> Vec<String> {
     // What the generator has said of itself need not be said again.
     let said = reasons.iter().any(|reason| reason.contains("never happened"));
     if unmade_starts(run) > 0 && !said {
-        reasons.push(format!("{} starts were due and never happened", count(unmade_starts(run))));
+        let n = unmade_starts(run);
+        let starts = if n == 1 { "start was" } else { "starts were" };
+        reasons.push(format!("{} {starts} due and never happened", count(n)));
     }
     reasons
 }

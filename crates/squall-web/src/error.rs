@@ -37,7 +37,10 @@ impl ApiError {
 
     /// `expected` names one state, or several with ` or ` between them.
     pub(crate) fn invalid_state(action: &str, current: &str, expected: &str) -> ApiError {
-        let message = format!("cannot {action} while the fleet is {current}; it must be {expected}");
+        let message = match current {
+            "IDLE" => format!("cannot {action}: no test is running"),
+            _ => format!("cannot {action} while the fleet is {current}; it must be {expected}"),
+        };
         ApiError::new(StatusCode::CONFLICT, "invalid_state", message).with(json!({
             "action": command_of(action),
             "current": current,

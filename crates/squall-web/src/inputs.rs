@@ -51,9 +51,35 @@ pub(crate) fn parse<T: Input>(bytes: &[u8]) -> Result<T, BadBody> {
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(BadBody::NotAnObject);
     }
-    let body: T = serde_json::from_slice(bytes).map_err(|error| BadBody::Invalid(error.to_string()))?;
+    let body: T = serde_json::from_slice(bytes).map_err(|error| BadBody::Invalid(in_words::<T>(bytes, &error)))?;
     body.check()?;
     Ok(body)
+}
+
+/// What is wrong with a body that is an object, with the field and what it takes instead of what the decoder calls it.
+fn in_words<T: Input>(bytes: &[u8], error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    let text = [("expected u64", "give a whole number of 0 or more"), ("expected f64", "give a number")]
+        .into_iter()
+        .chain([("expected a boolean", "give true or false"), ("expected a map", "give an object")])
+        .fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours));
+    if text.starts_with("missing field") || text.starts_with("unknown field") || text.starts_with("duplicate field") {
+        return text;
+    }
+    // The decoder does not say where: it is the field without which it finds nothing wrong, or something else.
+    let Ok(Value::Object(whole)) = serde_json::from_slice(bytes) else { return text };
+    let complaint = |fields: &Map<String, Value>| T::deserialize(fields).err().map(|error| error.to_string());
+    let first = complaint(&whole);
+    let mut names = whole.keys().filter(|name| {
+        let mut others = whole.clone();
+        others.remove(*name);
+        complaint(&others) != first
+    });
+    match names.next() {
+        Some(name) => format!("{name}: {text}"),
+        None => text,
+    }
 }
 
 /// `POST /start_test`.
@@ -200,6 +226,20 @@ mod tests {
         let _ = parse::<Stop>(bytes);
         let _ = parse::<Scale>(bytes);
         let _ = parse::<Rate>(bytes);
+    }
+
+    #[test]
+    fn refusals_name_the_field_and_what_it_takes() {
+        let said = |body: &str| parse::<StartTest>(body.as_bytes()).unwrap_err().to_string();
+        assert_eq!(said(r#"{"users": "1"}"#), "users: invalid type: string \"1\", give a whole number of 0 or more");
+        assert_eq!(
+            said(r#"{"users": 1, "spawn_interval_ms": null}"#),
+            "spawn_interval_ms: invalid type: null, give a whole number of 0 or more"
+        );
+        assert_eq!(said(r#"{"users": 1, "params": 7}"#), "params: invalid type: integer `7`, give an object");
+        assert_eq!(said("{}"), "missing field `target_users`");
+        let said = parse::<Stop>(br#"{"abort": "yes"}"#).unwrap_err().to_string();
+        assert_eq!(said, "abort: invalid type: string \"yes\", give true or false");
     }
 
     proptest! {

@@ -9,7 +9,7 @@ pub(crate) mod tests;
 
 use serde_json::Value;
 use squall_coord::Cell;
-use squall_model::{Bundle, LoadModel};
+use squall_model::{Bundle, LoadModel, RunPhase};
 use squall_orchestrator::{Fleet, FleetStatus};
 use std::{collections::BTreeMap, time::Duration};
 use tokio_util::sync::CancellationToken;
@@ -63,7 +63,8 @@ impl<C: Cell> App<C> {
 
     /// `None` if there is no run whose plan could be read.
     async fn driven_by(&self, status: &FleetStatus) -> Result<Option<By>, ApiError> {
-        let Some(order) = &status.order else { return Ok(None) };
+        // What the last run was driven by says nothing about the next.
+        let Some(order) = status.order.as_ref().filter(|_| status.state != RunPhase::Idle) else { return Ok(None) };
         Ok(self.fleet.bundle(&order.bundle).await?.as_ref().map(By::of))
     }
 }

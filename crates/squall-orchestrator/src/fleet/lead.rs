@@ -18,6 +18,7 @@ use tracing::{debug, info, warn};
 use super::{
     Fleet, FleetError, Follower, LEAD, WorkerInfo,
     board::{Board, Scene},
+    follow::CrewState,
     hooks::{LONGEST_TEAR_DOWN, Progress, Which},
     rations::{Rations, UsedUp},
     seconds::Seconds,
@@ -25,7 +26,7 @@ use super::{
 };
 use crate::{
     Judge,
-    run::{Extent, saturation},
+    run::{Extent, remedy, saturation},
 };
 
 /// How an orchestrator behaves.
@@ -466,7 +467,8 @@ impl<C: Cell> Led<C> {
         let cpu_s: f64 = crew.members.values().map(|member| member.cpu_s - member.first_cpu_s).sum();
         let max_rss_bytes = crew.members.values().map(|member| member.max_rss_bytes).max().unwrap_or(0);
         let extent = Extent { elapsed, cpu_s, threads };
-        let saturated_because = saturation(plan, view, extent);
+        let lost = crew.members.values().filter(|member| member.state == CrewState::Lost).count();
+        let saturated_because = saturation(plan, view, extent, remedy(stop, lost));
         let unreported = self.unreported(view, begun);
         let announced: u64 = crew.members.keys().map(|instance| self.follower.lost_at_most(*instance)).sum();
         let lost_at_most = announced.min(unreported);
