@@ -53,6 +53,9 @@ impl Default for RunOptions {
 pub trait Observer {
     /// Called after every second of the run, when it changes phase, and once at the end.
     fn second(&mut self, plan: &Plan, view: &RunView, live: &Live);
+
+    /// Called once a second while there is no second to show, with the reason in words.
+    fn waiting(&mut self, _why: &str) {}
 }
 
 /// What is true of a run right now.

@@ -37,4 +37,8 @@ impl Observer for Lines {
         // Whoever read standard error may have gone away; the run goes on.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
+
+    fn waiting(&mut self, why: &str) {
+        let _ = std::io::stderr().write_all(format!("{why}\n").as_bytes());
+    }
 }

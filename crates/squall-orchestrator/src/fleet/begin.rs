@@ -11,7 +11,7 @@ use std::{
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::{Fleet, FleetError, FleetStatus, Follower, Orchestrator, OrchestratorConfig};
+use super::{Fleet, FleetError, FleetStatus, Follower, Orchestrator, OrchestratorConfig, WorkerInfo};
 use crate::{
     Judge,
     control::{Control, Wish},
@@ -36,6 +36,9 @@ const STORE_LOST_AFTER: Duration = Duration::from_secs(60);
 
 /// How often the run is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// How often it is said that there is nothing to show; a worker that is silent for longer is why.
+const TELL: Duration = Duration::from_secs(1);
 
 const COMING_UP: Duration = Duration::from_secs(5);
 const ENDING: Duration = Duration::from_secs(30);
@@ -90,6 +93,7 @@ async fn watch<C: Cell>(
     let mut shown = LivePhase::Starting;
     let mut last = LastSeen { elapsed: Duration::ZERO, started_unix_ms: None, cpu_s: 0.0, rss_bytes: 0, threads: 0 };
     let (mut answered, mut asked) = (Instant::now(), false);
+    let mut told_at = Duration::ZERO;
     loop {
         tokio::select! {
             Ok(()) = wishes.changed() => {
@@ -124,7 +128,7 @@ async fn watch<C: Cell>(
                 if closed > 0 || phase != shown {
                     // Only the leader stops the run; this judge is for the eyes.
                     let _ = judge.look(follower.view(), phase == LivePhase::Running);
-                    shown = phase;
+                    (shown, told_at) = (phase, elapsed);
                     let live = Live {
                         elapsed,
                         phase,
@@ -135,6 +139,11 @@ async fn watch<C: Cell>(
                         thresholds: judge.so_far(follower.view()),
                     };
                     observers.iter_mut().for_each(|observer| observer.second(&bundle.plan, follower.view(), &live));
+                } else if elapsed >= told_at + TELL
+                    && let Some(why) = awaited(&status.workers, status.now_ms)
+                {
+                    told_at = elapsed;
+                    observers.iter_mut().for_each(|observer| observer.waiting(&why));
                 }
             }
         }
@@ -203,6 +212,19 @@ fn never_begun(bundle: &Bundle, wish: Wish) -> Finished {
     Finished { view, facts }
 }
 
+/// Who has not been heard for so long that a second may be missing for it; nobody knows yet whether it is lost.
+fn awaited(workers: &[WorkerInfo], now_ms: u64) -> Option<String> {
+    let silent_s = |worker: &WorkerInfo| now_ms as f64 / 1e3 - worker.last_heartbeat;
+    let silent =
+        workers.iter().filter(|worker| worker.last_heartbeat > 0.0 && silent_s(worker) > 1.5 * TELL.as_secs_f64());
+    let longest = silent.clone().max_by(|a, b| silent_s(a).total_cmp(&silent_s(b)))?;
+    let others = match silent.count() - 1 {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    Some(format!("waiting for worker {}{others}, last heard {:.0} s ago", longest.id, silent_s(longest)))
+}
+
 fn phase(state: RunPhase, started: Option<f64>, elapsed: Duration, bundle: &Bundle) -> LivePhase {
     match state {
         RunPhase::Idle => LivePhase::Done,
@@ -261,4 +283,23 @@ impl LastSeen {
 
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_worker_is_named_while_it_is_awaited() {
+        let heard = |id: &str, last_heartbeat: f64| {
+            let (id, status) = (id.to_owned(), "healthy".to_owned());
+            WorkerInfo { id, status, last_heartbeat, ..WorkerInfo::default() }
+        };
+        let said = |workers: &[WorkerInfo]| awaited(workers, 10_000);
+        assert_eq!(said(&[heard("w1", 9.5), heard("w2", 9.0)]), None);
+        let one = said(&[heard("w1", 9.5), heard("w2", 8.0)]);
+        assert_eq!(one.as_deref(), Some("waiting for worker w2, last heard 2 s ago"));
+        let two = said(&[heard("w1", 7.0), heard("w2", 8.0)]);
+        assert_eq!(two.as_deref(), Some("waiting for worker w1 and 1 more, last heard 3 s ago"));
+    }
 }
