@@ -136,3 +136,40 @@ def test_the_plain_program_hands_scripts_to_python(write, target):
     ended = subprocess.run(given, capture_output=True, text=True, env=env, timeout=60)
     assert ended.returncode == 0, ended.stderr
     assert "GET /health" in ended.stdout
+
+
+@pytest.mark.parametrize("flags", [["--json"], ["--json-lines"], ["--csv", "-"], ["--json", "--processes", "2"]])
+def test_what_a_scenario_prints_does_not_get_into_a_document(squall, write, target, flags):
+    path = write(
+        """
+        print("while it is read")
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+                print("by a user")
+        """
+    )
+    ended = squall("run", str(path), "--target", target.url, "--users", "2", "--requests", "4", *flags)
+    assert ended.code == 0, ended.stderr
+    assert "while it is read" in ended.stderr and ended.stderr.count("by a user") == 4
+    assert ended.stdout and "while it is read" not in ended.stdout and "by a user" not in ended.stdout
+    if flags[0] == "--json":
+        assert json.loads(ended.stdout)["totals"]["requests"] == 4
+    elif flags[0] == "--json-lines":
+        assert json.loads(ended.stdout.splitlines()[-1])["phase"] == "done"
+
+
+def test_what_a_scenario_prints_goes_to_standard_output_otherwise(squall, write, target):
+    path = write(
+        """
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+                print("by a user")
+        """
+    )
+    ended = squall("run", str(path), "--target", target.url, "--users", "1", "--requests", "2")
+    assert ended.stdout.count("by a user") == 2, ended.stdout

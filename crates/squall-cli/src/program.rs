@@ -51,6 +51,9 @@ pub trait Host: Clone + Send + Sync + 'static {
         None
     }
 
+    /// From now on standard output carries a document: what the scenarios print goes to standard error.
+    fn leave_stdout(&self) {}
+
     /// Whether threads of one process run its code at the same time, so that nobody needs several processes.
     fn has_free_threads(&self) -> bool {
         false

@@ -62,6 +62,15 @@ impl Host for Interpreter {
         Some(command)
     }
 
+    fn leave_stdout(&self) {
+        Python::attach(|py| {
+            let moved = py.import("sys").and_then(|sys| sys.setattr("stdout", sys.getattr("stderr")?));
+            if let Err(error) = moved {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+
     fn has_free_threads(&self) -> bool {
         Python::attach(|py| {
             let locked = py.import("sys").and_then(|sys| sys.call_method0("_is_gil_enabled")?.is_truthy());

@@ -43,6 +43,12 @@ pub(crate) struct OutputArgs {
 }
 
 impl OutputArgs {
+    /// Whether anything of it is written to standard output.
+    pub(crate) fn use_stdout(&self) -> bool {
+        let all = [&self.json, &self.html, &self.junit, &self.csv, &self.hdr, &self.json_lines, &self.save_baseline];
+        all.into_iter().flatten().any(|path| path.as_os_str() == "-")
+    }
+
     /// The flags whose value may be left out, with what they mean then.
     pub(crate) fn optional_values(&mut self) -> [(&mut Option<PathBuf>, &'static str); 7] {
         [

@@ -40,6 +40,9 @@ pub(crate) fn run<H: Host>(mut args: RunArgs, host: &H) -> Result<u8, Refusal> {
         Some(path) => seed_plan::read(&path, &mut args)?,
         None => (subject(&mut args)?, None),
     };
+    if args.output.use_stdout() {
+        host.leave_stdout();
+    }
     if let Some(redis) = args.fleet.cluster.clone() {
         return on_fleet(&subject, &args, host, &redis);
     }
