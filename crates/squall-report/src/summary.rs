@@ -17,6 +17,8 @@ use crate::{
 
 /// Most failure messages and outcomes shown; the files have them all.
 const MOST_LINES: usize = 10;
+/// Most series shown; likewise.
+const MOST_SERIES: usize = 30;
 
 /// The summary, ending in a line break.
 pub fn summary(run: &Run<'_>, style: Style) -> String {
@@ -180,8 +182,13 @@ fn metrics(run: &Run<'_>, style: Style) -> String {
         .right("p95", 2)
         .right("p99", 0)
         .right("max", 5);
-    run.view.metrics.iter().for_each(|metric| table.row(metric_row(run, metric)));
-    table.render(style) + &too_many(run, style)
+    let mut series: Vec<&MetricView> = run.view.metrics.iter().collect();
+    if series.len() > MOST_SERIES {
+        // What is left out is what matters least: first come those that fail, then those that are used most.
+        series.sort_by_key(|metric| std::cmp::Reverse((metric.errors, metric.requests)));
+    }
+    series.iter().take(MOST_SERIES).for_each(|metric| table.row(metric_row(run, metric)));
+    table.render(style) + &and_more(series.len(), MOST_SERIES, style) + &too_many(run, style)
 }
 
 /// Names that were too many to be kept apart.
@@ -228,11 +235,11 @@ fn outcomes(run: &Run<'_>, style: Style) -> String {
             cell(share),
         ]);
     }
-    table.render(style) + &and_more(outcomes.len(), style)
+    table.render(style) + &and_more(outcomes.len(), MOST_LINES, style)
 }
 
-fn and_more(lines: usize, style: Style) -> String {
-    match lines.saturating_sub(MOST_LINES) {
+fn and_more(lines: usize, most: usize, style: Style) -> String {
+    match lines.saturating_sub(most) {
         0 => String::new(),
         more => format!("  {}\n", style.paint(Tone::Dim, &format!("… and {more} more; --json has them all"))),
     }
@@ -255,7 +262,7 @@ fn errors(run: &Run<'_>, style: Style) -> String {
             out += &format!("  {times} {line}\n");
         }
     }
-    out + &and_more(notes.len(), style)
+    out + &and_more(notes.len(), MOST_LINES, style)
 }
 
 fn thresholds(run: &Run<'_>, style: Style) -> String {

@@ -1,6 +1,7 @@
 //! The summary as people read it.
 
 use crate::sample::{Recipe, Target, fleet, judged, shop};
+use squall_metrics::MetricKey;
 use squall_model::StopReason;
 use squall_report::{Style, summary};
 
@@ -33,6 +34,26 @@ fn starts_that_never_happened_are_said_once() {
     finished.facts.generator.saturated_because = vec![reason.to_owned()];
     let text = summary(&finished.run(), Style::PLAIN);
     assert_eq!(text.matches("never happened").count(), 1, "{text}");
+}
+
+/// The verdict must not scroll away behind hundreds of names.
+#[test]
+fn of_many_series_those_that_fail_and_the_busiest_are_shown() {
+    let mut finished = shop();
+    let one = finished.view.metrics[0].clone();
+    finished.view.metrics = (0..500)
+        .map(|n| {
+            let mut metric = one.clone();
+            metric.key = std::sync::Arc::new(MetricKey { name: format!("series-{n:03}"), ..(*one.key).clone() });
+            (metric.requests, metric.errors) = (1000 + n, u64::from(n == 7));
+            metric
+        })
+        .collect();
+    let text = summary(&finished.run(), Style::PLAIN);
+    let shown: Vec<&str> = text.split_whitespace().filter(|word| word.starts_with("series-")).collect();
+    assert_eq!(shown.len(), 30, "{text}");
+    assert_eq!((shown[0], shown[1], shown[29]), ("series-007", "series-499", "series-471"));
+    assert!(text.contains("… and 470 more; --json has them all"), "{text}");
 }
 
 /// The end of a message is the part that helps; a pipe has no width.
