@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FRAMES = 12
+#: Most characters of an exception's own text, and of those behind it: some carry the whole body of an answer, and a report keeps 2,000.
+_TEXT, _TEXT_BEHIND = 1_000, 300
 #: The folder that a travelled scenario was unpacked in: its files are called what they were called at home.
 home: list[str] = []
 
@@ -75,14 +77,34 @@ def describe(error: BaseException) -> str:
 
     Cheap enough to be called for every failing iteration: no source is read.
     """
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = _in_words(error, _TEXT)
     if isinstance(error, RuntimeError) and "no running event loop" in text:
         text += " (it was run without asyncio: repeat with --mode asyncio)"
-    places = _places(error.__traceback__)
+    places = [*_members(error), *_places(error.__traceback__)]
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None:
-        places += [f"because of {type(cause).__name__}: {cause}", *_places(cause.__traceback__)]
+        places += [f"because of {_in_words(cause, _TEXT_BEHIND)}", *_members(cause), *_places(cause.__traceback__)]
     return "\n  ".join([text, *places])
+
+
+def _in_words(error: BaseException, most: int) -> str:
+    text = str(error)
+    if len(text) > most:
+        text = f"{text[:most]}… ({len(text) - most:,} more characters)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _members(error: BaseException) -> list[str]:
+    """What a group of exceptions, as a TaskGroup raises it, is made of: the group alone says nothing. Alike ones are told once."""
+    found: dict[str, list[str]] = {}
+    rest = list(error.exceptions) if isinstance(error, BaseExceptionGroup) else []
+    while rest and len(found) < _FRAMES:
+        member = rest.pop(0)
+        if isinstance(member, BaseExceptionGroup):
+            rest += member.exceptions
+        else:
+            found.setdefault(f"one of them: {_in_words(member, _TEXT_BEHIND)}", _places(member.__traceback__))
+    return [line for text, places in found.items() for line in (text, *places)]
 
 
 def shown(file: str) -> str:

@@ -67,10 +67,12 @@ class GuestLoop(asyncio.SelectorEventLoop):
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         # Elsewhere a client's methods are coroutines, and people make tasks of them.
-        if isinstance(coro, Operation):
-            coro.promise()
-            coro = _awaited(coro)
-        return super().create_task(coro, **options)
+        if not isinstance(coro, Operation):
+            return super().create_task(coro, **options)
+        task = super().create_task(_awaited(coro), **options)
+        coro.promise()
+        task.add_done_callback(coro.kept)
+        return task
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         handle = super().call_at(when, callback, *args, context=context)

@@ -290,3 +290,96 @@ def test_a_request_counts_in_its_own_second(run):
     rows = ended.result["timeline"]
     first = next(row for row in rows if row["requests"])
     assert first["requests"] == 2 and first is not rows[-1], rows
+
+
+def test_a_request_that_a_task_of_its_own_sends_belongs_to_the_iteration(run, target):
+    """Also to the last one of the run, after which nobody would send it."""
+    before = target.counts().get("/echo", 0)
+    ended = run(
+        """
+        import asyncio
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/health")
+                asyncio.create_task(client.get("/echo"))
+        """,
+        users=2,
+        requests=10,
+    )
+    assert ended.metric("GET /echo")["requests"] == target.counts()["/echo"] - before == 10
+    assert ended.metric("go")["requests"] == 10
+    assert ended.stderr.count("Traceback") == ended.stderr.count("Task was destroyed") == 0, ended.stderr
+
+
+def test_nobody_waits_for_a_request_whose_task_was_cancelled_before_it_began(run):
+    ended = run(
+        """
+        import asyncio
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                self.kept = client.get("/echo")
+                asyncio.create_task(self.kept).cancel()
+                await client.get("/health")
+        """,
+        users=2,
+        requests=10,
+        timeout=60,
+    )
+    assert ended.names() == {"go", "GET /health"}
+    assert ended.metric("go")["errors"] == 0, ended.messages()
+
+
+def test_tasks_that_never_end_end_with_the_run(run):
+    """Without a word about our own insides, whatever they wait for."""
+    ended = run(
+        """
+        import asyncio
+
+        class Shop(VUser):
+            async def heartbeat(self, client):
+                while True:
+                    await client.get("/delay/20", name="beat")
+
+            @task
+            async def go(self, client):
+                self.beats = asyncio.create_task(self.heartbeat(client))
+                await client.get("/health")
+        """,
+        "--for",
+        "1s",
+        "--grace",
+        "100ms",
+        users=2,
+        requests=None,
+        timeout=60,
+    )
+    assert ended.metric("GET /health")["requests"] >= 2
+    assert ended.stderr.count("Traceback") == ended.stderr.count("Task was destroyed") == 0, ended.stderr
+
+
+def test_a_group_of_exceptions_names_what_is_in_it(run):
+    ended = run(
+        """
+        import asyncio
+
+        class Shop(VUser):
+            async def broken(self, what):
+                raise ValueError(f"no {what} " + "x" * 5000)
+
+            @task
+            async def go(self, client):
+                await client.get("/health")
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self.broken("shirt"))
+                    group.create_task(self.broken("shoe"))
+        """,
+        requests=1,
+    )
+    told = ended.messages()
+    assert "2 sub-exceptions" in told and "one of them: ValueError: no shirt" in told and "one of them: ValueError: no shoe" in told
+    assert "at shop.py:7 in broken" in told
+    assert "more characters)" in told

@@ -78,12 +78,13 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         self.turning.abort();
-        HERE.set(None);
         Python::attach(|py| {
             if let Err(error) = self.event_loop.bind(py).call_method0("finish") {
                 error.write_unraisable(py, None);
             }
         });
+        // Only now: tasks that are ended ask for their loop.
+        HERE.set(None);
     }
 }
 

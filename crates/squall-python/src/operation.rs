@@ -9,7 +9,14 @@ use pyo3::{
 };
 use std::time::Duration;
 
-use crate::{borrow::Borrow, forgotten, guest, job::Job, port::Port, raise, routes::Call};
+use crate::{
+    borrow::Borrow,
+    forgotten, guest,
+    job::Job,
+    port::{Port, Promise},
+    raise,
+    routes::Call,
+};
 
 /// Something to be awaited: a request, a batch of requests, a pause.
 #[pyclass(module = "squall._squall", weakref)]
@@ -27,8 +34,8 @@ struct Hosted {
     /// Whom to tell, and in which context.
     callbacks: Vec<(Py<PyAny>, Option<Py<PyAny>>)>,
     cancelled: bool,
-    /// Whether somebody has taken it over who may still give it up unasked.
-    promised: bool,
+    /// The function that waits for it, if a task of its own has taken it over, which may still give it up unasked.
+    promised: Option<Promise>,
 }
 
 enum State {
@@ -118,7 +125,7 @@ impl Operation {
 
 impl Hosted {
     fn new(port: Py<Port>) -> Box<Hosted> {
-        Box::new(Hosted { port, blocking: false, callbacks: Vec::new(), cancelled: false, promised: false })
+        Box::new(Hosted { port, blocking: false, callbacks: Vec::new(), cancelled: false, promised: None })
     }
 }
 
@@ -178,10 +185,20 @@ impl Operation {
         }
     }
 
-    /// Says that a task will await it, unless that is cancelled first.
+    /// Says that a task will await it, unless that is cancelled first. The function that made it does not end before `kept`.
     fn promise(&mut self) {
         if let Some(hosted) = &mut self.hosted {
-            hosted.promised = true;
+            hosted.promised = Some(hosted.port.get().promise());
+        }
+    }
+
+    /// Says that this task has ended.
+    #[pyo3(signature = (_task, /))]
+    fn kept(&self, _task: &Bound<'_, PyAny>) {
+        if let Some(hosted) = &self.hosted
+            && let Some(promise) = hosted.promised
+        {
+            hosted.port.get().keep(promise);
         }
     }
 
@@ -290,7 +307,7 @@ impl Drop for Operation {
     fn drop(&mut self) {
         let State::Fresh(work) = &self.state else { return };
         let port = match &self.hosted {
-            Some(hosted) if hosted.promised => return,
+            Some(hosted) if hosted.promised.is_some() => return,
             hosted => hosted.as_ref().map(|hosted| &hosted.port),
         };
         let (what, sent) = work.words();

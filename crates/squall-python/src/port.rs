@@ -14,6 +14,10 @@ pub(crate) struct Port {
     state: Mutex<State>,
 }
 
+/// The function, by its number, that a promise was made to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Promise(u64);
+
 #[derive(Default)]
 struct State {
     /// Awaited by somebody, not yet taken by the driver.
@@ -29,6 +33,10 @@ struct State {
     driver: Option<Waker>,
     /// What the function that runs made and did not await.
     forgotten: Option<Box<str>>,
+    /// How many functions have begun.
+    begun: u64,
+    /// Requests of the function that runs which tasks of their own will await.
+    promised: usize,
 }
 
 /// What the driver finds when it looks.
@@ -45,7 +53,12 @@ impl Port {
     /// Lets the task run `function(*arguments)`, at once if it is waiting for something to run.
     pub(crate) fn begin(&self, py: Python<'_>, function: &Py<PyAny>, arguments: &Py<PyTuple>) -> PyResult<()> {
         let work = PyTuple::new(py, [function.bind(py), arguments.bind(py).as_any()])?;
-        self.state().forgotten = None;
+        {
+            let mut state = self.state();
+            state.forgotten = None;
+            state.begun += 1;
+            state.promised = 0;
+        }
         self.hand(py, work.into_any().unbind());
         Ok(())
     }
@@ -83,6 +96,26 @@ impl Port {
 
     pub(crate) fn forgotten(&self) -> Option<Box<str>> {
         self.state().forgotten.take()
+    }
+
+    pub(crate) fn promise(&self) -> Promise {
+        let mut state = self.state();
+        state.promised += 1;
+        Promise(state.begun)
+    }
+
+    /// A promise to a function that is over is nobody's any more.
+    pub(crate) fn keep(&self, Promise(function): Promise) {
+        let mut state = self.state();
+        if state.begun == function {
+            state.promised = state.promised.saturating_sub(1);
+            state.wake();
+        }
+    }
+
+    /// Whether the function that runs has started what it does not await, and that is not over.
+    pub(crate) fn is_promised(&self) -> bool {
+        self.state().promised > 0
     }
 
     pub(crate) fn ask(&self, operation: Py<Operation>) {

@@ -222,7 +222,7 @@ impl<'a> Visit<'a> {
                 continue;
             }
             // What the function sent is part of it, awaited or not.
-            if !under_way.is_empty() {
+            if !under_way.is_empty() || lodger.port.get().is_promised() {
                 return Poll::Pending;
             }
             return match lodger.port.get().ended() {
