@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -167,3 +168,26 @@ def test_a_child_that_dies_ends_the_run_with_an_error(write, target, tmp_path):
 def test_a_scenario_that_cannot_be_read_is_refused_once(squall, write):
     ended = squall("run", str(write("x = = 1")), "--processes", "2")
     assert ended.code == 2 and ended.stderr.count("not valid Python") == 1
+
+
+def test_a_drain_says_what_the_other_processes_have_under_way(write, target, tmp_path):
+    path = write(
+        """
+        import asyncio
+
+        class Shop(VUser):
+            @task
+            async def wait(self, client):
+                await asyncio.sleep(600)
+        """
+    )
+    command = [*SQUALL, "run", str(path), "--target", target.url, "--processes", "2", "--users", "4", "--for", "10m", "--grace", "10m", "--json-lines"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as started:
+        assert started.stdout is not None and started.stderr is not None
+        # All of them are in their only iteration from now on.
+        assert any(json.loads(line)["active_workers"] == 4 for line in started.stdout)
+        started.send_signal(signal.SIGINT)
+        said = next(line for line in started.stderr if "in flight" in line)
+        started.send_signal(signal.SIGINT)
+        started.communicate(timeout=60)
+    assert "draining: 4 in flight" in said

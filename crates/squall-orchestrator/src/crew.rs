@@ -23,8 +23,8 @@ pub trait Crew {
     fn stop(&self) -> Self::Stop;
 
     /// What is under way in this process; nobody can look into another one.
-    fn in_flight(&self) -> InFlight {
-        InFlight::default()
+    fn in_flight(&self) -> Option<InFlight> {
+        None
     }
 
     /// The next delta; `None` when everybody has sent their last.
@@ -73,8 +73,8 @@ impl Crew for Engine {
         Engine::stop(self)
     }
 
-    fn in_flight(&self) -> InFlight {
-        Engine::in_flight(self)
+    fn in_flight(&self) -> Option<InFlight> {
+        Some(Engine::in_flight(self))
     }
 
     async fn next_delta(&mut self) -> Option<Delta> {
@@ -111,8 +111,8 @@ impl Crew for Chorus {
         Chorus::stop(self)
     }
 
-    fn in_flight(&self) -> InFlight {
-        Chorus::in_flight(self)
+    fn in_flight(&self) -> Option<InFlight> {
+        Some(Chorus::in_flight(self))
     }
 
     async fn next_delta(&mut self) -> Option<Delta> {

@@ -192,7 +192,7 @@ struct Run<'a, S> {
     collector: Collector,
     judge: Judge,
     stop: S,
-    in_flight: InFlight,
+    in_flight: Option<InFlight>,
     reason: StopReason,
     start: Instant,
     phase: LivePhase,
@@ -265,7 +265,8 @@ impl<S: Stop> Run<'_, S> {
             level_now: self.plan.load.model.profile().level(elapsed),
             cpu_s: (usage.cpu - self.before.cpu).as_secs_f64(),
             rss_bytes: usage.max_rss_bytes,
-            in_flight: self.in_flight.count(),
+            // What other processes have under way is what they last said.
+            in_flight: self.in_flight.as_ref().map_or(self.collector.view().engine.busy, InFlight::count),
             thresholds: self.judge.so_far(self.collector.view()),
         };
         observers.iter_mut().for_each(|observer| observer.second(self.plan, self.collector.view(), &live));
