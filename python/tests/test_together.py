@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import subprocess
+import threading
 
+import pytest
+from conftest import Target
 from running import SQUALL
 
 TWO = """
@@ -320,6 +324,56 @@ def test_a_plan_of_a_python_scenario_runs_the_scenario(squall, write, tmp_path, 
     ended = planned(squall, tmp_path, target, scenario_file=str(path), scenario_class="Watcher", tasks=[])
     assert ended.code == 0, ended.stderr
     assert json.loads(ended.stdout.splitlines()[-1])["requests_total"] == 40
+
+
+class _Writing(http.server.BaseHTTPRequestHandler):
+    """Writes down what came."""
+
+    protocol_version = "HTTP/1.1"
+    came: list[tuple[str, str | None, str]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.came.append((self.path, self.headers["X-Who"], body))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_plans_pool_of_data_fills_its_templates(squall, tmp_path):
+    came: list[tuple[str, str | None, str]] = []
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Writing,), {"came": came}))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    task = {"name": "one", "url": "/{{n}}", "method": "POST", "headers": {"X-Who": "{{ who }}"}, "body_template": '{"a": {"n": {{n}}}}'}
+    pool = [{"who": "ann", "n": 1}, {"who": "bob", "n": 2, "more": True}]
+    try:
+        where = Target(f"http://127.0.0.1:{server.server_port}")
+        ended = planned(squall, tmp_path, where, tasks=[task], data_pool=pool, thresholds={})
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert ended.code == 0, ended.stderr
+    assert {row: came.count(row) for row in came} == {("/1", "ann", '{"a": {"n": 1}}'): 20, ("/2", "bob", '{"a": {"n": 2}}'): 20}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data_pool": [{"m": 1}]}, "task `one`, body_template: `{{n}}` is no column of data_pool (in all of its rows: m)"),
+        ({}, "task `one`, body_template: `{{n}}` is no column of data_pool (in all of its rows: none)"),
+        ({"data_pool": [{"n": 1}, 5]}, "data_pool[1]: a row is an object"),
+        ({"vuser_configs": [{"task_headers": {}}]}, "vuser_configs"),
+    ],
+)
+def test_what_a_plan_cannot_say_is_named_by_its_field(squall, tmp_path, target, changes, words):
+    tasks = [{"name": "one", "url": "/echo", "method": "POST", "body_template": "{{n}}"}]
+    ended = planned(squall, tmp_path, target, tasks=tasks, **changes)
+    assert ended.code == 2 and words in ended.stderr, ended.stderr
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
 
 
 def test_a_plan_that_is_none_is_refused(squall, tmp_path, target):

@@ -2,7 +2,12 @@
 //! judged like any other; sends nothing.
 
 use serde::Deserialize;
-use std::{collections::BTreeMap, io::Read, path::Path};
+use squall_scenario::Files;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, Read},
+    path::Path,
+};
 
 use crate::{args::RunArgs, commands::run::read_text, exit::Refusal, subject::Subject};
 
@@ -27,6 +32,8 @@ struct SeedPlan {
     #[serde(default)]
     scenario_class: Option<String>,
     #[serde(default)]
+    data_pool: Vec<serde_json::Value>,
+    #[serde(default)]
     vuser_configs: Vec<serde_json::Value>,
     #[serde(default)]
     thresholds: BTreeMap<String, f64>,
@@ -46,9 +53,28 @@ struct SeedTask {
     body_template: Option<String>,
 }
 
+/// A scenario in our own words, and the only file that it refers to: the plan's rows of data.
+pub(crate) struct Written {
+    pub(crate) text: String,
+    pub(crate) rows: Rows,
+}
+
+/// The rows of `data_pool` as lines of JSON.
+pub(crate) struct Rows(Vec<u8>);
+
+impl Files for Rows {
+    fn read(&mut self, _: &str) -> io::Result<Vec<u8>> {
+        Ok(self.0.clone())
+    }
+
+    fn env(&mut self, _: &str) -> Option<String> {
+        None
+    }
+}
+
 /// Reads the plan at `path` (`-` is standard input) into the arguments: what it says stands where no flag does. The result says what to
-/// run, and its text if that is not a file.
-pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(Subject, Option<String>), Refusal> {
+/// run, and what it is if that is not a file.
+pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(Subject, Option<Written>), Refusal> {
     let text = match path.to_str() {
         Some("-") => {
             let mut text = String::new();
@@ -95,7 +121,7 @@ pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(Subject, Option<S
     for (key, limit) in &plan.thresholds {
         args.thresholds.push(promise(key, *limit)?);
     }
-    if let Some(file) = plan.scenario_file.filter(|file| !file.is_empty()) {
+    if let Some(file) = plan.scenario_file.as_ref().filter(|file| !file.is_empty()) {
         if args.script.scenario.is_none() {
             args.script.scenario = plan.scenario_class;
         }
@@ -109,7 +135,55 @@ pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(Subject, Option<S
     if plan.tasks.is_empty() {
         return Err(Refusal::new("--plan: it has no tasks"));
     }
-    Ok((Subject::File(path.to_owned()), Some(plan.tasks.iter().map(in_our_words).collect())))
+    Ok((Subject::File(path.to_owned()), Some(written(&plan)?)))
+}
+
+fn written(plan: &SeedPlan) -> Result<Written, Refusal> {
+    let columns = columns(&plan.data_pool)?;
+    let mut text = String::new();
+    if !columns.is_empty() {
+        text += "[[data]]\nname = \"data_pool\"\nfile = \"data_pool.jsonl\"\n";
+    }
+    for task in &plan.tasks {
+        text += &in_our_words(task, &columns)?;
+    }
+    let rows = plan.data_pool.iter().map(|row| format!("{row}\n")).collect::<String>();
+    Ok(Written { text, rows: Rows(rows.into_bytes()) })
+}
+
+/// What can be written `{{name}}`: it is in every row.
+fn columns(pool: &[serde_json::Value]) -> Result<BTreeSet<&str>, Refusal> {
+    let mut common: Option<BTreeSet<&str>> = None;
+    for (index, row) in pool.iter().enumerate() {
+        let row = row.as_object().ok_or_else(|| {
+            Refusal::new(format!("--plan: data_pool[{index}]: a row is an object, like {{\"name\": \"ann\"}}"))
+        })?;
+        let keys = row.keys().map(String::as_str);
+        common = Some(match common {
+            None => keys.collect(),
+            Some(common) => keys.filter(|key| common.contains(key)).collect(),
+        });
+    }
+    let is_name = |key: &&str| !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    Ok(common.unwrap_or_default().into_iter().filter(is_name).collect())
+}
+
+/// A text of the plan as a template: `{{name}}` is a column of its data.
+fn template(text: &str, place: &str, columns: &BTreeSet<&str>) -> Result<String, Refusal> {
+    let mut parts = text.split("{{");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once("}}").unwrap_or((part, ""));
+        if !columns.contains(name.trim()) {
+            let known: Vec<&str> = columns.iter().copied().collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(Refusal::new(format!(
+                "--plan: {place}: `{{{{{name}}}}}` is no column of data_pool (in all of its rows: {known})"
+            )));
+        }
+        out += &format!("{{{{ data_pool.{} }}}}{rest}", name.trim());
+    }
+    Ok(out)
 }
 
 /// `p99_ms: 500` as `p99<=500ms`.
@@ -123,23 +197,26 @@ fn promise(key: &str, limit: f64) -> Result<String, Refusal> {
     }
 }
 
-fn in_our_words(task: &SeedTask) -> String {
+fn in_our_words(task: &SeedTask, columns: &BTreeSet<&str>) -> Result<String, Refusal> {
     // A JSON string is a TOML string too.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let filled = |text: &str, field: &str| {
+        template(text, &format!("task `{}`, {field}", task.name), columns).map(|text| quoted(&text))
+    };
     let mut toml = format!(
         "[[task]]\nname = {}\nweight = {:?}\nmethod = {}\nurl = {}\n",
         quoted(&task.name),
         task.weight.unwrap_or(1.0),
         quoted(task.method.as_deref().unwrap_or("GET")),
-        quoted(&task.url),
+        filled(&task.url, "url")?,
     );
     if let Some(body) = task.body_template.as_deref().filter(|body| !body.is_empty()) {
-        toml += &format!("body = {}\n", quoted(body));
+        toml += &format!("body = {}\n", filled(body, "body_template")?);
     }
     if !task.headers.is_empty() {
-        let pairs: Vec<String> =
-            task.headers.iter().map(|(name, value)| format!("{} = {}", quoted(name), quoted(value))).collect();
+        let pair = |(name, value): (&String, &String)| Ok(format!("{} = {}", quoted(name), filled(value, "headers")?));
+        let pairs: Vec<String> = task.headers.iter().map(pair).collect::<Result<_, Refusal>>()?;
         toml += &format!("headers = {{ {} }}\n", pairs.join(", "));
     }
-    toml
+    Ok(toml)
 }

@@ -89,12 +89,14 @@ pub(crate) fn subject(args: &mut RunArgs) -> Result<Subject, Refusal> {
 pub(crate) fn read<H: Host>(
     subject: &Subject,
     args: &RunArgs,
-    text: Option<String>,
+    text: Option<seed_plan::Written>,
     host: &H,
 ) -> Result<Program<H::Driver>, Refusal> {
-    let files: &mut dyn Files = match subject {
-        Subject::Url(_) => &mut Disk::here(),
-        Subject::File(path) | Subject::Script(path) => &mut Disk::beside(path),
+    let (text, mut rows) = text.map(|written| (written.text, written.rows)).unzip();
+    let files: &mut dyn Files = match (subject, &mut rows) {
+        (_, Some(rows)) => rows,
+        (Subject::Url(_), None) => &mut Disk::here(),
+        (Subject::File(path) | Subject::Script(path), None) => &mut Disk::beside(path),
     };
     let open = |script| host.open(script);
     let text_of = |path: &Path| text.clone().map_or_else(|| read_text(path), Ok);
