@@ -360,13 +360,35 @@ def test_a_plans_pool_of_data_fills_its_templates(squall, tmp_path):
     assert {row: came.count(row) for row in came} == {("/1", "ann", '{"a": {"n": 1}}'): 20, ("/2", "bob", '{"a": {"n": 2}}'): 20}
 
 
+def test_a_plans_users_have_their_own_headers_and_urls(squall, tmp_path):
+    came: list[tuple[str, str | None, str]] = []
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Writing,), {"came": came}))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    task = {"name": "one", "url": "/all", "method": "POST", "headers": {"X-Who": "nobody", "X-All": "1"}, "body_template": "b"}
+    users = [
+        {"task_headers": {"one": {"X-Who": "ann"}}, "task_urls": {"one": "/of/ann?q=1"}},
+        {"task_headers": {"one": {"X-Who": "bob"}}},
+        {},
+    ]
+    try:
+        where = Target(f"http://127.0.0.1:{server.server_port}")
+        ended = planned(squall, tmp_path, where, tasks=[task], vuser_configs=users, thresholds={}, rps=30, duration_secs=1)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert ended.code == 0, ended.stderr
+    expected = {("/of/ann?q=1", "ann", "b"): 10, ("/all", "bob", "b"): 10, ("/all", "nobody", "b"): 10}
+    assert {row: came.count(row) for row in came} == expected
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"data_pool": [{"m": 1}]}, "task `one`, body_template: `{{n}}` is no column of data_pool (in all of its rows: m)"),
         ({}, "task `one`, body_template: `{{n}}` is no column of data_pool (in all of its rows: none)"),
         ({"data_pool": [{"n": 1}, 5]}, "data_pool[1]: a row is an object"),
-        ({"vuser_configs": [{"task_headers": {}}]}, "vuser_configs"),
+        ({"vuser_configs": [{"task_headers": 5}]}, "not a plan: invalid type: integer `5`, expected a map"),
     ],
 )
 def test_what_a_plan_cannot_say_is_named_by_its_field(squall, tmp_path, target, changes, words):
@@ -381,7 +403,6 @@ def test_a_plan_that_is_none_is_refused(squall, tmp_path, target):
     ended = squall("run", "--plan", "plan.json")
     assert ended.code == 2 and "rps" in ended.stderr
     assert planned(squall, tmp_path, target, tasks=[]).code == 2
-    assert planned(squall, tmp_path, target, vuser_configs=[{}]).code == 2
     assert planned(squall, tmp_path, target, thresholds={"p98": 1}).code == 2
 
 

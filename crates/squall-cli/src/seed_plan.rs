@@ -34,7 +34,7 @@ struct SeedPlan {
     #[serde(default)]
     data_pool: Vec<serde_json::Value>,
     #[serde(default)]
-    vuser_configs: Vec<serde_json::Value>,
+    vuser_configs: Vec<SeedUser>,
     #[serde(default)]
     thresholds: BTreeMap<String, f64>,
 }
@@ -53,18 +53,34 @@ struct SeedTask {
     body_template: Option<String>,
 }
 
-/// A scenario in our own words, and the only file that it refers to: the plan's rows of data.
+/// What `on_start` of a scenario found out for one user: headers and URLs by the names of tasks, instead of the tasks' own.
+#[derive(Debug, Default, Deserialize)]
+struct SeedUser {
+    #[serde(default)]
+    task_headers: BTreeMap<String, BTreeMap<String, String>>,
+    #[serde(default)]
+    task_urls: BTreeMap<String, String>,
+}
+
+/// A scenario in our own words, and the only files that it refers to: the plan's rows of data.
 pub(crate) struct Written {
     pub(crate) text: String,
     pub(crate) rows: Rows,
 }
 
-/// The rows of `data_pool` as lines of JSON.
-pub(crate) struct Rows(Vec<u8>);
+/// The rows of `data_pool` and `vuser_configs` as lines of JSON.
+pub(crate) struct Rows {
+    pool: String,
+    users: String,
+}
+
+const POOL: &str = "data_pool";
+const USERS: &str = "vuser_configs";
 
 impl Files for Rows {
-    fn read(&mut self, _: &str) -> io::Result<Vec<u8>> {
-        Ok(self.0.clone())
+    fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
+        let rows = if path.ends_with(&file_of(POOL)) { &self.pool } else { &self.users };
+        Ok(rows.clone().into_bytes())
     }
 
     fn env(&mut self, _: &str) -> Option<String> {
@@ -127,11 +143,6 @@ pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(Subject, Option<W
         }
         return Ok((Subject::Script(file.into()), None));
     }
-    if !plan.vuser_configs.is_empty() {
-        return Err(Refusal::new(
-            "--plan: vuser_configs carry what on_start of a Python scenario found out; give scenario_file too, and it is run here",
-        ));
-    }
     if plan.tasks.is_empty() {
         return Err(Refusal::new("--plan: it has no tasks"));
     }
@@ -140,15 +151,59 @@ pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(Subject, Option<W
 
 fn written(plan: &SeedPlan) -> Result<Written, Refusal> {
     let columns = columns(&plan.data_pool)?;
+    let own: Vec<Own> = plan.tasks.iter().map(|task| Own::of(task, &plan.vuser_configs)).collect();
     let mut text = String::new();
-    if !columns.is_empty() {
-        text += "[[data]]\nname = \"data_pool\"\nfile = \"data_pool.jsonl\"\n";
+    let used = [(POOL, !columns.is_empty()), (USERS, own.iter().any(Own::is_used))];
+    for (name, _) in used.iter().filter(|(_, used)| *used) {
+        text += &format!("[[data]]\nname = \"{name}\"\nfile = \"{}\"\n", file_of(name));
     }
-    for task in &plan.tasks {
-        text += &in_our_words(task, &columns)?;
+    for (index, (task, own)) in plan.tasks.iter().zip(&own).enumerate() {
+        text += &in_our_words((index, task), own, &columns)?;
     }
-    let rows = plan.data_pool.iter().map(|row| format!("{row}\n")).collect::<String>();
-    Ok(Written { text, rows: Rows(rows.into_bytes()) })
+    let pool = plan.data_pool.iter().map(|row| format!("{row}\n")).collect();
+    let users = plan.vuser_configs.iter().map(|user| format!("{}\n", row_of(user, &plan.tasks, &own))).collect();
+    Ok(Written { text, rows: Rows { pool, users } })
+}
+
+fn file_of(name: &str) -> String {
+    format!("{name}.jsonl")
+}
+
+/// What of a task the users have as their own.
+struct Own<'p> {
+    url: bool,
+    headers: BTreeSet<&'p str>,
+}
+
+impl<'p> Own<'p> {
+    fn of(task: &SeedTask, users: &'p [SeedUser]) -> Own<'p> {
+        let names = |user: &'p SeedUser| user.task_headers.get(&task.name).into_iter().flat_map(BTreeMap::keys);
+        Own {
+            url: users.iter().any(|user| user.task_urls.contains_key(&task.name)),
+            headers: users.iter().flat_map(names).map(String::as_str).collect(),
+        }
+    }
+
+    fn is_used(&self) -> bool {
+        self.url || !self.headers.is_empty()
+    }
+}
+
+/// A user's own URLs and headers under the names that the tasks' templates use; where it has none, the task's.
+fn row_of(user: &SeedUser, tasks: &[SeedTask], own: &[Own<'_>]) -> serde_json::Value {
+    let mut row = serde_json::Map::new();
+    for (index, (task, own)) in tasks.iter().zip(own).enumerate() {
+        if own.url {
+            let url = user.task_urls.get(&task.name).unwrap_or(&task.url);
+            row.insert(format!("url_{index}"), url.as_str().into());
+        }
+        for (nth, name) in own.headers.iter().enumerate() {
+            let theirs = user.task_headers.get(&task.name).and_then(|headers| headers.get(*name));
+            let value = theirs.or_else(|| task.headers.get(*name)).map_or("", String::as_str);
+            row.insert(format!("header_{index}_{nth}"), value.into());
+        }
+    }
+    row.into()
 }
 
 /// What can be written `{{name}}`: it is in every row.
@@ -197,7 +252,7 @@ fn promise(key: &str, limit: f64) -> Result<String, Refusal> {
     }
 }
 
-fn in_our_words(task: &SeedTask, columns: &BTreeSet<&str>) -> Result<String, Refusal> {
+fn in_our_words((index, task): (usize, &SeedTask), own: &Own<'_>, columns: &BTreeSet<&str>) -> Result<String, Refusal> {
     // A JSON string is a TOML string too.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let filled = |text: &str, field: &str| {
@@ -208,14 +263,19 @@ fn in_our_words(task: &SeedTask, columns: &BTreeSet<&str>) -> Result<String, Ref
         quoted(&task.name),
         task.weight.unwrap_or(1.0),
         quoted(task.method.as_deref().unwrap_or("GET")),
-        filled(&task.url, "url")?,
+        if own.url { quoted(&format!("{{{{ {USERS}.url_{index} }}}}")) } else { filled(&task.url, "url")? },
     );
     if let Some(body) = task.body_template.as_deref().filter(|body| !body.is_empty()) {
         toml += &format!("body = {}\n", filled(body, "body_template")?);
     }
-    if !task.headers.is_empty() {
-        let pair = |(name, value): (&String, &String)| Ok(format!("{} = {}", quoted(name), filled(value, "headers")?));
-        let pairs: Vec<String> = task.headers.iter().map(pair).collect::<Result<_, Refusal>>()?;
+    let of_all = task.headers.iter().filter(|(name, _)| !own.headers.contains(name.as_str()));
+    let pair = |(name, value): (&String, &String)| Ok(format!("{} = {}", quoted(name), filled(value, "headers")?));
+    let mut pairs: Vec<String> = of_all.map(pair).collect::<Result<_, Refusal>>()?;
+    for (nth, name) in own.headers.iter().enumerate() {
+        let value = format!("{{{{ {USERS}.header_{index}_{nth} }}}}");
+        pairs.push(format!("{} = {}", quoted(name), quoted(&value)));
+    }
+    if !pairs.is_empty() {
         toml += &format!("headers = {{ {} }}\n", pairs.join(", "));
     }
     Ok(toml)
