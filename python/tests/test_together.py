@@ -6,9 +6,9 @@ import http.server
 import json
 import subprocess
 import threading
+from types import SimpleNamespace
 
 import pytest
-from conftest import Target
 from running import SQUALL
 
 TWO = """
@@ -351,7 +351,7 @@ def test_a_plans_pool_of_data_fills_its_templates(squall, tmp_path):
     task = {"name": "one", "url": "/{{n}}", "method": "POST", "headers": {"X-Who": "{{ who }}"}, "body_template": '{"a": {"n": {{n}}}}'}
     pool = [{"who": "ann", "n": 1}, {"who": "bob", "n": 2, "more": True}]
     try:
-        where = Target(f"http://127.0.0.1:{server.server_port}")
+        where = SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}")
         ended = planned(squall, tmp_path, where, tasks=[task], data_pool=pool, thresholds={})
     finally:
         server.shutdown()
@@ -372,7 +372,7 @@ def test_a_plans_users_have_their_own_headers_and_urls(squall, tmp_path):
         {},
     ]
     try:
-        where = Target(f"http://127.0.0.1:{server.server_port}")
+        where = SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}")
         ended = planned(squall, tmp_path, where, tasks=[task], vuser_configs=users, thresholds={}, rps=30, duration_secs=1)
     finally:
         server.shutdown()
