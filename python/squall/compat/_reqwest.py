@@ -61,7 +61,29 @@ class UserClient:
         """There is nothing to close: connections belong to the user."""
 
 
-class ReqwestHTTPClient(UserClient):
+class Verbs:
+    """The methods of HTTP over one ``request``."""
+
+    async def request(self, method: str, url: str, **options: Any) -> Any:
+        raise NotImplementedError
+
+    async def get(self, url: str, **options: Any) -> Any:
+        return await self.request("GET", url, **options)
+
+    async def post(self, url: str, **options: Any) -> Any:
+        return await self.request("POST", url, **options)
+
+    async def put(self, url: str, **options: Any) -> Any:
+        return await self.request("PUT", url, **options)
+
+    async def patch(self, url: str, **options: Any) -> Any:
+        return await self.request("PATCH", url, **options)
+
+    async def delete(self, url: str, **options: Any) -> Any:
+        return await self.request("DELETE", url, **options)
+
+
+class ReqwestHTTPClient(UserClient, Verbs):
     """Requests below a base URL."""
 
     def __init__(self, client: Any, said: Template, base: str) -> None:
@@ -74,21 +96,6 @@ class ReqwestHTTPClient(UserClient):
         # The usual case first; a path that begins with a slash is the host's, as in every browser.
         whole = self._root + url if url[:1] == "/" and url[:2] != "//" else urljoin(self._base, url)
         return Answer(await self._client.request(method, whole, **options))
-
-    async def get(self, url: str, **options: Any) -> Answer:
-        return await self.request("GET", url, **options)
-
-    async def post(self, url: str, **options: Any) -> Answer:
-        return await self.request("POST", url, **options)
-
-    async def put(self, url: str, **options: Any) -> Answer:
-        return await self.request("PUT", url, **options)
-
-    async def patch(self, url: str, **options: Any) -> Answer:
-        return await self.request("PATCH", url, **options)
-
-    async def delete(self, url: str, **options: Any) -> Answer:
-        return await self.request("DELETE", url, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -119,7 +126,7 @@ class JsonRPCClient(Template):
     made = JsonRPCProtocolClient
 
 
-class Transport:
+class Transport(Verbs):
     """A client of the scenario's own: what goes through it is timed, as a series of its own and not as a request."""
 
     def __init__(self, own: Any) -> None:
@@ -130,21 +137,6 @@ class Transport:
 
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
         return await self._timed(method, self._own.call(method, *args, **options))
-
-    async def get(self, url: str, **options: Any) -> Any:
-        return await self.request("GET", url, **options)
-
-    async def post(self, url: str, **options: Any) -> Any:
-        return await self.request("POST", url, **options)
-
-    async def put(self, url: str, **options: Any) -> Any:
-        return await self.request("PUT", url, **options)
-
-    async def patch(self, url: str, **options: Any) -> Any:
-        return await self.request("PATCH", url, **options)
-
-    async def delete(self, url: str, **options: Any) -> Any:
-        return await self.request("DELETE", url, **options)
 
     async def _timed(self, name: str, answer: Any) -> Any:
         begun, code = time.perf_counter(), "EXCEPTION"
