@@ -25,7 +25,9 @@ pub use pool::{
     AcquireError, Answer, Ask, Borrower, Hold, Item, ItemId, Listed, MemoryPools, PATIENCE, PoolCounts, PoolName,
     PoolNameError, PoolStore, Released, Stocked, Ticket, create, ensure,
 };
-pub use redis::{BlockingLink, Commands, Link, LinkError, PoolKeys, RedisPools, RedisStore, SpaceKeys, expect_types};
+pub use redis::{
+    BlockingLink, Commands, Link, LinkError, PoolKeys, RedisPools, RedisStore, SpaceKeys, expect_types, passing,
+};
 pub use run::{
     BEGINNING, Counter, Counters, Draw, Drawn, Heard, Holding, MemoryRun, RedisRun, Report, Reported, RunKeys,
     RunRecord, RunStore, Series, Shipped, ShippedDelta, Showcase, ShownSecond, USERS_AT_ONCE, UserMove,

@@ -99,7 +99,7 @@ pub enum Acquired {
 /// Why a step could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The store did not answer; whether the step was done is unknown.
+    /// The store did not answer, or is still coming up; whether the step was done is unknown.
     #[error("the coordination store did not answer")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The store answered with an error.

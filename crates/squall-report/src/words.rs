@@ -80,7 +80,8 @@ pub(crate) fn missed_starts(run: &Run<'_>, missed: u64) -> String {
         0 => "no worker held them".to_owned(),
         made => format!("no worker held them, or lost ones made up to {} of them", count(made)),
     };
-    format!("{} starts that were due are not reported: {why}", count(missed))
+    let starts = if missed == 1 { "start that was due is" } else { "starts that were due are" };
+    format!("{} {starts} not reported: {why}", count(missed))
 }
 
 /// Most lost workers that are named; the files name them all.

@@ -9,7 +9,7 @@ use std::{
 use futures_util::future::try_join_all;
 use redis::{RedisError, Script, Value};
 use serde::{Serialize, de::DeserializeOwned};
-use squall_coord::{Commands, Link, StoreError, expect_types};
+use squall_coord::{Commands, Link, StoreError, expect_types, passing};
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
@@ -217,11 +217,6 @@ async fn remembers_producers(link: &Link) -> bool {
     let told: Result<Vec<Value>, RedisError> =
         redis::cmd("COMMAND").arg("INFO").arg("XCFGSET").query_async(&mut link.commands()).await;
     told.is_ok_and(|told| matches!(told.first(), Some(Value::Array(_))))
-}
-
-/// Whether the server may be back soon.
-fn passing(error: &RedisError) -> bool {
-    error.is_io_error() || error.is_timeout() || error.is_connection_dropped() || error.code() == Some("LOADING")
 }
 
 impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> Stream<R> {

@@ -4,8 +4,8 @@
 mod groups;
 
 use std::{
-    io::{BufRead, BufReader},
-    net::TcpListener,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
     process::{Child, Command, Stdio},
 };
 
@@ -16,6 +16,15 @@ pub use groups::{RedisCluster, SentinelGroup};
 
 /// How often another free port is tried when somebody was faster.
 const ATTEMPTS: usize = 20;
+
+/// Keys of [`RedisServer::fill`], enough for the server to look at its clients (every 1,024) a few times while it loads them.
+const FILLERS: usize = 3000;
+/// What the server waits before each key it loads slowly, in microseconds.
+const LOAD_DELAY: &str = "1000";
+
+const READY: &str = "Ready to accept connections";
+/// It listens, and has loaded nothing.
+const LISTENING: &str = "Server initialized";
 
 /// A running server. Killed by its pid when dropped.
 #[derive(Debug)]
@@ -52,7 +61,7 @@ impl RedisServer {
         let mut server = Self { folder: TempDir::new().expect("a temporary folder"), port: 0, arguments, child: None };
         for _ in 0..ATTEMPTS {
             server.port = free_port();
-            if server.launch() {
+            if server.launch(&[], READY) {
                 return server;
             }
         }
@@ -83,7 +92,7 @@ impl RedisServer {
     /// If it does not come up.
     pub fn revive(&mut self) {
         self.kill();
-        assert!(self.launch(), "redis-server did not come back on port {}", self.port);
+        assert!(self.launch(&[], READY), "redis-server did not come back on port {}", self.port);
     }
 
     /// Starts the server again on the same port with nothing of what it had.
@@ -93,7 +102,29 @@ impl RedisServer {
     pub fn revive_empty(&mut self) {
         self.kill();
         self.folder = TempDir::new().expect("a temporary folder");
-        assert!(self.launch(), "redis-server did not come back on port {}", self.port);
+        assert!(self.launch(&[], READY), "redis-server did not come back on port {}", self.port);
+    }
+
+    /// Writes keys that nobody looks at, so that there is something to load.
+    ///
+    /// # Panics
+    /// If the server does not take them.
+    pub fn fill(&self) {
+        let commands: String = (0..FILLERS).map(|number| format!("SET filler:{number} 1\r\n")).collect();
+        let mut answers = vec![0; FILLERS * "+OK\r\n".len()];
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server runs");
+        stream.write_all(commands.as_bytes()).and_then(|()| stream.read_exact(&mut answers)).expect("it takes them");
+        assert!(answers.starts_with(b"+OK"), "{}", String::from_utf8_lossy(&answers));
+    }
+
+    /// Starts a persistent server again; after [`RedisServer::fill`] it is busy loading for seconds and says so to whoever asks.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn revive_slowly(&mut self) {
+        self.kill();
+        let slow = ["--key-load-delay", LOAD_DELAY];
+        assert!(self.launch(&slow, LISTENING), "redis-server did not come back on port {}", self.port);
     }
 
     /// Stops the server's process without ending it; connections stay open and nothing answers.
@@ -111,13 +142,14 @@ impl RedisServer {
         kill_process(Pid::from_child(child), signal).expect("our own child can be signalled");
     }
 
-    /// Whether the server came up; it does not when the port has been taken meanwhile.
-    fn launch(&mut self) -> bool {
+    /// Whether the server came up and said `word`; it does not when the port has been taken meanwhile.
+    fn launch(&mut self, more: &[&str], word: &str) -> bool {
         let program = program();
         let mut child = Command::new(&program)
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--dir"])
             .arg(self.folder.path())
             .args(&self.arguments)
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -125,10 +157,7 @@ impl RedisServer {
             .unwrap_or_else(|error| panic!("cannot start `{program}` ({error}); apt-get install redis-server"));
         let output = child.stdout.take().expect("piped above");
         // The server ignores a closed output, so the rest of its log needs no reader.
-        let ready = BufReader::new(output)
-            .lines()
-            .map_while(Result::ok)
-            .any(|line| line.contains("Ready to accept connections"));
+        let ready = BufReader::new(output).lines().map_while(Result::ok).any(|line| line.contains(word));
         self.child = Some(child);
         if !ready {
             self.kill();

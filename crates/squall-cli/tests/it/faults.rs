@@ -43,6 +43,8 @@ enum Fault {
     Freeze,
     /// Started again without what it knew; only Redis.
     Empty,
+    /// Started again, and for seconds busy reading what it knew; only Redis.
+    Slow,
     /// On the way to Redis.
     Delay,
     Cut,
@@ -63,6 +65,7 @@ fn whatever_fails_in_whatever_phase_the_books_are_right() {
         for who in [Who::Worker, Who::Orchestrator, Who::Redis] {
             cases.extend([Fault::Kill, Fault::Freeze].map(|fault| Case { who, fault, phase }));
         }
+        cases.push(Case { who: Who::Redis, fault: Fault::Slow, phase });
     }
     cases.push(Case { who: Who::Redis, fault: Fault::Empty, phase: "RUNNING" });
     for who in [Who::Worker, Who::Orchestrator] {
@@ -102,6 +105,7 @@ struct Fleet {
 impl Fleet {
     fn start(who: Who) -> Fleet {
         let (desk, redis) = (Desk::new(), RedisServer::start_persistent());
+        redis.fill();
         let proxy = FaultProxy::start(redis.port());
         let (direct, through) = (redis.url(), format!("redis://127.0.0.1:{}/", proxy.port()));
         let way = |one: Who| if who == one { through.as_str() } else { direct.as_str() };
@@ -170,6 +174,7 @@ impl Fleet {
                 process.signal(Signal::CONT);
             }
             (Fault::Empty, _) => self.redis.revive_empty(),
+            (Fault::Slow, _) => self.redis.revive_slowly(),
             (Fault::Delay, _) => {
                 self.proxy.delay(Duration::from_millis(300));
                 self.release();

@@ -3,7 +3,7 @@
 //! it knows whether doing it twice is harmless. (Only the cluster client repeats, after a redirection or a broken
 //! connection; every script here may be repeated.)
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use redis::{
     AsyncConnectionConfig, Cmd, Pipeline, RedisError, RedisFuture, Value,
@@ -13,7 +13,10 @@ use redis::{
 };
 use tokio::sync::Mutex;
 
-use super::link::{ANSWER, CONNECT};
+use super::{
+    link::{ANSWER, CONNECT},
+    passing,
+};
 
 /// How soon the master is looked for again after a failure; doubled up to the longest.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -116,21 +119,24 @@ impl Master {
 
     /// Leaves a connection that is broken, or whose server is not the master any more.
     async fn check<T>(&self, answer: Result<T, RedisError>, number: u64) -> Result<T, RedisError> {
-        if let Err(error) = &answer
-            && lost_master(error)
-        {
+        let Err(error) = answer else { return answer };
+        if lost_master(&error) {
             let mut found = self.0.lock().await;
             if found.number == number {
                 found.connection = None;
             }
         }
-        answer
+        // Elsewhere a replica is a wrong address; here the next command finds the new master.
+        if demoted(&error) { Err(io::Error::new(io::ErrorKind::ConnectionReset, error).into()) } else { Err(error) }
     }
 }
 
 pub(super) fn lost_master(error: &RedisError) -> bool {
-    let broken = error.is_io_error() || error.is_timeout() || error.is_connection_dropped();
-    broken || matches!(error.code(), Some("READONLY" | "UNBLOCKED" | "MASTERDOWN" | "LOADING"))
+    passing(error) || demoted(error)
+}
+
+fn demoted(error: &RedisError) -> bool {
+    error.code() == Some("READONLY")
 }
 
 impl Found {

@@ -115,7 +115,7 @@ impl RedisStore {
 
     /// Finds the key behind a WRONGTYPE, which Redis does not name.
     async fn explain<K: AsRef<str>>(&self, error: RedisError, types: &[(K, &'static str)]) -> StoreError {
-        if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+        if passing(&error) {
             return StoreError::Unreachable(Box::new(error));
         }
         if error.to_string().contains("WRONGTYPE")
@@ -125,6 +125,12 @@ impl RedisStore {
         }
         StoreError::Refused(Box::new(error))
     }
+}
+
+/// Whether the server may be back soon, without anybody doing anything: nobody answers, or it says that it is still coming up.
+pub fn passing(error: &RedisError) -> bool {
+    let silent = error.is_io_error() || error.is_timeout() || error.is_connection_dropped();
+    silent || matches!(error.code(), Some("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "UNBLOCKED"))
 }
 
 /// The first of `keys` that exists with another type than expected, as the error to report.

@@ -12,7 +12,7 @@ use self::{counters::CounterScripts, show::ShowScripts};
 use super::{
     BEGINNING, Heard, INSTANCE, KEEP, Report, Reported, RunRecord, RunStore, Shipped, ShippedDelta, content_name,
 };
-use crate::{Commands, Link, StoreError, expect_types};
+use crate::{Commands, Link, StoreError, expect_types, passing};
 
 /// Where a run's record lives: `prefix` before every name, with a hash tag in it if the server is a cluster.
 #[derive(Clone, Debug)]
@@ -161,7 +161,7 @@ impl RedisRun {
 
     /// Finds the key behind a WRONGTYPE, which Redis does not name.
     async fn explain(&self, error: RedisError) -> StoreError {
-        if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+        if passing(&error) {
             return StoreError::Unreachable(Box::new(error));
         }
         let keys = &self.inner.keys;

@@ -166,6 +166,26 @@ async fn a_server_that_comes_back_is_found_again() {
     borrow_and_return(&cell).await;
 }
 
+/// A server that was just started answers before it has read its data, and whoever asked it then took that for a refusal.
+#[tokio::test]
+async fn a_server_that_is_loading_is_away_and_refuses_nothing() {
+    let mut server = RedisServer::start_persistent();
+    server.fill();
+    let link = Link::open(&server.url()).await.unwrap();
+    let cell = RedisCell::new(&link, "loading");
+    cell.members().join(&member("a"), TTL).await.unwrap();
+    server.revive_slowly();
+    let mut said = Vec::new();
+    loop {
+        match cell.members().view().await {
+            Ok(view) => break assert_eq!(view.members.len(), 1),
+            Err(StoreError::Unreachable(error)) => said.push(error.to_string()),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    assert!(!said.is_empty(), "it was never away");
+}
+
 /// One thing goes from hand to hand; the second waits for it.
 async fn borrow_and_return(cell: &RedisCell) {
     let pool = PoolName::new("things").unwrap();

@@ -1,7 +1,7 @@
 //! One run on a fleet from a command line: starts it, shows it, waits for its end and brings home what its leader wrote down. Brings
 //! an orchestrator of its own, which leads only if nobody else does, so that workers alone are a fleet.
 
-use squall_coord::{Cell, MemberId};
+use squall_coord::{Cell, MemberId, StoreError};
 use squall_metrics::Collector;
 use squall_model::{Bundle, FleetEvent, FleetFacts, Generator, RunFacts, RunPhase, StopReason};
 use std::{
@@ -83,17 +83,19 @@ async fn watch<C: Cell>(
     if control.is_stopping() {
         wishes.mark_changed();
     }
-    let Some(epoch) = start(&fleet, bundle, params, control).await? else {
+    let Some(epoch) = start(&fleet, bundle, params, control, observers).await? else {
         return Ok(never_begun(bundle, *wishes.borrow()));
     };
-    let mut follower = Follower::open(cell, epoch, &bundle.plan, keep_s).await.map_err(FleetError::from)?;
+    let mut follower =
+        answered(control, async || Follower::open(cell, epoch, &bundle.plan, keep_s).await.map_err(FleetError::from))
+            .await?;
     let mut judge = Judge::new(&bundle.plan);
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut shown = LivePhase::Starting;
     let mut last = LastSeen { elapsed: Duration::ZERO, started_unix_ms: None, cpu_s: 0.0, rss_bytes: 0, threads: 0 };
-    let (mut answered, mut asked) = (Instant::now(), false);
-    let mut told_at = Duration::ZERO;
+    let (mut heard, mut asked) = (Instant::now(), false);
+    let (mut told_at, mut silence_told) = (Duration::ZERO, Duration::ZERO);
     loop {
         tokio::select! {
             Ok(()) = wishes.changed() => {
@@ -109,12 +111,17 @@ async fn watch<C: Cell>(
             _ = looks.tick() => {
                 // The store may be away for a while; the run goes on without us.
                 let Ok(status) = fleet.status().await else {
-                    if answered.elapsed() > STORE_LOST_AFTER {
+                    let silent = heard.elapsed();
+                    if silent > STORE_LOST_AFTER {
                         return Ok(last.known(follower, &judge, bundle, STORE_LOST));
+                    }
+                    if silent > silence_told + TELL {
+                        silence_told = silent;
+                        tell_silence(observers, silent);
                     }
                     continue;
                 };
-                answered = Instant::now();
+                (heard, silence_told) = (Instant::now(), Duration::ZERO);
                 if status.epoch != epoch || status.state == RunPhase::Idle {
                     break;
                 }
@@ -148,8 +155,13 @@ async fn watch<C: Cell>(
             }
         }
     }
-    let Some(mut run) = fleet.finished(epoch).await? else {
-        return Ok(last.known(follower, &judge, bundle, FORGOTTEN));
+    let mut run = match answered(control, async || fleet.finished(epoch).await).await {
+        Ok(Some(run)) => run,
+        Ok(None) => return Ok(last.known(follower, &judge, bundle, FORGOTTEN)),
+        Err(FleetError::Store(StoreError::Unreachable(_))) => {
+            return Ok(last.known(follower, &judge, bundle, STORE_LOST));
+        }
+        Err(error) => return Err(error.into()),
     };
     if run.facts.started_unix_ms == 0 && asked {
         // Whoever stopped it knows why nothing was measured.
@@ -172,28 +184,64 @@ async fn watch<C: Cell>(
     Ok(Finished { view: run.view, facts: run.facts })
 }
 
-/// Starts the run; waits a moment for workers that are just coming up, and for a run that is just ending. `None` if whoever wanted
-/// it did not wait.
+/// Starts the run; waits a moment for workers that are just coming up, for a run that is just ending, and for a store that is away.
+/// `None` if whoever wanted it did not wait.
 async fn start<C: Cell>(
     fleet: &Fleet<C>,
     bundle: &Bundle,
     params: BTreeMap<String, serde_json::Value>,
     control: &Control,
+    observers: &mut [&mut dyn Observer],
 ) -> Result<Option<u64>, FleetError> {
     let began = Instant::now();
+    let (mut silent_since, mut told_at) = (None, Instant::now());
     let mut wishes = control.subscribe();
+    let name = MemberId::unique();
     loop {
-        match fleet.start(bundle, params.clone()).await {
-            Err(FleetError::NoWorkers) if began.elapsed() < COMING_UP => {}
-            Err(FleetError::InvalidState { current: RunPhase::Stopping, .. }) if began.elapsed() < ENDING => {}
+        let unheard = match fleet.start_as(name.as_str(), bundle, params.clone()).await {
+            Err(FleetError::NoWorkers) if began.elapsed() < COMING_UP => None,
+            Err(FleetError::InvalidState { current: RunPhase::Stopping, .. }) if began.elapsed() < ENDING => None,
+            Err(FleetError::Store(error @ StoreError::Unreachable(_))) => Some(error),
             other => return other.map(Some),
-        }
+        };
         // Only between two attempts: one that is under way may have been heard.
         let asked = wishes.wait_for(|wish| *wish > Wish::Run);
-        if tokio::time::timeout(LOOK, asked).await.is_ok() {
-            return Ok(None);
+        let asked = tokio::time::timeout(LOOK, asked).await.is_ok();
+        let Some(error) = unheard else {
+            silent_since = None;
+            if asked {
+                return Ok(None);
+            }
+            continue;
+        };
+        let silent = silent_since.get_or_insert_with(Instant::now).elapsed();
+        // It may have been begun for all we know.
+        if asked || silent > STORE_LOST_AFTER {
+            return Err(error.into());
+        }
+        if told_at.elapsed() > TELL {
+            told_at = Instant::now();
+            tell_silence(observers, silent);
         }
     }
+}
+
+/// Asks until the store answers, which may be away for a while, or somebody has asked twice to stop.
+async fn answered<T>(control: &Control, mut ask: impl AsyncFnMut() -> Result<T, FleetError>) -> Result<T, FleetError> {
+    let began = Instant::now();
+    let wishes = control.subscribe();
+    loop {
+        let waits = began.elapsed() < STORE_LOST_AFTER && *wishes.borrow() < Wish::Abort;
+        match ask().await {
+            Err(FleetError::Store(StoreError::Unreachable(_))) if waits => tokio::time::sleep(LOOK).await,
+            other => return other,
+        }
+    }
+}
+
+fn tell_silence(observers: &mut [&mut dyn Observer], silent: Duration) {
+    let why = format!("waiting for the store, which has not answered for {} s", silent.as_secs());
+    observers.iter_mut().for_each(|observer| observer.waiting(&why));
 }
 
 /// A run that was given up while workers were waited for.

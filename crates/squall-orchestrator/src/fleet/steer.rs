@@ -2,7 +2,7 @@
 //! faster; nothing is kept here, so any process may serve it.
 
 use serde::Serialize;
-use squall_coord::{Cell, RunRecord, RunStore, StoreError};
+use squall_coord::{Cell, MemberId, RunRecord, RunStore, StoreError};
 use squall_metrics::RunView;
 use squall_model::{
     Bundle, CommandEnvelope, CommandType, HIGHEST_LEVEL, PhaseEvent, RunFacts, RunOrder, RunPhase, SteerError,
@@ -82,14 +82,27 @@ impl<C: Cell> Fleet<C> {
 
     /// Begins a run; gives its epoch. Returns when the record says so, not when load is made.
     pub async fn start(&self, bundle: &Bundle, params: BTreeMap<String, serde_json::Value>) -> Result<u64, FleetError> {
+        self.start_as(MemberId::unique().as_str(), bundle, params).await
+    }
+
+    /// The same for a run with a name of its own, which is begun once however often it is asked for: whoever heard no answer asks again.
+    pub async fn start_as(
+        &self,
+        name_of_run: &str,
+        bundle: &Bundle,
+        params: BTreeMap<String, serde_json::Value>,
+    ) -> Result<u64, FleetError> {
         let run = self.cell.run();
         let bytes = serde_json::to_vec(bundle).expect("a bundle is text and numbers");
         let name = run.put(&bytes).await?;
+        let record = run.record().await?;
+        if read_order(&record).is_ok_and(|order| order.run == name_of_run) {
+            return Ok(record.epoch);
+        }
         let workers = self.healthy().await?;
         if workers.is_empty() {
             return Err(FleetError::NoWorkers);
         }
-        let record = run.record().await?;
         let phase = phase_of(&record);
         let next = phase.step(PhaseEvent::Begin).map_err(|_| FleetError::InvalidState {
             action: "start a test",
@@ -97,7 +110,7 @@ impl<C: Cell> Fleet<C> {
             expected: "IDLE",
         })?;
         let order = RunOrder {
-            run: squall_coord::MemberId::unique().to_string(),
+            run: name_of_run.to_owned(),
             bundle: name,
             profile: bundle.plan.load.model.profile().clone(),
             start_at_ms: None,
@@ -287,7 +300,7 @@ type Payload = serde_json::Map<String, serde_json::Value>;
 
 fn envelope(kind: CommandType, epoch: u64, payload: Payload) -> CommandEnvelope {
     let sent_at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    CommandEnvelope { kind, command_id: squall_coord::MemberId::unique().to_string(), epoch, sent_at, payload }
+    CommandEnvelope { kind, command_id: MemberId::unique().to_string(), epoch, sent_at, payload }
 }
 
 /// The payload of a command for users. Where it names none, the record has changed and who is meant follows when they move.

@@ -50,6 +50,21 @@ async fn a_stop_takes_effect_while_workers_are_awaited() {
     stage.end().await;
 }
 
+/// Whoever heard no answer asks again, and must neither be refused nor get a second run.
+#[tokio::test]
+async fn a_run_with_a_name_is_begun_once_however_often_it_is_asked_for() {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    stage.until("SCARD", "workers", 1).await;
+    let fleet = Fleet::new(stage.cell.clone());
+    let first = fleet.start_as("mine", &bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    let again = fleet.start_as("mine", &bundle(1.0), BTreeMap::new()).await.expect("it has started");
+    assert_eq!(first, again);
+    let refused = fleet.start_as("another", &bundle(1.0), BTreeMap::new()).await.unwrap_err();
+    assert!(matches!(refused, FleetError::InvalidState { .. }), "{refused}");
+    stage.end().await;
+}
+
 /// Before the first run there is no order to be read, and that is not what is wrong.
 #[tokio::test]
 async fn a_fleet_without_a_test_says_so() {
