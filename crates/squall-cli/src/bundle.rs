@@ -10,6 +10,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Component, Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use crate::{
@@ -104,11 +105,13 @@ fn loads<D: Driver>(program: &Program<D>) -> Result<Vec<Load>, Refusal> {
 /// Opens bundles on a worker.
 pub(crate) struct BundleHost<H> {
     host: H,
+    /// Of the latest run.
+    unpacked: Mutex<Option<Unpacked>>,
 }
 
 impl<H: Host> BundleHost<H> {
     pub(crate) fn new(host: H) -> BundleHost<H> {
-        BundleHost { host }
+        BundleHost { host, unpacked: Mutex::new(None) }
     }
 
     fn program(&self, bundle: &Bundle) -> Result<Program<H::Driver>, Refusal> {
@@ -133,6 +136,8 @@ impl<H: Host> BundleHost<H> {
             let bytes = decode(name, bundle.files.get(name).ok_or_else(missing)?)?;
             String::from_utf8(bytes).map_err(|_| Refusal::new(format!("`{name}` is no text")))
         };
+        // One run at a time: the files of the one before go.
+        *self.unpacked.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder);
         read_from(&what, &args, &mut files, text, |script| self.host.open_here(script))
     }
 }
@@ -168,24 +173,33 @@ fn stand_beside<D: Driver>(member: Member<D>) -> Beside<AnyDriver<D>> {
     Beside { driver, threads: Some(member.threads), plan: member.plan, follows: member.follows }
 }
 
-/// The files of a bundle in a folder of their own, which stays as long as the process: scripts import from it while they run.
+/// The files of a bundle in a folder of their own. Scripts import from it while they run, so it goes with the next bundle or the process.
 struct Unpacked {
     path: PathBuf,
     /// By the names that the scenario uses.
     files: BTreeMap<String, PathBuf>,
 }
 
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::debug!(path = %self.path.display(), %error, "the files of a run stay behind");
+        }
+    }
+}
+
 impl Unpacked {
     fn new(bundle: &Bundle) -> Result<Unpacked, Refusal> {
-        let path = fresh_folder()?;
-        let mut files = BTreeMap::new();
+        // From here on it is removed, whatever fails.
+        let mut folder = Unpacked { path: fresh_folder()?, files: BTreeMap::new() };
+        let path = folder.path.clone();
         for (at, (name, content)) in bundle.files.iter().enumerate() {
             let place = if let Some(module) = name.strip_prefix("module:") {
                 path.join(inside(module)?)
             } else if let Some(file) = name.strip_prefix("file:") {
                 // A name of ours: the scenario's may lead anywhere.
                 let place = path.join("files").join(at.to_string());
-                files.insert(file.to_owned(), place.clone());
+                folder.files.insert(file.to_owned(), place.clone());
                 place
             } else {
                 continue;
@@ -197,7 +211,7 @@ impl Unpacked {
             decode(name, content)?;
             write().map_err(|error| Refusal::file("write", &place, &error))?;
         }
-        Ok(Unpacked { path, files })
+        Ok(folder)
     }
 }
 

@@ -30,6 +30,8 @@ use search::{Answer, Held, Search};
 const FIRST_RATE: f64 = 50.0;
 /// Each probe is preceded by this much load that is not judged: connections are made, caches filled.
 const WARM_UP: Duration = Duration::from_secs(1);
+/// A probe at a low rate is as long as so many starts take: of fewer nothing could be said.
+const FEWEST_STARTS: f64 = 10.0;
 /// How often a probe that did not hold is tried again.
 const REPEATS: u32 = 1;
 /// A target that answers fast because it fails does not hold a promise about time.
@@ -101,6 +103,10 @@ pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise:
     end(&search, record, code)
 }
 
+fn length_at(rate: f64, length: Duration) -> Duration {
+    length.max(Duration::from_secs_f64(FEWEST_STARTS / rate))
+}
+
 /// How much of a probe is not judged.
 fn warm_up(length: Duration) -> Duration {
     WARM_UP.min(length / 2)
@@ -121,7 +127,7 @@ fn probe_plan(plan: &Plan, promise: &Threshold, rate: f64, length: Duration) -> 
         LoadModel::Open { arrivals, .. } => arrivals,
         LoadModel::Closed { .. } => Arrivals::Even,
     };
-    let steady = Profile::constant(rate, length + warm_up);
+    let steady = Profile::constant(rate, length_at(rate, length) + warm_up);
     let rate = steady.map_err(|error| Refusal::new(format!("--find-max-probe: {error}")))?;
     probe.load.model = LoadModel::Open { rate, arrivals };
     probe.load.iterations = None;
@@ -273,5 +279,17 @@ fn shown(threshold: &Threshold, value: f64) -> String {
         Quantity::Fraction => percent(value),
         Quantity::PerSecond => format!("{}/s", format::rate(value)),
         Quantity::Count => format::count(value as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A search in probes of half a second had nothing to judge at two starts a second, and said that not even they held.
+    #[test]
+    fn a_probe_is_long_enough_for_ten_starts() {
+        assert_eq!(length_at(1000.0, Duration::from_secs(10)), Duration::from_secs(10));
+        assert_eq!(length_at(2.0, Duration::from_millis(500)), Duration::from_secs(5));
     }
 }

@@ -291,6 +291,23 @@ fn a_scenario_travels_with_its_files() {
     assert_eq!(fleet.target.requests(), 100);
 }
 
+/// Every worker kept the files of every run in the folder for temporary files, for ever.
+#[test]
+fn a_worker_leaves_no_files_of_its_runs_behind() {
+    let mut fleet = Fleet::of(1);
+    let unpacked = |fleet: &Fleet| {
+        let here = std::fs::read_dir(fleet.desk.path("")).expect("a folder").map(|entry| entry.unwrap().file_name());
+        here.filter(|name| name.to_string_lossy().starts_with("squall-")).count()
+    };
+    for _ in 0..2 {
+        fleet.result(fleet.start(&["--rate", "20", "--requests", "2"]));
+    }
+    assert_eq!(unpacked(&fleet), 1, "only those of the latest");
+    fleet.signal("w0", Signal::TERM);
+    assert_eq!(fleet.workers.remove(0).1.end().code, 0);
+    assert_eq!(unpacked(&fleet), 0);
+}
+
 #[test]
 fn so_many_requests_are_made_by_the_users_of_all_workers_together() {
     let fleet = Fleet::of(3);

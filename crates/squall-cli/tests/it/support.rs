@@ -54,6 +54,8 @@ impl Desk {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
         command.args(arguments).current_dir(self.folder.path()).env("NO_COLOR", "1").env_remove("SQUALL_LOG");
+        // What a killed one leaves behind goes with the desk.
+        command.env("TMPDIR", self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
