@@ -13,6 +13,11 @@ from squall import _squall
 if TYPE_CHECKING:
     from squall._squall import Client, Operation, Response
 
+_ELSEWHERE = (
+    "the client works on its user's own thread, and this call came from another one; "
+    "client.batch([…]) sends several requests at once, and an async def can gather them"
+)
+
 try:
     from greenlet import getcurrent, greenlet
 except ImportError:
@@ -43,7 +48,12 @@ def in_fiber() -> bool:
 
 def wait(operation: Operation[Any]) -> Any:
     """Steps aside until ``operation`` is done."""
-    getcurrent().parent.switch(operation)
+    try:
+        step_aside = getcurrent().parent.switch
+    except AttributeError:
+        operation.forgo()
+        raise RuntimeError(_ELSEWHERE) from None
+    step_aside(operation)
     return operation.result()
 
 

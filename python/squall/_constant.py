@@ -11,14 +11,16 @@ import inspect
 from collections.abc import Callable, Generator
 from typing import Any
 
+from squall._errors import shown
 from squall._sources import Sources, Unreadable, sent_when_called
 
 METHODS = frozenset({"get", "post", "put", "patch", "delete", "head", "request"})
 #: What the answer to a constant request depends on, besides its URL.
 OPTIONS = frozenset({"headers", "params", "json", "data", "cookies", "auth", "timeout", "name"})
 
-#: A request: its method, its URL, its options.
-Request = tuple[str, str, dict[str, Any]]
+#: A request: its method, its URL, its options, where it is written.
+Request = tuple[str, str, dict[str, Any], str]
+_Recorded = tuple[str, str, dict[str, Any]]
 
 
 class NotConstant(Exception):
@@ -29,7 +31,7 @@ def requests_of(function: Callable[..., Any], sources: Sources) -> list[Request]
     """The requests of a task that is proven constant; raises :class:`NotConstant` with the reason otherwise."""
     called = sent_when_called(function)
     function = called or function
-    _prove(function, called is not None, sources)
+    places = _prove(function, called is not None, sources)
     try:
         first, second = _record(function), _record(function)
     except TypeError as error:
@@ -39,10 +41,11 @@ def requests_of(function: Callable[..., Any], sources: Sources) -> list[Request]
         raise NotConstant("two recordings differ")
     if not first:
         raise NotConstant("it sends nothing")
-    return first
+    return [(*request, place) for request, place in zip(first, places, strict=True)]
 
 
-def _prove(function: Callable[..., Any], called: bool, sources: Sources) -> None:
+def _prove(function: Callable[..., Any], called: bool, sources: Sources) -> list[str]:
+    """Where each of its requests is written."""
     if hasattr(function, "__wrapped__") or not inspect.isfunction(function):
         raise NotConstant("it is wrapped by a decorator")
     if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
@@ -53,17 +56,20 @@ def _prove(function: Callable[..., Any], called: bool, sources: Sources) -> None
         raise NotConstant(str(reason)) from None
     if sources.stores("__code__"):
         raise NotConstant("code is replaced while it runs")
-    if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)) or len(definition.decorator_list) != 1:
-        raise NotConstant("it has other decorators")
+    if isinstance(definition, ast.Lambda):
+        raise NotConstant("it is a lambda")
+    if len(definition.decorator_list) != 1:
+        raise NotConstant("it has other decorators" if definition.decorator_list else "@task is not its decorator")
     arguments = definition.args
     if len(arguments.args) != 2 or arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
         raise NotConstant("it does not take (self, client)")
     client = arguments.args[1].arg
     awaited = isinstance(definition, ast.AsyncFunctionDef)
     body = definition.body[1:] if ast.get_docstring(definition) is not None else definition.body
-    for statement in body:
-        if not isinstance(statement, ast.Pass):
-            _prove_call(statement, source.place(statement), client, awaited, called)
+    calls = [statement for statement in body if not isinstance(statement, ast.Pass)]
+    for statement in calls:
+        _prove_call(statement, source.place(statement), client, awaited, called)
+    return [f"{shown(source.file)}:{statement.lineno}" for statement in calls]
 
 
 def _prove_call(statement: ast.stmt, line: str, client: str, awaited: bool, called: bool) -> None:
@@ -76,8 +82,10 @@ def _prove_call(statement: ast.stmt, line: str, client: str, awaited: bool, call
     call = value.value if isinstance(value, ast.Await) else value
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)):
         raise NotConstant(f"{line} does more than send a request")
-    if call.func.value.id != client or call.func.attr not in METHODS:
+    if call.func.value.id != client:
         raise NotConstant(f"{line} calls something else than the client")
+    if call.func.attr not in METHODS:
+        raise NotConstant(f"{line} calls client.{call.func.attr}, which takes Python")
     given = {keyword.arg for keyword in call.keywords}
     if not given <= OPTIONS:
         raise NotConstant(f"{line} gives more than a constant request can have")
@@ -90,7 +98,7 @@ def _prove_call(statement: ast.stmt, line: str, client: str, awaited: bool, call
             raise NotConstant(f"{line} depends on values that may change") from None
 
 
-def _record(function: Callable[..., Any]) -> list[Request]:
+def _record(function: Callable[..., Any]) -> list[_Recorded]:
     recorder = _Recorder()
     result = function(None, recorder)
     if inspect.iscoroutine(result):
@@ -116,7 +124,7 @@ class _Recorder:
     """A client that only writes down what it is asked."""
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[_Recorded] = []
 
     def request(self, method: str, url: str, /, **options: Any) -> _Nothing:
         self.requests.append((method.upper(), url, options))

@@ -149,6 +149,9 @@ def scenario(
     file, line = _caller()
     if cls is not None:
         raise ScenarioError("write @scenario() with parentheses, and what load it makes: @scenario(rate=50, duration='1m')", file, line)
+    for word, text in (("name", name), ("target", target)):
+        if text is not None and not isinstance(text, str):
+            raise ScenarioError(f"{word}={text!r}: give a text", file, line)
     if rate is not None and rps is not None:
         raise ScenarioError("rate and rps mean the same: give one", file, line)
     given: dict[str, Any] = {
@@ -159,7 +162,7 @@ def scenario(
         "ramp_up": ramp_up,
         "profile": mode,
         "steps": steps,
-        "stages": _stages(stages),
+        "stages": _stages(stages, file, line),
         "warm_up": warm_up,
     }
     times = {"pause", "for", "ramp_up", "warm_up"}
@@ -200,6 +203,8 @@ def task(
     the least distance between two starts by the same user; ``timeout`` (seconds) cuts an iteration that takes longer.
     """
     file, line = _caller()
+    if isinstance(name, (bool, int, float, bytes, tuple, list, dict)):
+        raise ScenarioError(f"name={name!r}: give a text", file, line)
     if name is not None and not isinstance(name, str):
         return _mark(name, TaskMark(getattr(name, "__name__", ""), 1, (), None, None, file, line))
     if not (isinstance(weight, (int, float)) and 0 < weight < float("inf")):
@@ -229,6 +234,10 @@ def resource(name: str, *, limit: int | None = None, file: str | None = None) ->
     its own, takes the rows of a CSV or JSONL file beside this one instead.
     """
     here, line = _caller()
+    if not isinstance(name, str):
+        raise ScenarioError('write @resource(name="users"): a pool needs a name', here, line)
+    if limit is not None and not (isinstance(limit, int) and limit > 0):
+        raise ScenarioError(f"limit={limit!r}: give a whole number of 1 or more, or leave it out", here, line)
     if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", name):
         raise ScenarioError(f"{name!r} cannot name a resource: use letters, digits, _ . : and -", here, line)
     if name in factories and (factories[name].file, factories[name].line) != (here, line):
@@ -341,9 +350,14 @@ def _text(value: Any, *, seconds: bool) -> str:
     return _plain(value) if isinstance(value, float) else str(value)
 
 
-def _stages(stages: Any) -> str | None:
+def _stages(stages: Any, file: str, line: int) -> str | None:
     if stages is None or isinstance(stages, str):
         return stages
+    if not isinstance(stages, (list, tuple)):
+        raise ScenarioError(f"stages={stages!r}: give a list of (duration, level)", file, line)
+    for stage in stages:
+        if not (isinstance(stage, (list, tuple)) and len(stage) == 2):
+            raise ScenarioError(f"stages: {stage!r} is no (duration, level), such as ('30s', 100)", file, line)
     return ",".join(f"{_text(lasts, seconds=True)}:{_text(level, seconds=False)}" for lasts, level in stages)
 
 

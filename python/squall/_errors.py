@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import traceback
 import warnings
 from types import FrameType, TracebackType
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FRAMES = 12
 #: Most characters of an exception's own text, and of those behind it: some carry the whole body of an answer, and a report keeps 2,000.
-_TEXT, _TEXT_BEHIND = 1_000, 300
+_TEXT, _TEXT_BEHIND = 500, 200
+#: Where what is not the scenario's is installed: its files are called as they are imported, the deepest folder first.
+_INSTALLED = sorted({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}, key=len, reverse=True)
 #: The folder that a travelled scenario was unpacked in: its files are called what they were called at home.
 home: list[str] = []
 
@@ -110,7 +113,7 @@ def _members(error: BaseException) -> list[str]:
 def shown(file: str) -> str:
     """How a file is called in what people read."""
     full = os.path.abspath(file)
-    return os.path.relpath(full, next((folder for folder in home if full.startswith(folder + os.sep)), None))
+    return os.path.relpath(full, next((folder for folder in (*home, *_INSTALLED) if full.startswith(folder + os.sep)), None))
 
 
 def _places(trace: TracebackType | None) -> list[str]:

@@ -3,6 +3,7 @@ message that names file and line. Runs no task."""
 
 from __future__ import annotations
 
+import ast
 import difflib
 import functools
 import importlib.util
@@ -10,6 +11,7 @@ import inspect
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -25,6 +27,13 @@ from squall._resources import Pools, Resources
 from squall._sources import Sources
 from squall._strategy import Steps
 from squall._target import first_origin
+
+#: Where something was said: file, line, and the word for it.
+Place = tuple[str, int, str]
+
+
+#: What scenarios call the keys of a plan, where that differs.
+_WORDS = {"for": "duration", "profile": "mode"}
 
 
 @dataclass
@@ -60,6 +69,8 @@ class Loaded:
     line: int
     #: The scenario without its code, in the words of a scenario file.
     toml: str
+    #: Where each of its lines was said: file, line, and the word for it.
+    places: list[Place]
     tasks: list[Task]
     on_start: list[Hook]
     on_stop: list[Hook]
@@ -119,7 +130,7 @@ def load_all(
     _forgotten.watch()
     try:
         module = _execute(path)
-        _refuse_redefinitions(module)
+        _refuse_redefinitions(module, path)
         given = dict(params or {})
         pools = Pools(dict(_dsl.factories))
         chosen = _choose(module, path, scenario)
@@ -188,7 +199,7 @@ def _probes(path: str, params: dict[str, Any], pools: Pools, target: str | None,
         name="probe",
         file=shown(path),
         line=marks[0].line,
-        toml=_toml("probe", None, tasks, target, away),
+        **_plan("probe", None, tasks, target, away, (shown(path), marks[0].line, "")),
         target=target,
         absolute=away is not None and target is None,
         tasks=tasks,
@@ -304,7 +315,7 @@ def _read(cls: type, path: str, params: dict[str, Any], pools: Pools, hooks: Hoo
         name=name,
         file=shown(path),
         line=line,
-        toml=_toml(name, mark, tasks, target, away),
+        **_plan(name, mark, tasks, target, away, (shown(path), line, "")),
         target=target,
         absolute=away is not None and target is None,
         tasks=tasks,
@@ -345,7 +356,7 @@ def _choose(module: ModuleType, path: str, wanted: str | None) -> list[type]:
     here = [
         cls
         for cls in vars(module).values()
-        if isinstance(cls, type) and cls.__module__ == module.__name__ and ("__squall_scenario__" in cls.__dict__ or _is_user(cls))
+        if _is_scenario(cls) and cls.__module__ == module.__name__
     ]
     marked = [cls for cls in here if "__squall_scenario__" in cls.__dict__]
     if wanted is not None:
@@ -366,12 +377,24 @@ def _choose(module: ModuleType, path: str, wanted: str | None) -> list[type]:
     return candidates
 
 
+def _is_scenario(cls: Any) -> bool:
+    return isinstance(cls, type) and ("__squall_scenario__" in cls.__dict__ or _is_user(cls))
+
+
 def _is_user(cls: type) -> bool:
     return issubclass(cls, VUser) and any(hasattr(value, "__squall_task__") for value in vars(cls).values())
 
 
-def _refuse_redefinitions(module: ModuleType) -> None:
-    """Python lets the second of two methods replace the first without a word; nobody means that."""
+def _refuse_redefinitions(module: ModuleType, path: str) -> None:
+    """Python lets the second of two classes or methods replace the first without a word; nobody means that."""
+    classes: dict[str, int] = {}
+    with open(path, "rb") as file_of_it:
+        tree = ast.parse(file_of_it.read())
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and _is_scenario(getattr(module, node.name, None)):
+            if node.name in classes:
+                raise ScenarioError(f"class {node.name} is already defined in line {classes[node.name]}", path, node.lineno)
+            classes[node.name] = node.lineno
     seen: dict[tuple[str, str], int] = {}
     for file, name, line in _dsl.declared:
         # The same line twice is a file that was also imported by one of its modules.
@@ -469,6 +492,8 @@ def _hooks(cls: type, params: dict[str, Any]) -> tuple[list[Hook], list[Hook]]:
 def _own(cls: type, name: str) -> Callable[..., Any] | None:
     """The hook of a class, unless it is only there so that ``super()`` finds one."""
     function: Callable[..., Any] | None = getattr(cls, name, None)
+    if function is not None and not callable(function):
+        raise ScenarioError(f"{name} = {function!r}: it must be a method", *_written(cls, name))
     return None if function is None or getattr(function, "__squall_nothing__", False) else _awaited(function)
 
 
@@ -525,7 +550,7 @@ def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
     return awaited
 
 
-def _is_async(function: Callable[..., Any], name: str, file: str, line: int) -> bool:
+def _is_async(function: Callable[..., Any], name: str, file: str | None, line: int | None) -> bool:
     if inspect.iscoroutinefunction(function):
         return True
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -536,9 +561,21 @@ def _is_async(function: Callable[..., Any], name: str, file: str, line: int) -> 
     return False
 
 
-def _place(function: Callable[..., Any]) -> tuple[str, int]:
-    code = inspect.unwrap(function).__code__
-    return code.co_filename, code.co_firstlineno
+def _place(function: Callable[..., Any]) -> tuple[str, int] | tuple[None, None]:
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None) or getattr(inspect.getattr_static(type(function), "__call__", None), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code else (None, None)
+
+
+def _written(cls: type, name: str) -> tuple[str, int]:
+    """Where a class is given its attribute ``name``."""
+    base = next(base for base in cls.__mro__ if name in vars(base))
+    lines, first = inspect.getsourcelines(base)
+    for node in ast.walk(ast.parse(textwrap.dedent("".join(lines)))):
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+            first += node.lineno - 1
+            break
+    return inspect.getfile(base), first
 
 
 def _line_of(cls: type) -> int:
@@ -548,22 +585,24 @@ def _line_of(cls: type) -> int:
         return 1
 
 
-def _toml(name: str, mark: ScenarioMark | None, tasks: list[Task], target: str | None, away: str | None) -> str:
-    """The plan of the scenario. Its requests are never sent: they stand for code that asks for paths below ``target``, or for absolute
-    URLs, of which the first leads ``away``."""
-    lines = [f"name = {json.dumps(name)}"]
+def _plan(name: str, mark: ScenarioMark | None, tasks: list[Task], target: str | None, away: str | None, here: Place) -> dict[str, Any]:
+    """The plan of the scenario, and where each of its lines was said; ``here`` is where all else was. Its requests are never sent: they
+    stand for code that asks for paths below ``target``, or for absolute URLs, of which the first leads ``away``."""
+    lines: list[tuple[str, Place]] = [(f"name = {json.dumps(name)}", (*here[:2], "name"))]
     if target:
-        lines.append(f"target = {json.dumps(target)}")
+        lines.append((f"target = {json.dumps(target)}", (*here[:2], "target")))
     url = json.dumps("/" if target or not away else f"{away}/")
-    lines.append("[load]")
+    lines.append(("[load]", here))
     if mark:
-        lines += [f"{key} = {json.dumps(value)}" for key, value in mark.load.items()]
-        lines.append(f"thresholds = {json.dumps(list(mark.thresholds))}")
+        said = {**mark.load, "thresholds": list(mark.thresholds)}
+        lines += [(f"{key} = {json.dumps(value)}", (shown(mark.file), mark.line, _WORDS.get(key, key))) for key, value in said.items()]
     for task in tasks:
-        lines += ["[[task]]", f"name = {json.dumps(task.name)}", f"weight = {float(task.mark.weight)!r}"]
+        file, line, word = shown(task.mark.file), task.mark.line, f"task {task.name!r}"
+        lines += [("[[task]]", (file, line, word)), (f"name = {json.dumps(task.name)}", (file, line, f"{word}: name"))]
+        lines.append((f"weight = {float(task.mark.weight)!r}", (file, line, f"{word}: weight")))
         if task.mark.requires:
-            lines.append(f"requires = {json.dumps(list(task.mark.requires))}")
+            lines.append((f"requires = {json.dumps(list(task.mark.requires))}", (file, line, f"{word}: requires")))
         if task.mark.every:
-            lines.append(f"every = {json.dumps(task.mark.every)}")
-        lines.append(f"get = {url}")
-    return "\n".join(lines) + "\n"
+            lines.append((f"every = {json.dumps(task.mark.every)}", (file, line, f"{word}: every")))
+        lines.append((f"get = {url}", here))
+    return {"toml": "".join(f"{text}\n" for text, _ in lines), "places": [place for _, place in lines]}

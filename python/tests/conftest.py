@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from live_kit import live_server
 from running import SQUALL
 
 
@@ -138,3 +139,10 @@ def cookie_server() -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def live() -> Iterator[str]:
+    """Host and port of a server that speaks WebSocket, streams and JSON-RPC."""
+    with live_server() as place:
+        yield place

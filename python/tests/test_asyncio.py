@@ -383,3 +383,24 @@ def test_a_group_of_exceptions_names_what_is_in_it(run):
     assert "2 sub-exceptions" in told and "one of them: ValueError: no shirt" in told and "one of them: ValueError: no shoe" in told
     assert "at shop.py:7 in broken" in told
     assert "more characters)" in told
+
+
+def test_a_request_keeps_its_answer_as_futures_do(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                asked = client.get("/health")
+                answer = await asked
+                assert asked.done() and asked.result() is answer and await asked is answer and asked.exception() is None
+                asked = client.get("http://127.0.0.1:1/", name="refused")
+                try:
+                    await asked
+                except RequestError as error:
+                    assert asked.done() and asked.exception() is error
+        """,
+        "--mode",
+        "asyncio",
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()

@@ -88,6 +88,11 @@ def test_what_no_request_can_be_is_refused(asks):
     )
 
 
+def test_an_empty_name_is_none(asks):
+    ended = asks('await client.get("/health", name="")')
+    assert ended.metric("GET /health")["requests"] == 2 and "" not in ended.names()
+
+
 def test_the_response_says_everything(asks):
     asks(
         """

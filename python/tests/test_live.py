@@ -1,125 +1,12 @@
-"""WebSockets, streamed bodies and server-sent events, in every mode, against small servers that speak the protocols byte by byte."""
+"""WebSockets, streamed bodies and server-sent events, in every mode, against a small server that speaks the protocols byte by byte."""
 
 from __future__ import annotations
 
-import base64
-import gzip
-import hashlib
-import socketserver
 import textwrap
-import threading
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
-
-
-def _frame(opcode: int, payload: bytes) -> bytes:
-    size = bytes([len(payload)]) if len(payload) < 126 else b"\x7e" + len(payload).to_bytes(2, "big")
-    return bytes([0x80 | opcode]) + size + payload
-
-
-def _brotli(text: bytes) -> bytes:
-    """Brotli's stored form: a window of 16 bits, one block as it is, an empty last one."""
-    return ((len(text) - 1) << 4 | 1 << 20).to_bytes(3, "little") + text + b"\x03"
-
-
-def _zstd(text: bytes) -> bytes:
-    """A frame of one block as it is."""
-    return b"\x28\xb5\x2f\xfd\x20" + bytes([len(text)]) + (len(text) << 3 | 1).to_bytes(3, "little") + text
-
-
-PACKED = {
-    "gzip": gzip.compress(b"data: packed\n\n"),
-    "deflate": zlib.compress(b"data: packed\n\n"),
-    "br": _brotli(b"data: packed\n\n"),
-    "zstd": _zstd(b"data: packed\n\n"),
-}
-
-
-class _Live(socketserver.StreamRequestHandler):
-    """/echo speaks WebSocket and repeats what it is told; /pieces sends a body in pieces; /events sends events; /cut breaks off; /packed/gzip
-    compresses; /set?a=1 sets a cookie and says which came, and so do /pieces?a=1 and /echo?a=1."""
-
-    def handle(self) -> None:
-        first = self.rfile.readline().decode()
-        path, _, query = (first.split(" ")[1] if " " in first else "").partition("?")
-        self.cookie = f"Set-Cookie: {query}; Path=/\r\n" if query else ""
-        headers: dict[str, str] = {}
-        self.lines: list[str] = []
-        while line := self.rfile.readline().strip():
-            self.lines.append(line.decode().lower())
-            name, _, value = line.decode().partition(":")
-            headers[name.lower()] = value.strip()
-        if path in ("/echo", "/liar"):
-            if path == "/liar":
-                headers["sec-websocket-key"] = "another"
-            self._echo(headers)
-        elif path in ("/pieces", "/events", "/cut"):
-            self._pieces(path, headers.get("cookie", ""))
-        elif path == "/head":
-            body = "\n".join(self.lines)
-            self.wfile.write(f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-        elif path == "/set":
-            body = headers.get("cookie", "")
-            self.wfile.write(f"HTTP/1.1 200 OK\r\nConnection: close\r\n{self.cookie}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-        elif path.startswith("/packed/"):
-            coding = path.removeprefix("/packed/")
-            assert coding in headers["accept-encoding"]
-            self.wfile.write(f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\n\r\n".encode() + PACKED[coding])
-        else:
-            self.wfile.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
-
-    def _pieces(self, path: str, cookies: str) -> None:
-        kind = "text/event-stream" if path == "/events" else "text/plain"
-        more = f"{self.cookie}X-Cookies: {cookies}\r\n"
-        self.wfile.write(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{more}Transfer-Encoding: chunked\r\n\r\n".encode())
-        bodies = [b"event: price\ndata: 1\nid: a\n\n: a comment\nda", b"ta: 2\r\ndata: 3\r\n\r\n"] if path == "/events" else [b"one", b"two"]
-        for body in bodies:
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(body), body))
-            self.wfile.flush()
-        if path != "/cut":
-            self.wfile.write(b"0\r\n\r\n")
-
-    def _echo(self, headers: dict[str, str]) -> None:
-        key = headers["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-        accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
-        head = f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n{self.cookie}\r\n"
-        hello = f"hello {headers.get('x-one')}" if "x-one" in headers else headers.get("cookie", "")
-        # In one piece: what comes right after the head must not be lost.
-        self.wfile.write(head.encode() + _frame(1, hello.encode()))
-        closing = False
-        while True:
-            start = self.rfile.read(2)
-            if len(start) < 2:
-                return
-            size = start[1] & 0x7F
-            mask = self.rfile.read(4)
-            payload = bytes(byte ^ mask[index % 4] for index, byte in enumerate(self.rfile.read(size)))
-            opcode = start[0] & 0x0F
-            if opcode == 8:
-                if not closing:
-                    self.wfile.write(_frame(8, payload))
-                return
-            if payload == b"bye":
-                # Who closes before the goodbye is answered may cut off what it has just said.
-                closing = True
-                self.wfile.write(_frame(8, b"\x03\xe8"))
-            elif opcode in (1, 2):
-                self.wfile.write(_frame(9, b"") + _frame(opcode, payload))
-
-
-class _Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-
-
-@pytest.fixture(scope="module")
-def live() -> Iterator[str]:
-    with _Server(("127.0.0.1", 0), _Live) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+from live_kit import PACKED
 
 
 @pytest.fixture(params=["stepped", "asyncio", "plain"])
@@ -357,4 +244,76 @@ def test_pieces_may_be_asked_for_one_by_one(asks, live):
         assert got == b"onetwo", got
         """
     )
+    assert ended.metric("go")["errors"] == 0, ended.messages()
+
+
+def test_what_streams_and_websockets_move_is_counted(asks, live):
+    ended = asks(
+        f"""
+        async with client.stream("GET", "http://{live}/pieces") as answer:
+            async for piece in answer:
+                pass
+        async with client.websocket("ws://{live}/echo", name="quiet", headers={{"X-One": "1"}}) as feed:
+            assert await feed.receive() == "hello 1"
+        async with client.websocket("ws://{live}/echo", name="talks", headers={{"X-One": "1"}}) as feed:
+            assert await feed.receive() == "hello 1"
+            await feed.send("12345")
+            assert await feed.receive() == "12345"
+        """
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-Cookies: \r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert ended.metric("GET /pieces")["bytes_in"] == 3 * len(head + b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
+    quiet, talks = ended.metric("quiet"), ended.metric("talks")
+    # A frame is two bytes more than its text, what a client sends has a mask of four; before each answer comes a ping, which is answered.
+    assert talks["bytes_in"] - quiet["bytes_in"] == 3 * (7 + 2)
+    assert talks["bytes_out"] - quiet["bytes_out"] == 3 * (11 + 6)
+    totals = ended.result["totals"]
+    assert totals["bytes_in"] == sum(metric["bytes_in"] for metric in ended.result["metrics"])
+    assert totals["bytes_in"] == sum(second["bytes_in"] for second in ended.result["timeline"])
+
+
+def test_streams_follow_redirects(asks, live):
+    ended = asks(
+        f"""
+        async with client.stream("GET", "http://{live}/moved/moved/pieces") as answer:
+            assert answer.status_code == 200
+            got = b""
+            async for piece in answer:
+                got += piece
+        assert got == b"onetwo", got
+        """
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()
+    assert ended.metric("GET /moved/moved/pieces")["requests"] == ended.metric("GET /moved/moved/pieces whole")["requests"] == 3
+    assert ended.metric("GET /moved/moved/pieces (redirect)")["requests"] == 6
+
+
+def test_a_websocket_that_was_moved_says_where_to(asks, live):
+    ended = asks(
+        f"""
+        try:
+            async with client.websocket("ws://{live}/moved/echo"):
+                pass
+        except RequestError as error:
+            assert "302" in str(error) and "it leads to /echo" in str(error), error
+        else:
+            raise AssertionError("it was followed")
+        """
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()
+    assert ended.metric("WS /moved/echo")["errors"] == 3 and "nobody follows redirects of WebSockets" in ended.messages()
+
+
+def test_json_may_begin_with_a_mark(run, live):
+    code = f"""
+    class Shop(VUser):
+        @task
+        async def go(self, client):
+            assert (await client.get("http://{live}/marked")).json() == {{"marked": True}}
+
+        def check_go(self, status_code, body):
+            assert body == {{"marked": True}}, body
+    """
+    ended = run(code)
     assert ended.metric("go")["errors"] == 0, ended.messages()

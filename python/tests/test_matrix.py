@@ -7,7 +7,8 @@ import textwrap
 
 import pytest
 
-#: What the client can do, each with the proof that it arrived. `{other}` is an absolute URL of the same target.
+#: What the client can do, each with the proof that it arrived. `{other}` is an absolute URL of the same target, `{live}` a server that speaks
+#: what that does not.
 FEATURES = {
     "get": 'assert (await client.get("/health")).json() == {"status": "ok"}',
     "head": 'assert (await client.head("/health")).content == b""',
@@ -29,6 +30,10 @@ FEATURES = {
     "absolute": 'assert (await client.get("{other}/health")).ok',
     "redirect": 'assert (await client.get("/redirect/2")).status_code == 200',
     "stream": 'async with client.stream("GET", "/bytes/9") as one: assert one.status_code == 200 and len(await one.chunk()) == 9',
+    "json-rpc": 'assert await JsonRPCClient(client, "http://{live}/rpc").call("sum", [1, 2]) == 3',
+    "websocket": 'async with client.websocket("ws://{live}/echo", headers={"X-One": "1"}) as feed: '
+    'assert await feed.receive() == "hello 1"; await feed.send(b"x"); assert await feed.receive() == b"x"',
+    "events": 'async with client.stream("GET", "http://{live}/events") as one: assert [told.data async for told in events(one)] == ["1", "2\\n3"]',
     "bad status": 'assert not (await client.get("/nothing", name="missing")).ok',
     "response": 'assert (await client.get("/health")).headers["content-type"].startswith("application/json")',
     "refused": 'await self.refused(client)',
@@ -116,15 +121,22 @@ class Child(Shop):
 MODES = {"stepped": ("async def", "stepped"), "asyncio": ("async def", "asyncio"), "plain": ("def", "stepped")}
 
 
+def written(features: dict[str, str], target_url: str, live: str, fn: str, indent: int) -> str:
+    """The statements as they stand in a function."""
+    text = "\n".join(f"{statement}  # {name}" for name, statement in features.items())
+    text = text.replace("{other}", target_url).replace("{live}", live)
+    if fn == "def":
+        for word, plain in (("await ", ""), ("async ", ""), ("events(", "events_blocking("), (".call(", ".call_blocking(")):
+            text = text.replace(word, plain)
+    return textwrap.indent(text, " " * indent)
+
+
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("mode", MODES)
-def test_every_feature_works_in_every_hook_and_mode(run, target, mode, hook):
+def test_every_feature_works_in_every_hook_and_mode(run, target, live, mode, hook):
     fn, flag = MODES[mode]
     wait = "await " if fn == "async def" else ""
-    lines = [f"{statement}  # {name}" for name, statement in FEATURES.items()]
-    features = textwrap.indent("\n".join(lines).replace("{other}", target.url).replace("await ", wait), " " * 8)
-    if not wait:
-        features = features.replace("async with", "with")
+    features = written(FEATURES, target.url, live, fn, 8)
     body = HOOKS[hook].format(fn=fn, wait=wait)
     code = SCENARIO.format(fn=fn, wait=wait, features=features, hook=body)
     params = ["--param", "word=w"] if hook == "on_init" else []
@@ -137,6 +149,40 @@ def test_every_feature_works_in_every_hook_and_mode(run, target, mode, hook):
     assert not {"on_start", "on_stop"} & ended.names(), ended.messages()
     if hook == "on_stop":
         assert ended.metric("stopped")["requests"] == 1
+
+
+PROBE = """
+import asyncio
+
+looked = []
+
+@probe("look", every=0.01)
+{fn} look(context):
+    client = context.client
+    {pause}
+{features}
+    looked.append(1)
+    return 1
+
+class Shop(VUser):
+    @task
+    async def go(self, client):
+        while len(looked) < 2:  # The first is written down by then, however slow the machine is.
+            await sleep(0.01)
+        await client.get("/health")
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_feature_works_in_a_probe(run, target, live, mode):
+    fn, _ = MODES[mode]
+    features = {name: statement for name, statement in FEATURES.items() if "self." not in statement}
+    # How a probe runs is chosen by what it awaits.
+    pause = "await asyncio.sleep(0)" if mode == "asyncio" else ""
+    ended = run(PROBE.format(fn=fn, pause=pause, features=written(features, target.url, live, fn, 4)), requests=2)
+    assert ended.metric("probe/look")["errors"] == 0 and ended.metric("look")["requests"] >= 1, ended.messages()
+    assert ended.metric("probe/WS /echo receive")["errors"] == 0 and ended.metric("probe/JSON-RPC sum")["errors"] == 0
+    assert ended.result["totals"]["requests"] == 2
 
 
 STATIC = """

@@ -367,3 +367,15 @@ def test_async_only_and_batch_only_scenarios_do_all_they_say(run, target, body):
     ended = run(f"class Shop(VUser):\n    @task\n    async def go(self, client):\n        {body}\n", requests=3)
     assert ended.metric("go")["errors"] == 0, ended.messages()
     assert target.counts()["/health"] - before["/health"] == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ('    @task\n    async def go(self, client):\n        await client.batch(["/a", "/b"])', "shop.py:6 calls client.batch, which takes Python"),
+        ('    @task\n    async def go(self, client):\n        await asyncio.sleep(1)', "shop.py:6 calls something else than the client"),
+        ('    go = task(lambda self, client: client.get("/a"))', "it is a lambda"),
+    ],
+)
+def test_reasons_say_what_and_where(write, body, why):
+    assert load(str(write(f"import asyncio\nclass Shop(VUser):\n{body}"))).tasks[0].why == why

@@ -110,6 +110,48 @@ CASES = {
         4,
         "needs a method select",
     ),
+    "every that is no time": ("class Shop(VUser):\n    @task(every='x')\n    async def a(self, c): pass", 3, "task 'a': every: "),
+    "a task's name that is none": ("class Shop(VUser):\n    @task(name=5)\n    async def a(self, c): pass", 3, "name=5: give a text"),
+    "a scenario's name that is none": ("@scenario(name=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "name=5: give a text"),
+    "no users": ("@scenario(users=0)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "users: `0` is not"),
+    "a stage that is none": (
+        "@scenario(rate=5, stages=[('1s', 5), 5])\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
+        2,
+        "stages: 5 is no (duration, level)",
+    ),
+    "stages that are none": (
+        "@scenario(rate=5, stages=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
+        2,
+        "stages=5: give a list of (duration, level)",
+    ),
+    "a hook that is none": (
+        "class Shop(VUser):\n    x = 1\n    on_start = 5\n    @task\n    async def a(self, c): pass",
+        4,
+        "on_start = 5: it must be a method",
+    ),
+    "a hook with other arguments": (
+        "class Shop(VUser):\n    def on_stop(self, c, more): pass\n    @task\n    async def a(self, c): pass",
+        3,
+        "on_stop must take (self, client)",
+    ),
+    "two classes of one name": (
+        "@scenario()\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass\n"
+        "@scenario()\nclass Shop(VUser):\n    @task\n    async def b(self, c): pass",
+        7,
+        "class Shop is already defined in line 3",
+    ),
+    "a pool of nothing": ("@resource(name='x', limit=0)\ndef a(n): return {}", 2, "limit=0"),
+    "a pool without a name": ("@resource\ndef a(n): return {}", 2, '@resource(name="users")'),
+    "a constant URL that is none": (
+        "class Shop(VUser):\n    @task\n    async def a(self, c):\n        await c.get('/x')\n        await c.get('http://[')",
+        6,
+        "GET http://[ cannot be sent: ",
+    ),
+    "a constant header that is none": (
+        "class Shop(VUser):\n    @task\n    def a(self, c):\n        c.post('/x', headers={'a b': 'c'})",
+        5,
+        "POST /x cannot be sent: ",
+    ),
     "a plain step under a strategy": (
         "class Shop(VUser):\n    step_strategy = ParallelReadyStrategy()\n    @task\n    def a(self, c): pass",
         4,

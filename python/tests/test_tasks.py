@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+
+from squall._errors import describe
 
 BOTH = pytest.mark.parametrize(("fn", "wait"), [("async def", "await "), ("def", "")], ids=["async", "plain"])
 
@@ -580,3 +584,66 @@ def test_a_probe_needs_no_parentheses(run):
         requests=3,
     )
     assert ended.metric("depth")["requests"] >= 1
+
+
+@pytest.mark.parametrize(("fn", "wait", "mode"), [("async def", "await ", "stepped"), ("async def", "await ", "asyncio"), ("def", "", "stepped")])
+def test_an_on_start_that_never_ends_is_named(run, fn, wait, mode):
+    ended = run(
+        f"""
+        class Shop(VUser):
+            {fn} on_start(self, client):
+                if self.id == 1:
+                    {wait}sleep(1000)
+
+            @task
+            {fn} a(self, client):
+                {wait}client.get("/health")
+        """,
+        *("--mode", mode, "--grace", "200ms"),
+        users=2,
+    )
+    assert ended.outcomes("on_start") == {"ABORTED": 1}
+    assert "on_start had not ended when the run did" in ended.messages()
+    assert "on_start had not ended when the run did" in ended.stdout
+
+
+def test_users_that_cannot_start_are_no_matter_of_max_users(run):
+    ended = run(
+        """
+        @scenario(rate=20, duration="500ms")
+        class Shop(VUser):
+            async def on_start(self, client):
+                raise ValueError("no account")
+
+            @task
+            async def a(self, client):
+                await client.get("/health")
+        """,
+        requests=None,
+        users=None,
+    )
+    assert "on_start failed or did not end" in ended.stdout + ended.stderr
+    assert "--max-users" not in ended.stdout + ended.stderr
+
+
+def test_a_client_on_another_thread_says_whose_it_is(run):
+    ended = run(
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        class Shop(VUser):
+            @task
+            def a(self, client):
+                with ThreadPoolExecutor() as pool:
+                    pool.submit(client.get, "/health").result()
+        """,
+    )
+    assert ended.metric("a")["errors"] == 5
+    assert "RuntimeError: the client works on its user's own thread" in ended.messages() and "at shop.py:" in ended.messages()
+    assert "RuntimeWarning" not in ended.stderr, ended.stderr
+
+
+def test_frames_of_the_standard_library_are_called_as_it_is_imported():
+    with pytest.raises(ValueError, match="Expecting") as raised:
+        json.loads("{")
+    assert "at json/decoder.py:" in describe(raised.value)

@@ -152,6 +152,13 @@ impl Probe {
         self.record(metric, intended, started, ended, outcome, (0, 0));
     }
 
+    /// Adds what was read and written, after it was recorded, for a request that was due at `intended`.
+    pub fn moved(&self, metric: MetricId, intended: Instant, bytes_in: u64, bytes_out: u64) {
+        if intended >= self.shared.measure_from.get() {
+            self.shared.recorder.borrow_mut().moved(metric, bytes_in, bytes_out);
+        }
+    }
+
     /// Adds the phases of the request that was just recorded.
     pub fn phases(&self, metric: MetricId, times: &PhaseTimes) {
         self.shared.recorder.borrow_mut().record_phases(metric, times);

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use crate::error::HttpError;
 use crate::parse::Encoding;
 use crate::response::Headers;
-pub(crate) use unpack::Unpacker;
+pub(crate) use unpack::Unpacking;
 
 /// The value of Accept-Encoding.
 pub(crate) const ACCEPTED: &str = "gzip, deflate, br, zstd";
@@ -31,8 +31,24 @@ pub(crate) fn decode(
 /// The last coding was applied last, so it is undone first. Each step is held to the body's limit.
 #[cold]
 fn decode_several(headers: Headers<'_>, body: &[u8], limit: usize) -> Option<Result<Vec<u8>, HttpError>> {
+    let codings = match to_undo(headers)? {
+        Ok(codings) => codings,
+        Err(error) => return Some(Err(error)),
+    };
+    let mut body = std::borrow::Cow::Borrowed(body);
+    for coding in codings {
+        match undo(coding, &body, limit)? {
+            Ok(decoded) => body = decoded.into(),
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    Some(Ok(body.into_owned()))
+}
+
+/// The codings of a body that has several, in the order in which they are undone; `None` if there is one that we do not know.
+fn to_undo(headers: Headers<'_>) -> Option<Result<Vec<Encoding>, HttpError>> {
     let lines = headers.filter(|(name, _)| name.eq_ignore_ascii_case("content-encoding"));
-    let codings: Vec<Encoding> = lines.flat_map(|(_, value)| Encoding::list(value.as_bytes())).collect();
+    let mut codings: Vec<Encoding> = lines.flat_map(|(_, value)| Encoding::list(value.as_bytes())).collect();
     if codings.contains(&Encoding::Other) {
         return None;
     }
@@ -40,14 +56,8 @@ fn decode_several(headers: Headers<'_>, body: &[u8], limit: usize) -> Option<Res
         let reason = format!("{} codings on top of each other; at most {MOST_CODINGS} are undone", codings.len());
         return Some(Err(HttpError::BadEncoding { encoding: "several", reason }));
     }
-    let mut body = std::borrow::Cow::Borrowed(body);
-    for coding in codings.into_iter().rev() {
-        match undo(coding, &body, limit)? {
-            Ok(decoded) => body = decoded.into(),
-            Err(error) => return Some(Err(error)),
-        }
-    }
-    Some(Ok(body.into_owned()))
+    codings.reverse();
+    Some(Ok(codings))
 }
 
 fn undo(encoding: Encoding, body: &[u8], limit: usize) -> Option<Result<Vec<u8>, HttpError>> {

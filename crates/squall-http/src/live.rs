@@ -10,14 +10,14 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::connector::Connector;
 use crate::cookies::Cookies;
-use crate::decode::Unpacker;
+use crate::decode::Unpacking;
 use crate::dial::{self, Way};
-use crate::error::HttpError;
+use crate::error::{HttpError, RequestError};
 use crate::io::Io;
 use crate::lane::{Watch, from_parse};
 use crate::parse::{Expect, Fed, Limits, Reader};
 use crate::request::Prepared;
-use crate::response::{Headers, Phases};
+use crate::response::{Headers, Phases, Response};
 
 /// Bytes read at once.
 const PIECE: usize = 16 * 1024;
@@ -27,8 +27,8 @@ const PIECE: usize = 16 * 1024;
 pub struct LiveAnswer {
     io: Io,
     reader: Reader,
-    /// Undoes the body's compression, if it has one.
-    unpacker: Option<Unpacker>,
+    /// Undoes the body's compression, if it has any.
+    unpacking: Unpacking,
     /// Bytes that came after the answer.
     rest: Vec<u8>,
     sent: usize,
@@ -63,7 +63,8 @@ impl LiveAnswer {
         let mut reader = Reader::new(Limits { head: config.max_head_bytes, body: usize::MAX });
         reader.begin(Expect { head_only: request.method == http::Method::HEAD, keep: true });
         let sent = wire.len();
-        let mut answer = LiveAnswer { io, reader, unpacker: None, rest: Vec::new(), sent, done: false };
+        let mut answer =
+            LiveAnswer { io, reader, unpacking: Unpacking::default(), rest: Vec::new(), sent, done: false };
         while !answer.done && (answer.reader.facts().status == 0 || answer.reader.facts().interim()) {
             std::future::poll_fn(|cx| answer.poll_more(cx)).await?;
         }
@@ -72,7 +73,7 @@ impl LiveAnswer {
             cookies.take(request, Headers::of(answer.head()));
         }
         if config.decompress {
-            answer.unpacker = Unpacker::new(facts.encoding, config.max_body_bytes);
+            answer.unpacking = Unpacking::new(facts.encoding, Headers::of(answer.head()), config.max_body_bytes)?;
         }
         Ok(answer)
     }
@@ -96,20 +97,20 @@ impl LiveAnswer {
         self.sent as u64
     }
 
+    /// The request that it asks for instead, if it is a redirect of `request` that is to be followed.
+    pub fn redirect(&self, request: &Prepared) -> Option<Result<Prepared, RequestError>> {
+        request.redirect(&Response::new(&self.reader))
+    }
+
     /// The next piece of the decoded body, of whatever size it came in; `None` at its end.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Vec<u8>>, HttpError>> {
         loop {
-            let mut piece = self.reader.take_piece();
-            if !piece.is_empty()
-                && let Some(unpacker) = &mut self.unpacker
-            {
-                piece = unpacker.feed(&piece)?;
-            }
+            let piece = self.unpacking.feed(self.reader.take_piece())?;
             if !piece.is_empty() {
                 return Poll::Ready(Ok(Some(piece)));
             }
             if self.done {
-                self.unpacker.take().map_or(Ok(()), Unpacker::end)?;
+                self.unpacking.end()?;
                 return Poll::Ready(Ok(None));
             }
             ready!(self.poll_more(cx))?;
@@ -118,7 +119,8 @@ impl LiveAnswer {
 
     /// The connection, for what was agreed upon to come after the answer, and what has come of it already.
     pub fn into_stream(self) -> (RawStream, Vec<u8>) {
-        (RawStream(self.io), self.rest)
+        let (read, written) = (self.received() + self.rest.len() as u64, self.sent());
+        (RawStream { io: self.io, read, written }, self.rest)
     }
 
     /// Reads once.
@@ -142,24 +144,42 @@ impl LiveAnswer {
 
 /// A connection that does not speak HTTP any more.
 #[derive(Debug)]
-pub struct RawStream(Io);
+pub struct RawStream {
+    io: Io,
+    read: u64,
+    written: u64,
+}
+
+impl RawStream {
+    /// Bytes read and written so far, what was HTTP included.
+    pub fn moved(&self) -> (u64, u64) {
+        (self.read, self.written)
+    }
+}
 
 impl AsyncRead for RawStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+        this.read += (buf.filled().len() - before) as u64;
+        Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for RawStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().0).poll_write(cx, bytes)
+        let this = self.get_mut();
+        let written = ready!(Pin::new(&mut this.io).poll_write(cx, bytes))?;
+        this.written += written as u64;
+        Poll::Ready(Ok(written))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_flush(cx)
+        Pin::new(&mut self.get_mut().io).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
+        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
     }
 }

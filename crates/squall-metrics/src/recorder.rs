@@ -131,6 +131,13 @@ impl Recorder {
         metric.record(sample);
     }
 
+    /// Adds what was read and written for a request after it was recorded: the rest of a body that comes bit by bit.
+    pub fn moved(&mut self, metric: MetricId, bytes_in: u64, bytes_out: u64) {
+        let metric = &mut self.metrics[metric.0 as usize];
+        metric.bytes_in += bytes_in;
+        metric.bytes_out += bytes_out;
+    }
+
     /// Adds the phases of a request that was just recorded; a no-op unless phases are kept.
     pub fn record_phases(&mut self, metric: MetricId, times: &PhaseTimes) {
         if let Some(phases) = &mut self.metrics[metric.0 as usize].phases {
@@ -216,7 +223,7 @@ impl LiveMetric {
     }
 
     fn harvest(&mut self) -> Option<MetricDelta> {
-        if self.outcomes.is_empty() {
+        if self.outcomes.is_empty() && self.bytes_in == 0 && self.bytes_out == 0 {
             return None;
         }
         let mut delta = MetricDelta {
@@ -287,6 +294,18 @@ mod tests {
         recorder.record(&sample(id));
         let (metrics, _, engine) = recorder.harvest(0, 0);
         assert_eq!((metrics.len(), engine.recorded), (1, 0));
+    }
+
+    #[test]
+    fn what_is_moved_later_counts_in_its_own_second() {
+        let mut recorder = Recorder::new(RecorderConfig::default());
+        let id = recorder.metric(MetricKey::request("a"));
+        recorder.record(&sample(id));
+        recorder.harvest(0, 0);
+        recorder.moved(id, 7, 3);
+        let (metrics, _, _) = recorder.harvest(0, 0);
+        assert_eq!((metrics[0].bytes_in, metrics[0].bytes_out, metrics[0].requests()), (7, 3, 0));
+        assert!(recorder.harvest(0, 0).0.is_empty(), "a harvest takes everything");
     }
 
     #[test]

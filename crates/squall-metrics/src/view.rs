@@ -249,8 +249,12 @@ impl RunView {
             if delta.key.kind == Kind::Request {
                 all.merge(delta);
             }
-            let row = MetricSecond::of(t_s, delta);
             let timeline = &mut self.metric_of(&delta.key).timeline;
+            // Bytes of an earlier request have no times to show.
+            if delta.requests() == 0 {
+                continue;
+            }
+            let row = MetricSecond::of(t_s, delta);
             match timeline.last_mut() {
                 Some(last) if last.t_s == t_s => *last = row,
                 _ => timeline.push(row),

@@ -1,7 +1,7 @@
 //! One run from start to facts. The run decides when to stop (its plan, its thresholds, its person); the engine obeys.
 
 use squall_engine::{Chorus, Driver, Engine, EngineConfig, EngineError, InFlight, Lender};
-use squall_metrics::{Code, Collector, Delta, RecorderConfig, RunView};
+use squall_metrics::{Code, Collector, Delta, Kind, MetricKey, RecorderConfig, RunView};
 use squall_model::{Generator, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -335,6 +335,12 @@ pub(crate) fn remedy(stop: StopReason, lost: usize) -> &'static str {
     }
 }
 
+/// How often users did not come through their on_start.
+fn failed_starts(view: &RunView) -> u64 {
+    let is_start = |key: &MetricKey| key.kind == Kind::Group && key.name.rsplit('/').next() == Some("on_start");
+    view.metrics.iter().filter(|metric| is_start(&metric.key)).map(|metric| metric.errors).sum()
+}
+
 /// Every way in which the generator was the limit, in words that say what to do.
 pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &str) -> Vec<String> {
     let Extent { elapsed, cpu_s, threads } = extent;
@@ -351,6 +357,11 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &s
     if view.engine.dropped > 0 && matches!(plan.load.model, LoadModel::Open { .. }) {
         let (n, users) = (view.engine.dropped, view.engine.peak_users);
         let starts = if n == 1 { "start" } else { "starts" };
+        let unstarted = failed_starts(view);
+        let in_vain = format!(
+            ": on_start failed or did not end {unstarted} times, and who does not come through it takes no start"
+        );
+        let remedy = if unstarted > 0 { &in_vain } else { remedy };
         because.push(format!("{n} {starts} never happened because none of {users} users was free{remedy}"));
     }
     let out_of_sockets: u64 =

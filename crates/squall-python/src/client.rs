@@ -104,7 +104,8 @@ impl Client {
         {
             headers.push(("Content-Type", kind));
         }
-        ask.name = options.name.as_ref().map(|name| name.to_str()).transpose()?;
+        // An empty one is none.
+        ask.name = options.name.as_ref().map(|name| name.to_str()).transpose()?.filter(|name| !name.is_empty());
         (ask.query, ask.timeout) = (options.query()?, options.timeout()?);
         (ask.headers, ask.body) = (headers, &body);
         let call = self.routes.call(&ask).map_err(|error| raise::bad_request(&error))?;

@@ -23,6 +23,7 @@ thread_local! {
 /// Parses a whole document.
 pub(crate) fn json<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let huge = Cell::new(false);
+    let text = without_mark(text);
     let mut parser = serde_json::Deserializer::from_slice(text);
     let parsed = Seed { py, huge: &huge }.deserialize(&mut parser);
     let parsed = parsed.and_then(|value| parser.end().map(|()| value));
@@ -31,6 +32,11 @@ pub(crate) fn json<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyA
         return py.import("json")?.call_method1("loads", (text,));
     }
     parsed.map_err(|error| PyValueError::new_err(format!("the body is not JSON: {error}")))
+}
+
+/// Without the mark that some put before UTF-8.
+pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ mod landing;
 mod user;
 mod visit;
 
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::prelude::*;
 use squall_engine::{Curfew, Driver, DriverError, DriverThread, Probe, Seat};
 use squall_http::Cookies;
 use squall_metrics::{Category, MetricId, MetricKey, Outcome};
@@ -26,7 +26,7 @@ use crate::{
     guest::Guest,
     job::Means,
     routes::{Call, Routes},
-    script::{Kind, Script, Task},
+    script::{Constant, Kind, Script, Task},
     step::Fibers,
     watchdog::Held,
 };
@@ -44,6 +44,12 @@ impl PythonDriver {
     }
 }
 
+/// Refuses a scenario with a constant request that cannot be sent: it would fail whenever it is made.
+pub(crate) fn try_constant(py: Python<'_>, script: &Script) -> Result<(), String> {
+    let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
+    constant_calls(py, script, &routes).map(drop)
+}
+
 impl Driver for PythonDriver {
     type Thread = PythonThread;
 
@@ -56,8 +62,7 @@ impl Driver for PythonDriver {
         let tasks = script.tasks.iter().map(|task| probe.metric(MetricKey::group(script.full(&task.name)))).collect();
         let lifecycle = RefCell::default();
         let metrics = RefCell::default();
-        let constant = Python::attach(|py| constant_calls(py, &script, &routes))
-            .map_err(|error| DriverError(format!("cannot render a request: {error}")))?;
+        let constant = Python::attach(|py| constant_calls(py, &script, &routes)).map_err(DriverError)?;
         let guest = match script.hosted {
             true => Some(
                 Python::attach(|py| Guest::start(py, longest(&script)))
@@ -198,9 +203,12 @@ fn longest(script: &Script) -> Option<std::time::Duration> {
 }
 
 /// What constant tasks send, rendered for this thread.
-fn constant_calls(py: Python<'_>, script: &Script, routes: &Routes) -> PyResult<Vec<Option<Vec<Call>>>> {
+fn constant_calls(py: Python<'_>, script: &Script, routes: &Routes) -> Result<Vec<Option<Vec<Call>>>, String> {
     let client = Client::new(routes.clone(), None);
-    let call = |(method, url, options): &(String, String, Py<PyDict>)| client.render(method, url, options.bind(py));
+    let call = |(method, url, options, place): &Constant| {
+        let unsendable = |error: PyErr| format!("{place}: {method} {url} cannot be sent: {}", error.value(py));
+        client.render(method, url, options.bind(py)).map_err(unsendable)
+    };
     let calls = |task: &Task| task.requests.as_ref().map(|requests| requests.iter().map(call).collect()).transpose();
     script.tasks.iter().map(calls).collect()
 }

@@ -19,7 +19,7 @@ use std::{
 };
 
 use crate::{
-    driver::PythonDriver,
+    driver::{PythonDriver, try_constant},
     ensemble,
     hooks::PythonHooks,
     routes::Base,
@@ -179,17 +179,18 @@ fn open_one(loaded: &Bound<'_, PyAny>, mut overrides: Overrides, prefixed: bool)
     }
     let text = |name: &str| loaded.getattr(name).and_then(|value| value.extract::<String>());
     let (file, toml) = (text("file").map_err(in_words)?, text("toml").map_err(in_words)?);
-    let line: usize = loaded.getattr("line").and_then(|line| line.extract()).map_err(in_words)?;
+    let places: Vec<Said> = loaded.getattr("places").and_then(|places| places.extract()).map_err(in_words)?;
     let headers = headers(&overrides);
     let absolute: bool = loaded.getattr("absolute").and_then(|absolute| absolute.extract()).map_err(in_words)?;
     let adrift = absolute && overrides.target.is_none();
     overrides.unnamed_metrics = true;
     let judged = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
-    let scenario = judged.map_err(|errors| at_decorator(&errors, &file, line))?;
+    let scenario = judged.map_err(|errors| where_it_was_said(&errors, &file, &places))?;
     let connector = Connector::new(scenario.http().clone()).map_err(|error| error.to_string())?;
     let prefix = if prefixed { ensemble::prefix(&scenario.plan.name) } else { String::new() };
     let wiring = Wiring { connector, base: Base::new(&scenario.plan.target, adrift)?, headers, prefix };
     let script = Arc::new(Script::read(loaded, wiring).map_err(in_words)?);
+    try_constant(loaded.py(), &script)?;
     let description = describe(&scenario.plan, &script);
     let phases = scenario.http().phases;
     // One thread steps all users: more would only wait for each other's turn at the interpreter.
@@ -253,17 +254,28 @@ fn headers(overrides: &Overrides) -> Vec<(String, String)> {
     headers
 }
 
-/// Problems of the load are the decorator's: it is where the numbers were written.
-fn at_decorator(errors: &ScenarioErrors, file: &str, line: usize) -> String {
+/// Where a line of the plan was said, as `squall._load` tells it: file, line, and the word for it.
+type Said = (String, usize, String);
+
+/// Problems of the plan are those of the decorators that it was made from.
+fn where_it_was_said(errors: &ScenarioErrors, file: &str, places: &[Said]) -> String {
     let mut text = String::new();
     for problem in &errors.problems {
-        let place = match &problem.place {
-            Place::Flag(flag) => flag.clone(),
-            Place::File(_) => format!("{file}:{line}"),
-            Place::Nowhere => file.to_owned(),
+        let message = problem
+            .message
+            .replace("`for`", "`duration`")
+            .replace("`profile`", "`mode`")
+            .replace("profile `", "mode `");
+        let said = problem.line.checked_sub(1).and_then(|at| places.get(at));
+        text += &match (&problem.place, said) {
+            (Place::Flag(flag), _) => format!("{flag}: {message}\n"),
+            // It says itself what it is about.
+            (Place::File(_), Some((file, line, word))) if word.is_empty() || message.contains(&format!("`{word}`")) => {
+                format!("{file}:{line}: {message}\n")
+            }
+            (Place::File(_), Some((file, line, word))) => format!("{file}:{line}: {word}: {message}\n"),
+            (Place::File(_) | Place::Nowhere, _) => format!("{file}: {message}\n"),
         };
-        let message = problem.message.replace("`for`", "`duration`").replace("`profile`", "`mode`");
-        text += &format!("{place}: {message}\n");
         if let Some(hint) = &problem.hint {
             let hint = hint.replace("`for`", "`duration`").replace("profile =", "mode =");
             let hint = hint.replace("target = \"http://…\" at the top of the file", "@scenario(target=\"http://…\")");

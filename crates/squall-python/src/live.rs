@@ -1,9 +1,10 @@
 //! What is opened like a request and lasts longer: the base of streamed answers and WebSockets. Opens them, measured like any request, with
-//! the user's cookies; what is said afterwards is theirs.
+//! the user's cookies, and counts what they move; what is said afterwards is theirs.
 
 use pyo3::{exceptions::PyStopAsyncIteration, prelude::*};
-use squall_http::{Connector, LiveAnswer, Prepared};
-use squall_metrics::Outcome;
+use squall_engine::Probe;
+use squall_http::{Connector, LiveAnswer, Prepared, RequestError};
+use squall_metrics::{Category, MetricKey, Outcome};
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
@@ -30,6 +31,41 @@ pub(crate) struct Link<S> {
     pub(crate) name: String,
     /// Locked only for a moment, so that one may send while one waits for a message.
     state: Mutex<S>,
+    opened: Mutex<Option<Opened>>,
+}
+
+/// The request that opened a connection, and what of its bytes is recorded.
+struct Opened {
+    name: String,
+    due: Instant,
+    counted: (u64, u64),
+}
+
+/// A connection that knows how much it has moved.
+pub(crate) trait Moves {
+    /// Bytes read and written since it was opened, the request and the head of its answer included; also of one that is closed.
+    fn moved(&self) -> (u64, u64);
+}
+
+/// Counts what one job moved, however it ends.
+struct Tally<'p, S: Moves> {
+    link: Arc<Link<S>>,
+    probe: &'p Probe,
+    prefix: &'p str,
+}
+
+impl<S: Moves> Drop for Tally<'_, S> {
+    fn drop(&mut self) {
+        let moved = self.link.state().moved();
+        let mut opened = self.link.opened();
+        let Some(opened) = opened.as_mut() else { return };
+        let before = std::mem::replace(&mut opened.counted, moved);
+        let (read, written) = (moved.0.saturating_sub(before.0), moved.1.saturating_sub(before.1));
+        if read + written > 0 {
+            let metric = self.probe.metric(MetricKey::request(format!("{}{}", self.prefix, opened.name)));
+            self.probe.moved(metric, opened.due, read, written);
+        }
+    }
 }
 
 /// Why an answer is not the one that was asked for.
@@ -39,7 +75,14 @@ pub(crate) struct Refused {
     pub(crate) reason: String,
 }
 
-impl<S: Send + 'static> Live<S> {
+impl Refused {
+    fn redirect(error: RequestError) -> Refused {
+        let (code, reason) = ("BAD_REDIRECT", error.to_string());
+        Refused { code, outcome: Outcome::new(Category::ProtocolError, code), reason }
+    }
+}
+
+impl<S: Moves + Send + 'static> Live<S> {
     pub(crate) fn new(
         connector: Connector,
         request: Prepared,
@@ -47,7 +90,8 @@ impl<S: Send + 'static> Live<S> {
         state: S,
         port: Option<Py<Port>>,
     ) -> Live<S> {
-        Live { link: Arc::new(Link { connector, request, name, state: Mutex::new(state) }), port }
+        let (state, opened) = (Mutex::new(state), Mutex::default());
+        Live { link: Arc::new(Link { connector, request, name, state, opened }), port }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, S> {
@@ -60,7 +104,14 @@ impl<S: Send + 'static> Live<S> {
         F: for<'p> FnOnce(Arc<Link<S>>, Means<'p>) -> Running<'p> + Send + Sync + 'static,
     {
         let link = self.link.clone();
-        let job = Job::new(move |means| begin(link, means));
+        let job = Job::new(move |means| {
+            let tally = Tally { link: link.clone(), probe: means.probe, prefix: means.prefix };
+            let running = begin(link, means);
+            Box::pin(async move {
+                let _tally = tally;
+                running.await
+            })
+        });
         Operation::new(Work::Job(job), self.port.as_ref().map(|port| port.clone_ref(py)))
     }
 }
@@ -70,19 +121,47 @@ impl<S> Link<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends the request and waits for the head of an answer that `judge` accepts. Also says when that began.
+    fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends the request and waits for the head of an answer that `judge` accepts.
     pub(crate) async fn open(
         &self,
         means: &Means<'_>,
         judge: impl FnOnce(&LiveAnswer) -> Result<(), Refused>,
-    ) -> PyResult<(LiveAnswer, Instant)> {
-        let metric = means.request(&self.name);
+    ) -> PyResult<LiveAnswer> {
+        let (answer, _, ()) = self.ask(means, &self.request, &self.name, judge).await?;
+        Ok(answer)
+    }
+
+    /// Sends the request, follows redirects as other requests do, and waits for the head of the last answer. Also says when that began.
+    pub(crate) async fn open_at_last(&self, means: &Means<'_>) -> PyResult<(LiveAnswer, Instant)> {
+        let judge =
+            |request: &Prepared, answer: &LiveAnswer| answer.redirect(request).transpose().map_err(Refused::redirect);
+        let (mut answer, begun, mut next) =
+            self.ask(means, &self.request, &self.name, |answer| judge(&self.request, answer)).await?;
+        while let Some(request) = next {
+            let name = format!("{} (redirect)", self.name);
+            (answer, _, next) = self.ask(means, &request, &name, |answer| judge(&request, answer)).await?;
+        }
+        Ok((answer, begun))
+    }
+
+    async fn ask<T>(
+        &self,
+        means: &Means<'_>,
+        request: &Prepared,
+        name: &str,
+        judge: impl FnOnce(&LiveAnswer) -> Result<T, Refused>,
+    ) -> PyResult<(LiveAnswer, Instant, T)> {
+        let metric = means.request(name);
         let due = Instant::now();
         let started = means.probe.clear(due).await;
         let Some(flight) = means.probe.begin(metric, due, started) else {
-            return Err(Python::attach(|py| raise::fenced(py, &self.name)));
+            return Err(Python::attach(|py| raise::fenced(py, name)));
         };
-        let answer = match LiveAnswer::open(&self.connector, &self.request, &means.cookies).await {
+        let answer = match LiveAnswer::open(&self.connector, request, &means.cookies).await {
             Ok(answer) => answer,
             Err(error) => {
                 let outcome = failure(&error);
@@ -91,17 +170,21 @@ impl<S> Link<S> {
                     true => flight.never_left(Instant::now(), outcome),
                     false => flight.end(Instant::now(), outcome, 0, 0),
                 }
-                return Err(Python::attach(|py| raise::request_failed(py, &error, &self.name)));
+                return Err(Python::attach(|py| raise::request_failed(py, &error, name)));
             }
         };
         let judged = judge(&answer);
         let outcome = judged.as_ref().err().map_or(Outcome::of_status(answer.status()), |refused| refused.outcome);
-        flight.end(Instant::now(), outcome, answer.received(), answer.sent());
+        let counted = (answer.received(), answer.sent());
+        flight.end(Instant::now(), outcome, counted.0, counted.1);
         match judged {
-            Ok(()) => Ok((answer, started)),
+            Ok(verdict) => {
+                *self.opened() = Some(Opened { name: name.to_owned(), due, counted });
+                Ok((answer, started, verdict))
+            }
             Err(Refused { code, reason, .. }) => {
                 means.probe.note(metric, outcome, &reason);
-                Err(Python::attach(|py| raise::broken(py, code, &reason, &self.name)))
+                Err(Python::attach(|py| raise::broken(py, code, &reason, name)))
             }
         }
     }

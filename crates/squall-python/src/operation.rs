@@ -142,7 +142,13 @@ impl Operation {
     fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Py<Self>>> {
         let mut this = slf.borrow_mut();
         match std::mem::replace(&mut this.state, State::Spent) {
-            State::Done(Ok(value)) => return ended_with(value.into_bound(slf.py())),
+            State::Done(Ok(value)) => {
+                if this.hosted.is_some() {
+                    // A future of asyncio's keeps its result. Not an exception: that would hold the frame which holds this.
+                    this.state = State::Done(Ok(value.clone_ref(slf.py())));
+                }
+                return ended_with(value.into_bound(slf.py()));
+            }
             State::Done(Err(error)) => return Err(error),
             State::Spent => return Err(spent()),
             waiting => this.state = waiting,
@@ -164,6 +170,7 @@ impl Operation {
             return match &self.state {
                 State::Done(Ok(value)) => Ok(value.clone_ref(py)),
                 State::Done(Err(error)) => Err(error.clone_ref(py)),
+                State::Spent => Err(PyRuntimeError::new_err("it failed, which was raised where it was awaited")),
                 _ => Err(raise::not_ready(py)),
             };
         }
@@ -171,6 +178,11 @@ impl Operation {
             State::Done(result) => result,
             _ => Err(spent()),
         }
+    }
+
+    /// Says that nobody will await it, and that whoever made it knows.
+    fn forgo(&mut self) {
+        drop(self.take());
     }
 
     #[getter(_asyncio_future_blocking)]

@@ -54,7 +54,7 @@ impl Response {
 
     /// What a check gets to see: the parsed document if the body is JSON, its text otherwise.
     pub(crate) fn for_check<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let looks_like_json = matches!(self.body().trim_ascii_start().first(), Some(b'{' | b'['));
+        let looks_like_json = matches!(decode::without_mark(self.body()).trim_ascii_start().first(), Some(b'{' | b'['));
         if looks_like_json && let Ok(parsed) = self.json(py) {
             return Ok(parsed.into_bound(py));
         }

@@ -56,14 +56,17 @@ pub(crate) enum Kind {
     Plain,
 }
 
+/// A constant request: method, URL, options, and where it is written.
+pub(crate) type Constant = (String, String, Py<PyDict>, String);
+
 /// A task of the scenario.
 pub(crate) struct Task {
     pub(crate) name: String,
     pub(crate) hook: Hook,
     pub(crate) check: Option<Check>,
     pub(crate) timeout: Option<Duration>,
-    /// What it sends, if that is always the same: method, URL, options. Such a task needs no Python.
-    pub(crate) requests: Option<Vec<(String, String, Py<PyDict>)>>,
+    /// What it sends, if that is always the same. Such a task needs no Python.
+    pub(crate) requests: Option<Vec<Constant>>,
     /// Why it runs as it does.
     pub(crate) why: String,
 }

@@ -17,7 +17,7 @@ use std::{
 use crate::{
     driver::failure,
     job::Means,
-    live::{Link, Live, nothing_more},
+    live::{Link, Live, Moves, nothing_more},
     operation::Operation,
     port::Port,
     raise,
@@ -34,6 +34,22 @@ struct State {
     head: Vec<u8>,
     begun: Option<Instant>,
     first: Option<Duration>,
+    /// What was read and written by the time it was given up.
+    moved: (u64, u64),
+}
+
+impl State {
+    /// Gives the connection up; `false` if there was none.
+    fn leave(&mut self) -> bool {
+        self.moved = self.moved();
+        self.answer.take().is_some()
+    }
+}
+
+impl Moves for State {
+    fn moved(&self) -> (u64, u64) {
+        self.answer.as_ref().map_or(self.moved, |answer| (answer.received(), answer.sent()))
+    }
 }
 
 impl StreamedAnswer {
@@ -73,13 +89,13 @@ impl Link<State> {
                 Ok(Some(piece))
             }
             Ok(None) => {
-                if self.state().answer.take().is_some() {
+                if self.state().leave() {
                     means.probe.span(means.custom(&format!("{} whole", self.name)), begun, now, ok);
                 }
                 Ok(None)
             }
             Err(error) => {
-                self.state().answer = None;
+                self.state().leave();
                 let (metric, outcome) = (means.custom(&format!("{} whole", self.name)), failure(&error));
                 means.probe.note(metric, outcome, &error.to_string());
                 means.probe.span(metric, begun, now, outcome);
@@ -96,9 +112,10 @@ impl StreamedAnswer {
         let this = slf.clone().unbind();
         slf.get().0.job(slf.py(), move |link, means| {
             Box::pin(async move {
-                let (answer, begun) = link.open(&means, |_| Ok(())).await?;
+                let (answer, begun) = link.open_at_last(&means).await?;
                 let (status, head) = (answer.status(), answer.head().to_vec());
-                *link.state() = State { answer: Some(answer), status, head, begun: Some(begun), first: None };
+                let begun = Some(begun);
+                *link.state() = State { answer: Some(answer), status, head, begun, ..State::default() };
                 Ok(this.into_any())
             })
         })
@@ -129,7 +146,7 @@ impl StreamedAnswer {
 
     /// Gives the connection up, whatever may still come.
     fn close(&self) {
-        self.0.state().answer = None;
+        self.0.state().leave();
     }
 
     #[getter]

@@ -28,7 +28,7 @@ use crate::{
     client::seconds_of,
     driver::failure,
     job::Means,
-    live::{Link, Live, Refused, nothing_more},
+    live::{Link, Live, Moves, Refused, nothing_more},
     operation::Operation,
     port::Port,
     raise,
@@ -46,6 +46,14 @@ pub(crate) struct WebSocket(Live<Socket>);
 struct Socket {
     accept: String,
     open: Option<WebSocketStream<RawStream>>,
+    /// What was read and written by the time it was closed.
+    moved: (u64, u64),
+}
+
+impl Moves for Socket {
+    fn moved(&self) -> (u64, u64) {
+        self.open.as_ref().map_or(self.moved, |socket| socket.get_ref().moved())
+    }
 }
 
 /// What turns a request into one for a WebSocket.
@@ -70,7 +78,13 @@ impl Handshake {
             |category, code, reason| Err(Refused { code: FAILED, outcome: Outcome::new(category, code), reason });
         let status = answer.status();
         if status != 101 {
-            let reason = format!("the server answered {status} instead of opening a WebSocket");
+            let mut reason = format!("the server answered {status} instead of opening a WebSocket");
+            if (300..400).contains(&status)
+                && let Some(location) = header(answer, "location")
+            {
+                reason +=
+                    &format!("; it leads to {location}, and nobody follows redirects of WebSockets: open that instead");
+            }
             let outcome = Outcome::of_status(status);
             return match outcome.is_error() {
                 true => Err(Refused { code: FAILED, outcome, reason }),
@@ -78,12 +92,15 @@ impl Handshake {
                 false => refused(Category::ProtocolError, "NO_WEBSOCKET", reason),
             };
         }
-        let key = Headers::of(answer.head()).find(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-accept"));
-        match key {
-            Some((_, value)) if value == accept => Ok(()),
+        match header(answer, "sec-websocket-accept") {
+            Some(value) if value == accept => Ok(()),
             _ => refused(Category::ProtocolError, FAILED, "the server's answer is not to this handshake".to_owned()),
         }
     }
+}
+
+fn header<'a>(answer: &'a LiveAnswer, name: &str) -> Option<&'a str> {
+    Headers::of(answer.head()).find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
 impl WebSocket {
@@ -94,7 +111,13 @@ impl WebSocket {
         handshake: Handshake,
         port: Option<Py<Port>>,
     ) -> WebSocket {
-        WebSocket(Live::new(connector, request, name, Socket { accept: handshake.accept, open: None }, port))
+        WebSocket(Live::new(
+            connector,
+            request,
+            name,
+            Socket { accept: handshake.accept, open: None, moved: (0, 0) },
+            port,
+        ))
     }
 
     fn receiving(&self, py: Python<'_>, iterating: bool, limit: Option<Duration>) -> Operation {
@@ -172,7 +195,9 @@ impl Link<Socket> {
         let goodbye = poll_fn(|cx| self.with(cx, |socket, cx| socket.poll_close(cx).map(Some)));
         // Whoever does not answer a goodbye is left all the same.
         let _ = tokio::time::timeout(GOODBYE, goodbye).await;
-        self.state().open.take();
+        let mut state = self.state();
+        state.moved = state.moved();
+        state.open = None;
     }
 
     /// Polls the open socket; `None` if there is none.
@@ -196,7 +221,7 @@ impl WebSocket {
         slf.get().0.job(slf.py(), move |link, means| {
             Box::pin(async move {
                 let accept = link.state().accept.clone();
-                let (answer, _) = link.open(&means, |answer| Handshake::judge(&accept, answer)).await?;
+                let answer = link.open(&means, |answer| Handshake::judge(&accept, answer)).await?;
                 let (stream, rest) = answer.into_stream();
                 let socket = WebSocketStream::from_partially_read(stream, rest, Role::Client, None).await;
                 link.state().open = Some(socket);

@@ -17,6 +17,8 @@ use crate::{
 
 /// Most failure messages and outcomes shown; the files have them all.
 const MOST_LINES: usize = 10;
+/// Lines of one failure that are shown, the first and the last.
+const MOST_OF_ONE: (usize, usize) = (8, 4);
 /// Most series shown; likewise.
 const MOST_SERIES: usize = 30;
 
@@ -257,12 +259,24 @@ fn errors(run: &Run<'_>, style: Style) -> String {
         let times = format!("{:>width$}", count(note.count));
         let text = format!("× {} in {}: {}", note.outcome.code, clean(&note.metric.name), clean(&note.message));
         // The end of a message is where a failure says what it was about.
-        for (i, line) in wrap(&text, style.width.saturating_sub(width + 5)).iter().enumerate() {
+        let lines = shortened(wrap(&text, style.width.saturating_sub(width + 5)));
+        for (i, line) in lines.iter().enumerate() {
             let times = if i == 0 { style.paint(Tone::Bad, &times) } else { " ".repeat(width + 2) };
             out += &format!("  {times} {line}\n");
         }
     }
     out + &and_more(notes.len(), MOST_LINES, style)
+}
+
+/// Some failures say all they know, down to the body of an answer.
+fn shortened(mut lines: Vec<String>) -> Vec<String> {
+    let (first, last) = MOST_OF_ONE;
+    if lines.len() > first + last + 1 {
+        let left_out = first..lines.len() - last;
+        let words = format!("… {} more lines; --json has them …", left_out.len());
+        lines.splice(left_out, [words]);
+    }
+    lines
 }
 
 fn thresholds(run: &Run<'_>, style: Style) -> String {

@@ -34,7 +34,7 @@ pub enum AcquireError {
     },
     /// No such pool.
     #[error(
-        "there is no resource pool `{pool}`: create it before the run (POST /ensure_resource, or a [[resource]] of the scenario)"
+        "there is no resource pool `{pool}`: declare it in the scenario (@resource in Python, [[resource]] in a file), or create it before the run (POST /ensure_resource)"
     )]
     NoPool {
         /// The pool that was asked for.

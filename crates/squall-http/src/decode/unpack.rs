@@ -7,12 +7,18 @@ use brotli_decompressor::DecompressorWriter;
 use flate2::{Decompress, FlushDecompress, Status, write::MultiGzDecoder};
 use zstd::stream::{raw, zio};
 
+use super::to_undo;
 use crate::error::HttpError;
 use crate::parse::Encoding;
+use crate::response::Headers;
 
-/// The decoder of one body.
+/// The decoders of one body, in the order in which they are applied.
+#[derive(Debug, Default)]
+pub(crate) struct Unpacking(Vec<Unpacker>);
+
+/// The decoder of one coding.
 #[derive(Debug)]
-pub(crate) struct Unpacker {
+struct Unpacker {
     name: &'static str,
     coding: Coding,
     /// Of what one piece may become: a small one can hold a huge one.
@@ -42,9 +48,33 @@ struct Bounded {
     over: bool,
 }
 
+impl Unpacking {
+    /// Undoes `encoding`, and nothing where there is nothing that we could undo. `headers` are asked only where there are several.
+    pub(crate) fn new(encoding: Encoding, headers: Headers<'_>, limit: usize) -> Result<Unpacking, HttpError> {
+        let codings = match encoding {
+            Encoding::Several => to_undo(headers).transpose()?.unwrap_or_default(),
+            one => vec![one],
+        };
+        Ok(Unpacking(codings.into_iter().filter_map(|coding| Unpacker::new(coding, limit)).collect()))
+    }
+
+    /// What can be read once this piece is there; maybe nothing yet.
+    pub(crate) fn feed(&mut self, piece: Vec<u8>) -> Result<Vec<u8>, HttpError> {
+        self.0.iter_mut().try_fold(piece, |piece, one| match piece.is_empty() {
+            true => Ok(piece),
+            false => one.feed(&piece),
+        })
+    }
+
+    /// The body is over; it is right only if its codings are too.
+    pub(crate) fn end(&mut self) -> Result<(), HttpError> {
+        std::mem::take(&mut self.0).into_iter().try_for_each(Unpacker::end)
+    }
+}
+
 impl Unpacker {
     /// `None` where there is nothing to undo, or nothing that we could.
-    pub(crate) fn new(encoding: Encoding, limit: usize) -> Option<Unpacker> {
+    fn new(encoding: Encoding, limit: usize) -> Option<Unpacker> {
         let out = Bounded { limit, ..Bounded::default() };
         let (name, coding) = match encoding {
             Encoding::Identity | Encoding::Several | Encoding::Other => return None,
@@ -57,7 +87,7 @@ impl Unpacker {
     }
 
     /// What can be read once this piece is there; maybe nothing yet.
-    pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<Vec<u8>, HttpError> {
+    fn feed(&mut self, piece: &[u8]) -> Result<Vec<u8>, HttpError> {
         self.begun = true;
         let written = match &mut self.coding {
             Coding::Gzip(decoder) => decoder.write_all(piece).and_then(|()| decoder.flush()),
@@ -74,7 +104,7 @@ impl Unpacker {
     }
 
     /// The body is over; it is right only if its coding is too. Nothing is left to hand out: every piece was read as far as it went.
-    pub(crate) fn end(mut self) -> Result<(), HttpError> {
+    fn end(mut self) -> Result<(), HttpError> {
         if !self.begun {
             return Ok(());
         }

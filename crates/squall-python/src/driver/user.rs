@@ -112,6 +112,7 @@ impl PythonUser {
         for hook in hooks(&shared) {
             let Some(object) = &mut self.object else { return Ok(()) };
             let begun = Instant::now();
+            let mut unended = Unended { shared: &shared, name, begun, ended: false };
             let mut visit = Visit {
                 shared: &shared,
                 sessions: &mut self.sessions,
@@ -122,7 +123,9 @@ impl PythonUser {
                 cut_request: false,
                 answer: None,
             };
-            if let Err(error) = object.run(&mut visit, hook).await {
+            let ended = object.run(&mut visit, hook).await;
+            unended.ended = true;
+            if let Err(error) = ended {
                 let metric = shared.lifecycle(name);
                 let outcome = Python::attach(|py| failed(py, &shared, metric, &error));
                 blame(&mut visit, &error, outcome, (begun, begun));
@@ -131,6 +134,24 @@ impl PythonUser {
             }
         }
         Ok(())
+    }
+}
+
+/// Tells of an on_start or on_stop that is given up before it has ended: no request of it may ever have been heard of.
+struct Unended<'s> {
+    shared: &'s Shared,
+    name: &'static str,
+    begun: Instant,
+    ended: bool,
+}
+
+impl Drop for Unended<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            let (probe, metric) = (&self.shared.probe, self.shared.lifecycle(self.name));
+            probe.note(metric, Outcome::ABORTED, &format!("{} had not ended when the run did", self.name));
+            probe.span(metric, self.begun, Instant::now(), Outcome::ABORTED);
+        }
     }
 }
 

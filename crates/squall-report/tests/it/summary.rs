@@ -67,6 +67,19 @@ fn what_went_wrong_is_not_cut() {
     assert!(part.split_whitespace().collect::<String>().contains(&long.replace(' ', "")), "{text}");
 }
 
+/// An assertion that tells the whole body of an answer filled the screen ten times.
+#[test]
+fn one_failure_does_not_fill_the_screen() {
+    let mut finished = shop();
+    let long = format!("the beginning {}the end", "more ".repeat(400));
+    finished.view.errors.iter_mut().for_each(|note| note.message = long.clone());
+    let text = summary(&finished.run(), Style::PLAIN);
+    let part = text.split_once("what went wrong").unwrap().1;
+    assert!(part.contains("the beginning") && part.contains("the end") && part.contains("more lines; --json has them"));
+    let lines = part.lines().filter(|line| line.contains("more more")).count();
+    assert!(lines <= 12 * finished.view.errors.len(), "{text}");
+}
+
 #[test]
 fn a_run_that_only_failed_is_not_passed_without_a_word() {
     let mut finished = shop();
