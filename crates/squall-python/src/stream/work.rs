@@ -206,8 +206,8 @@ async fn watch_signals(stop: CancellationToken) {
         if again {
             std::process::exit(FORCED);
         }
-        info!("stopping: finishing what is in hand; once more to end at once");
         stop.cancel();
+        info!("stopping: finishing what is in hand; once more to end at once");
     }
 }
 

@@ -70,6 +70,8 @@ struct Executor {
     member: MemberId,
     handle: SeatHandle,
     lanes: BTreeMap<Lease, Arc<Lane>>,
+    /// Whoever stops the worker drains its lanes at once: the seat's word for it may be a round trip away.
+    stop: CancellationToken,
 }
 
 /// Runs a processor until `stop`, then drains it. An error ends it early, drained as well.
@@ -98,20 +100,16 @@ pub(crate) async fn execute(processor: Processor, stop: CancellationToken) -> Re
     services.spawn(renew(hub.clone()));
     services.spawn(reporter::report(hub.clone(), link.clone(), namespace.clone()));
     let job = Arc::new(Job { hub, invoke, middleware, policy });
-    let executor = Executor { job, link, namespace, member, handle, lanes: BTreeMap::new() };
-    let leave = stop.child_token();
-    let outcome = executor.run(seat, leave, &mut services).await;
+    let stop = stop.child_token();
+    let executor = Executor { job, link, namespace, member, handle, lanes: BTreeMap::new(), stop };
+    let outcome = executor.run(seat, &mut services).await;
     services.shutdown().await;
     outcome
 }
 
 impl Executor {
-    async fn run(
-        mut self,
-        seat: Seat<RedisStore>,
-        stop: CancellationToken,
-        services: &mut JoinSet<()>,
-    ) -> Result<(), ExecutorError> {
+    async fn run(mut self, seat: Seat<RedisStore>, services: &mut JoinSet<()>) -> Result<(), ExecutorError> {
+        let stop = self.stop.clone();
         let mut seated = JoinSet::new();
         seated.spawn(seat.run(stop.clone()));
         let mut consumers: JoinSet<(Lease, Result<(), ExecutorError>)> = JoinSet::new();
@@ -172,7 +170,8 @@ impl Executor {
         add(&hub.metrics.held, 1);
         let claim = (self.member.clone(), lease.epoch, hub.settings.lease);
         let partition = Partition::new(&self.link, &self.namespace, &hub.name, number, claim);
-        let lane = Lane::new(partition, lease.clone(), self.handle.tenure.clone(), hub.clone());
+        let (tenure, drain) = (self.handle.tenure.clone(), self.stop.child_token());
+        let lane = Lane::new(partition, lease.clone(), tenure, drain, hub.clone());
         self.lanes.insert(lease.clone(), lane.clone());
         let job = self.job.clone();
         consumers.spawn(async move { (lease, consumer::consume(lane, job).await) });

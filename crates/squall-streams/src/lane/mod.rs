@@ -88,12 +88,18 @@ pub(crate) enum Next<T> {
 }
 
 impl Lane {
-    pub(crate) fn new(partition: Partition, lease: Lease, tenure: Tenure, hub: Arc<Hub>) -> Arc<Self> {
+    pub(crate) fn new(
+        partition: Partition,
+        lease: Lease,
+        tenure: Tenure,
+        drain: CancellationToken,
+        hub: Arc<Hub>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             partition,
             lease,
             tenure,
-            drain: CancellationToken::new(),
+            drain,
             abort: CancellationToken::new(),
             hub,
             state: Mutex::default(),
