@@ -91,7 +91,11 @@ def describe(error: BaseException) -> str:
 
 
 def _in_words(error: BaseException, most: int) -> str:
-    text = str(error)
+    try:
+        # Halves of surrogate pairs are no text, and nobody could write them down.
+        text = str(error).encode(errors="replace").decode()
+    except Exception as broken:
+        text = f"(it has no text: {type(broken).__name__} in its __str__)"
     if len(text) > most:
         text = f"{text[:most]}… ({len(text) - most:,} more characters)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

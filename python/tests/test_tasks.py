@@ -647,3 +647,15 @@ def test_frames_of_the_standard_library_are_called_as_it_is_imported():
     with pytest.raises(ValueError, match="Expecting") as raised:
         json.loads("{")
     assert "at json/decoder.py:" in describe(raised.value)
+
+
+def test_exceptions_that_cannot_be_written_down_still_say_where():
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise KeyError("no text")
+
+    for error, words in ((Odd(), "Odd: (it has no text: KeyError in its __str__)"), (ValueError("\ud800 é"), "ValueError: ? é")):
+        with pytest.raises(type(error)) as raised:
+            raise error
+        told = describe(raised.value)
+        assert told.startswith(words) and "test_tasks.py:" in told
