@@ -335,9 +335,12 @@ pub(crate) fn remedy(stop: StopReason, lost: usize) -> &'static str {
     }
 }
 
-/// How often users did not come through their on_start.
+/// How often users did not come through their on_start: a group in Python, where several scenarios have one each, steps elsewhere.
 fn failed_starts(view: &RunView) -> u64 {
-    let is_start = |key: &MetricKey| key.kind == Kind::Group && key.name.rsplit('/').next() == Some("on_start");
+    let is_start = |key: &MetricKey| match key.kind {
+        Kind::Group => key.name.rsplit('/').next() == Some("on_start"),
+        _ => key.name.starts_with("on_start/"),
+    };
     view.metrics.iter().filter(|metric| is_start(&metric.key)).map(|metric| metric.errors).sum()
 }
 
@@ -381,7 +384,7 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_metrics::{EngineDelta, Histogram, SourceId};
+    use squall_metrics::{EngineDelta, ErrorNote, Histogram, MetricDelta, Outcome, Recorder, Sample, SourceId};
     use squall_model::{Arrivals, Load, Profile};
 
     const SOURCE: SourceId = SourceId { instance: 0, thread: 0 };
@@ -391,8 +394,12 @@ mod tests {
         let mut schedule_lag = Histogram::default();
         (0..starts).for_each(|i| schedule_lag.record(if i < late { 25_000_000 } else { 100_000 }));
         let engine = EngineDelta { schedule_lag, ..EngineDelta::default() };
+        !told((vec![], vec![], engine), "").is_empty()
+    }
+
+    /// What is said of an open run of one second that recorded this.
+    fn told((metrics, errors, engine): (Vec<MetricDelta>, Vec<ErrorNote>, EngineDelta), remedy: &str) -> Vec<String> {
         let mut collector = Collector::new([SOURCE], 1);
-        let (metrics, errors) = (vec![], vec![]);
         collector.merge(Delta { source: SOURCE, seq: 0, second: 0, metrics, errors, engine, last: true }).unwrap();
         let rate = Profile::constant(1.0, Duration::from_secs(1)).unwrap();
         let model = LoadModel::Open { rate, arrivals: Arrivals::Even };
@@ -400,7 +407,27 @@ mod tests {
         let (name, target) = (String::new(), String::new());
         let plan = Plan { name, target, load, tasks: vec![], thresholds: vec![], seed: 0 };
         let extent = Extent { elapsed: Duration::from_secs(1), cpu_s: 0.1, threads: 1 };
-        !saturation(&plan, collector.view(), extent, "").is_empty()
+        saturation(&plan, collector.view(), extent, remedy)
+    }
+
+    /// Forty users failed in their on_start, and the advice was to allow more than 10,000.
+    #[test]
+    fn users_that_cannot_start_are_no_matter_of_their_number() {
+        for (key, blamed) in [
+            (MetricKey::group("on_start"), true),
+            (MetricKey::group("Shop/on_start"), true),
+            (MetricKey::request("on_start/1"), true),
+            (MetricKey::request("browse"), false),
+        ] {
+            let mut recorder = Recorder::new(RecorderConfig::default());
+            let (metric, outcome) = (recorder.metric(key.clone()), Outcome::of_status(500));
+            let (wait, service) = (Duration::ZERO, Duration::ZERO);
+            recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, warm_up: false });
+            recorder.dropped(3);
+            let told = told(recorder.harvest(40, 0), ": raise --max-users").concat();
+            assert_eq!(told.contains("on_start failed or did not end 1 times"), blamed, "{key:?}: {told}");
+            assert_eq!(told.contains("--max-users"), !blamed, "{key:?}: {told}");
+        }
     }
 
     /// Who stopped a run at once was told to raise --max-users.
