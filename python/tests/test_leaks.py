@@ -129,3 +129,34 @@ def test_failures_leave_nothing_behind(run):
         requests=200,
     )
     assert "on_stop" not in ended.names(), ended.messages()
+
+
+def test_a_failed_request_that_a_variable_holds_is_forgotten(run):
+    ended = run(
+        """
+        import asyncio, gc, weakref
+
+        failed = weakref.WeakSet()
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                asked = client.get("http://127.0.0.1:1/", name="refused")
+                try:
+                    await asked
+                except RequestError as error:
+                    failed.add(error)
+                    assert asked.exception() is error
+                asked = asyncio.create_task(client.get("http://127.0.0.1:1/", name="refused"))
+                try:
+                    await asked
+                except RequestError as error:
+                    failed.add(error)
+                del asked
+                gc.collect()
+                assert len(failed) <= 1, len(failed)
+        """,
+        "--mode",
+        "asyncio",
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()

@@ -5,7 +5,7 @@ use pyo3::{
     exceptions::{PyBaseException, PyRuntimeError, PyStopIteration},
     ffi,
     prelude::*,
-    types::{PyDict, PyTuple},
+    types::{PyDict, PyTuple, PyWeakrefMethods, PyWeakrefReference},
 };
 use std::time::Duration;
 
@@ -45,6 +45,9 @@ enum State {
     /// The driver has it.
     Taken,
     Done(PyResult<Py<PyAny>>),
+    /// It failed, and that was raised. Held by a weak reference: an exception holds the frames that it went through, one of them may hold
+    /// this, and the collector of garbage does not see such a circle.
+    Raised(Py<PyWeakrefReference>),
     Spent,
 }
 
@@ -92,7 +95,7 @@ impl Operation {
     pub(crate) fn complete(slf: Py<Self>, py: Python<'_>, result: PyResult<Py<PyAny>>) {
         let callbacks = {
             let mut this = slf.borrow_mut(py);
-            if matches!(this.state, State::Done(_) | State::Spent) {
+            if this.is_done() {
                 return;
             }
             this.state = State::Done(result);
@@ -106,6 +109,23 @@ impl Operation {
             if let Err(error) = told {
                 error.write_unraisable(py, None);
             }
+        }
+    }
+
+    /// Gives `error` to whoever raises it, and remembers it for as long as somebody else does.
+    #[cold]
+    fn raised(&mut self, py: Python<'_>, error: PyErr) -> PyErr {
+        self.state = PyWeakrefReference::new(error.value(py)).map_or(State::Spent, |weak| State::Raised(weak.unbind()));
+        error
+    }
+
+    /// What was raised before.
+    #[cold]
+    fn again(&self, py: Python<'_>) -> PyErr {
+        let State::Raised(error) = &self.state else { return spent() };
+        match error.bind(py).upgrade() {
+            Some(error) => PyErr::from_value(error),
+            None => PyRuntimeError::new_err("this request failed, which was raised where it was awaited"),
         }
     }
 
@@ -144,12 +164,17 @@ impl Operation {
         match std::mem::replace(&mut this.state, State::Spent) {
             State::Done(Ok(value)) => {
                 if this.hosted.is_some() {
-                    // A future of asyncio's keeps its result. Not an exception: that would hold the frame which holds this.
+                    // A future of asyncio's keeps its result.
                     this.state = State::Done(Ok(value.clone_ref(slf.py())));
                 }
                 return ended_with(value.into_bound(slf.py()));
             }
+            State::Done(Err(error)) if this.hosted.is_some() => return Err(this.raised(slf.py(), error)),
             State::Done(Err(error)) => return Err(error),
+            State::Raised(error) => {
+                this.state = State::Raised(error);
+                return Err(this.again(slf.py()));
+            }
             State::Spent => return Err(spent()),
             waiting => this.state = waiting,
         }
@@ -169,8 +194,11 @@ impl Operation {
         if self.hosted.is_some() {
             return match &self.state {
                 State::Done(Ok(value)) => Ok(value.clone_ref(py)),
-                State::Done(Err(error)) => Err(error.clone_ref(py)),
-                State::Spent => Err(PyRuntimeError::new_err("it failed, which was raised where it was awaited")),
+                State::Done(Err(error)) => {
+                    let error = error.clone_ref(py);
+                    Err(self.raised(py, error))
+                }
+                State::Raised(_) => Err(self.again(py)),
                 _ => Err(raise::not_ready(py)),
             };
         }
@@ -221,7 +249,7 @@ impl Operation {
     #[pyo3(signature = (callback, *, context = None))]
     fn add_done_callback(slf: &Bound<'_, Self>, callback: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
         let mut this = slf.borrow_mut();
-        if matches!(this.state, State::Done(_) | State::Spent) {
+        if this.is_done() {
             drop(this);
             return soon(slf, callback, context);
         }
@@ -249,7 +277,7 @@ impl Operation {
     #[pyo3(signature = (msg = None))]
     fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
         let mut this = slf.borrow_mut();
-        if matches!(this.state, State::Done(_) | State::Spent) || this.hosted.is_none() {
+        if this.is_done() || this.hosted.is_none() {
             return Ok(false);
         }
         let taken = matches!(this.state, State::Taken);
@@ -267,7 +295,7 @@ impl Operation {
 
     #[pyo3(name = "done")]
     fn is_done(&self) -> bool {
-        matches!(self.state, State::Done(_) | State::Spent)
+        matches!(self.state, State::Done(_) | State::Raised(_) | State::Spent)
     }
 
     fn cancelled(&self) -> bool {
@@ -278,6 +306,8 @@ impl Operation {
         match &self.state {
             State::Done(Err(error)) if self.cancelled() => Err(error.clone_ref(py)),
             State::Done(Err(error)) => Ok(Some(error.clone_ref(py).into_value(py).into_any())),
+            State::Raised(_) if self.cancelled() => Err(self.again(py)),
+            State::Raised(_) => Ok(Some(self.again(py).into_value(py).into_any())),
             State::Done(Ok(_)) | State::Spent => Ok(None),
             _ => Err(raise::not_ready(py)),
         }
