@@ -291,6 +291,31 @@ fn a_scenario_travels_with_its_files() {
     assert_eq!(fleet.target.requests(), 100);
 }
 
+/// Nobody leads a fleet of workers but whoever runs a test on it. One that was killed left it busy for ever.
+#[test]
+fn a_run_whose_owner_was_killed_is_ended_by_the_next() {
+    let fleet = Fleet::of(1);
+    let first = fleet.start(&["--rate", "20", "--for", "2s"]);
+    fleet.until_received(1);
+    first.signal(Signal::KILL);
+    // The worker knows the plan and needs nobody for it.
+    fleet.until_received(40);
+    let next = fleet.result(fleet.start(&["--rate", "20", "--for", "1s"]));
+    assert_eq!((number(&next, "/totals/requests"), fleet.target.requests()), (20, 60));
+}
+
+#[test]
+fn a_fleet_that_is_busy_says_what_to_do() {
+    let fleet = Fleet::of(1);
+    let first = fleet.start(&["--rate", "20", "--for", "600s"]);
+    fleet.until_received(1);
+    let refused = fleet.start(&["--rate", "20", "--for", "1s"]).end();
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("squall test stop"), "{refused:?}");
+    first.interrupt();
+    assert_eq!(first.end().code, 130);
+}
+
 /// Every worker kept the files of every run in the folder for temporary files, for ever.
 #[test]
 fn a_worker_leaves_no_files_of_its_runs_behind() {

@@ -4,14 +4,13 @@
 use std::{sync::Arc, time::Duration};
 
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError,
-    aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection},
+    AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, aio::MultiplexedConnection,
     cluster_async::ClusterConnection,
 };
 
 use super::{
     address::{self, Address, shown},
-    commands::Commands,
+    commands::{Commands, Source},
 };
 
 /// How long an ordinary command may take before it counts as unanswered.
@@ -133,17 +132,8 @@ impl std::fmt::Debug for Link {
 
 async fn connect(address: &Address) -> Result<Commands, RedisError> {
     match address {
-        Address::Server { url, tls } => {
-            let config = ConnectionManagerConfig::new()
-                .set_response_timeout(Some(ANSWER))
-                .set_connection_timeout(Some(CONNECT))
-                .set_min_delay(Duration::from_millis(20))
-                .set_max_delay(Duration::from_millis(500))
-                .set_number_of_retries(4);
-            let client: Client = address::client(url, tls)?;
-            Ok(Commands::server(ConnectionManager::new_with_config(client, config).await?))
-        }
-        Address::Sentinel { .. } => Commands::sentinel(address::sentinel(address)?).await,
+        Address::Server { url, tls } => Commands::server(Source::Address(address::client(url, tls)?)).await,
+        Address::Sentinel { .. } => Commands::server(Source::Sentinels(address::sentinel(address)?)).await,
         Address::Cluster { .. } => Ok(Commands::cluster(cluster(address, ANSWER).await?)),
     }
 }

@@ -193,6 +193,10 @@ impl RunStore for MemoryRun {
         Ok(())
     }
 
+    async fn keep(&self, _: u64, _: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn notes(&self, epoch: u64) -> Result<BTreeMap<String, String>, StoreError> {
         Ok(self.enter().runs.get(&epoch).map(|run| run.notes.clone()).unwrap_or_default())
     }

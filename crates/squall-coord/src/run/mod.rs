@@ -152,6 +152,9 @@ pub trait RunStore: Showcase + Counters + Clone + Send + Sync + 'static {
     /// Keeps small facts of a run by name; a later one replaces an earlier one.
     fn note(&self, epoch: u64, notes: &[(String, String)]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// Puts off the day on which the bundle and the notes of a run are forgotten: it may last longer than they are kept.
+    fn keep(&self, epoch: u64, bundle: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// All facts of a run.
     fn notes(&self, epoch: u64) -> impl Future<Output = Result<BTreeMap<String, String>, StoreError>> + Send;
 

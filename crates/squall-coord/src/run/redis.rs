@@ -348,6 +348,13 @@ impl RunStore for RedisRun {
         self.told(pipeline.query_async(&mut self.commands()).await).await
     }
 
+    async fn keep(&self, epoch: u64, bundle: &str) -> Result<(), StoreError> {
+        let (keys, day) = (&self.inner.keys, KEEP.as_millis() as i64);
+        let mut pipeline = redis::pipe();
+        pipeline.pexpire(keys.bundle(bundle), day).ignore().pexpire(keys.notes(epoch), day).ignore();
+        self.told(pipeline.query_async(&mut self.commands()).await).await
+    }
+
     async fn notes(&self, epoch: u64) -> Result<BTreeMap<String, String>, StoreError> {
         let answer = self.commands().hgetall(self.inner.keys.notes(epoch)).await;
         self.told(answer).await

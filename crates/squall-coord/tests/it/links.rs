@@ -186,6 +186,24 @@ async fn a_server_that_is_loading_is_away_and_refuses_nothing() {
     assert!(!said.is_empty(), "it was never away");
 }
 
+/// After one login that failed nobody connected again, until the process was started anew.
+#[tokio::test]
+async fn a_login_that_failed_is_tried_again() {
+    let server = RedisServer::start_with(&["--save", "", "--requirepass", "secret"]);
+    let url = format!("redis://:secret@127.0.0.1:{}/", server.port());
+    let (link, boss) = (Link::open(&url).await.unwrap(), Link::open(&url).await.unwrap());
+    let cell = RedisCell::new(&link, "login");
+    let order = async |words: &[&str]| {
+        let mut order = ::redis::cmd(words[0]);
+        order.arg(&words[1..]).query_async::<::redis::Value>(&mut boss.commands()).await.unwrap();
+    };
+    order(&["CONFIG", "SET", "requirepass", "another"]).await;
+    order(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    while !matches!(cell.members().view().await, Err(StoreError::Refused(_))) {}
+    order(&["CONFIG", "SET", "requirepass", "secret"]).await;
+    while cell.members().view().await.is_err() {}
+}
+
 /// One thing goes from hand to hand; the second waits for it.
 async fn borrow_and_return(cell: &RedisCell) {
     let pool = PoolName::new("things").unwrap();

@@ -23,6 +23,11 @@ use crate::{
 pub enum FleetRunError {
     #[error(transparent)]
     Fleet(#[from] FleetError),
+    #[error(
+        "the fleet carries out another test: wait for its end, or end it by `squall test stop` (it asks an orchestrator; `squall \
+         orchestrator` starts one), or use another fleet (`--fleet`)"
+    )]
+    Busy,
     #[error("the run ended before it began: {0}")]
     NeverBegan(String),
 }
@@ -42,6 +47,8 @@ const TELL: Duration = Duration::from_secs(1);
 
 const COMING_UP: Duration = Duration::from_secs(5);
 const ENDING: Duration = Duration::from_secs(30);
+/// A run that ends this soon is waited for.
+const SOON: Duration = Duration::from_secs(5);
 
 /// What is to be run.
 #[derive(Debug)]
@@ -192,7 +199,7 @@ async fn start<C: Cell>(
     params: BTreeMap<String, serde_json::Value>,
     control: &Control,
     observers: &mut [&mut dyn Observer],
-) -> Result<Option<u64>, FleetError> {
+) -> Result<Option<u64>, FleetRunError> {
     let began = Instant::now();
     let (mut silent_since, mut told_at) = (None, Instant::now());
     let mut wishes = control.subscribe();
@@ -201,8 +208,11 @@ async fn start<C: Cell>(
         let unheard = match fleet.start_as(name.as_str(), bundle, params.clone()).await {
             Err(FleetError::NoWorkers) if began.elapsed() < COMING_UP => None,
             Err(FleetError::InvalidState { current: RunPhase::Stopping, .. }) if began.elapsed() < ENDING => None,
+            // Its leader may have gone with whoever started it; ours ends it then.
+            Err(FleetError::InvalidState { .. }) if began.elapsed() < ENDING && is_over(fleet).await => None,
             Err(FleetError::Store(error @ StoreError::Unreachable(_))) => Some(error),
-            other => return other.map(Some),
+            Err(FleetError::InvalidState { .. }) => return Err(FleetRunError::Busy),
+            other => return Ok(Some(other?)),
         };
         // Only between two attempts: one that is under way may have been heard.
         let asked = wishes.wait_for(|wish| *wish > Wish::Run);
@@ -217,13 +227,21 @@ async fn start<C: Cell>(
         let silent = silent_since.get_or_insert_with(Instant::now).elapsed();
         // It may have been begun for all we know.
         if asked || silent > STORE_LOST_AFTER {
-            return Err(error.into());
+            return Err(FleetError::from(error).into());
         }
         if told_at.elapsed() > TELL {
             told_at = Instant::now();
             tell_silence(observers, silent);
         }
     }
+}
+
+/// Whether the run that is there has nothing left to do but to be ended by somebody, or is about to.
+async fn is_over<C: Cell>(fleet: &Fleet<C>) -> bool {
+    let Ok(status) = fleet.status().await else { return false };
+    let (Some(order), Some(elapsed)) = (&status.order, status.elapsed_s) else { return false };
+    let mut busy = status.workers.iter().filter(|worker| worker.ready == status.epoch && worker.done != status.epoch);
+    elapsed + SOON.as_secs_f64() > order.profile.duration().as_secs_f64() || busy.next().is_none()
 }
 
 /// Asks until the store answers, which may be away for a while, or somebody has asked twice to stop.

@@ -322,6 +322,11 @@ impl<C: Cell> Follower<C> {
         join(&self.crew, &self.collector)
     }
 
+    /// What a run needs must outlive it.
+    pub(crate) async fn keep(&self, bundle: &str) -> Result<(), StoreError> {
+        self.run.keep(self.epoch, bundle).await
+    }
+
     /// Keeps what was made so far for whoever comes next; `false` if somebody else has.
     pub(crate) async fn save(&mut self) -> Result<bool, StoreError> {
         let made = self.made();

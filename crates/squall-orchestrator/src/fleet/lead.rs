@@ -203,8 +203,10 @@ impl<C: Cell> Orchestrator<C> {
     async fn take_up(&self, record: &RunRecord, order: &RunOrder) -> Result<Option<Led<C>>, FleetError> {
         let bundle = match self.fleet.bundle(&order.bundle).await {
             Ok(Some(bundle)) => bundle,
-            // It may come back.
-            Err(FleetError::Store(error @ StoreError::Unreachable(_))) => return Err(error.into()),
+            // It may come back, or let us in again.
+            Err(FleetError::Store(error @ (StoreError::Unreachable(_) | StoreError::Refused(_)))) => {
+                return Err(error.into());
+            }
             // Nobody can read it, so nobody works on it: leave the fleet usable.
             other => {
                 let error = other.err().map_or_else(|| "it is not in the store any more".to_owned(), |e| e.to_string());
@@ -393,6 +395,7 @@ impl<C: Cell> Led<C> {
 
     async fn save(&mut self) -> Result<bool, StoreError> {
         (self.saved, self.saved_knowing) = (Instant::now(), self.follower.known());
+        self.follower.keep(&self.bundle_name).await?;
         self.follower.save().await
     }
 

@@ -128,10 +128,13 @@ impl<C: Cell> Fleet<C> {
                 self.wake(CommandType::StartTest, record.epoch, starting(&order)).await;
                 Ok(record.epoch)
             }
-            None => Err(FleetError::InvalidState {
-                action: "start a test",
-                current: phase_of(&run.record().await?),
-                expected: "IDLE",
+            None => Err(match phase_of(&run.record().await?) {
+                RunPhase::Idle => FleetError::Invalid(
+                    "the record of this fleet cannot be changed: its keys test:epoch and test:revision must hold whole numbers; \
+                     remove them, or use another fleet (`--fleet`)"
+                        .to_owned(),
+                ),
+                current => FleetError::InvalidState { action: "start a test", current, expected: "IDLE" },
             }),
         }
     }

@@ -65,6 +65,25 @@ async fn a_run_with_a_name_is_begun_once_however_often_it_is_asked_for() {
     stage.end().await;
 }
 
+/// The plan of a run was forgotten a day after its start, and its result with it.
+#[tokio::test]
+async fn what_a_run_needs_is_kept_as_long_as_it_lasts() {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let fleet = Fleet::new(stage.cell.clone());
+    fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    let name = fleet.status().await.unwrap().order.expect("it runs").bundle;
+    let key = format!("bundle:{name}");
+    assert!(stage.ask::<bool>("EXPIRE", &key, &["600"]).await, "{key}");
+    while stage.ask::<i64>("TTL", &key, &[]).await <= 600 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stage.end().await;
+}
+
 /// Before the first run there is no order to be read, and that is not what is wrong.
 #[tokio::test]
 async fn a_fleet_without_a_test_says_so() {
