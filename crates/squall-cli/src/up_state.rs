@@ -4,7 +4,7 @@
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use serde_json::{Value, json};
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -75,6 +75,18 @@ pub(crate) fn folder() -> Result<PathBuf, Refusal> {
     }
     check(&path)?;
     Ok(path)
+}
+
+/// Held by whoever starts a fleet, until it is dropped.
+pub(crate) fn lock() -> Result<File, Refusal> {
+    // Beside the folder, which comes and goes. It stays: whoever removed it would let two in.
+    let path = place().with_extension("lock");
+    let lock = || {
+        let no_link = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        let file = OpenOptions::new().write(true).create(true).mode(0o600).custom_flags(no_link).open(&path)?;
+        file.lock().map(|()| file)
+    };
+    lock().map_err(|error| Refusal::file("lock", &path, &error))
 }
 
 fn place() -> PathBuf {

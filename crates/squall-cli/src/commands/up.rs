@@ -27,14 +27,22 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Another free port is tried this often, should somebody be faster.
 const PORTS: usize = 5;
 
-pub(crate) fn up(args: &UpArgs) -> Result<u8, Refusal> {
-    if let Some(api) = up_state::api_of_running() {
-        return Err(Refusal::new(format!(
+fn refuse_second_fleet() -> Result<(), Refusal> {
+    match up_state::api_of_running() {
+        None => Ok(()),
+        Some(api) => Err(Refusal::new(format!(
             "a fleet is running already, its API is at {api}: use it with `squall test start …`, or end it with `squall down`"
-        )));
+        ))),
     }
+}
+
+pub(crate) fn up(args: &UpArgs) -> Result<u8, Refusal> {
+    refuse_second_fleet()?;
     refuse_open_listener(args)?;
     refuse_dead_redis(args)?;
+    // Whoever comes second waits, and finds the fleet of the first.
+    let _alone = up_state::lock()?;
+    refuse_second_fleet()?;
     let mut fleet = Starting::new(args)?;
     match fleet.start(args) {
         Ok(()) => fleet.tell(args),

@@ -101,6 +101,19 @@ fn is_alive(pid: i32) -> bool {
     !ended && test_kill_process(Pid::from_raw(pid).unwrap()).is_ok()
 }
 
+/// Both went up, and the first was forgotten.
+#[test]
+fn of_two_that_go_up_at_once_one_is_refused() {
+    let home = Home::new();
+    let another = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let up = |api: SocketAddr| home.command(&["up", "--workers", "1", "--listen", &api.to_string()]).spawn();
+    let both = [up(home.api), up(another)].map(|child| Running::of(child.expect("it starts")).end());
+    let mut codes = both.each_ref().map(|ended| ended.code);
+    codes.sort_unstable();
+    assert_eq!(codes, [0, 2], "{both:?}");
+    assert!(both.iter().any(|ended| ended.stderr.contains("running already")), "{both:?}");
+}
+
 #[test]
 fn a_fleet_goes_up_is_steered_and_goes_down() {
     let (home, target) = (Home::new(), target());
