@@ -74,8 +74,15 @@ pub(crate) struct Told {
 /// How many users an open model may bring in at each look at the schedule, however few it has.
 const FEWEST_AT_ONCE: u64 = 8;
 
-/// What comes in this soon after the last second belongs to it: a run of 4 s has 4 seconds, not a fifth with the last answers.
-const TAIL: Duration = Duration::from_millis(100);
+/// What comes in this soon after the last second belongs to it, which is so much longer: a run of 4 s has 4 seconds, not a fifth with
+/// the last answers.
+const TAIL: Duration = Duration::from_millis(10);
+
+/// How often the conductor of a closed model looks at the time, whose users need nobody to start them.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A conductor that is this late has not been running, nor have its users.
+const STANDSTILL: Duration = Duration::from_millis(100);
 
 /// Why no more starts are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +134,10 @@ impl<T: DriverThread> Conductor<T> {
         let over = self.make_load().await?;
         let drained = self.floor.elapsed(Instant::now());
         match over {
-            Over::Done => self.serve_queue(),
+            Over::Done => {
+                self.serve_queue();
+                self.drop_late_queue();
+            }
             Over::Drained | Over::Aborted => self.floor.drop_queued(),
         }
         self.floor.send_home();
@@ -148,7 +158,11 @@ impl<T: DriverThread> Conductor<T> {
     async fn make_load(&mut self) -> Result<Over, EngineError> {
         loop {
             let now = self.hear_duties();
+            self.notice_standstill(now);
             let mut next = self.next_second();
+            if let Work::Closed { .. } = self.work {
+                next = next.min(now + LOOK);
+            }
             let mut sooner = |due: Option<Instant>| next = due.map_or(next, |due| next.min(due));
             sooner(self.floor.wake_sleepers(now));
             sooner(self.start_what_is_due(now));
@@ -163,6 +177,15 @@ impl<T: DriverThread> Conductor<T> {
             if let Some(over) = self.wait(until).await? {
                 return Ok(over);
             }
+        }
+    }
+
+    /// In a closed model nothing is due that could be late; that the thread itself was late to its alarm is all there is to see.
+    fn notice_standstill(&self, now: Instant) {
+        let due = self.floor.armed_until.get();
+        let late = now.saturating_duration_since(due);
+        if late >= STANDSTILL && matches!(self.work, Work::Closed { .. }) {
+            self.floor.probe.stood_still(due, late);
         }
     }
 
@@ -191,20 +214,14 @@ impl<T: DriverThread> Conductor<T> {
 
     /// Waits for users to come home; `false` if the grace was over or an abort came first.
     async fn drain(&mut self) -> Result<bool, EngineError> {
-        let begun = Instant::now();
-        let deadline = begun + self.floor.config.grace;
+        let deadline = Instant::now() + self.floor.config.grace;
         while !self.lives.is_empty() {
             let now = Instant::now();
-            if now >= begun + TAIL {
-                self.drop_late_queue();
-            }
+            self.drop_late_queue();
             self.ship_if_due(now, TAIL);
             // Users that are still starting may go to sleep for a retry.
             self.floor.send_home();
-            let mut until = (self.next_second() + TAIL).min(deadline);
-            if now < begun + TAIL && self.floor.queued() > 0 {
-                until = until.min(begun + TAIL);
-            }
+            let until = (self.next_second() + TAIL).min(deadline);
             if now >= deadline || self.wait(until).await? == Some(Over::Aborted) {
                 return Ok(self.lives.is_empty());
             }

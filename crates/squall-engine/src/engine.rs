@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     io,
     rc::Rc,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
     task::{Context, Poll},
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -21,7 +21,7 @@ use crate::{
     Curfew, Driver, DriverError, Leash, Lender, Probe,
     alarm::Alarm,
     conductor::{Conductor, Told},
-    floor::{Busy, Floor},
+    floor::{Busy, Common, Floor},
     tickets::Tickets,
 };
 
@@ -207,6 +207,8 @@ impl Engine {
         let shared = Shared {
             driver: Arc::new(driver),
             tickets: tickets(&config),
+            // One task is no choice, and one thread counts by itself.
+            begun: (config.tasks.len() > 1 && config.threads > 1).then(Arc::default),
             config: Arc::new(config),
             ready: ready_tx,
             deltas: deltas_tx,
@@ -319,6 +321,8 @@ struct Shared<D> {
     driver: Arc<D>,
     config: Arc<EngineConfig>,
     tickets: Option<Tickets>,
+    /// Iterations of a closed model that were begun, where it matters which comes next.
+    begun: Option<Arc<AtomicU64>>,
     ready: mpsc::UnboundedSender<()>,
     deltas: mpsc::UnboundedSender<Delta>,
     turn: Turn,
@@ -326,9 +330,9 @@ struct Shared<D> {
 
 impl<D> Clone for Shared<D> {
     fn clone(&self) -> Self {
-        let Shared { driver, config, tickets, ready, deltas, turn } = self;
+        let Shared { driver, config, tickets, begun, ready, deltas, turn } = self;
         let (driver, config, tickets, turn) = (driver.clone(), config.clone(), tickets.clone(), turn.clone());
-        Shared { driver, config, tickets, ready: ready.clone(), deltas: deltas.clone(), turn }
+        Shared { driver, config, tickets, begun: begun.clone(), ready: ready.clone(), deltas: deltas.clone(), turn }
     }
 }
 
@@ -379,7 +383,7 @@ async fn thread_run<D: Driver>(
     mut orders: watch::Receiver<Order>,
     duty: mpsc::UnboundedReceiver<Arc<Duty>>,
 ) -> Result<ThreadEnd, EngineError> {
-    let Shared { driver, config, tickets, ready, deltas, turn } = shared;
+    let Shared { driver, config, tickets, begun: begun_by_all, ready, deltas, turn } = shared;
     let thread = config.first_thread + index;
     let leash = config.leash.clone().map(|leash| (thread as usize, leash));
     let probe = Probe::leashed(config.recorder, Instant::now(), leash, config.lender.clone());
@@ -397,6 +401,7 @@ async fn thread_run<D: Driver>(
     probe.measure_from(start + config.load.warm_up);
     let source = SourceId { instance: config.instance, thread };
     let news = tickets.as_ref().map(Tickets::news);
-    let floor = Rc::new(Floor::new(config, source, probe, start, tickets, (busy, driver.requests())));
+    let common = Common { busy, requests: driver.requests(), begun_by_all };
+    let floor = Rc::new(Floor::new(config, source, probe, start, tickets, common));
     Conductor::new(floor, driver_thread, alarm, Told { orders, duty, turn, tickets: news }, deltas).run().await
 }

@@ -50,6 +50,8 @@ pub(crate) struct Floor {
     pub(crate) busy: Arc<Busy>,
     /// Iterations this thread has begun.
     pub(crate) begun: Cell<u64>,
+    /// Iterations of a closed model that all threads have begun, where it matters which comes next.
+    begun_by_all: Option<Arc<AtomicU64>>,
     /// Starts of an open model that were given to users or queued for them, and not given up.
     given: Cell<u64>,
     pub(crate) requests: Option<Requests>,
@@ -91,6 +93,13 @@ impl Busy {
     }
 }
 
+/// What threads of an engine have in common, or is known outside them.
+pub(crate) struct Common {
+    pub(crate) busy: Arc<Busy>,
+    pub(crate) requests: Option<Requests>,
+    pub(crate) begun_by_all: Option<Arc<AtomicU64>>,
+}
+
 struct Sleeper {
     due: Instant,
     sleep: u64,
@@ -104,7 +113,7 @@ impl Floor {
         probe: Probe,
         start: Instant,
         tickets: Option<Tickets>,
-        (busy, requests): (Arc<Busy>, Option<Requests>),
+        Common { busy, requests, begun_by_all }: Common,
     ) -> Floor {
         let unconditional = config.tasks.iter().all(TaskSpec::is_unconditional);
         Floor {
@@ -122,6 +131,7 @@ impl Floor {
             assigned: Cell::new(0),
             busy,
             begun: Cell::new(0),
+            begun_by_all,
             given: Cell::new(0),
             requests,
             idle: RefCell::default(),
@@ -207,7 +217,7 @@ impl Floor {
         let mut backlog = self.backlog.borrow_mut();
         if backlog.len() >= LONGEST_BACKLOG {
             self.given.set(self.given.get() - 1);
-            self.probe.dropped(1);
+            self.probe.dropped([assignment.intended]);
         } else {
             backlog.push_back(assignment);
         }
@@ -225,10 +235,10 @@ impl Floor {
     /// Gives up what still waits for a user, but for the first `kept`.
     pub(crate) fn drop_queued_after(&self, kept: usize) {
         let mut backlog = self.backlog.borrow_mut();
-        let dropped = backlog.len().saturating_sub(kept);
-        backlog.truncate(kept);
-        self.given.set(self.given.get() - dropped as u64);
-        self.probe.dropped(dropped as u64);
+        let kept = kept.min(backlog.len());
+        let dropped = backlog.split_off(kept);
+        self.given.set(self.given.get() - dropped.len() as u64);
+        self.probe.dropped(dropped.into_iter().map(|start| start.intended));
     }
 
     /// Gives up everything that still waits for a user.
@@ -287,6 +297,14 @@ impl Floor {
             let iterations = self.given.get() + self.begun.get();
             self.probe.seal(|begun| requests.at_most(iterations, self.users.get(), begun));
         }
+    }
+
+    /// The task of the next iteration of a closed model, `None` if users choose for themselves. Threads take turns on one cycle: each
+    /// with its own would be off by up to one iteration per thread, all to the same side.
+    pub(crate) fn next_task(&self) -> Option<TaskIndex> {
+        let cycle = self.cycle.as_ref()?;
+        let number = self.begun_by_all.as_ref().map_or(self.begun.get(), |all| all.fetch_add(1, Ordering::Relaxed));
+        Some(cycle.task(number))
     }
 
     pub(crate) fn task_of(&self, number: u64) -> Option<TaskIndex> {

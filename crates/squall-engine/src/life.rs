@@ -27,13 +27,13 @@ pub(crate) async fn open<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, seat:
         while choice.is_ready(&floor, &slot).await {
             let Some(assignment) = next_assignment(&floor, &slot).await else { break };
             if !being.renew(&floor, &slot).await {
-                floor.probe.dropped(1);
+                floor.probe.dropped([assignment.intended]);
                 return floor.users.set(floor.users.get() - 1);
             }
             let Assignment { number, intended, .. } = assignment;
             let started = Instant::now();
             let Some(task) = floor.task_of(number).or_else(|| choice.pick(&floor, started)) else {
-                floor.probe.dropped(1);
+                floor.probe.dropped([intended]);
                 break;
             };
             let late = started.saturating_duration_since(intended) > floor.config.late_after;
@@ -67,7 +67,7 @@ pub(crate) async fn closed<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, sea
             let Some(waited) = floor.take_ticket(&slot).await else { break };
             intended = waited.map_or(intended, |had| intended.max(had));
             // Only now: others may have begun while this user waited.
-            let Some(task) = chosen.or_else(|| floor.task_of(floor.begun.get())) else { break };
+            let Some(task) = chosen.or_else(|| floor.next_task()) else { break };
             floor.begun.set(floor.begun.get() + 1);
             let started = Instant::now();
             if pause.is_none() {

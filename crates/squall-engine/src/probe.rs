@@ -195,8 +195,17 @@ impl Probe {
         self.shared.recorder.borrow_mut().users(alive);
     }
 
-    pub(crate) fn dropped(&self, starts: u64) {
-        self.shared.recorder.borrow_mut().dropped(starts);
+    /// Counts starts, due at these instants, that will never happen; those of the warm-up are part of nothing.
+    pub(crate) fn dropped(&self, intended: impl IntoIterator<Item = Instant>) {
+        let measured = intended.into_iter().filter(|due| *due >= self.shared.measure_from.get()).count();
+        self.shared.recorder.borrow_mut().dropped(measured as u64);
+    }
+
+    /// Takes note that the thread stood still for `lag` from `since` on.
+    pub(crate) fn stood_still(&self, since: Instant, lag: Duration) {
+        if since >= self.shared.measure_from.get() {
+            self.shared.recorder.borrow_mut().behind(lag);
+        }
     }
 
     /// Takes everything recorded since the last harvest.

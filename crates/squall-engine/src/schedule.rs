@@ -74,7 +74,14 @@ impl Schedule {
 
     /// When the last start of the whole run is over and done with: rates are taken up to here.
     pub fn end(&self) -> Duration {
-        let limited = self.limit.and_then(|n| self.profile.time_of_area(n as f64));
+        let limited = self.limit.and_then(|limit| match self.ahead.gaps {
+            Gaps::Even => self.profile.time_of_area(limit as f64),
+            // Chance decides when the last one is due; it is known when all are drawn.
+            Gaps::Poisson { area, .. } => {
+                let drawn = self.next.is_none() && self.ahead.number >= limit;
+                self.profile.time_of_area(area).filter(|_| drawn)
+            }
+        });
         limited.unwrap_or(self.profile.duration())
     }
 

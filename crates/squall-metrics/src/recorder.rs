@@ -163,6 +163,11 @@ impl Recorder {
         self.schedule_lag.record(lag.as_nanos() as u64);
     }
 
+    /// Takes note that the engine itself was behind by `lag`, though no start was due: a closed model's users wait for it all the same.
+    pub fn behind(&mut self, lag: Duration) {
+        self.schedule_lag.record(lag.as_nanos() as u64);
+    }
+
     /// Takes note of how many users are alive, for the most that ever were.
     pub fn users(&mut self, alive: u64) {
         self.engine.peak_users = self.engine.peak_users.max(alive);

@@ -150,7 +150,12 @@ impl RunView {
 
     /// The latest `seconds` of one metric or of all requests; `None` while the run is younger, or if fewer are kept.
     pub fn window(&self, metric: Option<&str>, seconds: u32) -> Option<MetricView> {
-        if (self.recent.len() as u32) < seconds {
+        self.window_before(metric, seconds, 0)
+    }
+
+    /// The same of the seconds before the latest `after`.
+    pub fn window_before(&self, metric: Option<&str>, seconds: u32, after: usize) -> Option<MetricView> {
+        if self.recent.len() < seconds as usize + after {
             return None;
         }
         let wanted = |delta: &&MetricDelta| match metric {
@@ -158,7 +163,7 @@ impl RunView {
             None => delta.key.kind == Kind::Request,
         };
         let mut view = MetricView::new(self.all.key.clone());
-        let latest = self.recent.iter().rev().take(seconds as usize);
+        let latest = self.recent.iter().rev().skip(after).take(seconds as usize);
         latest.flatten().filter(wanted).for_each(|delta| view.merge(delta));
         Some(view)
     }

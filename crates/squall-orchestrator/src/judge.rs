@@ -2,7 +2,7 @@
 //! promise that was never tested is not kept.
 
 use squall_metrics::{MetricView, RunView};
-use squall_model::{Plan, Statistic, Threshold, ThresholdResult};
+use squall_model::{LoadModel, Plan, Statistic, Threshold, ThresholdResult};
 use std::time::Duration;
 
 /// Watches the thresholds of a run second by second.
@@ -10,6 +10,8 @@ use std::time::Duration;
 pub struct Judge {
     watches: Vec<Watch>,
     warm_up: Duration,
+    /// When the load is over, as planned.
+    end: Duration,
     seen: usize,
 }
 
@@ -18,32 +20,51 @@ struct Watch {
     threshold: Threshold,
     worst: Option<f64>,
     breached_at_s: Option<u32>,
+    /// Windows that ended at these seconds, with their values, and count if there was load throughout: that is known at the end.
+    pending: Vec<(u32, f64)>,
 }
+
+/// Seconds that may close at once, after a stall, and are still judged one by one.
+const SPARE_S: u32 = 4;
 
 impl Judge {
     pub fn new(plan: &Plan) -> Judge {
-        let watch = |threshold: &Threshold| Watch { threshold: threshold.clone(), worst: None, breached_at_s: None };
-        Judge { watches: plan.thresholds.iter().map(watch).collect(), warm_up: plan.load.warm_up, seen: 0 }
+        let watch = |threshold: &Threshold| Watch {
+            threshold: threshold.clone(),
+            worst: None,
+            breached_at_s: None,
+            pending: Vec::new(),
+        };
+        let limited = match &plan.load.model {
+            LoadModel::Open { rate, .. } => plan.load.iterations.and_then(|n| rate.time_of_area(n as f64)),
+            LoadModel::Closed { .. } => None,
+        };
+        Judge {
+            watches: plan.thresholds.iter().map(watch).collect(),
+            warm_up: plan.load.warm_up,
+            end: limited.unwrap_or(plan.duration()),
+            seen: 0,
+        }
     }
 
-    /// The longest window that any threshold needs, in seconds.
+    /// How many of the latest seconds the thresholds need.
     pub fn longest_window(plan: &Plan) -> u32 {
-        plan.thresholds.iter().filter_map(|t| t.window).map(seconds).max().unwrap_or(1)
+        plan.thresholds.iter().filter_map(|t| t.window).map(seconds).max().map_or(1, |longest| longest + SPARE_S)
     }
 
-    /// Looks at the seconds closed since the last call; returns the first breached threshold that asks for an abort. `loading`: the
-    /// latest second was one of load throughout; what trickles in later has times to judge, but no rate.
+    /// Looks at the seconds closed since the last call; returns the first breached threshold that asks for an abort. `loading`: load is
+    /// still being made; if not, what needs a whole window of it waits for [`Judge::verdicts`], which knows when it was over.
     pub fn look(&mut self, view: &RunView, loading: bool) -> Option<&Threshold> {
-        let elapsed = Duration::from_secs(view.timeline.len() as u64);
-        if view.timeline.len() == self.seen || elapsed <= self.warm_up {
-            return None;
+        let closed = view.timeline.len();
+        for now in self.seen + 1..=closed {
+            let elapsed = Duration::from_secs(now as u64);
+            if elapsed > self.warm_up {
+                let moment = Moment { measured: elapsed - self.warm_up, now_s: now as u32, after: closed - now };
+                let certain = loading && elapsed <= self.end;
+                self.watches.iter_mut().for_each(|watch| watch.look(view, &moment, certain));
+            }
         }
-        self.seen = view.timeline.len();
-        let measured = elapsed - self.warm_up;
-        let now_s = self.seen as u32;
-        for watch in self.watches.iter_mut().filter(|w| loading || w.threshold.statistic != Statistic::Rate) {
-            watch.look(view, measured, now_s);
-        }
+        self.seen = closed;
         self.watches.iter().find(|w| w.threshold.abort && w.breached_at_s.is_some()).map(|w| &w.threshold)
     }
 
@@ -54,23 +75,52 @@ impl Judge {
     }
 
     /// The final word, over `measured` time of load.
-    pub fn verdicts(self, view: &RunView, measured: Duration) -> Vec<ThresholdResult> {
-        self.watches.into_iter().map(|watch| watch.verdict(view, measured)).collect()
+    pub fn verdicts(mut self, view: &RunView, measured: Duration) -> Vec<ThresholdResult> {
+        // A last second may have closed after the last look.
+        let _ = self.look(view, false);
+        let end = self.warm_up + measured;
+        let settled = self.watches.into_iter().map(|watch| watch.settle(end));
+        settled.map(|watch| watch.verdict(view, measured)).collect()
     }
 }
 
+/// The end of a second, when it is looked at.
+struct Moment {
+    measured: Duration,
+    now_s: u32,
+    /// How many seconds have closed since.
+    after: usize,
+}
+
 impl Watch {
-    fn look(&mut self, view: &RunView, measured: Duration, now_s: u32) {
+    fn look(&mut self, view: &RunView, moment: &Moment, certain: bool) {
         let threshold = &self.threshold;
         let value = match threshold.window {
-            Some(window) if measured >= window => {
-                let latest = view.window(threshold.metric.as_deref(), seconds(window));
-                latest.and_then(|latest| of_metric(threshold.statistic, &latest, window, view))
+            Some(window) if moment.measured >= window => windowed(threshold, seconds(window), view, moment.after),
+            None if threshold.abort && moment.after == 0 && !can_still_be_kept(threshold) => {
+                value_of(threshold, view, moment.measured)
             }
-            None if threshold.abort && !can_still_be_kept(threshold) => value_of(threshold, view, measured),
             _ => None,
         };
-        let Some(value) = value else { return };
+        match value {
+            Some(value) if certain || !needs_load(threshold) => self.judge(moment.now_s, value),
+            Some(value) => self.pending.push((moment.now_s, value)),
+            None => {}
+        }
+    }
+
+    /// Judges what waited for the end of the load to be known.
+    fn settle(mut self, end: Duration) -> Watch {
+        for (at_s, value) in std::mem::take(&mut self.pending) {
+            if Duration::from_secs(u64::from(at_s)) <= end {
+                self.judge(at_s, value);
+            }
+        }
+        self
+    }
+
+    fn judge(&mut self, now_s: u32, value: f64) {
+        let threshold = &self.threshold;
         if !threshold.comparison.holds(value, threshold.limit) && self.breached_at_s.is_none() {
             self.breached_at_s = Some(now_s);
         }
@@ -80,11 +130,38 @@ impl Watch {
     }
 
     fn verdict(self, view: &RunView, measured: Duration) -> ThresholdResult {
-        let Watch { threshold, worst, breached_at_s } = self;
+        let Watch { threshold, worst, breached_at_s, .. } = self;
         // A run shorter than the window is its own window.
         let value = worst.or_else(|| value_of(&threshold, view, measured));
         let holds = value.is_some_and(|value| threshold.comparison.holds(value, threshold.limit));
         ThresholdResult { passed: holds && breached_at_s.is_none(), threshold, value, breached_at_s }
+    }
+}
+
+/// Whether it can only be judged where load was made for the whole window: there is no rate of what trickles in after the end, and a
+/// part of a window has less than all of it. Too many in a part are too many in the whole.
+fn needs_load(threshold: &Threshold) -> bool {
+    use Statistic::{Dropped, Errors, Late, Rate, Requests};
+    use squall_model::Comparison::{AtLeast, Greater};
+    let at_least = matches!(threshold.comparison, Greater | AtLeast);
+    match threshold.statistic {
+        Rate => true,
+        Requests | Errors | Dropped | Late => at_least && threshold.window.is_some(),
+        _ => false,
+    }
+}
+
+/// The threshold's value over `seconds` that ended before the latest `after`; `None` if there is nothing to judge.
+fn windowed(threshold: &Threshold, seconds: u32, view: &RunView, after: usize) -> Option<f64> {
+    let ended = view.timeline.len().saturating_sub(after);
+    let rows = &view.timeline[ended.saturating_sub(seconds as usize)..ended];
+    match threshold.statistic {
+        Statistic::Dropped => Some(rows.iter().map(|row| row.dropped).sum::<u64>() as f64),
+        Statistic::Late => Some(rows.iter().map(|row| row.late).sum::<u64>() as f64),
+        statistic => {
+            let metric = view.window_before(threshold.metric.as_deref(), seconds, after)?;
+            of_metric(statistic, &metric, Duration::from_secs(u64::from(seconds)), view)
+        }
     }
 }
 
@@ -234,6 +311,83 @@ mod tests {
         check("min<100ms !abort", &[(150, 0), (1, 0)], (true, None, None));
         check("rate[1s]>11 !abort", &[(1, 0); 2], (false, Some(1), Some(1)));
         check("requests<15 !abort", &[(1, 0); 3], (false, Some(2), Some(2)));
+    }
+
+    /// Feeds seconds of so many requests of a load that lasts `load`, the last of them after it is over; returns the value and whether
+    /// the only threshold passed.
+    fn judged(threshold: &str, requests: &[u64], load: Duration) -> (Option<f64>, bool) {
+        let plan = plan(&[threshold]);
+        let mut judge = Judge::new(&plan);
+        let mut collector = Collector::new([SOURCE], Judge::longest_window(&plan));
+        for (i, n) in requests.iter().enumerate() {
+            let mut recorder = Recorder::new(RecorderConfig::default());
+            let metric = recorder.metric(MetricKey::request("browse"));
+            let (wait, service, outcome) = (Duration::ZERO, Duration::from_millis(1), Outcome::of_status(200));
+            for _ in 0..*n {
+                recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, warm_up: false });
+            }
+            let (metrics, errors, engine) = recorder.harvest(1, 0);
+            let delta = Delta { source: SOURCE, seq: i as u64, second: i as u32, metrics, errors, engine, last: false };
+            collector.merge(delta).unwrap();
+            let loading = Duration::from_secs(i as u64 + 1) < load;
+            let _ = judge.look(collector.view(), loading);
+        }
+        let verdict = judge.verdicts(collector.view(), load).remove(0);
+        (verdict.value, verdict.passed)
+    }
+
+    /// A target that stopped in the last second of the load was green.
+    #[test]
+    fn a_rate_is_judged_up_to_the_end_of_the_load() {
+        const S: fn(f64) -> Duration = Duration::from_secs_f64;
+        assert_eq!(judged("rate[1s]>50", &[100, 100, 20], S(3.0)), (Some(20.0), false));
+        assert_eq!(judged("rate[1s]<=120", &[50, 100, 150], S(3.0)), (Some(150.0), false));
+        assert_eq!(judged("rate[2s]>80", &[100, 100, 20], S(3.0)), (Some(60.0), false));
+        assert_eq!(judged("rate[1s]>50", &[100, 100, 100, 5], S(3.0)), (Some(100.0), true));
+        assert_eq!(judged("rate[1.5s]>90", &[100, 100, 100], S(3.0)), (Some(100.0), true));
+    }
+
+    /// 30 requests in the last 0.3 s were too few for a second.
+    #[test]
+    fn a_piece_of_a_window_is_not_judged_as_a_whole_one() {
+        const S: fn(f64) -> Duration = Duration::from_secs_f64;
+        assert_eq!(judged("requests[1s]>=100", &[100, 100, 30], S(2.3)), (Some(100.0), true));
+        assert_eq!(judged("rate[1s]>=100", &[100, 100, 30], S(2.3)), (Some(100.0), true));
+        assert_eq!(judged("requests[1s]>=100", &[100, 99, 30], S(2.3)), (Some(99.0), false));
+        assert_eq!(judged("requests[1s]<=100", &[100, 100, 130], S(2.3)), (Some(130.0), false), "it can only be more");
+        assert_eq!(judged("requests[1s]>=30", &[30], S(0.3)), (Some(30.0), true), "the run is its own window");
+    }
+
+    /// A source that stood still closes several seconds at once.
+    #[test]
+    fn seconds_that_close_at_once_are_judged_one_by_one() {
+        let plan = plan(&["max[1s]<1s", "rate[1s]>=10"]);
+        let mut judge = Judge::new(&plan);
+        let mut collector = Collector::new([SOURCE], Judge::longest_window(&plan));
+        for (i, millis) in [10, 5000, 10].into_iter().enumerate() {
+            collector.merge(Delta { second: 2 * i as u32, ..second(i as u32, millis, 0) }).unwrap();
+        }
+        let _ = judge.look(collector.view(), true);
+        let verdicts = judge.verdicts(collector.view(), Duration::from_secs(5));
+        let breached: Vec<_> = verdicts.iter().map(|verdict| (verdict.passed, verdict.breached_at_s)).collect();
+        assert_eq!(breached, [(false, Some(3)), (false, Some(2))]);
+    }
+
+    /// A window of starts that never happened had those of the whole run.
+    #[test]
+    fn dropped_and_late_starts_have_windows() {
+        let plan = plan(&["dropped[1s]<=5", "late[2s]<=5"]);
+        let mut judge = Judge::new(&plan);
+        let mut collector = Collector::new([SOURCE], Judge::longest_window(&plan));
+        for i in 0..4 {
+            let mut delta = second(i, 1, 0);
+            (delta.engine.dropped, delta.engine.late) = (3, 3);
+            collector.merge(delta).unwrap();
+            let _ = judge.look(collector.view(), true);
+        }
+        let values: Vec<_> =
+            judge.verdicts(collector.view(), Duration::from_secs(4)).into_iter().map(|v| (v.value, v.passed)).collect();
+        assert_eq!(values, [(Some(3.0), true), (Some(6.0), false)]);
     }
 
     #[test]

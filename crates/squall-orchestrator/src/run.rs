@@ -1,7 +1,7 @@
 //! One run from start to facts. The run decides when to stop (its plan, its thresholds, its person); the engine obeys.
 
 use squall_engine::{Chorus, Driver, Engine, EngineConfig, EngineError, InFlight, Lender};
-use squall_metrics::{Code, Collector, Delta, Kind, MetricKey, RecorderConfig, RunView};
+use squall_metrics::{Code, Collector, Delta, Histogram, Kind, MetricKey, RecorderConfig, RunView};
 use squall_model::{Generator, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -325,6 +325,23 @@ pub(crate) struct Extent {
     pub(crate) threads: u32,
 }
 
+/// A closed load whose generator stood still for this share of the time is not what was asked for.
+const STANDSTILL_SHARE: f64 = 0.02;
+
+/// Shorter ones are not looked for.
+const SHORTEST_STANDSTILL: Duration = Duration::from_millis(100);
+
+/// How long the threads of a closed load were not running. Without a pause nothing but that makes them late; with one, many users may be
+/// late for one reason, and the longest time is counted.
+fn stood_still(lag: &Histogram, no_pause: bool, threads: u32) -> Duration {
+    let shortest = SHORTEST_STANDSTILL.as_nanos() as u64;
+    if !no_pause {
+        return Duration::from_nanos(Some(lag.max()).filter(|max| *max >= shortest).unwrap_or(0));
+    }
+    let long = lag.ranges().filter(|(lowest, ..)| *lowest >= shortest);
+    Duration::from_nanos(long.map(|(lowest, _, n)| lowest * n).sum::<u64>() / u64::from(threads.max(1)))
+}
+
 /// What can be done about starts for which no user was free, in a run that ended for `stop` and `lost` workers on its way.
 pub(crate) fn remedy(stop: StopReason, lost: usize) -> &'static str {
     match stop {
@@ -357,6 +374,15 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &s
             lag.percentile(99.0) as f64 / 1e6
         ));
     }
+    if let LoadModel::Closed { pause, .. } = &plan.load.model {
+        let still = stood_still(lag, pause.is_none(), threads);
+        if still >= SHORTEST_STANDSTILL.max(elapsed.mul_f64(STANDSTILL_SHARE)) {
+            because.push(format!(
+                "the generator stood still for {:.1} s, and what was under way counts as slow for it: this machine was too busy, or the process was stopped",
+                still.as_secs_f64()
+            ));
+        }
+    }
     if view.engine.dropped > 0 && matches!(plan.load.model, LoadModel::Open { .. }) {
         let (n, users) = (view.engine.dropped, view.engine.peak_users);
         let starts = if n == 1 { "start" } else { "starts" };
@@ -384,7 +410,7 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_metrics::{EngineDelta, ErrorNote, Histogram, MetricDelta, Outcome, Recorder, Sample, SourceId};
+    use squall_metrics::{EngineDelta, ErrorNote, MetricDelta, Outcome, Recorder, Sample, SourceId};
     use squall_model::{Arrivals, Load, Profile};
 
     const SOURCE: SourceId = SourceId { instance: 0, thread: 0 };
@@ -428,6 +454,21 @@ mod tests {
             assert_eq!(told.contains("on_start failed or did not end 1 times"), blamed, "{key:?}: {told}");
             assert_eq!(told.contains("--max-users"), !blamed, "{key:?}: {told}");
         }
+    }
+
+    /// Found by a reader: a generator that was stopped for 2 of 6 s passed `--strict` in a closed load.
+    #[test]
+    fn a_closed_load_that_stood_still_is_not_what_was_asked_for() {
+        let still = |lags: &[u64], no_pause, threads| {
+            let mut lag = Histogram::default();
+            (0..1000).for_each(|_| lag.record(0));
+            lags.iter().for_each(|ms| lag.record(ms * 1_000_000));
+            stood_still(&lag, no_pause, threads).as_secs_f64().round()
+        };
+        assert_eq!(still(&[2000, 2000], true, 2), 2.0);
+        assert_eq!(still(&[1000, 1000], true, 1), 2.0);
+        assert_eq!(still(&[99, 50], true, 1), 0.0);
+        assert_eq!(still(&[2000; 50], false, 1), 2.0, "fifty users were late for one reason");
     }
 
     /// Who stopped a run at once was told to raise --max-users.

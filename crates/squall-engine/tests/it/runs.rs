@@ -1,9 +1,12 @@
 //! Whole runs: every start happens once, limits are exact, waiting counts.
 
 use crate::drivers::{Scripted, closed, config, open, run};
-use squall_engine::EngineConfig;
-use squall_model::{Pause, TaskIndex, TaskSpec};
-use std::{sync::atomic::Ordering, time::Duration};
+use squall_engine::{EngineConfig, Schedule};
+use squall_model::{Arrivals, LoadModel, Pause, ShareSet, TaskIndex, TaskSpec};
+use std::{
+    sync::{Mutex, atomic::Ordering},
+    time::{Duration, Instant},
+};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -122,8 +125,25 @@ async fn a_user_that_cannot_start_is_retried() {
 async fn a_run_of_two_seconds_has_two_seconds() {
     let driver = Scripted::new(|_| MS(5));
     let config = config(open(100.0, MS(2000)), &driver);
-    let (view, _) = run(driver, config, |_, _| {}).await;
-    assert_eq!(view.timeline.len(), 2, "{:?}", view.timeline);
+    let (view, end) = run(driver, config, |_, _| {}).await;
+    // Unless the machine stood still at its end.
+    if end.elapsed < MS(2009) {
+        assert_eq!(view.timeline.len(), 2, "{:?}", view.timeline);
+    }
+}
+
+/// Found by a reader: 109 answers in the last second of a steady 100/s.
+#[tokio::test]
+async fn what_ends_after_the_last_second_is_not_part_of_it() {
+    let driver = Scripted::new(|_| MS(90));
+    let config = config(open(100.0, MS(1000)), &driver);
+    let (view, end) = run(driver, config, |_, _| {}).await;
+    let seconds: Vec<_> = view.timeline.iter().map(|second| second.requests).collect();
+    assert_eq!(seconds.iter().sum::<u64>(), 100);
+    // Unless the machine stood still at its end.
+    if end.elapsed < MS(1100) {
+        assert!(seconds.len() == 2 && seconds[1] >= 5, "the last nine end after a second: {seconds:?}");
+    }
 }
 
 #[tokio::test]
@@ -227,6 +247,78 @@ async fn what_waits_for_a_user_at_the_end_is_dropped() {
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!(view.all.requests + view.engine.dropped, 20);
     assert!(view.all.requests <= 4, "a user that takes 400 ms begins at 0, 400 and 800 ms: {}", view.all.requests);
+}
+
+/// Found by a reader: while users were short, load went on for a tenth of a second after the end.
+#[tokio::test]
+async fn nothing_that_waited_for_a_user_begins_after_the_end() {
+    static BEGUN: Mutex<Vec<Instant>> = Mutex::new(Vec::new());
+    // One user, for whom far too much is due: it is free again and again just after the end.
+    let driver = Scripted::new(|_| {
+        BEGUN.lock().unwrap().push(Instant::now());
+        MS(1)
+    });
+    let config = EngineConfig { threads: 1, max_users: 1, ..config(open(100_000.0, MS(500)), &driver) };
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!(view.all.requests + view.engine.dropped, 50_000);
+    let begun = BEGUN.lock().unwrap();
+    let after = begun.iter().filter(|at| at.duration_since(begun[0]) > MS(500)).count();
+    assert!(after <= 2, "{after} began after the end: no more than a thread that stands still may overlook");
+}
+
+/// Found by a reader: starts that were dropped and due in the warm-up were in the results.
+#[tokio::test]
+async fn what_was_due_in_the_warm_up_is_not_dropped_in_the_results() {
+    let driver = Scripted::new(|_| Duration::from_secs(5));
+    let mut load = open(100.0, MS(1000));
+    load.warm_up = MS(600);
+    let config = EngineConfig { threads: 1, max_users: 1, grace: MS(10), ..config(load, &driver) };
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!((view.accounting().reported, view.all.requests, view.engine.dropped), (1, 0, 40));
+}
+
+/// Found by a reader: 462 to 178 of 640 iterations with weights of 3 to 1, on 64 threads.
+#[tokio::test]
+async fn weights_are_exact_over_all_threads_of_a_closed_load() {
+    let mut driver = Scripted::new(|_| MS(1));
+    driver.tasks = vec![TaskSpec { weight: 3.0, ..TaskSpec::new("a") }, TaskSpec::new("b")];
+    let mut load = closed(16.0, MS(0), Duration::from_secs(60));
+    load.iterations = Some(160);
+    let config = EngineConfig { threads: 16, ..config(load, &driver) };
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    let requests = |name: &str| view.metric(name).map_or(0, |metric| metric.requests);
+    assert_eq!((requests("a"), requests("b")), (120, 40));
+}
+
+/// Found by a reader: a closed load whose generator was stopped showed no lag at all.
+#[tokio::test]
+async fn a_closed_load_that_stood_still_says_so() {
+    // One thread, held by its own driver for half a second.
+    let driver = Scripted::new(|n| {
+        if n == 2 {
+            std::thread::sleep(MS(500));
+        }
+        MS(5)
+    });
+    let config = EngineConfig { threads: 1, ..config(closed(1.0, MS(0), MS(1500)), &driver) };
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    let lag = view.engine.schedule_lag.max();
+    assert!(lag >= MS(350).as_nanos() as u64, "half a second, less the 100 ms between two looks: {lag} ns");
+}
+
+/// Found by a reader: 40 requests that chance had put into 1.5 s were told as 20/s.
+#[tokio::test]
+async fn a_limited_poisson_run_is_as_long_as_its_last_start() {
+    let driver = Scripted::new(|_| MS(1));
+    let mut load = open(200.0, Duration::from_secs(60));
+    let LoadModel::Open { arrivals, rate } = &mut load.model else { unreachable!() };
+    *arrivals = Arrivals::Poisson;
+    let last = Schedule::new(rate.clone(), *arrivals, ShareSet::ALL, Some(40), 1).last().unwrap().at;
+    load.iterations = Some(40);
+    let config = EngineConfig { seed: 1, ..config(load, &driver) };
+    let (view, end) = run(driver, config, |_, _| {}).await;
+    assert_eq!(view.all.requests, 40);
+    assert!(last != MS(200) && end.active >= last && end.active <= end.elapsed, "{last:?} {end:?}");
 }
 
 #[tokio::test]
