@@ -104,7 +104,7 @@ pub struct AccountingFile {
     pub reported: u64,
     /// Part of all three, and of nothing else in this file.
     pub warm_up: u64,
-    /// Recorded and reported, but never sent: they failed before they could leave this machine.
+    /// Recorded and reported, but never sent: there was nothing to send, or no descriptor or port here to send it by.
     #[serde(default)]
     pub unsent: u64,
     /// Requests that lost workers may have sent and that are not reported, at the very most; 0 unless a worker was lost.
@@ -236,7 +236,7 @@ pub struct SecondFile {
     /// Requests that ended in this second.
     #[serde(default)]
     pub requests: u64,
-    /// 1, or less for the last second of a run.
+    /// 1; less for the last second of a run or the first after a warm-up, and up to 1.02 for a last one that holds the last answers.
     #[serde(default = "whole_second")]
     pub length_s: f64,
     pub users: u64,
@@ -258,7 +258,7 @@ pub struct SecondFile {
     pub late: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Not part of the results.
+    /// All of it was warm-up: it has no results.
     pub warm_up: bool,
 }
 

@@ -46,7 +46,8 @@ impl Run<'_> {
     }
 }
 
-/// How much of a second there was, in seconds: the last of a run is seldom a whole one.
+/// How much of a second there was, in seconds, of a run that is or was looked at `elapsed` after its start: the last of a run is seldom
+/// a whole one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -57,6 +58,27 @@ pub fn length_of(t_s: u32, elapsed: Duration) -> f64 {
     // A millisecond at least: what was over at once still has a rate.
     (elapsed.as_secs_f64() - f64::from(t_s.saturating_sub(1))).clamp(0.001, 1.0)
 }
+
+impl Run<'_> {
+    /// How long a second of this run was. The last one has what came in a moment after it, and is so much longer.
+    pub(crate) fn length_of(&self, t_s: u32) -> f64 {
+        let beyond = self.facts.elapsed.as_secs_f64() - f64::from(t_s);
+        let last = self.view.timeline.len() == t_s as usize;
+        if last && beyond > 0.0 && beyond <= LONGEST_TAIL_S {
+            return 1.0 + beyond;
+        }
+        length_of(t_s, self.facts.elapsed)
+    }
+
+    /// The same without what was warm-up of it, which has no results; 0 if nothing is left.
+    pub(crate) fn measured_length_of(&self, t_s: u32) -> f64 {
+        let warm_up = self.plan.load.warm_up.as_secs_f64() - f64::from(t_s.saturating_sub(1));
+        (self.length_of(t_s) - warm_up.max(0.0)).max(0.0)
+    }
+}
+
+/// What comes in later than this has a second of its own, see the engine's conductor.
+const LONGEST_TAIL_S: f64 = 0.02;
 
 /// The load in words: `200/s for 30s`.
 pub(crate) fn load_in_words(load: &Load) -> String {

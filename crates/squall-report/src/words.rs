@@ -47,10 +47,13 @@ pub(crate) fn generator_line(run: &Run<'_>) -> String {
     let (generator, engine) = (&run.facts.generator, &run.view.engine);
     let threads = if generator.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", generator.threads) };
     let lag = &engine.schedule_lag;
+    let each = match engine.sent {
+        0 => String::new(),
+        sent => format!(" ({}/request)", time(generator.cpu_s * 1e9 / sent as f64)),
+    };
     format!(
-        "{} CPU on {threads} ({}/request) · {} memory · schedule lag p99 {}, max {}",
+        "{} CPU on {threads}{each} · {} memory · schedule lag p99 {}, max {}",
         time(generator.cpu_s * 1e9),
-        time(generator.cpu_s * 1e9 / engine.sent.max(1) as f64),
         bytes(generator.max_rss_bytes as f64),
         time(lag.percentile(99.0) as f64),
         time(lag.max() as f64),

@@ -58,7 +58,7 @@ impl Series {
 /// The comparable seconds by their `t_s`.
 pub(super) fn full_load(file: &ResultFile) -> BTreeSet<u32> {
     // A tenth of a second of grace, because runs do not end on the dot.
-    let active = |t_s: u32| f64::from(t_s) <= file.run.active_s + 0.1;
+    let active = |t_s: u32| f64::from(t_s) <= file.run.active_s + 0.1 && f64::from(t_s) > file.run.warm_up_s + 0.999;
     let whole: Vec<_> = file.timeline.iter().filter(|second| !second.warm_up && active(second.t_s)).collect();
     let peak = whole.iter().map(|second| second.target).fold(0.0, f64::max);
     let full: BTreeSet<u32> = whole.iter().filter(|s| s.target >= 0.999 * peak).map(|s| s.t_s).collect();

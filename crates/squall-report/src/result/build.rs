@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     Run,
     format::{count, ms, rfc3339, round},
-    run::{length_of, load_in_words},
+    run::load_in_words,
     verdict,
 };
 
@@ -259,11 +259,11 @@ fn threshold(result: &ThresholdResult) -> ThresholdFile {
 
 fn generator(run: &Run<'_>) -> GeneratorFile {
     let generator = &run.facts.generator;
-    let sent = run.view.engine.sent.max(1) as f64;
+    let per_request = |us: f64| if run.view.engine.sent == 0 { 0.0 } else { us / run.view.engine.sent as f64 };
     GeneratorFile {
         threads: generator.threads,
         cpu_s: round(generator.cpu_s),
-        cpu_us_per_request: round(generator.cpu_s * 1e6 / sent),
+        cpu_us_per_request: round(per_request(generator.cpu_s * 1e6)),
         max_rss_bytes: generator.max_rss_bytes,
         schedule_lag_ms: percentiles(&run.view.engine.schedule_lag),
         saturated: generator.saturated,
@@ -273,8 +273,9 @@ fn generator(run: &Run<'_>) -> GeneratorFile {
 
 fn second(run: &Run<'_>, second: &Second) -> SecondFile {
     let begin = Duration::from_secs(u64::from(second.t_s) - 1);
-    let length = length_of(second.t_s, run.facts.elapsed);
-    let middle = begin + Duration::from_secs_f64(length / 2.0);
+    let warm_up = begin + Duration::from_secs(1) <= run.plan.load.warm_up;
+    let length = if warm_up { run.length_of(second.t_s) } else { run.measured_length_of(second.t_s).max(0.001) };
+    let middle = begin + Duration::from_secs_f64(run.length_of(second.t_s) / 2.0);
     SecondFile {
         t_s: second.t_s,
         rate: round(second.requests as f64 / length),
@@ -298,7 +299,7 @@ fn second(run: &Run<'_>, second: &Second) -> SecondFile {
         late: second.late,
         bytes_in: second.bytes_in,
         bytes_out: second.bytes_out,
-        warm_up: begin < run.plan.load.warm_up,
+        warm_up,
     }
 }
 

@@ -36,7 +36,7 @@ fn totals_are_the_sum_of_the_requests_and_not_of_the_groups() {
     assert_eq!(file.totals.requests, 6000);
     assert_eq!(file.totals.rate, 200.0);
     assert_eq!(file.totals.requests, file.outcomes.iter().map(|o| o.count).sum::<u64>());
-    assert_eq!(file.totals.requests as f64, file.timeline.iter().map(|s| s.rate).sum::<f64>());
+    assert_eq!(file.totals.requests, file.timeline.iter().map(|s| s.requests).sum::<u64>());
     assert!((file.totals.error_rate - file.totals.errors as f64 / 6000.0).abs() < 1e-6);
     assert!(file.metrics.iter().any(|m| m.kind == "group" && m.requests > 0));
 }
@@ -61,6 +61,33 @@ fn a_part_of_a_second_has_a_rate_of_its_own_length() {
     let (whole, last) = (&file.timeline[18], &file.timeline[19]);
     assert_eq!((whole.requests, whole.length_s, whole.rate), (200, 1.0, 200.0));
     assert_eq!((last.requests, last.length_s, last.rate), (200, 0.25, 800.0));
+}
+
+/// Found by a reader: what came in after the last second counted as that second's, and made its rate one that nobody saw.
+#[test]
+fn a_last_second_that_holds_the_last_answers_is_as_long_as_they_took() {
+    let mut finished = Recipe { seconds: 20, ..Recipe::default() }.make();
+    finished.facts.elapsed = std::time::Duration::from_millis(20_010);
+    let file = result(&finished.run());
+    assert_eq!(file.timeline[18].length_s, 1.0);
+    assert_eq!(
+        (file.timeline[19].requests, file.timeline[19].length_s, file.timeline[19].rate),
+        (200, 1.01, 198.019802)
+    );
+}
+
+/// Found by a reader: a second full of results was marked as no part of them, and its rate was per whole second.
+#[test]
+fn seconds_that_are_not_marked_as_warm_up_add_up_to_the_totals() {
+    let mut finished = Recipe { seconds: 10, warm_up: 2, ..Recipe::default() }.make();
+    finished.plan.load.warm_up = std::time::Duration::from_millis(1_500);
+    let file = result(&finished.run());
+    let marked: Vec<_> = file.timeline.iter().filter(|second| second.warm_up).map(|second| second.t_s).collect();
+    assert_eq!(marked, [1]);
+    let lengths: Vec<_> = file.timeline[..3].iter().map(|second| second.length_s).collect();
+    assert_eq!(lengths, [1.0, 0.5, 1.0]);
+    let rest = file.timeline.iter().filter(|second| !second.warm_up);
+    assert_eq!(rest.map(|second| second.requests).sum::<u64>(), file.totals.requests);
 }
 
 #[test]
