@@ -64,6 +64,7 @@ def first_foreign(cls: type, functions: Iterable[Callable[..., Any]], sources: S
             result = proof.call(known(sent_when_called(function) or function), [USER, client])
             if not isinstance(result, Coroutine):
                 raise Foreign(f"{getattr(function, '__qualname__', function)} cannot be looked into")
+            proof.uses.behind()
     except (Foreign, Unreadable) as reason:
         return str(reason)
     except RecursionError:
@@ -75,7 +76,7 @@ class _Proof(_values.Proof):
     def __init__(self, cls: type, sources: Sources) -> None:
         self._cls = cls
         self._sources = sources
-        self._uses = Uses(self, sources)
+        self.uses = Uses(self, sources)
         self._found: dict[Any, Value] = {}
         #: What is being looked for, and how far up the search has met itself.
         self._active: dict[Any, int] = {}
@@ -228,7 +229,7 @@ class _Proof(_values.Proof):
         def proven() -> Value:
             for node in nodes:
                 self._prove(frame, node)
-            self._uses.look(frame)
+            self.uses.look(frame)
             ends = [node.value for node in nodes if isinstance(node, (ast.Yield if is_generator else ast.Return))]
             if isinstance(frame.node, ast.Lambda):
                 ends = [frame.node.body]

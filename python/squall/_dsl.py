@@ -122,7 +122,7 @@ def between(least: float, most: float) -> Between:
 
 
 def scenario(
-    cls: C | None = None,
+    cls: object = None,
     /,
     *,
     rate: float | str | None = None,

@@ -40,6 +40,9 @@ class ScenarioError(Exception):
 class RequestError(Exception):
     """A request got no usable answer. It is recorded as failed already; catching it is up to you."""
 
+    #: Not so if a stream or a WebSocket broke after it had been opened: not caught, that is a failure of the task.
+    recorded = True
+
     def __init__(self, message: str, code: str = "REQUEST_FAILED", category: str = "transport_error") -> None:
         super().__init__(message)
         #: What happened, as in the report: ``CONNECT_REFUSED``, ``TIMEOUT``, …

@@ -7,6 +7,7 @@ from Python 3.8 to 3.14."""
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sys
 import threading
 from collections.abc import Callable
@@ -44,8 +45,8 @@ class GuestLoop(asyncio.SelectorEventLoop):
             return max(0.0, float(this._scheduled[0]._when) - self.time())
         return None
 
-    def adopt(self, port: Any) -> asyncio.Task[None]:
-        return self.create_task(_live(self, port))
+    def adopt(self, port: Any, context: contextvars.Context) -> asyncio.Task[None]:
+        return self.create_task(_live(self, port), context=context)
 
     def finish(self) -> None:
         """Ends all tasks, and the loop."""

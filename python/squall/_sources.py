@@ -22,6 +22,8 @@ _FOLDERS = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purel
 _INSTALLED = tuple({os.path.abspath(folder) + os.sep for folder in _FOLDERS})
 #: Words that change or make things which the source does not name.
 _DYNAMIC = frozenset({"setattr", "delattr", "globals", "locals", "vars", "exec", "eval", "__import__", "__dict__", "__setattr__"})
+#: Those of them that run what nobody has written down.
+_RUNS = frozenset({"exec", "eval", "__import__"})
 
 Plain = (ast.FunctionDef, ast.Lambda)
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -62,6 +64,7 @@ class Source:
         #: Names that functions rebind outside of themselves, and where something is done that the source does not name.
         self.rebound: set[str] = set()
         self.dynamic: str | None = None
+        self.runs_text = False
         self.stores: dict[str, list[Store]] = {}
         #: Attributes that are read.
         self.mentioned: set[str] = set()
@@ -101,8 +104,9 @@ class Source:
             self.rebound.update(child.names)
         elif isinstance(child, (ast.Name, ast.Attribute)):
             name = child.id if isinstance(child, ast.Name) else child.attr
-            if name in _DYNAMIC and function is not None:
-                self.dynamic = self.dynamic or f"{self.place(child)} uses {name}"
+            if name in _DYNAMIC and function is not None and (not self.dynamic or (name in _RUNS and not self.runs_text)):
+                self.dynamic = f"{self.place(child)} uses {name}"
+                self.runs_text = name in _RUNS
             if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Load):
                 self.mentioned.add(name)
             elif isinstance(child, ast.Attribute):
@@ -148,6 +152,11 @@ class Sources:
         return module is not None and (not is_own(file) or any(source.file == os.path.abspath(file or "") for source in self.own))
 
     @staticmethod
+    def imports(source: Source, node: ast.Import | ast.ImportFrom) -> list[str]:
+        """The modules that a line imports."""
+        return [alias.name for alias in node.names] if isinstance(node, ast.Import) else [Sources.imported_from(source, node)]
+
+    @staticmethod
     def imported_from(source: Source, node: ast.ImportFrom) -> str:
         """The module that names are imported from; nothing if that cannot be said."""
         with contextlib.suppress(ImportError, ValueError):
@@ -159,7 +168,12 @@ class Sources:
 
     @property
     def dynamic(self) -> str | None:
-        return next((source.dynamic for source in self.own if source.dynamic), None)
+        found = [source for source in self.own if source.dynamic]
+        return max(found, key=lambda source: source.runs_text).dynamic if found else None
+
+    @property
+    def runs_text(self) -> bool:
+        return any(source.runs_text for source in self.own)
 
     def _source(self, file: str, namespace: dict[str, Any]) -> Source:
         if file not in self._sources:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -26,7 +27,7 @@ def first_origin(module: ModuleType, params: Mapping[str, Any]) -> str | None:
 def _texts(module: ModuleType, params: Mapping[str, Any]) -> Iterator[str]:
     yield from (value for value in params.values() if isinstance(value, str))
     yield from (value for name, value in vars(module).items() if isinstance(value, str) and not name.startswith("__"))
-    with open(str(module.__file__), encoding="utf-8") as file:
+    with tokenize.open(str(module.__file__)) as file:
         tree = ast.parse(file.read())
     # A docstring may say how the file is run.
     said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

@@ -11,7 +11,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from squall._sources import Definition, Plain, Source, Sources, cells_of, is_own, name_of
-from squall._values import Bound, Frame, Known, Proof, Value, is_module, own_nodes, whatever
+from squall._values import UNKNOWN, Bound, Frame, Known, Proof, Value, is_module, known, own_nodes, whatever
 
 #: Modules that need a loop, or bring one.
 _LOOPS = frozenset({"asyncio", "anyio", "trio", "curio", "sniffio", "uvloop", "aiohttp", "httpx", "twisted", "tornado"})
@@ -42,7 +42,8 @@ class Uses:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self._import(frame, node)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                self._value(frame, node, frame.lookup(self._proof, node.id), node.id)
+                value = frame.lookup(self._proof, node.id)
+                self._value(frame, node, frame.before(node.id) if value == UNKNOWN else value, node.id)
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 self._attribute(frame, node)
             elif isinstance(node, Plain):
@@ -52,6 +53,31 @@ class Uses:
                     if isinstance(method, Plain):
                         self._unknown(frame.source, method, frame)
 
+    def behind(self) -> None:
+        """Raises :class:`Foreign` if something that the source does not name may use a loop: such things are done, and one is at hand."""
+        dynamic = self._sources.dynamic
+        if dynamic is None:
+            return
+        if self._sources.runs_text:
+            raise Foreign(f"{dynamic}, which cannot be looked into")
+        if loop := self._at_hand():
+            raise Foreign(f"{dynamic}, so that it cannot be told what uses {loop}")
+
+    def _changing(self, frame: Frame, node: ast.Name) -> None:
+        """Refuses a use of something that a function puts something else in the place of, if that may need a loop."""
+        if loop := self._at_hand():
+            raise Foreign(f"{frame.source.place(node)} uses {node.id}, which changes while it runs and may need {loop}")
+
+    def _at_hand(self) -> str | None:
+        """A library that needs a loop and that some module of the scenario knows."""
+        for source in self._sources.own:
+            imports = (node for node in ast.walk(source.tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
+            names = [name for node in imports for name in Sources.imports(source, node)]
+            found = [self._loop_of(value) for value in source.namespace.values()] + [self._loop_in(name) for name in names]
+            if loop := next(filter(None, found), None):
+                return loop
+        return None
+
     def _unknown(self, source: Source, node: Definition, parent: Frame | None = None) -> None:
         """A function that is called with whatever."""
         if ("whatever", node, parent) not in self._seen:
@@ -59,8 +85,7 @@ class Uses:
             self.look(Frame(source, node, whatever(node), None, parent))
 
     def _import(self, frame: Frame, node: ast.Import | ast.ImportFrom) -> None:
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [Sources.imported_from(frame.source, node)]
-        for name in names:
+        for name in Sources.imports(frame.source, node):
             root = name.partition(".")[0]
             if root in _LOOPS:
                 raise Foreign(f"{frame.source.place(node)} uses {root}")
@@ -69,7 +94,14 @@ class Uses:
 
     def _attribute(self, frame: Frame, node: ast.Attribute) -> None:
         base = self._proof.evaluate(frame, node.value)
-        self._value(frame, node, self._proof.attribute(base, node.attr), ast.unparse(node))
+        if base == UNKNOWN and isinstance(node.value, ast.Name):
+            base = frame.before(node.value.id)
+            if base != UNKNOWN:
+                self._changing(frame, node.value)
+        value = self._proof.attribute(base, node.attr)
+        if value == UNKNOWN and isinstance(base, Known) and isinstance(base.it, ModuleType):
+            value = known(getattr(base.it, node.attr, None))
+        self._value(frame, node, value, ast.unparse(node))
         if not is_module(base):
             for source in self._sources.own:
                 for method in source.methods.get(node.attr, []):
@@ -89,7 +121,10 @@ class Uses:
 
     def _loop_of(self, it: Any) -> str | None:
         """The library that something needs a loop for."""
-        root = (name_of(it) or "").partition(".")[0]
+        return self._loop_in(name_of(it) or "")
+
+    def _loop_in(self, module: str) -> str | None:
+        root = module.partition(".")[0]
         if root not in self._loops:
             self._loops[root] = _loop_of_package(root)
         return self._loops[root]

@@ -140,6 +140,15 @@ class Frame:
             return UNKNOWN if proof.is_rebound(name) else known(self.source.namespace[name])
         return known(getattr(builtins, name)) if hasattr(builtins, name) else UNKNOWN
 
+    def before(self, name: str) -> Value:
+        """What a name of the module's, or of a closure, stood for before the run, even if that may change."""
+        if name in self.arguments or name in self.bindings:
+            return UNKNOWN
+        if self.parent is not None:
+            return self.parent.before(name)
+        outer = self.cells if name in self.cells else self.source.namespace
+        return known(outer[name]) if name in outer else UNKNOWN
+
     def _local(self, proof: Proof, name: str) -> Value:
         if name in self.source.rebound:
             return UNKNOWN

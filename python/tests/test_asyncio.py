@@ -404,3 +404,29 @@ def test_a_request_keeps_its_answer_as_futures_do(run):
         "asyncio",
     )
     assert ended.metric("go")["errors"] == 0, ended.messages()
+
+
+def test_what_a_timeout_cuts_leaves_the_request_before_it_alone(run):
+    ended = run(
+        """
+        import asyncio
+
+        class Shop(VUser):
+            @task(timeout=0.2)
+            async def cut(self, client):
+                await client.get("/health", name="good")
+                await client.get("/delay/30000", name="never")
+
+            @task
+            async def own(self, client):
+                await client.get("/health", name="good")
+                async with asyncio.timeout(0.05):
+                    await client.get("/delay/30000", name="never")
+        """,
+        "--mode",
+        "asyncio",
+        requests=4,
+    )
+    assert ended.metric("good")["errors"] == 0, ended.messages()
+    assert ended.metric("never")["errors"] == ended.result["totals"]["errors"] == 4, ended.messages()
+    assert ended.metric("cut")["errors"] == ended.metric("own")["errors"] == 2

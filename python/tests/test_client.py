@@ -264,3 +264,67 @@ class Shop(VUser):
             code = code.replace("await ", "").replace("async def", "def")
         ended = run(code, "--mode", "asyncio" if mode == "asyncio" else "stepped", users=3, requests=9)
         assert ended.metric("go")["errors"] == 0, (mode, ended.messages())
+
+
+@pytest.mark.parametrize("mode", ["auto", "stepped", "asyncio"])
+def test_nothing_of_a_call_stays_with_its_url(run, mode):
+    ended = run(
+        """
+        def bare(answer):
+            text = str(answer.json()).lower()
+            assert "page=2" not in text and "x-only" not in text and "bearer" not in text and "once=1" not in text, text
+            return text
+
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                first = await client.post("/echo", params={"page": 2}, headers={"X-Only": "1"}, auth="t", cookies={"once": "1"}, json={"page": "page=2"})
+                assert "page=2" in str(first.json()) and "Bearer t" in str(first.json()), first.text
+                bare(await client.post("/echo"))
+                bare(await client.post("/echo", params={}))
+                assert "'a': 'b'" in bare(await client.post("/echo", headers={"A": "b"}))
+                bare(await client.post("/echo", timeout=5))
+                assert "page=3" in str((await client.post("/echo", params={"page": 3})).json())
+                bare((await client.batch([("POST", "/echo")]))[0])
+                bare(await client.get("/echo"))
+        """,
+        "--mode",
+        mode,
+        requests=3,
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()
+
+
+def test_constant_calls_of_one_url_stay_apart(run, target):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def search(self, client):
+                await client.get("/fail", params={"rate": 0})
+            @task
+            async def listing(self, client):
+                await client.get("/fail")
+        """,
+        "--mode",
+        "static",
+        requests=10,
+    )
+    assert ended.metric("GET /fail")["errors"] == 5
+
+
+@pytest.mark.parametrize("mode", ["static", "stepped", "asyncio"])
+def test_redirects_that_do_not_end_are_errors(run, mode):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                await client.get("/redirect/30")
+        """,
+        "--mode",
+        mode,
+        requests=2,
+    )
+    assert ended.outcomes("GET /redirect/30 (redirect)")["TOO_MANY_REDIRECTS"] == 2
+    assert ended.metric("go")["errors"] == ended.result["totals"]["errors"] == 2, ended.messages()

@@ -6,12 +6,15 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from running import SQUALL
+
+import squall as package
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.py"))
@@ -173,3 +176,28 @@ def test_what_a_scenario_prints_goes_to_standard_output_otherwise(squall, write,
     )
     ended = squall("run", str(path), "--target", target.url, "--users", "1", "--requests", "2")
     assert ended.stdout.count("by a user") == 2, ended.stdout
+
+
+def test_a_fleet_of_a_virtual_environment_runs_in_it(tmp_path):
+    """The interpreter behind the environment does not know our package."""
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(venv)], check=True)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    (packages / "squall.pth").write_text(str(Path(package.__file__).parent.parent))
+    (tmp_path / "run").mkdir(mode=0o700)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SQUALL", "VIRTUAL_ENV"))}
+    environment["XDG_RUNTIME_DIR"] = str(tmp_path / "run")
+
+    def call(*words):
+        command = [str(venv / "bin" / "python"), "-m", "squall", *words]
+        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    for _ in range(5):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        up = call("up", "--in-memory", "--workers", "1", "--listen", f"127.0.0.1:{port}")
+        if "cannot listen" not in up.stderr:
+            break
+    call("down")
+    assert up.returncode == 0 and "a fleet of 1 workers is up" in up.stdout, up.stderr

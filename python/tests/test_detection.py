@@ -369,3 +369,35 @@ def test_a_plain_task_that_returns_a_coroutine_fails(run):
     )
     assert ended.metric("browse")["errors"] == 5
     assert "`go` was not awaited" in ended.messages()
+
+
+HIDDEN = {
+    "setattr in a helper": "class Config: pass\ndef fill(**options):\n    for name in options:\n        setattr(Config, name, options[name])\n",
+    "globals in a function that nobody calls": "def debug():\n    return sorted(globals())\n",
+    "vars": "def debug(it):\n    return vars(it)\n",
+    "a dict": "def debug(it):\n    return it.__dict__\n",
+    "eval elsewhere": "def compute(text):\n    return eval(text)\n",
+}
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("use", ["asyncio.create_task(self.push(client))", "later()", "asyncio.get_running_loop()"])
+def test_a_word_that_hides_things_does_not_hide_asyncio(write, hidden, use):
+    head = "import asyncio\ndef later():\n    asyncio.get_running_loop().call_soon(print)\n" + HIDDEN[hidden]
+    body = f"class Shop(VUser):\n    async def push(self, client):\n        await client.get('/x')\n    @task\n    async def go(self, client):\n        await client.get(str(self.id))\n        {use}\n"
+    loaded = load(str(write(head + body)))
+    assert loaded.hosted, loaded.because
+    assert "shop.py:" in loaded.because
+
+
+def test_a_global_that_becomes_asyncio_is_asyncio(write):
+    code = "aio = None\ndef fill():\n    global aio\n    import asyncio as aio\nclass Shop(VUser):\n    def on_init(self):\n        fill()\n    @task\n    async def go(self, client):\n        await client.get(str(self.id))\n        aio.get_running_loop()\n"
+    loaded = load(str(write(code)))
+    assert loaded.hosted, loaded.because
+
+
+@pytest.mark.parametrize("hidden", [hidden for hidden in HIDDEN if hidden != "eval elsewhere"])
+def test_such_a_word_needs_no_loop_where_none_is_at_hand(write, hidden):
+    body = "class Shop(VUser):\n    @task\n    async def go(self, client):\n        await client.get(str(self.id))\n"
+    loaded = load(str(write(HIDDEN[hidden] + body)))
+    assert not loaded.hosted, loaded.because

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -155,3 +157,100 @@ def test_a_call_into_c_that_never_returns_is_told(write, target, tmp_path):
     sleeping = SPINNING.replace("while True:\n            pass", "import time; time.sleep(3600)")
     code, _ = interrupted(write, target, tmp_path, sleeping, ["draining", "cannot be interrupted", ""])
     assert code == 130
+
+
+HOOKS = """
+@set_up
+def prepare():
+    {}
+
+@tear_down
+def clean(made):
+    {}
+
+class Shop(VUser):
+    @task
+    async def go(self, client):
+        await client.get("/health")
+"""
+ENDLESS = 'open(MARK, "w").close()\n    while True:\n        pass'
+
+
+def test_a_second_interrupt_ends_a_tear_down_and_keeps_the_result(write, target, tmp_path):
+    mark, path = tmp_path / "running", write("")
+    path.write_text("from squall import *\n" + f"MARK = {str(mark)!r}\n" + HOOKS.format("return {}", ENDLESS))
+    arguments = ["run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--no-tui", "--json", "result.json"]
+    process = subprocess.Popen([*SQUALL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not mark.exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        os.sched_yield()
+    said = press_until_it_ends(process)
+    assert "tear-down failed: KeyboardInterrupt" in said, said
+    assert json.loads((tmp_path / "result.json").read_text())["totals"]["requests"] == 3
+
+
+def test_a_second_interrupt_ends_a_set_up(write, target, tmp_path):
+    mark, path = tmp_path / "running", write("")
+    path.write_text("from squall import *\n" + f"MARK = {str(mark)!r}\n" + HOOKS.format(ENDLESS, "pass"))
+    arguments = ["run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--no-tui"]
+    process = subprocess.Popen([*SQUALL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not mark.exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        os.sched_yield()
+    said = press_until_it_ends(process)
+    assert "set-up failed: KeyboardInterrupt" in said and process.returncode == 2, said
+
+
+def press_until_it_ends(process):
+    """Presses Ctrl-C twice. Signals that nobody has seen yet count as one: where all stands still for long, it takes another."""
+    for patience in (1, 30, 60):
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            out, err = process.communicate(timeout=patience)
+            return out + err
+    process.kill()
+    return "it goes on"
+
+
+@pytest.mark.parametrize("mode", ["stepped", "asyncio"])
+def test_computing_that_keeps_answers_waiting_is_the_generators(run, mode):
+    ended = run(
+        """
+        import time
+        class Shop(VUser):
+            @task
+            async def compute(self, client):
+                await client.get("/health")
+                until = time.perf_counter() + 0.03
+                while time.perf_counter() < until:
+                    pass
+        """,
+        "--mode",
+        mode,
+        "--strict",
+        requests=60,
+        users=6,
+    )
+    generator = ended.result["generator"]
+    assert generator["saturated"] and ended.code == 4, ended.stdout
+    assert any("code of " in reason and "had the generator's thread" in reason for reason in generator["saturated_because"]), generator
+
+
+def test_computing_that_nobody_waits_for_is_not_told(run):
+    ended = run(
+        """
+        import time
+        class Shop(VUser):
+            @task
+            async def compute(self, client):
+                await client.get("/health")
+                time.sleep(0.02)
+        """,
+        "--mode",
+        "stepped",
+        requests=20,
+        users=1,
+    )
+    assert not [name for name in ended.names() if name.startswith("(held by")], ended.names()

@@ -317,3 +317,29 @@ def test_json_may_begin_with_a_mark(run, live):
     """
     ended = run(code)
     assert ended.metric("go")["errors"] == 0, ended.messages()
+
+
+def test_what_breaks_after_it_was_opened_is_an_error_of_the_run(asks, live):
+    ended = asks(
+        f"""
+        async with client.stream("GET", "http://{live}/cut") as answer:
+            async for piece in answer:
+                pass
+        """,
+        more=["-t", "error_rate<1%"],
+    )
+    assert ended.metric("go (failed)")["errors"] == ended.metric("go")["errors"] == ended.result["totals"]["errors"] == 3
+    assert "go (failed)" in ended.names() and ended.code == 1, ended.stdout
+
+
+def test_a_websocket_that_says_nothing_is_an_error_of_the_run_unless_it_is_caught(asks, live):
+    body = f"""
+        async with client.websocket("ws://{live}/echo") as feed:
+            await feed.receive()
+            {{}}
+    """
+    ended = asks(body.format("await feed.receive(timeout=0.01)"))
+    assert ended.metric("go (failed)")["errors"] == ended.result["totals"]["errors"] == 3, ended.messages()
+    caught = "try:\n                await feed.receive(timeout=0.01)\n            except RequestTimeout:\n                pass"
+    ended = asks(body.format(caught))
+    assert ended.result["totals"]["errors"] == 0, ended.messages()

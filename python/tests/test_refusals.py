@@ -232,3 +232,12 @@ def test_params_without_on_init_are_refused(squall, write, target):
     ended = squall("run", str(path), "--target", target.url, "--param", "x=1")
     assert ended.code == 2
     assert "no on_init" in ended.stderr
+
+
+@pytest.mark.parametrize("head", [b"\xef\xbb\xbf", b"# coding: latin-1\n# \xe4\n"])
+def test_files_in_any_coding_of_pythons_are_read(squall, target, tmp_path, head):
+    code = b"from squall import *\nclass Shop(VUser):\n    @task\n    async def go(self, client):\n        await client.get('/health')\n"
+    (tmp_path / "shop.py").write_bytes(head + code)
+    for flags in [("--target", target.url), ()]:
+        ended = squall("run", "shop.py", *flags, "--users", "1", "--requests", "2")
+        assert "Traceback" not in ended.stderr and ended.code == (0 if flags else 2), ended.stderr

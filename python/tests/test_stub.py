@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import squall
@@ -33,3 +36,14 @@ def test_classes_have_what_the_stub_says():
 
 def test_everything_offered_exists():
     assert all(hasattr(squall, name) for name in squall.__all__)
+
+
+def test_the_simplest_scenario_pleases_a_strict_checker(tmp_path):
+    (tmp_path / "shop.py").write_text(
+        "from squall import Client, VUser, scenario, task\n\n\n@scenario(users=1)\nclass Shop(VUser):\n    @task\n"
+        '    async def go(self, client: Client) -> None:\n        await client.get("/health")\n'
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "shop.py"]
+    environment = os.environ | {"MYPYPATH": str(Path(squall.__file__).parent.parent)}
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

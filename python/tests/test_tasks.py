@@ -659,3 +659,16 @@ def test_exceptions_that_cannot_be_written_down_still_say_where():
             raise error
         told = describe(raised.value)
         assert told.startswith(words) and "test_tasks.py:" in told
+
+
+def test_a_run_that_sent_nothing_has_measured_nothing(run):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                raise RuntimeError("before anything was sent")
+        """
+    )
+    assert ended.result["accounting"]["sent"] == 0 and ended.result["totals"]["errors"] == 5
+    assert ended.result["verdict"] == "nothing_measured" and ended.code == 1, ended.stdout

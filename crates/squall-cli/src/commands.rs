@@ -24,7 +24,7 @@ pub(crate) fn dispatch<H: Host>(command: Command, host: &H) -> Result<u8, Refusa
         Command::Worker(args) => worker::work(&args, host),
         Command::Orchestrator(args) => orchestrator::serve(&args, host),
         Command::Test { command } => test::test(command, host),
-        Command::Up(args) => up::up(&args),
+        Command::Up(args) => up::up(&args, host),
         Command::Down(_) => down::down(),
         Command::Stream { command } => stream::run(command, host),
         Command::Completions(args) => completions::print(&args),

@@ -46,6 +46,11 @@ pub trait Host: Clone + Send + Sync + 'static {
     /// Runs the stream processors of an app until they are stopped, and gives the exit code.
     fn work(&self, worker: &WorkerArgs) -> Result<u8, String>;
 
+    /// The program that runs this one with `-m squall`, if it is not one by itself.
+    fn interpreter(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// This very command line once more, for a further process of the same run; what is added to it comes last.
     fn again(&self) -> Option<Command> {
         None

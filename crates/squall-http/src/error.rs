@@ -55,6 +55,19 @@ pub enum RequestError {
     /// A path with a line break or another control character, or not starting with `/`.
     #[error("the path {path:?} {reason}")]
     Path { path: String, reason: &'static str },
+    /// One redirect more than are followed.
+    #[error("the redirects do not end")]
+    TooManyRedirects,
+}
+
+impl RequestError {
+    /// As it stands in reports when a redirect led to it.
+    pub fn redirect_code(&self) -> &'static str {
+        match self {
+            RequestError::TooManyRedirects => "TOO_MANY_REDIRECTS",
+            _ => "BAD_REDIRECT",
+        }
+    }
 }
 
 /// How an exchange failed.

@@ -383,6 +383,17 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &s
             ));
         }
     }
+    for metric in view.metrics.iter().filter(|metric| metric.key.kind == Kind::Group) {
+        // As the Python driver names them.
+        let name = metric.key.name.rsplit('/').next().unwrap_or_default();
+        let Some(holder) = name.strip_prefix("(held by ").and_then(|rest| rest.strip_suffix(')')) else { continue };
+        let (n, p99) = (metric.service.count(), metric.service.percentile(99.0) as f64 / 1e6);
+        if n >= FEWEST_BEHIND.max(view.engine.recorded / 100) {
+            because.push(format!(
+                "{n} answers waited because code of {holder} had the generator's thread (p99 {p99:.1} ms), and their times include that: compute less between requests, or use --processes"
+            ));
+        }
+    }
     if view.engine.dropped > 0 && matches!(plan.load.model, LoadModel::Open { .. }) {
         let (n, users) = (view.engine.dropped, view.engine.peak_users);
         let starts = if n == 1 { "start" } else { "starts" };

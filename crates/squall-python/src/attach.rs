@@ -17,7 +17,7 @@ thread_local! {
 pub(crate) fn host<R>(curfew: &Curfew, builder: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
     Python::attach(|py| {
         // Without it only what never returns is worse off.
-        let _watchdog = watchdog::watch(py, curfew.clone());
+        let _watchdog = watchdog::watch(py, Some(curfew.clone()));
         builder.on_thread_park(park).on_thread_unpark(unpark);
         life(builder)
     })

@@ -15,7 +15,7 @@ use std::{
     collections::HashMap,
     rc::Rc,
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tokio::runtime::Builder;
 
@@ -81,6 +81,7 @@ impl Driver for PythonDriver {
                 clients,
                 fibers: Fibers::default(),
                 constant,
+                holder: RefCell::new("asyncio".to_owned()),
                 guest,
             }),
         })
@@ -122,6 +123,8 @@ struct Shared {
     fibers: Fibers,
     /// The requests of each task that is constant.
     constant: Vec<Option<Vec<Call>>>,
+    /// Whose code kept the thread last, for long enough to matter.
+    holder: RefCell<String>,
     /// The asyncio loop, where the scenario needs one.
     guest: Option<Guest>,
 }
@@ -182,6 +185,19 @@ impl Shared {
         self.probe.span(metric, held.since, Instant::now(), outcome);
     }
 
+    #[cold]
+    fn hold(&self, name: &str) {
+        name.clone_into(&mut self.holder.borrow_mut());
+    }
+
+    /// Takes note that an answer may have been there before anybody could look: code of others kept the thread for `held`.
+    #[cold]
+    fn kept_waiting(&self, held: Duration, ended: Instant) {
+        let name = format!("(held by {})", self.holder.borrow());
+        let metric = self.probe.metric(MetricKey::group(self.script.full(&name)));
+        self.probe.span(metric, ended - held, ended, Outcome::new(Category::Ok, "OK"));
+    }
+
     fn lifecycle(&self, name: &'static str) -> MetricId {
         *self
             .lifecycle
@@ -192,7 +208,7 @@ impl Shared {
 }
 
 /// The timeout of the most patient task; on the loop nobody knows whose code runs.
-fn longest(script: &Script) -> Option<std::time::Duration> {
+fn longest(script: &Script) -> Option<Duration> {
     script
         .tasks
         .iter()

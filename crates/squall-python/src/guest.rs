@@ -15,7 +15,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::{port::Port, watchdog};
+use crate::{context::Variables, port::Port, watchdog};
 
 thread_local! {
     static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
@@ -61,8 +61,8 @@ impl Guest {
     }
 
     /// A task for one user, which runs what its port is given.
-    pub(crate) fn adopt(&self, py: Python<'_>, port: &Py<Port>) -> PyResult<Py<PyAny>> {
-        let task = self.event_loop.bind(py).call_method1("adopt", (port,))?.unbind();
+    pub(crate) fn adopt(&self, py: Python<'_>, port: &Py<Port>, context: &Variables) -> PyResult<Py<PyAny>> {
+        let task = self.event_loop.bind(py).call_method1("adopt", (port, context.bind(py)))?.unbind();
         self.kick.notify_one();
         Ok(task)
     }

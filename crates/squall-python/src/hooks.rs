@@ -3,6 +3,8 @@
 use pyo3::prelude::*;
 use squall_cli::Hooks;
 
+use crate::watchdog;
+
 /// `squall._hooks.Hooks` of a loaded scenario.
 pub(crate) struct PythonHooks {
     hooks: Py<PyAny>,
@@ -23,10 +25,12 @@ impl PythonHooks {
     ) -> Result<T, String> {
         Python::attach(|py| {
             let hooks = self.hooks.bind(py);
-            let called = match made {
+            // Nobody's time limits it, but the second Ctrl-C ends it like any other code.
+            let _watchdog = watchdog::watch(py, None);
+            let (called, _) = watchdog::step(None, || match made {
                 Some(made) => hooks.call_method1(name, (made,)),
                 None => hooks.call_method0(name),
-            };
+            });
             called.and_then(|value| read(&value)).map_err(|error| {
                 // With its traceback, which says where.
                 let (short, raised) = (error.to_string(), error.into_value(py));

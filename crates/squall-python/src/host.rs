@@ -55,9 +55,13 @@ impl Host for Interpreter {
         Python::attach(|py| collect(py, file).map_err(|error| refusal(py, &error)))
     }
 
+    fn interpreter(&self) -> Option<PathBuf> {
+        // Not the running file: in a virtual environment that is the interpreter behind it, which does not know our package.
+        Python::attach(|py| py.import("sys")?.getattr("executable")?.extract()).ok()
+    }
+
     fn again(&self) -> Option<Command> {
-        let python = Python::attach(|py| py.import("sys")?.getattr("executable")?.extract::<String>()).ok()?;
-        let mut command = Command::new(python);
+        let mut command = Command::new(self.interpreter()?);
         command.args(["-m", "squall"]).args(self.arguments.iter().skip(1));
         Some(command)
     }

@@ -7,6 +7,7 @@
 mod attach;
 mod borrow;
 mod client;
+mod context;
 mod custom;
 mod decode;
 mod driver;

@@ -77,7 +77,7 @@ pub(crate) struct Refused {
 
 impl Refused {
     fn redirect(error: RequestError) -> Refused {
-        let (code, reason) = ("BAD_REDIRECT", error.to_string());
+        let (code, reason) = (error.redirect_code(), error.to_string());
         Refused { code, outcome: Outcome::new(Category::ProtocolError, code), reason }
     }
 }

@@ -1,6 +1,6 @@
 //! Turns failures of the Rust side into Python exceptions, all of them. The classes live in `squall._errors`.
 
-use pyo3::{prelude::*, sync::PyOnceLock, types::PyType};
+use pyo3::{intern, prelude::*, sync::PyOnceLock, types::PyType};
 use squall_http::{HttpError, RequestError};
 
 fn class<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyType>>, name: &str) -> PyResult<&'py Bound<'py, PyType>> {
@@ -82,10 +82,21 @@ pub(crate) fn not_lent(py: Python<'_>, error: &squall_engine::LendError) -> PyEr
     }
 }
 
+/// The same failure of something that had been opened: its request is recorded as the success that it was, and the failure is nobody's yet.
+#[cold]
+pub(crate) fn underway(py: Python<'_>, error: PyErr) -> PyErr {
+    match error.value(py).setattr(intern!(py, "recorded"), false) {
+        Ok(()) => error,
+        Err(other) => other,
+    }
+}
+
 /// Whether an exception is a failed request, which has been recorded as such.
 pub(crate) fn is_request_failure(py: Python<'_>, error: &PyErr) -> bool {
     static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    class(py, &FAILED, "RequestError").is_ok_and(|class| error.is_instance(py, class))
+    let recorded =
+        || error.value(py).getattr(intern!(py, "recorded")).is_ok_and(|recorded| recorded.is_truthy().unwrap_or(true));
+    class(py, &FAILED, "RequestError").is_ok_and(|class| error.is_instance(py, class)) && recorded()
 }
 
 /// What asyncio's futures raise when they are asked too early.

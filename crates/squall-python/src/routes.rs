@@ -133,7 +133,7 @@ impl Routes {
             own.dress(&ask.headers, ask.body)?;
         } else {
             drop(table);
-            own.patch(&self.path(ask), &ask.headers, ask.body)?;
+            own.patch(&self.path(ask.url, ask.query.as_deref()), &ask.headers, ask.body)?;
         }
         Ok(Call { route: route_index, name, request: Ready::Own(own) })
     }
@@ -146,7 +146,7 @@ impl Routes {
         let route = table.add(ask, &name, &own);
         drop(table);
         if !plain {
-            own.patch(&self.path(ask), &ask.headers, ask.body)?;
+            own.patch(&self.path(ask.url, ask.query.as_deref()), &ask.headers, ask.body)?;
         }
         Ok(Call { route, name, request: Ready::Own(Box::new(own)) })
     }
@@ -185,26 +185,27 @@ impl Routes {
         request.headers.clone_from(&self.shared.headers);
         request.timeout = ask.timeout;
         let mut prepared = Prepared::new(&request, &self.shared.connector)?;
-        prepared.patch(&self.path(ask), &[], &[])?;
+        // Without the query of the call that happens to be the first.
+        prepared.patch(&self.path(ask.url, None), &[], &[])?;
         Ok(prepared)
     }
 
-    /// Path and query as the call asks for them.
-    fn path(&self, ask: &Ask<'_>) -> String {
-        let mut path = String::with_capacity(ask.url.len() + 16);
-        if is_absolute(ask.url) {
-            let host = ask.url.find("://").map_or(0, |at| at + 3);
-            let rest = &ask.url[host..];
+    /// Path and query as a call asks for them.
+    fn path(&self, url: &str, query: Option<&str>) -> String {
+        let mut path = String::with_capacity(url.len() + 16);
+        if is_absolute(url) {
+            let host = url.find("://").map_or(0, |at| at + 3);
+            let rest = &url[host..];
             let rest = rest.find(['/', '?']).map_or("", |at| &rest[at..]);
             path.push_str(if rest.starts_with('/') { "" } else { "/" });
             path.push_str(rest);
         } else {
             path.push_str(&self.shared.base.prefix);
-            path.push_str(if ask.url.starts_with('/') { "" } else { "/" });
-            path.push_str(ask.url);
+            path.push_str(if url.starts_with('/') { "" } else { "/" });
+            path.push_str(url);
         }
         path.truncate(path.find('#').unwrap_or(path.len()));
-        if let Some(query) = &ask.query {
+        if let Some(query) = query {
             path.push(if path.contains('?') { '&' } else { '?' });
             path.push_str(query);
         }

@@ -1,12 +1,14 @@
 //! Runs a scenario's function up to its next operation: a coroutine directly, a plain function as a fiber. Performs nothing.
 
 use pyo3::{
+    intern,
     prelude::*,
     types::{PyIterator, PyTuple, iterator::PySendResult},
 };
 use std::cell::{Cell, RefCell};
 
 use crate::{
+    context::Variables,
     operation::Operation,
     script::{Hook, Kind, Script},
 };
@@ -22,7 +24,8 @@ pub(crate) fn in_coroutine() -> bool {
 
 /// A function under way.
 pub(crate) enum Stepper {
-    Coroutine(Py<PyAny>),
+    /// A coroutine, and the context that it runs in.
+    Coroutine(Py<PyAny>, Variables),
     /// A fiber, and what it is started with.
     Fiber(Fiber),
     /// It never waited.
@@ -47,6 +50,7 @@ impl Stepper {
         fibers: &Fibers,
         hook: &Hook,
         arguments: &Py<PyTuple>,
+        context: &Variables,
     ) -> PyResult<Stepper> {
         if hook.kind == Kind::Plain
             && let Some(make) = &script.fiber
@@ -56,22 +60,27 @@ impl Stepper {
                 Some(switch) => switch,
                 None => make.bind(py).call0()?.getattr("switch")?.unbind(),
             };
+            // Greenlets bring their context along wherever they are resumed.
+            switch.bind(py).getattr(intern!(py, "__self__"))?.setattr(intern!(py, "gr_context"), context.bind(py))?;
             let start = Some((hook.call.clone_ref(py), arguments.clone_ref(py)));
             return Ok(Stepper::Fiber(Fiber { switch, start }));
         }
-        let called = hook.call.bind(py).call1(arguments.bind(py))?;
-        Ok(if called.is_none() { Stepper::Over } else { Stepper::Coroutine(called.unbind()) })
+        let called = context.run(py, || hook.call.bind(py).call1(arguments.bind(py)))?;
+        Ok(match called.is_none() {
+            true => Stepper::Over,
+            false => Stepper::Coroutine(called.unbind(), context.clone_ref(py)),
+        })
     }
 
     /// Goes on until the next stop.
     pub(crate) fn step(&mut self, py: Python<'_>) -> Step {
         let stopped = match self {
-            Stepper::Coroutine(coroutine) => {
+            Stepper::Coroutine(coroutine, context) => {
                 // SAFETY: `send` hands the pointer to `PyIter_Send`, which takes any object and itself looks for the slot or the
                 // method; it relies on nothing that a checked cast to an iterator would add, and a coroutine fails that check.
                 let iterator = unsafe { coroutine.bind(py).cast_unchecked::<PyIterator>() };
                 IN_COROUTINE.set(true);
-                let sent = iterator.send(py.None().bind(py));
+                let sent = context.run(py, || iterator.send(py.None().bind(py)));
                 IN_COROUTINE.set(false);
                 if matches!(sent, Ok(PySendResult::Return(_))) {
                     // Its variables go with it, and what they held that was not awaited is told while somebody listens.
@@ -102,7 +111,7 @@ impl Stepper {
     /// Ends it where it stands: its `finally` blocks run, whatever it wants to wait for is refused.
     pub(crate) fn close(self, py: Python<'_>) {
         let closed = match &self {
-            Stepper::Coroutine(coroutine) => coroutine.bind(py).call_method0("close"),
+            Stepper::Coroutine(coroutine, context) => context.run(py, || coroutine.bind(py).call_method0("close")),
             Stepper::Fiber(fiber) => fiber.throw(py, None),
             Stepper::Over => return,
         };
@@ -113,7 +122,9 @@ impl Stepper {
     /// Raises `error` where the function waits.
     pub(crate) fn throw(&mut self, py: Python<'_>, error: PyErr) -> Step {
         let thrown = match self {
-            Stepper::Coroutine(coroutine) => coroutine.bind(py).call_method1("throw", (error.into_value(py),)),
+            Stepper::Coroutine(coroutine, context) => {
+                context.run(py, || coroutine.bind(py).call_method1("throw", (error.into_value(py),)))
+            }
             Stepper::Fiber(fiber) => fiber.throw(py, Some(error)),
             Stepper::Over => return Step::Returned,
         };

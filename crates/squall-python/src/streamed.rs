@@ -99,7 +99,7 @@ impl Link<State> {
                 let (metric, outcome) = (means.custom(&format!("{} whole", self.name)), failure(&error));
                 means.probe.note(metric, outcome, &error.to_string());
                 means.probe.span(metric, begun, now, outcome);
-                Err(Python::attach(|py| raise::request_failed(py, &error, &self.name)))
+                Err(Python::attach(|py| raise::underway(py, raise::request_failed(py, &error, &self.name))))
             }
         }
     }

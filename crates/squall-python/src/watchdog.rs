@@ -1,11 +1,12 @@
 //! Watches that a scenario's code gives its thread back. Code that runs past its task's timeout, or on after the end of the run's grace or
 //! the second Ctrl-C, has an exception raised inside it. That works between two lines of Python only: a call into C that never returns cannot be cut, it is told
-//! to the person and in the report. Costs the watched thread two stores per step.
+//! to the person and in the report. Costs the watched thread two stores and two looks at a coarse clock per step.
 
 use pyo3::{ffi, prelude::*};
+use rustix::time::{ClockId, clock_gettime};
 use squall_engine::Curfew;
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     ffi::c_ulong,
     sync::{
         Arc, Mutex, PoisonError,
@@ -20,6 +21,9 @@ use tokio::{
 
 /// Between two looks. A step shorter than this is never seen.
 const LOOK: Duration = Duration::from_millis(50);
+/// A step that lasts longer keeps answers waiting: what users wait for meanwhile is looked at when it is over. More than a tick of the coarse
+/// clock, so that none is taken for long because it met one.
+const LONG: Duration = Duration::from_millis(11);
 /// A step that lasts longer is told.
 const HELD: Duration = Duration::from_secs(1);
 /// How long code may go on after an abort before the person is told that it cannot be stopped.
@@ -27,6 +31,12 @@ const DEAF: Duration = Duration::from_secs(2);
 
 thread_local! {
     static WATCHED: RefCell<Option<Arc<Watched>>> = const { RefCell::new(None) };
+    static LONG_STEPS: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// For how long in all steps have kept this thread that were long enough to matter.
+pub(crate) fn long_steps() -> Duration {
+    LONG_STEPS.get()
 }
 
 /// What the watchdog sees of a thread.
@@ -55,8 +65,8 @@ pub(crate) struct Watchdog {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Begins to watch this thread, which is attached.
-pub(crate) fn watch(py: Python<'_>, curfew: Curfew) -> PyResult<Watchdog> {
+/// Begins to watch this thread, which is attached. After `curfew` nothing may run on.
+pub(crate) fn watch(py: Python<'_>, curfew: Option<Curfew>) -> PyResult<Watchdog> {
     let ident = py.import("threading")?.call_method0("get_ident")?.extract()?;
     let watched = Arc::new(Watched {
         ident,
@@ -70,7 +80,7 @@ pub(crate) fn watch(py: Python<'_>, curfew: Curfew) -> PyResult<Watchdog> {
     let (stop, stopped) = oneshot::channel();
     let thread = std::thread::Builder::new().name("squall-watchdog".to_owned());
     let (ready, listening) = std::sync::mpsc::channel();
-    let thread = thread.spawn(move || patrol(&watched, &curfew, stopped, ready))?;
+    let thread = thread.spawn(move || patrol(&watched, curfew.as_ref(), stopped, ready))?;
     // A Ctrl-C that came before it listens would be one that it never counts. An error means that it has ended already.
     let _ = listening.recv();
     Ok(Watchdog { stop: Some(stop), thread: Some(thread) })
@@ -94,7 +104,12 @@ pub(crate) fn step<R>(deadline: Option<Instant>, run: impl FnOnce() -> R) -> (R,
             watched.deadline.store(deadline.saturating_duration_since(watched.base).as_nanos() as u64, Relaxed);
         }
         watched.turn.store(watched.turn.load(Relaxed) + 1, Relaxed);
+        let begun = coarsely_now();
         let done = run();
+        let took = coarsely_now().saturating_sub(begun);
+        if took > LONG {
+            LONG_STEPS.set(LONG_STEPS.get() + took);
+        }
         watched.turn.store(watched.turn.load(Relaxed) + 1, Relaxed);
         if deadline.is_some() {
             watched.deadline.store(u64::MAX, Relaxed);
@@ -102,6 +117,12 @@ pub(crate) fn step<R>(deadline: Option<Instant>, run: impl FnOnce() -> R) -> (R,
         let held = if watched.noticed.load(Relaxed) { watched.let_go() } else { None };
         (done, held)
     })
+}
+
+/// A clock that is read without asking the hardware, so that an await costs no more for it.
+fn coarsely_now() -> Duration {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
 impl Watched {
@@ -138,7 +159,12 @@ struct Seen {
     deaf: bool,
 }
 
-fn patrol(watched: &Watched, curfew: &Curfew, stopped: oneshot::Receiver<()>, ready: std::sync::mpsc::Sender<()>) {
+fn patrol(
+    watched: &Watched,
+    curfew: Option<&Curfew>,
+    stopped: oneshot::Receiver<()>,
+    ready: std::sync::mpsc::Sender<()>,
+) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {
         let (Ok(mut interrupts), Ok(mut terms)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
@@ -157,7 +183,7 @@ fn patrol(watched: &Watched, curfew: &Curfew, stopped: oneshot::Receiver<()>, re
                 _ = interrupts.recv() => presses += 1,
                 _ = terms.recv() => presses += 1,
                 () = tokio::time::sleep(LOOK) => {
-                    if presses > 1 || curfew.has_passed() {
+                    if presses > 1 || curfew.is_some_and(Curfew::has_passed) {
                         over.get_or_insert_with(Instant::now);
                     }
                     look(watched, &mut seen, over);

@@ -142,7 +142,7 @@ impl WebSocket {
                     Ok(Some(Message::Text(text))) => Ok(PyString::new(py, text.as_str()).into_any().unbind()),
                     Ok(Some(other)) => Ok(PyBytes::new(py, &other.into_data()).into_any().unbind()),
                     Ok(None) => nothing_more(py, iterating),
-                    Err(error) => Err(raise::broken(py, FAILED, &error.to_string(), &link.name)),
+                    Err(error) => Err(link.broke(py, &error)),
                 })
             })
         })
@@ -155,7 +155,11 @@ impl Link<Socket> {
         let (metric, outcome) = (means.custom(&format!("{} receive", self.name)), failure(&error));
         means.probe.note(metric, outcome, &error.to_string());
         means.probe.span(metric, begun, Instant::now(), outcome);
-        Python::attach(|py| raise::request_failed(py, &error, &self.name))
+        Python::attach(|py| raise::underway(py, raise::request_failed(py, &error, &self.name)))
+    }
+
+    fn broke(&self, py: Python<'_>, error: &Error) -> PyErr {
+        raise::underway(py, raise::broken(py, FAILED, &error.to_string(), &self.name))
     }
 
     /// The next message that is for people; `None` once the other side has closed.
@@ -253,7 +257,7 @@ impl WebSocket {
                 let sent = link.send(message).await;
                 Python::attach(|py| match sent {
                     Ok(()) => Ok(py.None()),
-                    Err(error) => Err(raise::broken(py, FAILED, &error.to_string(), &link.name)),
+                    Err(error) => Err(link.broke(py, &error)),
                 })
             })
         }))

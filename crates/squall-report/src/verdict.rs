@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use squall_metrics::{Category, Code, Outcome};
 use squall_model::StopReason;
 
-use crate::Run;
+use crate::{Run, format::count};
 
 /// How a run ended, for people and for CI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,11 +60,29 @@ pub fn verdict(run: &Run<'_>) -> Verdict {
     match run.facts.stop {
         StopReason::Interrupted | StopReason::Aborted => Verdict::Interrupted,
         _ if unreachable(run) => Verdict::TargetUnreachable,
-        _ if run.view.all.requests == 0 => Verdict::NothingMeasured,
+        _ if unmeasured(run).is_some() => Verdict::NothingMeasured,
         StopReason::Threshold => Verdict::ThresholdBreached,
         StopReason::Completed if run.facts.thresholds.iter().any(|t| !t.passed) => Verdict::ThresholdBreached,
         StopReason::Completed if run.strict && schedule_missed(run) => Verdict::ScheduleMissed,
         StopReason::Completed => Verdict::Passed,
+    }
+}
+
+/// Why nothing was learned of the target, if that is so.
+pub(crate) fn unmeasured(run: &Run<'_>) -> Option<String> {
+    let (view, unsent) = (run.view, run.view.engine.unsent);
+    match () {
+        () if view.all.requests == 0 && view.engine.warm_up > 0 => {
+            Some(format!("all {} requests were warm-up", count(view.engine.warm_up)))
+        }
+        () if view.all.requests == 0 => Some("not one request was made".to_owned()),
+        () if view.engine.recorded == unsent && unsent > 0 => {
+            Some(format!("all {} requests failed before there was anything to send", count(unsent)))
+        }
+        () if view.engine.iterations == 0 && view.engine.dropped > 0 => {
+            Some(format!("not one of {} starts was made", count(view.engine.dropped)))
+        }
+        () => None,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     result::{balances, explain},
     text::{Tone, clean},
     verdict,
-    verdict::{schedule_missed, unmade_starts},
+    verdict::{schedule_missed, unmade_starts, unmeasured},
 };
 
 /// The name, with what tells it from others of the same name.
@@ -157,10 +157,9 @@ pub(crate) fn verdict_in_words(run: &Run<'_>) -> String {
     let thresholds = &run.facts.thresholds;
     let breached = thresholds.iter().filter(|t| !t.passed).count();
     match verdict(run) {
-        Verdict::NothingMeasured if run.view.engine.warm_up > 0 => {
-            format!("✗ Failed: nothing was measured; all {} requests were warm-up", count(run.view.engine.warm_up))
+        Verdict::NothingMeasured => {
+            format!("✗ Failed: nothing was measured; {}", unmeasured(run).unwrap_or_default())
         }
-        Verdict::NothingMeasured => "✗ Failed: nothing was measured; not one request was made".to_owned(),
         Verdict::Passed if thresholds.is_empty() && run.view.all.error_rate() >= MANY_ERRORS => format!(
             "✓ Passed: no thresholds were set; {} of the requests failed, which -t 'error_rate<1%' would not let pass",
             percent(run.view.all.error_rate())

@@ -17,6 +17,7 @@ use crate::{
     args::UpArgs,
     commands::down,
     exit::{PASSED, Refusal},
+    program::Host,
     terminal::print,
     up_state::{self, Started, UpState},
 };
@@ -36,14 +37,14 @@ fn refuse_second_fleet() -> Result<(), Refusal> {
     }
 }
 
-pub(crate) fn up(args: &UpArgs) -> Result<u8, Refusal> {
+pub(crate) fn up<H: Host>(args: &UpArgs, host: &H) -> Result<u8, Refusal> {
     refuse_second_fleet()?;
     refuse_open_listener(args)?;
     refuse_dead_redis(args)?;
     // Whoever comes second waits, and finds the fleet of the first.
     let _alone = up_state::lock()?;
     refuse_second_fleet()?;
-    let mut fleet = Starting::new(args)?;
+    let mut fleet = Starting::new(args, host.interpreter())?;
     match fleet.start(args) {
         Ok(()) => fleet.tell(args),
         Err(refusal) => {
@@ -85,10 +86,12 @@ struct Starting {
     /// The last log that was begun, for when it goes wrong.
     log: PathBuf,
     store: &'static str,
+    /// What runs this program, if it is not one by itself.
+    interpreter: Option<PathBuf>,
 }
 
 impl Starting {
-    fn new(args: &UpArgs) -> Result<Starting, Refusal> {
+    fn new(args: &UpArgs, interpreter: Option<PathBuf>) -> Result<Starting, Refusal> {
         down::clean_up();
         let folder = up_state::folder()?;
         let mut reach = args.listen;
@@ -99,7 +102,8 @@ impl Starting {
         let state = UpState { api: format!("http://{reach}"), processes: Vec::new() };
         up_state::write(&folder, &state)?;
         let log = folder.join("orchestrator.log");
-        Ok(Starting { folder, state, children: Vec::new(), log, store: "in memory, in the orchestrator's process" })
+        let store = "in memory, in the orchestrator's process";
+        Ok(Starting { folder, state, children: Vec::new(), log, store, interpreter })
     }
 
     fn start(&mut self, args: &UpArgs) -> Result<(), Refusal> {
@@ -180,7 +184,7 @@ impl Starting {
         redis: Option<&str>,
         token: Option<&str>,
     ) -> Result<(), Refusal> {
-        let mut command = this_program()?;
+        let mut command = this_program(self.interpreter.as_deref())?;
         command.args(words).stdin(Stdio::null()).env_remove("SQUALL_TOKEN").env_remove("SQUALL_REDIS");
         // By the environment, which only its owner can read.
         command
@@ -253,15 +257,14 @@ fn open_log(path: &Path) -> io::Result<File> {
 }
 
 /// This program again; inside Python it is the interpreter with our package.
-fn this_program() -> Result<Command, Refusal> {
-    let path = std::env::current_exe();
-    let path = path.map_err(|error| Refusal::new(format!("cannot find this program: {error}")))?;
-    let python = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"));
-    let mut command = Command::new(path);
-    if python {
+fn this_program(interpreter: Option<&Path>) -> Result<Command, Refusal> {
+    if let Some(interpreter) = interpreter {
+        let mut command = Command::new(interpreter);
         command.args(["-m", "squall"]);
+        return Ok(command);
     }
-    Ok(command)
+    let path = std::env::current_exe();
+    path.map(Command::new).map_err(|error| Refusal::new(format!("cannot find this program: {error}")))
 }
 
 fn server_in_path() -> Option<PathBuf> {

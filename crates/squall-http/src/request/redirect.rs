@@ -13,7 +13,7 @@ const ORIGIN_BOUND: [&str; 3] = ["authorization", "cookie", "host"];
 const RENDERED: [&str; 2] = ["content-length", "proxy-authorization"];
 
 impl Prepared {
-    /// The request that a response's redirect asks for; `None` if it is no redirect or enough were followed.
+    /// The request that a response's redirect asks for; `None` if it is no redirect or none are followed.
     ///
     /// 301, 302 and 303 lead to GET (HEAD stays HEAD), 307 and 308 repeat the request. Credentials and cookies that the
     /// request itself carried do not travel to another origin.
@@ -22,8 +22,10 @@ impl Prepared {
             return None;
         }
         let location = response.header("location")?;
-        if self.hops >= self.connector.config().max_redirects {
-            return None;
+        match self.connector.config().max_redirects {
+            0 => return None,
+            most if self.hops >= most => return Some(Err(RequestError::TooManyRedirects)),
+            _ => {}
         }
         Some(self.follow(response.status, location))
     }

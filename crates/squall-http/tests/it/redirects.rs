@@ -75,13 +75,14 @@ async fn a_circle_of_redirects_ends() {
     let connector = connector(|config| config.max_redirects = 4);
     let mut request = Prepared::new(&Request::get(&server.url("/")).expect("a URL"), &connector).expect("valid");
     let mut session = Session::new(&connector);
-    loop {
+    let ended = loop {
         let exchange = session.send(&request, Body::Discard).await;
-        match request.redirect(&exchange.result.expect("a response")) {
-            Some(next) => request = next.expect("a valid request"),
-            None => break,
+        match request.redirect(&exchange.result.expect("a response")).expect("a redirect") {
+            Ok(next) => request = next,
+            Err(error) => break error,
         }
-    }
+    };
+    assert_eq!((ended.redirect_code(), ended), ("TOO_MANY_REDIRECTS", RequestError::TooManyRedirects));
     assert_eq!((server.requests(), server.connections()), (5, 1));
 }
 

@@ -3,6 +3,7 @@
 
 use pyo3::{prelude::*, types::PyTuple};
 use squall_http::{Body, Session};
+use squall_metrics::Outcome;
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
@@ -17,6 +18,7 @@ use super::{
     visit::{Sessions, TASK_TIMEOUT, Told, Visit, answers, exchange, exchange_all, pause},
 };
 use crate::{
+    context::Variables,
     forgotten,
     guest::Guest,
     operation::{Operation, Work},
@@ -39,8 +41,8 @@ pub(super) struct Lodger {
 }
 
 impl Lodger {
-    pub(super) fn new(py: Python<'_>, guest: &Guest, port: Py<Port>) -> PyResult<Lodger> {
-        Ok(Lodger { task: guest.adopt(py, &port)?, port })
+    pub(super) fn new(py: Python<'_>, guest: &Guest, port: Py<Port>, context: &Variables) -> PyResult<Lodger> {
+        Ok(Lodger { task: guest.adopt(py, &port, context)?, port })
     }
 
     fn cancel(&self, py: Python<'_>) {
@@ -148,6 +150,8 @@ impl<'a> Visit<'a> {
             Some((deadline, _)) => match tokio::time::timeout_at(deadline.into(), whole).await {
                 Ok(ended) => ended,
                 Err(_) => {
+                    // Whatever it waited for, it was not what had been answered.
+                    self.last = None;
                     self.cut_request = self.shared.probe.give_up(under_way, TASK_TIMEOUT) > 0;
                     let (error, abandoned) = self.cut(lodger, guest).await;
                     guard.ended = !abandoned;
@@ -195,7 +199,10 @@ impl<'a> Visit<'a> {
             let news = lodger.port.get().look(cx.waker());
             let mut moved = !news.asked.is_empty();
             for gone in news.cancelled {
-                under_way.retain(|one| !one.operation.is(&gone));
+                let (given_up, others) = under_way.drain(..).partition(|one| one.operation.is(&gone));
+                *under_way = others;
+                let given_up: Vec<UnderWay<'a>> = given_up;
+                self.cut_request |= self.shared.probe.give_up(given_up, Outcome::ABORTED) > 0;
             }
             for operation in news.asked {
                 if let Some(work) = Python::attach(|py| operation.borrow_mut(py).take()) {
@@ -235,9 +242,8 @@ impl<'a> Visit<'a> {
 
     fn begin(&mut self, work: Work) -> Pin<Box<dyn Future<Output = Performed<'a>> + 'a>> {
         let shared = self.shared;
-        if !matches!(work, Work::Request(_) | Work::Batch(_)) {
-            self.last = None;
-        }
+        // What comes now bears what is raised from here on, also when it is given up.
+        (self.last, self.cut_request) = (None, false);
         match work {
             Work::Sleep(time) => Box::pin(async move {
                 pause(time).await;

@@ -15,6 +15,7 @@ use super::{
     visit::{Sessions, TASK_TIMEOUT, Visit, repeat},
 };
 use crate::{
+    context::Variables,
     raise,
     script::{Hook, Kind, arguments},
     step::Stepper,
@@ -34,22 +35,24 @@ struct Object {
     user: Py<PyAny>,
     awaiting: Py<PyTuple>,
     blocking: Py<PyTuple>,
+    context: Variables,
     /// Its task, where coroutines run on asyncio.
     lodger: Option<Lodger>,
 }
 
 impl Object {
     fn new(py: Python<'_>, shared: &Shared, seat: Seat) -> PyResult<Object> {
-        let user = shared.script.make_user.bind(py).call1((seat.user, seat.seed))?;
+        let context = Variables::new(py)?;
+        let user = context.run(py, || shared.script.make_user.bind(py).call1((seat.user, seat.seed)))?;
         let made = |kind| arguments(&user, shared.clients.of(kind).bind(py));
         let (mut awaiting, blocking) = (made(Kind::Coroutine)?.unbind(), made(Kind::Plain)?.unbind());
         let mut lodger = None;
         if let Some(guest) = &shared.guest {
             let (port, client) = port_and_client(&user, shared)?;
             awaiting = arguments(&user, client.bind(py))?.unbind();
-            lodger = Some(Lodger::new(py, guest, port)?);
+            lodger = Some(Lodger::new(py, guest, port, &context)?);
         }
-        Ok(Object { user: user.unbind(), awaiting, blocking, lodger })
+        Ok(Object { user: user.unbind(), awaiting, blocking, context, lodger })
     }
 
     /// Runs one of the scenario's functions to its end.
@@ -64,8 +67,9 @@ impl Object {
             }
             return ended;
         }
+        let arguments = self.arguments(hook.kind);
         let stepper =
-            Python::attach(|py| Stepper::begin(py, &shared.script, &shared.fibers, hook, self.arguments(hook.kind)))?;
+            Python::attach(|py| Stepper::begin(py, &shared.script, &shared.fibers, hook, arguments, &self.context))?;
         visit.drive(stepper).await
     }
 
@@ -73,7 +77,8 @@ impl Object {
         let Some(guest) = &shared.guest else { return Ok(()) };
         let (port, client) = port_and_client(self.user.bind(py), shared)?;
         self.awaiting = arguments(self.user.bind(py), client.bind(py))?.unbind();
-        self.lodger = Some(Lodger::new(py, guest, port)?);
+        self.context = self.context.copy(py)?;
+        self.lodger = Some(Lodger::new(py, guest, port, &self.context)?);
         Ok(())
     }
 
@@ -205,7 +210,7 @@ impl VirtualUser for PythonUser {
         };
         let mut ended = object.run(&mut visit, &task.hook).await;
         if let (Ok(()), Some(check), Some(answer)) = (&ended, &task.check, &visit.answer) {
-            ended = Python::attach(|py| check.run(py, &object.user, answer));
+            ended = Python::attach(|py| object.context.run(py, || check.run(py, &object.user, answer)));
         }
         let outcome = match &ended {
             Ok(()) => Outcome::new(Category::Ok, "OK"),

@@ -26,6 +26,9 @@ use crate::{
 pub(super) const TASK_TIMEOUT: Outcome =
     Outcome { category: Category::Timeout, code: squall_metrics::Code::Named("TASK_TIMEOUT") };
 
+/// A request that lasted mostly because others' code had the thread, and by more than this, says more of the generator than of the target.
+const KEPT: Duration = Duration::from_millis(10);
+
 /// How long a user waits that found no descriptor or port to send by.
 const STARVED: Duration = Duration::from_millis(20);
 
@@ -118,7 +121,11 @@ impl<'a> Visit<'a> {
 
     /// Runs a piece of the scenario's code that is cut if it outlasts the visit.
     pub(super) fn watched<R>(&self, run: impl FnOnce(Python<'_>) -> R) -> R {
+        let long_steps = watchdog::long_steps();
         let (done, held) = watchdog::step(self.limit.map(|(deadline, _)| deadline), || Python::attach(run));
+        if watchdog::long_steps() > long_steps {
+            self.shared.hold(self.name);
+        }
         if let Some(held) = held {
             self.shared.held(&held, self.name);
         }
@@ -298,9 +305,14 @@ async fn hop<'p>(
         let result = Err(Python::attach(|py| raise::fenced(py, name)));
         return (Told { result, landing: None }, None);
     };
+    let long_steps = watchdog::long_steps();
     let mut aloft = Aloft::new(flight, session);
     let exchange = aloft.session.send(request, body).await;
     let flight = aloft.flight.take().expect("it has not landed yet");
+    let held = watchdog::long_steps() - long_steps;
+    if held > KEPT && held * 2 > exchange.ended - exchange.started {
+        shared.kept_waiting(held, exchange.ended);
+    }
     if let Some(times) = &exchange.phases {
         probe.phases(metric, &[times.dns, times.connect, times.tls, times.first_byte, times.body]);
     }
@@ -328,10 +340,10 @@ async fn hop<'p>(
             (Told { result: Ok(None), landing: None }, Some(Box::new(next)))
         }
         Some(Err(error)) => {
-            let outcome = Outcome::new(Category::ProtocolError, "BAD_REDIRECT");
+            let outcome = Outcome::new(Category::ProtocolError, error.redirect_code());
             probe.note(metric, outcome, &error.to_string());
             landing.object(outcome);
-            let result = Err(Python::attach(|py| raise::broken(py, "BAD_REDIRECT", &error.to_string(), name)));
+            let result = Err(Python::attach(|py| raise::broken(py, error.redirect_code(), &error.to_string(), name)));
             (Told { result, landing: Some(landing) }, None)
         }
         None => {

@@ -12,28 +12,16 @@ pub(super) fn is_redirect(status: u16) -> bool {
 }
 
 /// The request that `response` leads to, or why it leads nowhere; `None` if it is to be judged as it is.
-pub(super) fn follow(
-    shared: &Shared,
-    step: &Step,
-    request: &Prepared,
-    response: &Response<'_>,
-) -> Option<Result<Prepared, Verdict>> {
+pub(super) fn follow(step: &Step, request: &Prepared, response: &Response<'_>) -> Option<Result<Prepared, Verdict>> {
     if !is_redirect(response.status) || step.checks.wants_redirect(response.status) {
         return None;
     }
-    let failed = |code, note| Verdict { outcome: Outcome::new(Category::ProtocolError, code), note: Some(note) };
-    match request.redirect(response) {
-        Some(Ok(next)) => Some(Ok(next)),
-        Some(Err(error)) => Some(Err(failed("BAD_REDIRECT", error.to_string()))),
-        None if response.header("location").is_some() && follows(shared) => {
-            Some(Err(failed("TOO_MANY_REDIRECTS", "the redirects do not end".to_owned())))
-        }
-        None => None,
-    }
-}
-
-fn follows(shared: &Shared) -> bool {
-    shared.program.connector.config().max_redirects > 0
+    request.redirect(response).map(|next| {
+        next.map_err(|error| Verdict {
+            outcome: Outcome::new(Category::ProtocolError, error.redirect_code()),
+            note: Some(error.to_string()),
+        })
+    })
 }
 
 /// The outcome of an exchange without a response.
@@ -104,7 +92,7 @@ pub(super) fn settle(
         }
     };
     let passing = Verdict { outcome: step.checks.passing(response.status), note: None };
-    match follow(shared, step, request, response) {
+    match follow(step, request, response) {
         Some(Ok(next)) => {
             land(probe, metric, flight, exchange, &passing);
             Ok(next)

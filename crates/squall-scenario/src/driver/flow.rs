@@ -253,7 +253,7 @@ impl Walk<'_> {
                     return (ended, Some(outcome));
                 }
             };
-            let verdict = match follow(self.shared, step, request, &response) {
+            let verdict = match follow(step, request, &response) {
                 Some(Ok(next)) => {
                     let passing = Verdict { outcome: step.checks.passing(response.status), note: None };
                     land(probe, metric, flight, &exchange, &passing);
