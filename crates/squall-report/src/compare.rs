@@ -111,6 +111,10 @@ impl Compared {
         }
     }
 
+    fn is_latency(self) -> bool {
+        !matches!(self, Compared::Rate | Compared::ErrorRate)
+    }
+
     fn is_worse(self, difference: f64) -> bool {
         if self == Compared::Rate { difference < 0.0 } else { difference > 0.0 }
     }
@@ -136,9 +140,11 @@ impl Comparison {
         self.rows.iter().any(|row| row.change == Change::Regressed)
     }
 
-    /// Whether there was nothing to judge: too little data, or runs that have no metric in common.
+    /// Whether what people compare runs for could not be judged: too little data for any latency, or runs that have no metric in common.
+    /// A steady rate is no answer to "did it get slower?".
     pub fn says_nothing(&self) -> bool {
-        self.nothing_in_common() || self.rows.iter().all(|row| row.change == Change::NotEnoughData)
+        let judged = |row: &Row| row.statistic.is_latency() && row.change != Change::NotEnoughData;
+        self.nothing_in_common() || !(self.regressed() || self.rows.iter().any(judged))
     }
 
     /// Whether none of one's metrics is in the other. Runs of one metric each can be meant to be compared, whatever its name.

@@ -58,13 +58,12 @@ impl Comparison {
     fn conclusion(&self, style: Style) -> String {
         let regressions = self.rows.iter().filter(|row| row.change == Change::Regressed).count();
         let tolerance = format!("{} %", number(self.tolerance * 100.0));
-        let nothing = self.rows.iter().all(|row| row.change == Change::NotEnoughData);
         let unjudged = self.rows.iter().filter(|row| row.change == Change::NotEnoughData).count();
         let (tone, text) = match regressions {
             _ if self.nothing_in_common() => {
                 (Tone::Bad, "✗ The runs have no metric in common: nothing can be said  (exit code 2)".to_owned())
             }
-            0 if nothing => {
+            0 if self.says_nothing() => {
                 let text = "✗ Not enough data to compare: both runs need at least 10 s at full load  (exit code 2)";
                 (Tone::Bad, text.to_owned())
             }

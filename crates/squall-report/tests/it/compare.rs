@@ -60,7 +60,9 @@ fn changes(comparison: &Comparison, metric: &str) -> Vec<(Compared, Change)> {
 #[test]
 fn equal_runs_are_rarely_called_different() {
     let template = made(quiet(1));
-    for (seconds, correlation) in [(12, 0.0), (30, 0.5), (60, 0.8), (60, 0.0), (120, 0.9)] {
+    for (seconds, correlation) in
+        [(10, 0.0), (10, 0.5), (10, 0.8), (12, 0.0), (30, 0.5), (60, 0.8), (60, 0.0), (120, 0.9)]
+    {
         let runs = 200u64;
         let flagged = (0..runs).filter(|seed| {
             let run = |seed| noisy(&template, seconds, correlation, 10.0, seed);
@@ -84,6 +86,38 @@ fn a_slowdown_of_a_fifth_is_found() {
         let share = found.count() as f64 / runs as f64;
         assert!(share >= 0.9, "only {share} of slowdowns in {seconds} s at {correlation} were found");
     }
+}
+
+#[test]
+fn ten_seconds_are_enough_to_see_half_again_as_slow() {
+    let template = made(quiet(1));
+    for correlation in [0.0, 0.3] {
+        let runs = 100u64;
+        let found = (0..runs).filter(|seed| {
+            let base = noisy(&template, 10, correlation, 10.0, 2 * seed + 1);
+            let new = noisy(&template, 10, correlation, 15.0, 2 * seed + 2);
+            let comparison = compare(&base, &new, 0.05);
+            assert!(comparison.rows.iter().all(|row| row.change != Change::NotEnoughData), "{:?}", comparison.rows);
+            comparison.regressed()
+        });
+        let share = found.count() as f64 / runs as f64;
+        assert!(share >= 0.9, "only {share} of slowdowns at {correlation} were found");
+    }
+}
+
+#[test]
+fn a_steady_rate_does_not_stand_for_latencies_that_could_not_be_judged() {
+    let base = made(quiet(1));
+    let mut new = base.clone();
+    // Answers in nine seconds only; an open load keeps its rate in all of them.
+    for second in new.timeline.iter_mut().skip(9) {
+        (second.mean_ms, second.p50_ms, second.p95_ms, second.p99_ms) = (f64::NAN, f64::NAN, f64::NAN, f64::NAN);
+    }
+    new.metrics.truncate(0);
+    let comparison = compare(&base, &new, 0.05);
+    assert!(comparison.rows.iter().any(|row| row.statistic == Compared::Rate && row.change != Change::NotEnoughData));
+    assert_eq!(comparison.exit_code(), 2);
+    assert!(comparison.table(Style::PLAIN).contains("Not enough data"));
 }
 
 #[test]
