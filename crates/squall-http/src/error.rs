@@ -124,6 +124,9 @@ pub enum HttpError {
     /// HTTP/2 could not be agreed on, or failed.
     #[error("HTTP/2: {reason}")]
     H2 { reason: String },
+    /// The server gave the request back unprocessed, because it was closing the connection or takes no more.
+    #[error("HTTP/2: the server did not process the request: {reason}")]
+    H2Refused { reason: &'static str },
     /// The body does not decode as its Content-Encoding says.
     #[error("cannot decode the {encoding} body: {reason}")]
     BadEncoding { encoding: &'static str, reason: String },
@@ -172,6 +175,7 @@ impl HttpError {
             HttpError::HeadTooLarge { .. } => "HEAD_TOO_LARGE",
             HttpError::BodyTooLarge { .. } => "BODY_TOO_LARGE",
             HttpError::H2 { .. } => "H2_ERROR",
+            HttpError::H2Refused { .. } => "H2_REFUSED",
             HttpError::BadEncoding { .. } => "BAD_ENCODING",
         }
     }
@@ -191,6 +195,7 @@ impl HttpError {
             | HttpError::HeadTooLarge { .. }
             | HttpError::BodyTooLarge { .. }
             | HttpError::H2 { .. }
+            | HttpError::H2Refused { .. }
             | HttpError::BadEncoding { .. } => Category::Protocol,
             HttpError::Dns { .. }
             | HttpError::ConnectRefused { .. }

@@ -205,6 +205,16 @@ fn from_parse(error: ParseError, reader: &Reader) -> HttpError {
 }
 
 fn from_h2(error: h2::Error) -> HttpError {
+    // RFC 9113, 6.8 and 8.7: what these say has not been processed, and may be sent again.
+    match error.reason() {
+        Some(h2::Reason::NO_ERROR) if error.is_go_away() && error.is_remote() => {
+            return HttpError::H2Refused { reason: "it was closing the connection (GOAWAY)" };
+        }
+        Some(h2::Reason::REFUSED_STREAM) if error.is_reset() && error.is_remote() => {
+            return HttpError::H2Refused { reason: "it takes no more streams (REFUSED_STREAM)" };
+        }
+        _ => {}
+    }
     match error.get_io().map(std::io::Error::kind) {
         // How h2 reports the end of a connection that still had a stream open.
         Some(std::io::ErrorKind::BrokenPipe) => HttpError::Closed,

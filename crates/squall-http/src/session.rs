@@ -75,8 +75,8 @@ impl Session {
         }
     }
 
-    /// Sends a request and reads the whole response. Never retries: a connection that was closed before the first byte
-    /// was written is replaced, one that fails later is a failure. Redirects are the caller's, see
+    /// Sends a request and reads the whole response. Never retries what may have been processed: a connection that was closed before the
+    /// first byte was written, or on which an HTTP/2 server gave the request back, is replaced; one that fails later is a failure. Redirects are the caller's, see
     /// [`Prepared::redirect`].
     ///
     /// Dropping the future abandons the exchange; its connection is not used again.
@@ -126,6 +126,12 @@ impl Session {
         });
         if !matches!(traffic.outcome, Ok(After::Reuse)) || request.closes() {
             self.slots.swap_remove(index);
+        }
+        // A server may close a connection that it has kept for long enough; what crossed its goodbye goes out on a new one.
+        if dialled.is_none() && matches!(traffic.outcome, Err(HttpError::H2Refused { .. })) {
+            let again = Box::pin(self.send(request, body)).await;
+            let (bytes_in, bytes_out) = (traffic.bytes_in + again.bytes_in, traffic.bytes_out + again.bytes_out);
+            return Exchange { started, bytes_in, bytes_out, ..again };
         }
         let result = traffic.outcome.and_then(|_| self.finish(request));
         Exchange {

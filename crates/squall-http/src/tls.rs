@@ -106,7 +106,12 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, ConnectorError> {
     let what = "private key";
     let pem = read(what, path)?;
+    let encrypted = pem.windows(b"ENCRYPTED".len()).any(|word| word == b"ENCRYPTED");
     PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
+        _ if encrypted => {
+            let reason = "it is encrypted: decrypt it with `openssl pkey -in FILE -out FILE`".to_owned();
+            ConnectorError::BadPem { what, path: path.into(), reason }
+        }
         rustls_pki_types::pem::Error::NoItemsFound => ConnectorError::EmptyPem { what, path: path.into() },
         error => bad_pem(what, path, &error),
     })

@@ -87,6 +87,7 @@ pub(crate) fn build(
     set_variables(&mut raw, overrides.variables, builder.problems);
     let variables = raw.variables.iter().map(|(name, value)| (name.value.clone(), as_written(value))).collect();
     let load = load::build_load(&raw.load, builder.problems).unwrap_or_else(stand_in_load);
+    builder.scope.seeded = overrides.seed.is_some() || raw.seed.is_some();
     let (data, slots) = builder.names(&raw);
     let http = builder.http(&raw.http);
     let connector = builder.connector(&http, &raw.http);
@@ -108,8 +109,9 @@ pub(crate) fn build(
     let shown = target.map(|target| without_login(&target.url)).or_else(|| first_origin(&flows)).unwrap_or_default();
     let name = overrides.name.or(raw.name).map_or(default_name.to_owned(), |name| name.value);
     let seed = overrides.seed.or(raw.seed).map_or(0, |seed| seed.value);
+    let seed_of_starts = matches!(load.model, LoadModel::Open { .. }).then_some(seed);
     let plan = Plan { name, target: shown, load, tasks: specs, thresholds, seed };
-    let program = Program { connector, data, slots, on_start, tasks: flows, metrics, variables };
+    let program = Program { connector, data, slots, on_start, tasks: flows, seed_of_starts, metrics, variables };
     builder.problems.is_empty().then(|| Built { plan, program: Arc::new(program) })
 }
 
@@ -169,7 +171,17 @@ impl<'b, 't> Builder<'b, 't> {
     /// What is wrong with the client's settings is most likely wrong with a file that they name.
     fn connector(&mut self, http: &HttpConfig, raw: &RawHttp) -> Connector {
         Connector::new(http.clone()).unwrap_or_else(|error| {
-            let given = [&raw.server_name, &raw.cert, &raw.ca, &raw.proxy].into_iter().flatten().next();
+            use squall_http::ConnectorError::{BadPem, EmptyPem, ReadFile};
+            let named = match &error {
+                ReadFile { what, .. } | EmptyPem { what, .. } | BadPem { what, .. } => match *what {
+                    "private key" => raw.key.as_ref(),
+                    "CA certificate" => raw.ca.as_ref(),
+                    _ => raw.cert.as_ref(),
+                },
+                _ => None,
+            };
+            let likely = [&raw.server_name, &raw.cert, &raw.ca, &raw.proxy];
+            let given = named.or_else(|| likely.into_iter().flatten().next());
             let place = given.map_or(Place::Nowhere, |given| given.place.clone());
             let whose = if place == Place::Nowhere { "[http] cannot be used: " } else { "" };
             self.problems.add(&place, format!("{whose}{error}"));

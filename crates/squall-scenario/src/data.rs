@@ -80,7 +80,12 @@ impl DataTable {
         let mut columns: Vec<String> = Vec::new();
         let mut seen = std::collections::HashSet::new();
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let value = serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1))?;
+            let value = serde_json::from_str(line).map_err(|error: serde_json::Error| {
+                // Its own line number is always 1.
+                let said = error.to_string();
+                let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
+                format!("line {}, column {}: not JSON: {said}", index + 1, error.column())
+            })?;
             let serde_json::Value::Object(row) = value else {
                 return Err(format!("line {}: not a JSON object", index + 1));
             };
@@ -268,7 +273,7 @@ mod tests {
             (DataTable::csv("d", b""), "no rows"),
             (DataTable::csv("d", b"a,a\n1,2\n"), "twice"),
             (DataTable::jsonl("d", b"{}\n[1]\n"), "line 2: not a JSON object"),
-            (DataTable::jsonl("d", b"{\"a\":\n"), "line 1"),
+            (DataTable::jsonl("d", b"{\"a\":\n"), "line 1, column 5: not JSON: EOF"),
             (DataTable::jsonl("d", b"\xff"), "UTF-8"),
         ] {
             let error = result.expect_err(expected);

@@ -21,6 +21,9 @@ pub(crate) struct Program {
     pub(crate) on_start: Flow,
     /// In the plan's order.
     pub(crate) tasks: Vec<Flow>,
+    /// Where starts are numbered over all users, as in an open load, what an iteration draws depends on its number and this seed; elsewhere
+    /// on its user's seed and its number of that user's.
+    pub(crate) seed_of_starts: Option<u64>,
     /// What thresholds can name, for people.
     pub(crate) metrics: Vec<String>,
     /// What `--param` can set, with the values as they were written.

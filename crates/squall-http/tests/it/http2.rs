@@ -14,14 +14,16 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{connector, fetch, get, get_hastily};
 
-/// Answers `/echo` with what it was sent, `/cookie` with the cookies, `/reset` with a reset, and hangs on `/hang`.
+/// Answers `/echo` with what it was sent, `/cookie` with the cookies, `/reset` with a reset, `/first` only if it is
+/// the first request of its connection, and hangs on `/hang`.
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin) {
     let Ok(mut connection) = h2::server::handshake(stream).await else { return };
-    let mut held = Vec::new();
+    let (mut held, mut answered) = (Vec::new(), false);
     while let Some(Ok((request, mut respond))) = connection.accept().await {
         let (head, mut body) = request.into_parts();
         match head.uri.path() {
             "/reset" => respond.send_reset(h2::Reason::REFUSED_STREAM),
+            "/first" if answered => respond.send_reset(h2::Reason::REFUSED_STREAM),
             "/hang" => held.push(respond),
             path => {
                 let mut text = format!("{} {path} ", head.method).into_bytes();
@@ -40,6 +42,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin) {
                 let answer = Response::builder().status(201).header("x-answer", "42").header("set-cookie", "id=7");
                 let mut stream = respond.send_response(answer.body(()).expect("a response"), false).expect("a stream");
                 let _ = stream.send_data(Bytes::from(text), true);
+                answered = true;
             }
         }
     }
@@ -134,6 +137,63 @@ async fn cookies_come_and_go_as_over_http1() {
     assert_eq!(session.send(&request, Body::Keep).await.result.expect("a response").body(), b"GET /cookie id=7");
 }
 
+/// RFC 9113, 8.7: what a server gives back has not been processed, and is sent again on a new connection.
+#[tokio::test]
+async fn a_request_that_was_given_back_is_sent_again() {
+    let address = start(None).await;
+    let connector = connector(|config| config.version = HttpVersion::Http2);
+    let request = get(&connector, &format!("http://{address}/first"));
+    let mut session = Session::new(&connector);
+    for round in 0..3 {
+        let exchange = session.send(&request, Body::Keep).await;
+        assert!(exchange.new_connection, "{round}");
+        assert_eq!(exchange.result.expect("a response").body(), b"GET /first ");
+    }
+}
+
+/// Answers the first request of a connection, and the second with GOAWAY(NO_ERROR) for it: frames by hand, as h2's server has no such mood.
+async fn leave_after_one(mut stream: tokio::net::TcpStream) -> std::io::Result<()> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut preface = [0; 24];
+    stream.read_exact(&mut preface).await?;
+    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await?;
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await?;
+        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+        stream.read_exact(&mut payload).await?;
+        match (head[3], head[4] & 1, head[8]) {
+            (4, 0, _) => stream.write_all(&[0, 0, 0, 4, 1, 0, 0, 0, 0]).await?,
+            // HEADERS: `:status: 200` is 0x88 in HPACK; END_HEADERS and END_STREAM.
+            (1, _, 1) => stream.write_all(&[0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88]).await?,
+            (1, _, _) => {
+                stream.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]).await?;
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_goodbye_without_an_error_is_none() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(leave_after_one(stream));
+        }
+    });
+    let connector = connector(|config| config.version = HttpVersion::Http2);
+    let request = get(&connector, &format!("http://{address}/"));
+    let mut session = Session::new(&connector);
+    for round in 0..4 {
+        let exchange = session.send(&request, Body::Discard).await;
+        assert!(exchange.new_connection, "{round}");
+        assert_eq!(exchange.result.expect("a response").status, 200, "{round}");
+    }
+}
+
 #[tokio::test]
 async fn failures_have_their_codes() {
     let address = start(None).await;
@@ -141,7 +201,7 @@ async fn failures_have_their_codes() {
         config.version = HttpVersion::Http2;
         config.max_body_bytes = 1000;
     });
-    assert_eq!(fetch(&connector, &format!("http://{address}/reset")).await, Err("H2_ERROR".into()));
+    assert_eq!(fetch(&connector, &format!("http://{address}/reset")).await, Err("H2_REFUSED".into()));
     let hang = get_hastily(&connector, &format!("http://{address}/hang"));
     let mut hanging = Session::new(&connector);
     let error = hanging.send(&hang, Body::Keep).await.result.expect_err("a failure");

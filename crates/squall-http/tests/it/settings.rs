@@ -60,3 +60,20 @@ fn a_connector_can_be_shared_between_threads() {
     let connector = Connector::new(HttpConfig::default()).expect("valid settings");
     shared(&connector);
 }
+
+#[test]
+fn an_encrypted_key_is_said_to_be_one() {
+    use squall_testkit::tls::{Authority, Validity};
+    let authority = Authority::new();
+    let identity = authority.issue(&["one"], Validity::Current);
+    let directory = tempfile::tempdir().expect("a directory");
+    let key = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let key = file(directory.path(), key);
+    check(
+        |config| {
+            config.tls.client_cert = Some(identity.cert_file);
+            config.tls.client_key = key;
+        },
+        "it is encrypted: decrypt it with",
+    );
+}

@@ -182,7 +182,13 @@ impl Builder<'_, '_> {
             Some(Part::Text(text)) => text.as_str(),
             _ => "",
         };
-        if first.starts_with("http://") || first.starts_with("https://") {
+        if given.value.contains(|c: char| c.is_ascii_control()) {
+            let message = format!("{:?} has a line break or another control character in it", given.value);
+            self.problems.hint(&given.place, message, "write it as %0A, or leave it out");
+            return None;
+        }
+        let scheme = first.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        if matches!(scheme.as_deref(), Some("http" | "https")) {
             return self.absolute(given, template);
         }
         if first.split('/').next().is_some_and(|scheme| scheme.ends_with(':')) && first.contains("://") {

@@ -113,7 +113,7 @@ impl Builder<'_, '_> {
                 let many = weight.value.is_finite() && weight.value.abs() >= 1e16;
                 let shown = if many { format!("{:e}", weight.value) } else { weight.value.to_string() };
                 let message = format!("a weight of {shown} is not possible");
-                self.problems.hint(&weight.place, message, "give a number above 0, or remove the task");
+                self.problems.hint(&weight.place, message, "give a number above 0, 1e9 at most, or remove the task");
                 1.0
             }
         }

@@ -3,6 +3,8 @@
 use regex::bytes::Regex;
 use serde_json_path::JsonPath;
 
+mod written;
+
 use super::Answer;
 use crate::template::Value;
 
@@ -43,10 +45,17 @@ impl Source {
     fn take(&self, answer: &mut Answer<'_>) -> Result<Value, String> {
         match self {
             Source::Json(path, shown) => {
+                let body = answer.response.body();
                 let json = answer.json().map_err(|error| format!("the body is not JSON: {error}"))?;
                 let found = path.query(json).first().ok_or_else(|| format!("{shown} selects nothing"))?;
                 Ok(match found {
                     serde_json::Value::String(text) => Value::text(text),
+                    // As the server wrote it: 1.10 and 1e3 are not read and written again, nor is what is too long for 64 bits.
+                    serde_json::Value::Number(number) if number.is_f64() => {
+                        let located = path.query_located(json).into_iter().next();
+                        let written = located.and_then(|located| written::at(body, located.location()));
+                        Value::literal(written.map_or_else(|| number.to_string(), str::to_owned))
+                    }
                     other => Value::literal(other.to_string()),
                 })
             }

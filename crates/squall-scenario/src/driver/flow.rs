@@ -84,8 +84,9 @@ impl Walk<'_> {
                 completed = false;
                 break;
             }
-            let more = index + 1 < flow.steps.len();
-            if self.think(step, deadline).await && more {
+            let cut = self.think(step, deadline).await;
+            if let (true, Some(next)) = (cut, lane.steps.get(index + 1)) {
+                self.never_came(next);
                 (ended, failed, completed) = (Instant::now(), failed.or(Some(TASK_TIMEOUT)), false);
                 break;
             }
@@ -157,6 +158,18 @@ impl Walk<'_> {
         probe.enter(&lane.spans, intended, started).end(now, outcome);
         tokio::time::sleep(IDLE).await;
         false
+    }
+
+    /// The task's time ran out while it waited: the request that would have been next is an error of the run that the target never saw.
+    #[cold]
+    fn never_came(&self, next: &LaneStep) {
+        let (probe, now) = (&self.shared.probe, Instant::now());
+        probe.unsent(next.metric, now, now, TASK_TIMEOUT);
+        probe.note(
+            next.metric,
+            TASK_TIMEOUT,
+            "the task's time was over before this could be sent: the waits before it take too long",
+        );
     }
 
     /// Ends the group in hand if the next step is of another, and begins that.

@@ -18,7 +18,9 @@ use crate::{
 pub struct ScenarioUser {
     shared: Rc<Shared>,
     session: Session,
+    /// Drawn anew from `seed` and the iteration's number each time: what came before, and when, changes nothing.
     rng: fastrand::Rng,
+    seed: u64,
     user: u64,
     /// Its variables, in the program's order.
     slots: Box<[Option<Value>]>,
@@ -44,7 +46,8 @@ impl ScenarioUser {
         let rows = vec![None; program.data.len()].into();
         let borrows = program.data.iter().any(|table| matches!(table.order, Order::Held { .. }));
         let loans = (0..if borrows { program.data.len() } else { 0 }).map(|_| None).collect();
-        ScenarioUser { session, rng, user: seat.user, slots: slots.into(), rows, loans, shared }
+        let seed = program.seed_of_starts.unwrap_or(seat.seed);
+        ScenarioUser { session, rng, seed, user: seat.user, slots: slots.into(), rows, loans, shared }
     }
 
     fn walk(&mut self, iteration: u64) -> Walk<'_> {
@@ -59,6 +62,14 @@ impl ScenarioUser {
             iteration,
         }
     }
+}
+
+/// Neighbouring numbers lead far apart (the finaliser of SplitMix64).
+fn mixed(seed: u64, number: u64) -> u64 {
+    let mut z = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 impl VirtualUser for ScenarioUser {
@@ -80,6 +91,7 @@ impl VirtualUser for ScenarioUser {
         let lane = &self.shared.tasks[index];
         if !lane.plain {
             let shared = self.shared.clone();
+            self.rng = fastrand::Rng::with_seed(mixed(self.seed, iteration.number));
             let mut walk = self.walk(iteration.number);
             let (flow, lane) = (&shared.program.tasks[index], &shared.tasks[index]);
             return Box::pin(walk.flow(flow, lane, iteration.intended, iteration.started)).await;

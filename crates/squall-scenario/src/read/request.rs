@@ -95,6 +95,10 @@ fn status(table: &mut Table<'_, '_>, problems: &mut Problems<'_>) -> Vec<Given<S
         Some(Given { value: found?, place: place(node) })
     };
     match node.get_ref() {
+        DeValue::Array(items) if items.is_empty() => {
+            wrong_type(node, "status", "a status like 200, a class like \"2xx\", or a list of them", problems);
+            Vec::new()
+        }
         DeValue::Array(items) => items.iter().filter_map(|item| one(item, problems)).collect(),
         _ => one(node, problems).into_iter().collect(),
     }

@@ -40,7 +40,10 @@ pub(crate) enum Expr {
         high: i64,
     },
     RandomString(usize),
-    Uuid,
+    /// The same in every run only if a seed was given: keys that must be used once would otherwise collide with those of the last run.
+    Uuid {
+        again: bool,
+    },
     /// RFC 3339 in UTC with milliseconds.
     Now,
     NowMs,
@@ -111,7 +114,8 @@ impl Expr {
         match self {
             Expr::Random { low, high } => write_number(context.rng.i64(*low..=*high), out),
             Expr::RandomString(length) => out.extend((0..*length).map(|_| context.rng.alphanumeric())),
-            Expr::Uuid => write_uuid(context.rng.u128(..), out),
+            Expr::Uuid { again: true } => write_uuid(context.rng.u128(..), out),
+            Expr::Uuid { again: false } => write_uuid(fastrand::u128(..), out),
             Expr::Now => escape.write(&rfc3339(unix_ms()), true, out),
             Expr::NowMs => write_number(unix_ms(), out),
             Expr::User => write_number(context.user, out),

@@ -33,6 +33,8 @@ pub(crate) struct Scope {
     pub(crate) data: HashMap<String, DataNames>,
     /// Where data has no meaning: in variables, which outlive every row.
     pub(crate) without_data: bool,
+    /// Somebody chose the seed, and wants the same values again.
+    pub(crate) seeded: bool,
 }
 
 /// Why an expression has no meaning: which part of it, what is wrong, what to do.
@@ -169,7 +171,7 @@ impl Scope {
                 Some(length) if (1..=MAX_RANDOM_STRING).contains(&length) => Ok(Expr::RandomString(length)),
                 _ => refuse(format!("`random_string` takes a length from 1 to {MAX_RANDOM_STRING}"), None),
             },
-            ("uuid", 0) => Ok(Expr::Uuid),
+            ("uuid", 0) => Ok(Expr::Uuid { again: self.seeded }),
             ("now", 0) => Ok(Expr::Now),
             ("now_ms", 0) => Ok(Expr::NowMs),
             ("user", 0) => Ok(Expr::User),

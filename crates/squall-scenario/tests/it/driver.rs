@@ -239,7 +239,11 @@ fn a_task_that_takes_too_long_is_cut_off() {
                 [[task.step]]\nname = 'b'\nget = '/health'\n\
                 [[task]]\nname = 'after'\nget = '/health'";
     let (record, completed) = run(&scenario(&target, text), 1);
-    assert_eq!(record.lines(Kind::Request), ["slow: TASK_TIMEOUT×1", "flow/a: HTTP_200×1", "after: HTTP_200×1"]);
+    assert_eq!(
+        record.lines(Kind::Request),
+        ["slow: TASK_TIMEOUT×1", "flow/a: HTTP_200×1", "flow/b: TASK_TIMEOUT×1", "after: HTTP_200×1"]
+    );
+    assert_eq!(record.engine.unsent, 1, "a wait that took too long is an error of the run, and nothing was sent");
     assert_eq!(record.lines(Kind::Group), ["flow: TASK_TIMEOUT×1"]);
     assert_eq!(completed, [false, false, true]);
     let slow = &record.metrics[0];
@@ -352,4 +356,60 @@ fn what_is_in_flight_when_the_run_is_aborted_is_recorded() {
         assert_eq!((engine.sent, engine.recorded), (1, 1));
         assert_eq!(metrics[0].outcomes[0].0.code.to_string(), "ABORTED");
     });
+}
+
+/// A server that gives every request on its one connection the same answer, and keeps the request lines.
+fn answering(answer: &'static str) -> (String, std::sync::mpsc::Receiver<String>) {
+    use std::io::{BufRead, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let (tx, received) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept()?;
+        let mut lines = std::io::BufReader::new(stream.try_clone()?).lines();
+        while let Some(line) = lines.next().transpose()? {
+            let _ = tx.send(line);
+            while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+            (&stream).write_all(answer.as_bytes())?;
+        }
+        std::io::Result::Ok(())
+    });
+    (url, received)
+}
+
+fn of_text(text: &str) -> squall_scenario::Scenario {
+    let (mut files, overrides) = (crate::harness::Memory::default(), squall_scenario::Overrides::default());
+    squall_scenario::Scenario::parse("x.toml", text, &mut files, overrides).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// Set-Cookie stands in a line for each cookie.
+#[test]
+fn an_expectation_sees_every_header_of_its_name() {
+    let (url, _lines) = answering("HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nContent-Length: 0\r\n\r\n");
+    let expect = |wish: &str| {
+        format!("[[task]]\nname = '{wish}'\nget = '/'\nexpect = {{ header = {{ set-cookie = {wish} }} }}\n")
+    };
+    let text: String =
+        ["\"b=2\"", "{ contains = \"b=\" }", "{ matches = \"^b\" }", "\"c=3\"", "false"].map(expect).concat();
+    let (_, completed) = run(&of_text(&format!("target = '{url}'\n{text}")), 1);
+    assert_eq!(completed, [true, true, true, false, false]);
+}
+
+/// A number is passed on as the server wrote it; and two that differ are not equal because floats are.
+#[test]
+fn numbers_stay_what_they_are() {
+    let (url, lines) = answering(
+        "HTTP/1.1 200 OK\r\nContent-Length: 74\r\n\r\n\
+         {\"id\":9007199254740993,\"n\":[1.10,1e3],\"l\":123456789012345678901234567890 }",
+    );
+    let text = "[[task]]\nname = 'x'\n[[task.step]]\nget = '/'\n\
+                extract = { a = '$.id', b = '$.n[0]', c = '$.n[1]', d = '$.l' }\n\
+                expect = { json = { '$.id' = 9007199254740993 } }\n\
+                [[task.step]]\nget = '/{{ a }}/{{ b }}/{{ c }}/{{ d }}'\n\
+                expect = { json = { '$.id' = 9007199254740992 } }";
+    let (record, completed) = run(&of_text(&format!("target = '{url}'\n{text}")), 1);
+    let sent: Vec<String> = lines.try_iter().collect();
+    assert_eq!(sent[1], "GET /9007199254740993/1.10/1e3/123456789012345678901234567890 HTTP/1.1");
+    assert_eq!(completed, [false]);
+    assert!(record.notes()[0].contains("to be 9007199254740992, got 9007199254740993"), "{:?}", record.notes());
 }

@@ -40,6 +40,13 @@ fn names_and_types() {
 }
 
 #[test]
+fn what_checks_nothing_or_cannot_be_sent() {
+    refuse("expect = { status = [] }", (5, 21), "`status` must be a status like 200");
+    let text = "target = 'http://h'\n[[task]]\nname = 'x'\nget = \"/x\\r\\nX: y\"";
+    refuse_whole(text, (4, 7), "has a line break or another control character in it");
+}
+
+#[test]
 fn tasks() {
     refuse("weight = 0", (5, 10), "a weight of 0 is not possible / give a number above 0");
     refuse("weight = -1.5", (5, 10), "a weight of -1.5 is not possible");

@@ -1,9 +1,15 @@
 //! What the language means, byte for byte as it arrives at a server.
 
+use squall_engine::{Driver, DriverThread, Iteration, Probe, Seat, VirtualUser};
+use squall_metrics::RecorderConfig;
+use squall_model::TaskIndex;
 use squall_scenario::{Given, Overrides, Scenario, UrlRequest};
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Instant,
+};
 
-use crate::harness::{Capture, Memory, run};
+use crate::harness::{Capture, Memory, block_on, run};
 
 const FILES: [(&str, &str); 4] = [
     ("users.csv", "name,password\nann b,s3cret/&\n"),
@@ -287,4 +293,62 @@ fn a_login_in_a_url_is_sent_but_not_shown() {
     let target = "target = 'http://ann:pass@h/base'\n[[task]]\nname = 'x'\nget = '/p'";
     let plan = Scenario::parse("x.toml", target, &mut Memory::default(), Overrides::default()).unwrap().plan;
     assert_eq!(plan.target, "http://h/base");
+}
+
+/// What user `seat` asks for in the iterations `numbers`, by number.
+fn asked(load: &str, seat: Seat, numbers: &[u64]) -> BTreeMap<u64, String> {
+    let capture = Capture::start();
+    let request = "get = '/{{ random(1, 1000000) }}/{{ random_string(8) }}/{{ choice(1, 2, 3, 4, 5) }}?{{ uuid() }}'";
+    let text = format!("target = '{}'\n{load}\n[[task]]\nname = 'x'\n{request}", capture.url);
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    block_on(async {
+        let probe = Probe::new(RecorderConfig::default(), Instant::now());
+        let mut user = scenario.driver().thread(probe).expect("a sound scenario").user(seat);
+        for &number in numbers {
+            let now = Instant::now();
+            user.iterate(Iteration { number, task: TaskIndex(0), intended: now, started: now }).await;
+        }
+    });
+    let lines = capture.take();
+    let path = |text: &String| text.split(' ').nth(1).expect("a request line").to_owned();
+    numbers.iter().copied().zip(lines.iter().map(path)).collect()
+}
+
+/// Whoever makes a start, and whatever it did before, sends the same: with the same seed a run can be had again.
+#[test]
+fn what_is_drawn_depends_on_the_seed_and_the_number_of_the_start() {
+    let load = "seed = 5\nload = { rate = 10, for = '1s' }";
+    let (one, other) = (Seat { user: 1, seed: 11 }, Seat { user: 2, seed: 22 });
+    let drawn = asked(load, one, &[0, 1, 2, 3]);
+    assert_eq!(drawn, asked(load, other, &[3, 1, 0, 2]));
+    assert_eq!(drawn.values().collect::<HashSet<_>>().len(), 4, "{drawn:?}");
+    assert_ne!(drawn, asked(&load.replace('5', "6"), one, &[0, 1, 2, 3]));
+    // In a closed load every user counts for itself.
+    let load = "seed = 5\nload = { users = 2, for = '1s' }";
+    assert_eq!(asked(load, one, &[0, 1, 2]), asked(load, one, &[2, 1, 0]));
+    assert_ne!(asked(load, one, &[0, 1]), asked(load, other, &[0, 1]));
+}
+
+#[test]
+fn uuids_come_again_only_with_a_seed() {
+    let load = "load = { rate = 10, for = '1s' }";
+    let seat = Seat { user: 1, seed: 11 };
+    let parts = |load: &str| {
+        let path = asked(load, seat, &[0]).remove(&0).expect("one request");
+        path.split_once('?').map(|(rest, uuid)| (rest.to_owned(), uuid.to_owned())).expect("a query")
+    };
+    let (one, other) = (parts(load), parts(load));
+    assert_eq!(one.0, other.0);
+    assert_ne!(one.1, other.1, "the second run would collide with the first");
+    assert_eq!(parts(&format!("seed = 5\n{load}")), parts(&format!("seed = 5\n{load}")));
+}
+
+#[test]
+fn a_scheme_may_be_written_in_capitals() {
+    let capture = Capture::start();
+    let url = capture.url.replace("http", "HTTP");
+    let text = format!("[[task]]\nname = 'x'\nget = '{url}/p'");
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    run(&scenario, 1);
+    assert!(capture.take()[0].starts_with("GET /p HTTP/1.1"));
 }
