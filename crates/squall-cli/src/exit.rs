@@ -3,6 +3,8 @@
 use squall_coord::LinkError;
 use std::fmt;
 
+use crate::terminal;
+
 /// Everything was as promised.
 pub(crate) const PASSED: u8 = 0;
 /// A significant regression, or a promise that was not kept.
@@ -55,7 +57,7 @@ impl fmt::Display for Refusal {
 
 /// Prints why and gives the code for it.
 pub(crate) fn report(refusal: &Refusal) -> u8 {
-    eprintln!("squall: {refusal}");
+    terminal::say(format!("squall: {refusal}\n"));
     refusal.code
 }
 

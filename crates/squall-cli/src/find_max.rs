@@ -16,11 +16,12 @@ use crate::{
     commands::run::{Shown, carry_out, options},
     exit::{self, Refusal, chain},
     program::Program,
+    signals,
     stop::StopButton,
     terminal::{
         Keys,
         format::{self, percent},
-        print,
+        print, say,
     },
 };
 use record::{End, Record};
@@ -41,8 +42,10 @@ const ERRORS_ALLOWED: &str = "error_rate<1%";
 pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise: &Threshold) -> Result<u8, Refusal> {
     let mut search = Search::new(first_rate(args, program.plan()), args.search.precision());
     let button = StopButton::new(Control::new());
+    let _obeying = signals::obey(&button)?;
     let (length, mut repeated) = (args.search.probe(), 0);
     let mut record = Record::open(args)?;
+    let mut broke = String::new();
     let table = Table::new(args, promise, record.uses_stdout())?;
     let keys = Keys::listen(&button);
     let end = |search: &Search, record: Record, exit_code: u8| {
@@ -50,7 +53,7 @@ pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise:
         let interrupted = exit_code == exit::INTERRUPTED;
         let said = record.write(&End { plan, args, search, warm_up, interrupted, exit_code })?;
         if let Some(said) = said.filter(|_| !args.output.quiet) {
-            eprintln!("{said}");
+            say(format!("{said}\n"));
         }
         Ok(exit_code)
     };
@@ -72,7 +75,7 @@ pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise:
         };
         match verdict(&run) {
             Verdict::Interrupted => {
-                table.close(&search, args, "interrupted; so far: ")?;
+                table.close(&search, args, "interrupted; so far: ", &broke)?;
                 return end(&search, record, exit::INTERRUPTED);
             }
             Verdict::TargetUnreachable => {
@@ -90,9 +93,17 @@ pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise:
         if repeated == 0 || repeated > REPEATS {
             search.note(rate, held);
             repeated = 0;
+            // Nothing works at all, and a lower rate will not change that.
+            if held == Held::No && finished.view.all.error_rate() >= 1.0 {
+                broke = because;
+                break;
+            }
+        }
+        if held == Held::No {
+            broke = because;
         }
     }
-    table.close(&search, args, "")?;
+    table.close(&search, args, "", &broke)?;
     let code = match search.answer() {
         Some(Answer::Found { .. } | Answer::NoLimit { .. }) => exit::PASSED,
         Some(Answer::GeneratorLimit { .. }) if args.strict => exit::TOO_SLOW,
@@ -166,7 +177,7 @@ impl Progress {
 
     fn clear(&self) {
         if self.shown {
-            eprint!("\r\x1b[K");
+            say("\r\x1b[K");
         }
     }
 }
@@ -176,7 +187,7 @@ impl Observer for Progress {
         if self.shown {
             let (elapsed, total) = (format::clock(live.elapsed), format::clock(plan.duration()));
             let rate = format!("{}/s", format::rate(self.rate));
-            eprint!("\r{rate:>12}  probing, {elapsed} of {total}{}\x1b[K", self.hint);
+            say(format!("\r{rate:>12}  probing, {elapsed} of {total}{}\x1b[K", self.hint));
         }
     }
 }
@@ -216,7 +227,8 @@ impl Table {
         self.say(&format!("{:>12}  {value:>12}  {errors:>10}  {held}\n", format!("{}/s", format::rate(rate))))
     }
 
-    fn close(&self, search: &Search, args: &RunArgs, before: &str) -> Result<(), Refusal> {
+    /// `because` is why the last probe that counts did not hold.
+    fn close(&self, search: &Search, args: &RunArgs, before: &str, because: &str) -> Result<(), Refusal> {
         let precision = percent(args.search.precision());
         let per_second = |rate: f64| format!("{}/s", format::rate(rate));
         let answer = match search.answer() {
@@ -233,7 +245,9 @@ impl Table {
                 self.promise,
                 per_second(above)
             ),
-            Some(Answer::NothingHolds { lowest }) => format!("not even {} holds {}", per_second(lowest), self.promise),
+            Some(Answer::NothingHolds { lowest }) => {
+                format!("not even {} holds {}: {because}", per_second(lowest), self.promise)
+            }
             Some(Answer::NothingMade { lowest }) => format!("this generator cannot even make {}", per_second(lowest)),
             Some(Answer::NoLimit { rate }) => {
                 format!("{} holds {}, and no limit was found", per_second(rate), self.promise)
@@ -247,7 +261,7 @@ impl Table {
     fn say(&self, text: &str) -> Result<(), Refusal> {
         match (self.quiet, self.aside) {
             (true, _) => {}
-            (false, true) => eprint!("{text}"),
+            (false, true) => say(text),
             (false, false) => print::stdout(text.as_bytes())?,
         }
         Ok(())

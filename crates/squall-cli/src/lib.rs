@@ -56,8 +56,7 @@ pub fn main_with<H: Host>(arguments: impl IntoIterator<Item = OsString>, host: &
         _ => {}
     }
     descriptors::allow_all();
-    match commands::dispatch(command, host) {
-        Ok(code) => code,
-        Err(refusal) => exit::report(&refusal),
-    }
+    let code = commands::dispatch(command, host).unwrap_or_else(|refusal| exit::report(&refusal));
+    terminal::speech::settle();
+    code
 }

@@ -5,6 +5,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use crate::{exit::Refusal, terminal::print};
@@ -22,7 +23,10 @@ enum Way {
     /// A device or pipe.
     InPlace(File),
     /// A file beside the final one, to be renamed. It is there only while it is written: a run that is killed leaves nothing.
-    Beside(PathBuf),
+    Beside {
+        temporary: PathBuf,
+        place: PathBuf,
+    },
 }
 
 impl OutputFile {
@@ -41,13 +45,18 @@ impl OutputFile {
         matches!(self.way, Way::Stdout)
     }
 
+    /// Whether it can be written without anybody reading it.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.way, Way::Beside { .. })
+    }
+
     /// Writes the whole content; the older file, if there was one, is gone only after that.
-    pub(crate) fn replace_with(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn replace_with(&mut self, bytes: &[u8], patience: Option<Duration>) -> Result<(), Refusal> {
         let written = match &mut self.way {
-            Way::Stdout => return print::stdout(bytes),
+            Way::Stdout => return print::stdout_within(bytes, patience),
             Way::InPlace(file) => file.write_all(bytes),
-            Way::Beside(temporary) => {
-                let moved = fs::write(&*temporary, bytes).and_then(|()| fs::rename(&*temporary, &self.path));
+            Way::Beside { temporary, place } => {
+                let moved = fs::write(&*temporary, bytes).and_then(|()| fs::rename(&*temporary, &*place));
                 if moved.is_err() {
                     let _ = fs::remove_file(temporary);
                 }
@@ -66,13 +75,27 @@ impl Way {
             Ok(found) if found.permissions().readonly() => return Err(io::ErrorKind::PermissionDenied.into()),
             _ => {}
         }
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
+        let place = behind_links(path)?;
+        let name = place.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+        let temporary = place.with_file_name(format!(".{name}.{}", std::process::id()));
         // Only to see that it can be done.
         File::create(&temporary)?;
         fs::remove_file(&temporary)?;
-        Ok(Way::Beside(temporary))
+        Ok(Way::Beside { temporary, place })
     }
+}
+
+/// Where a path leads: a link is written through, also one to a file that is not there yet.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    // As many as Linux follows.
+    let mut place = path.to_owned();
+    for _ in 0..40 {
+        match fs::read_link(&place) {
+            Ok(next) => place = place.parent().unwrap_or(Path::new("")).join(next),
+            Err(_) => return Ok(place),
+        }
+    }
+    Err(io::Error::other("too many links"))
 }
 
 #[cfg(test)]
@@ -87,9 +110,27 @@ mod tests {
         let mut file = OutputFile::open(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a run that is killed here leaves nothing behind");
-        file.replace_with(b"new").unwrap();
+        file.replace_with(b"new", None).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
+    }
+
+    #[test]
+    fn a_link_is_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("kept")).unwrap();
+        for (link, file) in [("link", "kept/real.json"), ("dangling", "kept/new.json"), ("twice", "link")] {
+            std::os::unix::fs::symlink(file, at(link)).unwrap();
+        }
+        for (link, file) in [("link", "kept/real.json"), ("dangling", "kept/new.json"), ("twice", "kept/real.json")] {
+            OutputFile::open(&at(link)).unwrap().replace_with(link.as_bytes(), None).unwrap();
+            assert_eq!(fs::read_to_string(at(file)).unwrap(), link);
+            assert!(fs::symlink_metadata(at(link)).unwrap().is_symlink());
+        }
+        assert_eq!(fs::read_dir(at("kept")).unwrap().count(), 2, "nothing is left over");
+        std::os::unix::fs::symlink("round", at("round")).unwrap();
+        assert!(OutputFile::open(&at("round")).is_err());
     }
 
     #[test]
@@ -101,7 +142,7 @@ mod tests {
 
     #[test]
     fn devices_are_written_in_place() {
-        OutputFile::open(Path::new("/dev/null")).unwrap().replace_with(b"x").unwrap();
+        OutputFile::open(Path::new("/dev/null")).unwrap().replace_with(b"x", None).unwrap();
         assert!(fs::metadata("/dev/null").unwrap().permissions().mode() & 0o666 == 0o666);
     }
 

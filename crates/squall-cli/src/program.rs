@@ -294,7 +294,7 @@ impl<D: Driver> Program<D> {
         if let (Some(made), Some(hooks)) = (made, self.hooks()) {
             // What was measured is told in any case.
             if let Err(reason) = hook(move || hooks.tear_down(&made)).await {
-                eprintln!("tear-down failed: {reason}");
+                crate::terminal::say(format!("tear-down failed: {reason}\n"));
             }
         }
         // The pools end with the run, whatever is still held.

@@ -1,18 +1,27 @@
-//! Ctrl-C and SIGTERM: once drains, twice aborts, a third time ends the process at once.
+//! Ctrl-C, SIGTERM and SIGHUP (a terminal or session that was closed): once drains, twice aborts, a third time ends the process at once.
 
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::{exit::Refusal, stop::StopButton};
 
 /// The signals that ask a run to stop.
 pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
+    /// Unless whoever started the process wants it to be ignored (`nohup`).
+    hang_up: Option<Signal>,
 }
 
 impl StopSignals {
     /// Must be called inside a runtime.
     pub(crate) fn listen() -> io::Result<StopSignals> {
-        Ok(StopSignals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(StopSignals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: (!hang_up_is_ignored()).then(|| signal(SignalKind::hangup())).transpose()?,
+        })
     }
 
     /// Waits for the next of them.
@@ -20,8 +29,42 @@ impl StopSignals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            Some(()) = async { self.hang_up.as_mut()?.recv().await } => {}
         }
     }
+}
+
+fn hang_up_is_ignored() -> bool {
+    static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    // As it was before anybody listened.
+    *FOUND.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+    })
+}
+
+/// Presses a button at every signal, until dropped.
+pub(crate) struct Obeying {
+    _end: oneshot::Sender<()>,
+}
+
+/// Presses `button` at every signal from here on. In a thread of its own: a run that waits for something can still be stopped.
+pub(crate) fn obey(button: &StopButton) -> Result<Obeying, Refusal> {
+    let cannot = |error: io::Error| Refusal::new(format!("cannot listen for signals: {error}"));
+    let BlockingStop { runtime, mut signals } = BlockingStop::listen().map_err(cannot)?;
+    let (end, mut ended) = oneshot::channel();
+    let button = button.clone();
+    let watch = async move {
+        loop {
+            tokio::select! {
+                () = signals.next() => { button.press(); }
+                _ = &mut ended => return,
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || runtime.block_on(watch)).map_err(cannot)?;
+    Ok(Obeying { _end: end })
 }
 
 /// The same for a command without a runtime of its own.

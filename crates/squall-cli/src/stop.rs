@@ -14,30 +14,37 @@ use std::{
     time::Duration,
 };
 
-use crate::{exit, terminal};
+use crate::{
+    exit,
+    terminal::{self, speech::PATIENCE},
+};
 
 /// Counts how often a stop was asked for and tells the run. Cloning shares it.
 #[derive(Debug, Clone)]
 pub(crate) struct StopButton {
     control: Control,
     presses: Arc<AtomicU32>,
+    over: Arc<AtomicBool>,
 }
 
 impl StopButton {
     pub(crate) fn new(control: Control) -> StopButton {
-        StopButton { control, presses: Arc::default() }
+        StopButton { control, presses: Arc::default(), over: Arc::default() }
+    }
+
+    /// Nothing is left to stop but the process: from here on it ends at the next press, wherever it hangs.
+    pub(crate) fn over(&self) {
+        self.over.store(true, Ordering::SeqCst);
     }
 
     /// Asks for the next stronger stop; gives how often that has been done.
     pub(crate) fn press(&self) -> u32 {
         let presses = self.presses.fetch_add(1, Ordering::SeqCst) + 1;
         match presses {
+            1 | 2 if self.over.load(Ordering::SeqCst) => end_process(),
             1 => self.control.drain(),
             2 => self.control.abort(),
-            _ => {
-                terminal::give_back();
-                std::process::exit(i32::from(exit::INTERRUPTED));
-            }
+            _ => end_process(),
         }
         presses
     }
@@ -46,9 +53,19 @@ impl StopButton {
         &self.control
     }
 
+    /// How long the reader of what is left to say is waited for: as long as it takes, but not by somebody who wants to go.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        (self.presses() > 0).then_some(PATIENCE)
+    }
+
     pub(crate) fn presses(&self) -> u32 {
         self.presses.load(Ordering::SeqCst)
     }
+}
+
+fn end_process() -> ! {
+    terminal::give_back();
+    std::process::exit(i32::from(exit::INTERRUPTED))
 }
 
 /// Says on standard error what a press has led to, once the run has noticed it: only then is it known what is in flight.
@@ -73,8 +90,8 @@ impl Observer for Announcer {
         }
         self.said = presses;
         match presses {
-            1 => eprintln!("draining: {} in flight, press Ctrl-C again to abort", live.in_flight),
-            _ => eprintln!("aborting"),
+            1 => terminal::say(format!("draining: {} in flight, press Ctrl-C again to abort\n", live.in_flight)),
+            _ => terminal::say("aborting\n"),
         }
     }
 }

@@ -6,9 +6,11 @@ mod keys;
 pub(crate) mod lines;
 pub(crate) mod print;
 mod screen;
+pub(crate) mod speech;
 
 pub(crate) use keys::Keys;
 pub(crate) use screen::give_back;
+pub(crate) use speech::say;
 
 use squall_report::Style;
 use std::io::IsTerminal;

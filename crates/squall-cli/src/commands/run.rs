@@ -15,6 +15,7 @@ use std::{
     collections::BTreeMap,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 pub(crate) use carry_out::{Shown, carry_out, options};
@@ -26,7 +27,7 @@ use crate::{
     exit::{self, PASSED, Refusal, chain},
     find_max, picker,
     program::{Host, Program, Script},
-    seed_plan, settings,
+    seed_plan, settings, signals,
     stop::StopButton,
     subject::Subject,
     terminal::{self, print},
@@ -196,6 +197,7 @@ fn report(
     carry_out: impl FnOnce(&StopButton, Shown, &mut Outputs) -> Result<Finished, Refusal>,
 ) -> Result<u8, Refusal> {
     let button = StopButton::new(Control::new());
+    let _obeying = signals::obey(&button)?;
     let mut outputs = Outputs::open(&args.output)?;
     let shown = match args.output.quiet || outputs.streams_to_stdout() {
         true => Shown::Nothing,
@@ -212,28 +214,31 @@ fn report(
         command: Some(&command),
         version: env!("SQUALL_VERSION"),
     };
-    // A summary that cannot be shown keeps nothing from being written, and changes nothing about the run.
+    let stdout_is_taken = outputs.uses_stdout();
+    let (written, failed) = outputs.finish(&run, &button);
+    // A summary that cannot be shown changes nothing about the run.
     if !args.output.quiet
-        && let Err(unseen) = tell(&run, outputs.uses_stdout())
+        && let Err(unseen) = tell(&run, stdout_is_taken, button.patience())
     {
         exit::report(&unseen);
     }
-    let (written, failed) = outputs.finish(&run);
-    written.iter().filter(|_| !args.output.quiet).for_each(|sentence| eprintln!("{sentence}"));
+    written.iter().filter(|_| !args.output.quiet).for_each(|sentence| terminal::say(format!("{sentence}\n")));
     // What was asked for and is not there must not look like success.
     let unwritten = failed.iter().map(exit::report).max().unwrap_or(PASSED);
+    // While the button can still be pressed.
+    terminal::speech::settle();
     Ok(match verdict(&run).exit_code() {
         PASSED => unwritten,
         code => code,
     })
 }
 
-fn tell(run: &Run<'_>, stdout_is_taken: bool) -> Result<(), Refusal> {
+fn tell(run: &Run<'_>, stdout_is_taken: bool, patience: Option<Duration>) -> Result<(), Refusal> {
     match stdout_is_taken {
         true => {
-            eprint!("{}", summary(run, terminal::stderr_style()));
+            terminal::say(summary(run, terminal::stderr_style()));
             Ok(())
         }
-        false => print::stdout(summary(run, terminal::stdout_style()).as_bytes()),
+        false => print::stdout_within(summary(run, terminal::stdout_style()).as_bytes(), patience),
     }
 }

@@ -64,7 +64,7 @@ impl Record {
             probes: self.probes,
             exit_code,
         };
-        file.replace_with(document.to_json().as_bytes())?;
+        file.replace_with(document.to_json().as_bytes(), None)?;
         Ok((!file.is_stdout()).then(|| format!("wrote {}", file.path().display())))
     }
 }

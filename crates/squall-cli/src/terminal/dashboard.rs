@@ -54,6 +54,8 @@ pub(crate) struct Dashboard {
     colour: bool,
     last: (Duration, f64),
     cpu: f64,
+    /// The last drawing did not reach the terminal.
+    torn: bool,
     // Last: keys are read until everything else is gone.
     _keys: KeyWatch,
 }
@@ -63,7 +65,7 @@ impl Dashboard {
         let screen = Screen::take()?;
         let keys = KeyWatch::start(button.clone());
         let colour = super::style(true).colour;
-        Ok(Dashboard { screen, button, colour, last: (Duration::ZERO, 0.0), cpu: 0.0, _keys: keys })
+        Ok(Dashboard { screen, button, colour, last: (Duration::ZERO, 0.0), cpu: 0.0, torn: false, _keys: keys })
     }
 
     fn note_cpu(&mut self, live: &Live) {
@@ -82,7 +84,12 @@ impl Observer for Dashboard {
         let (cpu, presses, colour) = (self.cpu, self.button.presses(), self.colour);
         let scene = Scene { plan, view, live, cpu, presses, colour };
         // A terminal that cannot be drawn on must not end the run; its report is still wanted.
-        let _ = self.screen.terminal.draw(|frame| draw(frame, &scene));
+        // One that has missed a drawing, because it is held, is drawn on from the beginning.
+        let terminal = &mut self.screen.terminal;
+        if self.torn && terminal.clear().is_err() {
+            return;
+        }
+        self.torn = terminal.draw(|frame| draw(frame, &scene)).is_err();
     }
 }
 

@@ -4,7 +4,6 @@ use squall_metrics::RunView;
 use squall_model::Plan;
 use squall_orchestrator::{Live, LivePhase, Observer};
 use squall_report::{Style, live_header, live_line};
-use std::io::Write;
 
 use crate::tick::tick;
 
@@ -34,11 +33,10 @@ impl Observer for Lines {
             text = live_header(self.style) + "\n" + &text;
         }
         self.printed = seconds;
-        // Whoever read standard error may have gone away; the run goes on.
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        super::say(text);
     }
 
     fn waiting(&mut self, why: &str) {
-        let _ = std::io::stderr().write_all(format!("{why}\n").as_bytes());
+        super::say(format!("{why}\n"));
     }
 }

@@ -7,19 +7,25 @@ use crossterm::{
 };
 use ratatui::{Terminal, backend::CrosstermBackend};
 use std::{
-    io::{self, Stderr},
+    io,
     sync::{
         Once,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
+
+use super::speech::{self, Spoken};
+
+/// A terminal that takes nothing any more is not waited for any longer than this.
+const LAST_DRAWING: Duration = Duration::from_secs(1);
 
 /// Whether the terminal is ours at the moment.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// The terminal, taken over.
 pub(crate) struct Screen {
-    pub(crate) terminal: Terminal<CrosstermBackend<Stderr>>,
+    pub(crate) terminal: Terminal<CrosstermBackend<Spoken>>,
 }
 
 impl Screen {
@@ -27,8 +33,8 @@ impl Screen {
         give_back_on_panic();
         TAKEN.store(true, Ordering::SeqCst);
         let taken = enable_raw_mode()
-            .and_then(|()| execute!(io::stderr(), EnterAlternateScreen, cursor::Hide))
-            .and_then(|()| Terminal::new(CrosstermBackend::new(io::stderr())));
+            .and_then(|()| execute!(drawing(), EnterAlternateScreen, cursor::Hide))
+            .and_then(|()| Terminal::new(CrosstermBackend::new(drawing())));
         match taken {
             Ok(terminal) => Ok(Screen { terminal }),
             Err(error) => {
@@ -50,9 +56,14 @@ pub(crate) fn give_back() {
     super::keys::give_back();
     if TAKEN.swap(false, Ordering::SeqCst) {
         // The terminal may be gone (a closed window); then nobody misses it.
-        let _ = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
+        let _ = execute!(drawing(), LeaveAlternateScreen, cursor::Show);
+        let _ = speech::stderr().settle(Some(LAST_DRAWING));
         let _ = disable_raw_mode();
     }
+}
+
+fn drawing() -> Spoken {
+    speech::stderr().writer()
 }
 
 fn give_back_on_panic() {

@@ -1,6 +1,6 @@
 //! `--find-max` on a server whose capacity is known: one request at a time, 10 ms each.
 
-use crate::support::{Desk, Notebook};
+use crate::support::{Desk, Notebook, target};
 use squall_testkit::hostile::refused_address;
 use std::time::Duration;
 
@@ -53,4 +53,19 @@ fn nobody_there_ends_the_search_at_once_with_3() {
     let url = format!("http://{}/", refused_address());
     let ended = Desk::new().squall(&["run", &url, "--find-max", "p99<1s", "--find-max-probe", "1s"]);
     assert_eq!(ended.code, 3, "{}{}", ended.stdout, ended.stderr);
+}
+
+/// A target that only fails: the promise about errors is the one that was broken, and lower rates are not worth a try.
+#[test]
+fn a_target_that_only_fails_is_not_blamed_for_its_latency() {
+    let (target, desk) = (target(), Desk::new());
+    let url = target.url("/nothing");
+    let ended = desk.squall(&["run", &url, "--find-max", "p99<50s", "--find-max-probe", "1s"]);
+    assert!(!ended.stdout.contains("\nhighest rate"), "{}", ended.stdout);
+    // A machine that was too busy for a probe says so, and nothing of the target.
+    if !ended.stdout.contains("does not count") {
+        assert_eq!(ended.code, 1, "{}", ended.stdout);
+        assert!(ended.stdout.contains("not even 50/s holds p99<50s: error_rate<1% was 100"), "{}", ended.stdout);
+        assert_eq!(ended.stdout.lines().filter(|line| line.contains("  no: ")).count(), 2, "{}", ended.stdout);
+    }
 }

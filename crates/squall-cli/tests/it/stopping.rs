@@ -1,6 +1,6 @@
 //! Ctrl-C, SIGTERM, and twice.
 
-use crate::support::{Desk, number, target, wait_until};
+use crate::support::{Desk, Running, number, target, wait_until};
 
 #[test]
 fn one_ctrl_c_drains_and_reports_exactly() {
@@ -61,4 +61,55 @@ fn a_search_can_be_stopped() {
     let ended = running.end();
     assert_eq!(ended.code, 130);
     assert!(ended.stdout.contains("interrupted"), "{}", ended.stdout);
+}
+
+/// A pipe that is full, with the end that nobody reads.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&writer, true).expect("a pipe can be asked not to block");
+    while rustix::io::write(&writer, &[b'x'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).expect("a pipe can be asked to block");
+    (reader, writer)
+}
+
+/// Whoever should read standard error does not: the run drains, its result is written, the process ends.
+#[test]
+fn a_run_whose_words_nobody_reads_is_stopped_all_the_same() {
+    let (target, desk) = (target(), Desk::new());
+    let url = target.url("/health");
+    let (_unread, errors) = full_pipe();
+    let run = ["run", &url, "--rate", "50", "--for", "5m", "--no-tui", "--json", "result.json"];
+    let running = Running::of(desk.command(&run).stderr(errors).spawn().expect("the program starts"));
+    wait_until("more than two lines' time", || target.requests() >= 150);
+    running.interrupt();
+    assert_eq!(running.code(), 130);
+    assert_eq!(number(&desk.json("result.json"), "/totals/requests"), target.requests() as f64);
+}
+
+/// The same of standard output: files are written, and a person who does not want to wait for the reader is let go.
+#[test]
+fn lines_that_nobody_reads_keep_no_file_from_being_written() {
+    let (target, desk) = (target(), Desk::new());
+    let url = target.url("/health");
+    let (_unread, lines) = full_pipe();
+    let run = ["run", &url, "--rate", "50", "--for", "3s", "-q", "--json-lines", "-", "--json", "result.json"];
+    let running = Running::of(desk.command(&run).stdout(lines).spawn().expect("the program starts"));
+    wait_until("the result", || desk.path("result.json").exists());
+    running.interrupt();
+    // At once; or, if the press came between the file and the waiting, when its patience is over and the lines are given up.
+    let code = running.code();
+    assert!([130, 2].contains(&code), "{code}");
+    assert_eq!(number(&desk.json("result.json"), "/totals/requests"), target.requests() as f64);
+    assert_eq!(desk.json("result.json")["verdict"], "passed");
+}
+
+#[test]
+fn a_session_that_is_closed_is_a_ctrl_c() {
+    let (target, desk) = (target(), Desk::new());
+    let url = target.url("/health");
+    let running = desk.start(&["run", &url, "--rate", "20", "--for", "5m", "-q", "--json", "result.json"]);
+    wait_until("the run to be under way", || target.requests() >= 3);
+    running.signal(rustix::process::Signal::HUP);
+    assert_eq!(running.end().code, 130);
+    assert_eq!(number(&desk.json("result.json"), "/totals/requests"), target.requests() as f64);
 }

@@ -135,6 +135,11 @@ impl Running {
         }
     }
 
+    /// How it ends, whether or not anybody reads what it says.
+    pub(crate) fn code(mut self) -> i32 {
+        self.child.wait().expect("it ends").code().expect("it ended by itself")
+    }
+
     pub(crate) fn end(mut self) -> Ended {
         let (mut stdout, mut stderr) = (String::new(), std::mem::take(&mut self.said));
         let mut errors = self.child.stderr.take().expect("a pipe");

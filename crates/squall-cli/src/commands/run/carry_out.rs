@@ -2,13 +2,11 @@
 
 use squall_engine::Driver;
 use squall_orchestrator::{Control, Finished, Observer, RunOptions};
-use std::convert::Infallible;
 
 use crate::{
     args::EngineArgs,
     exit::Refusal,
     program::Program,
-    signals::StopSignals,
     stop::{Announcer, StopButton},
     terminal::{self, dashboard::Dashboard, lines::Lines},
 };
@@ -46,15 +44,9 @@ pub(crate) fn carry_out(
         }
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let finished = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?.block_on(async {
-        let signals =
-            StopSignals::listen().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
-        let run = run(button.control(), &mut observers);
-        tokio::select! {
-            finished = run => finished,
-            never = obey(signals, button) => match never {},
-        }
-    });
+    let finished = runtime
+        .map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?
+        .block_on(async { run(button.control(), &mut observers).await });
     drop(dashboard);
     finished
 }
@@ -70,12 +62,5 @@ pub(crate) fn options<D: Driver>(args: &EngineArgs, program: &Program<D>) -> Run
         late_after: args.late_after.unwrap_or(default.late_after),
         phases: program.phases(),
         ..default
-    }
-}
-
-async fn obey(mut signals: StopSignals, button: &StopButton) -> Infallible {
-    loop {
-        signals.next().await;
-        button.press();
     }
 }

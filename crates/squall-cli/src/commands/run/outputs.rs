@@ -12,7 +12,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{args::OutputArgs, exit::Refusal, output_file::OutputFile, prometheus::Endpoint};
+use crate::{
+    args::OutputArgs, exit::Refusal, output_file::OutputFile, prometheus::Endpoint, stop::StopButton, terminal,
+};
 use streams::Streams;
 
 /// Everything that a run writes, except what it shows.
@@ -53,7 +55,7 @@ impl Outputs {
         }
         let endpoint = args.prometheus.map(|addr| Endpoint::start(addr, args.allow_remote)).transpose()?;
         if let Some(endpoint) = endpoint.as_ref().filter(|_| !args.quiet) {
-            eprintln!("metrics for Prometheus: http://{}/metrics", endpoint.addr());
+            terminal::say(format!("metrics for Prometheus: http://{}/metrics\n", endpoint.addr()));
         }
         Ok(Outputs { documents, streams: Streams::open(args)?, endpoint })
     }
@@ -74,9 +76,15 @@ impl Outputs {
     }
 
     /// Writes what is written at the end, all that can be; says what was written, in the order of the flags, and what was not.
-    pub(crate) fn finish(mut self, run: &Run<'_>) -> (Vec<String>, Vec<Refusal>) {
+    /// Files come first. What somebody has to read is waited for, which the next press of the button ends.
+    pub(crate) fn finish(mut self, run: &Run<'_>, button: &StopButton) -> (Vec<String>, Vec<Refusal>) {
         let (mut said, mut failed) = (Vec::new(), Vec::new());
+        let streams = self.streams.end(run);
+        self.documents.sort_by_key(|(_, file)| !file.is_plain());
         for (document, file) in &mut self.documents {
+            if !file.is_plain() {
+                button.over();
+            }
             let shown = file.path().display().to_string();
             // Half a run, or one that met nobody, is nothing to compare later ones with.
             let partial =
@@ -85,14 +93,15 @@ impl Outputs {
                 said.push(format!("{shown} is left as it was: this run is no baseline"));
                 continue;
             }
-            match file.replace_with(render(*document, run).as_bytes()) {
+            match file.replace_with(render(*document, run).as_bytes(), button.patience()) {
                 Ok(()) if file.is_stdout() => {}
                 Ok(()) => said.push(format!("wrote {shown}")),
                 Err(refusal) => failed.push(refusal),
             }
         }
-        for stream in self.streams.finish(run) {
-            match stream {
+        button.over();
+        for stream in streams {
+            match stream.close(button.patience()) {
                 Ok(path) => said.extend(path.map(|path| format!("wrote {path}"))),
                 Err(refusal) => failed.push(refusal),
             }

@@ -12,7 +12,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::{args::OutputArgs, exit::Refusal, tick::tick};
+use crate::{
+    args::OutputArgs,
+    exit::Refusal,
+    terminal::speech::{self, Speech},
+    tick::tick,
+};
 
 /// Seconds may close several at once after a hiccup; so many can be written late.
 const KEEP_S: u32 = 30;
@@ -34,14 +39,28 @@ struct Stream<W> {
     /// Seconds written.
     done: usize,
     problem: Option<io::Error>,
+    /// Where it is spoken, if somebody has to read it.
+    speech: Option<Speech>,
+}
+
+/// A stream that is complete, but may not have been read yet.
+pub(crate) struct Ended {
+    path: PathBuf,
+    speech: Option<Speech>,
+    problem: Option<io::Error>,
 }
 
 impl Streams {
     pub(crate) fn open(args: &OutputArgs) -> Result<Streams, Refusal> {
-        let lines = args.json_lines.as_deref().map(|path| Ok(Stream::new(path, sink(path)?))).transpose()?;
+        let lines = args
+            .json_lines
+            .as_deref()
+            .map(|path| sink(path).map(|(sink, speech)| Stream::new(path, sink, speech)))
+            .transpose()?;
         let log = |path: &Path| {
-            let log = HdrLog::new(sink(path)?, SystemTime::now());
-            Ok(Stream::new(path, log.map_err(|error| Refusal::file("write", path, &error))?))
+            let (sink, speech) = sink(path)?;
+            let log = HdrLog::new(sink, SystemTime::now());
+            Ok(Stream::new(path, log.map_err(|error| Refusal::file("write", path, &error))?, speech))
         };
         Ok(Streams { lines, hdr: args.hdr.as_deref().map(log).transpose()?, seen: Duration::ZERO })
     }
@@ -70,20 +89,20 @@ impl Streams {
         }
     }
 
-    /// Writes what is left; gives the files written, and what could not be.
-    pub(crate) fn finish(self, run: &Run<'_>) -> Vec<Result<Option<String>, Refusal>> {
-        let lines = self.lines.map(|lines| lines.close(|_| Ok(())));
-        let hdr = self.hdr.map(|mut hdr| {
+    /// Writes what is left, as far as that can be done without anybody reading it.
+    pub(crate) fn end(&mut self, run: &Run<'_>) -> Vec<Ended> {
+        let lines = self.lines.take().map(|lines| lines.end(|mut writer| writer.flush()));
+        let hdr = self.hdr.take().map(|mut hdr| {
             hdr.attempt(|log| log.second(run.view, run.facts.elapsed));
-            hdr.close(|log| log.finish().map(drop))
+            hdr.end(|log| log.finish().and_then(|mut writer| writer.flush()))
         });
         lines.into_iter().chain(hdr).collect()
     }
 }
 
 impl<W> Stream<W> {
-    fn new(path: &Path, writer: W) -> Stream<W> {
-        Stream { path: path.to_owned(), writer, done: 0, problem: None }
+    fn new(path: &Path, writer: W, speech: Option<Speech>) -> Stream<W> {
+        Stream { path: path.to_owned(), writer, done: 0, problem: None, speech }
     }
 
     fn attempt(&mut self, write: impl FnOnce(&mut W) -> io::Result<()>) {
@@ -92,8 +111,18 @@ impl<W> Stream<W> {
         }
     }
 
-    fn close(self, end: impl FnOnce(W) -> io::Result<()>) -> Result<Option<String>, Refusal> {
-        let problem = self.problem.or_else(|| end(self.writer).err());
+    fn end(self, end: impl FnOnce(W) -> io::Result<()>) -> Ended {
+        let Stream { path, writer, speech, problem, .. } = self;
+        let problem = problem.or_else(|| end(writer).err());
+        Ended { path, speech, problem }
+    }
+}
+
+impl Ended {
+    /// Waits until it has been read, if somebody must; gives the file written, or what went wrong.
+    pub(crate) fn close(self, patience: Option<Duration>) -> Result<Option<String>, Refusal> {
+        let settle = || self.speech.and_then(|speech| speech.settle(patience).err());
+        let problem = self.problem.or_else(settle);
         match problem {
             // A reader that has seen enough (`| head`) is no failure.
             Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(Refusal::file("write", &self.path, &error)),
@@ -102,10 +131,16 @@ impl<W> Stream<W> {
     }
 }
 
-fn sink(path: &Path) -> Result<Sink, Refusal> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdout()));
-    }
-    let file = File::create(path).map_err(|error| Refusal::file("write", path, &error))?;
-    Ok(Box::new(BufWriter::new(file)))
+fn sink(path: &Path) -> Result<(Sink, Option<Speech>), Refusal> {
+    let speech = match path == Path::new("-") {
+        true => speech::stdout().clone(),
+        false => {
+            let file = File::create(path).map_err(|error| Refusal::file("write", path, &error))?;
+            if file.metadata().is_ok_and(|found| found.is_file()) {
+                return Ok((Box::new(BufWriter::new(file)), None));
+            }
+            Speech::to(file)
+        }
+    };
+    Ok((Box::new(speech.writer()), Some(speech)))
 }
