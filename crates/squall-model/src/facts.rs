@@ -102,6 +102,8 @@ pub enum WorkerState {
     Lost,
     /// It went before the end, and everything it did is reported.
     Left,
+    /// It could not carry out the run and took no part.
+    Unable,
 }
 
 impl WorkerState {
@@ -110,6 +112,7 @@ impl WorkerState {
             WorkerState::Finished => "finished",
             WorkerState::Lost => "lost",
             WorkerState::Left => "left",
+            WorkerState::Unable => "unable",
         }
     }
 }

@@ -94,9 +94,10 @@ const MOST_WORKERS: usize = 10;
 pub(crate) fn fleet_lines(run: &Run<'_>) -> Vec<(String, Tone)> {
     let Some(fleet) = &run.facts.fleet else { return Vec::new() };
     let of = |state| fleet.workers.iter().filter(move |worker| worker.state == state);
-    let (lost, left) = (of(WorkerState::Lost).count(), of(WorkerState::Left).count());
-    let mut head =
-        if fleet.workers.len() == 1 { "1 worker".to_owned() } else { format!("{} workers", fleet.workers.len()) };
+    let [lost, left, unable] =
+        [WorkerState::Lost, WorkerState::Left, WorkerState::Unable].map(|state| of(state).count());
+    let part = fleet.workers.len() - unable;
+    let mut head = if part == 1 { "1 worker".to_owned() } else { format!("{part} workers") };
     for (n, word) in [(lost, "lost"), (left, "left before the end")] {
         if n > 0 {
             head += &format!(", {n} {word}");
@@ -106,6 +107,12 @@ pub(crate) fn fleet_lines(run: &Run<'_>) -> Vec<(String, Tone)> {
     lines.extend(of(WorkerState::Lost).take(MOST_WORKERS).map(|worker| (lost_worker(worker), Tone::Warn)));
     if lost > MOST_WORKERS {
         lines.push((format!("… and {} more; --json has them all", lost - MOST_WORKERS), Tone::Dim));
+    }
+    if unable > 0 {
+        let names: Vec<&str> = of(WorkerState::Unable).take(MOST_WORKERS).map(|worker| worker.id.as_str()).collect();
+        let more = if unable > MOST_WORKERS { ", …" } else { "" };
+        let text = format!("{unable} more could not carry out the run: {}{more}; the events say why", names.join(", "));
+        lines.push((text, Tone::Warn));
     }
     if fleet.missed_starts > 0 {
         lines.push((missed_starts(run, fleet.missed_starts), Tone::Warn));

@@ -2,6 +2,7 @@
 
 use squall_coord::{
     Cell, Epoch, MemberId, Notice, PoolStore, Report, Reported, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle,
+    StoreError,
 };
 use squall_engine::EngineError;
 use squall_model::{Bundle, CommandEnvelope, HookOrder, RunOrder, RunPhase};
@@ -12,7 +13,7 @@ use std::{
 };
 use tokio::{
     sync::{oneshot, watch},
-    task::JoinSet,
+    task::{JoinHandle, JoinSet},
     time::MissedTickBehavior,
 };
 use tokio_util::sync::CancellationToken;
@@ -65,6 +66,10 @@ pub enum WorkerError {
 /// The load ends this much before others could take it over.
 const MARGIN: Duration = Duration::from_millis(100);
 
+/// How often a plan is asked for that a store does not give which is away, and the time between.
+const FETCHES: usize = 100;
+const FETCH_AGAIN: Duration = Duration::from_millis(200);
+
 /// How long a worker that leaves waits for its last deltas to be in.
 const LONGEST_GOODBYE: Duration = Duration::from_secs(30);
 
@@ -94,6 +99,15 @@ pub struct Worker<C: Cell, H: Host> {
     status: watch::Sender<WorkerStatus>,
     /// Its place in the fleet was certain at the last beat.
     trusted: bool,
+    /// The record has been looked at: whether a run is on is known.
+    informed: bool,
+}
+
+/// A place among those who make the load.
+struct Place {
+    sitting: JoinHandle<()>,
+    leave: CancellationToken,
+    handle: SeatHandle,
 }
 
 /// What this worker does of the run.
@@ -137,6 +151,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             name_taken: false,
             status: watch::Sender::default(),
             trusted: false,
+            informed: false,
         }
     }
 
@@ -149,11 +164,11 @@ impl<C: Cell, H: Host> Worker<C, H> {
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), WorkerError> {
         let beat = self.config.beat.min(self.config.ttl / 3);
         let seat = SeatConfig { beat, ttl: self.config.ttl, ..SeatConfig::new(self.member(), share_units()) };
-        let (seat, mut handle) = Seat::new(self.cell.workers(), seat)?;
+        // Timings that do not fit are refused before anybody hears of this worker.
+        Seat::new(self.cell.workers(), seat.clone())?;
         let run = self.cell.run();
         self.claim(&run, &stop).await?;
-        let seat_stop = CancellationToken::new();
-        let seat = tokio::spawn(seat.run(seat_stop.clone()));
+        let mut place: Option<Place> = None;
         let mut commands = run.listen(&self.config.id);
         let mut beats = tokio::time::interval(beat);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -165,29 +180,31 @@ impl<C: Cell, H: Host> Worker<C, H> {
                     info!(worker = self.config.id, "leaving");
                     self.leaving = true;
                     goodbye = Some(Instant::now() + LONGEST_GOODBYE);
-                    seat_stop.cancel();
                 }
-                Some(notice) = handle.notices.recv() => self.hear(notice),
-                _ = beats.tick() => self.beat(&run, &handle).await,
+                Some(notice) = next_notice(&mut place) => self.hear(notice),
+                _ = beats.tick() => self.beat(&run, place.as_ref()).await,
                 Some(message) = commands.recv() => if self.wakes(&message) { self.read(&run).await },
                 progress = self.stage.progress() => match progress {
                     Progress::Prepared(made) => self.prepared(*made, &run).await,
                     Progress::Pumped(pumped) => self.pumped(pumped, &run).await,
                 },
             }
-            // Looked at before the notices: by then everything that was lost before it has been told.
-            let until = handle.tenure.until().into_std();
-            while let Ok(notice) = handle.notices.try_recv() {
-                self.hear(notice);
+            if let Some(Place { handle, .. }) = &mut place {
+                // Looked at before the notices: by then everything that was lost before it has been told.
+                let until = handle.tenure.until().into_std();
+                while let Ok(notice) = handle.notices.try_recv() {
+                    self.hear(notice);
+                }
+                if self.holding.is_due() {
+                    self.change_duty(&run, handle).await;
+                }
+                if let Stage::Working(job) = &self.stage {
+                    job.trust_until(until - MARGIN);
+                }
             }
-            if self.holding.is_due() {
-                self.change_duty(&run, &handle).await;
-            }
-            if let Stage::Working(job) = &self.stage {
-                job.trust_until(until - MARGIN);
-            }
+            self.sit_or_leave(&mut place, &seat)?;
             while self.hooking.try_join_next().is_some() {}
-            if self.leaving && self.has_left(goodbye) && self.hooking.is_empty() && seat.is_finished() {
+            if self.leaving && self.has_left(goodbye) && self.hooking.is_empty() && has_ended(place.as_ref()) {
                 break;
             }
         }
@@ -219,6 +236,36 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 () = stop.cancelled() => return Ok(()),
             }
         }
+    }
+
+    /// Takes a place among those who make the load, or gives it up: shares held by somebody who makes nothing of them are load that
+    /// nobody makes.
+    fn sit_or_leave(&self, place: &mut Option<Place>, seat: &SeatConfig) -> Result<(), SeatConfigError> {
+        match place {
+            // Who leaves for good keeps it to the end: what its users have borrowed is theirs until they are done.
+            Some(taken) if !self.leaving && taken.sitting.is_finished() => *place = None,
+            Some(taken) if self.leaving || self.sits_out() => taken.leave.cancel(),
+            None if !self.leaving && !self.sits_out() && self.is_prepared() => {
+                let (seat, handle) = Seat::new(self.cell.workers(), seat.clone())?;
+                let leave = CancellationToken::new();
+                let sitting = tokio::spawn(seat.run(leave.clone()));
+                *place = Some(Place { sitting, leave, handle });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether it cannot carry out the run that is on.
+    fn sits_out(&self) -> bool {
+        let on = self.order.as_ref().filter(|(_, phase, _)| *phase != RunPhase::Idle);
+        on.is_some_and(|(epoch, _, _)| self.failed_in() == Some(*epoch))
+    }
+
+    /// Whether it could make load at once: who comes in the middle of a run builds its users first.
+    fn is_prepared(&self) -> bool {
+        let is_on = self.order.as_ref().is_some_and(|(_, phase, _)| *phase != RunPhase::Idle);
+        self.informed && (!is_on || matches!(self.stage, Stage::Working(_) | Stage::Done { .. }))
     }
 
     /// The worker's name is for people; its place in the fleet belongs to this life of it.
@@ -261,9 +308,9 @@ impl<C: Cell, H: Host> Worker<C, H> {
         back.into_iter().for_each(|lease| handle.release(lease));
     }
 
-    async fn beat(&mut self, run: &C::Run, handle: &SeatHandle) {
+    async fn beat(&mut self, run: &C::Run, place: Option<&Place>) {
         let asked = Instant::now();
-        self.trusted = handle.tenure.valid();
+        self.trusted = place.is_some_and(|place| place.handle.tenure.valid());
         if !self.trusted {
             self.stage.lapse();
         }
@@ -279,6 +326,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 if heard.revision != self.seen_revision {
                     self.read(run).await;
                 }
+                self.informed |= heard.revision == self.seen_revision;
             }
             Err(error) => debug!(%error, "a beat was not heard"),
         }
@@ -291,7 +339,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
 
     fn report(&mut self) -> Report {
         let vitals = self.machine.look();
-        let healthy = if self.trusted && !self.leaving { "healthy" } else { "unhealthy" };
+        let healthy = if (self.trusted || self.sits_out()) && !self.leaving { "healthy" } else { "unhealthy" };
         let (ready, done, waiting, sent, threads) = match &self.stage {
             Stage::Working(job) => (job.epoch, 0, job.waiting(), job.sent(), job.thread_count()),
             Stage::Done { epoch } => (*epoch, *epoch, 0, 0, 0),
@@ -538,6 +586,18 @@ async fn stopping(stop: &CancellationToken, at_once: bool) {
     }
 }
 
+fn has_ended(place: Option<&Place>) -> bool {
+    place.is_none_or(|place| place.sitting.is_finished())
+}
+
+/// What the seat has to say; never, if there is none or it has ended.
+async fn next_notice(place: &mut Option<Place>) -> Option<Notice> {
+    match place {
+        Some(place) => place.handle.notices.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// What happened at a stage.
 enum Progress {
     Prepared(Box<Result<Job, String>>),
@@ -551,7 +611,15 @@ async fn build<H: Host, R: RunStore, P: PoolStore>(
     ((epoch, instance), ttl): ((u64, u64), Duration),
     name: &str,
 ) -> Result<Job, String> {
-    let bytes = run.get(name).await.map_err(|error| error.to_string())?;
+    let mut asked = 0;
+    let bytes = loop {
+        match run.get(name).await {
+            // A store that is away for a moment does not make this worker useless for the whole run.
+            Err(StoreError::Unreachable(_)) if asked < FETCHES => asked += 1,
+            other => break other.map_err(|error| error.to_string())?,
+        }
+        tokio::time::sleep(FETCH_AGAIN).await;
+    };
     let bytes = bytes.ok_or("the plan of this run is not in the store any more")?;
     let bundle: Bundle = serde_json::from_slice(&bytes).map_err(|error| format!("the plan cannot be read: {error}"))?;
     let bundle = Arc::new(bundle);

@@ -389,3 +389,57 @@ fn every_unique_row_is_used_once_over_the_fleet() {
     assert_eq!((number(&result, "/totals/requests"), number(&result, "/totals/errors")), (500, 0), "{result}");
     assert_eq!(fleet.target.requests(), 500);
 }
+
+/// It held a third of the shares and made nothing of them, and nobody said so.
+#[test]
+fn a_worker_that_cannot_carry_out_the_run_takes_no_part_in_it() {
+    let fleet = Fleet::of(2);
+    let unable = |id: &str| {
+        let place = ["worker", "--redis", &fleet.redis.url(), "--id", id, "--expires-after", PATIENT];
+        // It cannot unpack what has travelled.
+        let child = fleet.desk.command(&place).env("TMPDIR", fleet.desk.path("nowhere")).spawn();
+        Running::of(child.expect("the program starts"))
+    };
+    let mut early = unable("early");
+    early.wait_for_line("joined");
+    let run = fleet.start(&["--rate", "100", "--for", "6s"]);
+    early.wait_for_line("cannot be carried out here");
+    fleet.until_received(100);
+    let mut late = unable("late");
+    late.wait_for_line("cannot be carried out here");
+    let result = fleet.result(run);
+    assert_eq!((number(&result, "/totals/requests"), fleet.target.requests()), (600, 600));
+    assert_eq!((number(&result, "/fleet/missed_starts"), number(&result, "/totals/dropped")), (0, 0));
+    let events = result["fleet"]["events"].to_string();
+    for id in ["early", "late"] {
+        assert!(events.contains(&format!("worker {id} takes no part")), "{events}");
+        let state = |worker: &Value| worker["id"] == id && worker["state"] == "unable";
+        assert!(result["fleet"]["workers"].as_array().expect("workers").iter().any(state), "{result}");
+    }
+    // Of the next run, too, and if there is nobody else it fails.
+    for (_, worker) in &fleet.workers {
+        worker.signal(Signal::TERM);
+    }
+    let alive = || ask_redis(fleet.redis.port(), &["SCARD squall:{main}:workers"]);
+    wait_until("the others to leave", || alive().as_deref() == Some(":2"));
+    let ended = fleet.start(&["--rate", "100", "--for", "6s"]).end();
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(ended.stderr.contains("cannot carry out the run"), "{}", ended.stderr);
+}
+
+/// The last lines said that the load had moved to others who were not there, and then nothing.
+#[test]
+fn a_fleet_without_workers_says_so_and_gives_up_in_the_end() {
+    let fleet = Fleet::prompt(2);
+    let (url, redis) = (fleet.target.url("/health"), fleet.redis.url());
+    let load = ["--users", "4", "--pause", "20ms", "--requests", "50000", "--no-tui", "--json", "result.json"];
+    let mut run = fleet.desk.start(&[&["run", &url, "--cluster", &redis], &load[..]].concat());
+    fleet.until_received(20);
+    fleet.signal("w0", Signal::KILL);
+    fleet.signal("w1", Signal::KILL);
+    run.wait_for_line("no worker is left; waiting for one");
+    let ended = run.end();
+    assert_ne!(ended.code, 0, "{ended:?}");
+    let events = fleet.desk.json("result.json")["fleet"]["events"].to_string();
+    assert!(events.contains("no worker is left") && events.contains("every worker was lost"), "{events}");
+}

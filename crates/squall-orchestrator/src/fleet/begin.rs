@@ -280,6 +280,9 @@ fn never_begun(bundle: &Bundle, wish: Wish) -> Finished {
 
 /// Who has not been heard for so long that a second may be missing for it; nobody knows yet whether it is lost.
 fn awaited(workers: &[WorkerInfo], now_ms: u64) -> Option<String> {
+    if workers.is_empty() {
+        return Some("no worker is left; waiting for one".to_owned());
+    }
     let silent_s = |worker: &WorkerInfo| now_ms as f64 / 1e3 - worker.last_heartbeat;
     let silent =
         workers.iter().filter(|worker| worker.last_heartbeat > 0.0 && silent_s(worker) > 1.5 * TELL.as_secs_f64());
@@ -363,6 +366,7 @@ mod tests {
         };
         let said = |workers: &[WorkerInfo]| awaited(workers, 10_000);
         assert_eq!(said(&[heard("w1", 9.5), heard("w2", 9.0)]), None);
+        assert_eq!(said(&[]).as_deref(), Some("no worker is left; waiting for one"));
         let one = said(&[heard("w1", 9.5), heard("w2", 8.0)]);
         assert_eq!(one.as_deref(), Some("waiting for worker w2, last heard 2 s ago"));
         let two = said(&[heard("w1", 7.0), heard("w2", 8.0)]);

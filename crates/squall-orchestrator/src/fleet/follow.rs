@@ -39,6 +39,9 @@ pub(crate) struct Crew {
     /// What each has last announced, by instance.
     #[serde(default)]
     pub(crate) announced: BTreeMap<u64, Announcement>,
+    /// Who could not carry it out, by instance.
+    #[serde(default)]
+    pub(crate) unable: BTreeMap<u64, Unable>,
     /// Who led when this was kept.
     #[serde(default)]
     pub(crate) leader: Option<String>,
@@ -57,6 +60,13 @@ pub(crate) struct CrewMember {
     pub(crate) cpu_s: f64,
     pub(crate) max_rss_bytes: u64,
     pub(crate) threads: u32,
+}
+
+/// A worker that takes no part.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Unable {
+    id: String,
+    since_s: f64,
 }
 
 impl CrewMember {
@@ -190,6 +200,12 @@ impl<C: Cell> Follower<C> {
                 self.happened(elapsed, text);
             }
         }
+        for worker in workers.iter().filter(|worker| worker.failed == epoch && worker.instance != 0) {
+            let Entry::Vacant(place) = self.crew.unable.entry(worker.instance) else { continue };
+            place.insert(Unable { id: worker.id.clone(), since_s: at });
+            let text = format!("worker {} takes no part: it cannot carry out the run: {}", worker.id, worker.message);
+            self.happened(elapsed, text);
+        }
         let present = |instance: &u64| workers.iter().any(|worker| worker.instance == *instance);
         let gone: Vec<(u64, String)> = self
             .crew
@@ -207,7 +223,12 @@ impl<C: Cell> Follower<C> {
             }
             self.collector.lose(source(instance));
             let what = if complete { "left" } else { "was lost" };
-            self.happened(elapsed, format!("worker {id} {what}; its load moves to the others"));
+            let able = |worker: &WorkerInfo| worker.is_healthy() && worker.failed != epoch;
+            let then = match workers.iter().any(able) {
+                true => "its load moves to the others",
+                false => "no worker is left, and nobody makes its load until one comes",
+            };
+            self.happened(elapsed, format!("worker {id} {what}; {then}"));
         }
         Ok(())
     }
@@ -288,7 +309,16 @@ impl<C: Cell> Follower<C> {
             ended_s: member.ended_s,
             lost_at_most: self.lost_at_most(*instance).min(unreported),
         };
-        self.crew.members.iter().map(facts).collect()
+        let unable = |(instance, unable): (&u64, &Unable)| WorkerFacts {
+            id: unable.id.clone(),
+            instance: format!("{instance:016x}"),
+            requests: 0,
+            state: WorkerState::Unable,
+            joined_s: unable.since_s,
+            ended_s: Some(unable.since_s),
+            lost_at_most: 0,
+        };
+        self.crew.members.iter().map(facts).chain(self.crew.unable.iter().map(unable)).collect()
     }
 
     /// Gives up waiting for anybody who has not said its last. Unless the run `began` nobody is lost: no worker was ever given a

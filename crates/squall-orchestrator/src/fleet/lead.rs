@@ -277,25 +277,32 @@ impl<C: Cell> Led<C> {
         mut order: RunOrder,
         workers: &[WorkerInfo],
     ) -> Result<(), FleetError> {
-        if let Some(worker) = workers.iter().find(|worker| worker.failed == record.epoch) {
+        let ready = workers.iter().filter(|worker| worker.ready == record.epoch).count();
+        let unable = |worker: &&WorkerInfo| worker.failed == record.epoch;
+        let awaited = |worker: &WorkerInfo| worker.ready != record.epoch && !unable(&worker);
+        let missing: Vec<&str> = order
+            .expected
+            .iter()
+            .filter(|id| workers.iter().any(|worker| worker.id == **id && awaited(worker)))
+            .map(String::as_str)
+            .collect();
+        if ready == 0
+            && missing.is_empty()
+            && let Some(worker) = workers.iter().find(unable)
+        {
             let message = format!("worker {} cannot carry out the run: {}", worker.id, worker.message);
             fleet.stop(StopReason::Aborted, false, Some(message)).await?;
             return Ok(());
         }
-        let ready = workers.iter().filter(|worker| worker.ready == record.epoch).count();
-        let missing: Vec<&str> = order
-            .expected
-            .iter()
-            .filter(|id| workers.iter().any(|worker| worker.id == **id && worker.ready != record.epoch))
-            .map(String::as_str)
-            .collect();
         let late = record.now_ms >= order.ready_by_ms;
         if !(ready > 0 && missing.is_empty() || late) {
             return Ok(());
         }
-        if late && ready * 2 < order.expected.len().max(1) {
-            let message =
-                format!("{ready} of {} workers were ready in time; not: {}", order.expected.len(), missing.join(", "));
+        // Those who cannot have said so; those who are silent may be anything.
+        let able = order.expected.iter().filter(|id| !workers.iter().filter(unable).any(|worker| worker.id == **id));
+        let able = able.count();
+        if late && ready * 2 < able.max(1) {
+            let message = format!("{ready} of {able} workers were ready in time; not: {}", missing.join(", "));
             fleet.stop(StopReason::Aborted, false, Some(message)).await?;
             return Ok(());
         }
@@ -376,11 +383,14 @@ impl<C: Cell> Led<C> {
         }
         let epoch = self.follower.epoch();
         let working = workers.iter().any(|worker| worker.ready == epoch && worker.done != epoch);
-        let alive = workers.iter().any(|worker| worker.is_healthy());
+        let alive = workers.iter().any(|worker| worker.is_healthy() && worker.failed != epoch);
         if alive {
             self.alone_since = None;
         } else if self.alone_since.get_or_insert_with(Instant::now).elapsed() > ALONE {
-            let message = "every worker was lost".to_owned();
+            let message = match workers.iter().find(|worker| worker.failed == epoch) {
+                Some(worker) => format!("no worker is left that can carry out the run: {}", worker.message),
+                None => "every worker was lost".to_owned(),
+            };
             self.follower.happened(elapsed, message.clone());
             fleet.stop(StopReason::Aborted, true, Some(message)).await?;
             return Ok(());

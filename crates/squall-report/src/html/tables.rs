@@ -164,7 +164,7 @@ pub(super) fn phases(run: &Run<'_>) -> String {
 pub(super) fn workers(run: &Run<'_>) -> String {
     let Some(fleet) = &run.facts.fleet else { return String::new() };
     let row = |worker: &WorkerFacts| {
-        let class = if worker.state == WorkerState::Lost { " class=\"bad\"" } else { "" };
+        let class = if matches!(worker.state, WorkerState::Lost | WorkerState::Unable) { " class=\"bad\"" } else { "" };
         let ended = worker.ended_s.unwrap_or(run.facts.elapsed.as_secs_f64());
         format!(
             "<tr>{}{}<td{class}>{}</td>{}{}{}{}</tr>",

@@ -2,7 +2,7 @@
 
 mod rations;
 
-use squall_coord::{Cell, MemoryCell, Report, RunStore};
+use squall_coord::{Cell, MemoryCell, Report, RunStore, Store};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Seat, VirtualUser};
 use squall_model::Bundle;
 use squall_worker::{Host, Opened, Worker, WorkerConfig, WorkerError};
@@ -132,6 +132,39 @@ async fn an_order_that_nobody_understands_is_ignored() {
     let before = until(&cell, "a report", |_| true).await["last_heartbeat"].clone();
     let report = until(&cell, "another report", |report| report["last_heartbeat"] != before).await;
     assert_eq!((report["status"].as_str(), count(&report, "ready")), ("healthy", 0));
+    stop.cancel();
+    working.await.expect("no panic");
+}
+
+/// Shares held by somebody who makes nothing of them are load that nobody makes.
+#[tokio::test]
+async fn who_cannot_carry_out_a_run_holds_no_shares_of_it() {
+    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    let run = cell.run();
+    let working = worker(&cell, &stop).await;
+    let until_holding = async |holds: bool| {
+        let begin = Instant::now();
+        while cell.workers().view().await.unwrap().leases.is_empty() == holds {
+            assert!(begin.elapsed() < PATIENCE, "waited in vain for shares: {holds}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    until_holding(true).await;
+    let order = |of: &str| {
+        format!(
+            r#"{{"run":"{of}","bundle":"b","profile":{{"stages":[{{"duration":{{"secs":9,"nanos":0}},"from":1.0,"to":1.0}}]}},"start_at_ms":null,"expected":[],"ready_by_ms":0}}"#
+        )
+    };
+    for epoch in 1..=2 {
+        let seen = run.record().await.unwrap();
+        let seen = run.replace(&seen, "RUNNING", &order(&epoch.to_string()), true).await.unwrap().expect("alone");
+        until_holding(false).await;
+        let report = until(&cell, "a word", |report| count(report, "failed") == epoch).await;
+        assert!(report["message"].contains("not in the store"), "{report:?}");
+        // The next one may be for everybody.
+        run.replace(&seen, "IDLE", &order(&epoch.to_string()), false).await.unwrap().expect("alone");
+        until_holding(true).await;
+    }
     stop.cancel();
     working.await.expect("no panic");
 }
