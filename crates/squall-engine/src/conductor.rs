@@ -175,6 +175,7 @@ impl<T: DriverThread> Conductor<T> {
             }
             let until = next.max(now + self.floor.config.slack);
             if let Some(over) = self.wait(until).await? {
+                self.start_what_was_due();
                 return Ok(over);
             }
         }
@@ -186,6 +187,15 @@ impl<T: DriverThread> Conductor<T> {
         let late = now.saturating_duration_since(due);
         if late >= STANDSTILL && matches!(self.work, Work::Closed { .. }) {
             self.floor.probe.stood_still(due, late);
+        }
+    }
+
+    /// Starts what was due before a drain was asked for, even if this thread comes to it only now: it is made or counted as dropped.
+    fn start_what_was_due(&mut self) {
+        let order = *self.told.orders.borrow();
+        if let (Order::Drain(at), Work::Open { .. }) = (order, &self.work) {
+            let now = self.hear_duties().min(at);
+            self.start_what_is_due(now);
         }
     }
 
@@ -328,8 +338,10 @@ impl<T: DriverThread> Conductor<T> {
             let mut missed = schedule(&self.floor, &self.profile, shares);
             missed.change(shares, self.profile.clone(), left);
             while let Some(start) = missed.next().filter(|start| start.at < duty.at) {
-                // The gap between two holders is the fleet's, and the report shows it; it is no lag of this engine.
-                let (behind, intended) = (Duration::ZERO, self.floor.start + start.at);
+                let intended = self.floor.start + start.at;
+                // The gap between two holders is the fleet's, and the report shows it; it is no lag of this engine. Where there was no
+                // holder before, the load began too late.
+                let behind = if left.is_zero() { now.saturating_duration_since(intended) } else { Duration::ZERO };
                 self.floor.give(Assignment { number: start.number, intended, behind, free_since: now });
             }
         }

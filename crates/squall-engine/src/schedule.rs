@@ -48,14 +48,17 @@ enum Gaps {
 
 impl Schedule {
     pub fn new(profile: Profile, arrivals: Arrivals, shares: ShareSet, limit: Option<u64>, seed: u64) -> Schedule {
-        let gaps = match arrivals {
-            Arrivals::Even => Gaps::Even,
-            Arrivals::Poisson => Gaps::Poisson { random: Rng::with_seed(seed), area: 0.0 },
-        };
-        let cursor = Cursor { number: 0, gaps };
+        let cursor = Cursor::new(arrivals, seed);
         let mut schedule = Schedule { profile, shares, limit, taken: cursor.clone(), ahead: cursor, next: None };
         schedule.look_ahead();
         schedule
+    }
+
+    /// How many starts of a whole run are due before `at`; exactly those that its shares make.
+    pub fn due_before(profile: &Profile, arrivals: Arrivals, limit: Option<u64>, seed: u64, at: Duration) -> u64 {
+        let mut cursor = Cursor::new(arrivals, seed);
+        cursor.skip_before(profile, at);
+        limit.map_or(cursor.number, |limit| cursor.number.min(limit))
     }
 
     /// The next start; stays the same until [`Iterator::next`] takes it.
@@ -108,6 +111,14 @@ impl Schedule {
 }
 
 impl Cursor {
+    fn new(arrivals: Arrivals, seed: u64) -> Cursor {
+        let gaps = match arrivals {
+            Arrivals::Even => Gaps::Even,
+            Arrivals::Poisson => Gaps::Poisson { random: Rng::with_seed(seed), area: 0.0 },
+        };
+        Cursor { number: 0, gaps }
+    }
+
     /// The area at which the next start is due; moves behind it.
     fn draw(&mut self) -> f64 {
         let number = self.number;
@@ -232,6 +243,16 @@ mod tests {
             let starts: Vec<_> = Schedule::new(profile.clone(), arrivals, ShareSet::ALL, None, seed).map(|s| s.at).collect();
             prop_assert!(starts.is_sorted());
             prop_assert!(starts.last().is_none_or(|at| *at <= profile.duration()));
+        }
+
+        #[test]
+        fn what_is_due_is_what_is_started(
+            profile in profiles(), poisson in any::<bool>(), part in 0.0..1.2f64, limit in prop::option::of(0u64..500),
+        ) {
+            let arrivals = if poisson { Arrivals::Poisson } else { Arrivals::Even };
+            let at = profile.duration().mul_f64(part);
+            let started = Schedule::new(profile.clone(), arrivals, ShareSet::ALL, limit, 3).take_while(|start| start.at < at).count();
+            prop_assert_eq!(Schedule::due_before(&profile, arrivals, limit, 3, at), started as u64);
         }
 
         #[test]

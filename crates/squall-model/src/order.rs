@@ -88,6 +88,11 @@ pub enum SteerError {
 }
 
 impl RunOrder {
+    /// Whether it was to end because it is over.
+    pub fn is_complete(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Completed && !stop.abort)
+    }
+
     /// The level from `at` on, until the planned end.
     pub fn set_level(&mut self, at: Duration, level: f64) -> Result<(), SteerError> {
         self.ramp_level(at, level, Duration::ZERO)

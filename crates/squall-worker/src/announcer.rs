@@ -5,7 +5,11 @@
 use squall_coord::{RunStore, Shipped};
 use squall_engine::Leash;
 use squall_model::Announcement;
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::debug;
 
@@ -37,7 +41,12 @@ pub(crate) struct Announcer<R> {
     said: Option<Announcement>,
     threads: Vec<Pace>,
     looked: Instant,
+    /// When the load begins, once that is known.
+    starts: Starts,
 }
+
+/// When the load of a job begins; set once.
+pub(crate) type Starts = Arc<OnceLock<std::time::Instant>>;
 
 /// The run wants nothing more of this worker.
 pub(crate) struct Stale;
@@ -59,10 +68,23 @@ impl<R: RunStore> Announcer<R> {
         leash: Leash,
         (first, each): (Vec<u64>, Option<u64>),
         ttl: Duration,
+        starts: Starts,
     ) -> Announcer<R> {
         let alone = ttl + LOOK;
         let threads = first.into_iter().map(Pace::unknown).collect();
-        Announcer { run, epoch, instance, leash, each, alone, turn: 0, said: None, threads, looked: Instant::now() }
+        Announcer {
+            run,
+            epoch,
+            instance,
+            leash,
+            each,
+            alone,
+            turn: 0,
+            said: None,
+            threads,
+            looked: Instant::now(),
+            starts,
+        }
     }
 
     /// Says what is to be known before the first request.
@@ -90,8 +112,9 @@ impl<R: RunStore> Announcer<R> {
         let (now, alone) = (Instant::now(), self.alone.as_secs_f64());
         let passed = now.duration_since(self.looked).as_secs_f64().max(1e-3);
         self.looked = now;
+        let going = self.starts.get().is_some_and(|at| at.elapsed() > LOOK * LOOKS as u32);
         let all = self.threads.iter_mut().zip(self.leash.begun());
-        all.for_each(|(thread, begun)| thread.learn(begun, passed, alone));
+        all.for_each(|(thread, begun)| thread.learn(begun, passed, alone, going));
     }
 
     /// Lets those who have used half of what they may send go on faster.
@@ -140,9 +163,9 @@ impl Pace {
         Pace { begun: 0, recent: VecDeque::new(), allowance: first }
     }
 
-    /// It has begun so many requests, `passed` seconds after the last look.
-    fn learn(&mut self, begun: u64, passed: f64, alone: f64) {
-        if begun == 0 {
+    /// It has begun so many requests, `passed` seconds after the last look. `going`: the load began a while ago.
+    fn learn(&mut self, begun: u64, passed: f64, alone: f64, going: bool) {
+        if begun == 0 && !going {
             // A load that has not begun says nothing of its pace.
             return;
         }
@@ -169,18 +192,21 @@ mod tests {
     #[test]
     fn the_allowance_is_what_the_pace_of_the_last_seconds_makes_of_the_time_alone() {
         let mut pace = Pace::unknown(1000);
-        pace.learn(0, 1.0, 4.5);
+        pace.learn(0, 1.0, 4.5, false);
         assert_eq!(pace.allowance, 1000, "the load has not begun");
+        let mut idle = Pace::unknown(1000);
+        idle.learn(0, 1.0, 4.5, true);
+        assert_eq!(idle.allowance, LEAST, "the load goes on, and nobody is here to make it");
         for begun in [100, 200, 300] {
-            pace.learn(begun, 1.0, 4.5);
+            pace.learn(begun, 1.0, 4.5, true);
         }
         assert_eq!(pace.allowance, LEAST + 450);
         pace.step();
         assert_eq!(pace.allowance, 4 * (LEAST + 450), "until the next look");
-        pace.learn(500, 2.0, 4.5);
+        pace.learn(500, 2.0, 4.5, true);
         assert_eq!(pace.allowance, LEAST + 450, "a look that came late counts its seconds");
         for _ in 0..LOOKS {
-            pace.learn(500, 1.0, 4.5);
+            pace.learn(500, 1.0, 4.5, true);
         }
         assert_eq!(pace.allowance, LEAST, "a load that has paused");
         pace.step();

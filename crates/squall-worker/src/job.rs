@@ -15,7 +15,12 @@ use std::{
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
 
-use crate::{announcer::Announcer, hooks::Hooks, rationing::Rationing, shipper::Shipper};
+use crate::{
+    announcer::{Announcer, Starts},
+    hooks::Hooks,
+    rationing::Rationing,
+    shipper::Shipper,
+};
 
 /// Makes drivers of bundles: what a worker can run.
 pub trait Host: Send + Sync + 'static {
@@ -84,6 +89,7 @@ pub(crate) struct Job {
     /// Serves the line that the users borrow by.
     lending: JoinHandle<()>,
     started: bool,
+    starts: Starts,
     /// That the record says.
     profile: Profile,
     /// Of each scenario; the first follows the record's, unless that stands for several.
@@ -125,7 +131,9 @@ impl Job {
         let rations = opened.rations.into_iter().chain(iterations).collect();
         let mut announcing: JoinSet<()> =
             [note_seal(run.clone(), epoch, instance, leash.clone())].into_iter().collect();
-        let mut announcer = Announcer::new(run.clone(), (epoch, instance), leash.clone(), (first, each), ttl);
+        let starts = Starts::default();
+        let mut announcer =
+            Announcer::new(run.clone(), (epoch, instance), leash.clone(), (first, each), ttl, starts.clone());
         // Nobody wants this job if it is stale, and then it hears that in other ways.
         if announcer.begin().await.is_ok() {
             announcing.spawn(announcer.serve());
@@ -143,6 +151,7 @@ impl Job {
             lender,
             lending,
             started: false,
+            starts,
             profile: bundle.plan.load.model.profile().clone(),
             profiles,
             several: bundle.is_several(),
@@ -156,8 +165,15 @@ impl Job {
     pub(crate) fn start(&mut self, at: Instant) {
         if !self.started {
             self.started = true;
+            // Nobody else says when it begins.
+            let _ = self.starts.set(at);
             self.engine.start(at);
         }
+    }
+
+    /// Whether its load is over at a time that is known here.
+    pub(crate) fn ends_by_itself(&self) -> bool {
+        self.started && !self.limited
     }
 
     pub(crate) fn is_started(&self) -> bool {

@@ -1,8 +1,8 @@
 //! The loop of a worker: reports once a beat, reads the record when it has changed, takes and gives back shares, passes deltas on.
 
 use squall_coord::{
-    Cell, Epoch, MemberId, Notice, PoolStore, Report, Reported, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle,
-    StoreError,
+    Cell, Epoch, MemberId, Notice, PoolStore, Report, Reported, RunStore, Seat, SeatConfig, SeatConfigError,
+    SeatHandle, StoreError,
 };
 use squall_engine::EngineError;
 use squall_model::{Bundle, CommandEnvelope, HookOrder, RunOrder, RunPhase};
@@ -197,6 +197,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 }
                 if self.holding.is_due() {
                     self.change_duty(&run, handle).await;
+                    if self.order.as_ref().is_some_and(|(_, phase, _)| *phase == RunPhase::Preparing) {
+                        // The start waits until every share is held.
+                        self.tell(&run).await;
+                    }
                 }
                 if let Stage::Working(job) = &self.stage {
                     job.trust_until(until - MARGIN);
@@ -446,6 +450,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
                     }
                     job.start(self.clock.instant(start));
                 }
+                self.holding.look_again();
+            }
+            // It is at its end here, too, or will be in a moment: by its own clock, so that nothing that is due is cut off.
+            (RunPhase::Stopping, Stage::Working(job)) if order.is_complete() && job.ends_by_itself() => {
                 self.holding.look_again();
             }
             (RunPhase::Stopping | RunPhase::Idle, Stage::Working(job)) => {

@@ -5,7 +5,10 @@ use squall_engine::{Duty, Engine, EngineConfig, Leash};
 use squall_model::{Profile, ShareSet, Stage};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -189,4 +192,55 @@ async fn without_a_leash_to_stand_on_nothing_is_started() {
     let made = log.iterations.lock().unwrap().clone();
     assert!(made.iter().all(|(number, _)| *number <= 500), "{made:?}");
     assert_eq!(view.accounting().sent, made.len() as u64);
+}
+
+/// Nobody held the shares when the load was to begin: that is not the target's doing, and the report must say so.
+#[tokio::test]
+async fn shares_that_nobody_held_at_the_start_are_behind_their_schedule() {
+    let profile = Profile::constant(100.0, S(2)).unwrap();
+    let driver = Scripted::new(|_| Duration::ZERO);
+    let config = EngineConfig {
+        shares: ShareSet::NONE,
+        leash: Some(Leash::new(1)),
+        threads: 1,
+        ..config(open(100.0, S(2)), &driver)
+    };
+    let mut engine = Engine::prepare(driver, config).await.unwrap();
+    engine.start(Instant::now().checked_sub(S(1)).unwrap());
+    let left = Arc::new((0..256).map(|share| (share, Duration::ZERO)).collect());
+    engine.set_duty(Duty { left, ..Duty::new(ShareSet::ALL, profile, Duration::ZERO) });
+    let mut behind = 0;
+    while let Some(delta) = engine.next_delta().await {
+        let lag = &delta.engine.schedule_lag;
+        behind += lag.count() - lag.count_at_most(MS(400).as_nanos() as u64);
+    }
+    engine.join().unwrap();
+    assert!(behind >= 50, "{behind} of the hundred that were due before anybody held them");
+}
+
+/// A thread that was stalled when it was told to end left what was due before, and nobody counted it.
+#[tokio::test]
+async fn what_was_due_before_a_drain_is_made_or_counted() {
+    static STALLED: AtomicBool = AtomicBool::new(false);
+    let driver = Scripted::new(|number| {
+        if number == 0 {
+            STALLED.store(true, Ordering::SeqCst);
+            std::thread::sleep(MS(400));
+        }
+        Duration::ZERO
+    });
+    let config = EngineConfig { threads: 1, ..config(open(100.0, S(60)), &driver) };
+    let mut engine = Engine::prepare(driver, config).await.unwrap();
+    engine.start(Instant::now());
+    while !STALLED.load(Ordering::SeqCst) {
+        tokio::time::sleep(MS(1)).await;
+    }
+    tokio::time::sleep(MS(200)).await;
+    engine.stop().drain();
+    let mut counted = 0;
+    while let Some(delta) = engine.next_delta().await {
+        counted += delta.engine.iterations + delta.engine.dropped;
+    }
+    engine.join().unwrap();
+    assert!(counted >= 20, "{counted}");
 }

@@ -64,6 +64,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(2);
 /// How long after the grace a run waits for the last deltas of workers that are alive.
 const LAST_WORDS: Duration = Duration::from_secs(15);
 
+/// How long a start waits until every share is held.
+const SETTLING: Duration = Duration::from_secs(10);
+
 /// A run without any worker is given up after this.
 const ALONE: Duration = Duration::from_secs(30);
 
@@ -97,6 +100,8 @@ struct Led<C: Cell> {
     /// Events that were logged.
     told: usize,
     alone_since: Option<Instant>,
+    /// Everybody is ready and not every share is held.
+    unheld_since: Option<Instant>,
     /// Workers were told to stop at this time of the run.
     stopped_at: Option<Duration>,
 }
@@ -236,6 +241,7 @@ impl<C: Cell> Orchestrator<C> {
             saved_knowing: (0, 0),
             told,
             alone_since: None,
+            unheld_since: None,
             stopped_at: None,
         }))
     }
@@ -309,6 +315,12 @@ impl<C: Cell> Led<C> {
         if self.bundle.hooks && !self.is_set_up(fleet, record, &order, workers).await? {
             return Ok(());
         }
+        // Shares may still be with somebody who is gone; what is due of them at the start would be late.
+        let at_work = workers.iter().filter(|worker| worker.ready == record.epoch);
+        let held: ShareSet = at_work.flat_map(|worker| worker.held.iter().collect::<Vec<_>>()).collect();
+        if held != ShareSet::ALL && self.unheld_since.get_or_insert_with(Instant::now).elapsed() < SETTLING {
+            return Ok(());
+        }
         let Ok(next) = RunPhase::Preparing.step(PhaseEvent::Ready) else { return Ok(()) };
         // Before anything is sent: whoever comes next must not think that these have only just joined.
         if !self.save().await? {
@@ -350,8 +362,26 @@ impl<C: Cell> Led<C> {
         (elapsed, waited): (Duration, Duration),
         workers: &[WorkerInfo],
     ) -> Result<bool, FleetError> {
-        if Which::SetUp.progress(fleet, record.epoch, order, workers).await? != Progress::Done {
-            return Ok(true);
+        let patient = waited < self.bundle.limits.grace + LONGEST_TEAR_DOWN
+            && !order.stop.as_ref().is_some_and(|stop| stop.abort);
+        match Which::SetUp.progress(fleet, record.epoch, order, workers).await? {
+            Progress::Done => {}
+            // Stopped meanwhile: what it is making has to be torn down.
+            Progress::UnderWay if patient => return Ok(false),
+            Progress::UnderWay => {
+                self.tell_once(
+                    elapsed,
+                    "set-up was not waited for any longer; what it makes is not torn down".to_owned(),
+                );
+                return Ok(true);
+            }
+            Progress::Failed(reason) => {
+                if order.stop.as_ref().is_none_or(|stop| stop.message.as_ref() != Some(&reason)) {
+                    self.tell_once(elapsed, reason);
+                }
+                return Ok(true);
+            }
+            Progress::NotAsked => return Ok(true),
         }
         let trouble = match Which::TearDown.progress(fleet, record.epoch, order, workers).await? {
             Progress::Done => return Ok(true),
@@ -361,8 +391,15 @@ impl<C: Cell> Led<C> {
             Progress::UnderWay => "tear-down was not waited for any longer".to_owned(),
             Progress::Failed(reason) => reason,
         };
-        self.follower.happened(elapsed, trouble);
+        self.tell_once(elapsed, trouble);
         Ok(true)
+    }
+
+    /// Tells of something that is found at every look.
+    fn tell_once(&mut self, elapsed: Duration, text: String) {
+        if !self.follower.crew().events.iter().any(|(_, told)| *told == text) {
+            self.follower.happened(elapsed, text);
+        }
     }
 
     /// Looks at thresholds and at the end.
@@ -438,9 +475,8 @@ impl<C: Cell> Led<C> {
         // What came too late for its own second is in the finished view only.
         let Some(view) = Follower::<C>::view_of(&self.follower.made()) else { return Ok(()) };
         let run = fleet.cell().run();
-        let completed = order.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Completed && !stop.abort);
         let made = self.bundle.plan.load.warm_up.is_zero().then_some(view.engine.iterations);
-        let used_up = self.rations.end(&run, epoch, made).await?.filter(|_| completed);
+        let used_up = self.rations.end(&run, epoch, made).await?.filter(|_| order.is_complete());
         let drawn = self.rations.begun(&run, epoch).await?;
         let begun = drawn.or_else(|| self.due_by(elapsed, order).map(|due| due.saturating_sub(view.engine.dropped)));
         let facts = self.facts(&view, order, elapsed, (used_up, begun));
@@ -526,13 +562,12 @@ impl<C: Cell> Led<C> {
         (is_open && as_planned).then(|| due_before(load, &order.profile, self.bundle.plan.seed, at))
     }
 
-    /// Starts that were due while nobody held their share. Only a run that somebody left can have any.
+    /// Starts that were due and are not in the report, for whatever reason.
     fn missed_starts(&self, view: &RunView, order: &RunOrder, active: Duration) -> u64 {
-        let disturbed = !self.follower.crew().events.is_empty();
         let mut planned = 0;
         for (load, profile) in loads(&self.bundle, order) {
             // Where users decide when to start, among others or alone, nobody can say what was due.
-            if !matches!(load.model, LoadModel::Open { .. }) || !disturbed {
+            if !matches!(load.model, LoadModel::Open { .. }) {
                 return 0;
             }
             let due = |at: Duration| due_before(load, profile, self.bundle.plan.seed, at);
@@ -544,13 +579,11 @@ impl<C: Cell> Led<C> {
 
 /// Starts of an open load that are due before `at`.
 fn due_before(load: &Load, profile: &Profile, seed: u64, at: Duration) -> u64 {
-    match load.model {
-        LoadModel::Open { arrivals: Arrivals::Poisson, .. } => {
-            let all = Schedule::new(profile.clone(), Arrivals::Poisson, ShareSet::ALL, load.iterations, seed);
-            all.take_while(|start| start.at < at).count() as u64
-        }
-        _ => (profile.area(at).ceil() as u64).min(load.iterations.unwrap_or(u64::MAX)),
-    }
+    let arrivals = match load.model {
+        LoadModel::Open { arrivals, .. } => arrivals,
+        LoadModel::Closed { .. } => Arrivals::Even,
+    };
+    Schedule::due_before(profile, arrivals, load.iterations, seed, at)
 }
 
 /// The time of the run at which its load is over.

@@ -1,0 +1,85 @@
+//! How runs begin and end: nothing that was due is silently absent, a start waits for everybody, and what was set up is torn down.
+
+use squall_coord::{Cell, RunStore};
+use squall_model::{Arrivals, Bundle, LoadModel, Profile, RunOrder, ShareSet, StopReason};
+use squall_orchestrator::Fleet;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use crate::stage::{Stage, bundle};
+
+/// A rate for a while.
+fn open(rate: f64, lasts: Duration) -> Bundle {
+    let mut bundle = bundle(1.0);
+    let rate = Profile::constant(rate, lasts).expect("a load");
+    bundle.plan.load.model = LoadModel::Open { rate, arrivals: Arrivals::Even };
+    bundle
+}
+
+async fn order(stage: &Stage) -> RunOrder {
+    serde_json::from_str(&stage.cell.run().record().await.unwrap().order).expect("an order")
+}
+
+/// They were stated only if a worker was lost or the leader had changed.
+#[tokio::test]
+async fn starts_that_nobody_made_are_stated_whatever_the_reason() {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let fleet = Fleet::new(stage.cell.clone());
+    // The worker is there from beginning to end, and makes nothing.
+    let epoch = fleet.start(&open(50.0, Duration::from_secs(1)), BTreeMap::new()).await.expect("it starts");
+    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    let finished = fleet.finished(epoch).await.unwrap().expect("a result");
+    assert_eq!(finished.facts.stop, StopReason::Completed);
+    assert_eq!(finished.facts.fleet.expect("a fleet made it").missed_starts, 50);
+    stage.end().await;
+}
+
+/// Shares of workers that are gone are nobody's for seconds, and what was due of them at the start was late.
+#[tokio::test]
+async fn a_start_waits_until_every_share_is_held() {
+    let mut stage = Stage::new().await;
+    let held = stage.join("w0", ShareSet::ALL.part(0, 2));
+    stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let fleet = Fleet::new(stage.cell.clone());
+    fleet.start(&open(50.0, Duration::from_secs(1)), BTreeMap::new()).await.expect("it starts");
+    // Time in which it would start if it did not wait.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = stage.cell.run().record().await.unwrap().now_ms;
+    *held.lock().expect("no panic") = Some(ShareSet::ALL);
+    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    assert!(order(&stage).await.start_at_ms > Some(before), "{before}: {:?}", order(&stage).await);
+    stage.end().await;
+}
+
+/// The fleet was idle at once, and what the set-up went on to make stayed.
+#[tokio::test]
+async fn a_run_that_is_stopped_during_its_set_up_is_torn_down() {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let (fleet, run) = (Fleet::new(stage.cell.clone()), stage.cell.run());
+    let bundle = Bundle { hooks: true, ..bundle(1.0) };
+    let epoch = fleet.start(&bundle, BTreeMap::new()).await.expect("it starts");
+    let until = async |what: &str, done: &dyn Fn(&RunOrder) -> bool| {
+        let begin = Instant::now();
+        while !done(&order(&stage).await) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    until("set-up", &|order| order.set_up.is_some()).await;
+    fleet.stop(StopReason::Interrupted, false, None).await.expect("it is prepared");
+    // The set-up ends only now.
+    run.note(epoch, &[("set_up".to_owned(), "done:7".to_owned())]).await.unwrap();
+    until("tear-down", &|order| order.tear_down.is_some()).await;
+    run.note(epoch, &[("tear_down".to_owned(), "done:".to_owned())]).await.unwrap();
+    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    stage.end().await;
+}
