@@ -138,6 +138,8 @@ impl<T: DriverThread> Conductor<T> {
                 self.serve_queue();
                 self.drop_late_queue();
             }
+            // Its load is others' now; what was due before is its own.
+            Over::Drained if self.shares.is_empty() => self.serve_queue(),
             Over::Drained | Over::Aborted => self.floor.drop_queued(),
         }
         self.floor.send_home();

@@ -202,7 +202,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
                         self.tell(&run).await;
                     }
                 }
-                if let Stage::Working(job) = &self.stage {
+                // Who has just come and holds nothing yet is not held back: its first shares are to be taken up where they were left.
+                if let Stage::Working(job) = &self.stage
+                    && (!job.shares().is_empty() || until > Instant::now())
+                {
                     job.trust_until(until - MARGIN);
                 }
             }

@@ -170,7 +170,8 @@ fn joining_and_leaving_lose_no_start() {
     fleet.until_received(700);
     fleet.signal("w0", Signal::TERM);
     let result = fleet.result(run);
-    assert_eq!((number(&result, "/totals/requests"), fleet.target.requests()), (1600, 1600));
+    let all = (number(&result, "/totals/requests"), fleet.target.requests());
+    assert_eq!(all, (1600, 1600), "{} {} {}", result["fleet"], result["totals"], result["generator"]);
     assert_eq!((number(&result, "/accounting/lost_at_most"), number(&result, "/fleet/missed_starts")), (0, 0));
     let late = result.pointer("/fleet/workers").and_then(Value::as_array).expect("who took part");
     assert!(late.iter().any(|worker| worker["id"] == "late" && number(worker, "/requests") > 0), "{late:?}");
