@@ -244,7 +244,13 @@ impl RunStore for RedisRun {
     }
 
     async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let answer = self.commands().get(self.inner.keys.bundle(name)).await;
+        let key = self.inner.keys.bundle(name);
+        let answer: Result<_, RedisError> = self.commands().get(&key).await;
+        if answer.as_ref().is_err_and(|error| error.code() == Some("WRONGTYPE"))
+            && let Some(wrong) = expect_types(&mut self.commands(), &[(key, "string")]).await
+        {
+            return Err(wrong);
+        }
         self.told(answer).await
     }
 

@@ -284,31 +284,26 @@ impl<C: Cell> Led<C> {
         workers: &[WorkerInfo],
     ) -> Result<(), FleetError> {
         let ready = workers.iter().filter(|worker| worker.ready == record.epoch).count();
-        let unable = |worker: &&WorkerInfo| worker.failed == record.epoch;
-        let awaited = |worker: &WorkerInfo| worker.ready != record.epoch && !unable(&worker);
-        let missing: Vec<&str> = order
-            .expected
-            .iter()
-            .filter(|id| workers.iter().any(|worker| worker.id == **id && awaited(worker)))
-            .map(String::as_str)
-            .collect();
-        if ready == 0
-            && missing.is_empty()
-            && let Some(worker) = workers.iter().find(unable)
-        {
+        // Whoever started it counts on all of them; those who come later need not be able to.
+        let expected = |worker: &&WorkerInfo| order.expected.contains(&worker.id);
+        if let Some(worker) = workers.iter().filter(expected).find(|worker| worker.failed == record.epoch) {
             let message = format!("worker {} cannot carry out the run: {}", worker.id, worker.message);
             fleet.stop(StopReason::Aborted, false, Some(message)).await?;
             return Ok(());
         }
+        let missing: Vec<&str> = order
+            .expected
+            .iter()
+            .filter(|id| workers.iter().any(|worker| worker.id == **id && worker.ready != record.epoch))
+            .map(String::as_str)
+            .collect();
         let late = record.now_ms >= order.ready_by_ms;
         if !(ready > 0 && missing.is_empty() || late) {
             return Ok(());
         }
-        // Those who cannot have said so; those who are silent may be anything.
-        let able = order.expected.iter().filter(|id| !workers.iter().filter(unable).any(|worker| worker.id == **id));
-        let able = able.count();
-        if late && ready * 2 < able.max(1) {
-            let message = format!("{ready} of {able} workers were ready in time; not: {}", missing.join(", "));
+        if late && ready * 2 < order.expected.len().max(1) {
+            let message =
+                format!("{ready} of {} workers were ready in time; not: {}", order.expected.len(), missing.join(", "));
             fleet.stop(StopReason::Aborted, false, Some(message)).await?;
             return Ok(());
         }
