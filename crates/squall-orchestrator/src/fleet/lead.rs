@@ -284,9 +284,8 @@ impl<C: Cell> Led<C> {
         workers: &[WorkerInfo],
     ) -> Result<(), FleetError> {
         let ready = workers.iter().filter(|worker| worker.ready == record.epoch).count();
-        // Whoever started it counts on all of them; those who come later need not be able to.
-        let expected = |worker: &&WorkerInfo| order.expected.contains(&worker.id);
-        if let Some(worker) = workers.iter().filter(expected).find(|worker| worker.failed == record.epoch) {
+        // Whoever started it counts on everybody who is there; those who come later need not be able to.
+        if let Some(worker) = workers.iter().find(|worker| worker.failed == record.epoch) {
             let message = format!("worker {} cannot carry out the run: {}", worker.id, worker.message);
             fleet.stop(StopReason::Aborted, false, Some(message)).await?;
             return Ok(());
