@@ -176,29 +176,28 @@ class Shop(VUser):
 ENDLESS = 'open(MARK, "w").close()\n    while True:\n        pass'
 
 
-def test_a_second_interrupt_ends_a_tear_down_and_keeps_the_result(write, target, tmp_path):
+def until_it_hangs(write, target, tmp_path, hooks, *more):
+    """A run of three requests whose set-up or tear-down has begun, and never ends."""
     mark, path = tmp_path / "running", write("")
-    path.write_text("from squall import *\n" + f"MARK = {str(mark)!r}\n" + HOOKS.format("return {}", ENDLESS))
-    arguments = ["run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--no-tui", "--json", "result.json"]
+    path.write_text("from squall import *\n" + f"MARK = {str(mark)!r}\n" + hooks)
+    arguments = ["run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--no-tui", *more]
     process = subprocess.Popen([*SQUALL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     deadline = time.monotonic() + 60
     while not mark.exists():
         assert time.monotonic() < deadline and process.poll() is None
         os.sched_yield()
+    return process
+
+
+def test_a_second_interrupt_ends_a_tear_down_and_keeps_the_result(write, target, tmp_path):
+    process = until_it_hangs(write, target, tmp_path, HOOKS.format("return {}", ENDLESS), "--json", "result.json")
     said = press_until_it_ends(process)
     assert "tear-down failed: KeyboardInterrupt" in said, said
     assert json.loads((tmp_path / "result.json").read_text())["totals"]["requests"] == 3
 
 
 def test_a_second_interrupt_ends_a_set_up(write, target, tmp_path):
-    mark, path = tmp_path / "running", write("")
-    path.write_text("from squall import *\n" + f"MARK = {str(mark)!r}\n" + HOOKS.format(ENDLESS, "pass"))
-    arguments = ["run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--no-tui"]
-    process = subprocess.Popen([*SQUALL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    deadline = time.monotonic() + 60
-    while not mark.exists():
-        assert time.monotonic() < deadline and process.poll() is None
-        os.sched_yield()
+    process = until_it_hangs(write, target, tmp_path, HOOKS.format(ENDLESS, "pass"))
     said = press_until_it_ends(process)
     assert "set-up failed: KeyboardInterrupt" in said and process.returncode == 2, said
 
