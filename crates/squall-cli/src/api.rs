@@ -3,12 +3,16 @@
 use http::Method;
 use serde_json::Value;
 use squall_http::{Body, Connector, HttpConfig, Prepared, Request, Session, TlsOptions};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{args::ApiArgs, exit::Refusal, up_state};
 
 /// Starting a test may wait for its workers.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How long workers may take to come up.
+const COMING_UP: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Where an orchestrator listens unless it is told otherwise.
 const USUAL: &str = "http://127.0.0.1:8080";
@@ -64,7 +68,25 @@ impl Api {
         self.call(Method::POST, path, Some(body))
     }
 
+    /// Workers that were just started are not members yet.
+    pub(crate) fn post_when_workers_are_there(&mut self, path: &str, body: &Value) -> Result<Value, Refusal> {
+        let give_up = Instant::now() + COMING_UP;
+        loop {
+            let (status, answer) = self.ask(Method::POST, path, Some(body))?;
+            let none = answer["error"]["code"] == "no_alive_workers";
+            if !none || Instant::now() >= give_up {
+                return accepted(status, answer);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
     fn call(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
+        let (status, answer) = self.ask(method, path, body)?;
+        accepted(status, answer)
+    }
+
+    fn ask(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<(u16, Value), Refusal> {
         let refuse = |error: &dyn std::fmt::Display| Refusal::new(format!("--api {}: {error}", self.base));
         let mut request = Request::new(method, &format!("{}{path}", self.base)).map_err(|error| refuse(&error))?;
         if let Some(token) = &self.token {
@@ -87,8 +109,7 @@ impl Api {
         })?;
         let answer: Option<Value> = serde_json::from_slice(response.body()).ok();
         match (response.status, answer) {
-            (200..300, Some(answer)) => Ok(answer),
-            (status, Some(answer)) if answer["error"]["message"].is_string() => Err(refusal(status, &answer["error"])),
+            (status, Some(answer)) if status < 300 || answer["error"]["message"].is_string() => Ok((status, answer)),
             (status, _) => {
                 Err(Refusal::new(format!("{} does not answer like Squall's API (status {status})", self.base)))
             }
@@ -96,14 +117,20 @@ impl Api {
     }
 }
 
-fn refusal(status: u16, error: &Value) -> Refusal {
+fn accepted(status: u16, answer: Value) -> Result<Value, Refusal> {
+    if status < 300 { Ok(answer) } else { Err(refusal(&answer["error"])) }
+}
+
+fn refusal(error: &Value) -> Refusal {
     let message = error["message"].as_str().unwrap_or_default();
-    let remedy = match (error["code"].as_str().unwrap_or_default(), status) {
-        ("unauthorized", _) => ". Give --token TOKEN, or set SQUALL_TOKEN",
-        ("invalid_state", _) if error["details"]["expected"][0] == "IDLE" => {
+    let remedy = match error["code"].as_str().unwrap_or_default() {
+        "store_unreachable" => return Refusal::unreachable(message),
+        "unauthorized" => ". Give --token TOKEN, or set SQUALL_TOKEN",
+        "payload_too_large" => ". `squall run … --cluster redis://…` takes it to the fleet past the API",
+        "invalid_state" if error["details"]["expected"][0] == "IDLE" => {
             ". `squall test status` shows the running test, `squall test stop` ends it"
         }
-        ("invalid_state", _) if error["details"]["current"] == "IDLE" => ". `squall test start` starts a test",
+        "invalid_state" if error["details"]["current"] == "IDLE" => ". `squall test start` starts a test",
         _ => "",
     };
     Refusal::new(format!("{message}{remedy}"))

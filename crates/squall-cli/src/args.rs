@@ -154,7 +154,7 @@ pub(crate) struct CompletionsArgs {
 /// A fleet's name is part of its keys in Redis, between braces.
 pub(crate) fn fleet_name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if text.is_empty() || text.len() > 100 || !text.chars().all(fits) {
+    if text.len() > 100 || !text.chars().all(fits) {
         return Err("a fleet's name has letters, digits, `-`, `_` and `.` only".to_owned());
     }
     Ok(text.to_owned())

@@ -1,6 +1,7 @@
 //! Exit codes, and how a command that cannot go on says so. docs/exit-codes.md is the list for people.
 
 use squall_coord::LinkError;
+pub(crate) use squall_model::chain;
 use std::fmt;
 
 use crate::terminal;
@@ -66,10 +67,4 @@ pub(crate) fn of_parsing(error: &clap::Error) -> u8 {
     // The reader of a pipe may be gone; then there is nobody to tell.
     let _ = error.print();
     if error.use_stderr() { USAGE } else { PASSED }
-}
-
-/// An error and its causes in one line; a cause that only repeats what was said is left out.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string);
-    causes.fold(error.to_string(), |text, cause| if text.ends_with(&cause) { text } else { format!("{text}: {cause}") })
 }

@@ -14,6 +14,7 @@ mod commands;
 mod descriptors;
 mod exit;
 mod find_max;
+mod fleet_store;
 mod listener;
 mod logs;
 mod output_file;

@@ -3,6 +3,7 @@
 
 mod announcement;
 mod bundle;
+mod causes;
 mod duration;
 mod envelope;
 mod facts;
@@ -18,6 +19,7 @@ mod threshold;
 
 pub use announcement::Announcement;
 pub use bundle::{Bundle, Limits};
+pub use causes::chain;
 pub use duration::{ParseDurationError, format_duration, parse_duration};
 pub use envelope::{CommandEnvelope, CommandType, EnvelopeError};
 pub use facts::{FleetEvent, FleetFacts, Generator, RunFacts, StopReason, ThresholdResult, WorkerFacts, WorkerState};

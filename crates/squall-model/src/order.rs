@@ -93,6 +93,14 @@ impl RunOrder {
         self.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Completed && !stop.abort)
     }
 
+    /// When the load is to end, seen at `at`: of a paused run as if it were resumed then.
+    pub fn planned(&self, at: Duration) -> Duration {
+        match &self.paused {
+            Some(rest) => at + rest.iter().map(|stage| stage.duration).sum::<Duration>(),
+            None => self.profile.duration(),
+        }
+    }
+
     /// The level from `at` on, until the planned end.
     pub fn set_level(&mut self, at: Duration, level: f64) -> Result<(), SteerError> {
         self.ramp_level(at, level, Duration::ZERO)
@@ -162,6 +170,7 @@ mod tests {
         let mut order = order();
         order.pause(S(4)).unwrap();
         assert_eq!((order.profile.level(S(3)), order.profile.level(S(100))), (100.0, 0.0));
+        assert_eq!((order.planned(S(4)), order.planned(S(9))), (S(10), S(15)), "as if it were resumed then");
         assert_eq!(order.pause(S(5)), Err(SteerError::PausedAlready));
         assert_eq!(order.set_level(S(5), 9.0), Err(SteerError::Paused));
         order.resume(S(20)).unwrap();

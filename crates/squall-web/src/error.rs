@@ -4,7 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use squall_coord::StoreError;
-use squall_model::SteerError;
+use squall_model::{SteerError, chain};
 use squall_orchestrator::FleetError;
 
 /// A request that is not carried out.
@@ -51,13 +51,6 @@ impl ApiError {
     pub(crate) fn not_found(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
     }
-
-    fn internal(error: &dyn std::error::Error) -> ApiError {
-        let causes = std::iter::successors(error.source(), |cause| cause.source());
-        let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
-        tracing::warn!(error = text, "a request failed");
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", text)
-    }
 }
 
 /// The seed's word for what was asked for, where it has one.
@@ -95,7 +88,12 @@ impl From<FleetError> for ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
-        ApiError::internal(&error)
+        let text = chain(&error);
+        tracing::warn!(error = text, "a request failed");
+        match error {
+            StoreError::Unreachable(_) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "store_unreachable", text),
+            _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", text),
+        }
     }
 }
 

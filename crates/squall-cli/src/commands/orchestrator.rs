@@ -1,7 +1,7 @@
 //! `squall orchestrator`: leads the fleet whenever nobody else does and serves its API, in the foreground until it is told to stop.
 
 use clap::Parser;
-use squall_coord::{Cell, Link, MemoryCell, RedisCell};
+use squall_coord::{Cell, MemoryCell};
 use squall_engine::Driver;
 use squall_orchestrator::{Fleet, Orchestrator, OrchestratorConfig};
 use squall_web::{Offer, OfferParam, TlsFiles, Token, WebConfig};
@@ -18,7 +18,7 @@ use crate::{
     bundle::{self, BundleHost},
     commands::run::{read, subject},
     exit::{PASSED, Refusal, chain},
-    logs,
+    fleet_store, logs,
     program::{Host, Param, Program},
     signals::StopSignals,
     subject::Subject,
@@ -43,8 +43,8 @@ async fn lead<H: Host>(args: &OrchestratorArgs, host: &H, config: WebConfig) -> 
     let working = async {
         match (&args.redis, args.memory_workers) {
             (Some(redis), _) => {
-                let link = Box::pin(Link::open(redis)).await.map_err(|error| Refusal::redis(&error))?;
-                Box::pin(serve_cell(RedisCell::new(&link, &args.fleet), id, config, listener, stop.clone())).await
+                let cell = fleet_store::open(redis, &args.fleet).await?;
+                Box::pin(serve_cell(cell, id, config, listener, stop.clone())).await
             }
             (None, workers) => {
                 let cell = MemoryCell::default();

@@ -5,10 +5,10 @@ mod carry_out;
 mod outputs;
 mod processes;
 
-use squall_coord::{Link, RedisCell};
+use squall_coord::StoreError;
 use squall_engine::Driver;
 use squall_model::Plan;
-use squall_orchestrator::{Control, Finished, FleetRun, Observer, RunOptions, run_fleet};
+use squall_orchestrator::{Control, Finished, FleetError, FleetRun, FleetRunError, Observer, RunOptions, run_fleet};
 use squall_report::{Run, summary, verdict};
 use squall_scenario::{Disk, Files, Given, Scenario};
 use std::{
@@ -25,7 +25,7 @@ use crate::{
     args::RunArgs,
     bundle, command_line,
     exit::{self, PASSED, Refusal, chain},
-    find_max, picker,
+    find_max, fleet_store, picker,
     program::{Host, Program, Script},
     seed_plan, settings, signals,
     stop::StopButton,
@@ -180,12 +180,16 @@ fn on_fleet<H: Host>(subject: &Subject, args: &RunArgs, host: &H, redis: &str) -
     report(args, &bundle.plan, |button, shown, outputs| {
         let keep_s = outputs.keep_s();
         carry_out(button, shown, outputs, async |control: &Control, observers: &mut [&mut dyn Observer]| {
-            let link = Box::pin(Link::open(redis)).await.map_err(|error| Refusal::redis(&error))?;
-            let cell = RedisCell::new(&link, &args.fleet.fleet);
+            let cell = fleet_store::open(redis, &args.fleet.fleet).await?;
             let run = FleetRun { bundle: &bundle, params: BTreeMap::new(), keep_s };
             // Boxed: what a run on a fleet waits for is deep.
             let finished = Box::pin(run_fleet(&cell, run, control, observers)).await;
-            finished.map_err(|error| Refusal::new(chain(&error)))
+            finished.map_err(|error| match error {
+                FleetRunError::Fleet(FleetError::Store(StoreError::Unreachable(_))) => {
+                    Refusal::unreachable(chain(&error))
+                }
+                _ => Refusal::new(chain(&error)),
+            })
         })
     })
 }

@@ -87,7 +87,7 @@ fn start<H: Host>(mut args: StartArgs, host: &H) -> Result<(), Refusal> {
         return print::stdout(description.as_bytes());
     }
     let mut api = Api::new(&args.api)?;
-    let answer = api.post("/api/v1/tests", &json!({"bundle": bundle}))?;
+    let answer = api.post_when_workers_are_there("/api/v1/tests", &json!({"bundle": bundle}))?;
     say(format!("test {} starts: {}", answer["epoch"], bundle.plan.name))?;
     eprintln!("`squall test status --watch` follows it, `squall test stop` ends it");
     Ok(())

@@ -29,12 +29,18 @@ const LOOK: Duration = Duration::from_millis(50);
 const PORTS: usize = 5;
 
 fn refuse_second_fleet() -> Result<(), Refusal> {
-    match up_state::api_of_running() {
-        None => Ok(()),
-        Some(api) => Err(Refusal::new(format!(
-            "a fleet is running already, its API is at {api}: use it with `squall test start …`, or end it with `squall down`"
-        ))),
-    }
+    let Some(state) = up_state::running() else { return Ok(()) };
+    let ended: Vec<&str> = state.processes.iter().filter(|part| !part.is_running()).map(|part| &*part.role).collect();
+    Err(Refusal::new(match ended.is_empty() {
+        true => format!(
+            "a fleet is running already, its API is at {}: use it with `squall test start …`, or end it with `squall down`",
+            state.api
+        ),
+        false => format!(
+            "a fleet was started here and has lost {}: end what is left of it with `squall down` first",
+            ended.join(", ")
+        ),
+    }))
 }
 
 pub(crate) fn up<H: Host>(args: &UpArgs, host: &H) -> Result<u8, Refusal> {

@@ -1,6 +1,6 @@
 //! `squall worker`: one of a fleet's load generators, in the foreground until it is told to stop.
 
-use squall_coord::{Link, MemberId, RedisCell};
+use squall_coord::MemberId;
 use squall_worker::{Worker, WorkerConfig};
 use tokio_util::sync::CancellationToken;
 
@@ -8,7 +8,7 @@ use crate::{
     args::WorkerArgs,
     bundle::BundleHost,
     exit::{PASSED, Refusal, chain},
-    logs,
+    fleet_store, logs,
     program::Host,
     signals::StopSignals,
     worker_health,
@@ -22,8 +22,7 @@ pub(crate) fn work<H: Host>(args: &WorkerArgs, host: &H) -> Result<u8, Refusal> 
     runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?.block_on(async {
         let mut signals =
             StopSignals::listen().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
-        let link = Box::pin(Link::open(&args.redis)).await.map_err(|error| Refusal::redis(&error))?;
-        let cell = RedisCell::new(&link, &args.fleet);
+        let cell = fleet_store::open(&args.redis, &args.fleet).await?;
         let stop = CancellationToken::new();
         let config = WorkerConfig { ttl: args.expires_after, ..WorkerConfig::new(id) };
         let worker = Worker::new(cell, BundleHost::new(host.clone()), config);

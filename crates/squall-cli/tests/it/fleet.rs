@@ -107,6 +107,18 @@ fn users_are_spread_over_the_workers() {
 }
 
 #[test]
+fn a_fleet_without_a_name_has_the_plain_keys() {
+    let mut fleet = Fleet::of(0);
+    let redis = fleet.redis.url();
+    let mut worker = fleet.desk.start(&["worker", "--redis", &redis, "--id", "w0", "--fleet", ""]);
+    worker.wait_for_line("joined");
+    fleet.workers.push(("w0".to_owned(), worker));
+    let result = fleet.result(fleet.start(&["--fleet", "", "--users", "2", "--requests", "10"]));
+    assert_eq!((number(&result, "/totals/requests"), fleet.target.requests()), (10, 10));
+    assert_eq!(ask_redis(fleet.redis.port(), &["GET test:epoch"]).as_deref(), Some("1"));
+}
+
+#[test]
 fn what_a_killed_worker_sent_is_bounded_and_the_others_take_over() {
     let fleet = Fleet::prompt(3);
     let run = fleet.start(&["--rate", "200", "--for", "12s"]);

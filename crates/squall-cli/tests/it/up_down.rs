@@ -1,6 +1,6 @@
 //! Fleets of real processes on a real server: up, steered through the API, down. Every test has a runtime folder and ports of its own.
 
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 use squall_testkit::{
     redis::RedisServer,
@@ -166,6 +166,18 @@ fn a_fleet_goes_up_is_steered_and_goes_down() {
     assert!(!home.desk.path("run/squall").exists(), "nothing is left behind");
     assert!(home.ok(&["down"]).contains("nothing to end"));
     home.refused(&["test", "status"], 3, "squall up");
+}
+
+#[test]
+fn a_fleet_that_has_lost_its_store_is_not_called_a_mistake_nor_running() {
+    let home = Home::new();
+    let said = home.ok(&["up", "--workers", "1", "--listen", &home.api.to_string()]);
+    let redis = Home::pids(said.lines().find(|line| line.contains("redis-server  ")).expect(&said))[0];
+    kill_process(Pid::from_raw(redis).unwrap(), Signal::KILL).unwrap();
+    wait_until("its end", || !is_alive(redis));
+    home.refused(&["test", "status"], 3, "the coordination store did not answer");
+    home.refused(&["test", "start", "http://127.0.0.1:1/", "--users", "1"], 3, "the coordination store did not answer");
+    home.refused(&["up"], 2, "has lost redis-server: end what is left of it with `squall down`");
 }
 
 #[test]

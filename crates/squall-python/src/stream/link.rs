@@ -3,10 +3,11 @@
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use serde_json::Value;
+use squall_model::chain;
 use squall_streams::{
     App, Body, Compression, ConnectError, Hasher, NameError, Namespace, OpenError, RawRecord, SendError, WhenFull,
 };
-use std::{error::Error, iter, time::Duration};
+use std::{error::Error, time::Duration};
 
 use super::{
     post::{Message, StreamPost, Trouble, ticket},
@@ -161,12 +162,6 @@ fn unusable(error: impl Error) -> PyErr {
 
 pub(super) fn trouble(kind: &'static str, error: &(dyn Error + 'static)) -> Trouble {
     Trouble { kind, text: chain(error) }
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn Error) -> String {
-    let causes = iter::successors(error.source(), |cause| Error::source(*cause)).map(ToString::to_string);
-    causes.fold(error.to_string(), |text, cause| if text.ends_with(&cause) { text } else { format!("{text}: {cause}") })
 }
 
 impl From<NameError> for Trouble {

@@ -53,7 +53,7 @@ pub(crate) async fn current<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
         "revision": status.revision,
         "elapsed_s": if status.state == RunPhase::Idle { shown.map(|shown| shown.elapsed.as_secs_f64()) } else { status.elapsed_s },
         "measured_s": shown.map(|shown| shown.measured().as_secs_f64()),
-        "planned_s": order.map(|order| order.profile.duration().as_secs_f64()),
+        "planned_s": order.map(|order| order.planned(elapsed).as_secs_f64()),
         "name": shown.map(|shown| &shown.bundle.plan.name),
         "target": shown.map(|shown| &shown.bundle.plan.target),
         "driven_by": shown.map(|shown| By::of(&shown.bundle).name()),
