@@ -364,7 +364,8 @@ impl<T: DriverThread> Conductor<T> {
                     self.floor.give(Assignment::seen(next.number, intended, now));
                 }
                 self.bring_in_users();
-                Some(next_due)
+                // Behind the end only the queue is waited for.
+                Some(next_due).filter(|due| *due >= end)
             }
             Work::Closed { .. } => self.adjust_users(end),
         }
@@ -453,9 +454,19 @@ impl<T: DriverThread> Conductor<T> {
             Work::Open { schedule, limited } => {
                 // A member of a fleet may yet be given shares that have something left.
                 let alone = self.floor.config.leash.is_none();
-                schedule.peek().is_none() && (*limited && alone || elapsed >= schedule.end())
+                if schedule.peek().is_some() {
+                    return false;
+                }
+                // A run of so many iterations makes them all, unless nobody can.
+                let waits = self.floor.queued() > 0 && elapsed < self.profile.duration();
+                let waits = *limited && alone && waits && !self.floor.waits_in_vain(now);
+                self.floor.last_ones.set(waits);
+                !waits && (*limited && alone || elapsed >= schedule.end())
             }
-            Work::Closed { .. } => elapsed >= self.profile.duration() || self.floor.tickets_are_over(),
+            Work::Closed { .. } => {
+                let in_vain = self.floor.tickets.is_some() && self.floor.waits_in_vain(now);
+                elapsed >= self.profile.duration() || self.floor.tickets_are_over() || in_vain
+            }
         }
     }
 
@@ -471,7 +482,8 @@ impl<T: DriverThread> Conductor<T> {
             (Work::Closed { .. }, Over::Done) if self.floor.tickets_are_over() => {
                 self.floor.elapsed(self.floor.last_end.get())
             }
-            (Work::Closed { .. }, Over::Done) => self.profile.duration(),
+            // Earlier if nobody came through.
+            (Work::Closed { .. }, Over::Done) => self.profile.duration().min(drained),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::{
     Curfew, Driver, DriverError, Leash, Lender, Probe,
     alarm::Alarm,
     conductor::{Conductor, Told},
-    floor::{Busy, Common, Floor},
+    floor::{Busy, Common, Floor, Through},
     tickets::Tickets,
 };
 
@@ -47,6 +47,8 @@ pub struct EngineConfig {
     pub slack: Duration,
     /// A start later than this counts as late.
     pub late_after: Duration,
+    /// How long a run of so many iterations goes on while the users' own start fails and nobody comes through it.
+    pub patience: Duration,
     pub recorder: RecorderConfig,
     /// What holds a member of a fleet back; shares may then come and go until the load's end.
     pub leash: Option<Leash>,
@@ -71,6 +73,7 @@ impl EngineConfig {
             grace: Duration::from_secs(10),
             slack: Duration::from_micros(600),
             late_after: Duration::from_millis(10),
+            patience: Duration::from_secs(30),
             recorder: RecorderConfig::default(),
             leash: None,
             lender: None,
@@ -209,6 +212,7 @@ impl Engine {
             tickets: tickets(&config),
             // One task is no choice, and one thread counts by itself.
             begun: (config.tasks.len() > 1 && config.threads > 1).then(Arc::default),
+            through: matches!(config.load.model, LoadModel::Closed { .. }).then(Arc::default),
             config: Arc::new(config),
             ready: ready_tx,
             deltas: deltas_tx,
@@ -323,6 +327,8 @@ struct Shared<D> {
     tickets: Option<Tickets>,
     /// Iterations of a closed model that were begun, where it matters which comes next.
     begun: Option<Arc<AtomicU64>>,
+    /// Users that have come through their own start; each thread's own in an open model.
+    through: Option<Arc<Through>>,
     ready: mpsc::UnboundedSender<()>,
     deltas: mpsc::UnboundedSender<Delta>,
     turn: Turn,
@@ -330,9 +336,10 @@ struct Shared<D> {
 
 impl<D> Clone for Shared<D> {
     fn clone(&self) -> Self {
-        let Shared { driver, config, tickets, begun, ready, deltas, turn } = self;
+        let Shared { driver, config, tickets, begun, through, ready, deltas, turn } = self;
         let (driver, config, tickets, turn) = (driver.clone(), config.clone(), tickets.clone(), turn.clone());
-        Shared { driver, config, tickets, begun: begun.clone(), ready: ready.clone(), deltas: deltas.clone(), turn }
+        let (begun, through, ready, deltas) = (begun.clone(), through.clone(), ready.clone(), deltas.clone());
+        Shared { driver, config, tickets, begun, through, ready, deltas, turn }
     }
 }
 
@@ -383,7 +390,7 @@ async fn thread_run<D: Driver>(
     mut orders: watch::Receiver<Order>,
     duty: mpsc::UnboundedReceiver<Arc<Duty>>,
 ) -> Result<ThreadEnd, EngineError> {
-    let Shared { driver, config, tickets, begun: begun_by_all, ready, deltas, turn } = shared;
+    let Shared { driver, config, tickets, begun: begun_by_all, through, ready, deltas, turn } = shared;
     let thread = config.first_thread + index;
     let leash = config.leash.clone().map(|leash| (thread as usize, leash));
     let probe = Probe::leashed(config.recorder, Instant::now(), leash, config.lender.clone());
@@ -401,7 +408,7 @@ async fn thread_run<D: Driver>(
     probe.measure_from(start + config.load.warm_up);
     let source = SourceId { instance: config.instance, thread };
     let news = tickets.as_ref().map(Tickets::news);
-    let common = Common { busy, requests: driver.requests(), begun_by_all };
+    let common = Common { busy, requests: driver.requests(), begun_by_all, through: through.unwrap_or_default() };
     let floor = Rc::new(Floor::new(config, source, probe, start, tickets, common));
     Conductor::new(floor, driver_thread, alarm, Told { orders, duty, turn, tickets: news }, deltas).run().await
 }

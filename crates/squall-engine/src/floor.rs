@@ -10,7 +10,7 @@ use std::{
     future::poll_fn,
     rc::Rc,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::{Poll, Waker},
@@ -43,6 +43,8 @@ pub(crate) struct Floor {
     pub(crate) last_end: Cell<Instant>,
     pub(crate) leaving: Cell<bool>,
     pub(crate) users: Cell<u64>,
+    /// Users that have come through their own start: of this thread in an open model, whose starts are its own; of all in a closed one.
+    pub(crate) through: Arc<Through>,
     /// Users of an open model that have no task to take a start with yet.
     pub(crate) unready: Cell<u64>,
     /// Users that were given a start and have not noticed yet.
@@ -63,6 +65,8 @@ pub(crate) struct Floor {
     thirsty: RefCell<Vec<Rc<Slot>>>,
     conductor: RefCell<Option<Waker>>,
     nudged: Cell<bool>,
+    /// The conductor waits for the backlog to be empty.
+    pub(crate) last_ones: Cell<bool>,
     /// The conductor will look around by then anyway.
     pub(crate) armed_until: Cell<Instant>,
 }
@@ -93,11 +97,49 @@ impl Busy {
     }
 }
 
+/// Who has come through their own start.
+#[derive(Debug, Default)]
+pub(crate) struct Through(Mutex<Starts>);
+
+#[derive(Debug, Default)]
+struct Starts {
+    /// Users that have, and are here.
+    here: u64,
+    /// When one first failed of those that were tried since the last success.
+    failing_since: Option<Instant>,
+}
+
+impl Through {
+    pub(crate) fn enter(&self) {
+        let mut starts = self.starts();
+        *starts = Starts { here: starts.here + 1, failing_since: None };
+    }
+
+    pub(crate) fn leave(&self) {
+        self.starts().here -= 1;
+    }
+
+    pub(crate) fn failed(&self, now: Instant) {
+        self.starts().failing_since.get_or_insert(now);
+    }
+
+    /// Whether starts have failed for so long, and nobody is here whose start has not, that nobody's will succeed.
+    fn in_vain(&self, now: Instant, patience: Duration) -> bool {
+        let starts = self.starts();
+        starts.here == 0 && starts.failing_since.is_some_and(|since| now.saturating_duration_since(since) >= patience)
+    }
+
+    fn starts(&self) -> MutexGuard<'_, Starts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// What threads of an engine have in common, or is known outside them.
 pub(crate) struct Common {
     pub(crate) busy: Arc<Busy>,
     pub(crate) requests: Option<Requests>,
     pub(crate) begun_by_all: Option<Arc<AtomicU64>>,
+    pub(crate) through: Arc<Through>,
 }
 
 struct Sleeper {
@@ -113,7 +155,7 @@ impl Floor {
         probe: Probe,
         start: Instant,
         tickets: Option<Tickets>,
-        Common { busy, requests, begun_by_all }: Common,
+        Common { busy, requests, begun_by_all, through }: Common,
     ) -> Floor {
         let unconditional = config.tasks.iter().all(TaskSpec::is_unconditional);
         Floor {
@@ -127,6 +169,7 @@ impl Floor {
             last_end: Cell::new(start),
             leaving: Cell::new(false),
             users: Cell::new(0),
+            through,
             unready: Cell::new(0),
             assigned: Cell::new(0),
             busy,
@@ -141,6 +184,7 @@ impl Floor {
             thirsty: RefCell::default(),
             conductor: RefCell::default(),
             nudged: Cell::new(false),
+            last_ones: Cell::new(false),
             armed_until: Cell::new(start),
         }
     }
@@ -187,6 +231,16 @@ impl Floor {
         self.probe.users(self.users.get());
     }
 
+    /// A user is gone.
+    pub(crate) fn farewell(&self) {
+        self.users.set(self.users.get() - 1);
+    }
+
+    /// Whether it is of no use to wait for users any longer.
+    pub(crate) fn waits_in_vain(&self, now: Instant) -> bool {
+        self.through.in_vain(now, self.config.patience)
+    }
+
     pub(crate) fn tickets_are_over(&self) -> bool {
         self.tickets.as_ref().is_some_and(Tickets::is_over)
     }
@@ -225,6 +279,9 @@ impl Floor {
 
     pub(crate) fn take_queued(&self) -> Option<Assignment> {
         let queued = self.backlog.borrow_mut().pop_front()?;
+        if self.last_ones.get() && self.queued() == 0 {
+            self.nudge();
+        }
         Some(Assignment { free_since: Instant::now(), ..queued })
     }
 

@@ -28,7 +28,7 @@ pub(crate) async fn open<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, seat:
             let Some(assignment) = next_assignment(&floor, &slot).await else { break };
             if !being.renew(&floor, &slot).await {
                 floor.probe.dropped([assignment.intended]);
-                return floor.users.set(floor.users.get() - 1);
+                return floor.farewell();
             }
             let Assignment { number, intended, .. } = assignment;
             let started = Instant::now();
@@ -42,8 +42,9 @@ pub(crate) async fn open<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, seat:
             choice.run(&floor, &mut being.user, Iteration { number, task, intended, started }).await;
         }
         being.user.stop().await;
+        floor.through.leave();
     }
-    floor.users.set(floor.users.get() - 1);
+    floor.farewell();
 }
 
 /// A user that starts its next iteration when the last has ended and it has paused.
@@ -57,7 +58,7 @@ pub(crate) async fn closed<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, sea
         let mut number = 0;
         while !floor.leaving.get() && !slot.must_leave() {
             if !being.renew(&floor, &slot).await {
-                return floor.users.set(floor.users.get() - 1);
+                return floor.farewell();
             }
             let mut chosen = None;
             if floor.cycle.is_none() {
@@ -85,8 +86,9 @@ pub(crate) async fn closed<T: DriverThread>(floor: Rc<Floor>, driver: Rc<T>, sea
             }
         }
         being.user.stop().await;
+        floor.through.leave();
     }
-    floor.users.set(floor.users.get() - 1);
+    floor.farewell();
 }
 
 /// A user, and since when what it has borrowed is its own.
@@ -111,6 +113,7 @@ impl<T: DriverThread> Being<T> {
             return true;
         }
         self.user.stop().await;
+        floor.through.leave();
         (self.user, self.lapse) = (self.driver.user(self.seat), lapses);
         start(floor, slot, &mut self.user).await
     }
@@ -140,11 +143,13 @@ async fn next_assignment(floor: &Floor, slot: &Rc<Slot>) -> Option<Assignment> {
 async fn start<U: VirtualUser>(floor: &Floor, slot: &Rc<Slot>, user: &mut U) -> bool {
     let mut retry = FIRST_RETRY;
     while user.start().await.is_err() {
+        floor.through.failed(Instant::now());
         if floor.sleep(slot, Instant::now() + retry).await == Signal::Leave {
             return false;
         }
         retry = (retry * 2).min(LONGEST_RETRY);
     }
+    floor.through.enter();
     true
 }
 

@@ -143,6 +143,15 @@ impl RunView {
         Accounting { sent, recorded, reported: self.all.requests + warm_up, warm_up, unsent }
     }
 
+    /// How often users did not come through their on_start: a group in Python, where several scenarios have one each, steps elsewhere.
+    pub fn failed_starts(&self) -> u64 {
+        let is_start = |key: &MetricKey| match key.kind {
+            Kind::Group => key.name.rsplit('/').next() == Some("on_start"),
+            _ => key.name.starts_with("on_start/"),
+        };
+        self.metrics.iter().filter(|metric| is_start(&metric.key)).map(|metric| metric.errors).sum()
+    }
+
     /// The metric called `name`.
     pub fn metric(&self, name: &str) -> Option<&MetricView> {
         self.metrics.iter().find(|m| m.key.name == name)

@@ -1,7 +1,7 @@
 //! One run from start to facts. The run decides when to stop (its plan, its thresholds, its person); the engine obeys.
 
 use squall_engine::{Chorus, Driver, Engine, EngineConfig, EngineError, InFlight, Lender};
-use squall_metrics::{Code, Collector, Delta, Histogram, Kind, MetricKey, RecorderConfig, RunView};
+use squall_metrics::{Code, Collector, Delta, Histogram, Kind, RecorderConfig, RunView};
 use squall_model::{Generator, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -352,15 +352,6 @@ pub(crate) fn remedy(stop: StopReason, lost: usize) -> &'static str {
     }
 }
 
-/// How often users did not come through their on_start: a group in Python, where several scenarios have one each, steps elsewhere.
-fn failed_starts(view: &RunView) -> u64 {
-    let is_start = |key: &MetricKey| match key.kind {
-        Kind::Group => key.name.rsplit('/').next() == Some("on_start"),
-        _ => key.name.starts_with("on_start/"),
-    };
-    view.metrics.iter().filter(|metric| is_start(&metric.key)).map(|metric| metric.errors).sum()
-}
-
 /// Every way in which the generator was the limit, in words that say what to do.
 pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &str) -> Vec<String> {
     let Extent { elapsed, cpu_s, threads } = extent;
@@ -397,7 +388,7 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &s
     if view.engine.dropped > 0 && matches!(plan.load.model, LoadModel::Open { .. }) {
         let (n, users) = (view.engine.dropped, view.engine.peak_users);
         let starts = if n == 1 { "start" } else { "starts" };
-        let unstarted = failed_starts(view);
+        let unstarted = view.failed_starts();
         let in_vain = format!(
             ": on_start failed or did not end {unstarted} times, and who does not come through it takes no start"
         );
@@ -421,7 +412,7 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_metrics::{EngineDelta, ErrorNote, MetricDelta, Outcome, Recorder, Sample, SourceId};
+    use squall_metrics::{EngineDelta, ErrorNote, MetricDelta, MetricKey, Outcome, Recorder, Sample, SourceId};
     use squall_model::{Arrivals, Load, Profile};
 
     const SOURCE: SourceId = SourceId { instance: 0, thread: 0 };

@@ -71,7 +71,11 @@ pub fn verdict(run: &Run<'_>) -> Verdict {
 /// Why nothing was learned of the target, if that is so.
 pub(crate) fn unmeasured(run: &Run<'_>) -> Option<String> {
     let (view, unsent) = (run.view, run.view.engine.unsent);
+    let began = view.engine.iterations > 0 || view.timeline.iter().any(|second| second.busy > 0);
     match () {
+        () if !began && view.failed_starts() > 0 => {
+            Some(format!("on_start failed {} times, and nobody could begin", count(view.failed_starts())))
+        }
         () if view.all.requests == 0 && view.engine.warm_up > 0 => {
             Some(format!("all {} requests were warm-up", count(view.engine.warm_up)))
         }

@@ -121,6 +121,60 @@ async fn a_user_that_cannot_start_is_retried() {
     assert_eq!(view.all.requests, 5);
 }
 
+/// Found by a reader: an open run of ten requests whose login failed at first made none of them.
+#[tokio::test]
+async fn starts_of_a_limited_run_wait_for_users_that_cannot_start_at_once() {
+    let driver = Scripted::new(|_| MS(0));
+    // On each of two threads: nobody comes through before the second try.
+    driver.failing_starts.store(5, Ordering::Relaxed);
+    let mut load = open(1000.0, Duration::from_secs(60));
+    load.iterations = Some(10);
+    let config = config(load, &driver);
+    let (view, end) = run(driver, config, |_, _| {}).await;
+    assert_eq!((view.all.requests, view.engine.dropped), (10, 0));
+    assert!(end.active >= MS(500), "they began when somebody could: {:?}", end.active);
+}
+
+/// However long that takes; the grace is for what is under way.
+#[tokio::test]
+async fn starts_of_a_limited_run_wait_longer_than_the_grace() {
+    let driver = Scripted::new(|_| MS(20));
+    let mut load = open(1000.0, Duration::from_secs(60));
+    load.iterations = Some(10);
+    let config = EngineConfig { threads: 1, max_users: 1, grace: MS(50), ..config(load, &driver) };
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!((view.all.requests, view.engine.dropped), (10, 0));
+}
+
+/// Found by a reader: a closed run of so many requests whose login always failed never ended.
+#[tokio::test]
+async fn a_limited_run_that_nobody_can_begin_ends() {
+    // Two threads, one of them without a user in the closed run.
+    for (mut load, dropped) in [(closed(1.0, MS(0), Duration::from_secs(600)), 0), (open(100.0, MS(600_000)), 10)] {
+        let driver = Scripted::new(|_| MS(0));
+        driver.failing_starts.store(u64::MAX, Ordering::Relaxed);
+        load.iterations = Some(10);
+        let config = EngineConfig { patience: MS(300), ..config(load, &driver) };
+        let (view, end) = run(driver, config, |_, _| {}).await;
+        assert_eq!((view.engine.iterations, view.engine.dropped), (0, dropped));
+        assert!(end.active <= end.elapsed, "{end:?}");
+    }
+}
+
+/// Somebody gets on with it: who cannot start yet is waited for, and tried again.
+#[tokio::test]
+async fn a_limited_run_goes_on_while_somebody_came_through() {
+    let driver = Scripted::new(|_| MS(100));
+    driver.failing_starts.store(1, Ordering::Relaxed);
+    let mut load = closed(2.0, MS(0), Duration::from_secs(600));
+    load.iterations = Some(12);
+    let config = EngineConfig { threads: 1, patience: MS(1), ..config(load, &driver) };
+    let log = driver.log.clone();
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    assert_eq!(view.engine.iterations, 12);
+    assert_eq!(log.started.load(Ordering::Relaxed), 2);
+}
+
 #[tokio::test]
 async fn a_run_of_two_seconds_has_two_seconds() {
     let driver = Scripted::new(|_| MS(5));

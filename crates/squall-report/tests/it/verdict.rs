@@ -1,9 +1,10 @@
 //! Every verdict, every exit code, and which wins.
 
 use crate::sample::{Finished, Recipe, Target, fleet, judged, shop};
-use squall_metrics::{Category, Outcome};
+use squall_metrics::{Category, MetricKey, Outcome};
 use squall_model::StopReason;
-use squall_report::{Verdict, verdict};
+use squall_report::{Style, Verdict, summary, verdict};
+use std::sync::Arc;
 
 #[track_caller]
 fn check(finished: &Finished, expected: Verdict, exit_code: u8) {
@@ -78,6 +79,20 @@ fn a_run_in_which_nothing_was_measured_has_not_passed() {
     check(&finished, Verdict::NothingMeasured, 1);
     finished.facts.stop = StopReason::Interrupted;
     check(&finished, Verdict::Interrupted, 130);
+}
+
+/// Found by a reader: a closed run in which nobody came through on_start was green.
+#[test]
+fn a_run_that_nobody_could_begin_has_not_passed() {
+    let mut finished = shop();
+    let login = &mut finished.view.metrics[0];
+    (login.key, login.errors) = (Arc::new(MetricKey::request("on_start/login")), 12);
+    check(&finished, Verdict::Passed, 0);
+    finished.view.engine.iterations = 0;
+    finished.view.timeline.iter_mut().for_each(|second| second.busy = 0);
+    check(&finished, Verdict::NothingMeasured, 1);
+    let told = summary(&finished.run(), Style::PLAIN);
+    assert!(told.contains("on_start failed 12 times, and nobody could begin"), "{told}");
 }
 
 #[test]
