@@ -10,15 +10,23 @@ use std::{
     convert::Infallible,
     io,
     net::{SocketAddr, TcpListener},
+    pin::pin,
     sync::Arc,
     thread::JoinHandle,
+    time::Duration,
 };
-use tokio::{sync::oneshot, task::JoinSet};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinSet,
+};
 
 use crate::exit::Refusal;
 
 /// Askers served at once; more wait.
 const MOST_CONNECTIONS: usize = 32;
+
+/// How long an answer that is under way may take to be read when the server ends.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What is answered to a GET.
 pub(crate) type Answer = Arc<dyn Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Send + Sync>;
@@ -47,11 +55,14 @@ impl Listener {
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
+                let (mut connections, (ending, _)) = (JoinSet::new(), watch::channel(()));
                 tokio::select! {
                     _ = stopped => {}
                     // Only fails when the listener cannot be used at all, which binding has ruled out.
-                    _ = accept(listener, answer) => {}
+                    _ = accept(listener, answer, &mut connections, &ending) => {}
                 }
+                ending.send_replace(());
+                let _ = tokio::time::timeout(GRACE, connections.join_all()).await;
             });
         });
         Ok(Listener { addr, stop: Some(stop), thread: Some(thread) })
@@ -71,9 +82,13 @@ impl Drop for Listener {
     }
 }
 
-async fn accept(listener: TcpListener, answer: Answer) -> io::Result<()> {
+async fn accept(
+    listener: TcpListener,
+    answer: Answer,
+    connections: &mut JoinSet<()>,
+    ending: &watch::Sender<()>,
+) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => {
@@ -90,7 +105,19 @@ async fn accept(listener: TcpListener, answer: Answer) -> io::Result<()> {
                     let mut server = http1::Builder::new();
                     // With a timer, a client that never finishes its request is cut off.
                     server.timer(TokioTimer::new());
-                    connections.spawn(server.serve_connection(TokioIo::new(stream), service));
+                    let mut ending = ending.subscribe();
+                    connections.spawn(async move {
+                        let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
+                        let ended = tokio::select! {
+                            _ = connection.as_mut() => true,
+                            _ = ending.changed() => false,
+                        };
+                        // Nobody gets half an answer because the run is over.
+                        if !ended {
+                            connection.as_mut().graceful_shutdown();
+                            let _ = connection.await;
+                        }
+                    });
                 }
             }
             Some(_) = connections.join_next() => {}

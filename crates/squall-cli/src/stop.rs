@@ -37,6 +37,11 @@ impl StopButton {
         self.over.store(true, Ordering::SeqCst);
     }
 
+    /// There is something again that the next press ends, and not the process.
+    pub(crate) fn not_over(&self) {
+        self.over.store(false, Ordering::SeqCst);
+    }
+
     /// Asks for the next stronger stop; gives how often that has been done.
     pub(crate) fn press(&self) -> u32 {
         let presses = self.presses.fetch_add(1, Ordering::SeqCst) + 1;

@@ -28,7 +28,7 @@ pub(crate) struct OutputArgs {
     /// Keep the result for `squall compare` [without a path: .squall/baseline.json]
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = crate::baseline::DEFAULT)]
     pub(crate) save_baseline: Option<PathBuf>,
-    /// Serve metrics for Prometheus while the run lasts, e.g. 127.0.0.1:9090
+    /// Serve metrics for Prometheus while the run lasts and, if it was scraped, once more, e.g. 127.0.0.1:9090
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) prometheus: Option<SocketAddr>,
     /// Let --prometheus listen on an address that others can reach. There is no login

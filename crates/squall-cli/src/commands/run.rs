@@ -231,6 +231,7 @@ fn report(
     let unwritten = failed.iter().map(exit::report).max().unwrap_or(PASSED);
     // While the button can still be pressed.
     terminal::speech::settle();
+    outputs.linger(&button, args.output.quiet);
     Ok(match verdict(&run).exit_code() {
         PASSED => unwritten,
         code => code,

@@ -1,7 +1,8 @@
 //! Every output of one run, read back.
 
-use crate::support::{Desk, get, number, target, wait_until};
+use crate::support::{Desk, Running, get, number, target, wait_until};
 use serde_json::Value;
+use std::io::Write;
 
 /// Exit code and messages of a run of ten requests whose standard output is a full disk.
 fn with_a_full_disk(desk: &Desk, more: &[&str]) -> (i32, String) {
@@ -121,6 +122,43 @@ fn without_a_terminal_there_is_one_plain_line_a_second() {
     let ended = desk.squall(&["run", &target.url("/health"), "--rate", "20", "--for", "2s"]);
     assert!(ended.stderr.contains("20/s"), "{}", ended.stderr);
     assert!(!ended.stderr.contains('\u{1b}') && !ended.stdout.contains('\u{1b}'), "no colours without a terminal");
+}
+
+/// A run of one request, which is answered after the endpoint was scraped for the first time: where it is scraped, and the run.
+fn scraped_once(desk: &Desk) -> (std::net::SocketAddr, Running) {
+    let target = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}/", target.local_addr().expect("bound"));
+    let mut running =
+        desk.start(&["run", &url, "--users", "1", "-n", "1", "--prometheus", "127.0.0.1:0", "--json", "a.json"]);
+    let line = running.wait_for_line("/metrics");
+    let addr = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("an address");
+    let addr = addr.parse().expect("an address");
+    let (mut asked, _) = target.accept().expect("a request");
+    assert!(get(addr, "/metrics", "text/plain").starts_with("HTTP/1.1 200"));
+    asked.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").expect("it reads");
+    (addr, running)
+}
+
+/// Found by a reader: the endpoint ended with the run, and nobody ever saw its last second.
+#[test]
+fn prometheus_sees_the_end_of_a_run() {
+    let desk = Desk::new();
+    let (addr, mut running) = scraped_once(&desk);
+    running.wait_for_line("wait up to 15 s for Prometheus");
+    let last = get(addr, "/metrics", "text/plain");
+    let counted = last.lines().find(|line| line.starts_with("squall_requests_total{"));
+    assert!(counted.is_some_and(|line| line.ends_with(" 1")), "{last}");
+    assert_eq!(running.end().code, 0);
+    assert_eq!(desk.json("a.json")["totals"]["requests"], 1);
+}
+
+#[test]
+fn nobody_has_to_wait_for_prometheus() {
+    let desk = Desk::new();
+    let (_, mut running) = scraped_once(&desk);
+    running.wait_for_line("wait up to 15 s for Prometheus");
+    running.interrupt();
+    assert_eq!(running.end().code, 0, "the run itself was complete");
 }
 
 #[test]

@@ -13,7 +13,12 @@ use std::{
 };
 
 use crate::{
-    args::OutputArgs, exit::Refusal, output_file::OutputFile, prometheus::Endpoint, stop::StopButton, terminal,
+    args::OutputArgs,
+    exit::Refusal,
+    output_file::OutputFile,
+    prometheus::{Endpoint, LINGER},
+    stop::StopButton,
+    terminal,
 };
 use streams::Streams;
 
@@ -77,7 +82,10 @@ impl Outputs {
 
     /// Writes what is written at the end, all that can be; says what was written, in the order of the flags, and what was not.
     /// Files come first. What somebody has to read is waited for, which the next press of the button ends.
-    pub(crate) fn finish(mut self, run: &Run<'_>, button: &StopButton) -> (Vec<String>, Vec<Refusal>) {
+    pub(crate) fn finish(&mut self, run: &Run<'_>, button: &StopButton) -> (Vec<String>, Vec<Refusal>) {
+        if let Some(endpoint) = &self.endpoint {
+            endpoint.show_end(run);
+        }
         let (mut said, mut failed) = (Vec::new(), Vec::new());
         let streams = self.streams.end(run);
         self.documents.sort_by_key(|(_, file)| !file.is_plain());
@@ -107,6 +115,19 @@ impl Outputs {
             }
         }
         (said, failed)
+    }
+
+    /// Lets whoever scraped the run see its end. Somebody who has stopped the run does not want to wait.
+    pub(crate) fn linger(self, button: &StopButton, quiet: bool) {
+        let Some(endpoint) = self.endpoint.filter(|endpoint| endpoint.is_awaited() && button.presses() == 0) else {
+            return;
+        };
+        button.not_over();
+        if !quiet {
+            let most = LINGER.as_secs();
+            terminal::say(format!("the last numbers wait up to {most} s for Prometheus; Ctrl-C ends that\n"));
+        }
+        endpoint.linger(button);
     }
 }
 
