@@ -80,7 +80,8 @@ pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise:
             }
             Verdict::TargetUnreachable => {
                 let reason = finished.view.errors.first().map_or(String::new(), |note| format!(": {}", note.message));
-                return Err(Refusal::unreachable(format!("the target could not be reached{reason}")));
+                exit::report(&Refusal::unreachable(format!("the target could not be reached{reason}")));
+                return end(&search, record, exit::UNREACHABLE);
             }
             Verdict::Passed | Verdict::ThresholdBreached | Verdict::NothingMeasured | Verdict::ScheduleMissed => {}
         }

@@ -32,7 +32,7 @@ pub struct SearchFile {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SearchAnswer {
     /// `found`, `generator_limit` (at `above` the generator gave in, not the target), `no_limit`, `nothing_holds`, `nothing_made` or
-    /// `unknown` (stopped before anything was known).
+    /// `unknown` (it ended before anything was known).
     pub kind: String,
     /// The highest rate that held, per second.
     pub rate: Option<f64>,
