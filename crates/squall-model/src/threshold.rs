@@ -210,9 +210,10 @@ fn parse_limit(quantity: Quantity, text: &str) -> Result<f64, String> {
         },
         Quantity::Fraction => match text.strip_suffix('%') {
             Some(percent) => number(percent).map(|v| v / 100.0),
-            None => number(text).filter(|v| *v <= 1.0),
+            None => number(text),
         }
-        .ok_or_else(|| format!("`{text}` is not a share; write 1% or 0.01")),
+        .filter(|share| *share <= 1.0)
+        .ok_or_else(|| format!("`{text}` is not a share of at most 100%; write 1% or 0.01")),
         Quantity::PerSecond if text.contains('/') => crate::parse_rate(text).map_err(|e| e.to_string()),
         Quantity::PerSecond | Quantity::Count => {
             number(text).ok_or_else(|| format!("`{text}` is not a number of 0 or more"))
@@ -317,6 +318,8 @@ mod tests {
             ("p101<1s", "no statistic"),
             ("foo<1", "no statistic"),
             ("error_rate<5", "not a share"),
+            // Found by a reader: a promise that nothing can break was taken.
+            ("error_rate<150%", "not a share of at most 100%"),
             ("p99[10s<1s", "closing"),
             ("p99[0s]<1s", "at least 1s"),
             (":p99<1s", "empty"),

@@ -103,6 +103,7 @@ pub(crate) fn build(
         builder.problems.hint(&Place::Nowhere, "there is no target for paths like \"/\" to start from", hint);
     }
     let (specs, flows): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
+    builder.refuse_name_without_tls(&raw.http, flows.iter().chain([&on_start]));
     let metrics = metrics::metric_names(&raw, builder.problems);
     let known = Known { names: &metrics, more: overrides.unnamed_metrics };
     let thresholds = builder.thresholds(&raw, &overrides.thresholds, known);

@@ -122,8 +122,14 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "DURATION", value_parser = slack)]
     pub(crate) slack: Option<Duration>,
     /// A start that is later than this is counted as late [default: 10ms]
-    #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = late_after)]
     pub(crate) late_after: Option<Duration>,
+}
+
+/// No start happens at the very instant at which it is due.
+fn late_after(text: &str) -> Result<Duration, String> {
+    let after = squall_model::parse_duration(text).map_err(|error| error.to_string())?;
+    if after.is_zero() { Err("0 makes every start late: give more, for example 10ms".to_owned()) } else { Ok(after) }
 }
 
 /// More would be a lag of our own making.

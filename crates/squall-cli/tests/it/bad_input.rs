@@ -19,7 +19,7 @@ fn refused(desk: &Desk, arguments: &[&str], part: &str) {
 #[test]
 fn flags_that_make_no_sense() {
     let desk = Desk::new();
-    let cases: [(&[&str], &str); 38] = [
+    let cases: [(&[&str], &str); 40] = [
         (&[], "URL or a .toml"),
         (&["http://"], "URL"),
         (&["http://[::1/x", "--rate", "1", "--for", "1s"], "URL"),
@@ -59,6 +59,8 @@ fn flags_that_make_no_sense() {
         (&["URL", "--rate", "5", "--pause", "1s", "--for", "1s"], "`pause` does not go with a rate"),
         (&["URL", "--stages", "1s:5", "--ramp-up", "1s"], "make the ramp the first stage"),
         (&["URL", "--rate", "5", "--for", "1s", "--insecure", "--ca", "x.pem"], "keep one of them"),
+        (&["URL", "--rate", "5", "--for", "1s", "--server-name", "shop"], "no request goes to https://"),
+        (&["URL", "--rate", "5", "--for", "1s", "--late-after", "0s"], "0 makes every start late"),
     ];
     for (arguments, part) in cases {
         refused(&desk, arguments, part);

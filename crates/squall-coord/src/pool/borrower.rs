@@ -24,7 +24,7 @@ const CALM: &str = "nobody panics while holding it";
 pub enum AcquireError {
     /// Nothing became free in time, or at once where waiting was not wanted.
     #[error(
-        "no `{pool}` became free within {waited:?}: make the pool larger, hold resources for less time, or wait longer"
+        "no `{pool}` {}: make the pool larger, hold resources for less time, or wait longer", waiting(*waited)
     )]
     Exhausted {
         /// The pool.
@@ -52,6 +52,10 @@ pub enum AcquireError {
     /// The store failed until the deadline.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+fn waiting(waited: Duration) -> String {
+    if waited.is_zero() { "was free".to_owned() } else { format!("became free within {waited:?}") }
 }
 
 /// One member borrowing in one run. Clones share it.

@@ -8,6 +8,7 @@ use super::{Builder, value::limit};
 use crate::{
     Given, RawHttp,
     error::{Place, Problems},
+    program::Flow,
 };
 
 impl Builder<'_, '_> {
@@ -88,9 +89,20 @@ impl Builder<'_, '_> {
         match std::fs::File::open(&path) {
             Ok(_) => Some(path),
             Err(error) => {
-                self.problems.add(&given.place, format!("cannot read {}: {error}", path.display()));
+                self.problems.hint(&given.place, format!("cannot read {}: {error}", path.display()), start_of(given));
                 None
             }
+        }
+    }
+
+    /// A name for handshakes where there is none would be a test of something else than was meant.
+    pub(super) fn refuse_name_without_tls<'f>(&mut self, raw: &RawHttp, flows: impl Iterator<Item = &'f Flow>) {
+        let mut urls = flows.flat_map(|flow| &flow.steps).map(|step| &step.request.constant.url).peekable();
+        if let (Some(given), Some(_)) = (&raw.server_name, urls.peek())
+            && urls.all(|url| url.scheme() == "http")
+        {
+            let message = "a server name is told to TLS servers, and no request goes to https://";
+            self.problems.hint(&given.place, message, "write https://, or leave it out");
         }
     }
 
@@ -114,6 +126,14 @@ impl Builder<'_, '_> {
                 None
             }
         }
+    }
+}
+
+/// Where relative paths start, for whoever looks for a file elsewhere.
+pub(super) fn start_of(given: &Given<String>) -> &'static str {
+    match given.place {
+        Place::File(_) => "a path starts at the folder of the scenario file",
+        Place::Flag(_) | Place::Nowhere => "a path starts at the working directory",
     }
 }
 

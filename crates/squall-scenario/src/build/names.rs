@@ -1,6 +1,6 @@
 //! The names that templates may use: variables, data columns, extracted values. Reads the data files.
 
-use super::Builder;
+use super::{Builder, http::start_of};
 use crate::{
     Given,
     data::{DataTable, Order, Per},
@@ -164,7 +164,7 @@ impl Builder<'_, '_> {
             Ok(bytes) => Some(bytes),
             Err(error) => {
                 let path = self.files.locate(&file.value);
-                self.problems.add(&file.place, format!("cannot read {}: {error}", path.display()));
+                self.problems.hint(&file.place, format!("cannot read {}: {error}", path.display()), start_of(file));
                 None
             }
         }

@@ -182,7 +182,10 @@ fn requests() {
     refuse("expect = { json = { '$[' = 1 } }", (5, 23), "bad JSONPath: it makes no sense from here on");
     refuse("headers = { content-length = 5 }", (5, 13), "Content-Length cannot be set");
     refuse("headers = { Host = 'a', host = 'b' }", (5, 25), "one Host");
-    refuse("[http]\nserver_name = 'bad name'", (6, 15), "is");
+    let tls = "target = 'https://h'\n[http]\nserver_name = 'bad name'\n[[task]]\nname = 'x'\nget = '/'";
+    refuse_whole(tls, (3, 15), "is not a valid TLS server name");
+    // Found by a reader: it was ignored without a word.
+    refuse("[http]\nserver_name = 'shop'", (6, 15), "no request goes to https://");
     refuse_whole("target = 'http://h:0'\n[[task]]\nname = 'x'\nget = '/'", (4, 7), "port 0");
     refuse_whole("target = 'http://[::1]'\n[http]\nip = 4\n[[task]]\nname = 'x'\nget = '/'", (6, 7), "IPv4 only");
     refuse("body_file = 'no.bin'", (5, 13), "cannot read no.bin");
