@@ -48,4 +48,5 @@ pub use result::{
 pub use run::{Run, Style, length_of};
 pub use search::{ProbeFile, SEARCH_SCHEMA, SearchAnswer, SearchFile};
 pub use summary::summary;
+pub use text::fit;
 pub use verdict::{Verdict, verdict};

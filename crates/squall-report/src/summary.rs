@@ -65,46 +65,39 @@ fn totals(run: &Run<'_>, style: Style) -> String {
     let per_second = |value: u64| if measured > 0.0 { value as f64 / measured } else { 0.0 };
     let errors = if all.errors > 0 { Tone::Bad } else { Tone::Good };
     let unmet = |n: u64| if n > 0 { Tone::Warn } else { Tone::Plain };
-    let mut table = Table::new().left("").right("", 0).right("", 0).left("").left("").right("", 0).right("", 0);
-    let gap = || cell("  ");
     let label = |text: &str| toned(Tone::Dim, text);
-    table.row(vec![
-        label("requests"),
-        toned(Tone::Bold, count(all.requests)),
-        toned(Tone::Bold, format!("{}/s", number(run.rate(all)))),
-        gap(),
-        label("errors"),
-        toned(errors, count(all.errors)),
-        toned(errors, percent(all.error_rate())),
-    ]);
-    table.row(vec![
-        label("received"),
-        cell(bytes(all.bytes_in as f64)),
-        cell(format!("{}/s", bytes(per_second(all.bytes_in)))),
-        gap(),
-        label("dropped starts"),
-        toned(unmet(engine.dropped), count(engine.dropped)),
-        cell(""),
-    ]);
-    table.row(vec![
-        label("sent"),
-        cell(bytes(all.bytes_out as f64)),
-        cell(format!("{}/s", bytes(per_second(all.bytes_out)))),
-        gap(),
-        label("late starts"),
-        toned(unmet(engine.late), count(engine.late)),
-        cell(""),
-    ]);
-    table.row(vec![
-        label("measured"),
-        cell(time(measured * 1e9)),
-        cell(""),
-        gap(),
-        label("most users"),
-        cell(count(engine.peak_users)),
-        cell(""),
-    ]);
-    table.render(style)
+    let left = [
+        [
+            label("requests"),
+            toned(Tone::Bold, count(all.requests)),
+            toned(Tone::Bold, format!("{}/s", number(run.rate(all)))),
+        ],
+        [label("received"), cell(bytes(all.bytes_in as f64)), cell(format!("{}/s", bytes(per_second(all.bytes_in))))],
+        [label("sent"), cell(bytes(all.bytes_out as f64)), cell(format!("{}/s", bytes(per_second(all.bytes_out))))],
+        [label("measured"), cell(time(measured * 1e9)), cell("")],
+    ];
+    let right = [
+        [label("errors"), toned(errors, count(all.errors)), toned(errors, percent(all.error_rate()))],
+        [label("dropped starts"), toned(unmet(engine.dropped), count(engine.dropped)), cell("")],
+        [label("late starts"), toned(unmet(engine.late), count(engine.late)), cell("")],
+        [label("most users"), cell(count(engine.peak_users)), cell("")],
+    ];
+    side_by_side(left, right, style)
+}
+
+/// Two blocks of three columns beside each other, or below where there is no room.
+fn side_by_side(left: [[Cell; 3]; 4], right: [[Cell; 3]; 4], style: Style) -> String {
+    let columns = |table: Table| table.left("").right("", 0).right("", 0);
+    let mut beside = columns(columns(Table::new()).left(""));
+    for (left, right) in left.iter().zip(&right) {
+        beside.row(left.iter().cloned().chain([cell("  ")]).chain(right.iter().cloned()).collect());
+    }
+    if beside.fits(style.width) {
+        return beside.render(style);
+    }
+    let mut below = columns(Table::new());
+    left.into_iter().chain(right).for_each(|row| below.row(row.to_vec()));
+    below.render(style)
 }
 
 fn latency(run: &Run<'_>, style: Style) -> String {
@@ -177,13 +170,13 @@ fn metrics(run: &Run<'_>, style: Style) -> String {
     let mut table = Table::new()
         .left("metric (response time)")
         .right("requests", 0)
-        .right("rate", 3)
-        .right("errors", 1)
-        .right("mean", 4)
-        .right("p50", 0)
-        .right("p95", 2)
+        .right("rate", 4)
+        .right("errors", 2)
+        .right("mean", 5)
+        .right("p50", 1)
+        .right("p95", 3)
         .right("p99", 0)
-        .right("max", 5);
+        .right("max", 6);
     let mut series: Vec<&MetricView> = run.view.metrics.iter().collect();
     if series.len() > MOST_SERIES {
         // What is left out is what matters least: first come those that fail, then those that are used most.
@@ -226,7 +219,7 @@ fn outcomes(run: &Run<'_>, style: Style) -> String {
     }
     let mut outcomes: Vec<(&Outcome, &u64)> = all.outcomes.iter().collect();
     outcomes.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
-    let mut table = Table::new().left("outcome").left("code").right("requests", 0).right("share", 0);
+    let mut table = Table::new().left("outcome").left("code").right("requests", 0).right("share", 1);
     for &(outcome, &n) in outcomes.iter().take(MOST_LINES) {
         let tone = if outcome.category == Category::Ok { Tone::Good } else { Tone::Bad };
         let share = percent(n as f64 / all.requests as f64);
@@ -355,7 +348,13 @@ fn ending(run: &Run<'_>, style: Style) -> String {
     let tone = if verdict == Verdict::Passed { Tone::Good } else { Tone::Bad };
     let code = match verdict.exit_code() {
         0 => String::new(),
-        code => style.paint(Tone::Dim, &format!("  (exit code {code})")),
+        code => format!("  (exit code {code})"),
     };
-    format!("  {}{code}\n", style.paint(tone, &verdict_in_words(run)))
+    let mut lines = wrap(&verdict_in_words(run), style.width.saturating_sub(2));
+    let last = lines.pop().unwrap_or_default();
+    let mut out: String = lines.iter().map(|line| format!("  {}\n", style.paint(tone, line))).collect();
+    let room = last.chars().count() + code.len() + 2 <= style.width;
+    let (last, code) = (style.paint(tone, &last), style.paint(Tone::Dim, &code));
+    out += &if room { format!("  {last}{code}\n") } else { format!("  {last}\n{code}\n") };
+    out
 }

@@ -1,5 +1,7 @@
 //! Text for terminals: colours, cleaned strings and tables that fit the width. Knows nothing of runs.
 
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
 use crate::Style;
 
 /// What a piece of text means; how that looks is decided here.
@@ -47,26 +49,42 @@ pub(crate) fn clean(text: &str) -> String {
         .collect()
 }
 
-/// `text` cut to `width` characters, with an ellipsis if something was lost.
-pub(crate) fn fit(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
+/// `text` cut to `width` columns, with an ellipsis if something was lost.
+pub fn fit(text: &str, width: usize) -> String {
+    if text.width() <= width {
         return text.to_owned();
     }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    let (kept, _) = split_at_width(text, width.saturating_sub(1));
+    format!("{kept}…")
 }
 
-/// `text` in lines of at most `width` characters, broken at blanks; a longer word goes on in the next line.
+/// As much of `text` as `width` columns hold, and the rest. Letters of China, Japan and Korea take two.
+fn split_at_width(text: &str, width: usize) -> (&str, &str) {
+    let mut used = 0;
+    let end = text.char_indices().find(|(_, letter)| {
+        used += letter.width().unwrap_or(0);
+        used > width
+    });
+    text.split_at(end.map_or(text.len(), |(at, _)| at))
+}
+
+/// `text` in lines of at most `width` columns, broken at blanks; a longer word goes on in the next line.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+            Some(line) if line.width() + 1 + word.width() <= width => {
                 line.push(' ');
                 line.push_str(word);
             }
             _ => {
-                let letters: Vec<char> = word.chars().collect();
-                lines.extend(letters.chunks(width.max(1)).map(|part| part.iter().collect::<String>()));
+                let mut rest = word;
+                while !rest.is_empty() {
+                    // No letter is wider than two columns.
+                    let (line, more) = split_at_width(rest, width.max(2));
+                    lines.push(line.to_owned());
+                    rest = more;
+                }
             }
         }
     }
@@ -103,8 +121,10 @@ struct Column {
 
 const INDENT: usize = 2;
 const GAP: usize = 2;
-/// The first column never shrinks below this.
+/// Columns are left out where the first would have less than this.
 const LEAST_FIRST: usize = 12;
+/// No text shrinks below this.
+const LEAST: usize = 6;
 
 impl Table {
     pub(crate) fn new() -> Table {
@@ -121,6 +141,12 @@ impl Table {
         self
     }
 
+    /// Whether everything fits into `width` columns.
+    pub(crate) fn fits(&self, width: usize) -> bool {
+        let widths: Vec<usize> = (0..self.columns.len()).map(|i| self.natural_width(i)).collect();
+        total((0..self.columns.len()).map(|i| widths[i])) <= width
+    }
+
     pub(crate) fn row(&mut self, cells: Vec<Cell>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         self.rows.push(cells);
@@ -129,15 +155,25 @@ impl Table {
     pub(crate) fn render(&self, style: Style) -> String {
         let mut widths: Vec<usize> = (0..self.columns.len()).map(|i| self.natural_width(i)).collect();
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
-        let total =
-            |shown: &[usize], widths: &[usize]| INDENT + shown.iter().map(|&i| widths[i] + GAP).sum::<usize>() - GAP;
+        let total = |shown: &[usize], widths: &[usize]| total(shown.iter().map(|&i| widths[i]));
+        let natural = widths[0];
+        if total(&shown, &widths) > style.width {
+            // One long name must not cost everybody their numbers.
+            widths[0] = natural.min((style.width / 2).max(LEAST_FIRST));
+        }
         while total(&shown, &widths) > style.width {
             let droppable = shown.iter().filter(|&&i| self.columns[i].expendable > 0);
             let Some(&victim) = droppable.max_by_key(|&&i| self.columns[i].expendable) else { break };
             shown.retain(|&i| i != victim);
         }
-        let excess = total(&shown, &widths).saturating_sub(style.width);
-        widths[0] = widths[0].min(widths[0].saturating_sub(excess).max(LEAST_FIRST));
+        let spare = style.width.saturating_sub(total(&shown, &widths));
+        widths[0] = natural.min(widths[0] + spare);
+        // Numbers that are cut are wrong; texts are cut instead, the longest first.
+        while total(&shown, &widths) > style.width {
+            let texts = shown.iter().copied().filter(|&i| self.columns[i].left && widths[i] > LEAST);
+            let Some(longest) = texts.max_by_key(|&i| widths[i]) else { break };
+            widths[longest] -= 1;
+        }
         let mut out = String::new();
         if self.columns.iter().any(|column| !column.title.is_empty()) {
             let titles = self.columns.iter().map(|column| toned(Tone::Dim, column.title)).collect::<Vec<_>>();
@@ -150,15 +186,15 @@ impl Table {
     }
 
     fn natural_width(&self, column: usize) -> usize {
-        let cells = self.rows.iter().map(|row| row[column].text.chars().count()).max().unwrap_or(0);
-        cells.max(self.columns[column].title.chars().count())
+        let cells = self.rows.iter().map(|row| row[column].text.width()).max().unwrap_or(0);
+        cells.max(self.columns[column].title.width())
     }
 
     fn line(&self, out: &mut String, cells: &[Cell], shown: &[usize], widths: &[usize], style: Style) {
         out.push_str(&" ".repeat(INDENT));
         for (place, &i) in shown.iter().enumerate() {
             let text = fit(&cells[i].text, widths[i]);
-            let padding = " ".repeat(widths[i] - text.chars().count());
+            let padding = " ".repeat(widths[i] - text.width());
             let text = style.paint(cells[i].tone, &text);
             let last = place + 1 == shown.len();
             match self.columns[i].left {
@@ -175,9 +211,41 @@ impl Table {
     }
 }
 
+/// How wide a line of such columns is.
+fn total(widths: impl Iterator<Item = usize>) -> usize {
+    INDENT + widths.map(|width| width + GAP).sum::<usize>() - GAP
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_is_cut_says_so() {
+        let cut = |room| fit("größe", room);
+        assert_eq!([cut(9), cut(5), cut(4), cut(1), cut(0)], ["größe", "größe", "grö…", "…", "…"]);
+    }
+
+    /// Found by a reader: rows with such names were out of line by their width.
+    #[test]
+    fn wide_letters_count_as_wide_as_they_are() {
+        assert_eq!([fit("東京の店", 8), fit("東京の店", 7), fit("東京の店", 6)], ["東京の店", "東京の…", "東京…"]);
+        assert_eq!(wrap("東京の店 ab", 5), ["東京", "の店", "ab"]);
+        let mut table = Table::new().left("name").right("n", 0);
+        table.row(vec![cell("東京"), cell("1")]);
+        table.row(vec![cell("Kyoto"), cell("22")]);
+        assert_eq!(table.render(Style { colour: false, width: 80 }), "  name    n\n  東京    1\n  Kyoto  22\n");
+    }
+
+    #[test]
+    fn where_columns_cannot_be_left_out_texts_are_cut() {
+        let mut table = Table::new().left("outcome").left("code").right("requests", 0);
+        table.row(vec![cell("transport_error"), cell("CONNECT_TIMEOUT"), cell("12,345")]);
+        assert_eq!(
+            table.render(Style { colour: false, width: 36 }),
+            "  outcome      code         requests\n  transport_…  CONNECT_TI…    12,345\n"
+        );
+    }
 
     #[test]
     fn nothing_is_lost_in_wrapping() {
@@ -199,6 +267,16 @@ mod tests {
         );
         assert_eq!(table.render(Style { colour: false, width: 22 }), "  name    rate   p99\n  browse    10  2 ms\n");
         assert_eq!(table.render(Style { colour: false, width: 15 }), "  name    rate\n  browse    10\n");
+    }
+
+    #[test]
+    fn one_long_name_does_not_cost_everybody_their_numbers() {
+        let mut table = Table::new().left("name").right("requests", 0).right("errors", 1);
+        table.row(vec![cell("a name that is longer than everything else"), cell("10"), cell("1")]);
+        assert_eq!(
+            table.render(Style { colour: false, width: 40 }),
+            "  name                  requests  errors\n  a name that is long…        10       1\n"
+        );
     }
 
     #[test]

@@ -249,6 +249,7 @@ fn tick_time(nanos: f64) -> String {
 /// Bars of equal width on a logarithmic axis: each is 9 % wider in time than the one before.
 fn distribution(histogram: &Histogram) -> String {
     const PER_DOUBLING: f64 = 8.0;
+    const SHOWN: [f64; 3] = [50.0, 95.0, 99.0];
     let mut canvas = Canvas::new(230.0);
     let title = "Response time distribution";
     if histogram.is_empty() {
@@ -261,7 +262,9 @@ fn distribution(histogram: &Histogram) -> String {
         *bars.entry(index((lowest + highest) as f64 / 2.0)).or_default() += n;
     }
     let across = Scale::log(histogram.min().max(1) as f64, histogram.max().max(2) as f64);
-    let up = Scale::linear(bars.values().copied().max().unwrap_or(1) as f64);
+    // The bars end below the labels of the percentiles.
+    let room = 1.0 - canvas.taken_by_marks(SHOWN.len());
+    let up = Scale::linear(bars.values().copied().max().unwrap_or(1) as f64 / room);
     canvas.vertical_axis(up, number);
     canvas.horizontal_axis(across.ticks().into_iter().map(|tick| (across.place(tick), tick_time(tick))));
     for (index, n) in bars {
@@ -271,7 +274,7 @@ fn distribution(histogram: &Histogram) -> String {
         let title = format!("{} to {}: {} requests ({share})", time(from), time(to), count(n));
         canvas.bar("rate", across.place(from), across.place(to), up.place(n as f64), &title);
     }
-    for (row, percentile) in [50.0, 95.0, 99.0].into_iter().enumerate() {
+    for (row, percentile) in SHOWN.into_iter().enumerate() {
         let value = histogram.percentile(percentile) as f64;
         canvas.mark(across.place(value.max(1.0)), &format!("p{percentile} {}", time(value)), row);
     }

@@ -9,6 +9,8 @@ const LEFT: f64 = 60.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 28.0;
+/// From the label of a mark to that of the next.
+const MARK_ROW: f64 = 18.0;
 
 /// A chart in the making. Horizontal places are 0..=1 from left to right, vertical ones from bottom to top.
 pub(super) struct Canvas {
@@ -44,15 +46,26 @@ impl Canvas {
         }
     }
 
+    /// How much of the frame's height the labels of so many marks take at its top.
+    pub(super) fn taken_by_marks(&self, marks: usize) -> f64 {
+        (MARK_ROW * marks as f64) / (self.height - TOP - BOTTOM)
+    }
+
     /// Labels below the frame.
     pub(super) fn horizontal_axis(&mut self, ticks: impl Iterator<Item = (f64, String)>) {
         let (base, below) = (self.y(0.0), self.height - 8.0);
-        for (place, label) in ticks {
+        for (index, (place, label)) in ticks.enumerate() {
             let (x, label) = (Canvas::x(place), escape(&label));
             self.put(format_args!("<path class=\"axis\" d=\"M{x:.1} {base:.1}v4\"/>"));
-            // What stands at the very edge would be cut off.
-            let (class, x) = if place > 0.985 { ("end", WIDTH - 2.0) } else { ("middle", x) };
-            self.put(format_args!("<text class=\"tick {class}\" x=\"{x:.1}\" y=\"{below:.1}\">{label}</text>"));
+            // What stands at the very edge would be cut off, or run into the labels at the left.
+            let (class, x) = match place {
+                p if p > 0.985 => ("end", WIDTH - 2.0),
+                p if p < 0.015 => ("start", x),
+                _ => ("middle", x),
+            };
+            // A narrow page shows every other one, in larger letters.
+            let odd = if index % 2 == 1 { " odd" } else { "" };
+            self.put(format_args!("<text class=\"tick {class}{odd}\" x=\"{x:.1}\" y=\"{below:.1}\">{label}</text>"));
         }
         let right = WIDTH - RIGHT;
         self.put(format_args!("<path class=\"axis\" d=\"M{LEFT} {base:.1}H{right}\"/>"));
@@ -106,7 +119,7 @@ impl Canvas {
     /// A dashed upright line with a label at its top; `row` keeps neighbouring labels apart.
     pub(super) fn mark(&mut self, place: f64, label: &str, row: usize) {
         let (x, base, top, label) = (Canvas::x(place), self.y(0.0), self.y(1.0), escape(label));
-        let text = top + 10.0 + 15.0 * row as f64;
+        let text = top + 10.0 + MARK_ROW * row as f64;
         let (class, shift) = if place > 0.85 { ("end", -4.0) } else { ("", 4.0) };
         let labelled = x + shift;
         self.put(format_args!("<path class=\"mark\" d=\"M{x:.1} {base:.1}V{top:.1}\"/>"));

@@ -167,6 +167,22 @@ fn a_run_of_one_second_has_lines_across_its_charts() {
     }
 }
 
+/// Found by a reader: the labels of the percentiles lay on the bars.
+#[test]
+fn bars_end_below_the_labels_of_the_percentiles() {
+    let page = check(&shop());
+    let chart = page.split_once("<b>Response time distribution</b>").unwrap().1.split_once("</svg>").unwrap().0;
+    let places = |class: &str| -> Vec<f64> {
+        let of_class = chart.split(class).skip(1);
+        of_class.map(|rest| rest.split_once(" y=\"").unwrap().1.split('"').next().unwrap().parse().unwrap()).collect()
+    };
+    let (labels, bars) = (places("class=\"label"), places("class=\"bar"));
+    assert!(labels.len() == 3 && bars.len() > 3, "{labels:?} {bars:?}");
+    let (lowest_label, highest_bar) =
+        (labels.iter().copied().fold(0.0, f64::max), bars.into_iter().fold(f64::MAX, f64::min));
+    assert!(lowest_label < highest_bar, "{lowest_label} {highest_bar}");
+}
+
 #[test]
 fn requests_are_not_compared_with_iterations_of_several() {
     let mut finished = shop();

@@ -109,11 +109,15 @@ fn nothing_measured() {
 #[test]
 fn no_line_is_wider_than_the_terminal() {
     let mut finished = shop();
-    finished.facts.thresholds = vec![judged("checkout:p95[10s]<100ms", Some(67.1e6), true, None)];
-    for width in [70, 80, 100, 140] {
+    finished.facts.thresholds = vec![
+        judged("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
+        judged("error_rate<1%", Some(0.0158), false, Some(15)),
+    ];
+    // Found by a reader: with 40 columns every part of it was wrapped by the terminal.
+    for width in [36, 40, 60, 70, 80, 100, 140] {
         let text = summary(&finished.run(), Style { colour: false, width });
         let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
-        assert!(widest.chars().count() <= width, "{width} columns, but: {widest}");
+        assert!(widest.chars().count() <= width, "{width} columns, but: {widest}\n{text}");
     }
 }
 

@@ -9,7 +9,7 @@ use ratatui::{
     widgets::{Axis, Chart, Dataset, GraphType},
 };
 use squall_metrics::Second;
-use squall_model::LoadModel;
+use squall_model::{LoadModel, Plan};
 use std::time::Duration;
 
 use super::{Scene, panel, tint};
@@ -17,8 +17,10 @@ use crate::terminal::format::{clock, rate, time};
 
 /// Most seconds shown at once; longer runs show their latest part.
 const SPAN_S: u32 = 180;
-/// A short run's charts are not stretched beyond this.
+/// Charts of a run of unknown length begin with this.
 const LEAST_S: u32 = 20;
+/// Charts narrower than this have room for two times at their foot, not for three.
+const THREE_TIMES: u16 = 32;
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     let [left, right] = Layout::horizontal([Constraint::Ratio(1, 2); 2]).spacing(1).areas(area);
@@ -30,9 +32,23 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
 fn shown<'a>(scene: &Scene<'a>) -> (&'a [Second], [f64; 2]) {
     let timeline = &scene.view.timeline;
     let from = timeline.len().saturating_sub(SPAN_S as usize);
-    let whole = scene.plan.duration().as_secs() as u32;
-    let to = (from as u32 + whole.clamp(LEAST_S, SPAN_S)).max(timeline.len() as u32);
+    let to = (from as u32 + planned_s(scene.plan).clamp(1, SPAN_S)).max(timeline.len() as u32);
     (&timeline[from..], [from as f64, f64::from(to)])
+}
+
+/// How many seconds a run is going to last, begun ones included.
+fn planned_s(plan: &Plan) -> u32 {
+    let whole = plan.duration();
+    let limited = match (&plan.load.model, plan.load.iterations) {
+        (_, None) => None,
+        (LoadModel::Open { rate, .. }, Some(n)) => rate.time_of_area(n as f64),
+        // Its users decide how long that takes.
+        (LoadModel::Closed { .. }, Some(_)) if whole > Duration::from_secs(SPAN_S.into()) => {
+            Some(Duration::from_secs(LEAST_S.into()))
+        }
+        (LoadModel::Closed { .. }, Some(_)) => None,
+    };
+    limited.unwrap_or(whole).as_secs_f64().ceil() as u32
 }
 
 fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
@@ -111,7 +127,10 @@ fn draw_chart<'a>(
     };
     let datasets = series.iter().map(dataset).collect();
     let seconds = |at: f64| Span::raw(clock(Duration::from_secs_f64(at)));
-    let x_labels = vec![seconds(x_bounds[0]), seconds((x_bounds[0] + x_bounds[1]) / 2.0), seconds(x_bounds[1])];
+    let mut x_labels = vec![seconds(x_bounds[0]), seconds((x_bounds[0] + x_bounds[1]) / 2.0), seconds(x_bounds[1])];
+    if area.width < THREE_TIMES {
+        x_labels.remove(1);
+    }
     let y_labels = vec![Span::raw("0"), Span::raw(label(top / 2.0)), Span::raw(label(top))];
     let chart = Chart::new(datasets)
         .block(panel(title))
@@ -130,7 +149,28 @@ fn round_up(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::round_up;
+    use super::{planned_s, round_up};
+    use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, Profile};
+    use std::time::Duration;
+
+    /// Found by a reader: more than half of the axis of a run of 8 s was empty.
+    #[test]
+    fn the_axis_is_as_long_as_the_run_is_known_to_be() {
+        let constant = |s: u64| Profile::constant(50.0, Duration::from_millis(s * 100)).expect("a profile");
+        let open = |tenths: u64| LoadModel::Open { rate: constant(tenths), arrivals: Arrivals::Even };
+        let closed = |tenths: u64| LoadModel::Closed { users: constant(tenths), pause: Pause::NONE };
+        let check = |model: LoadModel, iterations: Option<u64>, expected: u32| {
+            let load = Load { model, iterations, warm_up: Duration::ZERO };
+            let (name, target) = (String::new(), String::new());
+            let plan = Plan { name, target, load, tasks: vec![], thresholds: vec![], seed: 0 };
+            assert_eq!(planned_s(&plan), expected);
+        };
+        check(open(80), None, 8);
+        check(closed(25), None, 3);
+        check(open(1_000_000), Some(500), 10);
+        check(closed(1_000_000), Some(500), 20);
+        check(closed(300), Some(500), 30);
+    }
 
     #[test]
     fn axes_end_at_round_numbers() {

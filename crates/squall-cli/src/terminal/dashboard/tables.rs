@@ -67,18 +67,10 @@ pub(super) fn draw_metrics(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>)
     let widths = [Constraint::Fill(1)].into_iter().chain(widths);
     let rows = rows.into_iter().map(|row| {
         let cells = columns.iter().map(|(at, _)| right(row.cells[*at].0.clone(), row.cells[*at].1));
-        let drawn = Row::new([Cell::from(shortened(row.name, room))].into_iter().chain(cells));
+        let drawn = Row::new([Cell::from(squall_report::fit(&row.name, room))].into_iter().chain(cells));
         if row.sum { drawn.bold() } else { drawn }
     });
     frame.render_widget(Table::new(rows, widths).column_spacing(GAP as u16).header(head).block(block), area);
-}
-
-/// A name that says where it was cut.
-fn shortened(name: String, room: usize) -> String {
-    match name.char_indices().nth(room.saturating_sub(1)) {
-        Some((at, _)) if name.chars().count() > room => format!("{}…", &name[..at]),
-        _ => name,
-    }
 }
 
 const GAP: usize = 2;
@@ -171,12 +163,6 @@ fn tone(category: Category) -> Color {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_that_is_cut_says_so() {
-        let cut = |room| shortened("größe".to_owned(), room);
-        assert_eq!([cut(9), cut(5), cut(4), cut(1), cut(0)], ["größe", "größe", "grö…", "…", "…"]);
-    }
 
     #[test]
     fn a_column_is_as_wide_as_its_widest_number_or_is_left_out() {
