@@ -96,7 +96,8 @@ fn status(table: &mut Table<'_, '_>, problems: &mut Problems<'_>) -> Vec<Given<S
     };
     match node.get_ref() {
         DeValue::Array(items) if items.is_empty() => {
-            wrong_type(node, "status", "a status like 200, a class like \"2xx\", or a list of them", problems);
+            let hint = "name a status like 200 or a class like \"2xx\", or leave `status` out";
+            problems.hint(&place(node), "an empty list of statuses expects nothing", hint);
             Vec::new()
         }
         DeValue::Array(items) => items.iter().filter_map(|item| one(item, problems)).collect(),

@@ -41,7 +41,7 @@ fn names_and_types() {
 
 #[test]
 fn what_checks_nothing_or_cannot_be_sent() {
-    refuse("expect = { status = [] }", (5, 21), "`status` must be a status like 200");
+    refuse("expect = { status = [] }", (5, 21), "an empty list of statuses expects nothing");
     let text = "target = 'http://h'\n[[task]]\nname = 'x'\nget = \"/x\\r\\nX: y\"";
     refuse_whole(text, (4, 7), "has a line break or another control character in it");
 }

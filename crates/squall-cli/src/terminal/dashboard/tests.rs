@@ -110,6 +110,16 @@ fn any_size_and_an_empty_run_can_be_drawn() {
     }
 }
 
+/// Found by a reader: the axis of a terminal that was made narrow read `0:00    :1  :20`.
+#[test]
+fn the_times_below_narrow_charts_are_whole() {
+    let text = drawn((40, 36), 12, 0);
+    let axes = text.lines().find(|line| line.contains("0:00")).unwrap_or_else(|| panic!("no axis in\n{text}"));
+    let shown: Vec<&str> =
+        axes.split(|c: char| !c.is_ascii_digit() && c != ':').filter(|part| !part.is_empty()).collect();
+    assert_eq!(shown, ["0:00", "0:30", "0:00", "0:30"], "{text}");
+}
+
 #[test]
 fn draining_says_how_to_abort() {
     assert!(drawn((120, 36), 3, 1).contains("draining: 5 in flight"));
