@@ -92,6 +92,9 @@ class BlockingClient:
     def head(self, url: str, /, **options: Any) -> Response:
         return wait(self._client.head(url, **options))  # type: ignore[no-any-return]
 
+    def options(self, url: str, /, **options: Any) -> Response:
+        return wait(self._client.options(url, **options))  # type: ignore[no-any-return]
+
     def request(self, method: str, url: str, /, **options: Any) -> Response:
         return wait(self._client.request(method, url, **options))  # type: ignore[no-any-return]
 

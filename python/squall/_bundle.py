@@ -158,6 +158,8 @@ def _imports(tree: ast.AST, file: Path, folder: Path) -> Iterator[tuple[str, ...
                 yield tuple(alias.name.split("."))
         elif isinstance(node, ast.ImportFrom):
             here = package[: len(package) - (node.level - 1)] if node.level else ()
+            if node.level and not here:
+                yield ("__init__",)
             base = (*here, *(node.module.split(".") if node.module else ()))
             yield base
             for alias in node.names:

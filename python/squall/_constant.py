@@ -14,7 +14,7 @@ from typing import Any
 from squall._errors import shown
 from squall._sources import Sources, Unreadable, sent_when_called
 
-METHODS = frozenset({"get", "post", "put", "patch", "delete", "head", "request"})
+METHODS = frozenset({"get", "post", "put", "patch", "delete", "head", "options", "request"})
 #: What the answer to a constant request depends on, besides its URL.
 OPTIONS = frozenset({"headers", "params", "json", "data", "cookies", "auth", "timeout", "name"})
 

@@ -204,7 +204,8 @@ def task(
     """
     file, line = _caller()
     if isinstance(name, (bool, int, float, bytes, tuple, list, dict)):
-        raise ScenarioError(f"name={name!r}: give a text", file, line)
+        hint = f"; for its share of the load write @task(weight={name!r})" if type(name) in (int, float) else ""
+        raise ScenarioError(f"name={name!r}: give a text{hint}", file, line)
     if name is not None and not isinstance(name, str):
         return _mark(name, TaskMark(getattr(name, "__name__", ""), 1, (), None, None, file, line))
     if not (isinstance(weight, (int, float)) and 0 < weight < float("inf")):
@@ -376,6 +377,11 @@ def _thresholds(given: Any, file: str, line: int) -> tuple[str, ...]:
             promises.append(f"{at}error_rate<={_plain(limit)}%")
         elif statistic.endswith("_ms"):
             promises.append(f"{at}{statistic.removesuffix('_ms')}<={_plain(limit)}ms")
+        elif statistic in ("errors", "dropped", "late"):
+            promises.append(f"{at}{statistic}<={_plain(limit)}")
+        elif statistic in ("requests", "rate"):
+            promises.append(f"{at}{statistic}>={_plain(limit)}")
         else:
-            raise ScenarioError(f"threshold {key!r}: there are p50_ms, p95_ms, p99_ms, max_ms, error_rate", file, line)
+            known = "p50_ms (any percentile), mean_ms, min_ms, max_ms, error_rate, errors, dropped, late; requests, rate (at least)"
+            raise ScenarioError(f"threshold {key!r}: there are {known}", file, line)
     return tuple(promises)

@@ -6,12 +6,15 @@ from __future__ import annotations
 import ast
 import difflib
 import functools
+import importlib.machinery
 import importlib.util
 import inspect
 import json
 import os
+import re
 import sys
 import textwrap
+import tokenize
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -22,6 +25,7 @@ from squall._awaits import first_foreign
 from squall._constant import NotConstant, Request, requests_of
 from squall._dsl import ScenarioMark, TaskMark, VUser
 from squall._errors import ScenarioError, describe, in_file, shown
+from squall._habits import refuse_habits
 from squall._hooks import Hooks
 from squall._resources import Pools, Resources
 from squall._sources import Sources
@@ -34,6 +38,9 @@ Place = tuple[str, int, str]
 
 #: What scenarios call the keys of a plan, where that differs.
 _WORDS = {"for": "duration", "profile": "mode"}
+
+#: The scenario's folder, where it is a package.
+_FOLDER = "squall_scenario_folder"
 
 
 @dataclass
@@ -134,6 +141,7 @@ def load_all(
         given = dict(params or {})
         pools = Pools(dict(_dsl.factories))
         chosen = _choose(module, path, scenario)
+        refuse_habits(chosen)
         hooks = Hooks(dict(_dsl.hooks), given) if _dsl.hooks else None
         away = first_origin(module, given)
         loaded = [_read(cls, path, given, pools, hooks, away) for cls in chosen]
@@ -259,16 +267,16 @@ def _execute(path: str) -> ModuleType:
     _dsl.hooks.clear()
     _dsl.probes.clear()
     full = os.path.abspath(path)
-    name = "squall_scenario_" + os.path.splitext(os.path.basename(path))[0]
-    spec = importlib.util.spec_from_file_location(name, full)
-    if spec is None or spec.loader is None:
-        raise ScenarioError("not a Python file", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     folder = os.path.dirname(full)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
+        name = _package(full) + "squall_scenario_" + os.path.splitext(os.path.basename(path))[0]
+        spec = importlib.util.spec_from_file_location(name, full)
+        if spec is None or spec.loader is None:
+            raise ScenarioError("not a Python file", path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
         spec.loader.exec_module(module)
     except ScenarioError:
         raise
@@ -280,13 +288,35 @@ def _execute(path: str) -> ModuleType:
     except SyntaxError as error:
         raise ScenarioError(f"not valid Python: {error.msg}", error.filename or path, error.lineno) from None
     except ModuleNotFoundError as error:
-        message = f"needs the module {error.name!r}, which is not installed in {sys.prefix}"
+        missing = (error.name or "").removeprefix(f"{_FOLDER}.")
+        message = f"needs the module {missing!r}, which is not installed in {sys.prefix}"
         raise ScenarioError(message, path, in_file(error, full)) from None
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise ScenarioError(f"fails while it is read: {type(error).__name__}: {error}", path, in_file(error, full)) from error
     return module
+
+
+def _package(file: str) -> str:
+    """Makes the folder of a file that says ``from .helpers import …`` the package that it belongs to, whatever it is called; what the names
+    of the package's modules begin with."""
+    with tokenize.open(file) as text:
+        if not re.search(r"^\s*from\s*\.", text.read(), re.MULTILINE):
+            return ""
+    folder = os.path.dirname(file)
+    first = os.path.join(folder, "__init__.py")
+    spec = importlib.machinery.ModuleSpec(_FOLDER, None, is_package=True)
+    if os.path.isfile(first):
+        spec = importlib.util.spec_from_file_location(_FOLDER, first) or spec
+    spec.submodule_search_locations = [folder]
+    package = importlib.util.module_from_spec(spec)
+    for name in [name for name in sys.modules if name.startswith(f"{_FOLDER}.")]:
+        del sys.modules[name]
+    sys.modules[_FOLDER] = package
+    if spec.loader is not None:
+        spec.loader.exec_module(package)
+    return f"{_FOLDER}."
 
 
 def _read(cls: type, path: str, params: dict[str, Any], pools: Pools, hooks: Hooks | None, away: str | None) -> Loaded:

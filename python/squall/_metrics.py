@@ -15,6 +15,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def emit_metric(name: str, *, time: float = 0.0, status: bool = True, result_code: str | None = None) -> None:
     """Adds one sample to the metric ``name``: ``time`` in milliseconds, ``status`` whether it went well."""
+    if not name:
+        raise ValueError("emit_metric needs a name")
     _squall.emit(name, time / 1e3, status, result_code or ("METRIC_OK" if status else "METRIC_EXCEPTION"))
 
 

@@ -18,6 +18,8 @@ Check = Callable[..., Any]
 
 #: How long a user waits that may do nothing yet and is not told until when.
 _IDLE_S = 0.1
+#: How long it does before that is a failure.
+_PATIENCE_S = 5
 #: Units that the text of ``every`` may have.
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -126,6 +128,7 @@ class Steps:
                 raise error
 
     async def _choose(self, state: _State, rng: random.Random) -> Sequence[Step]:
+        asked = time.monotonic()
         while True:
             now = time.monotonic()
             selection = self._strategy.select(
@@ -138,6 +141,9 @@ class Steps:
             if selection.steps:
                 return selection.steps
             at = selection.nearest_ready_at
+            if at is None and now - asked > _PATIENCE_S:
+                name = type(self._strategy).__name__
+                raise RuntimeError(f"{name} has chosen no step for {_PATIENCE_S} s, and does not say when to ask again (nearest_ready_at)")
             await asyncio.sleep(_IDLE_S if at is None else max(0.0, at - now))
 
     async def _run(self, step: Step, state: _State, user: Any, client: Any) -> None:
@@ -182,7 +188,7 @@ class _Watching:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
-        if name not in ("get", "post", "put", "patch", "delete", "head", "request"):
+        if name not in ("get", "post", "put", "patch", "delete", "head", "options", "request"):
             return method
         return lambda *args, **options: self._keep(method(*args, **options))
 

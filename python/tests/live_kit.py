@@ -41,7 +41,7 @@ PACKED = {
 class Live(socketserver.StreamRequestHandler):
     """/echo speaks WebSocket and repeats what it is told; /pieces sends a body in pieces; /events sends events; /cut breaks off; /packed/gzip
     compresses; /set?a=1 sets a cookie and says which came, and so do /pieces?a=1 and /echo?a=1; /moved/x leads to /x; /marked is JSON behind
-    a mark of UTF-8; /rpc adds numbers up by JSON-RPC."""
+    a mark of UTF-8, /raw/x what x says in base64; /rpc adds numbers up by JSON-RPC."""
 
     def handle(self) -> None:
         first = self.rfile.readline().decode()
@@ -69,6 +69,8 @@ class Live(socketserver.StreamRequestHandler):
             self.wfile.write(f"HTTP/1.1 302 Found\r\nLocation: {path.removeprefix('/moved')}\r\nContent-Length: 0\r\n\r\n".encode())
         elif path in ("/marked", "/rpc"):
             self._document(b'\xef\xbb\xbf{"marked": true}' if path == "/marked" else self._sum(int(headers["content-length"])))
+        elif path.startswith("/raw/"):
+            self._document(base64.urlsafe_b64decode(path.removeprefix("/raw/")))
         elif path.startswith("/packed/"):
             coding = path.removeprefix("/packed/")
             assert all(one in headers["accept-encoding"] for one in coding.split(","))

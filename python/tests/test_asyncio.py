@@ -430,3 +430,24 @@ def test_what_a_timeout_cuts_leaves_the_request_before_it_alone(run):
     assert ended.metric("good")["errors"] == 0, ended.messages()
     assert ended.metric("never")["errors"] == ended.result["totals"]["errors"] == 4, ended.messages()
     assert ended.metric("cut")["errors"] == ended.metric("own")["errors"] == 2
+
+
+def test_a_request_that_was_made_a_future_is_under_way(run, target):
+    before = target.counts().get("/echo", 0)
+    ended = run(
+        """
+        import asyncio
+
+        class Shop(VUser):
+            @task(timeout=60)
+            async def go(self, client):
+                ahead = asyncio.ensure_future(client.get("/echo"))
+                while not ahead.done():
+                    await asyncio.sleep(0.001)
+                assert ahead.result().status_code == (await ahead).status_code == 200
+                asyncio.ensure_future(client.get("/echo"))
+        """,
+        requests=3,
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()
+    assert target.counts()["/echo"] - before == ended.result["totals"]["requests"] == 6

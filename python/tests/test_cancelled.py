@@ -51,9 +51,65 @@ def test_a_timeout_ends_every_await(run, mode, wait):
     ended = run(code, "--mode", flag, requests=2, timeout=120)
     assert ended.metric("stuck")["requests"] == ended.metric("stuck")["errors"] == 2, ended.messages()
     assert "TaskTimeout" in ended.messages()
-    if mode != "asyncio":
-        # There, code that does not end within a second of being cancelled is left to itself.
-        assert ended.metric("let go")["requests"] == 2
+    assert ended.metric("let go")["requests"] == 2
+
+
+CLEAN_UP = """
+        class Shop(VUser):
+            @task(timeout=0.2)
+            {fn} locked(self, client):
+                await client.get("/health", name="lock")
+                try:
+                    {body}
+                finally:
+                    await client.post("/echo", name="unlock")
+                    await sleep(0.01)
+                    emit_metric("cleaned up")
+"""
+UNTIL = {"a request": 'await client.get("/delay/60000", name="waited")', "a pause": "await sleep(600)", "a loop": "self.n = 0\n                    while True: self.n += 1"}
+
+
+@pytest.mark.parametrize("until", UNTIL)
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_timeout_cuts_may_clean_up_after_itself(run, target, mode, until):
+    fn, flag = MODES[mode]
+    code = CLEAN_UP.format(fn=fn, body=UNTIL[until])
+    before = target.counts().get("/echo", 0)
+    ended = run(code.replace("await ", "") if fn == "def" else code, "--mode", flag, requests=2, timeout=120)
+    assert target.counts()["/echo"] - before == ended.metric("unlock")["requests"] == ended.metric("cleaned up")["requests"] == 2
+    assert ended.metric("unlock")["errors"] == 0, "what cleans up is not to blame"
+    assert ended.metric("locked")["errors"] == ended.result["totals"]["errors"] == 2, ended.messages()
+    assert "TaskTimeout" in ended.messages() and ended.stderr.count("Traceback") == 0, ended.stderr
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_does_not_listen_is_cut_without_noise(run, mode):
+    fn, flag = MODES[mode]
+    code = """
+        import asyncio
+        class Shop(VUser):
+            @task(timeout=0.05)
+            {fn} stubborn(self, client):
+                while True:
+                    try:
+                        await client.get("/health")
+                        await sleep(0.1)
+                    except BaseException:
+                        pass
+
+            @task
+            {fn} swallows(self, client):
+                try:
+                    await client.get("/delay/60000")
+                finally:
+                    await client.get("/health")
+                    await sleep(1)
+    """.replace("{fn}", fn)
+    code = code.replace("await ", "") if fn == "def" else code
+    ended = run(code, "--mode", flag, "--for", "1s", "--grace", "8s", requests=None, users=4, timeout=120)
+    assert ended.metric("stubborn")["errors"] >= 2, ended.messages()
+    for noise in ("ignored", "GreenletExit", "destroyed", "not awaited", "Traceback", "Warning"):
+        assert noise not in ended.stderr, ended.stderr
 
 
 @pytest.mark.parametrize("wait", ["a request", "a batch", "a pause", "a stream"])

@@ -328,3 +328,50 @@ def test_redirects_that_do_not_end_are_errors(run, mode):
     )
     assert ended.outcomes("GET /redirect/30 (redirect)")["TOO_MANY_REDIRECTS"] == 2
     assert ended.metric("go")["errors"] == ended.result["totals"]["errors"] == 2, ended.messages()
+
+
+def test_a_header_of_none_is_left_out_the_clients_own_too(asks):
+    asks(
+        """
+        heads = (await client.get("/echo", headers={"User-Agent": None, "X-Gone": None, b"X-Raw": b"raw"})).json()["headers"]
+        lower = {name.lower(): value for name, value in heads.items()}
+        assert "user-agent" not in lower and "x-gone" not in lower and lower["x-raw"] == "raw", heads
+        assert "user-agent" in str((await client.get("/echo")).json()["headers"]).lower()
+        """
+    )
+
+
+def test_bodies_files_and_logins_of_any_kind(asks):
+    asks(
+        """
+        import io
+        for body in (b"abc", "abc", bytearray(b"abc"), memoryview(b"abc"), io.BytesIO(b"abc"), io.StringIO("abc")):
+            echo = (await client.post("/echo", data=body)).json()
+            assert echo["body"] == "abc" and "content-type" not in str(echo).lower(), echo
+        echo = str((await client.post("/echo", files=[("a", b"one"), ("a", ("two.txt", io.BytesIO(b"two")))], data=[("k", "v")])).json())
+        assert "one" in echo and "two.txt" in echo and echo.count("name=") >= 4, echo
+        assert "Basic bWU6cHc=" in str((await client.get("/echo", auth=["me", "pw"])).json())
+        assert (await client.options("/echo")).json()["method"] == "OPTIONS"
+        """
+    )
+
+
+def test_json_takes_and_refuses_what_python_does(asks, live):
+    asks(
+        r"""
+        import base64, json
+        for text in (b"-0", b"-0.0", b"[1e400, -1e400]", b"1" * 400, b"[NaN, Infinity]", b'"\\ud800"', b"[" * 300 + b"]" * 300, b"\xef\xbb\xbf[1]",
+                     '{"k": "\u00e9"}'.encode("utf-16"), b"", b"nul", b'{"a":}', b"[1,]", b"01", b"\xe9", b"[1] x"):
+            answer = await client.get("http://LIVE/raw/" + base64.urlsafe_b64encode(text).decode(), name="raw")
+            assert answer.content == text
+            seen = []
+            for read in (answer.json, lambda: json.loads(text)):
+                try:
+                    seen.append(repr(read()))
+                except UnicodeDecodeError:
+                    seen.append("JSONDecodeError")
+                except ValueError as error:
+                    seen.append(type(error).__name__)
+            assert seen[0] == seen[1], (text, seen)
+        """.replace("LIVE", live)
+    )

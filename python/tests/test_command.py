@@ -48,7 +48,8 @@ def test_thresholds_decide_the_exit_code(run):
 
 @pytest.mark.parametrize(
     ("promise", "code"),
-    [("GET /health:p99<60s", 0), ("login:p99<60s", 0), ("own:p99<60s", 0), ("login:p99<1ns", 1), ("never seen:p99<60s", 1), ("brwse:p99<60s", 2)],
+    [("GET /health:p99<60s", 0), ("login:p99<60s", 0), ("own:p99<60s", 0), ("login:p99<1ns", 1), ("never seen:p99<60s", 1), ("brwse:p99<60s", 2),
+     ("browse (failed):errors<1", 0), ("on_start:errors<1", 0), ("on_start (failed):errors<1", 0), ("brwse (failed):errors<1", 2)],
 )
 def test_promises_may_name_any_series(squall, write, target, promise, code):
     path = write(
@@ -63,7 +64,19 @@ def test_promises_may_name_any_series(squall, write, target, promise, code):
     )
     ended = squall("run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--threshold", promise)
     assert ended.code == code, ended.stdout + ended.stderr
-    assert code != 2 or "did you mean `browse`?" in ended.stderr
+    assert code != 2 or "did you mean `browse" in ended.stderr
+
+
+def test_a_promise_about_failures_is_broken_by_one(run):
+    code = """
+        @scenario(users=1, thresholds={"go (failed):errors": 2, "requests": 1, "p90_ms": 60000, "mean_ms": 60000})
+        class Shop(VUser):
+            @task
+            async def go(self, client):
+                raise ValueError("nothing was sent")
+        """
+    ended = run(code, requests=3)
+    assert next((one["threshold"], one["passed"]) for one in ended.result["thresholds"]) == ("go (failed):errors<=2", False)
 
 
 def test_open_load_keeps_its_rate(run):

@@ -37,7 +37,11 @@ def test_a_set_up_that_fails_sends_nothing(squall, write):
 def test_a_tear_down_that_fails_is_told_and_the_run_is_reported(run):
     ended = run(SHOP.replace('print("tear down", made["path"])', "raise ValueError('still there')"))
     assert "tear-down failed: ValueError: still there" in ended.stderr
-    assert ended.result["totals"]["requests"] == 5
+    assert ended.result["totals"]["requests"] == 5 and ended.result["totals"]["errors"] == 0
+    failed = [error for error in ended.result["errors"] if error["code"] == "TEAR_DOWN_FAILED"]
+    assert len(failed) == 1 and failed[0]["message"].startswith("ValueError: still there"), ended.result["errors"]
+    assert "still there" in ended.stdout, "the summary says so too"
+    assert ended.code == 0, "what was measured is judged by itself"
 
 
 @pytest.mark.parametrize(

@@ -77,22 +77,24 @@ def test_an_endless_loop_ends_with_the_runs_grace(run, case):
     assert "KeyboardInterrupt" in ended.messages() and " in endless" in ended.messages(), ended.messages()
 
 
-def test_code_that_holds_the_thread_is_told(run):
+@pytest.mark.parametrize(("mode", "before"), [("stepped", "pass"), ("asyncio", "pass"), ("asyncio", "await asyncio.sleep(0.001)")])
+def test_code_that_holds_the_thread_is_told(run, mode, before):
     ended = run(
-        """
-        import time
+        f"""
+        import asyncio, time
         class Shop(VUser):
             @task
             async def nap(self, client):
+                {before}
                 time.sleep(1.5)
                 await client.get("/health")
         """,
         "--mode",
-        "stepped",
+        mode,
         requests=1,
         timeout=60,
     )
-    assert "nap held the generator's thread at shop.py:7 in nap" in ended.messages()
+    assert "held the generator's thread at shop.py:8 in nap" in ended.messages()
     assert ended.metric("(held thread)")["errors"] == 1
 
 

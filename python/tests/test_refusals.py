@@ -37,6 +37,22 @@ CASES = {
         2,
         "threshold 'p99'",
     ),
+    "Locust's weight": ("class Shop(VUser):\n    @task(3)\n    async def a(self, c): pass", 3, "write @task(weight=3)"),
+    "Locust's wait_time": (
+        "class Shop(VUser):\n    wait_time = between(1, 2)\n    @task\n    async def a(self, c): pass",
+        3,
+        "@scenario(pause=between(1, 5))",
+    ),
+    "Locust's client": (
+        "class Shop(VUser):\n    @task\n    def a(self, client):\n        self.client.get('/x')",
+        5,
+        "there is no self.client",
+    ),
+    "Locust's catch_response": (
+        "class Shop(VUser):\n    @task\n    def a(self, client):\n        with client.get('/x', catch_response=True) as r: pass",
+        5,
+        "check_<task>(self, response)",
+    ),
     "bad weight": ("class Shop(VUser):\n    @task(weight=0)\n    async def a(self, c): pass", 3, "weight=0"),
     "bad every": ("class Shop(VUser):\n    @task(every=print)\n    async def a(self, c): pass", 3, "every="),
     "bad between": ("class Shop(VUser):\n    @task(every=between(5, 2))\n    async def a(self, c): pass", 3, "between(5, 2)"),
@@ -241,3 +257,35 @@ def test_files_in_any_coding_of_pythons_are_read(squall, target, tmp_path, head)
     for flags in [("--target", target.url), ()]:
         ended = squall("run", "shop.py", *flags, "--users", "1", "--requests", "2")
         assert "Traceback" not in ended.stderr and ended.code == (0 if flags else 2), ended.stderr
+
+
+def test_a_client_of_the_users_own_is_no_habit_of_others(squall, write, target):
+    path = write(
+        """
+        class Shop(VUser):
+            def on_start(self, client):
+                self.client = client
+                wait_time = 1
+
+            @task
+            def a(self, client):
+                self.client.get("/health")
+        """
+    )
+    ended = squall("run", str(path), "--target", target.url, "--users", "1", "--requests", "2")
+    assert ended.code == 0, ended.stderr
+
+
+@pytest.mark.parametrize("init", [None, "WHO = 'the package'\n"])
+def test_relative_imports_are_of_the_scenarios_folder(squall, target, tmp_path, init):
+    folder = tmp_path / "load-tests"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "paths.py").write_text("from ..base import HEALTH\n")
+    (folder / "base.py").write_text("HEALTH = '/health'\n")
+    if init is not None:
+        (folder / "__init__.py").write_text(init)
+    code = "from squall import *\nfrom .deep.paths import HEALTH\n" + ("" if init is None else "from . import WHO\n")
+    code += "class Shop(VUser):\n    @task\n    async def go(self, client):\n        assert (await client.get(HEALTH)).ok\n"
+    (folder / "shop.py").write_text(code)
+    ended = squall("run", str(folder / "shop.py"), "--target", target.url, "--users", "1", "--requests", "2", "--threshold", "errors<1")
+    assert ended.code == 0, ended.stdout + ended.stderr

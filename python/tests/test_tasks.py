@@ -523,10 +523,12 @@ def test_what_is_cut_off_when_the_grace_is_over_is_shown(run):
         """,
         "--grace",
         "500ms",
-        requests=3,
+        "--for",
+        "1s",
+        requests=None,
         users=3,
     )
-    assert ended.outcomes("endless") == {"ABORTED": 3}
+    assert set(ended.outcomes("endless")) == {"ABORTED"}
 
 
 def test_tasks_of_one_factory_have_their_own_names(run):
@@ -672,3 +674,97 @@ def test_a_run_that_sent_nothing_has_measured_nothing(run):
     )
     assert ended.result["accounting"]["sent"] == 0 and ended.result["totals"]["errors"] == 5
     assert ended.result["verdict"] == "nothing_measured" and ended.code == 1, ended.stdout
+
+
+BEARS = {
+    "the last request": 'await client.get("/health")',
+    "nobody": "pass",
+    "nobody after a pause": 'await client.get("/health"); await sleep(0.01)',
+    "nobody after a resource": 'await client.get("/health"); await self.resources.acquire("things")',
+    "the last of a batch": 'await client.batch(["/health", "/echo"])',
+    "the one that failed": 'await client.get("/fail", params={"rate": 1})',
+    "the one before the code": 'await sleep(0.01); await client.get("/health"); self.sum = sum(range(1000))',
+}
+
+
+@pytest.mark.parametrize("bears", BEARS)
+def test_what_bears_a_failure_is_the_same_in_every_mode(run, bears):
+    seen = []
+    for fn, mode in (("async def", "stepped"), ("def", "stepped"), ("async def", "asyncio")):
+        code = f"""
+        @resource(name="things")
+        def thing(n): return {{}}
+
+        class Shop(VUser):
+            @task
+            {fn} fails(self, client):
+                {BEARS[bears] if fn == "async def" else BEARS[bears].replace("await ", "")}
+                raise ValueError("it fails")
+        """
+        ended = run(code, "--mode", mode, requests=3)
+        seen.append({m["name"]: (m["requests"], m["errors"]) for m in ended.result["metrics"] if m["name"] != "things"})
+        seen[-1]["all"] = (ended.result["totals"]["requests"], ended.result["totals"]["errors"])
+    assert seen[0] == seen[1] == seen[2]
+    assert seen[0]["fails"] == (3, 3) and seen[0]["all"][1] == 3
+    assert ("fails (failed)" in seen[0]) == bears.startswith("nobody")
+
+
+@BOTH
+def test_a_check_of_an_answer_before_the_last_request_fails_by_itself(run, target, fn, wait):
+    ended = run(
+        f"""
+        class Shop(VUser):
+            @task
+            {fn} look(self, client):
+                {wait}client.get("/health")
+                try:
+                    {wait}client.get("http://127.0.0.1:1/refused", name="refused")
+                except RequestError:
+                    pass
+
+            def check_look(self, status_code, body):
+                assert status_code == 500, "an older answer"
+        """,
+        requests=2,
+    )
+    assert ended.metric("look (failed)")["errors"] == 2 and ended.metric("refused")["errors"] == 2, ended.messages()
+    assert ended.result["totals"]["errors"] == 4
+
+
+def test_so_many_requests_are_made_however_long_each_takes(run, target):
+    before = target.counts().get("/health", 0)
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def patient(self, client):
+                await client.get("/health")
+                await sleep(2)
+                await client.get("/health")
+        """,
+        "--grace",
+        "100ms",
+        requests=2,
+        users=2,
+    )
+    assert ended.result["totals"]["errors"] == 0 and ended.metric("patient")["errors"] == 0, ended.messages()
+    assert target.counts()["/health"] - before == ended.result["totals"]["requests"] == 4
+
+
+def test_a_strategy_that_never_chooses_says_so(run):
+    ended = run(
+        """
+        class Idle:
+            def select(self, steps, completed_steps, next_allowed_at, now, rng):
+                return StepSelection(())
+
+        class Shop(VUser):
+            step_strategy = Idle()
+
+            @task
+            async def go(self, client):
+                await client.get("/health")
+        """,
+        requests=1,
+    )
+    assert "Idle has chosen no step for 5 s" in ended.messages()

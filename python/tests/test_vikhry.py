@@ -207,6 +207,37 @@ def test_the_status_of_an_answer_fails_a_step(alone, shop):
     assert ended.metric("page")["errors"] == shop.seen["GET /missing"] > 0
 
 
+def test_a_step_that_returns_a_bad_answer_has_not_succeeded(alone, shop):
+    ended = alone(
+        """
+        from vikhry import VU, step
+
+        class Steps(VU):
+            @step()
+            async def bad(self):
+                return await self.http.get("/missing")
+
+            @step(requires=("bad",))
+            async def never(self):
+                await self.http.get("/never")
+
+            @step()
+            async def good(self):
+                return await self.http.get("/page")
+
+            @step(requires=("good",))
+            async def after(self):
+                await self.http.get("/after")
+        """,
+        "--target",
+        shop.url,
+        requests=12,
+        users=1,
+    )
+    assert "GET /never" not in shop.seen and shop.seen["GET /missing"] == ended.metric("bad")["errors"] > 0, ended.messages()
+    assert shop.seen["GET /after"] > 0 and ended.result["totals"]["errors"] == shop.seen["GET /missing"]
+
+
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
 def test_bodies_may_be_awaited_or_not(alone, shop, mode):
     ended = alone(

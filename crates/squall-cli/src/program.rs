@@ -2,6 +2,7 @@
 //! only who drives the users differs.
 
 use squall_engine::{Driver, DriverError, EngineError};
+use squall_metrics::{Category, ErrorNote, MetricKey, Outcome};
 use squall_model::{Load, LoadModel, Plan, Profile, Stock};
 use squall_orchestrator::{
     self as orchestrator, Control, Finished, Observer, RunError, RunOptions,
@@ -290,11 +291,14 @@ impl<D: Driver> Program<D> {
         let (lender, lending) = lend_here(&self.stock(), Portion::ALL).await.map_err(unstocked)?;
         options.lender = Some(lender);
         let made = self.set_up().await?;
-        let finished = self.run_with(options, control, observers, made.as_deref()).await;
+        let mut finished = self.run_with(options, control, observers, made.as_deref()).await;
         if let (Some(made), Some(hooks)) = (made, self.hooks()) {
             // What was measured is told in any case.
             if let Err(reason) = hook(move || hooks.tear_down(&made)).await {
                 crate::terminal::say(format!("tear-down failed: {reason}\n"));
+                if let Ok(finished) = &mut finished {
+                    finished.view.errors.push(tear_down_failed(reason));
+                }
             }
         }
         // The pools end with the run, whatever is still held.
@@ -345,6 +349,12 @@ impl<D: Driver> Program<D> {
 /// Why there is nothing to borrow from; the names of pools have been looked at before.
 pub(crate) fn unstocked(error: StockError) -> RunError {
     refused(error.to_string())
+}
+
+/// What remains to be seen to: it fails nothing that was measured.
+fn tear_down_failed(message: String) -> ErrorNote {
+    let outcome = Outcome::new(Category::Exception, "TEAR_DOWN_FAILED");
+    ErrorNote { metric: Arc::new(MetricKey::group("tear_down")), outcome, message, count: 1 }
 }
 
 fn refused(reason: String) -> RunError {

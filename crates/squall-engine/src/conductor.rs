@@ -144,7 +144,7 @@ impl<T: DriverThread> Conductor<T> {
         }
         self.floor.send_home();
         self.floor.seal();
-        let cut_off = over == Over::Aborted || !self.drain().await?;
+        let cut_off = over == Over::Aborted || !self.drain(over).await?;
         if cut_off {
             self.lives.abort_all();
             while self.lives.join_next().await.is_some() {}
@@ -224,18 +224,27 @@ impl<T: DriverThread> Conductor<T> {
         Ok(None)
     }
 
-    /// Waits for users to come home; `false` if the grace was over or an abort came first.
-    async fn drain(&mut self) -> Result<bool, EngineError> {
-        let deadline = Instant::now() + self.floor.config.grace;
+    /// Waits for users to come home; `false` if the grace was over or an abort came first. A run of so many iterations makes them all: its
+    /// grace begins when the last of them has ended, its time is over, or somebody wants it to end.
+    async fn drain(&mut self, over: Over) -> Result<bool, EngineError> {
+        let mut all = over == Over::Done && self.floor.config.load.iterations.is_some();
+        let end = self.floor.start + self.profile.duration();
+        let mut deadline = Instant::now() + self.floor.config.grace;
         while !self.lives.is_empty() {
             let now = Instant::now();
+            if all && self.floor.busy.get() > 0 && now < end {
+                deadline = now + self.floor.config.grace;
+            }
             self.drop_late_queue();
             self.ship_if_due(now, TAIL);
             // Users that are still starting may go to sleep for a retry.
             self.floor.send_home();
             let until = (self.next_second() + TAIL).min(deadline);
-            if now >= deadline || self.wait(until).await? == Some(Over::Aborted) {
-                return Ok(self.lives.is_empty());
+            let told = if now < deadline { self.wait(until).await? } else { Some(Over::Aborted) };
+            match told {
+                Some(Over::Aborted) => return Ok(self.lives.is_empty()),
+                Some(_) => all = false,
+                None => {}
             }
         }
         Ok(true)

@@ -42,6 +42,6 @@ pub use cookies::Cookies;
 pub use error::{Category, ConnectorError, HttpError, RequestError};
 pub use live::{LiveAnswer, RawStream};
 pub use origin::Scheme;
-pub use request::{Prepared, Request, basic_auth};
+pub use request::{ABSENT, Prepared, Request, basic_auth};
 pub use response::{Body, Exchange, Headers, Phases, Response};
 pub use session::Session;

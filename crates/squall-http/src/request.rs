@@ -16,6 +16,7 @@ use crate::connector::Connector;
 use crate::dial::forwards;
 use crate::error::RequestError;
 use crate::origin::{Origin, Scheme};
+pub use render::ABSENT;
 use render::Constant;
 pub(crate) use render::percent_decode;
 

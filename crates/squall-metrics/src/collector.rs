@@ -162,6 +162,32 @@ mod tests {
         assert!(collector.view().window(Some("nobody"), 2).is_some_and(|w| w.requests == 0));
     }
 
+    /// Each of two processes had kept 500 series apart, which made a report of 800.
+    #[test]
+    fn names_of_all_sources_together_are_capped() {
+        let of = |thread: u32, second: u32| {
+            let mut recorder = Recorder::new(RecorderConfig::default());
+            for name in 0..300 {
+                let metric = recorder.metric(MetricKey::request(format!("/{thread}/{name}")));
+                recorder.sent();
+                let (wait, service, outcome) = (Duration::ZERO, Duration::from_millis(1), Outcome::of_status(200));
+                recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, warm_up: false });
+            }
+            let (metrics, errors, engine) = recorder.harvest(0, 0);
+            Delta { source: source(thread), seq: u64::from(second), second, metrics, errors, engine, last: false }
+        };
+        let mut collector = Collector::new([source(0), source(1)], 1);
+        for second in 0..2 {
+            collector.merge(of(0, second)).unwrap();
+            collector.merge(of(1, second)).unwrap();
+        }
+        let view = collector.finish();
+        assert_eq!((view.metrics.len(), view.all.requests), (500, 1200));
+        let other = view.metric("(other)").expect("what goes beyond");
+        assert_eq!((other.requests, other.timeline[1].requests), (2 * 101, 101));
+        assert!(view.engine.metrics_refused > 0 && view.accounting().balances());
+    }
+
     #[test]
     fn a_silent_second_keeps_its_place_in_the_timeline() {
         let mut collector = Collector::new([source(0)], 3);

@@ -47,7 +47,7 @@ pub struct RecorderConfig {
 
 impl Default for RecorderConfig {
     fn default() -> Self {
-        RecorderConfig { max_metrics: 500, phases: false, max_messages: 50, beside: false }
+        RecorderConfig { max_metrics: MOST_METRICS, phases: false, max_messages: 50, beside: false }
     }
 }
 
@@ -194,7 +194,11 @@ impl Recorder {
     }
 }
 
-const OTHER: &str = "(other)";
+/// What shares one metric beyond the cap.
+pub(crate) const OTHER: &str = "(other)";
+
+/// How many metrics are kept apart, of a recorder and of a run.
+pub(crate) const MOST_METRICS: usize = 500;
 
 /// In characters.
 const LONGEST_MESSAGE: usize = 2000;

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     EngineDelta, ErrorNote, Histogram, Kind, MetricDelta, MetricKey, Outcome,
     pending::{PendingSecond, add_note},
-    recorder::PHASES,
+    recorder::{MOST_METRICS, OTHER, PHASES},
 };
 
 /// Everything known of a run so far.
@@ -208,6 +208,7 @@ impl RunView {
         let (Some(row), Some(metrics)) = (self.timeline.pop(), self.recent.pop_back()) else {
             return self.push_second(late);
         };
+        let late = self.within_the_cap(late);
         let before = (self.engine.users, self.engine.busy);
         self.add(&late);
         let mut whole = PendingSecond { metrics, ..PendingSecond::default() };
@@ -229,6 +230,7 @@ impl RunView {
     }
 
     fn push_second(&mut self, pending: PendingSecond) {
+        let pending = self.within_the_cap(pending);
         let t_s = self.timeline.len() as u32 + 1;
         self.add(&pending);
         let all = self.show_metrics(t_s, &pending.metrics);
@@ -242,6 +244,28 @@ impl RunView {
         while self.recent.len() > self.window_s.max(1) as usize {
             self.recent.pop_front();
         }
+    }
+
+    /// The second with no more new names than there is room for. Every source keeps to the cap; all of them together may not.
+    fn within_the_cap(&self, mut pending: PendingSecond) -> PendingSecond {
+        let mut room = (MOST_METRICS - 1).saturating_sub(self.metrics.len());
+        if pending.metrics.len() <= room {
+            return pending;
+        }
+        let mut fits = |delta: &MetricDelta| {
+            let known = self.index.contains_key(&delta.key) || delta.key.name == OTHER;
+            let new = !known && room > 0;
+            room -= usize::from(new);
+            known || new
+        };
+        let (metrics, beyond): (Vec<_>, Vec<_>) = pending.metrics.into_iter().partition(|delta| fits(delta));
+        pending.metrics = metrics;
+        pending.engine.metrics_refused += beyond.len() as u64;
+        for mut delta in beyond {
+            delta.key = Arc::new(MetricKey { kind: delta.key.kind, ..MetricKey::request(OTHER) });
+            pending.absorb(PendingSecond { metrics: vec![delta], ..PendingSecond::default() });
+        }
+        pending
     }
 
     /// Counts a second in the totals.

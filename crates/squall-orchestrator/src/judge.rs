@@ -187,11 +187,23 @@ fn is_worse(threshold: &Threshold, value: f64, than: f64) -> bool {
 
 /// The threshold's value over the whole run; `None` if there is nothing to judge.
 pub fn value_of(threshold: &Threshold, view: &RunView, measured: Duration) -> Option<f64> {
+    use Statistic::{ErrorRate, Errors, Requests};
     let metric = match &threshold.metric {
-        Some(name) => view.metric(name)?,
+        Some(name) => match view.metric(name) {
+            None if counts_failures(name) && matches!(threshold.statistic, Errors | ErrorRate | Requests) => {
+                return Some(0.0);
+            }
+            found => found?,
+        },
         None => &view.all,
     };
     of_metric(threshold.statistic, metric, measured, view)
+}
+
+/// Whether a series is there only if something failed: that nothing is known of it is good news.
+fn counts_failures(name: &str) -> bool {
+    let own = name.rsplit('/').next().unwrap_or(name);
+    own.ends_with(" (failed)") || matches!(own, "on_start" | "on_stop")
 }
 
 fn of_metric(statistic: Statistic, metric: &MetricView, over: Duration, view: &RunView) -> Option<f64> {
@@ -283,6 +295,14 @@ mod tests {
     #[test]
     fn a_metric_that_never_appeared_breaks_its_promise() {
         check("checkout:p99<1s", &[(1, 0)], (false, None, None));
+    }
+
+    #[test]
+    fn failures_that_never_appeared_keep_their_promise() {
+        for promise in ["on_start:errors<1", "Shop/on_stop:error_rate<1%", "browse (failed):errors<1"] {
+            check(promise, &[(1, 0)], (true, None, None));
+        }
+        check("browse (failed):p99<1s", &[(1, 0)], (false, None, None));
     }
 
     #[test]

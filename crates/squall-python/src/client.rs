@@ -4,8 +4,9 @@ use http::Method;
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{PyBytes, PyDict, PyMapping, PyString, PyTuple},
+    types::{PyBytes, PyDict, PyMapping, PyString},
 };
+use squall_http::ABSENT;
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -95,7 +96,7 @@ impl Client {
             let name = name.to_str()?;
             // `auth=` stands in for it.
             if options.auth.is_none() || !name.eq_ignore_ascii_case("authorization") {
-                headers.push((name, value.to_str()?));
+                headers.push((name, value.as_ref().map_or(Ok(ABSENT), |value| value.to_str())?));
             }
         }
         headers.extend(extra.iter().map(|(name, value)| (*name, value.as_str())));
@@ -192,8 +193,8 @@ macro_rules! client_methods {
                 ) -> PyResult<Operation> {
                     let data = data.or(content);
                     let more = Vec::new();
-                    let options = Options { headers, params, json, data, files, cookies, auth, timeout, name, more };
-                    self.ask(Method::$verb, url, &options)
+                    let given = Options { headers, params, json, data, files, cookies, auth, timeout, name, more };
+                    self.ask(Method::$verb, url, &given)
                 }
             )*
 
@@ -249,7 +250,7 @@ macro_rules! client_methods {
     };
 }
 
-client_methods! { get GET post POST put PUT patch PATCH delete DELETE head HEAD }
+client_methods! { get GET post POST put PUT patch PATCH delete DELETE head HEAD options OPTIONS }
 
 /// Objects lie at multiples of 16.
 fn slot_of(url: &Bound<'_, PyString>) -> usize {
@@ -347,15 +348,10 @@ impl<'py> Options<'py> {
             return Ok(Some("application/json".to_owned()));
         }
         if let Some(files) = &self.files {
-            return encode::multipart(files.cast::<PyDict>()?, self.data.as_ref(), out).map(Some);
+            return encode::multipart(files, self.data.as_ref(), out).map(Some);
         }
         let Some(data) = &self.data else { return Ok(None) };
-        if let Ok(bytes) = data.cast::<PyBytes>() {
-            out.extend_from_slice(bytes.as_bytes());
-            return Ok(None);
-        }
-        if let Ok(text) = data.cast::<PyString>() {
-            out.extend_from_slice(text.to_str()?.as_bytes());
+        if encode::raw(data, out)? {
             return Ok(None);
         }
         let mut form = String::new();
@@ -401,25 +397,29 @@ fn authorization_of(auth: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(token) = auth.cast::<PyString>() {
         return Ok(format!("Bearer {}", token.to_str()?));
     }
-    let pair = auth.cast::<PyTuple>().ok().and_then(|pair| pair.extract::<(String, String)>().ok());
-    let (user, password) =
-        pair.ok_or_else(|| PyTypeError::new_err("auth= takes (user, password) or a bearer token"))?;
-    Ok(authorization(&user, &password))
+    match auth.extract::<Vec<String>>().as_deref() {
+        Ok([user, password]) => Ok(authorization(user, password)),
+        _ => Err(PyTypeError::new_err("auth= takes (user, password) or a bearer token")),
+    }
 }
 
-type HeaderPairs<'py> = Vec<(Bound<'py, PyString>, Bound<'py, PyString>)>;
+/// Names and values; one without a value is left out.
+type HeaderPairs<'py> = Vec<(Bound<'py, PyString>, Option<Bound<'py, PyString>>)>;
+
+fn header_text<'py>(value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    match value.cast_into::<PyString>() {
+        Ok(text) => Ok(text),
+        Err(other) => match other.into_inner().cast_into::<PyBytes>() {
+            Ok(bytes) => Ok(bytes.call_method1("decode", ("latin-1",))?.cast_into::<PyString>()?),
+            Err(other) => other.into_inner().str(),
+        },
+    }
+}
 
 fn header_pairs<'py>(headers: &Bound<'py, PyAny>, out: &mut HeaderPairs<'py>) -> PyResult<()> {
     let mut push = |name: Bound<'py, PyAny>, value: Bound<'py, PyAny>| -> PyResult<()> {
-        if value.is_none() {
-            return Ok(());
-        }
-        let name = name.cast_into::<PyString>()?;
-        let value = match value.cast_into::<PyString>() {
-            Ok(text) => text,
-            Err(other) => other.into_inner().str()?,
-        };
-        out.push((name, value));
+        let value = if value.is_none() { None } else { Some(header_text(value)?) };
+        out.push((header_text(name)?, value));
         Ok(())
     };
     if let Ok(dict) = headers.cast::<PyDict>() {

@@ -1,4 +1,4 @@
-//! JSON straight into Python objects: one pass, no tree in between, keys cached. Refuses what is not JSON.
+//! JSON straight into Python objects: one pass, no tree in between, keys cached. Takes and refuses what the standard library does.
 
 use pyo3::{
     exceptions::PyValueError,
@@ -22,16 +22,36 @@ thread_local! {
 
 /// Parses a whole document.
 pub(crate) fn json<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    let huge = Cell::new(false);
+    let odd = Cell::new(false);
     let text = without_mark(text);
     let mut parser = serde_json::Deserializer::from_slice(text);
-    let parsed = Seed { py, huge: &huge }.deserialize(&mut parser);
-    let parsed = parsed.and_then(|value| parser.end().map(|()| value));
-    if huge.get() {
-        // Integers beyond 64 bits lose their digits in serde_json; the standard library keeps them.
-        return py.import("json")?.call_method1("loads", (text,));
+    let parsed = Seed { py, odd: &odd }.deserialize(&mut parser);
+    match parsed.and_then(|value| parser.end().map(|()| value)) {
+        Ok(parsed) if !odd.get() => Ok(parsed),
+        _ => by_the_library(py, text),
     }
-    parsed.map_err(|error| PyValueError::new_err(format!("the body is not JSON: {error}")))
+}
+
+/// Parses what serde_json does not: what it refuses (NaN, UTF-16, half a surrogate pair, ...) the standard library may take, integers beyond
+/// 64 bits keep their digits there, and what nobody takes is refused as people expect it.
+#[cold]
+fn by_the_library<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let json = py.import("json")?;
+    json.call_method1("loads", (text,)).map_err(|error| {
+        if !error.is_instance_of::<PyValueError>(py) {
+            return error;
+        }
+        let value = error.value(py);
+        let known = || -> PyResult<(String, Py<PyAny>, Py<PyAny>)> {
+            Ok((value.getattr("msg")?.extract()?, value.getattr("doc")?.unbind(), value.getattr("pos")?.unbind()))
+        };
+        let (reason, document, place) = known().unwrap_or_else(|_| {
+            (error.to_string(), PyString::new(py, "").into_any().unbind(), PyInt::new(py, 0).into_any().unbind())
+        });
+        json.getattr("JSONDecodeError")
+            .and_then(|class| class.call1((format!("the body is not JSON: {reason}"), document, place)))
+            .map_or_else(|error| error, PyErr::from_value)
+    })
 }
 
 /// Without the mark that some put before UTF-8.
@@ -42,7 +62,8 @@ pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
 #[derive(Clone, Copy)]
 struct Seed<'a, 'py> {
     py: Python<'py>,
-    huge: &'a Cell<bool>,
+    /// Something was met that the standard library knows better.
+    odd: &'a Cell<bool>,
 }
 
 impl<'de, 'py> DeserializeSeed<'de> for Seed<'_, 'py> {
@@ -77,8 +98,9 @@ impl<'de, 'py> Visitor<'de> for Seed<'_, 'py> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-        if value.abs() >= 9.2e18 {
-            self.huge.set(true);
+        // Perhaps an integer: one beyond 64 bits, or -0.
+        if value.abs() >= 9.2e18 || value == 0.0 && value.is_sign_negative() {
+            self.odd.set(true);
         }
         Ok(PyFloat::new(self.py, value).into_any())
     }

@@ -65,8 +65,11 @@ impl Driver for PythonDriver {
         let constant = Python::attach(|py| constant_calls(py, &script, &routes)).map_err(DriverError)?;
         let guest = match script.hosted {
             true => Some(
-                Python::attach(|py| Guest::start(py, longest(&script)))
-                    .map_err(|error| DriverError(format!("cannot start asyncio: {error}")))?,
+                Python::attach(|py| {
+                    let (probe, script) = (probe.clone(), script.clone());
+                    Guest::start(py, longest(&script), move |held| tell_held(&probe, &script, held, "code on asyncio"))
+                })
+                .map_err(|error| DriverError(format!("cannot start asyncio: {error}")))?,
             ),
             false => None,
         };
@@ -171,18 +174,8 @@ impl Shared {
         self.probe.metric(MetricKey::request(self.script.full(name)))
     }
 
-    /// Tells that code of `name` kept its thread, and everybody on it, from going on.
-    #[cold]
     fn held(&self, held: &Held, name: &str) {
-        let metric = self.probe.metric(MetricKey::group(self.script.full("(held thread)")));
-        let outcome = Outcome::new(Category::Exception, "HELD_THREAD");
-        let words = format!(
-            "{name} held the generator's thread at {}: no other user could run meanwhile (use squall.sleep, the client, \
-             or an executor)",
-            held.place
-        );
-        self.probe.note(metric, outcome, &words);
-        self.probe.span(metric, held.since, Instant::now(), outcome);
+        tell_held(&self.probe, &self.script, held, name);
     }
 
     #[cold]
@@ -205,6 +198,20 @@ impl Shared {
             .entry(name)
             .or_insert_with(|| self.probe.metric(MetricKey::group(self.script.full(name))))
     }
+}
+
+/// Tells that code of `name` kept its thread, and everybody on it, from going on.
+#[cold]
+fn tell_held(probe: &Probe, script: &Script, held: &Held, name: &str) {
+    let metric = probe.metric(MetricKey::group(script.full("(held thread)")));
+    let outcome = Outcome::new(Category::Exception, "HELD_THREAD");
+    let words = format!(
+        "{name} held the generator's thread at {}: no other user could run meanwhile (use squall.sleep, the client, or an \
+         executor)",
+        held.place
+    );
+    probe.note(metric, outcome, &words);
+    probe.span(metric, held.since, Instant::now(), outcome);
 }
 
 /// The timeout of the most patient task; on the loop nobody knows whose code runs.

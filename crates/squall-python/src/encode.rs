@@ -3,7 +3,7 @@
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple},
+    types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple},
 };
 use std::fmt::Write as _;
 
@@ -149,17 +149,17 @@ fn percent(text: &str, out: &mut String) {
 
 /// `files=` and the fields of `data=` as multipart/form-data; returns the content type.
 pub(crate) fn multipart(
-    files: &Bound<'_, PyDict>,
+    files: &Bound<'_, PyAny>,
     fields: Option<&Bound<'_, PyAny>>,
     out: &mut Vec<u8>,
 ) -> PyResult<String> {
     let mut parts: Vec<(String, Vec<u8>)> = Vec::new();
     if let Some(fields) = fields {
-        for (name, value) in fields.cast::<PyDict>()?.iter() {
+        for (name, value) in named(fields, "data= beside files=")? {
             field(name.str()?.to_str()?, &value, &mut parts)?;
         }
     }
-    for (name, file) in files.iter() {
+    for (name, file) in named(files, "files=")? {
         let name = name.str()?;
         let given = Given::of(&file, name.to_str()?)?;
         parts.push((head(name.to_str()?, Some((&given.name, &given.kind)))?, given.content));
@@ -177,6 +177,33 @@ pub(crate) fn multipart(
     }
     out.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
     Ok(format!("multipart/form-data; boundary={boundary}"))
+}
+
+/// What has a name each: a dict, or a list of pairs.
+fn named<'py>(given: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+    if let Ok(dict) = given.cast::<PyDict>() {
+        return Ok(dict.iter().collect());
+    }
+    let pair = |entry: PyResult<Bound<'py, PyAny>>| entry?.extract();
+    let pairs = given.try_iter().and_then(|entries| entries.map(pair).collect());
+    pairs.map_err(|_| PyTypeError::new_err(format!("{what} takes a dict, or a list of (name, value)")))
+}
+
+/// Appends `value` if it is a body as it stands: text, bytes of any kind, an open file. Says whether it was.
+pub(crate) fn raw(value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<bool> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        out.extend_from_slice(bytes.as_bytes());
+    } else if let Ok(text) = value.cast::<PyString>() {
+        out.extend_from_slice(text.to_str()?.as_bytes());
+    } else if value.is_instance_of::<PyByteArray>() || value.is_instance_of::<PyMemoryView>() {
+        let bytes = value.py().get_type::<PyBytes>().call1((value,))?;
+        out.extend_from_slice(bytes.cast::<PyBytes>()?.as_bytes());
+    } else if value.hasattr("read")? {
+        return raw(&value.call_method0("read")?, out);
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
 }
 
 /// One field; a list is the field several times, as in forms.
@@ -220,16 +247,13 @@ impl Given {
 }
 
 fn content_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
-    if let Ok(bytes) = value.cast::<PyBytes>() {
-        return Ok(bytes.as_bytes().to_vec());
-    }
-    if let Ok(text) = value.cast::<PyString>() {
-        return Ok(text.to_str()?.as_bytes().to_vec());
-    }
-    let read = value.call_method0("read")?;
-    match read.cast::<PyBytes>() {
-        Ok(bytes) => Ok(bytes.as_bytes().to_vec()),
-        Err(_) => Ok(read.extract::<String>()?.into_bytes()),
+    let mut content = Vec::new();
+    match raw(value, &mut content)? {
+        true => Ok(content),
+        false => Err(PyTypeError::new_err(format!(
+            "a file is bytes, text or an open file, not a {}",
+            value.get_type().name()?
+        ))),
     }
 }
 

@@ -15,7 +15,11 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::{context::Variables, port::Port, watchdog};
+use crate::{
+    context::Variables,
+    port::Port,
+    watchdog::{self, Held},
+};
 
 thread_local! {
     static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
@@ -37,8 +41,9 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Makes the loop, sets it running on this thread, and begins to turn it. A turn that lasts longer than `patience` is cut.
-    pub(crate) fn start(py: Python<'_>, patience: Option<Duration>) -> PyResult<Guest> {
+    /// Makes the loop, sets it running on this thread, and begins to turn it. A turn that lasts longer than `patience` is cut; one that
+    /// kept the thread for too long is told.
+    pub(crate) fn start(py: Python<'_>, patience: Option<Duration>, tell: impl Fn(&Held) + 'static) -> PyResult<Guest> {
         let event_loop = py.import("squall._guest")?.call_method0("start")?;
         let ready = event_loop.getattr("_ready")?.unbind();
         let descriptor: RawFd = event_loop.getattr("descriptor")?.extract()?;
@@ -53,7 +58,7 @@ impl Guest {
             .map_err(|error| PyRuntimeError::new_err(format!("cannot watch asyncio's selector: {error}")))?;
         let kick = Rc::new(Notify::new());
         let turn = event_loop.getattr("turn")?.unbind();
-        let turning = tokio::task::spawn_local(keep_turning(turn, watched, kick.clone(), patience));
+        let turning = tokio::task::spawn_local(keep_turning(turn, watched, kick.clone(), patience, tell));
         let event_loop = event_loop.unbind();
         HERE.set(Some(Here { event_loop: event_loop.clone_ref(py), kick: kick.clone() }));
         kick.notify_one();
@@ -88,7 +93,13 @@ impl Drop for Guest {
     }
 }
 
-async fn keep_turning(turn: Py<PyAny>, watched: AsyncFd<OwnedFd>, kick: Rc<Notify>, patience: Option<Duration>) {
+async fn keep_turning(
+    turn: Py<PyAny>,
+    watched: AsyncFd<OwnedFd>,
+    kick: Rc<Notify>,
+    patience: Option<Duration>,
+    tell: impl Fn(&Held),
+) {
     let mut next: Option<Duration> = None;
     loop {
         let timer = async {
@@ -103,7 +114,7 @@ async fn keep_turning(turn: Py<PyAny>, watched: AsyncFd<OwnedFd>, kick: Rc<Notif
             () = timer => {}
         }
         let deadline = patience.map(|patience| Instant::now() + patience);
-        let (told, _) = watchdog::step(deadline, || {
+        let (told, noticed) = watchdog::step(deadline, || {
             Python::attach(|py| match turn.bind(py).call0().and_then(|wait| wait.extract::<Option<f64>>()) {
                 Ok(wait) => wait.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)),
                 Err(error) => {
@@ -112,6 +123,7 @@ async fn keep_turning(turn: Py<PyAny>, watched: AsyncFd<OwnedFd>, kick: Rc<Notif
                 }
             })
         });
+        noticed.iter().filter_map(|noticed| noticed.held.as_ref()).for_each(&tell);
         next = told;
         if next.is_some_and(|wait| wait.is_zero()) {
             kick.notify_one();

@@ -209,13 +209,19 @@ impl Operation {
     }
 
     /// Says that nobody will await it, and that whoever made it knows.
-    fn forgo(&mut self) {
+    pub(crate) fn forgo(&mut self) {
         drop(self.take());
     }
 
+    /// Whoever looks at it wants to know whether this is a future. `asyncio.ensure_future` does nothing more with one, because futures are
+    /// under way; so is this one from then on.
     #[getter(_asyncio_future_blocking)]
-    fn blocking(&self) -> Option<bool> {
-        self.hosted.as_ref().map(|hosted| hosted.blocking)
+    fn blocking(slf: &Bound<'_, Self>) -> Option<bool> {
+        let blocking = slf.borrow().hosted.as_ref().map(|hosted| hosted.blocking);
+        if blocking.is_some() {
+            Operation::ask(slf);
+        }
+        blocking
     }
 
     #[setter(_asyncio_future_blocking)]

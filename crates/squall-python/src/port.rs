@@ -90,6 +90,12 @@ impl Port {
         self.state().ended.take()
     }
 
+    /// Whether the function goes on and has nothing to ask for: it awaits something that is not ours.
+    pub(crate) fn awaits_else(&self) -> bool {
+        let state = self.state();
+        state.ended.is_none() && state.asked.is_empty()
+    }
+
     pub(crate) fn forget(&self, what: Box<str>) {
         self.state().forgotten.get_or_insert(what);
     }

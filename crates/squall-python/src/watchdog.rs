@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_millis(11);
 /// A step that lasts longer is told.
 const HELD: Duration = Duration::from_secs(1);
+/// How long a function whose time is over may take to clean up after itself, requests included.
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How long code may go on after an abort before the person is told that it cannot be stopped.
 const DEAF: Duration = Duration::from_secs(2);
 
@@ -49,6 +51,8 @@ struct Watched {
     deadline: AtomicU64,
     /// The step that is under way has been seen too long, or cut.
     noticed: AtomicBool,
+    /// It was told that its time is over.
+    cut: AtomicBool,
     held: Mutex<Option<Held>>,
 }
 
@@ -57,6 +61,13 @@ struct Watched {
 pub(crate) struct Held {
     pub(crate) since: Instant,
     pub(crate) place: String,
+}
+
+/// What was noticed of a step.
+pub(crate) struct Noticed {
+    pub(crate) held: Option<Held>,
+    /// It was told that its time is over, by a `TaskTimeout` where it was.
+    pub(crate) cut: bool,
 }
 
 /// A watchdog of one thread. Dropping it ends it.
@@ -74,6 +85,7 @@ pub(crate) fn watch(py: Python<'_>, curfew: Option<Curfew>) -> PyResult<Watchdog
         turn: AtomicU64::new(0),
         deadline: AtomicU64::new(u64::MAX),
         noticed: AtomicBool::new(false),
+        cut: AtomicBool::new(false),
         held: Mutex::default(),
     });
     WATCHED.set(Some(watched.clone()));
@@ -97,11 +109,11 @@ impl Drop for Watchdog {
 }
 
 /// Runs one step of Python code under watch. `deadline` is when it must be over.
-pub(crate) fn step<R>(deadline: Option<Instant>, run: impl FnOnce() -> R) -> (R, Option<Held>) {
+pub(crate) fn step<R>(deadline: Option<Instant>, run: impl FnOnce() -> R) -> (R, Option<Noticed>) {
     WATCHED.with_borrow(|watched| {
         let Some(watched) = watched else { return (run(), None) };
         if let Some(deadline) = deadline {
-            watched.deadline.store(deadline.saturating_duration_since(watched.base).as_nanos() as u64, Relaxed);
+            watched.deadline.store(watched.since_base(deadline), Relaxed);
         }
         watched.turn.store(watched.turn.load(Relaxed) + 1, Relaxed);
         let begun = coarsely_now();
@@ -114,8 +126,8 @@ pub(crate) fn step<R>(deadline: Option<Instant>, run: impl FnOnce() -> R) -> (R,
         if deadline.is_some() {
             watched.deadline.store(u64::MAX, Relaxed);
         }
-        let held = if watched.noticed.load(Relaxed) { watched.let_go() } else { None };
-        (done, held)
+        let noticed = if watched.noticed.load(Relaxed) { Some(watched.let_go()) } else { None };
+        (done, noticed)
     })
 }
 
@@ -126,19 +138,25 @@ fn coarsely_now() -> Duration {
 }
 
 impl Watched {
-    /// Takes back an exception that came too late, and says how long it took.
+    fn since_base(&self, instant: Instant) -> u64 {
+        instant.saturating_duration_since(self.base).as_nanos() as u64
+    }
+
+    /// Takes back an exception that came too late, and says what there was to notice.
     #[cold]
-    fn let_go(&self) -> Option<Held> {
+    fn let_go(&self) -> Noticed {
         self.noticed.store(false, Relaxed);
         // SAFETY: attached, as every step is; a null pointer removes what is pending for the thread.
         Python::attach(|_| unsafe { ffi::PyThreadState_SetAsyncExc(self.ident as _, std::ptr::null_mut()) });
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Noticed { held, cut: self.cut.swap(false, Relaxed) }
     }
 
-    /// Raises `class` in the step `turn`, if that is still under way.
-    fn raise(&self, py: Python<'_>, turn: u64, class: &Bound<'_, PyAny>) {
+    /// Raises `class` in the step `turn`, if that is still under way; `cut` if that says that its time is over.
+    fn raise(&self, py: Python<'_>, turn: u64, class: &Bound<'_, PyAny>, cut: bool) {
         if self.turn.load(Relaxed) == turn {
             self.noticed.store(true, Relaxed);
+            self.cut.store(cut, Relaxed);
             // SAFETY: attached, and the watched thread is not: it cannot leave the step before it sees the exception or takes it back.
             unsafe { ffi::PyThreadState_SetAsyncExc(self.ident as _, class.as_ptr()) };
             let _ = py;
@@ -212,7 +230,7 @@ fn look(watched: &Watched, seen: &mut Option<Seen>, over: Option<Instant>) {
         }
     };
     let deadline = watched.deadline.load(Relaxed);
-    let overdue = deadline < now.saturating_duration_since(watched.base).as_nanos() as u64;
+    let overdue = deadline < watched.since_base(now);
     let held = now.saturating_duration_since(same.since) >= HELD && !same.told;
     if over.is_none() && !overdue && !held {
         return;
@@ -225,10 +243,14 @@ fn look(watched: &Watched, seen: &mut Option<Seen>, over: Option<Instant>) {
             watched.noticed.store(watched.turn.load(Relaxed) == turn, Relaxed);
         }
         if over.is_some() {
-            watched.raise(py, turn, py.get_type::<pyo3::exceptions::PyKeyboardInterrupt>().as_any());
+            watched.raise(py, turn, py.get_type::<pyo3::exceptions::PyKeyboardInterrupt>().as_any(), false);
         } else if overdue {
             match py.import("squall._errors").and_then(|errors| errors.getattr("TaskTimeout")) {
-                Ok(class) => watched.raise(py, turn, &class),
+                Ok(class) => {
+                    watched.raise(py, turn, &class, true);
+                    // What it does then to clean up after itself is not cut at once.
+                    watched.deadline.store(watched.since_base(now + LAST_WORDS), Relaxed);
+                }
                 Err(error) => error.write_unraisable(py, None),
             }
         }

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from squall import _dsl, _metrics
 from squall._dsl import Between, VUser, between, probe, resource
-from squall._errors import ScenarioError
+from squall._errors import ScenarioError, StatusError
 from squall._jsonrpc import JsonRPCError, JsonRPCProtocolError
 from squall._probe import ProbeContext
 from squall._strategy import ParallelReadyStrategy, SequentialWeightedStrategy, StepSelection, StepStrategy
-from squall.compat._reqwest import JsonRPCClient, ReqwestClient, Template, UserClient, ready, transport
+from squall.compat._reqwest import Answer, JsonRPCClient, ReqwestClient, Template, UserClient, ready, transport
 
 __all__ = [
     "VU",
@@ -120,16 +120,20 @@ def step(
             raise ScenarioError(f"step {function.__name__!r} must be async def", file, line)
         every = None if every_s is None else _dsl._text(every_s, seconds=True)
         mark = _dsl.TaskMark(name or function.__name__, weight, tuple(requires), every, limit, file, line, strategy_kwargs)
-        return _dsl._mark(_with_client(function), mark)
+        return _dsl._mark(_with_client(function, is_step=True), mark)
 
     return decorate
 
 
-def _with_client(function: F) -> F:
+def _with_client(function: F, is_step: bool = False) -> F:
     @functools.wraps(function)
     async def call(self: Any, client: Any) -> Any:
         self.__squall_client__(client)
-        return await function(self)
+        result = await function(self)
+        if is_step and isinstance(result, Answer) and not result.ok:
+            # It has not succeeded, and what requires it does not run.
+            raise StatusError(f"the step returned an answer of {result.status}", result._answer)
+        return result
 
     # The signature is this function's, not the wrapped one's.
     del call.__wrapped__

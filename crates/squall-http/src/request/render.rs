@@ -110,7 +110,7 @@ impl Prepared {
         constant.write(headers, wire);
         let mut cookie = String::new();
         self.closes = constant.closes;
-        for (name, value) in headers {
+        for (name, value) in headers.iter().filter(|(_, value)| !is_absent(value)) {
             self.closes |= closes(name, value);
             field(wire, &mut cookie, name, value);
         }
@@ -170,13 +170,20 @@ pub(super) fn check(name: &str, value: &str) -> Result<(), RequestError> {
     if name.is_empty() || !name.bytes().all(is_token) {
         return Err(RequestError::HeaderName { name: name.into() });
     }
-    if value.bytes().any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f) {
+    if !is_absent(value) && value.bytes().any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f) {
         return Err(RequestError::HeaderValue { name: name.into() });
     }
     if name.eq_ignore_ascii_case("transfer-encoding") {
         return Err(RequestError::ReservedHeader { name: name.into() });
     }
     Ok(())
+}
+
+/// The value of a header that is to be left out of one request, also where the client would send one of its own: this very text.
+pub static ABSENT: &str = "\0 left out";
+
+fn is_absent(value: &str) -> bool {
+    std::ptr::eq(value, ABSENT)
 }
 
 /// Writes a header's line; cookies are gathered, since a request may have only one Cookie line.

@@ -1,7 +1,7 @@
 //! One call of a scenario's function on asyncio: its task runs by itself, this side performs what comes out of its port, several things
 //! at once if it wants. Ends when the function has, and its requests.
 
-use pyo3::{prelude::*, types::PyTuple};
+use pyo3::{intern, prelude::*, types::PyTuple};
 use squall_http::{Body, Session};
 use squall_metrics::Outcome;
 use std::{
@@ -31,9 +31,6 @@ use crate::{
 /// it counts in the second it belongs to. Waited for twice, so that a process that stood still does not take that for the function's time.
 const VERDICT: Duration = Duration::from_millis(500);
 
-/// How long a function that was cancelled may take to end.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-
 /// A user's task on the loop.
 pub(super) struct Lodger {
     pub(super) port: Py<Port>,
@@ -43,6 +40,11 @@ pub(super) struct Lodger {
 impl Lodger {
     pub(super) fn new(py: Python<'_>, guest: &Guest, port: Py<Port>, context: &Variables) -> PyResult<Lodger> {
         Ok(Lodger { task: guest.adopt(py, &port, context)?, port })
+    }
+
+    /// Whether it waits for `operation` itself, and not for something around it.
+    fn waits_for(&self, py: Python<'_>, operation: &Py<Operation>) -> bool {
+        self.task.bind(py).getattr(intern!(py, "_fut_waiter")).is_ok_and(|waiter| waiter.is(operation))
     }
 
     fn cancel(&self, py: Python<'_>) {
@@ -136,56 +138,53 @@ impl<'a> Visit<'a> {
             return (Err(error), false);
         }
         let mut under_way: Vec<UnderWay<'a>> = Vec::new();
-        let limit = self.limit;
         let (mut due, mut waits) = (pin!(tokio::time::sleep(VERDICT)), None);
-        let whole = poll_fn(|cx| match self.poll_port(cx, lodger, guest, &mut under_way) {
-            Poll::Pending => {
-                record_unjudged(due.as_mut(), &mut waits, cx, &mut self.last);
-                Poll::Pending
-            }
-            ended => ended,
-        });
-        let ended = match limit {
-            None => whole.await,
-            Some((deadline, _)) => match tokio::time::timeout_at(deadline.into(), whole).await {
-                Ok(ended) => ended,
-                Err(_) => {
-                    // Whatever it waited for, it was not what had been answered.
-                    self.last = None;
-                    self.cut_request = self.shared.probe.give_up(under_way, TASK_TIMEOUT) > 0;
-                    let (error, abandoned) = self.cut(lodger, guest).await;
-                    guard.ended = !abandoned;
-                    return (Err(error), abandoned);
+        loop {
+            let deadline = self.limit.map(|(deadline, _)| deadline);
+            let whole = poll_fn(|cx| match self.poll_port(cx, lodger, guest, &mut under_way) {
+                Poll::Pending => {
+                    record_unjudged(due.as_mut(), &mut waits, cx, &mut self.last);
+                    Poll::Pending
                 }
-            },
-        };
-        guard.ended = true;
-        (ended, false)
+                ended => ended,
+            });
+            let ended = match deadline {
+                None => Some(whole.await),
+                Some(deadline) => tokio::time::timeout_at(deadline.into(), whole).await.ok(),
+            };
+            if let Some(ended) = ended {
+                guard.ended = true;
+                return (self.ended(ended), false);
+            }
+            let granted = self.limit.map(|(deadline, _)| deadline) != deadline;
+            if self.cut && !granted {
+                // It goes on and on.
+                self.cut_request |= self.shared.probe.give_up(under_way, TASK_TIMEOUT) > 0;
+                return (self.ended(Ok(())), true);
+            }
+            if !self.cut {
+                self.cut_off(lodger, guest, std::mem::take(&mut under_way));
+            }
+        }
     }
 
-    /// Cancels a function whose time is over and gives it a moment to end; performs nothing more for it.
-    async fn cut(&mut self, lodger: &Lodger, guest: &Guest) -> (PyErr, bool) {
-        let error = Python::attach(|py| {
+    /// Cancels a function whose time is over, and all that it has under way.
+    fn cut_off(&mut self, lodger: &Lodger, guest: &Guest, under_way: Vec<UnderWay<'a>>) {
+        // Whatever it waited for, it was not what had been answered.
+        self.last = None;
+        self.grant_last_words();
+        let operations: Vec<Py<Operation>> =
+            Python::attach(|py| under_way.iter().map(|one| one.operation.clone_ref(py)).collect());
+        self.cut_request = self.shared.probe.give_up(under_way, TASK_TIMEOUT) > 0;
+        let errors: Vec<PyErr> = Python::attach(|py| operations.iter().map(|_| self.out_of_time(py)).collect());
+        self.watched(|py| {
             lodger.cancel(py);
-            self.out_of_time(py)
-        });
-        let told_off = poll_fn(|cx| {
-            let news = lodger.port.get().look(cx.waker());
-            Python::attach(|py| {
-                for operation in news.asked {
-                    let refusal = self.out_of_time(py);
-                    Operation::complete(operation, py, Err(refusal));
-                }
-                guest.kick_if_busy(py);
-            });
-            match lodger.port.get().ended() {
-                Some(_) => Poll::Ready(()),
-                None => Poll::Pending,
+            // What it does not wait for itself somebody else does.
+            for (operation, error) in operations.into_iter().zip(errors) {
+                Operation::complete(operation, py, Err(error));
             }
+            guest.kick_if_busy(py);
         });
-        let deadline = Instant::now() + LAST_WORDS;
-        let ended = tokio::time::timeout_at(deadline.into(), told_off).await.is_ok();
-        (error, !ended)
     }
 
     fn poll_port(
@@ -218,10 +217,15 @@ impl<'a> Visit<'a> {
                         moved = true;
                         let operation = under_way.swap_remove(index).operation;
                         let result = self.settle(performed);
-                        self.watched(|py| {
+                        let direct = self.watched(|py| {
+                            let direct = lodger.waits_for(py, &operation);
                             Operation::complete(operation, py, result);
                             guest.kick_if_busy(py);
+                            direct
                         });
+                        if direct && lodger.port.get().awaits_else() {
+                            self.last = None;
+                        }
                     }
                 }
             }
@@ -243,7 +247,8 @@ impl<'a> Visit<'a> {
     fn begin(&mut self, work: Work) -> Pin<Box<dyn Future<Output = Performed<'a>> + 'a>> {
         let shared = self.shared;
         // What comes now bears what is raised from here on, also when it is given up.
-        (self.last, self.cut_request) = (None, false);
+        self.last = None;
+        self.cut_request &= self.cut;
         match work {
             Work::Sleep(time) => Box::pin(async move {
                 pause(time).await;

@@ -3,7 +3,7 @@
 
 use squall_engine::Flight;
 use squall_http::Exchange;
-use squall_metrics::Outcome;
+use squall_metrics::{Code, Outcome};
 use std::time::Instant;
 
 /// A finished request that waits for its verdict.
@@ -23,6 +23,11 @@ impl<'p> Landing<'p> {
     /// When its last byte was in.
     pub(super) fn ended(&self) -> Instant {
         self.ended
+    }
+
+    /// Whether an answer came, whatever it says.
+    pub(super) fn was_answered(&self) -> bool {
+        matches!(self.outcome.code, Code::Http(_))
     }
 
     /// Makes it a failure, unless it already is one.

@@ -63,6 +63,7 @@ impl Object {
             let (ended, abandoned) = Box::pin(visit.host(lodger, hook, &self.awaiting)).await;
             if abandoned {
                 // Its task does not listen: the user goes on with another one.
+                Python::attach(|py| lodger.dismiss(py));
                 Python::attach(|py| self.move_out(py, shared))?;
             }
             return ended;
@@ -126,6 +127,8 @@ impl PythonUser {
                 name,
                 last: None,
                 cut_request: false,
+                cut: false,
+                borne: None,
                 answer: None,
             };
             let ended = object.run(&mut visit, hook).await;
@@ -206,11 +209,17 @@ impl VirtualUser for PythonUser {
             name: &task.name,
             last: None,
             cut_request: false,
+            cut: false,
+            borne: None,
             answer: None,
         };
         let mut ended = object.run(&mut visit, &task.hook).await;
         if let (Ok(()), Some(check), Some(answer)) = (&ended, &task.check, &visit.answer) {
             ended = Python::attach(|py| object.context.run(py, || check.run(py, &object.user, answer)));
+            if ended.is_err() && visit.last.as_ref().is_some_and(|last| !last.was_answered()) {
+                // It has failed already; what the check refuses is an answer before it.
+                visit.last = None;
+            }
         }
         let outcome = match &ended {
             Ok(()) => Outcome::new(Category::Ok, "OK"),

@@ -19,7 +19,7 @@ use crate::{
     response::Response,
     routes::Call,
     step::{Step, Stepper},
-    watchdog,
+    watchdog::{self, LAST_WORDS, Noticed},
 };
 
 /// The task's time was over.
@@ -51,6 +51,10 @@ pub(super) struct Visit<'a> {
     pub(super) last: Option<Landing<'a>>,
     /// Its time was over while a request was under way, which counts as failed.
     pub(super) cut_request: bool,
+    /// It was told that its time is over, and cleans up after itself.
+    pub(super) cut: bool,
+    /// The last request before it was: those of the clean-up are not to blame.
+    pub(super) borne: Option<Box<Landing<'a>>>,
     /// What the last request brought.
     pub(super) answer: Option<Py<Response>>,
 }
@@ -60,20 +64,19 @@ impl<'a> Visit<'a> {
     pub(super) async fn drive(&mut self, mut stepper: Stepper) -> PyResult<()> {
         drop(forgotten::take());
         let mut step = self.watched(|py| stepper.step(py));
-        let (mut cut, mut forgotten) = (false, None);
+        let mut forgotten = None;
         loop {
             // Others run on this thread before the next step.
             forgotten = forgotten.or_else(forgotten::take);
             match step {
                 Step::Returned => {
                     stepper.recycle(&self.shared.fibers);
-                    return forgotten::verdict(forgotten);
+                    return self.ended(forgotten::verdict(forgotten));
                 }
-                Step::Raised(error) => return Err(error),
+                Step::Raised(error) => return self.ended(Err(error)),
                 Step::Foreign => {
                     step = self.watched(|py| stepper.throw(py, foreign_await()));
                     if matches!(step, Step::Foreign | Step::Asks(_)) {
-                        Python::attach(|py| stepper.close(py));
                         return Err(foreign_await());
                     }
                 }
@@ -81,13 +84,6 @@ impl<'a> Visit<'a> {
                     let work = Python::attach(|py| operation.borrow_mut(py).take());
                     let result = match work {
                         None => Err(PyRuntimeError::new_err("this request is already under way elsewhere")),
-                        // It was told that its time is over, and goes on all the same.
-                        Some(_) if cut => {
-                            return Python::attach(|py| {
-                                stepper.close(py);
-                                Err(self.out_of_time(py))
-                            });
-                        }
                         // The usual case is spelled out: every level between would copy the whole exchange once more.
                         Some(Work::Request(call)) if self.limit.is_none() => {
                             self.last = None;
@@ -102,8 +98,10 @@ impl<'a> Visit<'a> {
                         }
                         Some(work) => match Box::pin(self.perform_in_time(work)).await {
                             Some(result) => result,
+                            // It goes on and on.
+                            None if self.cut => return self.ended(Ok(())),
                             None => {
-                                cut = true;
+                                self.grant_last_words();
                                 Err(Python::attach(|py| self.out_of_time(py)))
                             }
                         },
@@ -120,16 +118,42 @@ impl<'a> Visit<'a> {
     }
 
     /// Runs a piece of the scenario's code that is cut if it outlasts the visit.
-    pub(super) fn watched<R>(&self, run: impl FnOnce(Python<'_>) -> R) -> R {
+    pub(super) fn watched<R>(&mut self, run: impl FnOnce(Python<'_>) -> R) -> R {
         let long_steps = watchdog::long_steps();
-        let (done, held) = watchdog::step(self.limit.map(|(deadline, _)| deadline), || Python::attach(run));
+        let (done, noticed) = watchdog::step(self.limit.map(|(deadline, _)| deadline), || Python::attach(run));
         if watchdog::long_steps() > long_steps {
             self.shared.hold(self.name);
         }
-        if let Some(held) = held {
-            self.shared.held(&held, self.name);
+        if let Some(Noticed { held, cut }) = noticed {
+            held.iter().for_each(|held| self.shared.held(held, self.name));
+            if cut && !self.cut {
+                self.grant_last_words();
+            }
         }
         done
+    }
+
+    /// Gives a function that was told that its time is over some more, to clean up after itself.
+    #[cold]
+    pub(super) fn grant_last_words(&mut self) {
+        self.cut = true;
+        self.borne = self.last.take().map(Box::new);
+        if let Some((deadline, _)) = &mut self.limit {
+            *deadline = Instant::now() + LAST_WORDS;
+        }
+    }
+
+    /// How the function ended: whatever became of one that was cut, its time was over.
+    pub(super) fn ended(&mut self, ended: PyResult<()>) -> PyResult<()> {
+        if !self.cut {
+            return ended;
+        }
+        self.last = self.borne.take().map(|borne| *borne);
+        // The one that was raised says where.
+        Err(Python::attach(|py| match ended {
+            Err(error) if raise::is_task_timeout(py, &error) => error,
+            _ => self.out_of_time(py),
+        }))
     }
 
     /// `None` if the visit's time was over first.
@@ -142,7 +166,7 @@ impl<'a> Visit<'a> {
                 let mut performed = Box::pin(self.perform(work));
                 let ended = tokio::time::timeout_at(deadline.into(), &mut performed).await.ok();
                 if ended.is_none() {
-                    self.cut_request = shared.probe.give_up(performed, TASK_TIMEOUT) > 0;
+                    self.cut_request |= shared.probe.give_up(performed, TASK_TIMEOUT) > 0;
                 }
                 ended
             }

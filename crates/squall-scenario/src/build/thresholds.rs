@@ -13,6 +13,16 @@ pub(super) struct Known<'a> {
     pub(super) more: bool,
 }
 
+impl Known<'_> {
+    /// Whether there will be, or may be, a metric of this name.
+    fn has(&self, metric: &String) -> bool {
+        // What code raises is counted apart where no request bears it.
+        let of = metric.strip_suffix(" (failed)").filter(|_| self.more);
+        let hook = self.more && ["on_start", "on_stop"].contains(&of.unwrap_or(metric));
+        hook || self.names.contains(metric) || of.is_some_and(|of| self.names.iter().any(|name| name == of))
+    }
+}
+
 impl Builder<'_, '_> {
     /// The file's thresholds and then the flags'; a flag replaces what the file says of the same quantity. Within the file and
     /// within the flags all are kept: two limits on one quantity are two promises.
@@ -41,7 +51,7 @@ impl Builder<'_, '_> {
                     continue;
                 }
             };
-            if let Some(metric) = threshold.metric.as_ref().filter(|metric| !known.names.contains(metric)) {
+            if let Some(metric) = threshold.metric.as_ref().filter(|metric| !known.has(metric)) {
                 let hint = match did_you_mean(metric, known.names.iter().map(String::as_str)) {
                     // A task's name with a slip in it is that, and not a metric still to come.
                     Some(close) => Some(format!("did you mean `{close}`?")),
