@@ -114,7 +114,8 @@ def steady(samples, requests):
     begin = next((t for t, n, _ in samples if n > 0), None)
     end = next((t for t, n, _ in samples if n >= requests), samples[-1][0])
     inside = [s for s in samples if begin is not None and begin + 1.0 <= s[0] <= end - 0.5]
-    if len(inside) < 2 or inside[-1][1] == inside[0][1]:
+    # Within a span in which the process was charged for nothing there is nothing to see.
+    if len(inside) < 2 or inside[-1][1] == inside[0][1] or inside[-1][2] == inside[0][2]:
         return {}
     (t0, n0, c0), (t1, n1, c1) = inside[0], inside[-1]
     return {"rate": (n1 - n0) / (t1 - t0), "cpu_us": (c1 - c0) / (n1 - n0) * 1e6}

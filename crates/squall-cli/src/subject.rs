@@ -49,7 +49,8 @@ fn unclear(what: &str) -> Refusal {
     let hint = match Path::new(what).with_extension("toml") {
         file if file.is_file() => format!("did you mean {}?", file.display()),
         _ => {
-            let host = what.trim_start_matches('/');
+            let host = what.strip_prefix("http:").or_else(|| what.strip_prefix("https:")).unwrap_or(what);
+            let host = host.trim_start_matches('/');
             format!("write http://{host} or https://{host} for a URL, or give a .toml or .py file that exists")
         }
     };

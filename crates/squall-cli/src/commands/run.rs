@@ -125,12 +125,12 @@ pub(crate) fn read_from<D: Driver>(
         }
         Subject::Url(url) => Scenario::from_url(settings::request(url, &args.request), files, overrides),
         Subject::Script(path) => {
-            refuse_request_flags(path, args)?;
+            overrides.wrong.extend(misplaced(path, args));
             let requirements = args.script.requirements.as_deref().map(&text_of).transpose()?;
             return open(settings::script(path, args, overrides, requirements)?).map_err(Refusal::new);
         }
         Subject::File(path) => {
-            refuse_request_flags(path, args)?;
+            overrides.wrong.extend(misplaced(path, args));
             Scenario::parse(&path.display().to_string(), &text_of(path)?, files, overrides)
         }
     };
@@ -140,14 +140,11 @@ pub(crate) fn read_from<D: Driver>(
     scenario.map(Program::declared).map_err(|errors| Refusal::new(errors.to_string()))
 }
 
-fn refuse_request_flags(path: &Path, args: &RunArgs) -> Result<(), Refusal> {
-    match settings::url_only_flag(&args.request) {
-        None => Ok(()),
-        Some(flag) => {
-            let path = path.display();
-            Err(Refusal::new(format!("{flag} belongs to `squall run URL`; {path} has its own requests")))
-        }
-    }
+/// A flag that says how the request to a URL looks like.
+fn misplaced(path: &Path, args: &RunArgs) -> Option<Given<String>> {
+    let flag = settings::url_only_flag(&args.request)?;
+    let path = path.display();
+    Some(Given::flag(flag, format!("it belongs to `squall run URL`; {path} has its own requests")))
 }
 
 pub(crate) fn read_text(path: &Path) -> Result<String, Refusal> {

@@ -21,10 +21,12 @@ fn every_command_helps_with_examples() {
 }
 
 #[test]
-fn the_version_names_the_program() {
+fn the_version_names_the_program_and_its_commit() {
     let ended = Desk::new().squall(&["--version"]);
     assert_eq!(ended.code, 0);
-    assert!(ended.stdout.starts_with("squall 0."), "{}", ended.stdout);
+    let commit = ended.stdout.strip_prefix("squall 0.").and_then(|rest| rest.split_once(" (")?.1.strip_suffix(")\n"));
+    let is_commit = |text: &str| text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(commit.is_some_and(is_commit), "{}", ended.stdout);
 }
 
 #[test]

@@ -34,6 +34,33 @@ fn the_dashboard_takes_the_terminal_and_gives_it_back() {
 }
 
 #[test]
+fn without_colours_the_live_view_has_none() {
+    let target = target();
+    let run = format!(
+        "stty cols 120 rows 40; {} run {} -n 30 --users 2",
+        env!("CARGO_BIN_EXE_squall"),
+        target.url("/health")
+    );
+    let on_a_terminal = |no_color: &str| {
+        let mut command = Command::new("script");
+        command.args(["-qec", &run, "/dev/null"]).env("TERM", "xterm").env("NO_COLOR", no_color).stdin(Stdio::null());
+        let output = command.output().expect("script is part of every Debian").stdout;
+        let output = String::from_utf8(output).expect("UTF-8");
+        assert!(output.contains("accounting"), "{output}");
+        // Select Graphic Rendition with a colour: 30 to 37, 38;…, 90 to 97, and the same for backgrounds.
+        output.split("\u{1b}[").skip(1).any(|rest| {
+            let codes = rest.split_once(|letter: char| letter.is_ascii_alphabetic() && letter != ';');
+            let is_sgr = codes.is_some_and(|(codes, _)| rest[codes.len()..].starts_with('m'));
+            let codes = codes.map_or("", |(codes, _)| codes).split(';').filter_map(|code| code.parse::<u8>().ok());
+            is_sgr
+                && codes.into_iter().any(|code| (30..=48).contains(&code) && code != 39 || (90..=107).contains(&code))
+        })
+    };
+    assert!(on_a_terminal(""), "an empty NO_COLOR is none");
+    assert!(!on_a_terminal("1"));
+}
+
+#[test]
 fn q_ends_a_search_and_the_terminal_is_as_it_was() {
     let target = target();
     let squall = env!("CARGO_BIN_EXE_squall");

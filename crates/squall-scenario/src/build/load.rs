@@ -31,7 +31,7 @@ pub(crate) fn build_load(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<L
     };
     // A wrong level is no reason to keep quiet about a wrong shape.
     let profile = profile(raw, level.unwrap_or(1.0), run, problems);
-    let whole = profile.as_ref().map(Profile::duration);
+    let whole = profile.as_ref().map(Profile::duration).or(run);
     if let (Some(given), Some(warm_up), Some(whole)) = (&raw.warm_up, warm_up, whole)
         && warm_up >= whole
     {

@@ -123,10 +123,12 @@ impl Builder<'_, '_> {
         if raw.file.is_none() {
             self.problems.hint(&raw.place, "data needs a file", "add file = \"users.csv\"");
         }
-        let (name, file) = (raw.name.as_ref()?, raw.file.as_ref()?);
-        self.new_name(name, "data");
-        let mut table = self.rows(&name.value, file)?;
-        (table.order, table.per) = (order?, per?);
+        // What is wrong already is no reason to keep quiet about the file and about who uses what of it.
+        if let Some(name) = &raw.name {
+            self.new_name(name, "data");
+        }
+        let mut table = self.rows(raw.name.as_ref().map_or("data", |name| &name.value), raw.file.as_ref()?)?;
+        (table.order, table.per) = (order.unwrap_or(Order::InTurn), per.unwrap_or(Per::Iteration));
         Some(table)
     }
 
@@ -144,7 +146,11 @@ impl Builder<'_, '_> {
             Some("csv") => DataTable::csv,
             Some("jsonl" | "ndjson") => DataTable::jsonl,
             _ => {
-                self.problems.add(&file.place, "data comes from files that end in .csv, .jsonl or .ndjson");
+                self.problems.hint(
+                    &file.place,
+                    format!("`{}` is of no known kind", file.value),
+                    "data comes from files that end in .csv, .jsonl or .ndjson",
+                );
                 return None;
             }
         };

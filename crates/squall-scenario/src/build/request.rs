@@ -160,8 +160,13 @@ impl Builder<'_, '_> {
         let Err(error) = Prepared::new(request, &common.connector) else { return };
         let text = error.to_string();
         let guilty = headers.iter().find(|header| text.contains(&header.name) && !header.name.is_empty());
-        let place = guilty.map_or(&url.place, |header| &header.place);
-        self.problems.add(place, text);
+        match guilty {
+            Some(header) => {
+                let hint = "a header is a name of letters, digits and -, and a value of one line";
+                self.problems.hint(&header.place, text, hint);
+            }
+            None => self.problems.add(&url.place, text),
+        }
     }
 
     fn method(&mut self, raw: &RawRequest) -> String {

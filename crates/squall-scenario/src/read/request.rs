@@ -52,7 +52,8 @@ fn body(table: &mut Table<'_, '_>, problems: &mut Problems<'_>) -> Option<RawBod
     let json = table.get("json").map(|node| (place(node), json_body(node, problems)));
     let form = table.get("form").map(place);
     let form = form.map(|at| (at, RawBody::Form(table.texts("form", problems))));
-    let mut given = [text, file, json, form].into_iter().flatten();
+    // What can be wrong in itself comes first, so that it is looked at.
+    let mut given = [json, file, form, text].into_iter().flatten();
     let first = given.next();
     for (second, _) in given {
         problems.hint(&second, "the request has two bodies", "keep one of body, body_file, json and form");

@@ -186,7 +186,13 @@ impl<'a, 'i> Table<'a, 'i> {
 
 pub(crate) fn wrong_type(node: Node<'_, '_>, key: &str, wanted: &str, problems: &mut Problems<'_>) {
     let found = node.get_ref().type_str();
-    problems.add(&place(node), format!("`{key}` must be {wanted}, not {} {found}", article(found)));
+    let hint = match (wanted, node.get_ref()) {
+        ("a string", DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_)) => "put it in quotes",
+        ("a string", _) => "write it as \"text\"",
+        (_, DeValue::String(_)) => "write it without quotes",
+        _ => "docs/scenarios.md has an example of each key",
+    };
+    problems.hint(&place(node), format!("`{key}` must be {wanted}, not {} {found}", article(found)), hint);
 }
 
 fn article(noun: &str) -> &'static str {

@@ -177,7 +177,7 @@ fn requests() {
     refuse("extract = { t = { json = '$', header = 'a' } }", (5, 17), "exactly one source");
     refuse("extract = { t = { regex = 'a(b)', group = 2 } }", (5, 43), "the pattern has no group 2");
     refuse("extract = { '5' = '$.a' }", (5, 13), "`5` cannot be a variable's name");
-    refuse("body = 'a'\njson = {}", (6, 8), "two bodies");
+    refuse("body = 'a'\njson = {}", (5, 8), "two bodies");
     refuse("expect = { json = { '$.a' = { contains = 1 } } }", (5, 31), "there are count, equals, exists");
     refuse("expect = { json = { '$[' = 1 } }", (5, 23), "bad JSONPath: it makes no sense from here on");
     refuse("headers = { content-length = 5 }", (5, 13), "Content-Length cannot be set");
@@ -284,7 +284,6 @@ fn a_json_body_that_is_not_json_is_refused() {
 fn data() {
     refuse("[[data]]\nname = 'd'\nfile = 'no.csv'", (7, 8), "cannot read no.csv");
     refuse("[[data]]\nname = 'd'\nfile = 'no.txt'", (7, 8), ".csv, .jsonl");
-    refuse("[[data]]\nfile = 'no.txt'", (5, 1), "data needs a name");
     let refused = |name: &'static str, text: &'static str, at: (usize, usize), message: &str| {
         let scenario = format!(
             "target = 'http://h'\n[[data]]\nname = 'd'\nfile = '{name}'\n[[task]]\nname = 'x'\nget = '/a/{{{{ d.a }}}}'"
@@ -323,6 +322,22 @@ fn a_wrong_level_hides_nothing() {
     assert_eq!(lines("users = 0\nprofile = 'sawtooth'\nfor = 'x'"), [6, 7, 8]);
     assert_eq!(lines("rate = 'x'\nramp_up = '40s'"), [6, 7]);
     assert_eq!(lines("rate = 'x'\nfor = '5s'\nwarm_up = '6s'"), [6, 8]);
+    assert_eq!(lines("for = '3s'\nramp_up = '9s'\nwarm_up = '4s'"), [7, 8]);
+}
+
+/// Found by an auditor: each of these kept quiet about the second.
+#[test]
+fn a_mistake_in_data_or_in_a_body_hides_no_other() {
+    let lines = |text: &str| {
+        let mut files = Memory(BTreeMap::from([("users.csv", "name\nann\n")]));
+        let errors = Scenario::parse("x.toml", text, &mut files, Overrides::default()).unwrap_err();
+        errors.problems.iter().map(|problem| problem.line).collect::<Vec<_>>()
+    };
+    let task = "target = 'http://h'\n[[task]]\nname = 'x'\n";
+    let data = "[[data]]\nname = 'u'\nfile = 'users.csv'\norder = 'sideways'";
+    assert_eq!(lines(&format!("{task}get = '/{{{{ u.nocolumn }}}}'\n{data}")), [4, 8]);
+    assert_eq!(lines(&format!("{task}get = '/'\n[[data]]\nfile = 'none.csv'")), [5, 6]);
+    assert_eq!(lines(&format!("{task}post = '/'\njson = '{{bad'\nbody = 'x'")), [5, 6]);
 }
 
 #[test]
