@@ -272,6 +272,10 @@ async fn waiting_ends_at_the_deadline(cell: impl Cell) {
     let borrower = Borrower::new(cell.pools().clone(), member("a"), RUN);
     let error = borrower.acquire(&accounts(), Duration::from_millis(50)).await.unwrap_err();
     assert!(matches!(error, AcquireError::Exhausted { .. }), "{error}");
+    assert!(error.to_string().contains("became free within 50ms"), "{error}");
+    // Found by a reader: nothing "became free within 0ns".
+    let at_once = borrower.acquire(&accounts(), Duration::ZERO).await.unwrap_err().to_string();
+    assert!(at_once.contains("` was free: make the pool larger"), "{at_once}");
     assert_eq!(counts(&cell).await, (1, 0, 1, 0));
 }
 

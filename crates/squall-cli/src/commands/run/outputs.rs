@@ -88,8 +88,10 @@ impl Outputs {
         }
         let (mut said, mut failed) = (Vec::new(), Vec::new());
         let streams = self.streams.end(run);
-        self.documents.sort_by_key(|(_, file)| !file.is_plain());
-        for (document, file) in &mut self.documents {
+        // Closed one by one: who reads a pipe waits for its end.
+        let mut documents = std::mem::take(&mut self.documents);
+        documents.sort_by_key(|(_, file)| !file.is_plain());
+        for (document, mut file) in documents {
             if !file.is_plain() {
                 button.over();
             }
@@ -97,11 +99,11 @@ impl Outputs {
             // Half a run, or one that met nobody, is nothing to compare later ones with.
             let partial =
                 matches!(verdict(run), Verdict::Interrupted | Verdict::TargetUnreachable | Verdict::NothingMeasured);
-            if *document == Document::Baseline && partial {
+            if document == Document::Baseline && partial {
                 said.push(format!("{shown} is left as it was: this run is no baseline"));
                 continue;
             }
-            match file.replace_with(render(*document, run).as_bytes(), button.patience()) {
+            match file.replace_with(render(document, run).as_bytes(), button.patience()) {
                 Ok(()) if file.is_stdout() => {}
                 Ok(()) => said.push(format!("wrote {shown}")),
                 Err(refusal) => failed.push(refusal),
