@@ -259,6 +259,10 @@ def _choose_loop(loaded: Loaded, mode: str, sources: Sources) -> None:
         loaded.hosted, loaded.because = reason is not None, reason or "all that its coroutines await is Squall's own"
     else:
         loaded.because = "it has no coroutine to run"
+    for task in loaded.tasks if loaded.hosted else ():
+        if task.requests is not None:
+            # Whatever its user has left running on the loop goes on meanwhile, and only a function there performs what that asks for.
+            task.requests, task.why = None, "its user lives on asyncio"
 
 
 def _execute(path: str) -> ModuleType:

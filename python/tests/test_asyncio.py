@@ -451,3 +451,27 @@ def test_a_request_that_was_made_a_future_is_under_way(run, target):
     )
     assert ended.metric("go")["errors"] == 0, ended.messages()
     assert target.counts()["/echo"] - before == ended.result["totals"]["requests"] == 6
+
+
+def test_what_runs_in_the_background_goes_on_beside_constant_tasks(run, target):
+    before = target.counts().get("/echo", 0)
+    ended = run(
+        """
+        import asyncio
+
+        class Shop(VUser):
+            async def on_start(self, client):
+                self.beside = asyncio.create_task(self.look(client))
+
+            async def look(self, client):
+                while True:
+                    await client.get("/echo")
+
+            @task
+            async def constant(self, client):
+                await client.get("/delay/5")
+        """,
+        requests=20,
+    )
+    assert target.counts()["/echo"] - before == ended.metric("GET /echo")["requests"] >= 20, ended.messages()
+    assert ended.metric("GET /delay/5")["requests"] == 20 and ended.result["totals"]["errors"] == 0

@@ -112,6 +112,11 @@ impl Operation {
         }
     }
 
+    /// Whether the function that made it waits for it, though a task of its own awaits it.
+    pub(crate) fn is_promised(&self) -> bool {
+        self.hosted.as_ref().is_some_and(|hosted| hosted.promised.is_some())
+    }
+
     /// Gives `error` to whoever raises it, and remembers it for as long as somebody else does.
     #[cold]
     fn raised(&mut self, py: Python<'_>, error: PyErr) -> PyErr {

@@ -30,6 +30,9 @@ struct State {
     next: Option<Py<PyAny>>,
     /// How the last function ended: `None`, or the exception.
     ended: Option<Option<Py<PyAny>>>,
+    /// How many of those that were asked for then are the function's. Further ones are others', and wait for the next function: somebody who
+    /// asks for one thing after the other would keep this one from ending.
+    own: usize,
     driver: Option<Waker>,
     /// What the function that runs made and did not await.
     forgotten: Option<Box<str>>,
@@ -82,7 +85,16 @@ impl Port {
         if !state.driver.as_ref().is_some_and(|known| known.will_wake(waker)) {
             state.driver = Some(waker.clone());
         }
-        News { asked: std::mem::take(&mut state.asked), cancelled: std::mem::take(&mut state.cancelled) }
+        let mut asked = std::mem::take(&mut state.asked);
+        if state.ended.is_some() && asked.len() > state.own {
+            let late = asked.split_off(state.own);
+            let promised = |operation: &Py<Operation>| Python::attach(|py| operation.borrow(py).is_promised());
+            let (promised, late): (Vec<_>, Vec<_>) = late.into_iter().partition(promised);
+            asked.extend(promised);
+            state.asked = late;
+        }
+        state.own = 0;
+        News { asked, cancelled: std::mem::take(&mut state.cancelled) }
     }
 
     /// How the function ended, once it has.
@@ -169,6 +181,7 @@ impl Port {
     fn done(&self, error: Option<Py<PyAny>>) {
         let mut state = self.state();
         state.ended = Some(error);
+        state.own = state.asked.len();
         state.wake();
     }
 }
