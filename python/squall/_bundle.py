@@ -96,15 +96,21 @@ def enter(folder: str) -> None:
     importlib.invalidate_caches()
 
 
+#: What pip is told in such a file besides packages.
+_OPTIONS = {"-i", "-f", "--index-url", "--extra-index-url", "--find-links", "--no-index", "--trusted-host"}
+_OPTIONS |= {"--pre", "--prefer-binary", "--only-binary", "--no-binary", "--use-feature", "--require-hashes"}
+
+
 def missing(requirements: str) -> list[str]:
     """What of a requirements.txt is not installed here, one sentence for each package that is missing or too old or too new."""
     problems = []
-    for line in requirements.splitlines():
-        text = line.partition("#")[0].strip()
-        if not text:
+    for line in requirements.replace("\\\n", " ").splitlines():
+        # From where a package was had, and how it was, does not matter where it is installed.
+        text = re.sub(r"(^|\s)#.*|\s--(hash|config-settings|global-option)\b.*", "", line).strip()
+        if not text or text.split()[0].partition("=")[0] in _OPTIONS:
             continue
         if text.startswith("-"):
-            problems.append(f"{text}: only packages can be verified, not pip's options")
+            problems.append(f"{text}: only packages can be verified; write them into this file")
             continue
         problem = _missing(text)
         if problem is not None:

@@ -16,7 +16,7 @@ from squall._sources import Sources, Unreadable, sent_when_called
 
 METHODS = frozenset({"get", "post", "put", "patch", "delete", "head", "options", "request"})
 #: What the answer to a constant request depends on, besides its URL.
-OPTIONS = frozenset({"headers", "params", "json", "data", "cookies", "auth", "timeout", "name"})
+OPTIONS = frozenset({"headers", "params", "json", "data", "cookies", "auth", "timeout", "name", "path_params", "follow_redirects"})
 
 #: A request: its method, its URL, its options, where it is written.
 Request = tuple[str, str, dict[str, Any], str]

@@ -20,6 +20,8 @@ class _Options(TypedDict, total=False):
     auth: tuple[str, str] | str | None
     timeout: float | None
     name: str | None
+    path_params: Mapping[str, Any] | None
+    follow_redirects: bool | None
 
 @final
 class Loan:

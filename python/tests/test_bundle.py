@@ -95,6 +95,7 @@ def test_a_module_that_cannot_be_read_is_named(project):
 
 def test_requirements_are_verified():
     assert missing("greenlet>=3\n# a comment\n\npytest\nwinthing; sys_platform == 'win32'\n") == []
+    assert missing("--index-url https://example.org/simple\n--pre\ngreenlet>=3 \\\n    --hash=sha256:0abc \\\n    --hash=sha256:1def\n") == []
     said = missing("no-such-package-here>=1\ngreenlet<1\n-r more.txt\n???\n")
     assert [line.partition(":")[0] for line in said] == ["no-such-package-here>=1", "greenlet<1", "-r more.txt", "???"]
     assert "no-such-package-here is not installed" in said[0] and "is installed" in said[1]

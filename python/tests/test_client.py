@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import http.server
+import json
 import textwrap
+import threading
 
 import pytest
 
@@ -375,3 +378,93 @@ def test_json_takes_and_refuses_what_python_does(asks, live):
             assert seen[0] == seen[1], (text, seen)
         """.replace("LIVE", live)
     )
+
+
+class Own(http.server.BaseHTTPRequestHandler):
+    """Says where it was asked; ``/large`` is a large document."""
+
+    def do_GET(self):
+        large = [{"n": n, "text": "ü" * 3, "list": [n, None, True, -1.5, -n]} for n in range(60_000)]
+        body = json.dumps(large if self.path == "/large" else {"path": self.path}, ensure_ascii=False).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def own():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Own) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_url_with_places_is_one_series(asks, own):
+    ended = asks(
+        f"""
+        for number in (3, 4):
+            answer = await client.get("/bytes/{{size}}", path_params={{"size": number}})
+            assert len(answer.content) == number, answer
+        answer = await client.get("{own}/at/{{what}}?a=1", path_params={{"what": "a/b ü"}}, params={{"b": 2}})
+        assert answer.json() == {{"path": "/at/a%2Fb%20%C3%BC?a=1&b=2"}}, answer.text
+        await client.get("/bytes/{{size}}", path_params={{"size": 5}}, name="five")
+        for wrong in ({{"siez": 3}}, {{"size": 3, "more": 4}}, 3):
+            try:
+                client.get("/bytes/{{size}}", path_params=wrong)
+            except (ValueError, TypeError) as error:
+                assert "path_params" in str(error), error
+            else:
+                raise AssertionError(wrong)
+        """
+    )
+    assert {"GET /bytes/{size}", "GET /at/{what}", "five"} <= ended.names(), ended.names()
+    assert ended.metric("GET /bytes/{size}")["requests"] == 4
+
+
+def test_a_large_document_leaves_the_interpreter_to_others(asks, own):
+    asks(
+        f"""
+        import sys, threading
+        sys.setswitchinterval(1e-5)
+        turns, over = [0], threading.Event()
+
+        def others():
+            while not over.is_set():
+                turns[0] += 1
+
+        answer = await client.get("{own}/large")
+        thread = threading.Thread(target=others)
+        thread.start()
+        try:
+            while turns[0] == 0:
+                pass
+            before = turns[0]
+            found = answer.json()
+            after = turns[0]
+        finally:
+            over.set()
+            thread.join()
+        assert found == [{{"n": n, "text": "ü" * 3, "list": [n, None, True, -1.5, -n]}} for n in range(60_000)]
+        assert list(found[0]) == ["n", "text", "list"], found[0]
+        assert after > before, "nobody else had a turn"
+        """,
+        requests=1,
+    )
+
+
+def test_redirects_are_followed_call_by_call_or_not_at_all(asks):
+    ended = asks(
+        """
+        await client.get("/health", follow_redirects=True)
+        await client.get("/health", follow_redirects=False)
+        """,
+        requests=1,
+        expect_errors=True,
+    )
+    assert ended.metric("GET /health")["requests"] == 1 and "--max-redirects 0" in ended.messages(), ended.messages()

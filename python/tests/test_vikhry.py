@@ -416,6 +416,30 @@ def test_users_have_what_vikhrys_have(run):
     assert ended.metric("look")["requests"] == 2
 
 
+def test_a_user_is_closed_after_on_stop(run):
+    ended = run(
+        """
+        from vikhry import VU, step
+
+        class Closing(VU):
+            async def on_stop(self):
+                self.stopped = True
+
+            async def close(self):
+                assert self.stopped
+                await self.http.get("/bytes/1")
+                await super().close()
+
+        class Inherited(Closing):
+            @step()
+            async def look(self):
+                await self.http.get("/health")
+        """,
+        requests=2,
+    )
+    assert ended.result["totals"]["errors"] == 0 and ended.metric("GET /bytes/1")["requests"] == 1, ended.messages()
+
+
 def test_a_request_that_is_not_awaited_fails_its_step(run):
     ended = run(
         """

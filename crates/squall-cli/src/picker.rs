@@ -30,12 +30,16 @@ pub(crate) fn found(folder: &Path) -> Vec<PathBuf> {
 fn is_scenario(path: &Path) -> bool {
     let words: &[&str] = match path.extension().and_then(|extension| extension.to_str()) {
         Some("toml") => &["[[task]]"],
-        Some("py") => &["@scenario", "@task", "@step"],
+        Some("py") => &["@scenario", "@task", "@step", "@squall.", "@loadpilot.", "@vikhry."],
         _ => return false,
     };
     fs::read_to_string(path).is_ok_and(|text| {
         let imports = path.extension().is_some_and(|extension| extension == "toml")
-            || ["squall", "loadpilot", "vikhry"].iter().any(|package| text.contains(&format!("from {package} import")));
+            || text.lines().any(|line| {
+                let mut words = line.trim_start().split([' ', '.', ',']);
+                matches!(words.next(), Some("from" | "import"))
+                    && matches!(words.next(), Some("squall" | "loadpilot" | "vikhry"))
+            });
         imports && words.iter().any(|word| text.contains(word))
     })
 }
@@ -84,6 +88,9 @@ mod tests {
         write("other.py", "from celery import task\n@task");
         write("a.toml", "[[task]]\nget = \"/\"");
         write("scenarios/shop.py", "from squall import VUser, task\n@task");
+        write("scenarios/whole.py", "import squall\n@squall.scenario(users=1)\nclass A(squall.VUser): pass");
+        write("scenarios/x_old.py", "from loadpilot.dsl import task\n@task");
+        write("scenarios/y_no.py", "import squallor\n@task");
         folder
     }
 
@@ -100,6 +107,9 @@ mod tests {
     fn only_scenarios_are_offered_and_only_what_is_offered_is_taken() {
         check("\n", Some("a.toml"));
         check("2\n", Some("scenarios/shop.py"));
+        check("3\n", Some("scenarios/whole.py"));
+        check("4\n", Some("scenarios/x_old.py"));
+        check("5\n2\n", Some("scenarios/shop.py"));
         check("7\nnonsense\n2\n", Some("scenarios/shop.py"));
         check("q\n", None);
         check("", None);

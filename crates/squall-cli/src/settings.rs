@@ -21,6 +21,7 @@ pub(crate) fn overrides(args: &RunArgs) -> Result<Overrides, Refusal> {
         load: RawLoad { profile: profile(args)?, ..load(&args.load) },
         thresholds: args.thresholds.iter().map(|promise| Given::flag("--threshold", promise.as_str())).collect(),
         http: http(&args.http, &mut wrong),
+        stand_in: None,
         wrong,
         variables: Vec::new(),
         unnamed_metrics: false,

@@ -61,12 +61,18 @@ impl Client {
         self.port.as_ref().map(|port| port.clone_ref(py))
     }
 
-    fn ask(&self, method: Method, url: &Bound<'_, PyString>, options: &Options<'_>) -> PyResult<Operation> {
+    fn ask<'py>(&self, method: Method, url: &Bound<'py, PyString>, options: &Options<'py>) -> PyResult<Operation> {
         let call = self.call(method, url, options)?;
         Ok(self.operation(url.py(), Work::Request(call)))
     }
 
-    fn call(&self, method: Method, url: &Bound<'_, PyString>, options: &Options<'_>) -> PyResult<Call> {
+    fn call<'py>(&self, method: Method, url: &Bound<'py, PyString>, options: &Options<'py>) -> PyResult<Call> {
+        if let Some(values) = &options.path_params {
+            let (py, template) = (url.py(), url.to_str()?);
+            let name = options.name.clone().unwrap_or_else(|| PyString::new(py, &route_of(&method, template)));
+            let options = Options { path_params: None, name: Some(name), ..options.clone() };
+            return self.call(method, &PyString::new(py, &encode::filled(template, values)?), &options);
+        }
         let plain_route = options.name.is_none() && options.timeout.is_none();
         let known = if plain_route { self.recall(&method, url) } else { None };
         let mut ask = Ask {
@@ -175,7 +181,8 @@ macro_rules! client_methods {
         impl Client {
             $(
                 #[pyo3(signature = (url, /, *, headers=None, params=None, json=None, data=None, content=None, files=None,
-                                    cookies=None, auth=None, timeout=None, name=None))]
+                                    cookies=None, auth=None, timeout=None, name=None, path_params=None,
+                                    follow_redirects=None))]
                 #[allow(clippy::too_many_arguments)] // They are the keywords of the Python method.
                 fn $name<'py>(
                     &self,
@@ -190,10 +197,14 @@ macro_rules! client_methods {
                     auth: Option<Bound<'py, PyAny>>,
                     timeout: Option<Bound<'py, PyAny>>,
                     name: Option<Bound<'py, PyString>>,
+                    path_params: Option<Bound<'py, PyAny>>,
+                    follow_redirects: Option<bool>,
                 ) -> PyResult<Operation> {
+                    refuse_staying(follow_redirects)?;
                     let data = data.or(content);
                     let more = Vec::new();
-                    let given = Options { headers, params, json, data, files, cookies, auth, timeout, name, more };
+                    let given =
+                        Options { headers, params, json, data, files, cookies, auth, timeout, name, path_params, more };
                     self.ask(Method::$verb, url, &given)
                 }
             )*
@@ -283,8 +294,27 @@ fn method_of(method: &str) -> PyResult<Method> {
         .map_err(|_| PyValueError::new_err(format!("`{method}` is no HTTP method")))
 }
 
+/// Other clients ask for redirects call by call; here they are followed unless the whole run does not.
+fn refuse_staying(follow_redirects: Option<bool>) -> PyResult<()> {
+    match follow_redirects {
+        Some(false) => {
+            Err(PyValueError::new_err("follow_redirects=False is for the whole run here: --max-redirects 0"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a URL with places for values is called: the method and the path as it is written.
+fn route_of(method: &Method, template: &str) -> String {
+    let path = match template.split_once("://") {
+        Some((_, rest)) => rest.find('/').map_or("/", |slash| &rest[slash..]),
+        None => template,
+    };
+    format!("{method} {}", path.split(['?', '#']).next().unwrap_or(path))
+}
+
 /// The keyword arguments of a call.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Options<'py> {
     headers: Option<Bound<'py, PyAny>>,
     params: Option<Bound<'py, PyAny>>,
@@ -295,14 +325,16 @@ struct Options<'py> {
     auth: Option<Bound<'py, PyAny>>,
     timeout: Option<Bound<'py, PyAny>>,
     name: Option<Bound<'py, PyString>>,
+    /// For the places in a URL like `/users/{id}`, which is then its name as well.
+    path_params: Option<Bound<'py, PyAny>>,
     /// Headers that the protocol needs and nobody gave.
     more: Vec<(&'static str, String)>,
 }
 
 impl<'py> Options<'py> {
     fn is_empty(&self) -> bool {
-        let Options { headers, params, json, data, files, cookies, auth, timeout, name, more } = self;
-        let values = [headers, params, json, data, files, cookies, auth, timeout];
+        let Options { headers, params, json, data, files, cookies, auth, timeout, name, path_params, more } = self;
+        let values = [headers, params, json, data, files, cookies, auth, timeout, path_params];
         more.is_empty() && name.is_none() && values.iter().all(|value| value.is_none())
     }
 
@@ -321,6 +353,11 @@ impl<'py> Options<'py> {
                 "cookies" => &mut read.cookies,
                 "auth" => &mut read.auth,
                 "timeout" => &mut read.timeout,
+                "path_params" => &mut read.path_params,
+                "follow_redirects" => {
+                    refuse_staying(value.extract()?)?;
+                    continue;
+                }
                 "name" => {
                     read.name = Some(value.cast_into::<PyString>()?);
                     continue;
@@ -328,7 +365,7 @@ impl<'py> Options<'py> {
                 other => {
                     return Err(PyTypeError::new_err(format!(
                         "the client knows no `{other}`: there are headers, params, json, data, files, cookies, auth, \
-                         timeout and name"
+                         timeout, name and path_params"
                     )));
                 }
             };

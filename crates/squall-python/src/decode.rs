@@ -1,18 +1,24 @@
-//! JSON straight into Python objects: one pass, no tree in between, keys cached. Takes and refuses what the standard library does.
+//! JSON into Python objects: a small document straight, in one pass without a tree in between; a large one is read without the interpreter
+//! first, which others use meanwhile. Keys are cached. Takes and refuses what the standard library does.
 
 use pyo3::{
     exceptions::PyValueError,
     prelude::*,
     types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString},
 };
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::{
+    borrow::Cow,
     cell::{Cell, RefCell},
     fmt,
 };
 
 /// Slots of the key cache, a power of two. A collision only costs the string that would have been made anyway.
 const KEYS: usize = 512;
+/// From here on a document is read without the interpreter: letting go of it and getting it back costs as much as reading a few KiB.
+const LARGE: usize = 32 << 10;
+/// So many objects are made before others may use the interpreter for a moment.
+const AT_A_TIME: u32 = 4096;
 /// Longer keys are seldom seen again.
 const LONGEST_KEY: usize = 64;
 
@@ -22,8 +28,14 @@ thread_local! {
 
 /// Parses a whole document.
 pub(crate) fn json<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    let odd = Cell::new(false);
     let text = without_mark(text);
+    if text.len() >= LARGE {
+        return match py.detach(|| serde_json::from_slice::<Tree>(text)) {
+            Ok(tree) if !tree.is_odd() => tree.build(py, &mut 0),
+            _ => by_the_library(py, text),
+        };
+    }
+    let odd = Cell::new(false);
     let mut parser = serde_json::Deserializer::from_slice(text);
     let parsed = Seed { py, odd: &odd }.deserialize(&mut parser);
     match parsed.and_then(|value| parser.end().map(|()| value)) {
@@ -98,8 +110,7 @@ impl<'de, 'py> Visitor<'de> for Seed<'_, 'py> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-        // Perhaps an integer: one beyond 64 bits, or -0.
-        if value.abs() >= 9.2e18 || value == 0.0 && value.is_sign_negative() {
+        if is_odd(value) {
             self.odd.set(true);
         }
         Ok(PyFloat::new(self.py, value).into_any())
@@ -127,6 +138,124 @@ impl<'de, 'py> Visitor<'de> for Seed<'_, 'py> {
     }
 }
 
+/// Perhaps an integer: one beyond 64 bits, or -0.
+fn is_odd(value: f64) -> bool {
+    value.abs() >= 9.2e18 || value == 0.0 && value.is_sign_negative()
+}
+
+/// A document that was read without the interpreter; an object's entries are in the order in which they stand.
+enum Tree<'t> {
+    Null,
+    Bool(bool),
+    Signed(i64),
+    Unsigned(u64),
+    Float(f64),
+    Text(Cow<'t, str>),
+    List(Vec<Tree<'t>>),
+    Object(Vec<(Cow<'t, str>, Tree<'t>)>),
+}
+
+impl Tree<'_> {
+    /// Whether something is in it that the standard library knows better.
+    fn is_odd(&self) -> bool {
+        match self {
+            Tree::Float(value) => is_odd(*value),
+            Tree::List(items) => items.iter().any(Tree::is_odd),
+            Tree::Object(entries) => entries.iter().any(|(_, value)| value.is_odd()),
+            _ => false,
+        }
+    }
+
+    /// Makes the objects; now and then others get a turn.
+    fn build<'py>(&self, py: Python<'py>, made: &mut u32) -> PyResult<Bound<'py, PyAny>> {
+        *made += 1;
+        if (*made).is_multiple_of(AT_A_TIME) {
+            py.detach(|| ());
+        }
+        Ok(match self {
+            Tree::Null => py.None().into_bound(py),
+            Tree::Bool(value) => PyBool::new(py, *value).to_owned().into_any(),
+            Tree::Signed(value) => PyInt::new(py, *value).into_any(),
+            Tree::Unsigned(value) => PyInt::new(py, *value).into_any(),
+            Tree::Float(value) => PyFloat::new(py, *value).into_any(),
+            Tree::Text(text) => PyString::new(py, text).into_any(),
+            Tree::List(items) => {
+                let list = PyList::empty(py);
+                items.iter().try_for_each(|item| list.append(item.build(py, made)?))?;
+                list.into_any()
+            }
+            Tree::Object(entries) => {
+                let dict = PyDict::new(py);
+                entries
+                    .iter()
+                    .try_for_each(|(key, value)| dict.set_item(key_object(py, key), value.build(py, made)?))?;
+                dict.into_any()
+            }
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Tree<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tree<'de>, D::Error> {
+        deserializer.deserialize_any(Planter)
+    }
+}
+
+/// Makes a [`Tree`] of what is met.
+struct Planter;
+
+impl<'de> Visitor<'de> for Planter {
+    type Value = Tree<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Tree<'de>, E> {
+        Ok(Tree::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Tree<'de>, E> {
+        Ok(Tree::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Tree<'de>, E> {
+        Ok(Tree::Signed(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Tree<'de>, E> {
+        Ok(Tree::Unsigned(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Tree<'de>, E> {
+        Ok(Tree::Float(value))
+    }
+
+    fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Tree<'de>, E> {
+        Ok(Tree::Text(Cow::Borrowed(value)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Tree<'de>, E> {
+        Ok(Tree::Text(Cow::Owned(value.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Tree<'de>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Tree::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Tree<'de>, A::Error> {
+        let mut object = Vec::new();
+        while let Some((key, value)) = entries.next_entry::<Cow<'de, str>, _>()? {
+            object.push((key, value));
+        }
+        Ok(Tree::Object(object))
+    }
+}
+
 /// An object's key, from the cache if it was seen before.
 struct Key<'py>(Python<'py>);
 
@@ -146,24 +275,28 @@ impl<'py> Visitor<'_> for Key<'py> {
     }
 
     fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
-        if key.len() > LONGEST_KEY {
-            return Ok(PyString::new(self.0, key));
-        }
-        CACHE.with_borrow_mut(|cache| {
-            if cache.is_empty() {
-                cache.resize_with(KEYS, || None);
-            }
-            let slot = &mut cache[slot_of(key)];
-            if let Some(known) = slot
-                && known.bind(self.0).to_str().is_ok_and(|text| text == key)
-            {
-                return Ok(known.bind(self.0).clone());
-            }
-            let made = PyString::new(self.0, key);
-            *slot = Some(made.clone().unbind());
-            Ok(made)
-        })
+        Ok(key_object(self.0, key))
     }
+}
+
+fn key_object<'py>(py: Python<'py>, key: &str) -> Bound<'py, PyString> {
+    if key.len() > LONGEST_KEY {
+        return PyString::new(py, key);
+    }
+    CACHE.with_borrow_mut(|cache| {
+        if cache.is_empty() {
+            cache.resize_with(KEYS, || None);
+        }
+        let slot = &mut cache[slot_of(key)];
+        if let Some(known) = slot
+            && known.bind(py).to_str().is_ok_and(|text| text == key)
+        {
+            return known.bind(py).clone();
+        }
+        let made = PyString::new(py, key);
+        *slot = Some(made.clone().unbind());
+        made
+    })
 }
 
 /// FNV-1a, folded.

@@ -135,6 +135,36 @@ fn pairs(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, out: &mut String) ->
     Ok(())
 }
 
+/// A URL with values in the places that are written as `{name}`; each value is one part of the path, whatever is in it.
+pub(crate) fn filled(template: &str, values: &Bound<'_, PyAny>) -> PyResult<String> {
+    let values = values
+        .cast::<PyDict>()
+        .map_err(|_| PyTypeError::new_err("path_params= takes a dict, as in path_params={\"id\": 7}"))?;
+    let (mut out, mut rest, mut used) = (String::new(), template, 0);
+    while let Some((before, name, after)) = rest
+        .split_once('{')
+        .and_then(|(before, place)| place.split_once('}').map(|(name, after)| (before, name, after)))
+    {
+        let value = values.get_item(name)?.ok_or_else(|| {
+            PyValueError::new_err(format!("`{template}` has a place for `{name}`, which path_params= lacks"))
+        })?;
+        out += before;
+        for byte in value.str()?.to_str()?.bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
+                _ => out += &format!("%{byte:02X}"),
+            }
+        }
+        (rest, used) = (after, used + 1);
+    }
+    if used < values.len() {
+        return Err(PyValueError::new_err(format!(
+            "`{template}` has no place for all of path_params=: write {{name}}"
+        )));
+    }
+    Ok(out + rest)
+}
+
 fn percent(text: &str, out: &mut String) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -127,7 +127,7 @@ fn verify(py: Python<'_>, requirements: &str) -> Result<(), String> {
     let missing = || py.import("squall._bundle")?.call_method1("missing", (requirements,))?.extract::<Vec<String>>();
     match missing().map_err(|error| refusal(py, &error))? {
         missing if missing.is_empty() => Ok(()),
-        missing => Err(format!("what it requires is not installed here:\n  {}", missing.join("\n  "))),
+        missing => Err(format!("what it requires is not here:\n  {}", missing.join("\n  "))),
     }
 }
 

@@ -91,7 +91,9 @@ pub(crate) fn build(
     let (data, slots) = builder.names(&raw);
     let http = builder.http(&raw.http);
     let connector = builder.connector(&http, &raw.http);
-    let target = overrides.target.or(raw.target.take()).map(|target| builder.target(&target));
+    let target = overrides.target.or(raw.target.take());
+    let target = target.or_else(|| overrides.stand_in.map(|url| Given::flag("--target", url)));
+    let target = target.map(|target| builder.target(&target));
     let requests = request::Common::new(builder, &raw.http, target.clone(), connector.clone());
     let tasks = builder.tasks(&raw, &requests);
     let on_start = builder.on_start(&raw, &requests);

@@ -96,6 +96,8 @@ pub struct Overrides {
     pub http: RawHttp,
     /// Values for variables that the file declares, by name; numbers and truths are such, everything else is a text.
     pub variables: Vec<(String, Given<String>)>,
+    /// Where paths lead if neither the file nor a flag says it; nothing is sent there.
+    pub stand_in: Option<&'static str>,
     /// What is wrong with flags that could not be brought into this form, to be reported with everything else.
     pub wrong: Vec<Given<String>>,
 }

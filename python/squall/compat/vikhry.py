@@ -54,6 +54,8 @@ class VU(VUser):
         super().__init_subclass__(**kwargs)
         if isinstance(cls.http, Template) and cls.http.target:
             cls.__squall_target__ = cls.http.target  # type: ignore[attr-defined]
+        if cls.close is not VU.close and not hasattr(cls.on_stop, "__squall_closes__"):
+            cls.on_stop = _and_close(cls.on_stop)  # type: ignore[method-assign]
         for name in ("on_start", "on_stop"):
             hook = cls.__dict__.get(name)
             if hook is not None and len(inspect.signature(hook).parameters) == 1:
@@ -67,6 +69,9 @@ class VU(VUser):
 
     async def on_stop(self) -> None:
         pass
+
+    async def close(self) -> None:
+        """What a user lets go of after ``on_stop``."""
 
     on_init.__squall_nothing__ = on_start.__squall_nothing__ = on_stop.__squall_nothing__ = True  # type: ignore[attr-defined]
 
@@ -97,6 +102,18 @@ class VU(VUser):
             self.http = http.over(client, at_target=http is type(self).http)
         else:
             self.http = http.again(client) if isinstance(http, UserClient) else transport(http)
+
+
+def _and_close(on_stop: Callable[..., Any]) -> Callable[..., Any]:
+    async def both(self: Any) -> None:
+        try:
+            # One that was inherited takes the client already.
+            await (on_stop(self) if len(inspect.signature(on_stop).parameters) == 1 else on_stop(self, self._squall_client))
+        finally:
+            await self.close()
+
+    both.__squall_closes__ = True  # type: ignore[attr-defined]
+    return both
 
 
 def step(

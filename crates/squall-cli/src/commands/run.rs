@@ -58,10 +58,18 @@ pub(crate) fn run<H: Host>(mut args: RunArgs, host: &H) -> Result<u8, Refusal> {
     if let Some((part, seed)) = settings::part(&args)? {
         return processes::serve(&args, &program, part, seed);
     }
+    tell_mode(&args, &program.describe());
     processes::share(&args, &mut program, host)?;
     match &args.search.find_max {
         Some(promise) => find_max::find_max(&args, &program, promise),
         None => measure(&args, &program),
+    }
+}
+
+/// Says how the scenario's own code is run, and why; nobody should have to ask.
+fn tell_mode(args: &RunArgs, description: &str) {
+    for line in description.lines().filter(|line| line.starts_with("mode ") && !args.output.quiet) {
+        terminal::say(format!("{line}\n"));
     }
 }
 
@@ -126,6 +134,8 @@ pub(crate) fn read_from<D: Driver>(
         Subject::Url(url) => Scenario::from_url(settings::request(url, &args.request), files, overrides),
         Subject::Script(path) => {
             overrides.wrong.extend(misplaced(path, args));
+            // How its code is run can be said without one.
+            overrides.stand_in = args.check.then_some("http://no-target-yet.invalid");
             let requirements = args.script.requirements.as_deref().map(&text_of).transpose()?;
             return open(settings::script(path, args, overrides, requirements)?).map_err(Refusal::new);
         }
@@ -174,6 +184,7 @@ fn on_fleet<H: Host>(subject: &Subject, args: &RunArgs, host: &H, redis: &str) -
         print::stdout(description.as_bytes())?;
         return Ok(PASSED);
     }
+    tell_mode(args, &description);
     report(args, &bundle.plan, |button, shown, outputs| {
         let keep_s = outputs.keep_s();
         carry_out(button, shown, outputs, async |control: &Control, observers: &mut [&mut dyn Observer]| {

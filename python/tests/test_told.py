@@ -1,0 +1,30 @@
+"""What a person is told of how a scenario's code is run, without asking for it."""
+
+from __future__ import annotations
+
+SHOP = """
+from squall import VUser, scenario, task
+
+@scenario(users=1)
+class Shop(VUser):
+    @task
+    async def look(self, client):
+        answer = await client.get("/health")
+        assert answer.status_code == 200
+"""
+
+
+def test_a_run_says_its_mode_and_why(squall, write, target):
+    scenario = str(write(SHOP, "shop.py"))
+    ended = squall("run", scenario, "--target", target.url, "--requests", "2")
+    assert ended.code == 0 and "mode stepped: the engine resumes its code itself, because" in ended.stderr, ended.stderr
+    ended = squall("run", scenario, "--target", target.url, "--requests", "2", "--quiet")
+    assert ended.code == 0 and "mode" not in ended.stderr, ended.stderr
+
+
+def test_the_mode_can_be_asked_for_before_there_is_a_target(squall, write):
+    scenario = str(write(SHOP, "shop.py"))
+    ended = squall("run", "--check", scenario)
+    assert ended.code == 0 and "mode stepped" in ended.stdout and "no-target-yet" in ended.stdout, ended
+    ended = squall("run", scenario)
+    assert ended.code == 2 and "there is no target" in ended.stderr, ended
