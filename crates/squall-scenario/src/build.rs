@@ -23,6 +23,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     Files, Given, Overrides, RawHttp,
+    data::DataTable,
     error::{Place, Problems},
     program::{Flow, Program},
     read::{RawJson, RawScenario},
@@ -88,7 +89,11 @@ pub(crate) fn build(
     let variables = raw.variables.iter().map(|(name, value)| (name.value.clone(), as_written(value))).collect();
     let load = load::build_load(&raw.load, builder.problems).unwrap_or_else(stand_in_load);
     builder.scope.seeded = overrides.seed.is_some() || raw.seed.is_some();
-    let (data, slots) = builder.names(&raw);
+    let (mut data, slots) = builder.names(&raw);
+    let open = matches!(load.model, LoadModel::Open { .. });
+    if !open {
+        data.iter_mut().for_each(DataTable::number_users);
+    }
     let http = builder.http(&raw.http);
     let connector = builder.connector(&http, &raw.http);
     let target = overrides.target.or(raw.target.take());
@@ -112,7 +117,7 @@ pub(crate) fn build(
     let shown = target.map(|target| without_login(&target.url)).or_else(|| first_origin(&flows)).unwrap_or_default();
     let name = overrides.name.or(raw.name).map_or(default_name.to_owned(), |name| name.value);
     let seed = overrides.seed.or(raw.seed).map_or(0, |seed| seed.value);
-    let seed_of_starts = matches!(load.model, LoadModel::Open { .. }).then_some(seed);
+    let seed_of_starts = open.then_some(seed);
     let plan = Plan { name, target: shown, load, tasks: specs, thresholds, seed };
     let program = Program { connector, data, slots, on_start, tasks: flows, seed_of_starts, metrics, variables };
     builder.problems.is_empty().then(|| Built { plan, program: Arc::new(program) })

@@ -33,6 +33,8 @@ pub(crate) enum Order {
     Random,
     /// One after the other, each only once in the whole run.
     Unique,
+    /// Row n is user n's. Nobody draws it, so a user finds it again on another thread or worker.
+    Own,
     /// A resource: one that no other user of the run holds, however many processes make it. `wait`: for how long one that asks
     /// stands in the queue.
     Held {
@@ -126,6 +128,13 @@ impl DataTable {
         table.checked()
     }
 
+    /// Where users are numbered from 0 upwards and may go from one worker to another, a unique row for each is that of its number.
+    pub(crate) fn number_users(&mut self) {
+        if self.order == Order::Unique && self.per == Per::User {
+            self.order = Order::Own;
+        }
+    }
+
     /// A row as a JSON object.
     pub(crate) fn object(&self, row: usize) -> String {
         let cells = self.columns.iter().enumerate().map(|(index, column)| {
@@ -214,10 +223,11 @@ impl Dealer {
         (dealer, Some(Ration { name, limit, supply }))
     }
 
-    /// The next row, or `None` when a unique source has no more.
-    pub(crate) async fn deal(&self, table: &DataTable, rng: &mut fastrand::Rng) -> Option<usize> {
+    /// The next row for `user`, or `None` when a unique source has no more.
+    pub(crate) async fn deal(&self, table: &DataTable, user: u64, rng: &mut fastrand::Rng) -> Option<usize> {
         match table.order {
             Order::Random => Some(rng.usize(..table.rows)),
+            Order::Own => usize::try_from(user).ok().filter(|row| *row < table.rows),
             Order::Unique => {
                 let row = self.segment.global(self.unique.next().await?);
                 usize::try_from(row).ok().filter(|row| *row < table.rows)
@@ -293,7 +303,7 @@ mod tests {
         let mut dealt = Vec::new();
         for part in 0..3 {
             let dealer = Dealer::new(&table, Segment::WHOLE.split(part, 3));
-            while let Some(row) = dealer.deal(&table, &mut rng).await {
+            while let Some(row) = dealer.deal(&table, 0, &mut rng).await {
                 dealt.push(row);
             }
         }
@@ -312,9 +322,23 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut dealt = Vec::new();
         for _ in 0..3 {
-            dealt.push(dealer.deal(&table, &mut rng).await);
+            dealt.push(dealer.deal(&table, 0, &mut rng).await);
         }
         assert_eq!(dealt, [Some(4), Some(5), None]);
+    }
+
+    #[tokio::test]
+    async fn a_users_own_row_is_the_same_wherever_the_user_is() {
+        let mut table = DataTable { per: Per::User, ..table(3, Order::Unique) };
+        table.number_users();
+        let mut rng = fastrand::Rng::with_seed(1);
+        for worker in 0..2 {
+            let (dealer, ration) = Dealer::rationed(&table);
+            assert!(ration.is_none(), "nobody has to draw them");
+            for (user, expected) in [(2, Some(2)), (0, Some(0)), (2, Some(2)), (3, None)] {
+                assert_eq!(dealer.deal(&table, user, &mut rng).await, expected, "worker {worker}");
+            }
+        }
     }
 
     #[tokio::test]
@@ -324,7 +348,7 @@ mod tests {
         assert!(ration.is_none(), "everybody may use them");
         let mut rng = fastrand::Rng::with_seed(1);
         for expected in [0, 1, 2, 0, 1] {
-            assert_eq!(dealer.deal(&table, &mut rng).await, Some(expected));
+            assert_eq!(dealer.deal(&table, 0, &mut rng).await, Some(expected));
         }
     }
 }

@@ -105,7 +105,7 @@ fn data(table: &DataTable) -> String {
     let order = match table.order {
         Order::InTurn => "in turn",
         Order::Random => "at random",
-        Order::Unique => "each once",
+        Order::Unique | Order::Own => "each once",
         Order::Held { .. } => "each held by one user at a time",
     };
     let per = match table.per {

@@ -115,7 +115,7 @@ impl Walk<'_> {
             if table.per == Per::User && self.rows[index].is_some() {
                 continue;
             }
-            self.rows[index] = self.shared.dealers[index].deal(table, self.rng).await;
+            self.rows[index] = self.shared.dealers[index].deal(table, self.user, self.rng).await;
             if self.rows[index].is_none() {
                 return Err(("DATA_EXHAUSTED", format!("data `{}` has no more rows", table.name)));
             }

@@ -326,11 +326,25 @@ fn unique_rows_are_shared_by_all_threads_of_a_driver() {
     assert_eq!((exhausted, target.requests()), (3, 3), "six iterations, three rows");
 }
 
+/// The user in hand is number 3.
 #[test]
-fn a_row_per_user_stays_with_it() {
+fn a_users_own_row_is_that_of_its_number() {
+    let target = target();
+    let text = USERS
+        .replace("order = 'ORDER'", "order = 'unique'\nper = 'user'")
+        .replace("'x-who', '{{ user.name }}'", "'dan'");
+    let rows = Memory(BTreeMap::from([("users.csv", "name\nann\nbob\ncid\ndan\n")]));
+    let (record, _) = run(&with_files(&target, &text, rows), 5);
+    assert_eq!(record.lines(Kind::Request), ["x: HTTP_200×5"]);
+    let (record, _) = run(&with_files(&target, &text, users()), 1);
+    assert_eq!(record.lines(Kind::Request), ["x: DATA_EXHAUSTED×1"], "nobody else's is taken instead");
+}
+
+#[test]
+fn with_a_rate_a_user_draws_a_row_and_keeps_it() {
     let target = target();
     let text = USERS.replace("order = 'ORDER'", "order = 'unique'\nper = 'user'");
-    let (record, _) = run(&with_files(&target, &text, users()), 5);
+    let (record, _) = run(&with_files(&target, &format!("[load]\nrate = 5\nfor = '1s'\n{text}"), users()), 5);
     assert_eq!(record.lines(Kind::Request), ["x: HTTP_200×5"]);
 }
 
