@@ -1,7 +1,7 @@
 //! Assigns units to members: fair to one unit, moving as few as possible, the same for everyone who asks.
 //! Refuses to look at clocks, stores or loads; equal input gives equal output.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::{MemberId, Unit};
 
@@ -11,9 +11,9 @@ pub type Assignment = BTreeMap<MemberId, Vec<Unit>>;
 /// Spreads `units` over `members`, starting from `previous`.
 ///
 /// Every unit gets exactly one member; two members differ by at most one unit; no assignment with these two properties
-/// moves fewer units away from a member that is still there; and applying it again changes nothing. The order of
-/// `members` breaks ties (earlier members get the odd unit), the order of `units` decides which ones move: the last.
-/// Starting from nothing, members get contiguous runs. With no members the assignment is empty.
+/// moves fewer units away from a member that is still there; and applying it again changes nothing. Which units move, and to
+/// whom, is chosen so that the first few units, however many, are spread evenly too: starting from nothing they are dealt in
+/// turn, to earlier members first. With no members the assignment is empty.
 ///
 /// ```
 /// use squall_coord::{spread, Assignment, MemberId, Unit};
@@ -22,60 +22,68 @@ pub type Assignment = BTreeMap<MemberId, Vec<Unit>>;
 /// let b = MemberId::new("b");
 /// let alone = spread(&units, &[a.clone()], &Assignment::new());
 /// let both = spread(&units, &[a.clone(), b.clone()], &alone);
-/// assert_eq!(both[&a], units[..2]); // keeps half, moves half
-/// assert_eq!(both[&b], units[2..]);
+/// assert_eq!(both[&a], [0, 2].map(Unit::from)); // keeps every other
+/// assert_eq!(both[&b], [1, 3].map(Unit::from));
 /// ```
 #[must_use]
 pub fn spread(units: &[Unit], members: &[MemberId], previous: &Assignment) -> Assignment {
     if members.is_empty() {
         return Assignment::new();
     }
-    let position: HashMap<&Unit, usize> = units.iter().enumerate().map(|(at, unit)| (unit, at)).collect();
-    let mut taken = vec![false; units.len()];
-    let mut kept: Vec<Vec<usize>> =
-        members.iter().map(|member| still_held(member, previous, &position, &mut taken)).collect();
-    let quotas = quotas(units.len(), &kept);
-    for (held, quota) in kept.iter_mut().zip(&quotas) {
-        for dropped in held.drain((*quota).min(held.len())..) {
-            taken[dropped] = false;
-        }
+    let owners = deal(&holders(units, members, previous), members.len());
+    let mut held = vec![Vec::new(); members.len()];
+    for (unit, owner) in units.iter().zip(owners) {
+        held[owner].push(unit.clone());
     }
-    let mut free = (0..units.len()).filter(|&at| !taken[at]);
-    members
-        .iter()
-        .zip(kept)
-        .zip(quotas)
-        .map(|((member, mut held), quota)| {
-            while held.len() < quota {
-                held.push(free.next().expect("quotas sum to the number of units"));
-            }
-            held.sort_unstable();
-            (member.clone(), held.into_iter().map(|at| units[at].clone()).collect())
-        })
-        .collect()
+    members.iter().cloned().zip(held).collect()
 }
 
-/// What the member had and may keep: known units, each counted once, in the order of `units`.
-fn still_held(
-    member: &MemberId,
-    previous: &Assignment,
-    position: &HashMap<&Unit, usize>,
-    taken: &mut [bool],
-) -> Vec<usize> {
-    let before: HashSet<usize> =
-        previous.get(member).into_iter().flatten().filter_map(|unit| position.get(unit).copied()).collect();
-    let mut held: Vec<usize> = before.into_iter().filter(|&at| !std::mem::replace(&mut taken[at], true)).collect();
-    held.sort_unstable();
-    held
+/// Which of the members, if any, has each unit; one that several claim is the first's.
+fn holders(units: &[Unit], members: &[MemberId], previous: &Assignment) -> Vec<Option<usize>> {
+    let position: HashMap<&Unit, usize> = units.iter().enumerate().map(|(at, unit)| (unit, at)).collect();
+    let mut holders = vec![None; units.len()];
+    for (member, id) in members.iter().enumerate() {
+        for unit in previous.get(id).into_iter().flatten() {
+            if let Some(&at) = position.get(unit) {
+                holders[at].get_or_insert(member);
+            }
+        }
+    }
+    holders
+}
+
+/// Who gets each unit. Walks them in order: one that is free goes to whoever has the fewest of those before it; one whose holder has
+/// too many in all goes there as well if that one has fewer, and stays otherwise, as long as it can.
+fn deal(holders: &[Option<usize>], members: usize) -> Vec<usize> {
+    let (mut dealt, mut ahead) = (vec![0; members], vec![0; members]);
+    holders.iter().flatten().for_each(|&holder| ahead[holder] += 1);
+    let quotas = quotas(holders.len(), &ahead);
+    let mut owners = Vec::with_capacity(holders.len());
+    for &holder in holders {
+        let lacks = |member: &usize| dealt[*member] + ahead[*member] < quotas[*member];
+        let in_need = (0..members).filter(lacks).min_by_key(|member| dealt[*member]);
+        let stays = holder.filter(|&holder| {
+            let too_many = dealt[holder] + ahead[holder] > quotas[holder];
+            let first = in_need.is_none_or(|other| dealt[holder] <= dealt[other]);
+            !too_many || first && dealt[holder] < quotas[holder]
+        });
+        let owner = stays.or(in_need).expect("what is free or too much is what others lack");
+        if let Some(holder) = holder {
+            ahead[holder] -= 1;
+        }
+        dealt[owner] += 1;
+        owners.push(owner);
+    }
+    owners
 }
 
 /// Equal shares; the odd units go to whoever would otherwise have to give one up, then to earlier members.
-fn quotas(units: usize, kept: &[Vec<usize>]) -> Vec<usize> {
-    let share = units / kept.len();
-    let odd = units % kept.len();
-    let mut order: Vec<usize> = (0..kept.len()).collect();
-    order.sort_by_key(|&member| (kept[member].len() <= share, member));
-    let mut quotas = vec![share; kept.len()];
+fn quotas(units: usize, held: &[usize]) -> Vec<usize> {
+    let share = units / held.len();
+    let odd = units % held.len();
+    let mut order: Vec<usize> = (0..held.len()).collect();
+    order.sort_by_key(|&member| (held[member] <= share, member));
+    let mut quotas = vec![share; held.len()];
     for &member in order.iter().take(odd) {
         quotas[member] += 1;
     }
@@ -84,6 +92,8 @@ fn quotas(units: usize, kept: &[Vec<usize>]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -97,10 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn fresh_members_get_contiguous_runs() {
-        let got = spread(&units(5), &members(&["a", "b"]), &Assignment::new());
-        assert_eq!(got[&MemberId::new("a")], units(3));
-        assert_eq!(got[&MemberId::new("b")], units(5)[3..]);
+    fn fresh_members_are_served_in_turn() {
+        let got = spread(&units(7), &members(&["a", "b", "c"]), &Assignment::new());
+        let of = |name: &str| got[&MemberId::new(name)].clone();
+        assert_eq!(of("a"), [0, 3, 6].map(Unit::from));
+        assert_eq!(of("b"), [1, 4].map(Unit::from));
+        assert_eq!(of("c"), [2, 5].map(Unit::from));
     }
 
     #[test]
@@ -114,6 +126,41 @@ mod tests {
         let doubled = both.iter().map(|member| (member.clone(), units(2))).collect();
         let got = spread(&units(2), &both, &doubled);
         assert_eq!(got.values().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+    }
+
+    /// By how many of the first units members differ, for the worst number of them.
+    fn unevenness(units: &[Unit], assignment: &Assignment) -> usize {
+        let owned = assignment.iter().enumerate().flat_map(|(at, (_, held))| held.iter().map(move |unit| (unit, at)));
+        let owners: HashMap<&Unit, usize> = owned.collect();
+        let mut counts = vec![0; assignment.len()];
+        let differ = units.iter().map(|unit| {
+            counts[owners[unit]] += 1;
+            counts.iter().max().unwrap() - counts.iter().min().unwrap()
+        });
+        differ.max().unwrap_or(0)
+    }
+
+    #[test]
+    fn the_first_units_are_spread_evenly_whoever_joins_or_leaves() {
+        let units = units(256);
+        let everybody: Vec<MemberId> = (0..9).map(|n| MemberId::new(format!("m{n}"))).collect();
+        let mut joined = Assignment::new();
+        for count in 1..everybody.len() {
+            let (members, more) = (&everybody[..count], &everybody[..=count]);
+            joined = spread(&units, members, &joined);
+            let fresh = spread(&units, members, &Assignment::new());
+            assert_eq!(unevenness(&units, &fresh), usize::from(count > 1), "{count} from nothing");
+            let first = |member: &MemberId| joined[member].iter().filter(|unit| units[..count].contains(unit)).count();
+            assert!(members.iter().all(|member| first(member) == 1), "{count} units for {count} that came one by one");
+            for before in [&joined, &fresh] {
+                assert!(unevenness(&units, before) <= 2, "{count} that came one by one");
+                assert!(unevenness(&units, &spread(&units, more, before)) <= 2, "one more than {count}");
+                for leaver in members.iter().filter(|_| count > 1) {
+                    let others: Vec<_> = members.iter().filter(|member| *member != leaver).cloned().collect();
+                    assert!(unevenness(&units, &spread(&units, &others, before)) <= 3, "{count} without {leaver}");
+                }
+            }
+        }
     }
 
     /// Any number of units, any members, any previous state, also one with strangers and vanished units in it.
@@ -167,6 +214,23 @@ mod tests {
             let best = held.iter().map(|held| (*held).min(share)).sum::<usize>()
                 + held.iter().filter(|held| **held > share).count().min(odd);
             prop_assert_eq!(stay, best);
+        }
+
+        /// However often somebody comes or goes.
+        #[test]
+        fn the_first_units_stay_spread(steps in proptest::collection::vec((any::<bool>(), 0usize..6), 0..10)) {
+            let units = units(256);
+            let mut members = members(&["a", "b", "c"]);
+            let mut now = spread(&units, &members, &Assignment::new());
+            for (number, (comes, who)) in steps.into_iter().enumerate() {
+                if members.len() > 1 && (!comes || members.len() == 6) {
+                    members.remove(who % members.len());
+                } else {
+                    members.push(MemberId::new(format!("m{number}")));
+                }
+                now = spread(&units, &members, &now);
+                prop_assert!(unevenness(&units, &now) <= 6, "{:?}", now);
+            }
         }
 
         #[test]

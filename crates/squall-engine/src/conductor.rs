@@ -6,7 +6,7 @@ use squall_model::{Arrivals, LoadModel, Profile, ShareSet};
 use std::{
     collections::{BTreeMap, VecDeque},
     rc::Rc,
-    sync::{Arc, PoisonError},
+    sync::PoisonError,
     time::{Duration, Instant},
 };
 use tokio::{
@@ -32,7 +32,7 @@ pub(crate) struct Conductor<T> {
     driver: Rc<T>,
     alarm: Alarm,
     told: Told,
-    /// This thread's part of the process's shares, as the last duty has it.
+    /// This thread's part of the process's shares, by its last duty.
     assigned: ShareSet,
     /// What it makes the load of; nothing while it is fenced.
     shares: ShareSet,
@@ -40,11 +40,13 @@ pub(crate) struct Conductor<T> {
     fenced: bool,
     profile: Profile,
     /// Changes of duty whose time has not come.
-    ahead: VecDeque<Arc<Duty>>,
+    ahead: VecDeque<Duty>,
     /// One message a second: what is not fetched is as long as the run is old, in seconds.
     deltas: mpsc::UnboundedSender<Delta>,
     lives: JoinSet<()>,
     work: Work,
+    /// Its shares' part of the most users that an open model may have.
+    most: u64,
     spawned: u64,
     seq: u64,
     second: u32,
@@ -65,7 +67,7 @@ enum Work {
 /// What a conductor hears from outside its thread.
 pub(crate) struct Told {
     pub(crate) orders: watch::Receiver<Order>,
-    pub(crate) duty: mpsc::UnboundedReceiver<Arc<Duty>>,
+    pub(crate) duty: mpsc::UnboundedReceiver<Duty>,
     pub(crate) turn: Turn,
     /// There are more iterations to begin, or no more; if they are limited.
     pub(crate) tickets: Option<watch::Receiver<u64>>,
@@ -123,6 +125,7 @@ impl<T: DriverThread> Conductor<T> {
             deltas,
             lives,
             work,
+            most: 1,
             spawned: 0,
             seq: 0,
             second: 0,
@@ -276,7 +279,7 @@ impl<T: DriverThread> Conductor<T> {
     fn come_back(&mut self, now: Instant) {
         self.fenced = false;
         while let Some(duty) = self.next_duty(now) {
-            self.assigned = part_of_thread(&self.floor, duty.shares);
+            self.assigned = duty.shares;
             self.profile = duty.profile.clone();
         }
         self.hold(self.assigned, self.floor.elapsed(now));
@@ -285,6 +288,10 @@ impl<T: DriverThread> Conductor<T> {
     /// Makes the load of `shares` from the time `from` on.
     fn hold(&mut self, shares: ShareSet, from: Duration) {
         self.shares = shares;
+        if !shares.is_empty() {
+            // Who holds nothing any more may still need users for what was due before.
+            self.most = shares.count_below(self.floor.config.max_users as u64).max(1);
+        }
         match &mut self.work {
             Work::Open { schedule, .. } => schedule.change(shares, self.profile.clone(), from),
             Work::Closed { slots, desired } => {
@@ -319,7 +326,7 @@ impl<T: DriverThread> Conductor<T> {
     }
 
     /// The next duty that has taken effect by `now`.
-    fn next_duty(&mut self, now: Instant) -> Option<Arc<Duty>> {
+    fn next_duty(&mut self, now: Instant) -> Option<Duty> {
         if self.ahead.front().is_none_or(|duty| self.floor.start + duty.at > now) {
             return None;
         }
@@ -327,7 +334,7 @@ impl<T: DriverThread> Conductor<T> {
     }
 
     fn change_duty(&mut self, duty: &Duty) {
-        self.assigned = part_of_thread(&self.floor, duty.shares);
+        self.assigned = duty.shares;
         let gained = self.assigned.without(self.shares);
         self.profile = duty.profile.clone();
         self.hold(self.assigned, duty.at);
@@ -391,19 +398,11 @@ impl<T: DriverThread> Conductor<T> {
         }
     }
 
-    /// This thread's part of the most users.
-    fn most_users(&self) -> u64 {
-        let (most, threads) = (self.floor.config.max_users, self.floor.config.threads.max(1));
-        let spare = usize::from(self.floor.thread() < most % threads);
-        (most / threads + spare).max(1) as u64
-    }
-
     fn users_to_bring_in(&self) -> u64 {
         let users = self.floor.users.get();
-        let most = self.most_users();
         // Who was brought in and has not begun yet will take a queued start each.
         let wanted = (self.floor.queued() as u64).saturating_sub(self.starting());
-        wanted.min(FEWEST_AT_ONCE.max(users / 8)).min(most.saturating_sub(users))
+        wanted.min(FEWEST_AT_ONCE.max(users / 8)).min(self.most.saturating_sub(users))
     }
 
     /// Users of an open model that are on their way to their first start, if any start is queued.
@@ -524,10 +523,6 @@ fn schedule(floor: &Floor, profile: &Profile, shares: ShareSet) -> Schedule {
         LoadModel::Closed { .. } => Arrivals::Even,
     };
     Schedule::new(profile.clone(), arrivals, shares, config.load.iterations, config.seed)
-}
-
-fn part_of_thread(floor: &Floor, shares: ShareSet) -> ShareSet {
-    shares.part(floor.thread(), floor.config.threads.max(1))
 }
 
 fn seat(floor: &Floor, user: u64) -> Seat {

@@ -21,6 +21,7 @@ use crate::{
     Curfew, Driver, DriverError, Leash, Lender, Probe,
     alarm::Alarm,
     conductor::{Conductor, Told},
+    deal::deal,
     floor::{Busy, Common, Floor, Through},
     tickets::Tickets,
 };
@@ -39,7 +40,8 @@ pub struct EngineConfig {
     pub load: Load,
     pub tasks: Vec<TaskSpec>,
     pub seed: u64,
-    /// Most users an open model may bring in, at least one per thread; starts that find none wait, and count as late.
+    /// Most users that an open model of the whole run may bring in: each share has those of its number. At least one per thread; starts
+    /// that find none wait, and count as late.
     pub max_users: usize,
     /// How long users may finish what they are doing when the load is over.
     pub grace: Duration,
@@ -125,6 +127,11 @@ impl Duty {
     pub fn new(shares: ShareSet, profile: Profile, at: Duration) -> Duty {
         Duty { shares, profile, at, left: Arc::default() }
     }
+
+    /// What one thread does of it.
+    fn part(&self, shares: ShareSet) -> Duty {
+        Duty { shares, ..self.clone() }
+    }
 }
 
 /// How a thread's share ended.
@@ -142,7 +149,9 @@ pub struct ThreadEnd {
 pub struct Engine {
     orders: watch::Sender<Order>,
     /// One for each thread: every change reaches every thread, in order.
-    duties: Vec<mpsc::UnboundedSender<Arc<Duty>>>,
+    duties: Vec<mpsc::UnboundedSender<Duty>>,
+    /// What each thread has of the shares.
+    parts: Mutex<Vec<ShareSet>>,
     turn: Turn,
     /// How long the load lasts.
     load: Arc<Mutex<Duration>>,
@@ -201,8 +210,8 @@ impl Engine {
     /// Starts the threads and lets each build its share of the driver; no load is made before [`Engine::start`].
     pub async fn prepare<D: Driver>(driver: D, config: EngineConfig) -> Result<Engine, EngineError> {
         let (orders, _) = watch::channel(Order::Prepare);
-        let profile = config.load.model.profile().clone();
-        let first = Arc::new(Duty::new(config.shares, profile, Duration::ZERO));
+        let first = Duty::new(config.shares, config.load.model.profile().clone(), Duration::ZERO);
+        let parts = deal(first.shares, &vec![ShareSet::NONE; config.threads.max(1)]);
         let load = Arc::new(Mutex::new(first.profile.duration()));
         let curfew = Curfew { orders: orders.subscribe(), load: load.clone(), grace: config.grace };
         let (deltas_tx, deltas) = mpsc::unbounded_channel();
@@ -221,11 +230,11 @@ impl Engine {
         let turn = shared.turn.clone();
         let (mut threads, mut duties) = (Vec::new(), Vec::new());
         let (mut sources, mut busy) = (Vec::new(), InFlight::default());
-        for index in 0..shared.config.threads.max(1) as u32 {
+        for (index, part) in (0..).zip(&parts) {
             sources.push(SourceId { instance: shared.config.instance, thread: shared.config.first_thread + index });
             let (duty_tx, duty) = mpsc::unbounded_channel();
             // Cannot fail: its receiver is in hand.
-            let _ = duty_tx.send(first.clone());
+            let _ = duty_tx.send(first.part(*part));
             duties.push(duty_tx);
             busy.0.push(Arc::default());
             let seat = ThreadSeat { index, busy: busy.0[index as usize].clone() };
@@ -241,7 +250,8 @@ impl Engine {
         while count < threads.len() && ready.recv().await.is_some() {
             count += 1;
         }
-        let engine = Engine { orders, duties, turn, load, deltas, threads, sources, busy };
+        let parts = Mutex::new(parts);
+        let engine = Engine { orders, duties, parts, turn, load, deltas, threads, sources, busy };
         if count < engine.threads.len() {
             engine.stop().abort();
             engine.join()?;
@@ -271,10 +281,13 @@ impl Engine {
         }
         duty.at = duty.left.values().copied().fold(duty.at, Duration::max);
         *self.load.lock().unwrap_or_else(PoisonError::into_inner) = duty.profile.duration();
-        let (at, duty) = (duty.at, Arc::new(duty));
-        // A thread that has ended has nothing left to change.
-        self.duties.iter().for_each(|thread| drop(thread.send(duty.clone())));
-        at
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        *parts = deal(duty.shares, &parts);
+        for (thread, part) in self.duties.iter().zip(&*parts) {
+            // A thread that has ended has nothing left to change.
+            let _ = thread.send(duty.part(*part));
+        }
+        duty.at
     }
 
     pub fn stop(&self) -> EngineStop {
@@ -367,7 +380,7 @@ fn thread_main<D: Driver>(
     seat: ThreadSeat,
     shared: Shared<D>,
     orders: watch::Receiver<Order>,
-    duty: mpsc::UnboundedReceiver<Arc<Duty>>,
+    duty: mpsc::UnboundedReceiver<Duty>,
     curfew: &Curfew,
 ) -> Result<ThreadEnd, EngineError> {
     let driver = shared.driver.clone();
@@ -388,7 +401,7 @@ async fn thread_run<D: Driver>(
     ThreadSeat { index, busy }: ThreadSeat,
     shared: Shared<D>,
     mut orders: watch::Receiver<Order>,
-    duty: mpsc::UnboundedReceiver<Arc<Duty>>,
+    duty: mpsc::UnboundedReceiver<Duty>,
 ) -> Result<ThreadEnd, EngineError> {
     let Shared { driver, config, tickets, begun: begun_by_all, through, ready, deltas, turn } = shared;
     let thread = config.first_thread + index;

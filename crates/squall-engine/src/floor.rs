@@ -190,10 +190,6 @@ impl Floor {
     }
 
     /// Which of its engine's threads this is.
-    pub(crate) fn thread(&self) -> usize {
-        (self.source.thread - self.config.first_thread) as usize
-    }
-
     pub(crate) fn pause(&self) -> Pause {
         match &self.config.load.model {
             LoadModel::Closed { pause, .. } => *pause,

@@ -6,6 +6,7 @@ mod chooser;
 mod chorus;
 mod conductor;
 mod curfew;
+mod deal;
 mod driver;
 mod engine;
 mod floor;

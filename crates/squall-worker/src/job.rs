@@ -324,7 +324,11 @@ fn config(bundle: &Bundle, plan: &Plan, threads: Option<usize>, instance: u64) -
     config.instance = instance;
     config.shares = ShareSet::NONE;
     config.seed = bundle.plan.seed;
-    config.max_users = limits.max_users.max(config.threads);
+    config.max_users = limits.max_users;
+    if matches!(plan.load.model, LoadModel::Open { .. }) {
+        // Each thread has at least one.
+        config.threads = config.threads.min(limits.max_users.max(1));
+    }
     (config.grace, config.slack, config.late_after) = (limits.grace, limits.slack, limits.late_after);
     config.recorder = RecorderConfig { phases: limits.phases, ..RecorderConfig::default() };
     config

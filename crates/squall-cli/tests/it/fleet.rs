@@ -71,6 +71,12 @@ impl Fleet {
         self.desk.json("result.json")
     }
 
+    /// How many users a worker is shown with.
+    fn users_of(&self, id: &str) -> u64 {
+        let answer = ask_redis(self.redis.port(), &[&format!("SCARD squall:{{main}}:worker:{id}:users")]);
+        answer.and_then(|count| count.trim_start_matches(':').parse().ok()).unwrap_or(0)
+    }
+
     /// Waits until the target has received `requests` in all.
     fn until_received(&self, requests: u64) {
         wait_until("requests", || self.target.requests() >= requests);
@@ -94,13 +100,18 @@ fn an_open_load_is_split_exactly() {
     assert!(workers.iter().all(|worker| number(worker, "/requests") > 0), "{workers:?}");
 }
 
+/// Six users on three workers were 3, 3 and 0.
 #[test]
-fn users_are_spread_over_the_workers() {
+fn users_are_dealt_to_the_workers_in_turn() {
     let fleet = Fleet::of(3);
-    let result = fleet.result(fleet.start(&["--users", "9", "--pause", "50ms", "--for", "2s"]));
-    // Not of every second: users may just be moving between workers, and the last one ends early.
+    let run = fleet.start(&["--users", "6", "--pause", "50ms", "--for", "10m"]);
+    // Shares may still be moving when it begins.
+    wait_until("two users each", || ["w0", "w1", "w2"].map(|worker| fleet.users_of(worker)) == [2, 2, 2]);
+    fleet.until_received(60);
+    run.interrupt();
+    let result = fleet.result(run);
     let seconds = result["timeline"].as_array().expect("a timeline");
-    assert!(seconds.iter().any(|second| second["users"] == 9), "{seconds:?}");
+    assert!(seconds.iter().any(|second| second["users"] == 6), "{seconds:?}");
     assert_eq!(number(&result, "/totals/requests"), fleet.target.requests());
     let workers = result.pointer("/fleet/workers").and_then(Value::as_array).expect("who took part");
     assert!(workers.iter().all(|worker| number(worker, "/requests") > 0), "{workers:?}");
@@ -401,6 +412,31 @@ fn every_unique_row_is_used_once_over_the_fleet() {
     let result = fleet.desk.json("result.json");
     assert_eq!((number(&result, "/totals/requests"), number(&result, "/totals/errors")), (500, 0), "{result}");
     assert_eq!(fleet.target.requests(), 500);
+}
+
+/// As many rows as users: whoever moves to another worker must find its own there.
+#[test]
+fn a_users_own_row_goes_with_it() {
+    let mut fleet = Fleet::of(2);
+    let scenario = format!(
+        "target = \"{}\"\n[load]\nusers = 9\npause = \"20ms\"\nfor = \"10m\"\n[[data]]\nname = \"own\"\nfile = \"rows.csv\"\n\
+         order = \"unique\"\nper = \"user\"\n[[task]]\nname = \"use\"\nget = \"/health?row={{{{ own.row }}}}\"\n",
+        fleet.target.url("").trim_end_matches('/')
+    );
+    fleet.desk.write("own.toml", &scenario).write("rows.csv", "row\n0\n1\n2\n3\n4\n5\n6\n7\n8\n");
+    let redis = fleet.redis.url();
+    let run = fleet.desk.start(&["run", "own.toml", "--cluster", &redis, "--quiet", "--json", "result.json"]);
+    fleet.until_received(50);
+    fleet.join("late");
+    wait_until("users that have moved", || fleet.users_of("late") == 3);
+    fleet.until_received(fleet.target.requests() + 100);
+    fleet.signal("w0", Signal::TERM);
+    wait_until("more that have moved", || fleet.users_of("late") + fleet.users_of("w1") == 9);
+    fleet.until_received(fleet.target.requests() + 100);
+    run.interrupt();
+    let result = fleet.result(run);
+    assert_eq!(number(&result, "/totals/errors"), 0, "{}", result["errors"]);
+    assert_eq!(number(&result, "/totals/requests"), fleet.target.requests());
 }
 
 /// It held a third of the shares and made nothing of them, and nobody said so.

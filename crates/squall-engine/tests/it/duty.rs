@@ -80,6 +80,24 @@ async fn users_move_with_their_shares() {
     assert_eq!(users[..3], [8, 2, 8]);
 }
 
+/// A user that goes to another thread begins anew, so whoever stays in the process stays on its thread.
+#[tokio::test]
+async fn users_whose_shares_stay_are_not_started_again() {
+    let driver = Scripted::new(|_| MS(1));
+    let (log, profile) = (driver.log.clone(), Profile::constant(32.0, S(3)).unwrap());
+    // One of two workers, when a third joins.
+    let half = ShareSet::ALL.part(0, 2);
+    let third = half.without(half.part(2, 3));
+    let config = EngineConfig { shares: half, ..config(closed(32.0, MS(5), S(3)), &driver) };
+    run(driver, config, |engine, view| {
+        if view.timeline.len() == 1 {
+            engine.set_duty(Duty::new(third, profile.clone(), Duration::ZERO));
+        }
+    })
+    .await;
+    assert_eq!(log.started.load(Ordering::SeqCst), 16);
+}
+
 /// Shares that wander between two processes of two threads each, with a gap in which nobody holds them: everything is started once.
 #[tokio::test]
 async fn no_start_is_lost_or_repeated_when_shares_change_hands() {

@@ -229,6 +229,22 @@ async fn the_most_users_are_kept_exactly_over_the_threads() {
     assert_eq!((view.engine.peak_users, view.all.requests), (5, 5));
 }
 
+/// They are the whole run's: who holds a third of it has a third of them.
+#[tokio::test]
+async fn the_most_users_are_divided_with_the_shares() {
+    for (part, most) in [(0, 4), (1, 3), (2, 3)] {
+        let driver = Scripted::new(|_| Duration::from_secs(5));
+        let config = EngineConfig {
+            max_users: 10,
+            shares: ShareSet::ALL.part(part, 3),
+            grace: MS(10),
+            ..config(open(200.0, MS(1000)), &driver)
+        };
+        let (view, _) = run(driver, config, |_, _| {}).await;
+        assert_eq!((view.engine.peak_users, view.all.requests), (most, most), "part {part}");
+    }
+}
+
 /// As a fleet would: blocks come when they are asked for, what is not used goes back, and the end is said.
 #[tokio::test]
 async fn a_closed_run_that_is_supplied_starts_what_it_was_given_and_no_more() {

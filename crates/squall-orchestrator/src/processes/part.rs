@@ -30,8 +30,7 @@ impl Part {
         let config = &mut voice.config;
         config.instance = self.number as u64;
         config.shares = ShareSet::ALL.part(self.number, self.of);
-        config.max_users = config.max_users.div_ceil(self.of);
-        config.threads = config.threads.min(config.max_users.max(1));
+        config.threads = config.threads.min(config.max_users.div_ceil(self.of).max(1));
         voice
     }
 }
