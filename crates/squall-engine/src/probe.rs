@@ -114,11 +114,17 @@ impl Probe {
         if let Some((thread, leash)) = &self.shared.leash
             && !(leash.holds_at(Instant::now()) && leash.begin(*thread))
         {
-            self.unsent(metric, intended, started, FENCED);
+            self.fenced(metric, intended, started);
             return None;
         }
         self.shared.recorder.borrow_mut().sent();
         Some(Flight { probe: self, metric, intended, started, landed: false, counted: true })
+    }
+
+    #[cold]
+    fn fenced(&self, metric: MetricId, intended: Instant, started: Instant) {
+        self.unsent(metric, intended, started, FENCED);
+        self.note(metric, FENCED, "not sent: the worker had lost its place in the fleet, and others make its load");
     }
 
     /// Records a request that failed before there was anything to send: it is an error of the run, but the target never saw it.

@@ -129,6 +129,10 @@ pub struct Seat<S> {
     look_at: Option<Instant>,
     looked: Instant,
     failures: u32,
+    /// The last beat was. A server that only reads answers looks and is of no use.
+    heard: bool,
+    /// How often the membership has expired.
+    expired: u32,
 }
 
 impl<S: Store> Seat<S> {
@@ -152,6 +156,8 @@ impl<S: Store> Seat<S> {
             look_at: None,
             looked: Instant::now(),
             failures: 0,
+            heard: false,
+            expired: 0,
         };
         Ok((seat, handle))
     }
@@ -200,6 +206,7 @@ impl<S: Store> Seat<S> {
         match outcome {
             Ok(Beat::Alive { revision, assigned }) => {
                 self.tenure.extend(sent, ttl);
+                self.heard = true;
                 if !self.joined {
                     info!(member = %self.config.member, "joined");
                 }
@@ -210,16 +217,26 @@ impl<S: Store> Seat<S> {
                     self.look(seen).await;
                 }
             }
-            Ok(Beat::Gone) => {
-                warn!(member = %self.config.member, held = self.held.len(), "membership expired; joining again");
-                self.lose();
+            Ok(Beat::Gone) => self.lose(),
+            Err(error) => {
+                self.heard = false;
+                self.failed("beat", &error);
             }
-            Err(error) => self.failed("beat", &error),
         }
     }
 
     /// Everything is gone; try to join at once.
     fn lose(&mut self) {
+        self.expired += 1;
+        let (member, held, ttl) = (&self.config.member, self.held.len(), self.config.ttl);
+        match self.expired {
+            1 => warn!(%member, held, "membership expired; joining again"),
+            times => warn!(
+                %member, held, times, ?ttl,
+                "membership expired again; joining again. Its beats come late: where the way to the store is slow, a longer time to \
+                 live keeps its place (squall worker --expires-after)"
+            ),
+        }
         self.drop_all();
         self.tenure.end();
         self.joined = false;
@@ -273,12 +290,11 @@ impl<S: Store> Seat<S> {
     }
 
     async fn act(&mut self, plan: Option<Plan>, revision: Revision) {
-        if std::mem::take(&mut self.failures) > 0 {
-            info!(member = %self.config.member, "the store can be used again");
-        }
         let Some(plan) = plan else { return self.lose() };
         if let Err(error) = self.follow(plan, revision).await {
             self.failed("step", &error);
+        } else if self.heard && std::mem::take(&mut self.failures) > 0 {
+            info!(member = %self.config.member, "the store can be used again");
         }
     }
 

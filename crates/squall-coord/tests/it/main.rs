@@ -10,3 +10,4 @@ mod runs;
 mod seats;
 mod simulation;
 mod support;
+mod words;

@@ -1,0 +1,142 @@
+//! What a seat says of a store that can be read and not written: once that it cannot be used, once that it can.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use squall_coord::{
+    Acquired, Assignment, Beat, Lease, MemberId, MemoryStore, Revision, Seat, SeatConfig, Store, StoreError, Unit, View,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+};
+
+use crate::support::{member, units};
+
+/// A server that is out of memory, or follows another one.
+#[derive(Clone, Default)]
+struct ReadOnly {
+    store: MemoryStore,
+    refuses: Arc<AtomicBool>,
+}
+
+impl ReadOnly {
+    fn writing(&self) -> Result<&MemoryStore, StoreError> {
+        match self.refuses.load(Relaxed) {
+            true => Err(StoreError::Refused("OOM".into())),
+            false => Ok(&self.store),
+        }
+    }
+}
+
+impl Store for ReadOnly {
+    async fn join(&self, member: &MemberId, ttl: Duration) -> Result<Revision, StoreError> {
+        self.writing()?.join(member, ttl).await
+    }
+    async fn beat(&self, member: &MemberId, ttl: Duration) -> Result<Beat, StoreError> {
+        self.writing()?.beat(member, ttl).await
+    }
+    async fn retire(&self, member: &MemberId) -> Result<(), StoreError> {
+        self.writing()?.retire(member).await
+    }
+    async fn leave(&self, member: &MemberId) -> Result<(), StoreError> {
+        self.writing()?.leave(member).await
+    }
+    async fn sweep(&self) -> Result<Vec<MemberId>, StoreError> {
+        self.writing()?.sweep().await
+    }
+    async fn view(&self) -> Result<View, StoreError> {
+        self.store.view().await
+    }
+    async fn assign(&self, expected: Revision, assignment: &Assignment) -> Result<bool, StoreError> {
+        self.writing()?.assign(expected, assignment).await
+    }
+    async fn acquire(&self, member: &MemberId, units: &[Unit]) -> Result<Acquired, StoreError> {
+        self.writing()?.acquire(member, units).await
+    }
+    async fn release(&self, member: &MemberId, leases: &[Lease]) -> Result<usize, StoreError> {
+        self.writing()?.release(member, leases).await
+    }
+    async fn changed(&self, seen: Revision, within: Duration) -> Result<(), StoreError> {
+        self.store.changed(seen, within).await
+    }
+}
+
+/// Keeps what is said to people.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<String>>>);
+
+impl Said {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+impl Subscriber for Said {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &Event<'_>) {
+        struct Message(String);
+        impl Visit for Message {
+            fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+                if field.name() == "message" {
+                    self.0 = format!("{value:?}");
+                }
+            }
+        }
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        self.0.lock().unwrap().push(message.0);
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_only_reads_is_said_to_be_unusable_once() {
+    let said = Said::default();
+    let _listening = tracing::subscriber::set_default(said.clone());
+    let store = ReadOnly::default();
+    let (seat, handle) = Seat::new(store.clone(), SeatConfig::new(member("a"), units(4))).unwrap();
+    let seat = tokio::spawn(seat.run(CancellationToken::new()));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(said.take(), ["joined"]);
+
+    // Shorter than its membership lasts.
+    store.refuses.store(true, Relaxed);
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(said.take(), ["the store cannot be used; it is tried again"]);
+    store.refuses.store(false, Relaxed);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(said.take(), ["the store can be used again"]);
+
+    // Longer, and a second time: then it is told what may help.
+    for time in 1..=2 {
+        store.refuses.store(true, Relaxed);
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        let words = said.take();
+        let [unusable, expired] = &*words else { panic!("time {time}: {words:?}") };
+        assert_eq!(unusable, "the store cannot be used; it is tried again");
+        assert!(expired.starts_with("membership expired"), "{expired}");
+        assert_eq!(expired.contains("--expires-after"), time == 2, "{expired}");
+        store.refuses.store(false, Relaxed);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(said.take(), ["joined", "the store can be used again"], "time {time}");
+    }
+    drop(handle);
+    seat.abort();
+}
