@@ -110,6 +110,8 @@ async def _live(loop: GuestLoop, port: Any) -> None:
         try:
             await function(*arguments)
         except BaseException as error:
+            if loop.finishing and isinstance(error, GeneratorExit):
+                raise
             port.done(error)
             _forgive()
         else:

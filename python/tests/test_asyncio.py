@@ -475,3 +475,33 @@ def test_what_runs_in_the_background_goes_on_beside_constant_tasks(run, target):
     )
     assert target.counts()["/echo"] - before == ended.metric("GET /echo")["requests"] >= 20, ended.messages()
     assert ended.metric("GET /delay/5")["requests"] == 20 and ended.result["totals"]["errors"] == 0
+
+
+def test_what_waits_for_several_requests_can_be_cancelled(run):
+    """A cancelled request was not what ``gather`` takes for one, so nobody ever woke whoever awaited it."""
+    ended = run(
+        """
+        import asyncio
+
+        class Shop(VUser):
+            @task(timeout=60)
+            async def go(self, client):
+                for several in (asyncio.gather, lambda *calls: asyncio.wait([asyncio.ensure_future(call) for call in calls]),
+                                lambda *calls: asyncio.gather(*map(asyncio.shield, calls)), self.group):
+                    try:
+                        async with asyncio.timeout(0.05):
+                            await several(*[client.get("/delay/1000", name="late") for _ in range(3)])
+                    except TimeoutError:
+                        emit_metric("cancelled")
+                both = await asyncio.gather(client.get("/health"), client.get("http://127.0.0.1:1/", name="refused"), return_exceptions=True)
+                assert both[0].ok and isinstance(both[1], RequestError), both
+
+            async def group(self, *calls):
+                async with asyncio.TaskGroup() as group:
+                    for call in calls:
+                        group.create_task(call)
+        """,
+        requests=2,
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()
+    assert ended.metric("cancelled")["requests"] == 8 and "Traceback" not in ended.stderr, ended.stderr

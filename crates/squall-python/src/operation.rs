@@ -313,6 +313,12 @@ impl Operation {
         self.hosted.as_ref().is_some_and(|hosted| hosted.cancelled)
     }
 
+    /// What `gather` gives to whoever awaits it when one of its futures was given up.
+    fn _make_cancelled_error(&self, py: Python<'_>) -> Py<PyAny> {
+        // A new one: it holds the frames that it goes through, and they may hold this.
+        raise::cancelled(py, None).into_value(py).into_any()
+    }
+
     fn exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         match &self.state {
             State::Done(Err(error)) if self.cancelled() => Err(error.clone_ref(py)),
