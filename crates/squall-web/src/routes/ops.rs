@@ -6,7 +6,7 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, header};
 use serde_json::json;
-use squall_coord::Cell;
+use squall_coord::{Cell, Store};
 use squall_report::prometheus::{Format, Scrape, text};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
@@ -25,10 +25,15 @@ pub(crate) async fn health() -> Response {
     ok(&json!({"status": "ok"}))
 }
 
-/// Ready means that the store answers; how many workers there are is said beside it.
+/// Ready means that the store answers and takes what it is told: of one that only reads, every orchestrator has gone soon. How many
+/// workers there are is said beside it.
 pub(crate) async fn readyz<C: Cell>(State(app): State<Arc<App<C>>>) -> Response {
-    match timeout(ANSWER, app.fleet.workers()).await {
-        Ok(Ok(workers)) => {
+    let asked = async {
+        let orchestrators = app.fleet.cell().orchestrators().view().await.ok()?;
+        app.fleet.workers().await.ok().filter(|_| !orchestrators.members.is_empty())
+    };
+    match timeout(ANSWER, asked).await {
+        Ok(Some(workers)) => {
             let alive = workers.iter().filter(|worker| worker.is_healthy()).count();
             ok(&json!({"ready": true, "alive_workers": alive}))
         }

@@ -1,10 +1,15 @@
 //! A test from its start to its result, by the seed's routes and by `/api/v1`.
 
 use serde_json::json;
+use squall_coord::{Cell, MemberId, MemoryCell, Store};
 use squall_model::{Arrivals, LoadModel, Profile};
+use squall_orchestrator::Fleet;
+use squall_web::{WebConfig, serve};
 use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
-use crate::support::{EACH_SECOND, bundle, bundle_with, world, world_with};
+use crate::support::{EACH_SECOND, bundle, bundle_with, send, world, world_with};
 
 #[tokio::test]
 async fn the_seeds_routes_lead_through_a_whole_test() {
@@ -190,4 +195,20 @@ fn every_path_is_described_and_every_description_has_a_path() {
     described.sort();
     served.sort();
     assert_eq!(described, served);
+}
+
+/// Redis that is out of memory answers, and soon has forgotten whoever it does not hear.
+#[tokio::test]
+async fn a_store_that_hears_no_orchestrator_is_not_ready() {
+    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(serve(Fleet::new(cell.clone()), WebConfig::local("test"), listener, stop.clone()));
+    let ask = || send(addr, b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let answer = ask().await;
+    assert_eq!((answer.status, &answer.json()["ready"]), (503, &json!(false)));
+    cell.orchestrators().join(&MemberId::new("heard"), Duration::from_secs(3600)).await.unwrap();
+    let answer = ask().await;
+    assert_eq!((answer.status, &answer.json()["ready"]), (200, &json!(true)));
+    stop.cancel();
 }
