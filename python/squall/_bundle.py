@@ -170,6 +170,10 @@ def _imports(tree: ast.AST, file: Path, folder: Path) -> Iterator[tuple[str, ...
             yield base
             for alias in node.names:
                 yield (*base, alias.name)
+        elif isinstance(node, ast.Call) and node.args and (called := _text(node.args[0])):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in ("import_module", "__import__") and not called.startswith("."):
+                yield tuple(called.split("."))
 
 
 def _named(tree: ast.AST, folder: Path) -> Iterator[Path]:

@@ -93,6 +93,13 @@ def test_a_module_that_cannot_be_read_is_named(project):
         collect(str(project / "shop.py"))
 
 
+def test_modules_that_are_imported_by_their_name_travel_too(tmp_path):
+    (tmp_path / "shop.py").write_text("import importlib\nlate = importlib.import_module('lazy')\nother = __import__('more')\n")
+    (tmp_path / "lazy.py").write_text("X = 1\n")
+    (tmp_path / "more.py").write_text("X = 1\n")
+    assert set(collect(str(tmp_path / "shop.py"))) == {"shop.py", "lazy.py", "more.py"}
+
+
 def test_requirements_are_verified():
     assert missing("greenlet>=3\n# a comment\n\npytest\nwinthing; sys_platform == 'win32'\n") == []
     assert missing("--index-url https://example.org/simple\n--pre\ngreenlet>=3 \\\n    --hash=sha256:0abc \\\n    --hash=sha256:1def\n") == []

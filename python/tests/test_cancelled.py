@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import textwrap
 
 import pytest
 from running import SQUALL
@@ -51,6 +52,42 @@ def test_a_timeout_ends_every_await(run, mode, wait):
     ended = run(code, "--mode", flag, requests=2, timeout=120)
     assert ended.metric("stuck")["requests"] == ended.metric("stuck")["errors"] == 2, ended.messages()
     assert "TaskTimeout" in ended.messages()
+    assert ended.metric("let go")["requests"] == 2
+
+
+#: Waits of more than one part; none of them would end by itself.
+LONGER = {
+    "the opening of a WebSocket": 'async with client.websocket("/delay/60000"):\n    pass',
+    "what a WebSocket says": 'async with client.websocket("ws://{live}/echo", headers={"X-One": "1"}) as feed:\n    while True:\n        await feed.receive()',
+    "events": 'async with client.stream("GET", "/delay/60000") as answer:\n    async for event in events(answer):\n        pass',
+    "a resource": 'self.one = await self.resources.acquire("one")\nawait self.resources.acquire("one", wait=600)',
+    "a procedure": 'await JsonRPCClient(client, "/delay/60000").call("sum")',
+}
+
+
+@pytest.mark.parametrize("wait", LONGER)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_timeout_ends_longer_waits_too(run, live, mode, wait):
+    fn, flag = MODES[mode]
+    body = LONGER[wait].replace("{live}", live)
+    code = f"""
+        @resource("one", limit=1)
+        def one(n): return {{"n": n}}
+
+        class Shop(VUser):
+            @task(timeout=1)
+            {fn} stuck(self, client):
+                try:
+{textwrap.indent(body, " " * 20)}
+                finally:
+                    emit_metric("let go")
+    """
+    if fn == "def":
+        code = code.replace("async with", "with").replace("async for", "for").replace("await ", "")
+        code = code.replace("events(", "events_blocking(").replace(".call(", ".call_blocking(")
+    ended = run(code, "--mode", flag, requests=2, timeout=120)
+    assert ended.metric("stuck")["requests"] == ended.metric("stuck")["errors"] == 2, ended.messages()
+    assert "TaskTimeout" in ended.messages(), ended.messages()
     assert ended.metric("let go")["requests"] == 2
 
 
