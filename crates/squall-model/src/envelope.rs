@@ -34,6 +34,10 @@ pub enum EnvelopeError {
     NotACommand(#[from] serde_json::Error),
     #[error("a command for users names them in `user_id` or `user_ids`: whole numbers or texts, and nothing else")]
     NoUsers,
+    #[error("a start names `target_users`, a whole number, or `rate`, and `init_params`, an object, and nothing else")]
+    NoStart,
+    #[error("a stop has an empty payload")]
+    NoStop,
 }
 
 /// Larger than the envelope of 100,000 users.
@@ -46,10 +50,11 @@ impl CommandEnvelope {
             return Err(EnvelopeError::TooLong(bytes.len()));
         }
         let envelope: CommandEnvelope = serde_json::from_slice(bytes)?;
+        let payload = &envelope.payload;
         match envelope.kind {
-            CommandType::AddUser | CommandType::RemoveUser if !names_users(&envelope.payload) => {
-                Err(EnvelopeError::NoUsers)
-            }
+            CommandType::AddUser | CommandType::RemoveUser if !names_users(payload) => Err(EnvelopeError::NoUsers),
+            CommandType::StartTest if !starts(payload) => Err(EnvelopeError::NoStart),
+            CommandType::StopTest if !payload.is_empty() => Err(EnvelopeError::NoStop),
             _ => Ok(envelope),
         }
     }
@@ -71,6 +76,16 @@ fn names_users(payload: &serde_json::Map<String, serde_json::Value>) -> bool {
     }
 }
 
+fn starts(payload: &serde_json::Map<String, serde_json::Value>) -> bool {
+    let rate = |value: &serde_json::Value| value.as_f64().is_some_and(|rate| rate >= 0.0);
+    let load = match (payload.get("target_users"), payload.get("rate")) {
+        (Some(users), None) => users.is_u64(),
+        (None, Some(value)) => rate(value),
+        _ => false,
+    };
+    load && payload.len() == 2 && payload.get("init_params").is_some_and(serde_json::Value::is_object)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +94,7 @@ mod tests {
     fn the_seeds_messages_are_read_and_others_are_refused() {
         let good = [
             r#"{"type":"start_test","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"target_users":5,"init_params":{}}}"#,
+            r#"{"type":"start_test","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"rate":20.5,"init_params":{"a":[1]}}}"#,
             r#"{"type":"stop_test","command_id":"c","epoch":0,"sent_at":1,"payload":{}}"#,
             r#"{"type":"add_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_id":7}}"#,
             r#"{"type":"remove_user","command_id":"c","epoch":3,"sent_at":1.5,"payload":{"user_ids":[1,"2"]}}"#,
@@ -102,5 +118,30 @@ mod tests {
             r#"{"type":"stop_test","command_id":"c","epoch":"1","sent_at":1.5,"payload":[]}"#,
         ];
         bad.iter().for_each(|text| assert!(CommandEnvelope::decode(text.as_bytes()).is_err(), "{text}"));
+    }
+
+    #[test]
+    fn payloads_of_starts_and_stops_are_read_strictly() {
+        let message = |kind: &str, payload: &str| {
+            format!(r#"{{"type":"{kind}","command_id":"c","epoch":3,"sent_at":1.5,"payload":{payload}}}"#)
+        };
+        let bad = [
+            ("stop_test", r#"{"a":1}"#),
+            ("start_test", "{}"),
+            ("start_test", r#"{"target_users":5}"#),
+            ("start_test", r#"{"init_params":{}}"#),
+            ("start_test", r#"{"target_users":"many","junk":[1]}"#),
+            ("start_test", r#"{"target_users":"5","init_params":{}}"#),
+            ("start_test", r#"{"target_users":7.5,"init_params":{}}"#),
+            ("start_test", r#"{"target_users":-1,"init_params":{}}"#),
+            ("start_test", r#"{"target_users":5,"init_params":[]}"#),
+            ("start_test", r#"{"target_users":5,"init_params":null}"#),
+            ("start_test", r#"{"target_users":5,"init_params":{},"more":1}"#),
+            ("start_test", r#"{"target_users":5,"rate":5,"init_params":{}}"#),
+            ("start_test", r#"{"rate":-1,"init_params":{}}"#),
+        ];
+        for (kind, payload) in bad {
+            assert!(CommandEnvelope::decode(message(kind, payload).as_bytes()).is_err(), "{kind} {payload}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! leads by then. Runs nothing itself: hooks are the scenario's code, and workers have it.
 
 use squall_coord::{Cell, RunRecord, RunStore};
-use squall_model::{CommandType, HookOrder, RunOrder};
+use squall_model::{Bundle, CommandType, HookOrder, RunOrder};
 use std::time::Duration;
 
 use super::{
@@ -80,7 +80,7 @@ impl Which {
         self,
         fleet: &Fleet<C>,
         record: &RunRecord,
-        order: &RunOrder,
+        (order, bundle): (&RunOrder, &Bundle),
         workers: &[WorkerInfo],
     ) -> Result<bool, FleetError> {
         let able = workers.iter().filter(|worker| worker.ready == record.epoch && worker.is_healthy());
@@ -94,7 +94,7 @@ impl Which {
         let phase = phase_of(record).name();
         if fleet.cell().run().replace(record, phase, &text(&order), false).await?.is_some() {
             let (kind, payload) = match self {
-                Which::SetUp => (CommandType::StartTest, starting(&order)),
+                Which::SetUp => (CommandType::StartTest, starting(&order, bundle)),
                 Which::TearDown => (CommandType::StopTest, serde_json::Map::new()),
             };
             fleet.wake(kind, record.epoch, payload).await;

@@ -323,7 +323,7 @@ impl<C: Cell> Led<C> {
         order.start_at_ms = Some(record.now_ms + config.lead_time.as_millis() as u64);
         if fleet.cell().run().replace(record, next.name(), &text(&order), false).await?.is_some() {
             info!(epoch = record.epoch, workers = ready, "starts");
-            fleet.wake(CommandType::StartTest, record.epoch, starting(&order)).await;
+            fleet.wake(CommandType::StartTest, record.epoch, starting(&order, &self.bundle)).await;
         }
         Ok(())
     }
@@ -337,7 +337,7 @@ impl<C: Cell> Led<C> {
         workers: &[WorkerInfo],
     ) -> Result<bool, FleetError> {
         match Which::SetUp.progress(fleet, record.epoch, order, workers).await? {
-            Progress::NotAsked => Which::SetUp.ask(fleet, record, order, workers).await.map(|_| false),
+            Progress::NotAsked => Which::SetUp.ask(fleet, record, (order, &self.bundle), workers).await.map(|_| false),
             Progress::UnderWay => Ok(false),
             Progress::Done => Ok(true),
             Progress::Failed(reason) => {
@@ -380,7 +380,9 @@ impl<C: Cell> Led<C> {
         let trouble = match Which::TearDown.progress(fleet, record.epoch, order, workers).await? {
             Progress::Done => return Ok(true),
             Progress::UnderWay if waited < self.bundle.limits.grace + LONGEST_TEAR_DOWN => return Ok(false),
-            Progress::NotAsked if Which::TearDown.ask(fleet, record, order, workers).await? => return Ok(false),
+            Progress::NotAsked if Which::TearDown.ask(fleet, record, (order, &self.bundle), workers).await? => {
+                return Ok(false);
+            }
             Progress::NotAsked => "tear-down did not run: no worker is left".to_owned(),
             Progress::UnderWay => "tear-down was not waited for any longer".to_owned(),
             Progress::Failed(reason) => reason,

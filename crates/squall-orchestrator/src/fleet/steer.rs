@@ -5,8 +5,8 @@ use serde::Serialize;
 use squall_coord::{Cell, MemberId, RunRecord, RunStore, StoreError};
 use squall_metrics::RunView;
 use squall_model::{
-    Bundle, CommandEnvelope, CommandType, HIGHEST_LEVEL, PhaseEvent, RunFacts, RunOrder, RunPhase, SteerError,
-    StopOrder, StopReason,
+    Bundle, CommandEnvelope, CommandType, HIGHEST_LEVEL, LoadModel, PhaseEvent, RunFacts, RunOrder, RunPhase,
+    SteerError, StopOrder, StopReason,
 };
 use std::{
     collections::BTreeMap,
@@ -66,8 +66,8 @@ pub struct Fleet<C> {
 impl FleetStatus {
     /// The level that a change ordered now would find: changes that were ordered before and have not begun count.
     pub fn ordered_level(&self) -> Option<f64> {
-        let (order, elapsed) = self.order.as_ref().zip(self.elapsed_s)?;
-        Some(order.profile.level(Duration::from_secs_f64(elapsed.max(0.0)) + AHEAD))
+        let order = self.order.as_ref()?;
+        Some(order.profile.level(change_at(order.start_at_ms?, self.now_ms)))
     }
 }
 
@@ -125,7 +125,7 @@ impl<C: Cell> Fleet<C> {
         };
         match run.replace(&record, next.name(), &text(&order), true).await? {
             Some(record) => {
-                self.wake(CommandType::StartTest, record.epoch, starting(&order)).await;
+                self.wake(CommandType::StartTest, record.epoch, starting(&order, bundle)).await;
                 Ok(record.epoch)
             }
             None => Err(match phase_of(&run.record().await?) {
@@ -216,7 +216,7 @@ impl<C: Cell> Fleet<C> {
             if order.several {
                 return Err(SteerError::Several.into());
             }
-            let at = Duration::from_millis((record.now_ms + AHEAD.as_millis() as u64).saturating_sub(start));
+            let at = change_at(start, record.now_ms);
             if at >= order.profile.duration() {
                 return Err(refused());
             }
@@ -299,6 +299,11 @@ impl<C: Cell> Fleet<C> {
     }
 }
 
+/// The time of the run at which a change takes effect that is ordered at `now_ms`; its beginning, if that is later.
+fn change_at(start_ms: u64, now_ms: u64) -> Duration {
+    Duration::from_millis((now_ms + AHEAD.as_millis() as u64).saturating_sub(start_ms))
+}
+
 type Payload = serde_json::Map<String, serde_json::Value>;
 
 fn envelope(kind: CommandType, epoch: u64, payload: Payload) -> CommandEnvelope {
@@ -308,14 +313,24 @@ fn envelope(kind: CommandType, epoch: u64, payload: Payload) -> CommandEnvelope 
 
 /// The payload of a command for users. Where it names none, the record has changed and who is meant follows when they move.
 fn naming(users: &[u64]) -> Payload {
-    [("user_ids".to_owned(), users.into())].into_iter().collect()
+    let (name, value) = match users {
+        [user] => ("user_id", (*user).into()),
+        _ => ("user_ids", users.into()),
+    };
+    [(name.to_owned(), value)].into_iter().collect()
 }
 
-/// The payload of a start, as the seed has it.
-pub(crate) fn starting(order: &RunOrder) -> Payload {
-    let users = order.profile.level(Duration::ZERO);
+/// The payload of a start, as the seed has it; where the clock and not users make the load, its rate stands for them.
+pub(crate) fn starting(order: &RunOrder, bundle: &Bundle) -> Payload {
+    // A rise that lasts no time is none: so begins a test that is to have users later.
+    let stages = order.profile.pieces().iter().filter(|stage| stage.duration > Duration::from_nanos(1));
+    let most = stages.map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max);
+    let (name, load) = match bundle.plan.load.model {
+        LoadModel::Closed { .. } => ("target_users", (most.ceil() as u64).into()),
+        LoadModel::Open { .. } => ("rate", most.into()),
+    };
     let params: Payload = order.params.clone().into_iter().collect();
-    [("target_users".to_owned(), users.into()), ("init_params".to_owned(), params.into())].into_iter().collect()
+    [(name.to_owned(), load), ("init_params".to_owned(), params.into())].into_iter().collect()
 }
 
 pub(crate) fn phase_of(record: &RunRecord) -> RunPhase {
@@ -329,4 +344,17 @@ pub(crate) fn read_order(record: &RunRecord) -> Result<RunOrder, FleetError> {
 
 pub(crate) fn text(order: &RunOrder) -> String {
     serde_json::to_string(order).expect("an order is text and numbers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_goes_out_as_the_seed_has_it() {
+        let text = |users: &[u64]| serde_json::Value::from(naming(users)).to_string();
+        assert_eq!(text(&[3]), r#"{"user_id":3}"#);
+        assert_eq!(text(&[3, 4]), r#"{"user_ids":[3,4]}"#);
+        assert_eq!(text(&[]), r#"{"user_ids":[]}"#);
+    }
 }

@@ -1,15 +1,36 @@
 //! What a run shows in the store, under the seed's names.
 
-use crate::stage::{Stage, bundle};
+use crate::stage::{Stage, bundle, bundle_of};
 use squall_coord::{Cell, RunStore};
 use squall_metrics::{Category, Delta, Kind, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId, encode};
-use squall_model::{CommandEnvelope, CommandType, ShareSet, StopReason};
+use squall_model::{Arrivals, CommandEnvelope, CommandType, LoadModel, Profile, ShareSet, StopReason};
 use squall_orchestrator::Fleet;
 use std::{collections::BTreeMap, time::Duration};
 
 /// The shares of one of two workers.
 fn half(of: u32) -> ShareSet {
     ShareSet::ALL.part(of as usize, 2)
+}
+
+/// A rate is not called users.
+#[tokio::test]
+async fn the_start_of_a_run_by_rate_names_its_rate() {
+    let mut stage = Stage::new().await;
+    let mut told = stage.cell.run().listen("w0");
+    let _ = told.recv().await.expect("it listens");
+    stage.join("w0", ShareSet::ALL);
+    stage.until("SCARD", "workers", 1).await;
+    let rate = Profile::constant(20.5, Duration::from_secs(60)).expect("a load");
+    let bundle = bundle_of(LoadModel::Open { rate, arrivals: Arrivals::Even });
+    Fleet::new(stage.cell.clone()).start(&bundle, BTreeMap::new()).await.expect("it starts");
+    let message = told.recv().await.expect("it listens");
+    let envelope = CommandEnvelope::decode(&message).expect("a command");
+    let payload = serde_json::Value::from(envelope.payload);
+    assert_eq!(
+        (envelope.kind, payload),
+        (CommandType::StartTest, serde_json::json!({"rate": 20.5, "init_params": {}}))
+    );
+    stage.end().await;
 }
 
 #[tokio::test]
@@ -35,7 +56,10 @@ async fn users_are_shown_at_the_workers_that_have_them() {
     while named < 300 {
         let message = told.recv().await.expect("it listens");
         let Ok(envelope) = CommandEnvelope::decode(&message) else { panic!("{message:?}") };
-        if envelope.kind == CommandType::AddUser {
+        if envelope.kind == CommandType::StartTest {
+            let payload = serde_json::Value::from(envelope.payload);
+            assert_eq!(payload, serde_json::json!({"target_users": 601, "init_params": {}}), "as the seed has it");
+        } else if envelope.kind == CommandType::AddUser {
             assert_eq!(envelope.epoch, epoch);
             named += envelope.payload["user_ids"].as_array().map_or(0, Vec::len);
         }

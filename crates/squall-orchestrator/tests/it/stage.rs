@@ -85,7 +85,11 @@ impl Stage {
 /// `users` of a closed load for a minute.
 pub(crate) fn bundle(users: f64) -> Bundle {
     let profile = Profile::constant(users, Duration::from_secs(60)).expect("a load");
-    let model = LoadModel::Closed { users: profile, pause: Pause::NONE };
+    bundle_of(LoadModel::Closed { users: profile, pause: Pause::NONE })
+}
+
+/// Any load.
+pub(crate) fn bundle_of(model: LoadModel) -> Bundle {
     let plan = Plan {
         name: "p".into(),
         target: "t".into(),

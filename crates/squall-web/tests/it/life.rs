@@ -70,6 +70,18 @@ async fn the_seeds_routes_lead_through_a_whole_test() {
     world.until(|metrics| metrics["metrics"][0]["aggregate_total"]["requests"] == total, "/metrics").await;
 }
 
+/// A start answers before the instant at which all begin; who scales at once is heard, and it holds from that instant on.
+#[tokio::test]
+async fn users_can_be_changed_from_the_answer_to_the_start_on() {
+    let world = world(1).await;
+    assert_eq!(world.post("/start_test", r#"{"target_users": 2}"#).await.status, 200);
+    let changed = world.post("/change_users", r#"{"target_users": 6}"#).await;
+    assert_eq!(changed.status, 200, "{}", changed.json());
+    let changed = changed.json();
+    assert_eq!((&changed["action"], &changed["current_users"]), (&json!("add"), &json!(2)), "{changed}");
+    world.until(|current| current["level"] == 6.0, "/api/v1/tests/current").await;
+}
+
 #[tokio::test]
 async fn a_bundle_is_started_steered_and_reported() {
     let world = world(1).await;

@@ -89,7 +89,16 @@ async fn commands_that_are_none_and_commands_of_earlier_runs_are_counted_and_ign
         run.replace(&seen, "IDLE", order, true).await.unwrap().expect("nobody else is here");
     }
     let working = worker(&cell, &stop).await;
-    let bad = ["", "[]", "{", r#"{"type":"start_test"}"#, &message(3, "add_user", "{}"), &message(3, "explode", "{}")];
+    let bad = [
+        "",
+        "[]",
+        "{",
+        r#"{"type":"start_test"}"#,
+        &message(3, "add_user", "{}"),
+        &message(3, "explode", "{}"),
+        &message(3, "stop_test", r#"{"a":1}"#),
+        &message(3, "start_test", r#"{"target_users":"many","init_params":{}}"#),
+    ];
     let mut expected = 0;
     for text in bad {
         // An empty message is the store's own: something may have been missed.
@@ -102,8 +111,8 @@ async fn commands_that_are_none_and_commands_of_earlier_runs_are_counted_and_ign
         run.call("w", &message(epoch, "add_user", r#"{"user_ids":[1,2]}"#)).await.unwrap();
         run.call("w", &message(epoch, "remove_user", r#"{"user_id":7}"#)).await.unwrap();
     }
-    for kind in ["start_test", "stop_test"] {
-        run.call("w", &message(2, kind, "{}")).await.unwrap();
+    for (kind, payload) in [("start_test", r#"{"target_users":7,"init_params":{}}"#), ("stop_test", "{}")] {
+        run.call("w", &message(2, kind, payload)).await.unwrap();
     }
     run.call("w", &message(1, "add_user", r#"{"user_id":1}"#)).await.unwrap();
     let report = until(&cell, "stale ones", |report| count(report, "stale_commands") == 3).await;
