@@ -160,3 +160,42 @@ def test_a_failed_request_that_a_variable_holds_is_forgotten(run):
         "asyncio",
     )
     assert ended.metric("go")["errors"] == 0, ended.messages()
+
+
+def test_requests_that_fail_together_leave_nothing_behind(run):
+    """The exception holds the frames that it went through, and they the requests that it came of."""
+    ended = run(
+        """
+        import asyncio, gc
+
+        class Marker: pass
+
+        class Shop(VUser):
+            @task(timeout=60)
+            async def go(self, client):
+                await self.refused(client)
+                await self.cancelled(client)
+                gc.collect()
+                left = sum(isinstance(one, Marker) for one in gc.get_objects())
+                assert left <= 4, f"{left} are left: more than the last ones"
+
+            async def refused(self, client):
+                marker, asked = [Marker()], [client.get("http://127.0.0.1:1/", name="refused") for _ in range(3)]
+                try:
+                    await asyncio.gather(*asked)
+                except RequestError as error:
+                    assert "refused" in str(error)
+                for one in asked:
+                    assert one.exception().code == one.exception().code, "as often as one likes"
+
+            async def cancelled(self, client):
+                marker, asked = [Marker()], [client.get("/delay/1000", name="late") for _ in range(3)]
+                try:
+                    async with asyncio.timeout(0.02):
+                        await asyncio.gather(*asked)
+                except TimeoutError:
+                    pass
+        """,
+        requests=20,
+    )
+    assert ended.metric("go")["errors"] == 0, ended.messages()

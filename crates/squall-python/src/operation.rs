@@ -46,8 +46,8 @@ enum State {
     Taken,
     Done(PyResult<Py<PyAny>>),
     /// It failed, and that was raised. Held by a weak reference: an exception holds the frames that it went through, one of them may hold
-    /// this, and the collector of garbage does not see such a circle.
-    Raised(Py<PyWeakrefReference>),
+    /// this, and the collector of garbage does not see such a circle. A copy that was raised nowhere stands in when it is gone.
+    Raised(Py<PyWeakrefReference>, Option<Py<PyAny>>),
     Spent,
 }
 
@@ -120,17 +120,24 @@ impl Operation {
     /// Gives `error` to whoever raises it, and remembers it for as long as somebody else does.
     #[cold]
     fn raised(&mut self, py: Python<'_>, error: PyErr) -> PyErr {
-        self.state = PyWeakrefReference::new(error.value(py)).map_or(State::Spent, |weak| State::Raised(weak.unbind()));
+        let copy = py.import("copy").and_then(|copy| copy.call_method1("copy", (error.value(py),)));
+        let copy = copy.ok().map(Bound::unbind);
+        self.state =
+            PyWeakrefReference::new(error.value(py)).map_or(State::Spent, |weak| State::Raised(weak.unbind(), copy));
         error
     }
 
     /// What was raised before.
     #[cold]
-    fn again(&self, py: Python<'_>) -> PyErr {
-        let State::Raised(error) = &self.state else { return spent() };
-        match error.bind(py).upgrade() {
-            Some(error) => PyErr::from_value(error),
-            None => PyRuntimeError::new_err("this request failed, which was raised where it was awaited"),
+    fn again(&mut self, py: Python<'_>) -> PyErr {
+        let State::Raised(error, copy) = &mut self.state else { return spent() };
+        match (error.bind(py).upgrade(), copy.take()) {
+            (Some(error), kept) => {
+                *copy = kept;
+                PyErr::from_value(error)
+            }
+            (None, Some(kept)) => self.raised(py, PyErr::from_value(kept.into_bound(py))),
+            (None, None) => PyRuntimeError::new_err("this request failed, which was raised where it was awaited"),
         }
     }
 
@@ -176,8 +183,8 @@ impl Operation {
             }
             State::Done(Err(error)) if this.hosted.is_some() => return Err(this.raised(slf.py(), error)),
             State::Done(Err(error)) => return Err(error),
-            State::Raised(error) => {
-                this.state = State::Raised(error);
+            raised @ State::Raised(..) => {
+                this.state = raised;
                 return Err(this.again(slf.py()));
             }
             State::Spent => return Err(spent()),
@@ -203,7 +210,7 @@ impl Operation {
                     let error = error.clone_ref(py);
                     Err(self.raised(py, error))
                 }
-                State::Raised(_) => Err(self.again(py)),
+                State::Raised(..) => Err(self.again(py)),
                 _ => Err(raise::not_ready(py)),
             };
         }
@@ -306,7 +313,7 @@ impl Operation {
 
     #[pyo3(name = "done")]
     fn is_done(&self) -> bool {
-        matches!(self.state, State::Done(_) | State::Raised(_) | State::Spent)
+        matches!(self.state, State::Done(_) | State::Raised(..) | State::Spent)
     }
 
     fn cancelled(&self) -> bool {
@@ -319,15 +326,17 @@ impl Operation {
         raise::cancelled(py, None).into_value(py).into_any()
     }
 
-    fn exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        match &self.state {
-            State::Done(Err(error)) if self.cancelled() => Err(error.clone_ref(py)),
-            State::Done(Err(error)) => Ok(Some(error.clone_ref(py).into_value(py).into_any())),
-            State::Raised(_) if self.cancelled() => Err(self.again(py)),
-            State::Raised(_) => Ok(Some(self.again(py).into_value(py).into_any())),
-            State::Done(Ok(_)) | State::Spent => Ok(None),
-            _ => Err(raise::not_ready(py)),
-        }
+    fn exception(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let error = match &self.state {
+            State::Done(Err(error)) => {
+                let error = error.clone_ref(py);
+                self.raised(py, error)
+            }
+            State::Raised(..) => self.again(py),
+            State::Done(Ok(_)) | State::Spent => return Ok(None),
+            _ => return Err(raise::not_ready(py)),
+        };
+        if self.cancelled() { Err(error) } else { Ok(Some(error.into_value(py).into_any())) }
     }
 }
 
