@@ -22,11 +22,12 @@ pub use cell::{Cell, MemoryCell, RedisCell, prefix};
 pub use ids::{Epoch, MemberId, Revision, Unit};
 pub use memory::MemoryStore;
 pub use pool::{
-    AcquireError, Answer, Ask, Borrower, Hold, Item, ItemId, Listed, MemoryPools, PATIENCE, PoolCounts, PoolName,
-    PoolNameError, PoolStore, Released, Stocked, Ticket, create, ensure,
+    AcquireError, Answer, Ask, Borrower, Counted, Hold, Item, ItemId, Listed, MemoryPools, PATIENCE, PoolCounts,
+    PoolName, PoolNameError, PoolStore, Released, Stocked, Ticket, create, ensure,
 };
 pub use redis::{
-    BlockingLink, Commands, Link, LinkError, PoolKeys, RedisPools, RedisStore, SpaceKeys, expect_types, passing,
+    BlockingLink, Commands, Link, LinkError, PoolKeys, RedisPools, RedisStore, SpaceKeys, expect_numbers, expect_types,
+    passing,
 };
 pub use run::{
     BEGINNING, Counter, Counters, Draw, Drawn, Heard, Holding, MemoryRun, RedisRun, Report, Reported, RunKeys,

@@ -5,7 +5,7 @@ mod build;
 mod fleet;
 
 pub use build::result;
-pub(crate) use build::{balances, explain, kind_name, percentiles};
+pub(crate) use build::{balances, books, explain, kind_name, percentiles};
 pub use fleet::{FleetEventFile, FleetFile, WorkerFile};
 
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@ use squall_model::{Quantity, StopReason, ThresholdResult, WorkerFacts, WorkerSta
 use crate::{
     Run, Verdict,
     format::{bytes, count, digits, number, percent, time},
-    result::{balances, explain},
+    result::{balances, books, explain},
     text::{Tone, clean},
     verdict,
     verdict::{schedule_missed, unmade_starts, unmeasured},
@@ -62,7 +62,7 @@ pub(crate) fn generator_line(run: &Run<'_>) -> String {
 
 /// The identity that every run must keep, or why it was not kept.
 pub(crate) fn accounting_line(run: &Run<'_>) -> (String, Tone) {
-    let accounting = run.view.accounting();
+    let (accounting, _) = books(run);
     let warm_up = match accounting.warm_up {
         0 => String::new(),
         n => format!(" ({} of them warm-up)", count(n)),

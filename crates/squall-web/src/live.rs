@@ -40,6 +40,10 @@ pub(crate) struct Counters {
     pub(crate) refused: AtomicU64,
     /// With a body or a query that could not be used.
     pub(crate) bad_requests: AtomicU64,
+    /// Pools whose keys hold somebody else's values, whenever one was come across.
+    pub(crate) refused_pools: AtomicU64,
+    /// Entries in streams of deltas that were none.
+    pub(crate) refused_deltas: AtomicU64,
     pub(crate) dropped_messages: AtomicU64,
     pub(crate) failed_looks: AtomicU64,
 }
@@ -184,12 +188,15 @@ impl<C: Cell> Live<C> {
         }
         shown.looked = Instant::now();
         let Source::Following(follower) = &mut shown.source else { return Ok(false) };
+        let before = follower.refused();
         let following = async {
             follower.look_at(&status.workers, shown.elapsed).await?;
             follower.follow().await
         };
         // Giving up in the middle loses nothing: the follower goes on from the last delta that it has merged.
-        Ok(timeout(ANSWER, following).await.unwrap_or(Ok(0))? > 0)
+        let followed = timeout(ANSWER, following).await.unwrap_or(Ok(0));
+        self.counters.refused_deltas.fetch_add(follower.refused().saturating_sub(before), Relaxed);
+        Ok(followed? > 0)
     }
 
     /// Takes over what the leader wrote down.

@@ -32,6 +32,16 @@ pub(crate) fn render(status: Option<&FleetStatus>, subscribers: usize, counters:
     family(&mut text, "squall_api_refused_total", "counter", "Refused by token, Host or Origin.", refused);
     let bad = count(&counters.bad_requests);
     family(&mut text, "squall_api_bad_requests_total", "counter", "Bodies and queries that were refused.", bad);
+    let deltas = count(&counters.refused_deltas);
+    family(&mut text, "squall_refused_deltas_total", "counter", "Entries among deltas that were none.", deltas);
+    let pools = count(&counters.refused_pools);
+    family(
+        &mut text,
+        "squall_api_refused_pools_total",
+        "counter",
+        "Pools found with foreign values in their keys.",
+        pools,
+    );
     family(&mut text, "squall_live_subscribers", "gauge", "Subscribers of the live feed.", subscribers as f64);
     let dropped = count(&counters.dropped_messages);
     family(&mut text, "squall_live_dropped_total", "counter", "Messages that slow subscribers missed.", dropped);

@@ -8,13 +8,17 @@ pub(crate) mod seed;
 pub(crate) mod tests;
 
 use serde_json::Value;
-use squall_coord::Cell;
+use squall_coord::{Cell, Counted, PoolCounts, PoolStore, StoreError};
 use squall_model::{Bundle, LoadModel, RunPhase};
 use squall_orchestrator::{Fleet, FleetStatus};
 use std::{collections::BTreeMap, time::Duration};
 use tokio_util::sync::CancellationToken;
 
-use crate::{WebConfig, error::ApiError, live::Live};
+use crate::{
+    WebConfig,
+    error::ApiError,
+    live::{Counters, Live},
+};
 
 /// What all handlers share.
 pub(crate) struct App<C: Cell> {
@@ -59,6 +63,16 @@ impl<C: Cell> App<C> {
             return Err(ApiError::bad_request(text));
         }
         Ok(self.fleet.ramp_level(level, ramp).await?)
+    }
+
+    /// Every pool that can be counted, and those that cannot with the reason in words; those are counted.
+    async fn pools(&self) -> Result<(Vec<PoolCounts>, BTreeMap<String, String>), StoreError> {
+        let Counted { pools, refused } = self.fleet.cell().pools().counts().await?;
+        for (pool, error) in &refused {
+            Counters::count(&self.live.counters.refused_pools);
+            tracing::warn!(%pool, %error, "a pool cannot be used");
+        }
+        Ok((pools, refused.into_iter().map(|(pool, error)| (pool.to_string(), error.to_string())).collect()))
     }
 
     /// `None` if there is no run whose plan could be read.

@@ -53,8 +53,7 @@ pub(crate) async fn fill<P: PoolStore>(
         let mine = one.payloads.iter().enumerate().filter(|(at, _)| *at as u64 % portion.of == portion.number);
         let things: Vec<Item> =
             mine.map(|(at, payload)| Item { id: ItemId::from(at as u64), payload: payload.clone() }).collect();
-        let there = pools.counts().await?.into_iter().find(|counts| counts.pool == pool).map_or(0, |pool| pool.total);
-        if there >= things.len() as u64 {
+        if pools.count(&pool).await?.total >= things.len() as u64 {
             continue;
         }
         for batch in things.chunks(BATCH) {

@@ -329,16 +329,17 @@ impl PoolStore for MemoryPools {
         Ok(returned.sum())
     }
 
-    async fn counts(&self) -> Result<Vec<PoolCounts>, StoreError> {
+    async fn names(&self) -> Result<Vec<PoolName>, StoreError> {
+        Ok(self.lock().pools.keys().cloned().collect())
+    }
+
+    async fn count(&self, pool: &PoolName) -> Result<PoolCounts, StoreError> {
         let state = self.lock();
-        let count = |(name, pool): (&PoolName, &Pool)| PoolCounts {
-            pool: name.clone(),
-            total: pool.payloads.len() as u64,
-            available: pool.available.len() as u64,
-            held: pool.held.len() as u64,
-            waiting: pool.waiting.len() as u64,
-        };
-        Ok(state.pools.iter().map(count).collect())
+        let (total, available, held, waiting) = state.pools.get(pool).map_or((0, 0, 0, 0), |pool| {
+            (pool.payloads.len(), pool.available.len(), pool.held.len(), pool.waiting.len())
+        });
+        let [total, available, held, waiting] = [total, available, held, waiting].map(|count| count as u64);
+        Ok(PoolCounts { pool: pool.clone(), total, available, held, waiting })
     }
 
     async fn list(&self, pool: &PoolName, limit: usize) -> Result<Vec<Listed>, StoreError> {

@@ -108,6 +108,15 @@ pub struct PoolCounts {
     pub waiting: u64,
 }
 
+/// All pools in numbers.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// In the order of their names.
+    pub pools: Vec<PoolCounts>,
+    /// Those whose keys hold somebody else's values.
+    pub refused: Vec<(PoolName, StoreError)>,
+}
+
 /// One thing in a pool and who has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -161,15 +170,35 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
     /// Gives something back.
     fn release(&self, hold: &Hold) -> impl Future<Output = Result<Released, StoreError>> + Send;
 
-    /// Gives back everything that a member has out of any pool, and its places in queues; says how many things it had.
+    /// Gives back everything that a member has out of any pool, and its places in queues; says how many things it had. A pool that
+    /// cannot be used keeps it from none of the others.
     fn release_all(&self, holder: &MemberId) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Gives back what is held by those who are no members, or for runs that are over, and calls whoever is next.
-    /// Idempotent; anybody may run it at any time. Says how many things came back.
+    /// Idempotent; anybody may run it at any time. Says how many things came back. A pool that cannot be used keeps it from none of
+    /// the others.
     fn sweep(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Counts every pool, in the order of their names.
-    fn counts(&self) -> impl Future<Output = Result<Vec<PoolCounts>, StoreError>> + Send;
+    /// The pools there are, in order.
+    fn names(&self) -> impl Future<Output = Result<Vec<PoolName>, StoreError>> + Send;
+
+    /// Counts one pool; there is nothing of one that does not exist.
+    fn count(&self, pool: &PoolName) -> impl Future<Output = Result<PoolCounts, StoreError>> + Send;
+
+    /// Counts every pool, in the order of their names; with those that cannot be counted, and why.
+    fn counts(&self) -> impl Future<Output = Result<Counted, StoreError>> + Send {
+        async move {
+            let mut counted = Counted::default();
+            for pool in self.names().await? {
+                match self.count(&pool).await {
+                    Ok(counts) => counted.pools.push(counts),
+                    Err(error @ StoreError::Unreachable(_)) => return Err(error),
+                    Err(error) => counted.refused.push((pool, error)),
+                }
+            }
+            Ok(counted)
+        }
+    }
 
     /// Lists up to `limit` things of a pool, in no order. What moves meanwhile may be missed or listed twice.
     fn list(&self, pool: &PoolName, limit: usize) -> impl Future<Output = Result<Vec<Listed>, StoreError>> + Send;

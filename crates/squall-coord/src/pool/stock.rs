@@ -83,5 +83,5 @@ where
 }
 
 async fn total<P: PoolStore>(pools: &P, pool: &PoolName) -> Result<u64, StoreError> {
-    Ok(pools.counts().await?.into_iter().find(|counts| counts.pool == *pool).map_or(0, |counts| counts.total))
+    Ok(pools.count(pool).await?.total)
 }

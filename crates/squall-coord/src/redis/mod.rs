@@ -145,6 +145,24 @@ pub async fn expect_types<K: AsRef<str>>(commands: &mut Commands, keys: &[(K, &'
     None
 }
 
+/// The first of `keys`, all strings, that holds something else than a whole number, as the error to report.
+pub async fn expect_numbers<K: AsRef<str>>(commands: &mut Commands, keys: &[K]) -> Option<StoreError> {
+    for key in keys {
+        let key = key.as_ref();
+        let found: Option<String> = redis::cmd("GET").arg(key).query_async(commands).await.ok()?;
+        if let Some(found) = found.filter(|found| found.parse::<u64>().is_err()) {
+            return Some(no_number(key.to_owned(), &found));
+        }
+    }
+    None
+}
+
+/// What stands in `key` is not the number that belongs there.
+fn no_number(key: String, found: &str) -> StoreError {
+    let found: String = found.chars().take(40).collect();
+    StoreError::WrongType { key, expected: "whole number", found: format!("text that is none (`{found}`)") }
+}
+
 impl Store for RedisStore {
     async fn join(&self, member: &MemberId, ttl: Duration) -> Result<Revision, StoreError> {
         let mut call = self.step(&self.inner.scripts.join);

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use redis::{FromRedisValue, Script, ScriptInvocation};
 
 use self::listening::Listening;
-use super::{Link, RedisStore, millis};
+use super::{Link, RedisStore, expect_numbers, millis, no_number};
 use crate::{
     Answer, Ask, Epoch, Hold, Item, ItemId, Listed, MemberId, PATIENCE, PoolCounts, PoolName, PoolStore, Released,
     Revision, StoreError, Ticket, pool::CALLS,
@@ -136,14 +136,31 @@ impl RedisPools {
     async fn run<T: FromRedisValue>(&self, pool: &PoolName, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
         match call.invoke_async(&mut self.inner.members.commands()).await {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(self.inner.members.explain(error, &self.types(pool)).await),
+            Err(error) => Err(self.explain(error, pool).await),
+        }
+    }
+
+    /// Finds the key behind an answer that does not name it: of another type, or text where a number belongs.
+    async fn explain(&self, error: redis::RedisError, pool: &PoolName) -> StoreError {
+        let explained = self.inner.members.explain(error, &self.types(pool)).await;
+        let StoreError::Refused(error) = explained else { return explained };
+        let (mut commands, resources) = (self.inner.members.commands(), self.keys().resources());
+        if let Some(wrong) = expect_numbers(&mut commands, &[self.keys().epoch()]).await {
+            return wrong;
+        }
+        let mut total = redis::cmd("HGET");
+        let total: Result<Option<String>, _> =
+            total.arg(&resources).arg(pool.as_str()).query_async(&mut commands).await;
+        match total.ok().flatten().filter(|total| total.parse::<u64>().is_err()) {
+            Some(total) => no_number(format!("{resources}, field {pool}"), &total),
+            None => StoreError::Refused(error),
         }
     }
 
     async fn query<T: FromRedisValue>(&self, pool: &PoolName, command: &redis::Cmd) -> Result<T, StoreError> {
         match command.query_async(&mut self.inner.members.commands()).await {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(self.inner.members.explain(error, &self.types(pool)).await),
+            Err(error) => Err(self.explain(error, pool).await),
         }
     }
 
@@ -161,12 +178,21 @@ impl RedisPools {
         ]
     }
 
-    /// The pools there are; names that nobody could have given are somebody else's and left alone.
-    async fn names(&self) -> Result<Vec<PoolName>, StoreError> {
-        let any = PoolName::new("any").expect("a valid name");
-        let mut names: Vec<String> = self.query(&any, redis::cmd("HKEYS").arg(self.keys().resources())).await?;
-        names.sort_unstable();
-        Ok(names.into_iter().filter_map(|name| PoolName::new(name).ok()).collect())
+    /// The same step on every pool; what stands in the way of one keeps none of the others from it, and is the answer.
+    async fn on_each(&self, script: &Script, holder: Option<&MemberId>) -> Result<u64, StoreError> {
+        let (mut count, mut trouble) = (0, None);
+        for pool in self.names().await? {
+            let mut call = self.step(script, &pool);
+            if let Some(holder) = holder {
+                call.arg(holder.as_str());
+            }
+            match self.run::<u64>(&pool, &call).await {
+                Ok(done) => count += done,
+                Err(error @ StoreError::Unreachable(_)) => return Err(error),
+                Err(error) => trouble = trouble.or(Some(error)),
+            }
+        }
+        trouble.map_or(Ok(count), Err)
     }
 
     /// The payload; not part of the step, because it never changes while its id exists.
@@ -256,31 +282,24 @@ impl PoolStore for RedisPools {
     }
 
     async fn release_all(&self, holder: &MemberId) -> Result<u64, StoreError> {
-        let mut count = 0;
-        for pool in self.names().await? {
-            let mut call = self.step(&self.inner.scripts.release_all, &pool);
-            call.arg(holder.as_str());
-            count += self.run::<u64>(&pool, &call).await?;
-        }
-        Ok(count)
+        self.on_each(&self.inner.scripts.release_all, Some(holder)).await
     }
 
     async fn sweep(&self) -> Result<u64, StoreError> {
-        let mut count = 0;
-        for pool in self.names().await? {
-            count += self.run::<u64>(&pool, &self.step(&self.inner.scripts.sweep, &pool)).await?;
-        }
-        Ok(count)
+        self.on_each(&self.inner.scripts.sweep, None).await
     }
 
-    async fn counts(&self) -> Result<Vec<PoolCounts>, StoreError> {
-        let mut counts = Vec::new();
-        for pool in self.names().await? {
-            let (total, available, held, waiting) =
-                self.run(&pool, &self.step(&self.inner.scripts.counts, &pool)).await?;
-            counts.push(PoolCounts { pool, total, available, held, waiting });
-        }
-        Ok(counts)
+    async fn names(&self) -> Result<Vec<PoolName>, StoreError> {
+        let any = PoolName::new("any").expect("a valid name");
+        let mut names: Vec<String> = self.query(&any, redis::cmd("HKEYS").arg(self.keys().resources())).await?;
+        names.sort_unstable();
+        // Names that nobody could have given are somebody else's and left alone.
+        Ok(names.into_iter().filter_map(|name| PoolName::new(name).ok()).collect())
+    }
+
+    async fn count(&self, pool: &PoolName) -> Result<PoolCounts, StoreError> {
+        let (total, available, held, waiting) = self.run(pool, &self.step(&self.inner.scripts.counts, pool)).await?;
+        Ok(PoolCounts { pool: pool.clone(), total, available, held, waiting })
     }
 
     async fn list(&self, pool: &PoolName, limit: usize) -> Result<Vec<Listed>, StoreError> {

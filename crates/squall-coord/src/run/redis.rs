@@ -12,7 +12,7 @@ use self::{counters::CounterScripts, show::ShowScripts};
 use super::{
     BEGINNING, Heard, INSTANCE, KEEP, Report, Reported, RunRecord, RunStore, Shipped, ShippedDelta, content_name,
 };
-use crate::{Commands, Link, StoreError, expect_types, passing};
+use crate::{Commands, Link, StoreError, expect_numbers, expect_types, passing};
 
 /// Where a run's record lives: `prefix` before every name, with a hash tag in it if the server is a cluster.
 #[derive(Clone, Debug)]
@@ -172,6 +172,9 @@ impl RedisRun {
         if error.to_string().contains("WRONGTYPE")
             && let Some(wrong) = expect_types(&mut self.commands(), &types).await
         {
+            return wrong;
+        }
+        if let Some(wrong) = expect_numbers(&mut self.commands(), &[&*epoch, &*revision]).await {
             return wrong;
         }
         StoreError::Refused(Box::new(error))

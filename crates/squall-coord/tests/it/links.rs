@@ -213,7 +213,7 @@ async fn borrow_and_return(cell: &RedisCell) {
     let hold = borrower.acquire(&pool, Duration::ZERO).await.unwrap();
     let (waiter, wanted) = (borrower.clone(), pool.clone());
     let waiting = tokio::spawn(async move { waiter.acquire(&wanted, Duration::from_secs(60)).await });
-    while cell.pools().counts().await.unwrap()[0].waiting == 0 {
+    while cell.pools().counts().await.unwrap().pools[0].waiting == 0 {
         tokio::task::yield_now().await;
     }
     assert_eq!(borrower.release(&hold).await.unwrap(), Released::Done);

@@ -77,7 +77,7 @@ async fn take(cell: &impl Cell, who: &str) -> Hold {
 }
 
 async fn counts(cell: &impl Cell) -> (u64, u64, u64, u64) {
-    let PoolCounts { total, available, held, waiting, .. } = cell.pools().counts().await.unwrap().remove(0);
+    let PoolCounts { total, available, held, waiting, .. } = cell.pools().counts().await.unwrap().pools.remove(0);
     (total, available, held, waiting)
 }
 
@@ -359,6 +359,45 @@ async fn wrong_key_types_and_lost_payloads_are_reported_by_name() {
     let _: () = ::redis::cmd("SET").arg(key).arg("x").query_async(&mut commands).await.unwrap();
     let error = cell.pools().sweep().await.unwrap_err();
     assert!(matches!(&error, StoreError::WrongType { key: found, expected: "zset", .. } if found == key), "{error}");
+}
+
+/// Somebody else's value in the entry of one pool spoils that pool only; the error names the key, and the field.
+#[tokio::test]
+async fn a_foreign_value_in_one_pool_spoils_no_other() {
+    let server = RedisServer::start();
+    let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "spoilt");
+    cell_with(&cell, 1, &["a"]).await;
+    let mut commands = cell.link.commands();
+    let resources = "squall:{spoilt}:resources";
+    for (pool, value) in [("odd", "x"), ("negative", "-1"), ("typed", "1")] {
+        let _: i64 = ::redis::cmd("HSET").arg(resources).arg(pool).arg(value).query_async(&mut commands).await.unwrap();
+    }
+    let available = "squall:{spoilt}:resource:typed:available";
+    let _: i64 = ::redis::cmd("LPUSH").arg(available).arg("z").query_async(&mut commands).await.unwrap();
+    let counted = cell.pools().counts().await.unwrap();
+    assert_eq!(
+        counted.pools.iter().map(|pool| (pool.pool.as_str(), pool.total)).collect::<Vec<_>>(),
+        [("accounts", 1)]
+    );
+    let said: Vec<String> = counted.refused.iter().map(|(pool, error)| format!("{pool}: {error}")).collect();
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert!(said[0].contains("resources, field negative` holds a text that is none (`-1`)"), "{said:?}");
+    assert!(said[1].contains("resources, field odd` holds a text that is none (`x`)"), "{said:?}");
+    assert!(said[2].contains(available) && said[2].contains("remove the key"), "{said:?}");
+    // Filling the spoilt one is refused by name; the others are filled, held and swept as ever.
+    let make = |_| async { Ok::<_, StoreError>("{}".to_owned()) };
+    let odd = PoolName::new("odd").unwrap();
+    let error = squall_coord::create(cell.pools(), &odd, 1, make).await.unwrap_err();
+    assert!(error.to_string().contains("field odd"), "{error}");
+    assert_eq!(squall_coord::create(cell.pools(), &accounts(), 1, make).await.unwrap().current, 2);
+    assert!(matches!(cell.pools().ask(&ask("a"), Duration::ZERO).await.unwrap(), Answer::Granted(_)));
+    cell.members().leave(&member("a")).await.unwrap();
+    let waiting = "squall:{spoilt}:resource:aaa:waiting";
+    let _: i64 = ::redis::cmd("HSET").arg(resources).arg("aaa").arg(0).query_async(&mut commands).await.unwrap();
+    let _: () = ::redis::cmd("SET").arg(waiting).arg("x").query_async(&mut commands).await.unwrap();
+    let error = cell.pools().sweep().await.unwrap_err();
+    assert!(error.to_string().contains(waiting), "{error}");
+    assert_eq!(cell.pools().count(&accounts()).await.unwrap().held, 0, "swept all the same");
 }
 
 /// Waiters of four workers, each with a connection of its own, get the one thing there is in the order in which they came. Somebody who gave

@@ -153,7 +153,7 @@ impl<C: Cell> Side<C> {
 
     /// What both sides must agree on, and checks of what neither may ever show.
     async fn facts(&self) -> (u64, u64, u64, u64, BTreeMap<MemberId, usize>, BTreeSet<(Epoch, Epoch)>) {
-        let Some(counts) = self.cell.pools().counts().await.unwrap().pop() else { return Default::default() };
+        let Some(counts) = self.cell.pools().counts().await.unwrap().pools.pop() else { return Default::default() };
         let listed = self.cell.pools().list(&pool(), 1000).await.unwrap();
         let ids: BTreeSet<&ItemId> = listed.iter().map(|one| &one.id).collect();
         assert_eq!(ids.len(), listed.len(), "something is both free and held: {listed:?}");
@@ -231,6 +231,6 @@ async fn racing_borrowers_never_share_a_thing() {
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    let counts = cell.pools().counts().await.unwrap().remove(0);
+    let counts = cell.pools().counts().await.unwrap().pools.remove(0);
     assert_eq!((counts.total, counts.available, counts.held, counts.waiting), (THINGS, THINGS, 0, 0));
 }

@@ -146,6 +146,11 @@ impl<C: Cell> Follower<C> {
         &self.crew
     }
 
+    /// Entries in the stream of the run's deltas that were none, and were passed over.
+    pub fn refused(&self) -> u64 {
+        self.crew.refused
+    }
+
     pub(crate) fn happened(&mut self, elapsed: Duration, text: String) {
         self.crew.events.push((elapsed.as_secs_f64(), text));
     }

@@ -157,7 +157,12 @@ impl<C: Cell> Orchestrator<C> {
     async fn look(&mut self) -> Result<(), FleetError> {
         if self.swept.elapsed() > SWEEP_EVERY {
             self.swept = Instant::now();
-            self.fleet.cell().pools().sweep().await?;
+            match self.fleet.cell().pools().sweep().await {
+                Err(error @ StoreError::Unreachable(_)) => return Err(error.into()),
+                // Somebody else's value in a pool's keys is that pool's trouble, and said to whoever uses it.
+                Err(error) => debug!(%error, "a pool cannot be swept"),
+                Ok(_) => {}
+            }
         }
         let run = self.fleet.cell().run();
         let record = run.record().await?;

@@ -94,23 +94,29 @@ fn totals(run: &Run<'_>) -> TotalsFile {
 }
 
 fn accounting(run: &Run<'_>) -> AccountingFile {
-    let Accounting { sent, recorded, reported, warm_up, unsent } = run.view.accounting();
+    let (Accounting { sent, recorded, reported, warm_up, unsent }, _) = books(run);
     let (balanced, explanation) = (balances(run), explain(run));
     let lost_at_most = run.facts.lost_at_most;
     AccountingFile { sent, recorded, reported, warm_up, unsent, lost_at_most, balanced, explanation }
 }
 
-/// Whether everything is accounted for: reported, or taken along by a lost worker.
-pub(crate) fn balances(run: &Run<'_>) -> bool {
+/// What is accounted for, and how many requests lost workers had under way when they were last heard. Those are part of
+/// `lost_at_most` and so not of `sent`: nothing is counted twice, and the target saw from `sent` to `sent + lost_at_most`.
+pub(crate) fn books(run: &Run<'_>) -> (Accounting, u64) {
     let accounting = run.view.accounting();
     let Accounting { sent, recorded, unsent, .. } = accounting;
-    let known_lost = (sent + unsent).saturating_sub(recorded).min(run.facts.lost_at_most);
-    Accounting { recorded: recorded + known_lost, reported: accounting.reported + known_lost, ..accounting }.balances()
+    let under_way = (sent + unsent).saturating_sub(recorded).min(run.facts.lost_at_most);
+    (Accounting { sent: sent - under_way.min(sent), ..accounting }, under_way)
+}
+
+/// Whether everything is accounted for: reported, or taken along by a lost worker.
+pub(crate) fn balances(run: &Run<'_>) -> bool {
+    books(run).0.balances()
 }
 
 /// Why sent, recorded and reported differ, if they do, and what may be missing from all three.
 pub(crate) fn explain(run: &Run<'_>) -> Option<String> {
-    let Accounting { sent, recorded, reported, unsent, .. } = run.view.accounting();
+    let (Accounting { sent, recorded, reported, unsent, .. }, under_way) = books(run);
     let lost = run.facts.lost_at_most;
     let mut reasons = Vec::new();
     if unsent > 0 {
@@ -120,18 +126,15 @@ pub(crate) fn explain(run: &Run<'_>) -> Option<String> {
         reasons.push(format!("lost workers may have sent up to {} requests that are not reported", count(lost)));
     }
     let sent = sent + unsent;
-    match sent.saturating_sub(recorded).min(lost) {
+    match under_way {
         0 => {}
-        1 => reasons.push("1 of them is counted as sent: it was under way when its worker was last heard".to_owned()),
-        n => reasons.push(format!(
-            "{} of them are counted as sent: they were under way when their worker was last heard",
-            count(n)
-        )),
+        1 => reasons.push("1 of them was under way when its worker was last heard".to_owned()),
+        n => reasons.push(format!("{} of them were under way when their worker was last heard", count(n))),
     }
-    if sent > recorded + lost {
+    if sent > recorded {
         reasons.push(format!(
             "{} requests were begun and their end was never recorded: a worker or thread died",
-            count(sent - recorded - lost)
+            count(sent - recorded)
         ));
     }
     if recorded > sent {

@@ -124,13 +124,17 @@ fn accounting_that_does_not_balance_says_why() {
 fn what_lost_workers_took_along_is_stated_and_balances() {
     let mut finished = fleet();
     let stated = "lost workers may have sent up to 131 requests that are not reported";
-    let begun =
-        |n| format!("{stated}; {n} of them are counted as sent: they were under way when their worker was last heard");
+    let begun = |n| format!("{stated}; {n} of them were under way when their worker was last heard");
     for (more, expected) in [(0, stated.to_owned()), (100, begun(100)), (31, begun(131))] {
         finished.view.engine.sent += more;
         let accounting = result(&finished.run()).accounting;
         assert_eq!((accounting.lost_at_most, accounting.balanced), (131, true));
         assert_eq!(accounting.explanation, Some(expected));
+        // None of them is counted twice: the target saw from `sent` to `sent + lost_at_most`.
+        assert_eq!(
+            (accounting.sent + accounting.unsent, accounting.reported),
+            (accounting.recorded, accounting.recorded)
+        );
     }
     finished.view.engine.sent += 2;
     let accounting = result(&finished.run()).accounting;

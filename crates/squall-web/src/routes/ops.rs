@@ -25,12 +25,13 @@ pub(crate) async fn health() -> Response {
     ok(&json!({"status": "ok"}))
 }
 
-/// Ready means that the store answers and takes what it is told: of one that only reads, every orchestrator has gone soon. How many
-/// workers there are is said beside it.
+/// Ready means that the store answers, has a record that can be read (`/ready` names the key where it has not), and takes what it is told:
+/// of one that only reads, every orchestrator has gone soon. How many workers there are is said beside it.
 pub(crate) async fn readyz<C: Cell>(State(app): State<Arc<App<C>>>) -> Response {
     let asked = async {
         let orchestrators = app.fleet.cell().orchestrators().view().await.ok()?;
-        app.fleet.workers().await.ok().filter(|_| !orchestrators.members.is_empty())
+        let status = app.fleet.status().await.ok()?;
+        Some(status.workers).filter(|_| !orchestrators.members.is_empty())
     };
     match timeout(ANSWER, asked).await {
         Ok(Some(workers)) => {

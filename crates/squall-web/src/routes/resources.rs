@@ -18,7 +18,7 @@ use crate::{
 };
 
 pub(crate) async fn list<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
-    let counts = app.fleet.cell().pools().counts().await?;
+    let (counts, refused) = app.pools().await?;
     let resources: Vec<Value> = counts
         .iter()
         .map(|pool| {
@@ -31,7 +31,11 @@ pub(crate) async fn list<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
             })
         })
         .collect();
-    Ok(ok(&json!({"generated_at": shapes::unix_s(), "count": resources.len(), "resources": resources})))
+    let mut listed = json!({"generated_at": shapes::unix_s(), "count": resources.len(), "resources": resources});
+    if !refused.is_empty() {
+        listed["refused"] = json!(refused);
+    }
+    Ok(ok(&listed))
 }
 
 #[derive(Debug, Deserialize)]
@@ -52,10 +56,10 @@ pub(crate) async fn items<C: Cell>(
     }
     let pool = pool_name(name)?;
     let pools = app.fleet.cell().pools();
-    let known = pools.counts().await?.into_iter().find(|counts| counts.pool == pool);
-    let Some(counts) = known else {
+    if !pools.names().await?.contains(&pool) {
         return Err(ApiError::not_found(format!("there is no resource `{pool}`; /resources lists all")));
-    };
+    }
+    let counts = pools.count(&pool).await?;
     let mut listed = pools.list(&pool, count).await?;
     // A listing may give more than asked for.
     listed.truncate(count);

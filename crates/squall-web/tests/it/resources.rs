@@ -1,9 +1,12 @@
 //! Pools over the API.
 
 use serde_json::json;
-use squall_coord::{Cell, PoolName, PoolStore};
+use squall_coord::{Cell, Link, PoolName, PoolStore, RedisCell};
+use squall_testkit::redis::RedisServer;
+use squall_web::WebConfig;
+use std::time::{Duration, Instant};
 
-use crate::support::world;
+use crate::support::{PATIENCE, offer, world, world_on};
 
 #[tokio::test]
 async fn pools_are_created_filled_up_and_listed() {
@@ -30,7 +33,7 @@ async fn pools_are_created_filled_up_and_listed() {
     let first = items["items"].as_array().unwrap().iter().find(|item| item["resource_id"] == "1").unwrap();
     assert_eq!((&first["payload"]["plan"], &first["payload"]["resource_id"]), (&json!("gold"), &json!("1")));
     assert!(first["payload"]["created_at"].as_f64() > Some(0.0) && first["held"].is_null(), "{first}");
-    let counts = world.cell.pools().counts().await.unwrap();
+    let counts = world.cell.pools().counts().await.unwrap().pools;
     assert_eq!(counts[0].pool, PoolName::new("accounts").unwrap());
 }
 
@@ -50,4 +53,55 @@ async fn many_at_once_never_get_the_same_number() {
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 150);
+}
+
+/// Somebody else's values in the keys of one pool, or where the number of the run belongs: named, counted, and the trouble of nobody else.
+#[tokio::test]
+async fn foreign_values_in_keys_are_named_and_stop_nothing_else() {
+    let server = RedisServer::start();
+    let link = Link::open(&server.url()).await.unwrap();
+    let mut config = WebConfig::local("test");
+    config.offer = Some(offer());
+    let world = world_on(RedisCell::new(&link, "odd"), 1, config).await;
+    let ask = async |command: &str, arguments: &[&str]| {
+        let mut commands = link.commands();
+        let _: redis::Value = redis::cmd(command).arg(arguments).query_async(&mut commands).await.unwrap();
+    };
+    ask("HSET", &["squall:{odd}:resources", "okpool", "x"]).await;
+    let made = world.post("/create_resource", r#"{"name": "other", "count": 2}"#).await;
+    assert_eq!(made.status, 200, "{}", made.json());
+    let listed = world.get("/resources").await.json();
+    assert_eq!((&listed["count"], &listed["resources"][0]["resource_name"]), (&json!(1), &json!("other")));
+    assert!(listed["refused"]["okpool"].as_str().unwrap().contains("squall:{odd}:resources, field okpool"), "{listed}");
+    let refused =
+        world.post("/create_resource", r#"{"name": "okpool", "count": 2}"#).await.refused(500, "internal_error");
+    assert!(refused["message"].as_str().unwrap().contains("field okpool"), "{refused}");
+    // A start begins what it says.
+    let started = world.post("/start_test", r#"{"target_users": 2}"#).await;
+    assert_eq!(started.status, 200, "{}", started.json());
+    assert_eq!(started.json()["prepare_result"]["resources"], json!({"other": 2}));
+    let text = String::from_utf8(world.get("/prometheus").await.body).unwrap();
+    assert!(text.contains("squall_api_refused_pools_total 2\n"), "{text}");
+    // Somebody else's entries among the deltas of the run are passed over and counted.
+    for fields in [["*", "other", "x"], ["*", "d", "junk"]] {
+        ask("XADD", &[&["squall:{odd}:test:1:deltas"], &fields[..]].concat()).await;
+    }
+    let begin = Instant::now();
+    while !String::from_utf8_lossy(&world.get("/prometheus").await.body).contains("squall_refused_deltas_total 2\n") {
+        assert!(begin.elapsed() < PATIENCE, "nobody counts them");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(world.post("/stop_test", "{}").await.status, 200);
+    world.until(|ready| ready["state"] == "IDLE", "/ready").await;
+
+    ask("SET", &["squall:{odd}:test:epoch", "abc"]).await;
+    let key = "key `squall:{odd}:test:epoch` holds a text that is none (`abc`)";
+    for path in ["/ready", "/api/v1/tests/current"] {
+        let refused = world.get(path).await.refused(500, "internal_error");
+        assert!(refused["message"].as_str().unwrap().contains(key), "{refused}");
+    }
+    let refused = world.post("/start_test", r#"{"target_users": 2}"#).await.refused(500, "internal_error");
+    assert!(refused["message"].as_str().unwrap().contains(key), "{refused}");
+    let ready = world.get("/readyz").await;
+    assert_eq!((ready.status, &ready.json()["ready"]), (503, &json!(false)));
 }

@@ -23,9 +23,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Requests that a puppet reports for each second.
 pub(crate) const EACH_SECOND: u64 = 10;
 
-pub(crate) struct World {
+pub(crate) struct World<C = MemoryCell> {
     pub(crate) addr: SocketAddr,
-    pub(crate) cell: MemoryCell,
+    pub(crate) cell: C,
     pub(crate) stop: CancellationToken,
     _tasks: JoinSet<()>,
 }
@@ -38,7 +38,12 @@ pub(crate) async fn world(workers: usize) -> World {
 }
 
 pub(crate) async fn world_with(workers: usize, config: WebConfig) -> World {
-    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    world_on(MemoryCell::default(), workers, config).await
+}
+
+/// The same with the keys of a server.
+pub(crate) async fn world_on<C: Cell>(cell: C, workers: usize, config: WebConfig) -> World<C> {
+    let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let leader = Orchestrator::new(cell.clone(), OrchestratorConfig::new("leader"));
     let leaving = stop.clone();
@@ -56,7 +61,7 @@ pub(crate) async fn world_with(workers: usize, config: WebConfig) -> World {
     world
 }
 
-impl World {
+impl<C> World<C> {
     pub(crate) async fn get(&self, path: &str) -> Answer {
         send(self.addr, format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).await
     }
@@ -159,7 +164,7 @@ pub(crate) fn bundle_with(model: LoadModel) -> Bundle {
     }
 }
 
-fn offer() -> Offer {
+pub(crate) fn offer() -> Offer {
     Offer { path: "shop.toml".into(), bundle: bundle(), params: vec![], takes_any: false }
 }
 
@@ -184,7 +189,7 @@ fn sample(metric: MetricId, service_ms: u64, outcome: Outcome) -> Sample {
 }
 
 /// Obeys the record as a worker does, but measures what it likes: ten requests a second.
-async fn puppet(cell: MemoryCell, id: String, instance: u64, held: ShareSet) {
+async fn puppet<C: Cell>(cell: C, id: String, instance: u64, held: ShareSet) {
     let run = cell.run();
     let (mut shipped, mut epoch, mut done) = (0, 0, 0);
     loop {
@@ -223,7 +228,7 @@ async fn puppet(cell: MemoryCell, id: String, instance: u64, held: ShareSet) {
     }
 }
 
-async fn ship(cell: &MemoryCell, instance: u64, epoch: u64, second: u64, last: bool) {
+async fn ship<C: Cell>(cell: &C, instance: u64, epoch: u64, second: u64, last: bool) {
     let mut recorder = Recorder::new(RecorderConfig::default());
     let metric = recorder.metric(MetricKey::request("browse"));
     for number in 0..EACH_SECOND {

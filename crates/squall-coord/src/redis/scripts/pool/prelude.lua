@@ -10,6 +10,9 @@ local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000) + tonumber(ARGV[1])
 local run = tonumber(redis.call('GET', KEYS[8]) or '0')
 
+local function foreign(what) return redis.error_reply('WRONGTYPE ' .. what .. ' is no whole number') end
+if not run or run < 0 then return foreign('test:epoch') end
+
 local function whole(number) return string.format('%.0f', number) end
 
 local function alive(holder)

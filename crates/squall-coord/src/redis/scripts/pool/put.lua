@@ -4,6 +4,7 @@
 -- Invariant: payload, id and count change together; a thing that is there, free or held, is never made free again.
 redis.call('HSETNX', KEYS[1], ARGV[2], 0)
 local total = tonumber(redis.call('HGET', KEYS[1], ARGV[2]))
+if not total or total < 0 then return foreign(ARGV[2] .. ' of resources') end
 local limit = tonumber(ARGV[5])
 local added = {}
 for at = 11, #KEYS do
