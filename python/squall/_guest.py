@@ -20,6 +20,18 @@ from squall._squall import Operation
 _LAST_TURNS = 100
 
 
+#: The loop of each thread that has one.
+_loops: dict[int, GuestLoop] = {}
+
+
+def overdue(thread: int) -> bool:
+    """Whether the time of the function is over that now runs on a thread. What a task of its own runs is nobody's here."""
+    loop = _loops.get(thread)
+    task = None if loop is None else asyncio.current_task(loop)
+    port = None if loop is None or task is None else loop.ports.get(task)
+    return port is not None and port.overdue()
+
+
 class GuestLoop(asyncio.SelectorEventLoop):
     """A loop that is turned from outside and never waits."""
 
@@ -29,11 +41,14 @@ class GuestLoop(asyncio.SelectorEventLoop):
         self.descriptor: int = this._selector.fileno()
         self._found_events = False
         self.finishing = False
+        #: Whose task is whose.
+        self.ports: dict[asyncio.Task[None], Any] = {}
         # A loop that is about to stop looks at its selector without waiting: so does this one, always.
         this._stopping = True
         this._thread_id = threading.get_ident()
         sys.set_asyncgen_hooks(firstiter=this._asyncgen_firstiter_hook, finalizer=this._asyncgen_finalizer_hook)
         asyncio._set_running_loop(self)
+        _loops[threading.get_ident()] = self
 
     def turn(self) -> float | None:
         """Runs what is due; says in how many seconds something will be."""
@@ -46,7 +61,10 @@ class GuestLoop(asyncio.SelectorEventLoop):
         return None
 
     def adopt(self, port: Any, context: contextvars.Context) -> asyncio.Task[None]:
-        return self.create_task(_live(self, port), context=context)
+        task = self.create_task(_live(self, port), context=context)
+        self.ports[task] = port
+        task.add_done_callback(self.ports.pop)
+        return task
 
     def finish(self) -> None:
         """Ends all tasks, and the loop."""
@@ -61,6 +79,7 @@ class GuestLoop(asyncio.SelectorEventLoop):
             this._run_once()
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+        _loops.pop(this._thread_id, None)
         this._thread_id = None
         sys.set_asyncgen_hooks(None, None)
         asyncio._set_running_loop(None)

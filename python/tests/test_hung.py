@@ -34,7 +34,7 @@ def test_an_endless_loop_is_cut_at_the_timeout(run, case):
                 while True:
                     pass
 
-            @task(timeout=0.5)
+            @task
             async def fine(self, client):
                 await client.get("/health", name="fine one")
         """,

@@ -768,3 +768,21 @@ def test_a_strategy_that_never_chooses_says_so(run):
         requests=1,
     )
     assert "Idle has chosen no step for 5 s" in ended.messages()
+
+
+@pytest.mark.parametrize("mode", ["stepped", "asyncio"])
+def test_a_request_that_fails_says_in_which_line_of_which_task(run, mode):
+    ended = run(
+        """
+        class Shop(VUser):
+            @task
+            async def reach(self, client):
+                await client.get("http://127.0.0.1:1/nobody")
+        """,
+        "--mode",
+        mode,
+        requests=2,
+    )
+    told = [error for error in ended.result["errors"] if "in reach" in error["message"]]
+    assert len(told) == 1 and told[0]["count"] == 2 and "shop.py:6" in told[0]["message"], ended.result["errors"]
+    assert ended.metric("GET /nobody")["errors"] == ended.result["totals"]["errors"] == 2

@@ -62,6 +62,7 @@ impl Guest {
         let event_loop = event_loop.unbind();
         HERE.set(Some(Here { event_loop: event_loop.clone_ref(py), kick: kick.clone() }));
         kick.notify_one();
+        watchdog::mind_lodgers();
         Ok(Guest { event_loop, ready, kick, turning })
     }
 

@@ -4,9 +4,10 @@ use pyo3::{prelude::*, types::PyTuple};
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     task::Waker,
+    time::Instant,
 };
 
-use crate::operation::Operation;
+use crate::{operation::Operation, watchdog::LAST_WORDS};
 
 /// One user's side door out of its asyncio task.
 #[pyclass(frozen, module = "squall._squall")]
@@ -36,6 +37,8 @@ struct State {
     driver: Option<Waker>,
     /// What the function that runs made and did not await.
     forgotten: Option<Box<str>>,
+    /// When the function that runs must be over.
+    deadline: Option<Instant>,
     /// How many functions have begun.
     begun: u64,
     /// Requests of the function that runs which tasks of their own will await.
@@ -54,13 +57,21 @@ impl Port {
     }
 
     /// Lets the task run `function(*arguments)`, at once if it is waiting for something to run.
-    pub(crate) fn begin(&self, py: Python<'_>, function: &Py<PyAny>, arguments: &Py<PyTuple>) -> PyResult<()> {
+    /// `deadline`: when it must be over.
+    pub(crate) fn begin(
+        &self,
+        py: Python<'_>,
+        function: &Py<PyAny>,
+        arguments: &Py<PyTuple>,
+        deadline: Option<Instant>,
+    ) -> PyResult<()> {
         let work = PyTuple::new(py, [function.bind(py), arguments.bind(py).as_any()])?;
         {
             let mut state = self.state();
             state.forgotten = None;
             state.begun += 1;
             state.promised = 0;
+            state.deadline = deadline;
         }
         self.hand(py, work.into_any().unbind());
         Ok(())
@@ -174,6 +185,16 @@ impl Port {
                 Ok(waiting)
             }
         }
+    }
+
+    /// Whether the time of the function that runs is over. Once that was said it has some more, to clean up after itself.
+    fn overdue(&self) -> bool {
+        let (mut state, now) = (self.state(), Instant::now());
+        let overdue = state.ended.is_none() && state.deadline.is_some_and(|deadline| deadline < now);
+        if overdue {
+            state.deadline = Some(now + LAST_WORDS);
+        }
+        overdue
     }
 
     /// Says that the function has ended: with None, or the exception that it raised.

@@ -53,6 +53,8 @@ struct Watched {
     noticed: AtomicBool,
     /// It was told that its time is over.
     cut: AtomicBool,
+    /// There is an asyncio loop on it.
+    lodgers: AtomicBool,
     held: Mutex<Option<Held>>,
 }
 
@@ -86,6 +88,7 @@ pub(crate) fn watch(py: Python<'_>, curfew: Option<Curfew>) -> PyResult<Watchdog
         deadline: AtomicU64::new(u64::MAX),
         noticed: AtomicBool::new(false),
         cut: AtomicBool::new(false),
+        lodgers: AtomicBool::new(false),
         held: Mutex::default(),
     });
     WATCHED.set(Some(watched.clone()));
@@ -106,6 +109,11 @@ impl Drop for Watchdog {
         // It may be about to attach.
         Python::attach(|py| py.detach(|| thread.map(|thread| thread.join())));
     }
+}
+
+/// Says that the asyncio loop of this thread is run in steps.
+pub(crate) fn mind_lodgers() {
+    WATCHED.with_borrow(|watched| watched.iter().for_each(|watched| watched.lodgers.store(true, Relaxed)));
 }
 
 /// Runs one step of Python code under watch. `deadline` is when it must be over.
@@ -163,6 +171,15 @@ impl Watched {
         }
     }
 
+    /// In a turn of an asyncio loop, which is many users', whether the one that runs should be over.
+    fn lodger_is_overdue(&self) -> bool {
+        self.lodgers.load(Relaxed)
+            && Python::attach(|py| {
+                let overdue = py.import("squall._guest").and_then(|guest| guest.call_method1("overdue", (self.ident,)));
+                overdue.and_then(|overdue| overdue.extract()).unwrap_or(false)
+            })
+    }
+
     fn place(&self, py: Python<'_>) -> String {
         let place = py.import("squall._errors").and_then(|errors| errors.call_method1("place_of", (self.ident,)));
         place.and_then(|place| place.extract()).unwrap_or_else(|_| "somewhere".to_owned())
@@ -175,6 +192,8 @@ struct Seen {
     since: Instant,
     told: bool,
     deaf: bool,
+    /// When it was last told that its time is over.
+    cut: Option<Instant>,
 }
 
 fn patrol(
@@ -225,12 +244,14 @@ fn look(watched: &Watched, seen: &mut Option<Seen>, over: Option<Instant>) {
     let same = match seen {
         Some(step) if step.turn == turn => step,
         _ => {
-            *seen = Some(Seen { turn, since: now, told: false, deaf: false });
+            *seen = Some(Seen { turn, since: now, told: false, deaf: false, cut: None });
             return;
         }
     };
     let deadline = watched.deadline.load(Relaxed);
-    let overdue = deadline < watched.since_base(now);
+    // What it does to clean up after itself is not cut at once.
+    let spared = same.cut.is_some_and(|at| now.saturating_duration_since(at) < LAST_WORDS);
+    let overdue = !spared && (deadline < watched.since_base(now) || watched.lodger_is_overdue());
     let held = now.saturating_duration_since(same.since) >= HELD && !same.told;
     if over.is_none() && !overdue && !held {
         return;
@@ -248,8 +269,7 @@ fn look(watched: &Watched, seen: &mut Option<Seen>, over: Option<Instant>) {
             match py.import("squall._errors").and_then(|errors| errors.getattr("TaskTimeout")) {
                 Ok(class) => {
                     watched.raise(py, turn, &class, true);
-                    // What it does then to clean up after itself is not cut at once.
-                    watched.deadline.store(watched.since_base(now + LAST_WORDS), Relaxed);
+                    same.cut = Some(now);
                 }
                 Err(error) => error.write_unraisable(py, None),
             }

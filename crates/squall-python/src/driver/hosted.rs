@@ -129,8 +129,9 @@ impl<'a> Visit<'a> {
     pub(super) async fn host(&mut self, lodger: &Lodger, hook: &Hook, arguments: &Py<PyTuple>) -> (PyResult<()>, bool) {
         let mut guard = Guard { lodger, ended: false };
         let guest = self.shared.guest.as_ref().expect("a lodger has a loop");
+        let deadline = self.limit.map(|(deadline, _)| deadline);
         let begun = self.watched(|py| {
-            let begun = lodger.port.get().begin(py, &hook.call, arguments);
+            let begun = lodger.port.get().begin(py, &hook.call, arguments, deadline);
             guest.kick_if_busy(py);
             begun
         });

@@ -259,7 +259,7 @@ fn blame(visit: &mut Visit<'_>, error: &PyErr, outcome: Outcome, (intended, star
     }
 }
 
-/// The outcome of an exception, and its words for the report. A failed request has said its own already.
+/// The outcome of an exception, and its words for the report.
 #[cold]
 fn failed(py: Python<'_>, shared: &Shared, metric: MetricId, error: &PyErr) -> Outcome {
     let name = error.get_type(py).name().map_or_else(|_| "EXCEPTION".to_owned(), |name| name.to_string());
@@ -268,11 +268,10 @@ fn failed(py: Python<'_>, shared: &Shared, metric: MetricId, error: &PyErr) -> O
         () if error.is_instance_of::<PyAssertionError>(py) => Outcome::new(Category::CheckFailed, code_of(&name)),
         () => Outcome::new(Category::Exception, code_of(&name)),
     };
-    if !raise::is_request_failure(py, error) {
-        // `into_value` and not `value`: before Python 3.12 only the former carries the traceback.
-        let described = shared.script.describe.bind(py).call1((error.clone_ref(py).into_value(py),));
-        let words = described.and_then(|words| words.extract::<String>()).unwrap_or_else(|_| error.to_string());
-        shared.probe.note(metric, outcome, &words);
-    }
+    // A failed request has said what happened to it; here is in which line of which task.
+    // `into_value` and not `value`: before Python 3.12 only the former carries the traceback.
+    let described = shared.script.describe.bind(py).call1((error.clone_ref(py).into_value(py),));
+    let words = described.and_then(|words| words.extract::<String>()).unwrap_or_else(|_| error.to_string());
+    shared.probe.note(metric, outcome, &words);
     outcome
 }
