@@ -1,6 +1,7 @@
 //! What a scenario wants to find in a pool when its run begins.
 
-/// A pool that the scenario declares. It is emptied for each run, and then holds these things; more may be made as they are asked for.
+/// A pool that the scenario declares. It is emptied for each run, and then holds these things; where there are none they are made as they
+/// are asked for, and the pool keeps what it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stock {
     pub pool: String,

@@ -40,7 +40,8 @@ impl Portion {
     pub const ALL: Portion = Portion { number: 0, of: 1 };
 }
 
-/// Empties and fills the pools of a scenario, once for a run, whoever else does the same at the same time.
+/// Empties and fills the pools of a scenario, once for a run, whoever else does the same at the same time. A pool whose things are made
+/// as they are asked for keeps what it has, which goes out before anything is made.
 pub(crate) async fn fill<P: PoolStore>(
     pools: &P,
     stock: &[Stock],
@@ -49,6 +50,10 @@ pub(crate) async fn fill<P: PoolStore>(
 ) -> Result<(), StockError> {
     for one in stock {
         let pool = PoolName::new(one.pool.as_str())?;
+        if one.payloads.is_empty() {
+            pools.put(&pool, &[], None).await?;
+            continue;
+        }
         pools.renew(&pool, run).await?;
         let mine = one.payloads.iter().enumerate().filter(|(at, _)| *at as u64 % portion.of == portion.number);
         let things: Vec<Item> =
@@ -254,6 +259,32 @@ mod tests {
         ids.sort();
         let expected = (0..5).map(|n| n.to_string()).chain((0..7).map(|n| format!("more-{n}")));
         assert_eq!(ids, expected.collect::<Vec<_>>());
+    }
+
+    /// What somebody has put into the pool of a factory is there when a run begins, and nothing is made under its names.
+    #[tokio::test]
+    async fn what_a_factorys_pool_has_is_kept_and_handed_out_first() {
+        let (cell, holder, run) = (MemoryCell::default(), MemberId::new("here"), Epoch(1));
+        cell.workers().join(&holder, FOR_EVER).await.unwrap();
+        let (pools, users) = (cell.pools(), PoolName::new("users").unwrap());
+        let make = |id: ItemId| async move { Ok::<_, StoreError>(format!("{{\"made\":{id}}}")) };
+        squall_coord::ensure(&pools, &users, 3, make).await.unwrap();
+        let factory = [Stock { pool: "users".into(), payloads: Vec::new() }];
+        fill(&pools, &factory, run, Portion::ALL).await.unwrap();
+        assert_eq!(pools.count(&users).await.unwrap().total, 3);
+        let (lender, _serving) = lend(pools.clone(), holder, run);
+        let mut ids = Vec::new();
+        while let Ok(loan) = lender.take("users", Duration::ZERO).await {
+            ids.push(loan.id().to_owned());
+            std::mem::forget(loan);
+        }
+        ids.sort();
+        assert_eq!(ids, ["1", "2", "3"]);
+        let mut numbers = Vec::new();
+        for _ in 0..3 {
+            numbers.push(lender.number("users", None).await.unwrap());
+        }
+        assert_eq!(numbers, [Some(0), Some(4), Some(5)]);
     }
 
     #[tokio::test]

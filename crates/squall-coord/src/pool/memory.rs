@@ -211,6 +211,9 @@ impl PoolStore for MemoryPools {
             return Ok(None);
         }
         let pool = state.pools.entry(pool.clone()).or_default();
+        while pool.payloads.contains_key(&ItemId::from(pool.numbers)) {
+            pool.numbers += 1;
+        }
         let number = Some(pool.numbers).filter(|number| limit.is_none_or(|limit| *number < limit));
         pool.numbers += u64::from(number.is_some());
         Ok(number)

@@ -144,7 +144,7 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
     /// run. Says whether it was emptied now.
     fn renew(&self, pool: &PoolName, run: Epoch) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// A number below `limit` that nobody has been given since the pool was last emptied; `None` when there is none, or the run is
+    /// A number below `limit` that nobody has been given since the pool was last emptied and that names nothing in it; `None` when there is none, or the run is
     /// over. Things that are made on demand are made once each by it.
     fn number(
         &self,

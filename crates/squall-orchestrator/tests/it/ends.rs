@@ -83,3 +83,38 @@ async fn a_run_that_is_stopped_during_its_set_up_is_torn_down() {
     stage.until("GET", "test:state", "IDLE".to_owned()).await;
     stage.end().await;
 }
+
+/// Nobody waits for ever for workers that do not get ready: at the deadline half of them are enough, and fewer are not.
+#[tokio::test]
+async fn at_the_deadline_half_of_the_workers_are_enough_and_fewer_are_not() {
+    for slow in [["w1"].as_slice(), &["w1", "w2"]] {
+        let mut stage = Stage::new().await;
+        let run = stage.cell.run();
+        stage.join("w0", ShareSet::ALL);
+        for id in slow {
+            // There, and never ready.
+            let report = [("status", "healthy"), ("instance", "00000000000000ff")];
+            let report = report.map(|(field, value)| (field.to_owned(), value.to_owned())).into();
+            run.report(id, &report, Duration::from_secs(600)).await.unwrap();
+        }
+        stage.until("SCARD", "workers", 1 + slow.len()).await;
+        let fleet = Fleet::new(stage.cell.clone());
+        let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
+        // Nobody leads yet: the deadline passes before anybody looks.
+        let (record, mut order) = (run.record().await.unwrap(), order(&stage).await);
+        assert!(order.ready_by_ms <= record.now_ms + 60_000, "a minute at most");
+        order.ready_by_ms = record.now_ms;
+        let text = serde_json::to_string(&order).unwrap();
+        run.replace(&record, &record.state, &text, false).await.unwrap().expect("nobody else is here");
+        stage.lead();
+        if slow.len() == 1 {
+            stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+        } else {
+            stage.until("GET", "test:state", "IDLE".to_owned()).await;
+            let events = fleet.finished(epoch).await.unwrap().expect("a result").facts.fleet.expect("a fleet").events;
+            let said = "1 of 3 workers were ready in time; not: w1, w2";
+            assert!(events.iter().any(|event| event.text == said), "{events:?}");
+        }
+        stage.end().await;
+    }
+}
