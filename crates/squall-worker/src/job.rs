@@ -61,9 +61,6 @@ const GIVING_BACK: Duration = Duration::from_secs(2);
 
 const SEAL_AGAIN: Duration = Duration::from_millis(200);
 
-/// Deltas that may wait for the store before this worker gives up its load.
-const MOST_WAITING: usize = 120;
-
 /// At first nobody knows how fast users are: a thread of a closed model may send this much before it must have announced more.
 const FIRST_ALLOWANCE: u64 = 1000;
 /// The same of an open one, beyond what is due in its first second.
@@ -98,6 +95,7 @@ pub(crate) struct Job {
     shares: ShareSet,
     stopping: bool,
     ended: bool,
+    most_waiting: usize,
 }
 
 impl Job {
@@ -107,7 +105,7 @@ impl Job {
         bundle: &Bundle,
         (epoch, instance): (u64, u64),
         run: R,
-        ttl: Duration,
+        (ttl, most_waiting): (Duration, usize),
         (lender, lending): (Lender, JoinHandle<()>),
     ) -> Result<Job, EngineError> {
         let alone = opened.beside.is_empty();
@@ -158,6 +156,7 @@ impl Job {
             shares: ShareSet::NONE,
             stopping: false,
             ended: false,
+            most_waiting,
         })
     }
 
@@ -244,7 +243,7 @@ impl Job {
             }
         };
         folded.into_iter().for_each(|delta| self.shipper.ship(delta));
-        if self.shipper.waiting() > MOST_WAITING && !self.stopping {
+        if self.shipper.waiting() > self.most_waiting && !self.stopping {
             warn!("the store has been away for too long; this worker ends its load");
             self.stop(false);
         }

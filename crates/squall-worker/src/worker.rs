@@ -38,11 +38,14 @@ pub struct WorkerConfig {
     pub beat: Duration,
     /// How long it lives without one.
     pub ttl: Duration,
+    /// Deltas, one a second, that may wait for a store that is away before it ends its part of the run.
+    pub most_waiting: usize,
 }
 
 impl WorkerConfig {
     pub fn new(id: impl Into<String>) -> WorkerConfig {
-        WorkerConfig { id: id.into(), beat: Duration::from_millis(1150), ttl: Duration::from_millis(3500) }
+        let (beat, ttl) = (Duration::from_millis(1150), Duration::from_millis(3500));
+        WorkerConfig { id: id.into(), beat, ttl, most_waiting: 120 }
     }
 }
 
@@ -498,10 +501,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
     async fn prepare(&mut self, run: &C::Run, epoch: u64, bundle: String) {
         let (sender, made) = oneshot::channel();
         let (host, run, pools, member) = (self.host.clone(), run.clone(), self.cell.pools(), self.member());
-        let (whose, ttl) = ((epoch, self.instance), self.config.ttl);
+        let of = ((epoch, self.instance), (self.config.ttl, self.config.most_waiting));
         tokio::spawn(async move {
             // Whoever waited may have lost interest.
-            let _ = sender.send(build(host, (run, pools), member, (whose, ttl), &bundle).await);
+            let _ = sender.send(build(host, (run, pools), member, of, &bundle).await);
         });
         self.stage = Stage::Preparing { epoch, made };
     }
@@ -619,7 +622,7 @@ async fn build<H: Host, R: RunStore, P: PoolStore>(
     host: Arc<H>,
     (run, pools): (R, P),
     member: MemberId,
-    ((epoch, instance), ttl): ((u64, u64), Duration),
+    ((epoch, instance), bounds): ((u64, u64), (Duration, usize)),
     name: &str,
 ) -> Result<Job, String> {
     let mut asked = 0;
@@ -640,5 +643,5 @@ async fn build<H: Host, R: RunStore, P: PoolStore>(
         .map_err(|error| format!("reading the plan failed: {error}"))??;
     fill(&pools, &opened.stock, Epoch(epoch), Portion::ALL).await.map_err(|error| error.to_string())?;
     let lending = lend(pools, member, Epoch(epoch));
-    Job::prepare(opened, &bundle, (epoch, instance), run, ttl, lending).await.map_err(|error| error.to_string())
+    Job::prepare(opened, &bundle, (epoch, instance), run, bounds, lending).await.map_err(|error| error.to_string())
 }

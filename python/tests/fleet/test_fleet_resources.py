@@ -94,7 +94,7 @@ def test_who_finds_nothing_free_waits_or_is_told(fleet: Fleet) -> None:
     scenario.write_text(text)
     result = fleet.result(fleet.run(scenario))
     exhausted = [error for error in result["errors"] if error["code"] == "ResourcesExhausted"]
-    assert exhausted and "no `users` became free" in exhausted[0]["message"], result["errors"]
+    assert exhausted and "no `users` was free" in exhausted[0]["message"], result["errors"]
     assert result["totals"]["requests"] > 0
 
 

@@ -1,0 +1,98 @@
+//! A worker whose store is away keeps what it has measured, and does not measure for ever.
+
+use squall_coord::{BEGINNING, Cell, Link, RedisCell, RunStore, ShippedDelta};
+use squall_model::{Arrivals, Bundle, Limits, Load, LoadModel, Plan, Profile, RunOrder, RunPhase, TaskSpec};
+use squall_testkit::redis::RedisServer;
+use squall_worker::{Host, Opened, Worker, WorkerConfig};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Nothing, PATIENCE, count};
+
+/// Opens anything, and does nothing with it.
+struct Open;
+
+impl Host for Open {
+    type Driver = Nothing;
+
+    fn open(&self, _: &Bundle) -> Result<Opened<Nothing>, String> {
+        let (beside, stock, rations) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Opened { driver: Nothing, threads: Some(1), plan: None, beside, stock, rations, hooks: None })
+    }
+}
+
+/// Ten starts a second for an hour.
+fn bundle() -> Bundle {
+    let rate = Profile::constant(10.0, Duration::from_secs(3600)).expect("a load");
+    let model = LoadModel::Open { rate, arrivals: Arrivals::Even };
+    let load = Load { model, iterations: None, warm_up: Duration::ZERO };
+    let tasks = vec![TaskSpec::new("a")];
+    let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
+    let (second, moment) = (Duration::from_secs(1), Duration::from_millis(1));
+    let limits =
+        Limits { threads: None, max_users: 10, grace: second, slack: moment, late_after: second, phases: false };
+    Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false, together: Vec::new() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deltas_wait_for_a_store_that_is_away_within_a_bound() {
+    let mut server = RedisServer::start();
+    let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "bound");
+    let mut config = WorkerConfig::new("w");
+    // Its place is its own all the time: nothing but the bound ends its load.
+    (config.beat, config.ttl, config.most_waiting) = (Duration::from_millis(100), Duration::from_secs(600), 3);
+    let worker = Worker::new(cell.clone(), Open, config);
+    let status = worker.status();
+    let working = tokio::spawn(worker.run(CancellationToken::new()));
+    let begin = Instant::now();
+    let patient = || assert!(begin.elapsed() < PATIENCE, "waited in vain: {:?}", status.borrow().report);
+    let moment = || tokio::time::sleep(Duration::from_millis(20));
+    let said = |field: &str| count(&status.borrow().report, field);
+
+    let (run, bundle) = (cell.run(), bundle());
+    let mut order = RunOrder {
+        run: "r".into(),
+        bundle: run.put(&serde_json::to_vec(&bundle).unwrap()).await.unwrap(),
+        profile: bundle.plan.load.model.profile().clone(),
+        start_at_ms: None,
+        several: false,
+        expected: Vec::new(),
+        ready_by_ms: 0,
+        paused: None,
+        stop: None,
+        set_up: None,
+        tear_down: None,
+        params: [].into(),
+    };
+    let seen = run.record().await.unwrap();
+    let text = serde_json::to_string(&order).unwrap();
+    let seen = run.replace(&seen, RunPhase::Preparing.name(), &text, true).await.unwrap().expect("alone");
+    while said("ready") != 1 {
+        patient();
+        moment().await;
+    }
+    order.start_at_ms = Some(seen.now_ms);
+    let text = serde_json::to_string(&order).unwrap();
+    run.replace(&seen, RunPhase::Running.name(), &text, false).await.unwrap().expect("alone");
+    // It has begun when something has been shipped that is no announcement.
+    let is_delta = |shipped: &ShippedDelta| squall_metrics::decode(&shipped.bytes).is_ok();
+    while !run.deltas(1, BEGINNING, 1000).await.unwrap().iter().any(is_delta) {
+        patient();
+        moment().await;
+    }
+    server.kill();
+    while said("waiting") <= 3 {
+        patient();
+        moment().await;
+    }
+    // One a second as long as it makes load: that ends, and then there are no more.
+    loop {
+        let before = said("waiting");
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        if said("waiting") == before {
+            break;
+        }
+        patient();
+    }
+    working.abort();
+}
