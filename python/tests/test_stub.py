@@ -47,3 +47,8 @@ def test_the_simplest_scenario_pleases_a_strict_checker(tmp_path):
     environment = os.environ | {"MYPYPATH": str(Path(squall.__file__).parent.parent)}
     checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_clients_methods_say_what_they_take():
+    for name in ("get", "post", "put", "patch", "delete", "request"):
+        assert (getattr(_squall.Client, name).__doc__ or "").startswith("Sends a "), name

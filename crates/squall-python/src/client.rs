@@ -180,6 +180,10 @@ macro_rules! client_methods {
         #[pymethods]
         impl Client {
             $(
+                #[doc = concat!("Sends a ", stringify!($verb), " request and gives its response; in `async def`, await it.\n\n")]
+                /// `url` is absolute or starts at the target. `headers`, `params`, `cookies`: dicts; `json`, `data` or `content`, `files`: the
+                /// body; `auth`: (user, password) or a token; `timeout`: seconds; `name`: what it is called in the report;
+                /// `path_params`: values for places in the url such as `/users/{id}`.
                 #[pyo3(signature = (url, /, *, headers=None, params=None, json=None, data=None, content=None, files=None,
                                     cookies=None, auth=None, timeout=None, name=None, path_params=None,
                                     follow_redirects=None))]
@@ -209,6 +213,7 @@ macro_rules! client_methods {
                 }
             )*
 
+            /// Sends a request of any method; the keywords are those of `get`.
             #[pyo3(signature = (method, url, /, **options))]
             fn request(
                 &self,
