@@ -23,7 +23,9 @@ pub(crate) fn style(is_terminal: bool) -> Style {
     }
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-    let width = crossterm::terminal::size().map_or(Style::PLAIN.width, |(columns, _)| usize::from(columns));
+    // One that was never told its size says 0.
+    let columns = crossterm::terminal::size().map_or(0, |(columns, _)| usize::from(columns));
+    let width = if columns == 0 { Style::PLAIN.width } else { columns };
     Style { colour: wanted && able, width: width.clamp(36, 140) }
 }
 

@@ -61,6 +61,17 @@ fn without_colours_the_live_view_has_none() {
 }
 
 #[test]
+fn a_terminal_of_no_size_is_as_wide_as_none() {
+    let target = target();
+    let run =
+        format!("stty cols 0 rows 0; {} run {} -n 2 --users 1", env!("CARGO_BIN_EXE_squall"), target.url("/health"));
+    let mut command = Command::new("script");
+    command.args(["-qec", &run, "/dev/null"]).env("TERM", "xterm").env("NO_COLOR", "1").stdin(Stdio::null());
+    let output = String::from_utf8(command.output().expect("script is part of every Debian").stdout).expect("UTF-8");
+    assert!(output.contains("sent = recorded = reported 2"), "{output}");
+}
+
+#[test]
 fn q_ends_a_search_and_the_terminal_is_as_it_was() {
     let target = target();
     let squall = env!("CARGO_BIN_EXE_squall");
