@@ -213,4 +213,4 @@ def test_a_fleet_of_a_virtual_environment_runs_in_it(tmp_path):
         if "cannot listen" not in up.stderr:
             break
     call("down")
-    assert up.returncode == 0 and "a fleet of 1 workers is up" in up.stdout, up.stderr
+    assert up.returncode == 0 and "a fleet of 1 worker is up" in up.stdout, up.stderr

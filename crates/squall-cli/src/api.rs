@@ -5,7 +5,7 @@ use serde_json::Value;
 use squall_http::{Body, Connector, HttpConfig, Prepared, Request, Session, TlsOptions};
 use std::time::{Duration, Instant};
 
-use crate::{args::ApiArgs, exit::Refusal, up_state};
+use crate::{args::ApiArgs, command_line::without_login, exit::Refusal, up_state};
 
 /// Starting a test may wait for its workers.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -14,12 +14,17 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const COMING_UP: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What is said while they do.
+pub(crate) const NO_WORKER_YET: &str = "no worker is alive; waiting a few seconds for one to come up";
+
 /// Where an orchestrator listens unless it is told otherwise.
 const USUAL: &str = "http://127.0.0.1:8080";
 
 /// The API of one fleet.
 pub(crate) struct Api {
     base: String,
+    /// The same for messages, without a login.
+    shown: String,
     token: Option<String>,
     connector: Connector,
     session: Session,
@@ -51,8 +56,13 @@ impl Api {
         };
         let connector = Connector::new(config).map_err(|error| Refusal::new(format!("--api: {error}")))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let base = base.trim_end_matches('/').to_owned();
         Ok(Api {
-            base: base.trim_end_matches('/').to_owned(),
+            shown: match base.rsplit_once('@') {
+                Some((_, host)) if !base.contains("://") => format!("…@{host}"),
+                _ => without_login(&base),
+            },
+            base,
             token,
             session: Session::new(&connector),
             connector,
@@ -68,14 +78,23 @@ impl Api {
         self.call(Method::POST, path, Some(body))
     }
 
-    /// Workers that were just started are not members yet.
-    pub(crate) fn post_when_workers_are_there(&mut self, path: &str, body: &Value) -> Result<Value, Refusal> {
+    /// Workers that were just started are not members yet. That they are waited for is given to `waiting`.
+    pub(crate) fn post_when_workers_are_there(
+        &mut self,
+        path: &str,
+        body: &Value,
+        waiting: impl FnOnce(&str),
+    ) -> Result<Value, Refusal> {
         let give_up = Instant::now() + COMING_UP;
+        let mut waiting = Some(waiting);
         loop {
             let (status, answer) = self.ask(Method::POST, path, Some(body))?;
             let none = answer["error"]["code"] == "no_alive_workers";
             if !none || Instant::now() >= give_up {
                 return accepted(status, answer);
+            }
+            if let Some(waiting) = waiting.take() {
+                waiting(NO_WORKER_YET);
             }
             std::thread::sleep(LOOK);
         }
@@ -87,7 +106,11 @@ impl Api {
     }
 
     fn ask(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<(u16, Value), Refusal> {
-        let refuse = |error: &dyn std::fmt::Display| Refusal::new(format!("--api {}: {error}", self.base));
+        let refuse = |error: &dyn std::fmt::Display| {
+            // An address that is none is said as it was given.
+            let error = error.to_string().replace(&self.base, &self.shown);
+            Refusal::new(format!("--api {}: {error}", self.shown))
+        };
         let mut request = Request::new(method, &format!("{}{path}", self.base)).map_err(|error| refuse(&error))?;
         if let Some(token) = &self.token {
             request.headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
@@ -104,14 +127,14 @@ impl Api {
             Refusal::unreachable(format!(
                 "no answer from the API at {}: {error}. Is `squall orchestrator` running there? \
                  `squall up` starts a fleet on this machine; --api URL names another",
-                self.base
+                self.shown
             ))
         })?;
         let answer: Option<Value> = serde_json::from_slice(response.body()).ok();
         match (response.status, answer) {
             (status, Some(answer)) if status < 300 || answer["error"]["message"].is_string() => Ok((status, answer)),
             (status, _) => {
-                Err(Refusal::new(format!("{} does not answer like Squall's API (status {status})", self.base)))
+                Err(Refusal::new(format!("{} does not answer like Squall's API (status {status})", self.shown)))
             }
         }
     }

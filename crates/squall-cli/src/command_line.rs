@@ -34,30 +34,52 @@ fn masked(before: &str, argument: &str) -> String {
         return format!("{flag}={}", masked(flag, value));
     }
     match before {
-        "--basic" | "--bearer" => "…".to_owned(),
+        "--basic" | "--bearer" | "--token" => "…".to_owned(),
         "--header" | "-H" => header(argument),
         _ if argument.starts_with("-H") => format!("-H{}", header(&argument[2..])),
         _ => without_login(argument),
     }
 }
 
-/// A header's value is shown only if its name does not sound like a login.
-fn header(text: &str) -> String {
-    const TELLING: [&str; 6] = ["auth", "cookie", "token", "key", "secret", "password"];
-    let Some((name, _)) = text.split_once(':') else { return text.to_owned() };
+/// Whether `name` sounds like a login.
+fn is_telling(name: &str) -> bool {
+    const TELLING: [&str; 8] = ["auth", "cookie", "token", "key", "secret", "pass", "pwd", "credential"];
     let lower = name.to_ascii_lowercase();
-    if TELLING.iter().any(|word| lower.contains(word)) { format!("{name}: …") } else { text.to_owned() }
+    TELLING.iter().any(|word| lower.contains(word))
 }
 
-/// `http://user:password@host` as `http://…@host`.
-fn without_login(text: &str) -> String {
+/// A header's value is shown only if its name does not sound like a login.
+fn header(text: &str) -> String {
+    match text.split_once(':') {
+        Some((name, _)) if is_telling(name) => format!("{name}: …"),
+        _ => text.to_owned(),
+    }
+}
+
+/// `http://user:password@host` as `http://…@host`, and `unix:///socket?pass=word` as `unix:///socket?pass=…`.
+pub(crate) fn without_login(text: &str) -> String {
     let Some(scheme) = text.find("://") else { return text.to_owned() };
     let authority = &text[scheme + 3..];
     let end = authority.find(['/', '?', '#']).unwrap_or(authority.len());
-    match authority[..end].rfind('@') {
+    let shown = match authority[..end].rfind('@') {
         Some(at) => format!("{}://…{}", &text[..scheme], &authority[at..]),
         None => text.to_owned(),
-    }
+    };
+    // Of a target `user` is one of the things that it is asked for; of a store it is half of a login.
+    let names_users = !text.starts_with("http");
+    without_telling_options(&shown, |name| {
+        is_telling(name) || names_users && (name.contains("user") || name.contains('%'))
+    })
+}
+
+/// The options behind `?` without the values of those whose names are `hidden`.
+fn without_telling_options(url: &str, hidden: impl Fn(&str) -> bool) -> String {
+    let Some((place, options)) = url.split_once('?') else { return url.to_owned() };
+    let option = |text: &str| match text.split_once('=') {
+        Some((name, value)) if !value.is_empty() && hidden(name) => format!("{name}=…"),
+        _ => text.to_owned(),
+    };
+    format!("{place}?{}", options.split('&').map(option).collect::<Vec<_>>().join("&"))
 }
 
 fn quoted(argument: &str) -> String {
@@ -87,6 +109,23 @@ mod tests {
         check(&["-H", "Authorization: Bearer zzz"], "-H 'Authorization: …'");
         check(&["--header=X-Api-Key: k"], "'--header=X-Api-Key: …'");
         check(&["-HCookie: a=b"], "'-HCookie: …'");
+        check(&["--token", "t", "--token=t"], "--token … --token=…");
+    }
+
+    /// Reports had the password of a server that is reached by its socket, and that of Sentinels.
+    #[test]
+    fn logins_among_the_options_of_an_address_are_left_out() {
+        check(
+            &["--cluster", "unix:///r.sock?db=1&user=me&pass=s%40x"],
+            "--cluster 'unix:///r.sock?db=1&user=…&pass=…'",
+        );
+        check(&["--cluster=unix:///r.sock?p%61ss=x"], "'--cluster=unix:///r.sock?p%61ss=…'");
+        check(&["--cluster", "unix:///r.sock?pass=a#b"], "--cluster 'unix:///r.sock?pass=…'");
+        check(
+            &["--cluster", "redis+sentinel://u:p@h:1/m/0?sentinel_user=me&sentinel_password=x&ca=/ca.pem"],
+            "--cluster 'redis+sentinel://…@h:1/m/0?sentinel_user=…&sentinel_password=…&ca=/ca.pem'",
+        );
+        check(&["run", "http://h/?user=7&api_key=k&access_token=t"], "run 'http://h/?user=7&api_key=…&access_token=…'");
     }
 
     #[test]

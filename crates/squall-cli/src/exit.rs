@@ -1,6 +1,5 @@
 //! Exit codes, and how a command that cannot go on says so. docs/exit-codes.md is the list for people.
 
-use squall_coord::LinkError;
 pub(crate) use squall_model::chain;
 use std::fmt;
 
@@ -34,14 +33,6 @@ impl Refusal {
     /// There was nobody to talk to.
     pub(crate) fn unreachable(message: impl Into<String>) -> Refusal {
         Refusal { code: UNREACHABLE, message: message.into() }
-    }
-
-    /// A Redis server that cannot be used: an address that is none is a mistake of whoever wrote it.
-    pub(crate) fn redis(error: &LinkError) -> Refusal {
-        match error {
-            LinkError::Address { .. } => Refusal::new(chain(error)),
-            _ => Refusal::unreachable(chain(error)),
-        }
     }
 
     /// A file that cannot be used: `cannot read shop.toml: no such file`.

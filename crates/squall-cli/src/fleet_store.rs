@@ -1,16 +1,52 @@
 //! Where a fleet keeps what it shares: opened the same way by whoever takes part.
 
-use squall_coord::{Link, RedisCell};
+use squall_coord::{Link, LinkError, RedisCell};
 
-use crate::exit::Refusal;
+use crate::{
+    command_line::without_login,
+    exit::{Refusal, chain},
+    terminal::SILENCE,
+};
 
-/// The store of the fleet called `name` on the server at `url`.
-pub(crate) async fn open(url: &str, name: &str) -> Result<RedisCell, Refusal> {
-    let link = Box::pin(Link::open(url)).await.map_err(|error| Refusal::redis(&error))?;
+/// The store of the fleet called `name` on the server at `url`. What is waited for meanwhile is given to `waiting`.
+pub(crate) async fn open(url: &str, name: &str, waiting: impl FnOnce(&str)) -> Result<RedisCell, Refusal> {
+    let link = connect(url, waiting).await?;
     if name.is_empty() && link.is_cluster() {
         return Err(Refusal::new(
             "a cluster needs a fleet with a name: without one its keys lie on different nodes. Give --fleet NAME",
         ));
     }
     Ok(RedisCell::new(&link, name))
+}
+
+/// Connects to the server at `url`.
+pub(crate) async fn connect(url: &str, waiting: impl FnOnce(&str)) -> Result<Link, Refusal> {
+    let mut opening = Box::pin(Link::open(url));
+    let opened = match tokio::time::timeout(SILENCE, &mut opening).await {
+        Ok(opened) => opened,
+        Err(_) => {
+            waiting(&format!("waiting for Redis at {}, which has not answered yet", without_login(url)));
+            opening.await
+        }
+    };
+    opened.map_err(|error| refusal(&error))
+}
+
+/// Why a Redis server cannot be used: an address that is none, or that names a file that cannot be read, is a mistake of whoever wrote it.
+fn refusal(error: &LinkError) -> Refusal {
+    match error {
+        LinkError::Address { .. } => Refusal::new(chain(error)),
+        LinkError::Connect { url, source } if source.category() == "invalid client config" => {
+            let what = source.detail().map_or_else(|| source.to_string(), str::to_owned);
+            Refusal::new(format!("the options of {url} cannot be used: {what}"))
+        }
+        LinkError::Connect { url, source } => {
+            let text = chain(error);
+            // A server without TLS waits for the rest of what it takes for a command, or says that there is none such.
+            let tls = url.starts_with("rediss") || url.starts_with("valkeys");
+            let unlike_tls = source.is_timeout() || source.to_string().contains("InvalidContentType");
+            let hint = if tls && unlike_tls { ". Does the server speak TLS? redis:// is without" } else { "" };
+            Refusal::unreachable(format!("{text}{hint}"))
+        }
+    }
 }

@@ -13,7 +13,16 @@ pub(crate) use screen::give_back;
 pub(crate) use speech::say;
 
 use squall_report::Style;
-use std::io::IsTerminal;
+use std::{io::IsTerminal, time::Duration};
+
+/// Whoever waits longer than this wants to know for what.
+pub(crate) const SILENCE: Duration = Duration::from_secs(1);
+
+/// `1 worker`, `2 workers`.
+pub(crate) fn counted(number: impl Into<u64>, what: &str) -> String {
+    let number = number.into();
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
 
 /// Colours, unless `NO_COLOR` or a dumb terminal says otherwise; the width of the terminal, or 100 columns.
 pub(crate) fn style(is_terminal: bool) -> Style {

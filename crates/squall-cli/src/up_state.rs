@@ -127,13 +127,12 @@ pub(crate) fn read() -> Result<Option<UpState>, Refusal> {
 
 /// The API of a fleet that `squall up` started and that is still there.
 pub(crate) fn api_of_running() -> Option<String> {
-    running().map(|state| state.api)
+    Some(running().ok()??.api)
 }
 
 /// A fleet that `squall up` started and of which something is still there.
-pub(crate) fn running() -> Option<UpState> {
-    let state = read().ok()??;
-    state.processes.iter().any(Started::is_running).then_some(state)
+pub(crate) fn running() -> Result<Option<UpState>, Refusal> {
+    Ok(read()?.filter(|state| state.processes.iter().any(Started::is_running)))
 }
 
 /// The API of a fleet that was started here and has ended without `squall down`.

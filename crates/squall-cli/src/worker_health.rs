@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use squall_worker::WorkerStatus;
 use std::{fmt::Write as _, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     exit::Refusal,
@@ -28,22 +29,31 @@ const METRICS: [(&str, &str, &str, &str); 10] = [
     ("squall_worker_bad_commands_total", "counter", "bad_commands", "Messages that were no commands, refused"),
 ];
 
-/// Answers at `addr` for as long as what it returns lives. `ttl`: how long a worker counts as heard.
+/// How long a worker counts as heard, and what is cancelled when it is told to go.
+pub(crate) struct Readiness {
+    pub(crate) ttl: Duration,
+    pub(crate) leaving: CancellationToken,
+}
+
+/// Answers at `addr` for as long as what it returns lives.
 pub(crate) fn serve(
     addr: SocketAddr,
     allow_remote: bool,
     status: watch::Receiver<WorkerStatus>,
-    ttl: Duration,
+    readiness: Readiness,
 ) -> Result<Listener, Refusal> {
-    let answer = move |request: &Request<Incoming>| answer(request.uri().path(), &status.borrow(), ttl);
+    let answer = move |request: &Request<Incoming>| answer(request.uri().path(), &status.borrow(), &readiness);
     Listener::start("--listen", addr, allow_remote, Arc::new(answer))
 }
 
-fn answer(path: &str, status: &WorkerStatus, ttl: Duration) -> Response<Full<Bytes>> {
-    let ready = is_ready(status, ttl);
+fn answer(path: &str, status: &WorkerStatus, readiness: &Readiness) -> Response<Full<Bytes>> {
+    // At once: what it says of itself it says with its next beat.
+    let leaving = readiness.leaving.is_cancelled();
+    let ready = !leaving && is_ready(status, readiness.ttl);
     match path {
         "/healthz" => plain(StatusCode::OK, "ok\n"),
         "/readyz" if ready => plain(StatusCode::OK, "ready\n"),
+        "/readyz" if leaving => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready: leaving\n"),
         "/readyz" => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready: the store has not heard this worker\n"),
         "/metrics" => {
             let response = Response::builder().header(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
@@ -90,13 +100,17 @@ mod tests {
     #[test]
     fn a_worker_is_ready_while_the_store_hears_it() {
         let (ttl, now) = (Duration::from_secs(3600), Some(Instant::now()));
-        let code = |path: &str, status: &WorkerStatus, ttl| answer(path, status, ttl).status().as_u16();
+        let leaving = CancellationToken::new();
+        let readiness = |ttl| Readiness { ttl, leaving: leaving.clone() };
+        let code = |path: &str, status: &WorkerStatus, ttl| answer(path, status, &readiness(ttl)).status().as_u16();
         assert_eq!(code("/readyz", &status(true, now), ttl), 200);
         assert_eq!(code("/readyz", &status(true, now), Duration::ZERO), 503);
         assert_eq!(code("/readyz", &status(false, now), ttl), 503);
         assert_eq!(code("/readyz", &status(true, None), ttl), 503);
         assert_eq!(code("/healthz", &WorkerStatus::default(), ttl), 200);
         assert_eq!(code("/", &WorkerStatus::default(), ttl), 404);
+        leaving.cancel();
+        assert_eq!(code("/readyz", &status(true, now), ttl), 503);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Assigns units to members: fair to one unit, moving as few as possible, the same for everyone who asks.
+//! Assigns units to members, by name: which unit goes to whom is squall-spread's.
 //! Refuses to look at clocks, stores or loads; equal input gives equal output.
 
 use std::collections::{BTreeMap, HashMap};
@@ -30,7 +30,7 @@ pub fn spread(units: &[Unit], members: &[MemberId], previous: &Assignment) -> As
     if members.is_empty() {
         return Assignment::new();
     }
-    let owners = deal(&holders(units, members, previous), members.len());
+    let owners = squall_spread::deal(&holders(units, members, previous), members.len(), squall_spread::in_turn);
     let mut held = vec![Vec::new(); members.len()];
     for (unit, owner) in units.iter().zip(owners) {
         held[owner].push(unit.clone());
@@ -50,44 +50,6 @@ fn holders(units: &[Unit], members: &[MemberId], previous: &Assignment) -> Vec<O
         }
     }
     holders
-}
-
-/// Who gets each unit. Walks them in order: one that is free goes to whoever has the fewest of those before it; one whose holder has
-/// too many in all goes there as well if that one has fewer, and stays otherwise, as long as it can.
-fn deal(holders: &[Option<usize>], members: usize) -> Vec<usize> {
-    let (mut dealt, mut ahead) = (vec![0; members], vec![0; members]);
-    holders.iter().flatten().for_each(|&holder| ahead[holder] += 1);
-    let quotas = quotas(holders.len(), &ahead);
-    let mut owners = Vec::with_capacity(holders.len());
-    for &holder in holders {
-        let lacks = |member: &usize| dealt[*member] + ahead[*member] < quotas[*member];
-        let in_need = (0..members).filter(lacks).min_by_key(|member| dealt[*member]);
-        let stays = holder.filter(|&holder| {
-            let too_many = dealt[holder] + ahead[holder] > quotas[holder];
-            let first = in_need.is_none_or(|other| dealt[holder] <= dealt[other]);
-            !too_many || first && dealt[holder] < quotas[holder]
-        });
-        let owner = stays.or(in_need).expect("what is free or too much is what others lack");
-        if let Some(holder) = holder {
-            ahead[holder] -= 1;
-        }
-        dealt[owner] += 1;
-        owners.push(owner);
-    }
-    owners
-}
-
-/// Equal shares; the odd units go to whoever would otherwise have to give one up, then to earlier members.
-fn quotas(units: usize, held: &[usize]) -> Vec<usize> {
-    let share = units / held.len();
-    let odd = units % held.len();
-    let mut order: Vec<usize> = (0..held.len()).collect();
-    order.sort_by_key(|&member| (held[member] <= share, member));
-    let mut quotas = vec![share; held.len()];
-    for &member in order.iter().take(odd) {
-        quotas[member] += 1;
-    }
-    quotas
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub enum StoreError {
     Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A key is in use for something else.
     #[error(
-        "key `{key}` holds a {found}, but Squall keeps a {expected} there: use another `--fleet` or `--namespace`, or remove the key"
+        "key `{key}` holds a {found}, but Squall keeps a {expected} there: use another `--fleet` (for streams `--namespace`), or remove the key"
     )]
     WrongType {
         /// The key's full name.

@@ -84,10 +84,10 @@ impl Chorus {
         self.engines.iter().map(Engine::in_flight).collect()
     }
 
-    /// As [`Engine::last_end`], of those that others follow.
-    pub fn last_end(&self) -> Duration {
+    /// As [`Engine::load_end`], of those that others follow.
+    pub fn load_end(&self) -> Duration {
         let led = self.engines.iter().zip(&self.follows).filter(|(_, follows)| !**follows);
-        led.map(|(engine, _)| engine.last_end()).max().unwrap_or_default()
+        led.map(|(engine, _)| engine.load_end()).max().unwrap_or_default()
     }
 
     /// Who will send deltas.

@@ -155,9 +155,15 @@ impl<T: DriverThread> Conductor<T> {
         // Also where everybody went home: users that never managed to start leave their starts behind.
         self.floor.drop_queued();
         let elapsed = self.floor.elapsed(Instant::now());
-        self.floor.busy.set_last_end(self.floor.elapsed(self.floor.last_end.get()));
+        let active = self.active(over, drained);
+        self.floor.busy.set_load_end(match self.floor.tickets {
+            Some(_) => self.floor.elapsed(self.floor.last_end.get()),
+            // Whoever gave its shares away made what was due before afterwards.
+            None if over == Over::Drained => active.max(self.floor.elapsed(self.floor.last_begun.get())),
+            None => active,
+        });
         self.ship(true);
-        Ok(ThreadEnd { active: self.active(over, drained), elapsed, cut_off })
+        Ok(ThreadEnd { active, elapsed, cut_off })
     }
 
     async fn make_load(&mut self) -> Result<Over, EngineError> {
@@ -170,6 +176,7 @@ impl<T: DriverThread> Conductor<T> {
             }
             let mut sooner = |due: Option<Instant>| next = due.map_or(next, |due| next.min(due));
             sooner(self.floor.wake_sleepers(now));
+            self.floor.serve_idle();
             sooner(self.start_what_is_due(now));
             if self.is_done(now) {
                 return Ok(Over::Done);
@@ -233,8 +240,13 @@ impl<T: DriverThread> Conductor<T> {
         let mut all = over == Over::Done && self.floor.config.load.iterations.is_some();
         let end = self.floor.start + self.profile.duration();
         let mut deadline = Instant::now() + self.floor.config.grace;
+        // What a leaver could not begin by then is given up, so that what it has begun can end.
+        let last_begin = Instant::now() + self.floor.config.grace / 2;
         while !self.lives.is_empty() {
             let now = Instant::now();
+            if over == Over::Drained && now >= last_begin {
+                self.floor.drop_queued();
+            }
             if all && self.floor.busy.get() > 0 && now < end {
                 deadline = now + self.floor.config.grace;
             }
@@ -242,7 +254,8 @@ impl<T: DriverThread> Conductor<T> {
             self.ship_if_due(now, TAIL);
             // Users that are still starting may go to sleep for a retry.
             self.floor.send_home();
-            let until = (self.next_second() + TAIL).min(deadline);
+            let until =
+                (self.next_second() + TAIL).min(deadline).min(if now < last_begin { last_begin } else { deadline });
             let told = if now < deadline { self.wait(until).await? } else { Some(Over::Aborted) };
             match told {
                 Some(Over::Aborted) => return Ok(self.lives.is_empty()),
@@ -291,6 +304,9 @@ impl<T: DriverThread> Conductor<T> {
         if !shares.is_empty() {
             // Who holds nothing any more may still need users for what was due before.
             self.most = shares.count_below(self.floor.config.max_users as u64).max(1);
+            if let Work::Open { .. } = self.work {
+                self.floor.keep_at_most(self.most);
+            }
         }
         match &mut self.work {
             Work::Open { schedule, .. } => schedule.change(shares, self.profile.clone(), from),
@@ -467,7 +483,7 @@ impl<T: DriverThread> Conductor<T> {
                 }
                 // A run of so many iterations makes them all, unless nobody can.
                 let waits = self.floor.queued() > 0 && elapsed < self.profile.duration();
-                let waits = *limited && alone && waits && !self.floor.waits_in_vain(now);
+                let waits = *limited && waits && !self.floor.waits_in_vain(now);
                 self.floor.last_ones.set(waits);
                 !waits && (*limited && alone || elapsed >= schedule.end())
             }

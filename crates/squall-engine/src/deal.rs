@@ -1,5 +1,5 @@
 //! Divides the shares of a process among its threads, and keeps it so: a user that goes to another thread begins anew.
-//! Refuses to know what a share is good for.
+//! Refuses to know what a share is good for; which one goes to whom is squall-spread's.
 
 use squall_model::ShareSet;
 
@@ -11,26 +11,11 @@ use squall_model::ShareSet;
 /// should not all be one thread's.
 pub(crate) fn deal(shares: ShareSet, before: &[ShareSet]) -> Vec<ShareSet> {
     let threads = before.len();
-    let (mut parts, mut dealt) = (vec![ShareSet::NONE; threads], vec![0; threads]);
-    let mut ahead: Vec<usize> = before.iter().map(|part| part.without(part.without(shares)).len() as usize).collect();
-    let quotas = quotas(shares.len() as usize, &ahead);
-    for share in shares.iter() {
-        let lacks = |thread: &usize| dealt[*thread] + ahead[*thread] < quotas[*thread];
-        let turn = |thread: &usize| (dealt[*thread], (*thread + first_of(dealt[*thread], threads)) % threads);
-        let in_need = (0..threads).filter(lacks).min_by_key(turn);
-        let holder = before.iter().position(|part| part.contains(u64::from(share)));
-        let stays = holder.filter(|&holder| {
-            let too_many = dealt[holder] + ahead[holder] > quotas[holder];
-            let first = in_need.is_none_or(|other| dealt[holder] <= dealt[other]);
-            !too_many || first && dealt[holder] < quotas[holder]
-        });
-        let owner = stays.or(in_need).expect("what is new or too much is what others lack");
-        if let Some(holder) = holder {
-            ahead[holder] -= 1;
-        }
-        dealt[owner] += 1;
-        parts[owner].insert(share);
-    }
+    let holder = |share: u32| before.iter().position(|part| part.contains(u64::from(share)));
+    let holders: Vec<Option<usize>> = shares.iter().map(holder).collect();
+    let owners = squall_spread::deal(&holders, threads, |round, thread| (thread + first_of(round, threads)) % threads);
+    let mut parts = vec![ShareSet::NONE; threads];
+    shares.iter().zip(owners).for_each(|(share, owner)| parts[owner].insert(share));
     parts
 }
 
@@ -38,16 +23,6 @@ pub(crate) fn deal(shares: ShareSet, before: &[ShareSet]) -> Vec<ShareSet> {
 fn first_of(round: usize, threads: usize) -> usize {
     let part = (round as u32).wrapping_mul(0x9e37_79b9);
     ((u64::from(part) * threads as u64) >> 32) as usize
-}
-
-/// Equal parts; the odd shares go to whoever would otherwise have to give one up.
-fn quotas(shares: usize, held: &[usize]) -> Vec<usize> {
-    let (least, odd) = (shares / held.len(), shares % held.len());
-    let mut order: Vec<usize> = (0..held.len()).collect();
-    order.sort_by_key(|&thread| held[thread] <= least);
-    let mut quotas = vec![least; held.len()];
-    order.iter().take(odd).for_each(|&thread| quotas[thread] += 1);
-    quotas
 }
 
 #[cfg(test)]

@@ -299,9 +299,10 @@ impl Engine {
         self.busy.clone()
     }
 
-    /// When the last iteration of a limited closed run ended here; known when all deltas are there.
-    pub fn last_end(&self) -> Duration {
-        Duration::from_nanos(self.busy.0.iter().map(|thread| thread.last_end()).max().unwrap_or(0))
+    /// When the load was over here: the last iteration of a limited closed run ended, or the last start of an open one was made. Known
+    /// when all deltas are there.
+    pub fn load_end(&self) -> Duration {
+        Duration::from_nanos(self.busy.0.iter().map(|thread| thread.load_end()).max().unwrap_or(0))
     }
 
     /// Who will send deltas.
@@ -417,11 +418,14 @@ async fn thread_run<D: Driver>(
         _ => return Ok(ThreadEnd { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false }),
     };
     orders.mark_unchanged();
+    // Of a run that began before anybody told this process, it has missed nothing that it could have done.
+    let first_look = start.max(Instant::now());
     tokio::time::sleep_until(start.into()).await;
     probe.measure_from(start + config.load.warm_up);
     let source = SourceId { instance: config.instance, thread };
     let news = tickets.as_ref().map(Tickets::news);
     let common = Common { busy, requests: driver.requests(), begun_by_all, through: through.unwrap_or_default() };
     let floor = Rc::new(Floor::new(config, source, probe, start, tickets, common));
+    floor.armed_until.set(first_look);
     Conductor::new(floor, driver_thread, alarm, Told { orders, duty, turn, tickets: news }, deltas).run().await
 }

@@ -47,6 +47,8 @@ pub(crate) struct Floor {
     pub(crate) through: Arc<Through>,
     /// Users of an open model that have no task to take a start with yet.
     pub(crate) unready: Cell<u64>,
+    /// Users of an open model that are to go when they are free: others may have as many now.
+    surplus: Cell<u64>,
     /// Users that were given a start and have not noticed yet.
     pub(crate) assigned: Cell<u64>,
     pub(crate) busy: Arc<Busy>,
@@ -87,12 +89,12 @@ impl Busy {
         self.0.store(users, Ordering::Relaxed);
     }
 
-    /// When its last iteration ended, in nanoseconds of the run; of a limited run, and known when the thread has said its last.
-    pub(crate) fn last_end(&self) -> u64 {
+    /// When its load was over, in nanoseconds of the run; known when the thread has said its last.
+    pub(crate) fn load_end(&self) -> u64 {
         self.1.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_last_end(&self, at: Duration) {
+    pub(crate) fn set_load_end(&self, at: Duration) {
         self.1.store(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
@@ -171,6 +173,7 @@ impl Floor {
             users: Cell::new(0),
             through,
             unready: Cell::new(0),
+            surplus: Cell::new(0),
             assigned: Cell::new(0),
             busy,
             begun: Cell::new(0),
@@ -232,6 +235,21 @@ impl Floor {
         self.users.set(self.users.get() - 1);
     }
 
+    /// Whoever is here beyond `most` goes, when its iteration is over.
+    pub(crate) fn keep_at_most(&self, most: u64) {
+        self.surplus.set(self.users.get().saturating_sub(most));
+        let mut idle = self.idle.borrow_mut();
+        let first = idle.len().saturating_sub(self.surplus.get() as usize);
+        idle.drain(first..).for_each(|slot| slot.send(Signal::Due));
+    }
+
+    /// Whether the user that asks is one too many, and goes.
+    pub(crate) fn dismisses(&self) -> bool {
+        let surplus = self.surplus.get();
+        self.surplus.set(surplus.saturating_sub(1));
+        surplus > 0
+    }
+
     /// Whether it is of no use to wait for users any longer.
     pub(crate) fn waits_in_vain(&self, now: Instant) -> bool {
         self.through.in_vain(now, self.config.patience)
@@ -274,11 +292,27 @@ impl Floor {
     }
 
     pub(crate) fn take_queued(&self) -> Option<Assignment> {
+        // Of a process that has lost its place the conductor gives up what waits.
+        if self.queued() == 0 || !self.lets_begin() {
+            return None;
+        }
         let queued = self.backlog.borrow_mut().pop_front()?;
         if self.last_ones.get() && self.queued() == 0 {
             self.nudge();
         }
         Some(Assignment { free_since: Instant::now(), ..queued })
+    }
+
+    fn lets_begin(&self) -> bool {
+        self.config.leash.as_ref().is_none_or(|leash| leash.lets_begin(Instant::now()))
+    }
+
+    /// Gives what waited for a pause to end to those who are idle.
+    pub(crate) fn serve_idle(&self) {
+        while self.queued() > 0 && !self.idle.borrow().is_empty() {
+            let Some(queued) = self.take_queued() else { return };
+            self.assign(queued);
+        }
     }
 
     pub(crate) fn queued(&self) -> usize {
@@ -348,7 +382,9 @@ impl Floor {
     pub(crate) fn seal(&self) {
         if let Some(requests) = self.requests {
             let iterations = self.given.get() + self.begun.get();
-            self.probe.seal(|begun| requests.at_most(iterations, self.users.get(), begun));
+            // Those that wait for a user have made none of their requests.
+            let not_over = self.users.get() + self.queued() as u64;
+            self.probe.seal(|begun| requests.at_most(iterations, not_over, begun));
         }
     }
 

@@ -1,6 +1,6 @@
 //! How far a process may go on alone. A member of a fleet makes load only while its place is certain, and never more requests than
 //! it has announced; then, if it is killed or cut off, nobody else makes the same load, and what it may have sent is known to the
-//! request. Who has sent all that was announced waits until more is. A local run has no leash.
+//! request. Who has sent all that was announced waits until more is. A local run has no leash. It also says whether the run is paused.
 
 use std::{
     sync::{
@@ -25,6 +25,8 @@ struct Shared {
     base: Instant,
     /// Nanoseconds after `base`.
     until: AtomicU64,
+    /// The run is paused.
+    paused: AtomicBool,
     threads: Box<[Thread]>,
     /// Somebody was redirected; that requests lead to others is announced before the first of them is sent.
     redirected: AtomicBool,
@@ -58,6 +60,7 @@ impl Leash {
         let shared = Shared {
             base: Instant::now(),
             until: endless(),
+            paused: AtomicBool::new(false),
             threads: (0..threads.max(1)).map(|_| thread()).collect(),
             redirected: AtomicBool::new(false),
             hops: AtomicBool::new(false),
@@ -72,6 +75,16 @@ impl Leash {
     pub fn until(&self, until: Instant) {
         let nanos = until.saturating_duration_since(self.shared.base).as_nanos();
         self.shared.until.store(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Whether the run is paused: what waits for a user waits on.
+    pub fn pause(&self, paused: bool) {
+        self.shared.paused.store(paused, Ordering::Relaxed);
+    }
+
+    /// Whether a start that waits for a user may begin now.
+    pub(crate) fn lets_begin(&self, now: Instant) -> bool {
+        !self.shared.paused.load(Ordering::Relaxed) && self.holds_at(now)
     }
 
     /// Requests that each thread has begun.

@@ -121,6 +121,9 @@ impl<T: DriverThread> Being<T> {
 
 async fn next_assignment(floor: &Floor, slot: &Rc<Slot>) -> Option<Assignment> {
     loop {
+        if floor.dismisses() {
+            return None;
+        }
         if let Some(queued) = floor.take_queued() {
             return Some(queued);
         }

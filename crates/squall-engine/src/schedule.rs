@@ -173,7 +173,7 @@ impl Iterator for Schedule {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use squall_model::Stage;
+    use squall_model::{RunOrder, Stage};
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 
@@ -187,6 +187,17 @@ mod tests {
         assert_eq!(starts.len(), 15_000);
         assert_eq!(starts[0].at, Duration::ZERO);
         assert_eq!(starts[750].at, Duration::from_millis(1500));
+    }
+
+    /// Found by a reader: 361 requests of 360.
+    #[test]
+    fn a_pause_makes_no_start_more_or_less() {
+        for at in (1..6000).step_by(7).map(Duration::from_millis) {
+            let mut order = RunOrder::new("r", "b", Profile::constant(60.0, Duration::from_secs(6)).unwrap());
+            order.pause(at).unwrap();
+            order.resume(at + Duration::from_millis(7_123)).unwrap();
+            assert_eq!(even(order.profile, ShareSet::ALL, None).len(), 360, "{at:?}");
+        }
     }
 
     #[test]

@@ -67,7 +67,17 @@ impl Alignment {
         self.sources.entry(source).or_insert(Progress { complete_below, ..Progress::default() });
     }
 
-    /// From now on nobody waits for `source`, for good.
+    /// From now on open seconds wait for `source` again, which was lost.
+    pub(crate) fn regain(&mut self, source: SourceId) {
+        let closed_below = self.closed_below;
+        self.announce(source);
+        self.sources.entry(source).and_modify(|progress| {
+            progress.lost = false;
+            progress.complete_below = progress.complete_below.max(closed_below);
+        });
+    }
+
+    /// From now on nobody waits for `source`, unless it is regained.
     pub(crate) fn lose(&mut self, source: SourceId) -> Ready {
         self.announce(source);
         self.sources.entry(source).and_modify(|progress| progress.lost = true);

@@ -27,7 +27,12 @@ impl Collector {
         self.align.announce(source);
     }
 
-    /// From now on nobody waits for `source`, for good; what still arrives from it is merged all the same. Returns how many
+    /// From now on open seconds wait for `source` again, which was lost; those that were closed without it stay closed.
+    pub fn regain(&mut self, source: SourceId) {
+        self.align.regain(source);
+    }
+
+    /// From now on nobody waits for `source`, unless it is regained; what still arrives from it is merged all the same. Returns how many
     /// seconds were closed by it.
     pub fn lose(&mut self, source: SourceId) -> usize {
         let ready = self.align.lose(source);

@@ -88,6 +88,24 @@ pub enum SteerError {
 }
 
 impl RunOrder {
+    /// Run `run` of the plan that is kept as `bundle`, as it is when nobody has been asked for anything yet.
+    pub fn new(run: impl Into<String>, bundle: impl Into<String>, profile: Profile) -> RunOrder {
+        RunOrder {
+            run: run.into(),
+            bundle: bundle.into(),
+            profile,
+            start_at_ms: None,
+            several: false,
+            expected: Vec::new(),
+            ready_by_ms: 0,
+            paused: None,
+            stop: None,
+            set_up: None,
+            tear_down: None,
+            params: BTreeMap::new(),
+        }
+    }
+
     /// Whether it was to end because it is over.
     pub fn is_complete(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop.reason == StopReason::Completed && !stop.abort)
@@ -149,20 +167,7 @@ mod tests {
     const S: fn(u64) -> Duration = Duration::from_secs;
 
     fn order() -> RunOrder {
-        RunOrder {
-            run: "r".into(),
-            bundle: "b".into(),
-            profile: Profile::constant(100.0, S(10)).unwrap(),
-            start_at_ms: None,
-            several: false,
-            expected: vec![],
-            ready_by_ms: 0,
-            paused: None,
-            stop: None,
-            set_up: None,
-            tear_down: None,
-            params: BTreeMap::new(),
-        }
+        RunOrder::new("r", "b", Profile::constant(100.0, S(10)).unwrap())
     }
 
     #[test]

@@ -245,14 +245,16 @@ impl Profile {
 
     /// When the area under the curve reaches `area`; `None` if it never does.
     pub fn time_of_area(&self, area: f64) -> Option<Duration> {
+        // Areas of several stages do not add up to the last digit; what is that near the end of one is at it.
+        let rounding = (area * 1e-12).max(1e-9);
         let mut begin = Duration::ZERO;
         let mut left = area;
         for stage in &self.stages {
             let whole = stage.area_after(stage.duration.as_secs_f64());
-            if left < whole {
+            if left < whole - rounding {
                 return Some(begin + stage.time_of_area(left));
             }
-            left -= whole;
+            left = (left - whole).max(0.0);
             begin += stage.duration;
         }
         None

@@ -4,9 +4,11 @@
 
 mod begin;
 mod board;
+mod due;
 mod follow;
 mod hooks;
 mod lead;
+mod led;
 mod probes;
 mod rations;
 mod seconds;

@@ -102,6 +102,7 @@ pub(crate) fn build(
     let requests = request::Common::new(builder, &raw.http, target.clone(), connector.clone());
     let tasks = builder.tasks(&raw, &requests);
     let on_start = builder.on_start(&raw, &requests);
+    note_columns(&mut data, tasks.iter().map(|(_, flow)| flow).chain([&on_start]));
     if requests.target_missed.get() {
         let hint = match overrides.unnamed_metrics {
             true => "add --target http://…, or @scenario(target=\"http://…\")",
@@ -121,6 +122,18 @@ pub(crate) fn build(
     let plan = Plan { name, target: shown, load, tasks: specs, thresholds, seed };
     let program = Program { connector, data, slots, on_start, tasks: flows, seed_of_starts, metrics, variables };
     builder.problems.is_empty().then(|| Built { plan, program: Arc::new(program) })
+}
+
+/// Tells each data source which of its columns the scenario uses.
+fn note_columns<'f>(data: &mut [DataTable], flows: impl Iterator<Item = &'f Flow>) {
+    let mut used = Vec::new();
+    flows.flat_map(|flow| &flow.steps).for_each(|step| step.columns_used(&mut used));
+    for at in used {
+        // One that could not be read, which has been reported, is not there.
+        if let Some(table) = data.get_mut(at.data) {
+            table.used.push(at.column);
+        }
+    }
 }
 
 impl<'b, 't> Builder<'b, 't> {

@@ -10,7 +10,7 @@ use regex::bytes::Regex;
 use serde_json_path::JsonPath;
 use std::time::Duration;
 
-use crate::template::Template;
+use crate::template::{ColumnAt, Template};
 
 /// What a response must be like.
 #[derive(Debug, Default)]
@@ -71,16 +71,16 @@ impl Checks {
         !self.statuses.is_empty() && self.accepts(status)
     }
 
-    pub(crate) fn data_used(&self, used: &mut Vec<usize>) {
+    pub(crate) fn columns_used(&self, used: &mut Vec<ColumnAt>) {
         let texts = self.headers.iter().map(|(_, check)| check).chain(&self.body);
         for check in texts {
             if let TextCheck::Equals(template) | TextCheck::Contains(template) = check {
-                template.data_used(used);
+                template.columns_used(used);
             }
         }
         for check in &self.json {
             if let Wanted::Equals(template) = &check.wanted {
-                template.data_used(used);
+                template.columns_used(used);
             }
         }
     }

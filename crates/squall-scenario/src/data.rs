@@ -1,11 +1,16 @@
 //! Rows from CSV and JSONL files, kept in one piece of memory, and the dealing of them to users. Reads no file itself.
 
+mod lent;
+
 use squall_engine::{Ration, Tickets};
 use squall_model::Segment;
 use std::{
+    borrow::Cow,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
+
+use crate::template::Value;
 
 /// One data source, read completely before the run.
 #[derive(Debug)]
@@ -23,6 +28,17 @@ pub(crate) struct DataTable {
     literals: Vec<bool>,
     /// For each column the first line of the file that does not have it.
     pub(crate) missing: Vec<Option<usize>>,
+    /// The columns that the scenario uses.
+    pub(crate) used: Vec<usize>,
+}
+
+/// A row in a user's hand.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Row {
+    /// Of the table.
+    Own(usize),
+    /// Of a thing that somebody else has put into the pool: a value for each column that is used.
+    Lent(Box<[Value]>),
 }
 
 /// Which row comes next.
@@ -51,6 +67,14 @@ pub(crate) enum Per {
 }
 
 impl DataTable {
+    /// A text, and whether JSON writes it without quotes.
+    pub(crate) fn value<'r>(&'r self, row: &'r Row, column: usize) -> (&'r str, bool) {
+        match row {
+            Row::Own(row) => self.cell(*row, column),
+            Row::Lent(values) => (&values[column].text, values[column].literal),
+        }
+    }
+
     pub(crate) fn cell(&self, row: usize, column: usize) -> (&str, bool) {
         let index = row * self.columns.len() + column;
         let begin = if index == 0 { 0 } else { self.ends[index - 1] };
@@ -102,8 +126,10 @@ impl DataTable {
                         table.missing[index].get_or_insert(*line);
                         table.push("", Some(false));
                     }
-                    Some(serde_json::Value::String(text)) => table.push(text, Some(false)),
-                    Some(other) => table.push(&other.to_string(), Some(true)),
+                    Some(value) => {
+                        let (text, literal) = written(value);
+                        table.push(&text, Some(literal));
+                    }
                 }
             }
         }
@@ -154,7 +180,8 @@ impl DataTable {
         let (text, ends, literals) = (String::new(), Vec::new(), Vec::new());
         let (order, per) = (Order::InTurn, Per::Iteration);
         let missing = vec![None; columns.len()];
-        Ok(DataTable { name: name.to_owned(), columns, order, per, rows: 0, text, ends, literals, missing })
+        let (name, used) = (name.to_owned(), Vec::new());
+        Ok(DataTable { name, columns, order, per, rows: 0, text, ends, literals, missing, used })
     }
 
     fn push(&mut self, cell: &str, literal: Option<bool>) {
@@ -165,6 +192,14 @@ impl DataTable {
 
     fn checked(self) -> Result<DataTable, String> {
         if self.rows == 0 { Err("it has no rows".to_owned()) } else { Ok(self) }
+    }
+}
+
+/// A value of a JSON object as a cell: its text, and whether JSON writes it without quotes.
+fn written(value: &serde_json::Value) -> (Cow<'_, str>, bool) {
+    match value {
+        serde_json::Value::String(text) => (text.into(), false),
+        other => (other.to_string().into(), true),
     }
 }
 

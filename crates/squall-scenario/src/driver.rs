@@ -7,7 +7,7 @@ mod flow;
 mod render;
 mod user;
 
-use squall_engine::{Driver, DriverError, DriverThread, Probe, Ration, Requests, Seat};
+use squall_engine::{Driver, DriverError, DriverThread, Loan, Probe, Ration, Requests, Seat};
 use squall_http::Prepared;
 use squall_metrics::{MetricId, MetricKey};
 use squall_model::Segment;
@@ -61,7 +61,8 @@ impl Driver for ScenarioDriver {
         let on_start = lane(&self.program.on_start)?;
         let (program, dealers) = (self.program.clone(), self.dealers.clone());
         let scratch = RefCell::new(Scratch::default());
-        Ok(ScenarioThread { shared: Rc::new(Shared { program, dealers, probe, tasks, on_start, scratch }) })
+        let unusable = RefCell::default();
+        Ok(ScenarioThread { shared: Rc::new(Shared { program, dealers, probe, tasks, on_start, scratch, unusable }) })
     }
 }
 
@@ -86,6 +87,8 @@ struct Shared {
     tasks: Vec<Lane>,
     on_start: Lane,
     scratch: RefCell<Scratch>,
+    /// What was lent and cannot be used: held until the run is over, so that nobody is handed it again.
+    unusable: RefCell<Vec<Loan>>,
 }
 
 /// A flow on this thread.

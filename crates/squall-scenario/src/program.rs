@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::{
     check::{Checks, Extract},
     data::DataTable,
-    template::Template,
+    template::{ColumnAt, Template},
 };
 
 #[derive(Debug)]
@@ -103,12 +103,12 @@ impl Step {
         self.checks.needs_body() || self.extracts.iter().any(Extract::needs_body)
     }
 
-    pub(crate) fn data_used(&self, used: &mut Vec<usize>) {
+    pub(crate) fn columns_used(&self, used: &mut Vec<ColumnAt>) {
         if let Some(dynamic) = &self.request.dynamic {
-            dynamic.path.data_used(used);
-            dynamic.headers.iter().for_each(|header| header.value.data_used(used));
-            dynamic.body.iter().for_each(|body| body.data_used(used));
+            dynamic.path.columns_used(used);
+            dynamic.headers.iter().for_each(|header| header.value.columns_used(used));
+            dynamic.body.iter().for_each(|body| body.columns_used(used));
         }
-        self.checks.data_used(used);
+        self.checks.columns_used(used);
     }
 }

@@ -1,8 +1,10 @@
 //! Reads the bodies of requests, with a limit and a deadline. What may be in them is `inputs`' business.
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use http::StatusCode;
+use http_body_util::BodyExt;
 use std::time::Duration;
+use tokio::time::timeout;
 
 use crate::{
     error::ApiError,
@@ -11,39 +13,88 @@ use crate::{
 
 /// A body must be in by then.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Many callers hear an answer only when all is sent. So much is taken for that and dropped; who announces more is answered at once.
+const MOST_DROPPED: u64 = 64 << 20;
 
 /// Reads a body of type `T`.
 pub(crate) async fn read<T: Input>(body: Body) -> Result<T, ApiError> {
+    let announced = body.size_hint().lower();
+    if announced > T::LIMIT as u64 {
+        if announced <= MOST_DROPPED {
+            // Whoever stalls meanwhile hears what is wrong all the same.
+            let _ = timeout(PATIENCE, drop_all(body)).await;
+        }
+        return Err(too_large::<T>());
+    }
     let reading = axum::body::to_bytes(body, T::LIMIT);
-    let bytes = match tokio::time::timeout(PATIENCE, reading).await {
+    let bytes = match timeout(PATIENCE, reading).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(error)) => return Err(unreadable::<T>(&error)),
         Err(_) => {
-            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "bad_request", "the body did not come in time"));
+            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not come in time"));
         }
     };
     parse(&bytes).map_err(ApiError::from)
 }
 
+async fn drop_all(mut body: Body) {
+    while let Some(Ok(_)) = body.frame().await {}
+}
+
 impl From<BadBody> for ApiError {
     fn from(error: BadBody) -> ApiError {
-        let code = match error {
-            BadBody::NotJson(_) | BadBody::NotAnObject => "invalid_json",
-            BadBody::Invalid(_) => "validation_error",
-        };
-        ApiError::new(StatusCode::BAD_REQUEST, code, error.to_string())
+        match error {
+            BadBody::NotJson(_) | BadBody::NotAnObject => {
+                ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", error.to_string())
+            }
+            BadBody::Invalid(_) => ApiError::validation(error.to_string()),
+        }
     }
 }
 
 fn unreadable<T: Input>(error: &axum::Error) -> ApiError {
     let too_long = std::iter::successors(std::error::Error::source(error), |cause| cause.source())
         .any(|cause| cause.is::<http_body_util::LengthLimitError>());
-    match too_long {
-        true => ApiError::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "payload_too_large",
-            format!("the body is longer than {} bytes", T::LIMIT),
-        ),
-        false => ApiError::bad_request("the body was cut off"),
+    if too_long { too_large::<T>() } else { ApiError::bad_request("the body was cut off") }
+}
+
+fn too_large<T: Input>() -> ApiError {
+    let text = format!("the body is longer than {} bytes", T::LIMIT);
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inputs::Nothing;
+    use axum::response::IntoResponse;
+    use bytes::Bytes;
+    use std::{
+        convert::Infallible,
+        pin::Pin,
+        task::{Context, Poll},
+    };
+
+    /// Never comes.
+    struct Stalled;
+
+    impl HttpBody for Stalled {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stalls_has_a_code_of_its_own() {
+        let refused = read::<Nothing>(Body::new(Stalled)).await.unwrap_err().into_response();
+        assert_eq!(refused.status(), 408);
+        let said = axum::body::to_bytes(refused.into_body(), 1000).await.unwrap();
+        assert!(said.starts_with(br#"{"error":{"code":"timeout","#), "{said:?}");
     }
 }

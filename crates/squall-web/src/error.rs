@@ -28,7 +28,7 @@ impl ApiError {
 
     /// A body or query of the wrong shape.
     pub(crate) fn validation(message: impl Into<String>) -> ApiError {
-        ApiError::new(StatusCode::BAD_REQUEST, "validation_error", message)
+        ApiError::new(StatusCode::BAD_REQUEST, "validation_error", shortened(&message.into()))
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> ApiError {
@@ -51,6 +51,15 @@ impl ApiError {
     pub(crate) fn not_found(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
     }
+}
+
+/// A message that echoes what was sent, which may be megabytes: its beginning, which names the place, and its end, which says what
+/// belongs there.
+pub(crate) fn shortened(message: &str) -> String {
+    const KEPT: usize = 150;
+    let Some((begin, _)) = message.char_indices().nth(KEPT) else { return message.to_owned() };
+    let Some((end, _)) = message.char_indices().rev().nth(KEPT - 1) else { return message.to_owned() };
+    if end <= begin { message.to_owned() } else { format!("{} … {}", &message[..begin], &message[end..]) }
 }
 
 /// The seed's word for what was asked for, where it has one.

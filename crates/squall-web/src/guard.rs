@@ -7,17 +7,29 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, StatusCode, Uri, header};
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
-use crate::{config::Token, error::ApiError, live::Counters};
+use crate::{
+    config::Token,
+    error::{ApiError, shortened},
+    live::Counters,
+};
 
 /// Paths that say nothing but that somebody is there: what load balancers ask.
 const OPEN: [&str; 4] = ["/health", "/healthz", "/readyz", "/openapi.json"];
+
+/// How bad bodies and queries are answered.
+const COUNTED: [StatusCode; 3] = [StatusCode::BAD_REQUEST, StatusCode::REQUEST_TIMEOUT, StatusCode::PAYLOAD_TOO_LARGE];
 
 /// What the guard knows.
 #[derive(Clone)]
 pub(crate) struct Guard {
     pub(crate) token: Option<Token>,
+    /// Whether callers come by HTTPS.
+    pub(crate) tls: bool,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -28,7 +40,7 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     match guard.judge(request.headers(), request.uri(), open) {
         Ok(()) => {
             let response = next.run(request).await;
-            if matches!(response.status(), StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE) {
+            if COUNTED.contains(&response.status()) {
                 Counters::count(&guard.counters.bad_requests);
             }
             response
@@ -43,13 +55,25 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
 impl Guard {
     fn judge(&self, headers: &HeaderMap, uri: &Uri, open: bool) -> Result<(), ApiError> {
         let host = host_of(headers, uri).ok_or_else(|| ApiError::bad_request("a request needs one Host header"))?;
-        check_origin(headers, &host)?;
+        self.check_origin(headers, &host)?;
         match &self.token {
             Some(_) if open => Ok(()),
             Some(token) => check_token(token, headers),
             // Nobody asked for a name of this machine by another name: that would be somebody else's page.
             None if is_this_machine(&host) => Ok(()),
             None => Err(forbidden(format!("the Host `{host}` is not a name of this machine"))),
+        }
+    }
+
+    fn check_origin(&self, headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
+        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+        let origin = origin.to_str().unwrap_or("");
+        let own = |scheme: &str| origin.strip_prefix(scheme).is_some_and(|rest| rest.eq_ignore_ascii_case(host));
+        // Where a token is asked for, a proxy that ends TLS may stand before us.
+        let (http, https) = (!self.tls, self.tls || self.token.is_some());
+        match http && own("http://") || https && own("https://") {
+            true => Ok(()),
+            false => Err(forbidden(format!("the Origin `{origin}` is another site"))),
         }
     }
 }
@@ -61,16 +85,6 @@ fn host_of(headers: &HeaderMap, uri: &Uri) -> Option<String> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next()?.to_str().ok()?.to_owned();
     hosts.next().is_none().then_some(host)
-}
-
-fn check_origin(headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
-    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let origin = origin.to_str().unwrap_or("");
-    let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-    match authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host)) {
-        true => Ok(()),
-        false => Err(forbidden(format!("the Origin `{origin}` is another site"))),
-    }
 }
 
 fn check_token(token: &Token, headers: &HeaderMap) -> Result<(), ApiError> {
@@ -86,16 +100,22 @@ fn check_token(token: &Token, headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
+/// Whether `host` is `name`, or `name:port`, of this machine and nothing else.
 fn is_this_machine(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or(""),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    let (name, rest) = match host.strip_prefix('[') {
+        Some(bracketed) => bracketed.split_once(']').unwrap_or_default(),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    let names = match host.starts_with('[') {
+        true => name.parse::<Ipv6Addr>().is_ok_and(|ip| ip.is_loopback()),
+        false => name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_loopback()),
+    };
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok();
+    names && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
 }
 
 fn forbidden(message: String) -> ApiError {
-    ApiError::new(StatusCode::FORBIDDEN, "forbidden", message)
+    ApiError::new(StatusCode::FORBIDDEN, "forbidden", shortened(&message))
 }
 
 fn unauthorized(message: &str) -> ApiError {
@@ -112,6 +132,13 @@ mod tests {
             assert!(is_this_machine(host), "{host}");
         }
         for host in ["", "evil.example", "127.0.0.1.evil.example:80", "10.0.0.1:8080", "[::2]:1", "localhost.evil"] {
+            assert!(!is_this_machine(host), "{host}");
+        }
+        for host in
+            ["localhost:1@evil.example", "127.0.0.1:1, evil.example", "localhost:abc", "localhost:", "localhost:+1"]
+                .into_iter()
+                .chain(["localhost:70000", "[::1", "[::1]x", "[::1]:", "[127.0.0.1]", "::1", "localhost:1:1", "[]"])
+        {
             assert!(!is_this_machine(host), "{host}");
         }
     }

@@ -26,7 +26,7 @@ pub(crate) enum BadBody {
 }
 
 /// Most users that one request may ask for.
-pub(crate) const MOST_USERS: u64 = 1_000_000;
+pub const MOST_USERS: u64 = 1_000_000;
 const LONGEST_INTERVAL_MS: u64 = 60_000;
 /// Most things that one request may put into a pool.
 const MOST_THINGS: u64 = 100_000;
@@ -96,7 +96,8 @@ pub(crate) struct StartTest {
 
 impl Input for StartTest {
     fn check(&self) -> Result<(), BadBody> {
-        check_users(self.target_users, self.spawn_interval_ms)
+        check_users("target_users", self.target_users)?;
+        check_interval(self.spawn_interval_ms)
     }
 }
 
@@ -112,7 +113,8 @@ pub(crate) struct ChangeUsers {
 
 impl Input for ChangeUsers {
     fn check(&self) -> Result<(), BadBody> {
-        check_users(self.target_users, self.spawn_interval_ms)
+        check_users("target_users", self.target_users)?;
+        check_interval(self.spawn_interval_ms)
     }
 }
 
@@ -179,7 +181,7 @@ pub(crate) struct Scale {
 
 impl Input for Scale {
     fn check(&self) -> Result<(), BadBody> {
-        check_users(self.users, 0)
+        check_users("users", self.users)
     }
 }
 
@@ -200,15 +202,18 @@ impl Input for Rate {
     }
 }
 
-fn check_users(users: u64, interval_ms: u64) -> Result<(), BadBody> {
-    if users > MOST_USERS {
-        return Err(BadBody::Invalid(format!("target_users: {users} is more than {MOST_USERS}")));
+fn check_users(field: &str, users: u64) -> Result<(), BadBody> {
+    match users > MOST_USERS {
+        true => Err(BadBody::Invalid(format!("{field}: {users} is more than {MOST_USERS}"))),
+        false => Ok(()),
     }
-    if interval_ms > LONGEST_INTERVAL_MS {
-        let text = format!("spawn_interval_ms: {interval_ms} is more than {LONGEST_INTERVAL_MS}");
-        return Err(BadBody::Invalid(text));
+}
+
+fn check_interval(ms: u64) -> Result<(), BadBody> {
+    match ms > LONGEST_INTERVAL_MS {
+        true => Err(BadBody::Invalid(format!("spawn_interval_ms: {ms} is more than {LONGEST_INTERVAL_MS}"))),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -238,6 +243,8 @@ mod tests {
         );
         assert_eq!(said(r#"{"users": 1, "params": 7}"#), "params: invalid type: integer `7`, give an object");
         assert_eq!(said("{}"), "missing field `target_users`");
+        let said = parse::<Scale>(br#"{"users": 1000001}"#).unwrap_err().to_string();
+        assert_eq!(said, "users: 1000001 is more than 1000000");
         let said = parse::<Stop>(br#"{"abort": "yes"}"#).unwrap_err().to_string();
         assert_eq!(said, "abort: invalid type: string \"yes\", give true or false");
     }

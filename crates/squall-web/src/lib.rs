@@ -14,6 +14,7 @@ mod inputs;
 mod live;
 mod own_metrics;
 mod probes;
+mod query;
 mod router;
 mod routes;
 mod server;
@@ -21,6 +22,7 @@ mod shapes;
 mod tls;
 
 pub use config::{ConfigError, Offer, OfferParam, Token, WebConfig};
+pub use inputs::MOST_USERS;
 pub use router::{OPENAPI, router_paths};
 pub use server::serve;
 pub use tls::{TlsError, TlsFiles};

@@ -145,7 +145,7 @@ impl<C: Cell> Live<C> {
 
     /// Says whether there is something new to show.
     async fn look(&self) -> Result<bool, FleetError> {
-        let Ok(status) = timeout(ANSWER, self.fleet.status()).await else { return Ok(false) };
+        let Ok(status) = timeout(ANSWER, self.fleet.glance()).await else { return Ok(false) };
         let status = status?;
         let known = self.shown.read().await.as_ref().is_some_and(|shown| shown.epoch == status.epoch);
         match (known, status.state) {

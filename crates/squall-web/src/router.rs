@@ -86,7 +86,8 @@ fn table<C: Cell>() -> Table<C> {
 
 /// The whole API over one fleet.
 pub(crate) fn router<C: Cell>(app: Shared<C>) -> Router {
-    let watchman = Guard { token: app.config.token.clone(), counters: app.live.counters.clone() };
+    let watchman =
+        Guard { token: app.config.token.clone(), tls: app.config.tls.is_some(), counters: app.live.counters.clone() };
     table::<C>()
         .router
         .fallback(async || ApiError::not_found("there is no such path; /openapi.json lists all"))

@@ -61,9 +61,12 @@ const GIVING_BACK: Duration = Duration::from_secs(2);
 
 const SEAL_AGAIN: Duration = Duration::from_millis(200);
 
-/// At first nobody knows how fast users are: a thread of a closed model may send this much before it must have announced more.
+/// At first nobody knows how fast users are: a thread of a closed model may send this much before it must have announced more, and less
+/// where few users pause for long.
 const FIRST_ALLOWANCE: u64 = 1000;
-/// The same of an open one, beyond what is due in its first second.
+/// What they do in this time by their pauses; about as long as a worker may go on alone.
+const FIRST_SECONDS: f64 = 5.0;
+/// Of every thread, beyond what is known to be due.
 const LEAST_ALLOWANCE: u64 = 64;
 
 /// Longer than any run goes on.
@@ -79,6 +82,8 @@ pub(crate) struct Job {
     rationing: Rationing,
     /// The run has so many iterations and no more, and users take them as they can.
     limited: bool,
+    /// It has so many, whoever takes them.
+    counted: bool,
     leash: Leash,
     /// Say what may be sent, and when the load here is over how much will have been; they end with this.
     _announcing: JoinSet<()>,
@@ -114,6 +119,8 @@ impl Job {
         let mut config = config(bundle, plan, opened.threads, instance);
         let (tickets, iterations) = iterations(&plan.load).unzip();
         let limited = tickets.is_some();
+        let beside = opened.beside.iter().map(|beside| &beside.plan);
+        let counted = beside.chain([plan]).any(|plan| plan.load.iterations.is_some());
         config.tickets = tickets;
         let mut voices = vec![Voice { driver: opened.driver, config, follows: false }];
         voices.extend(opened.beside.into_iter().map(|beside| beside.voice(bundle, instance)));
@@ -143,6 +150,7 @@ impl Job {
             engine,
             rationing: Rationing::start(&run, epoch, &source_name(source), rations),
             limited,
+            counted,
             _announcing: announcing,
             shipper: Shipper::start(run, epoch, source_name(source)),
             leash,
@@ -160,9 +168,13 @@ impl Job {
         })
     }
 
-    /// Lets the engine start at `at`, which may be long ago: the run then goes on where it is.
-    pub(crate) fn start(&mut self, at: Instant) {
+    /// Lets the engine start at `at`, which may be long ago: the run then goes on where it is, by the `profile` that it has now. An engine
+    /// that knew only the planned one might take a run that was paused for over.
+    pub(crate) fn start(&mut self, at: Instant, profile: &Profile) {
         if !self.started {
+            if self.profile != *profile {
+                self.set_duty(self.shares, profile, &BTreeMap::new());
+            }
             self.started = true;
             // Nobody else says when it begins.
             let _ = self.starts.set(at);
@@ -204,6 +216,11 @@ impl Job {
     /// This worker's place is certain until `until`.
     pub(crate) fn trust_until(&self, until: Instant) {
         self.leash.until(until);
+    }
+
+    /// Whether the run is paused.
+    pub(crate) fn pause(&self, paused: bool) {
+        self.leash.pause(paused);
     }
 
     /// This worker's place was lost: what its users have borrowed may be others' by now.
@@ -256,9 +273,9 @@ impl Job {
         shipped && self.rationing.is_done() || self.shipper.is_stale()
     }
 
-    /// When the last iteration ended here, where the run has so many and no more.
-    pub(crate) fn last_end(&self) -> Option<Duration> {
-        self.limited.then(|| self.engine.last_end())
+    /// When the load was over here, where the run has so many iterations and no more.
+    pub(crate) fn load_end(&self) -> Option<Duration> {
+        self.counted.then(|| self.engine.load_end())
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -309,6 +326,11 @@ fn iterations(load: &Load) -> Option<(Tickets, Ration)> {
 /// What each thread may send before anybody knows how fast it is: an open model is as fast as its clock.
 fn first_allowances(config: &EngineConfig) -> Vec<u64> {
     let first = match &config.load.model {
+        LoadModel::Closed { users, pause } if !pause.is_none() => {
+            let each = 1.0 + FIRST_SECONDS / pause.pick(0.5).as_secs_f64();
+            let of_thread = users.peak() / config.threads as f64 * each;
+            (LEAST_ALLOWANCE + of_thread.ceil() as u64).min(FIRST_ALLOWANCE)
+        }
         LoadModel::Closed { .. } => FIRST_ALLOWANCE,
         LoadModel::Open { rate, .. } => LEAST_ALLOWANCE + (rate.peak() / config.threads as f64).ceil() as u64,
     };

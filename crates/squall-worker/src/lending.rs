@@ -1,13 +1,17 @@
 //! Keeps the pools for the users of one run in this process: stocks them, borrows for those who ask, gives back what was dropped.
 //! The same for a worker of a fleet and for a run that has its pools in its own memory. Decides nothing: who gets what is the store's.
 
+use serde_json::{Map, Value};
 use squall_coord::{
     AcquireError, Borrower, Cell as _, Epoch, Hold, Item, ItemId, MemberId, MemoryCell, PoolName, PoolNameError,
     PoolStore, Store as _, StoreError,
 };
 use squall_engine::{LendAsk, LendError, Lender, Lent};
 use squall_model::Stock;
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 use tokio::{
     sync::mpsc::UnboundedReceiver,
     task::{JoinHandle, JoinSet},
@@ -56,13 +60,14 @@ pub(crate) async fn fill<P: PoolStore>(
         }
         pools.renew(&pool, run).await?;
         let mine = one.payloads.iter().enumerate().filter(|(at, _)| *at as u64 % portion.of == portion.number);
-        let things: Vec<Item> =
-            mine.map(|(at, payload)| Item { id: ItemId::from(at as u64), payload: payload.clone() }).collect();
-        if pools.count(&pool).await?.total >= things.len() as u64 {
+        let mine: Vec<(usize, &String)> = mine.collect();
+        if pools.count(&pool).await?.total >= mine.len() as u64 {
             continue;
         }
-        for batch in things.chunks(BATCH) {
-            pools.put(&pool, batch, None).await?;
+        for batch in mine.chunks(BATCH) {
+            let things: Vec<Item> =
+                batch.iter().map(|(at, payload)| thing(&pool, ItemId::from(*at as u64), payload)).collect();
+            pools.put(&pool, &things, None).await?;
         }
     }
     Ok(())
@@ -187,8 +192,9 @@ impl<P: PoolStore> Keeper<P> {
     }
 
     async fn add(&self, pool: &str, id: String, payload: String) -> Result<(), LendError> {
-        let id = ItemId::new(id).map_err(refused)?;
-        self.pools.put(&name(pool)?, &[Item { id, payload }], None).await.map(|_| ()).map_err(refused)
+        let (pool, id) = (name(pool)?, ItemId::new(id).map_err(refused)?);
+        let made = thing(&pool, id, &payload);
+        self.pools.put(&pool, &[made], None).await.map(|_| ()).map_err(refused)
     }
 
     async fn give_back(self, hold: Hold) -> Settled {
@@ -198,6 +204,24 @@ impl<P: PoolStore> Keeper<P> {
         }
         Settled::Nothing
     }
+}
+
+/// A thing as it is stored: with what the seed and the API note about theirs, where it has no fields of these names. Everything else stays
+/// as it was written.
+fn thing(pool: &PoolName, id: ItemId, payload: &str) -> Item {
+    let fields = serde_json::from_str::<Map<String, Value>>(payload);
+    let (Ok(fields), Some(open)) = (fields, payload.trim_end().strip_suffix('}')) else {
+        return Item { id, payload: payload.to_owned() };
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    let marks =
+        [("resource_name", pool.as_str().into()), ("resource_id", id.as_str().into()), ("created_at", now.into())];
+    let (mut stored, mut between) = (open.to_owned(), if fields.is_empty() { "" } else { "," });
+    for (name, mark) in marks.iter().filter(|(name, _): &&(&str, Value)| !fields.contains_key(*name)) {
+        stored += &format!("{between}\"{name}\":{mark}");
+        between = ",";
+    }
+    Item { id, payload: stored + "}" }
 }
 
 fn name(pool: &str) -> Result<PoolName, LendError> {
@@ -220,7 +244,8 @@ mod tests {
     async fn a_dropped_loan_can_be_borrowed_again() {
         let (lender, serving) = lend_here(&stock(1), Portion::ALL).await.unwrap();
         let loan = lender.take("users", Duration::ZERO).await.unwrap();
-        assert_eq!((loan.id(), loan.payload(), loan.is_held()), ("0", "{\"n\":0}", true));
+        assert_eq!((loan.id(), loan.is_held()), ("0", true));
+        assert!(loan.payload().starts_with("{\"n\":0,"), "{}", loan.payload());
         assert!(matches!(lender.take("users", Duration::ZERO).await, Err(LendError::Exhausted(_))));
         drop(loan);
         let again = lender.take("users", Duration::from_secs(60)).await.unwrap();
@@ -228,6 +253,28 @@ mod tests {
         assert!(!again.is_held());
         drop((again, lender));
         serving.await.unwrap();
+    }
+
+    #[track_caller]
+    fn stored(payload: &str, expected: &str) {
+        let thing = thing(&PoolName::new("users").unwrap(), ItemId::from(7), payload);
+        let now = thing.payload.rsplit_once("\"created_at\":").map(|(_, now)| now.trim_end_matches('}'));
+        let now = now.filter(|now| now.parse::<f64>().is_ok_and(|now| now > 1e9));
+        assert_eq!(thing.payload, expected.replace("NOW", now.unwrap_or("a time")));
+    }
+
+    /// What was written is passed on to the letter: numbers may be longer than any machine's.
+    #[test]
+    fn things_are_stored_with_the_marks_that_they_do_not_have_themselves() {
+        let marks = r#""resource_name":"users","resource_id":"7","created_at":NOW}"#;
+        stored("{}", &format!("{{{marks}"));
+        let long = r#"{"n": 123456789012345678901234567890, "in": {}}"#;
+        stored(&format!("{long}\n"), &format!("{},{marks}", &long[..long.len() - 1]));
+        let own = r#"{"resource_id":"x","created_at":"then""#;
+        stored(&format!("{own}}}"), &format!(r#"{own},"resource_name":"users"}}"#));
+        for other in ["", "7", "[{}]", "\"}\""] {
+            stored(other, other);
+        }
     }
 
     #[tokio::test]

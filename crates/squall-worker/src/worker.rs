@@ -109,6 +109,9 @@ pub struct Worker<C: Cell, H: Host> {
 /// A place among those who make the load.
 struct Place {
     sitting: JoinHandle<()>,
+    /// Gives the shares back.
+    retire: CancellationToken,
+    /// Gives up the place itself, and with it what its users have borrowed.
     leave: CancellationToken,
     handle: SeatHandle,
 }
@@ -214,8 +217,11 @@ impl<C: Cell, H: Host> Worker<C, H> {
             }
             self.sit_or_leave(&mut place, &seat)?;
             while self.hooking.try_join_next().is_some() {}
-            if self.leaving && self.has_left(goodbye) && self.hooking.is_empty() && has_ended(place.as_ref()) {
-                break;
+            if self.leaving && self.has_left(goodbye) && self.hooking.is_empty() {
+                place.iter().for_each(|place| place.leave.cancel());
+                if has_ended(place.as_ref()) {
+                    break;
+                }
             }
         }
         if self.name_taken {
@@ -252,14 +258,18 @@ impl<C: Cell, H: Host> Worker<C, H> {
     /// nobody makes.
     fn sit_or_leave(&self, place: &mut Option<Place>, seat: &SeatConfig) -> Result<(), SeatConfigError> {
         match place {
-            // Who leaves for good keeps it to the end: what its users have borrowed is theirs until they are done.
             Some(taken) if !self.leaving && taken.sitting.is_finished() => *place = None,
-            Some(taken) if self.leaving || self.sits_out() => taken.leave.cancel(),
+            // Who leaves for good keeps its place to the end: what its users have borrowed is theirs until they are done.
+            Some(taken) if self.leaving => taken.retire.cancel(),
+            Some(taken) if self.sits_out() => {
+                taken.retire.cancel();
+                taken.leave.cancel();
+            }
             None if !self.leaving && !self.sits_out() && self.is_prepared() => {
                 let (seat, handle) = Seat::new(self.cell.workers(), seat.clone())?;
-                let leave = CancellationToken::new();
-                let sitting = tokio::spawn(seat.run(leave.clone()));
-                *place = Some(Place { sitting, leave, handle });
+                let (retire, leave) = (CancellationToken::new(), CancellationToken::new());
+                let sitting = tokio::spawn(seat.run_until(retire.clone(), leave.clone()));
+                *place = Some(Place { sitting, retire, leave, handle });
             }
             _ => {}
         }
@@ -414,7 +424,12 @@ impl<C: Cell, H: Host> Worker<C, H> {
             Err(error) => return debug!(%error, "the record could not be read"),
         };
         self.clock.learn(asked, record.now_ms);
-        let phase = RunPhase::from_name(&record.state).unwrap_or_default();
+        let phase = match RunPhase::from_name(&record.state) {
+            None if !record.state.is_empty() => {
+                return warn!("the state of the run (test:state) is none; it is ignored");
+            }
+            phase => phase.unwrap_or_default(),
+        };
         if record.order.is_empty() {
             // No run, or a store that has forgotten it; whatever is made here is nobody's.
             self.seen_revision = record.revision;
@@ -449,12 +464,13 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 self.prepare(run, epoch, order.bundle).await;
             }
             (RunPhase::Running, Stage::Working(job)) => {
+                job.pause(order.paused.is_some());
                 if let Some(start) = order.start_at_ms {
                     // Once, before its first user.
                     if let Some(hooks) = job.hooks.take() {
                         hooks::share(run, epoch, hooks).await;
                     }
-                    job.start(self.clock.instant(start));
+                    job.start(self.clock.instant(start), &order.profile);
                 }
                 self.holding.look_again();
             }
@@ -545,10 +561,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
     async fn finish(&mut self, run: &C::Run) {
         let Stage::Working(job) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
         self.stage = Stage::Done { epoch: job.epoch };
-        if let Some(end) = job.last_end() {
+        if let Some(end) = job.load_end() {
             let note = (format!("ended:{:016x}", self.instance), end.as_nanos().to_string());
             if let Err(error) = run.note(job.epoch, &[note]).await {
-                debug!(%error, "could not say when the last iteration ended");
+                debug!(%error, "could not say when the load was over");
             }
         }
         tokio::task::spawn_blocking(move || job.join());

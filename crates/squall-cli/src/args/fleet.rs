@@ -72,7 +72,7 @@ pub(crate) struct OrchestratorArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ApiArgs {
     /// The API of the fleet [default: that of `squall up`, else http://127.0.0.1:8080]
-    #[arg(long, value_name = "URL", env = "SQUALL_API")]
+    #[arg(long, value_name = "URL", env = "SQUALL_API", hide_env_values = true)]
     pub(crate) api: Option<String>,
     /// The token that the orchestrator was started with
     #[arg(long, value_name = "TOKEN", env = "SQUALL_TOKEN", hide_env_values = true)]
@@ -111,11 +111,39 @@ Examples:
 
 It returns when the workers have been told. `squall test status --watch` follows the test;
 `squall run … --cluster redis://…` starts one, waits for its end and writes reports.")]
+#[command(mut_args(hide_refused))]
 pub(crate) struct StartArgs {
-    #[command(flatten, next_help_heading = "API")]
-    pub(crate) api: ApiArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
+    // Last: what follows a heading stands under it.
+    #[command(flatten, next_help_heading = "API")]
+    pub(crate) api: ApiArgs,
+}
+
+/// Flags of `squall run` that a test cannot be started with. They are known, so that each is refused with what to do instead.
+const REFUSED: [&str; 17] = [
+    "plan",
+    "strict",
+    "processes",
+    "find_max",
+    "find_max_precision",
+    "find_max_probe",
+    "cluster",
+    "fleet",
+    "json",
+    "html",
+    "junit",
+    "csv",
+    "hdr",
+    "json_lines",
+    "save_baseline",
+    "prometheus",
+    "allow_remote",
+];
+
+fn hide_refused(arg: clap::Arg) -> clap::Arg {
+    let refused = REFUSED.contains(&arg.get_id().as_str());
+    if refused { arg.hide(true) } else { arg }
 }
 
 /// Arguments of `squall test status`.
@@ -143,7 +171,7 @@ Examples:
   squall test scale --users 200")]
 pub(crate) struct ScaleArgs {
     /// How many users there shall be
-    #[arg(long, short = 'c', value_name = "N")]
+    #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(0..=squall_web::MOST_USERS))]
     pub(crate) users: u64,
     #[command(flatten)]
     pub(crate) api: ApiArgs,

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     exit::{PASSED, Refusal},
-    terminal::print,
+    terminal::{self, SILENCE, print},
     up_state::{self, Started},
 };
 
@@ -17,7 +17,6 @@ use crate::{
 const DRAINED_WITHIN: Duration = Duration::from_secs(40);
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
-
 pub(crate) fn down() -> Result<u8, Refusal> {
     let Some(state) = up_state::read()? else {
         print::stdout(b"nothing to end: `squall up` has not started a fleet here\n")?;
@@ -38,17 +37,32 @@ pub(crate) fn end(processes: &[Started]) -> String {
     for group in std::iter::once(workers).chain(others.into_iter().map(|process| vec![process])) {
         let running: Vec<bool> = group.iter().map(|process| process.is_running()).collect();
         group.iter().for_each(|process| process.signal(Signal::TERM));
-        let drained = gone(&group, DRAINED_WITHIN);
-        if !drained {
+        if !gone(&group, SILENCE) {
+            let within = DRAINED_WITHIN.as_secs();
+            terminal::say(format!("waiting for {}: killed if not gone in {within} s\n", left(&group).join(", ")));
+        }
+        gone(&group, DRAINED_WITHIN);
+        let killed: Vec<bool> = group.iter().map(|process| process.is_running()).collect();
+        if killed.contains(&true) {
             group.iter().for_each(|process| process.signal(Signal::KILL));
             gone(&group, KILLED_WITHIN);
         }
-        for (process, was_running) in group.iter().zip(running) {
-            let what = if was_running { "ended" } else { "was gone already:" };
+        for ((process, was_running), killed) in group.iter().zip(running).zip(killed) {
+            let what = match (was_running, killed) {
+                (_, true) => "killed",
+                (true, false) => "ended",
+                (false, false) => "was gone already:",
+            };
             text += &format!("{what} {} (pid {})\n", process.role, process.pid);
         }
     }
     text
+}
+
+/// Those that still run, for people.
+fn left(group: &[&Started]) -> Vec<String> {
+    let running = group.iter().filter(|process| process.is_running());
+    running.map(|process| format!("{} (pid {})", process.role, process.pid)).collect()
 }
 
 /// Waits until none of them runs; says whether it came to that.

@@ -43,7 +43,7 @@ async fn lead<H: Host>(args: &OrchestratorArgs, host: &H, config: WebConfig) -> 
     let working = async {
         match (&args.redis, args.memory_workers) {
             (Some(redis), _) => {
-                let cell = fleet_store::open(redis, &args.fleet).await?;
+                let cell = fleet_store::open(redis, &args.fleet, |why| tracing::info!("{why}")).await?;
                 Box::pin(serve_cell(cell, id, config, listener, stop.clone())).await
             }
             (None, workers) => {

@@ -5,10 +5,12 @@ mod carry_out;
 mod outputs;
 mod processes;
 
-use squall_coord::StoreError;
+use squall_coord::{Cell, StoreError};
 use squall_engine::Driver;
-use squall_model::Plan;
-use squall_orchestrator::{Control, Finished, FleetError, FleetRun, FleetRunError, Observer, RunOptions, run_fleet};
+use squall_model::{Plan, RunPhase};
+use squall_orchestrator::{
+    Control, Finished, Fleet, FleetError, FleetRun, FleetRunError, Observer, RunOptions, WorkerInfo, run_fleet,
+};
 use squall_report::{Run, summary, verdict};
 use squall_scenario::{Disk, Files, Given, Scenario};
 use std::{
@@ -22,6 +24,7 @@ pub(crate) use carry_out::{Shown, carry_out, options};
 use outputs::Outputs;
 
 use crate::{
+    api::NO_WORKER_YET,
     args::RunArgs,
     bundle, command_line,
     exit::{self, PASSED, Refusal, chain},
@@ -188,7 +191,11 @@ fn on_fleet<H: Host>(subject: &Subject, args: &RunArgs, host: &H, redis: &str) -
     report(args, &bundle.plan, |button, shown, outputs| {
         let keep_s = outputs.keep_s();
         carry_out(button, shown, outputs, async |control: &Control, observers: &mut [&mut dyn Observer]| {
-            let cell = fleet_store::open(redis, &args.fleet.fleet).await?;
+            let mut say = |why: &str| observers.iter_mut().for_each(|observer| observer.waiting(why));
+            let cell = fleet_store::open(redis, &args.fleet.fleet, &mut say).await?;
+            if let Some(why) = awaited(&Fleet::new(cell.clone())).await {
+                say(why);
+            }
             let run = FleetRun { bundle: &bundle, params: BTreeMap::new(), keep_s };
             // Boxed: what a run on a fleet waits for is deep.
             let finished = Box::pin(run_fleet(&cell, run, control, observers)).await;
@@ -200,6 +207,21 @@ fn on_fleet<H: Host>(subject: &Subject, args: &RunArgs, host: &H, redis: &str) -
             })
         })
     })
+}
+
+/// What a run that is about to start will have to wait for, if anything; how long it does is `run_fleet`'s business.
+async fn awaited<C: Cell>(fleet: &Fleet<C>) -> Option<&'static str> {
+    // A store that does not answer is told of by whoever needs it.
+    let status = fleet.status().await.ok()?;
+    let workers = status.workers.iter().any(WorkerInfo::is_healthy);
+    match status.state {
+        RunPhase::Idle if !workers => Some(NO_WORKER_YET),
+        RunPhase::Idle => None,
+        RunPhase::Stopping => Some("another test is just ending; waiting for its end"),
+        RunPhase::Preparing | RunPhase::Running => {
+            Some("the fleet carries out another test; waiting for its end if that is only seconds away")
+        }
+    }
 }
 
 /// Carries a run of `plan` out with everything that was asked for around it.

@@ -10,7 +10,7 @@ use crate::{
     commands::run::subject,
     exit::{PASSED, Refusal},
     program::Host,
-    terminal::print,
+    terminal::{self, counted, print},
 };
 
 pub(crate) fn test<H: Host>(command: TestCommand, host: &H) -> Result<u8, Refusal> {
@@ -21,9 +21,9 @@ pub(crate) fn test<H: Host>(command: TestCommand, host: &H) -> Result<u8, Refusa
             let mut api = Api::new(&args.api)?;
             let answer = api.post("/api/v1/tests/current/scale", &json!({"users": args.users}))?;
             say(format!(
-                "test {}: {} users instead of {}",
+                "test {}: {} instead of {}",
                 answer["epoch"],
-                answer["users"],
+                counted(args.users, "user"),
                 short(&answer["before"])
             ))?;
         }
@@ -87,7 +87,12 @@ fn start<H: Host>(mut args: StartArgs, host: &H) -> Result<(), Refusal> {
         return print::stdout(description.as_bytes());
     }
     let mut api = Api::new(&args.api)?;
-    let answer = api.post_when_workers_are_there("/api/v1/tests", &json!({"bundle": bundle}))?;
+    let waiting = |why: &str| {
+        if !args.run.output.quiet {
+            terminal::say(format!("{why}\n"));
+        }
+    };
+    let answer = api.post_when_workers_are_there("/api/v1/tests", &json!({"bundle": bundle}), waiting)?;
     say(format!("test {} starts: {}", answer["epoch"], bundle.plan.name))?;
     eprintln!("`squall test status --watch` follows it, `squall test stop` ends it");
     Ok(())
@@ -107,7 +112,7 @@ fn status(args: &StatusArgs) -> Result<(), Refusal> {
 
 /// A test in two or three lines.
 fn in_words(status: &Value) -> String {
-    let workers = format!("{} workers alive", status["workers"]["alive"]);
+    let workers = format!("{} alive", counted(status["workers"]["alive"].as_u64().unwrap_or(0), "worker"));
     if status["epoch"] == 0 {
         return format!("no test has run yet; {workers}");
     }
@@ -125,7 +130,7 @@ fn in_words(status: &Value) -> String {
     let wanted = match status["driven_by"].as_str() {
         _ if over => String::new(),
         Some("rate") => format!(", {}/s wanted", short(&status["level"])),
-        _ => format!(", {} users wanted", status["level"].as_f64().unwrap_or(0.0).round()),
+        _ => format!(", {} wanted", counted(status["level"].as_f64().unwrap_or(0.0).round() as u64, "user")),
     };
     text += &format!("\n  {elapsed:.1}s{wanted}, {workers}");
     let live = &status["live"];
@@ -173,6 +178,6 @@ mod tests {
             "live": {"requests_total": 1000, "errors_total": 0, "current_rps": 0.0, "latency": {"p50_ms": 1.0, "p99_ms": 2.0}},
         });
         let text = in_words(&status);
-        assert!(text.contains("20.0s") && text.contains(" 100/s"), "{text}");
+        assert!(text.contains("20.0s, 1 worker alive") && text.contains(" 100/s"), "{text}");
     }
 }

@@ -1,7 +1,6 @@
 //! `squall up`: a whole fleet on this machine, each part a process of its own that goes on when this one ends. Everything that is
 //! started is written down first thing, and ended again if the fleet does not come up.
 
-use squall_coord::Link;
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
@@ -17,8 +16,9 @@ use crate::{
     args::UpArgs,
     commands::down,
     exit::{PASSED, Refusal},
+    fleet_store,
     program::Host,
-    terminal::print,
+    terminal::{self, SILENCE, counted, print},
     up_state::{self, Started, UpState},
 };
 
@@ -29,7 +29,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const PORTS: usize = 5;
 
 fn refuse_second_fleet() -> Result<(), Refusal> {
-    let Some(state) = up_state::running() else { return Ok(()) };
+    // A record that cannot be read may be of processes that run: it is not written over.
+    let Some(state) = up_state::running()? else { return Ok(()) };
     let ended: Vec<&str> = state.processes.iter().filter(|part| !part.is_running()).map(|part| &*part.role).collect();
     Err(Refusal::new(match ended.is_empty() {
         true => format!(
@@ -81,7 +82,8 @@ fn refuse_dead_redis(args: &UpArgs) -> Result<(), Refusal> {
     let Some(url) = &args.redis else { return Ok(()) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?;
-    runtime.block_on(Box::pin(Link::open(url))).map(drop).map_err(|error| Refusal::redis(&error))
+    let waiting = |why: &str| terminal::say(format!("{why}\n"));
+    runtime.block_on(fleet_store::connect(url, waiting)).map(drop)
 }
 
 /// A fleet on its way up.
@@ -216,7 +218,8 @@ impl Starting {
 
     fn wait_until_ready(&mut self, args: &UpArgs) -> Result<(), Refusal> {
         let mut api = Api::at(&self.state.api, None, None)?;
-        let give_up = Instant::now() + READY_WITHIN;
+        let began = Instant::now();
+        let mut told = false;
         loop {
             for (role, child) in &mut self.children {
                 if let Ok(Some(status)) = child.try_wait() {
@@ -228,8 +231,12 @@ impl Starting {
             if ready >= u64::from(args.workers) {
                 return Ok(());
             }
-            if Instant::now() > give_up {
-                return Err(Refusal::new(format!("{ready} of {} workers were ready in time", args.workers)));
+            if began.elapsed() > SILENCE && !told {
+                told = true;
+                terminal::say(format!("waiting for the workers: {ready} of {} are ready\n", args.workers));
+            }
+            if began.elapsed() > READY_WITHIN {
+                return Err(Refusal::new(format!("{ready} of {} were ready in time", counted(args.workers, "worker"))));
             }
             std::thread::sleep(LOOK);
         }
@@ -237,7 +244,8 @@ impl Starting {
 
     fn tell(&self, args: &UpArgs) -> Result<u8, Refusal> {
         let api = &self.state.api;
-        let mut text = format!("a fleet of {} workers is up\n  API    {api}\n  store  {}\n", args.workers, self.store);
+        let mut text =
+            format!("a fleet of {} is up\n  API    {api}\n  store  {}\n", counted(args.workers, "worker"), self.store);
         for process in &self.state.processes {
             text += &format!("  {:<14} pid {}\n", process.role, process.pid);
         }

@@ -11,7 +11,7 @@ use crate::{
     fleet_store, logs,
     program::Host,
     signals::StopSignals,
-    worker_health,
+    worker_health::{self, Readiness},
 };
 
 pub(crate) fn work<H: Host>(args: &WorkerArgs, host: &H) -> Result<u8, Refusal> {
@@ -22,12 +22,13 @@ pub(crate) fn work<H: Host>(args: &WorkerArgs, host: &H) -> Result<u8, Refusal> 
     runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?.block_on(async {
         let mut signals =
             StopSignals::listen().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
-        let cell = fleet_store::open(&args.redis, &args.fleet).await?;
+        let cell = fleet_store::open(&args.redis, &args.fleet, |why| tracing::info!("{why}")).await?;
         let stop = CancellationToken::new();
         let config = WorkerConfig { ttl: args.expires_after, ..WorkerConfig::new(id) };
         let worker = Worker::new(cell, BundleHost::new(host.clone()), config);
-        let (status, ttl) = (worker.status(), args.expires_after);
-        let listen = |addr| worker_health::serve(addr, args.allow_remote, status, ttl);
+        let readiness = Readiness { ttl: args.expires_after, leaving: stop.clone() };
+        let status = worker.status();
+        let listen = |addr| worker_health::serve(addr, args.allow_remote, status, readiness);
         let listener = args.listen.map(listen).transpose()?;
         if let Some(listener) = &listener {
             tracing::info!(address = %listener.addr(), "answers /healthz, /readyz and /metrics");

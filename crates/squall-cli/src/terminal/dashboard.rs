@@ -11,7 +11,7 @@ use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
     style::Color,
-    widgets::{Block, BorderType, Padding},
+    widgets::{Block, BorderType, Padding, Paragraph, Wrap},
 };
 use squall_metrics::RunView;
 use squall_model::Plan;
@@ -56,6 +56,8 @@ pub(crate) struct Dashboard {
     cpu: f64,
     /// The last drawing did not reach the terminal.
     torn: bool,
+    /// There has been a second to show.
+    begun: bool,
     // Last: keys are read until everything else is gone.
     _keys: KeyWatch,
 }
@@ -65,7 +67,8 @@ impl Dashboard {
         let screen = Screen::take()?;
         let keys = KeyWatch::start(button.clone());
         let colour = super::style(true).colour;
-        Ok(Dashboard { screen, button, colour, last: (Duration::ZERO, 0.0), cpu: 0.0, torn: false, _keys: keys })
+        let last = (Duration::ZERO, 0.0);
+        Ok(Dashboard { screen, button, colour, last, cpu: 0.0, torn: false, begun: false, _keys: keys })
     }
 
     fn note_cpu(&mut self, live: &Live) {
@@ -81,6 +84,7 @@ impl Dashboard {
 impl Observer for Dashboard {
     fn second(&mut self, plan: &Plan, view: &RunView, live: &Live) {
         self.note_cpu(live);
+        self.begun = true;
         let (cpu, presses, colour) = (self.cpu, self.button.presses(), self.colour);
         let scene = Scene { plan, view, live, cpu, presses, colour };
         // A terminal that cannot be drawn on must not end the run; its report is still wanted.
@@ -90,6 +94,21 @@ impl Observer for Dashboard {
             return;
         }
         self.torn = terminal.draw(|frame| draw(frame, &scene)).is_err();
+    }
+
+    fn waiting(&mut self, why: &str) {
+        // Later the numbers so far are worth more than why there are no new ones.
+        if !self.begun {
+            let words = Paragraph::new(format!("{why}\n\nq stops")).wrap(Wrap { trim: true }).block(panel("waiting"));
+            let colour = self.colour;
+            let drawn = self.screen.terminal.draw(|frame| {
+                frame.render_widget(words, frame.area());
+                if !colour {
+                    bleach(frame, frame.area());
+                }
+            });
+            self.torn = drawn.is_err();
+        }
     }
 }
 

@@ -61,16 +61,18 @@ struct Case {
 #[test]
 fn whatever_fails_in_whatever_phase_the_books_are_right() {
     let mut cases = Vec::new();
-    for phase in ["PREPARING", "RUNNING", "STOPPING"] {
+    for phase in ["IDLE", "PREPARING", "RUNNING", "STOPPING"] {
         for who in [Who::Worker, Who::Orchestrator, Who::Redis] {
             cases.extend([Fault::Kill, Fault::Freeze].map(|fault| Case { who, fault, phase }));
         }
         cases.push(Case { who: Who::Redis, fault: Fault::Slow, phase });
     }
-    cases.push(Case { who: Who::Redis, fault: Fault::Empty, phase: "RUNNING" });
-    for who in [Who::Worker, Who::Orchestrator] {
-        let faults = [Fault::Delay, Fault::Cut, Fault::HalfOpen];
-        cases.extend(faults.map(|fault| Case { who, fault, phase: "RUNNING" }));
+    for phase in ["IDLE", "RUNNING"] {
+        cases.push(Case { who: Who::Redis, fault: Fault::Empty, phase });
+        for who in [Who::Worker, Who::Orchestrator] {
+            let faults = [Fault::Delay, Fault::Cut, Fault::HalfOpen];
+            cases.extend(faults.map(|fault| Case { who, fault, phase }));
+        }
     }
     let next = AtomicUsize::new(0);
     let failed: Vec<String> = thread::scope(|scope| {
@@ -202,12 +204,33 @@ impl Fleet {
 
 /// Strikes a fleet in the phase of the case, however many runs that takes.
 fn suffer(case: Case) {
+    if case.phase == "IDLE" {
+        return strike_between_runs(case);
+    }
     for attempt in 0..ATTEMPTS {
         if strike(case, 1 << attempt) {
             return;
         }
     }
     panic!("{case:?}: every run had left the phase before it could be struck");
+}
+
+/// A fleet that has had a run and waits for the next: nothing of that one may be missing, whatever happened before it.
+fn strike_between_runs(case: Case) {
+    let mut fleet = Fleet::start(case.who);
+    let mut received = 0;
+    for name in ["before.json", "after.json"] {
+        let ended = fleet.run(name, 0, 1).end();
+        let more = fleet.target.requests() - received;
+        check(case, &fleet.desk, name, &ended, more, RATE);
+        assert_eq!((ended.code, more), (0, RATE), "{case:?}: {ended:?}");
+        received += more;
+        if name == "before.json" {
+            assert_eq!(fleet.hold().as_deref(), Some("IDLE"), "{case:?}");
+            fleet.inflict(case);
+            fleet.release();
+        }
+    }
 }
 
 /// One run, `longer` times as long; says whether it was struck in the phase of the case.

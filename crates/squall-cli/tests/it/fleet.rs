@@ -1,12 +1,16 @@
 //! A fleet of real processes on a real Redis: what the target received and what the report says agree, whoever is killed, frozen,
 //! joins or leaves on the way.
 
-use crate::support::{Desk, Running, ask_redis, target, wait_until};
+use crate::support::{Desk, Notebook, Running, ask_redis, get, target, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use squall_target::Target;
 use squall_testkit::redis::RedisServer;
-use std::time::Duration;
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
 
 struct Fleet {
     desk: Desk,
@@ -85,6 +89,17 @@ impl Fleet {
 
 fn number(result: &Value, path: &str) -> u64 {
     result.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {result}"))
+}
+
+/// Asks the API of a fleet for something that it can do.
+#[track_caller]
+fn post(api: &str, path: &str, body: &str) {
+    let mut stream = TcpStream::connect(api).expect("it listens");
+    let (length, mut answer) = (body.len(), String::new());
+    let head = format!("POST {path} HTTP/1.1\r\nHost: {api}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    stream.write_all((head + body).as_bytes()).expect("it reads");
+    stream.read_to_string(&mut answer).expect("it answers");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 #[test]
@@ -221,6 +236,28 @@ fn a_killed_leader_is_followed_by_another() {
     assert!(events.contains("leads now") && !events.contains("joined"), "{events}");
 }
 
+/// It was called ready until its next beat, and unheard after it.
+#[test]
+fn a_worker_that_is_told_to_go_is_not_ready_any_more() {
+    let (desk, redis, target) = (Desk::new(), RedisServer::start(), target());
+    let store = redis.url();
+    let place = ["--redis", &store, "--id", "w0", "--expires-after", PATIENT, "--listen", "127.0.0.1:0"];
+    let mut worker = desk.start(&[&["worker"], &place[..]].concat());
+    let line = worker.wait_for_line("answers /healthz");
+    let addr = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect(&line);
+    let addr = addr.parse().expect(&line);
+    worker.wait_for_line("joined");
+    let ready = || get(addr, "/readyz", "*/*");
+    wait_until("a worker that is ready", || ready().starts_with("HTTP/1.1 200"));
+    // What is under way keeps it here for a while.
+    let load = ["--users", "1", "--for", "10m", "--grace", "10m", "--timeout", "10m", "--quiet", "--cluster", &store];
+    let run = desk.start(&[&["run", &target.url("/delay/600000")], &load[..]].concat());
+    wait_until("a request", || target.requests() > 0);
+    worker.terminate();
+    wait_until("word of it", || ready().ends_with("not ready: leaving\n"));
+    drop((run, worker));
+}
+
 #[test]
 fn two_workers_cannot_have_one_name() {
     let fleet = Fleet::of(1);
@@ -280,9 +317,33 @@ fn a_redis_that_comes_back_with_its_data_loses_nothing() {
 #[test]
 fn without_workers_the_remedy_is_named() {
     let (desk, redis) = (Desk::new(), RedisServer::start());
-    let ended = desk.squall(&["run", "http://127.0.0.1:9/", "--rate", "1", "--for", "1s", "--cluster", &redis.url()]);
+    let redis = redis.url();
+    let run = ["run", "http://127.0.0.1:9/", "--rate", "1", "--for", "1s", "--cluster", &redis];
+    let ended = desk.squall(&[&run[..], &["--quiet"]].concat());
     assert_eq!(ended.code, 2);
-    assert!(ended.stderr.contains("squall worker"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("squall worker") && ended.stderr.lines().count() == 1, "{}", ended.stderr);
+    let mut waiting = desk.start(&run);
+    waiting.wait_for_line("no worker is alive; waiting");
+    waiting.interrupt();
+    assert_eq!(waiting.end().code, 130);
+}
+
+/// A server without TLS says nothing to a handshake, and neither did we.
+#[test]
+fn a_server_that_does_not_speak_tls_is_told_from_one_that_is_away() {
+    let (desk, redis) = (Desk::new(), RedisServer::start());
+    let url = format!("rediss://me:s3cr3t@127.0.0.1:{}", redis.port());
+    let mut worker = desk.start(&["worker", "--redis", &url]);
+    worker.wait_for_line("waiting for Redis at rediss://…@127.0.0.1:");
+    let ended = worker.end();
+    assert_eq!(ended.code, 3, "{ended:?}");
+    assert!(ended.stderr.contains("Does the server speak TLS?"), "{ended:?}");
+    let missing = desk.squall(&["worker", "--redis", &format!("{url}?ca=/nowhere/ca.pem")]);
+    assert_eq!(missing.code, 2, "{missing:?}");
+    assert!(
+        missing.stderr.contains("/nowhere/ca.pem") && !missing.stderr.contains("is the server running"),
+        "{missing:?}"
+    );
 }
 
 #[test]
@@ -296,6 +357,28 @@ fn without_redis_the_address_is_named() {
     let mistake = desk.squall(&[&["run", "http://127.0.0.1:9/", "--rate", "1", "--for", "1s"], &address[..]].concat());
     assert_eq!(mistake.code, 2);
     assert!(mistake.stderr.contains("is not a Redis address"), "{}", mistake.stderr);
+}
+
+/// Its password stood in the result and in the report, which people pass on.
+#[test]
+fn the_login_of_the_store_is_in_no_output() {
+    let (desk, target) = (Desk::new(), target());
+    let socket = desk.path("r.sock").display().to_string();
+    let _redis = RedisServer::start_with(&["--save", "", "--requirepass", "s3cr3t@x", "--unixsocket", &socket]);
+    let store = format!("unix://{socket}?user=default&pass=s3cr3t%40x");
+    let mut worker = desk.start(&["worker", "--redis", &store, "--expires-after", PATIENT]);
+    worker.wait_for_line("joined");
+    let outputs = ["--json", "x.json", "--html", "x.html", "--junit", "x.xml", "--csv", "x.csv"];
+    let load = ["--rate", "20", "--requests", "5", "--cluster", &store];
+    let ended = desk.squall(&[&["run", &target.url("/health")], &load[..], &outputs].concat());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    worker.terminate();
+    let log = worker.end().stderr;
+    let read = |name: &str| std::fs::read_to_string(desk.path(name)).expect(name);
+    for text in [read("x.json"), read("x.html"), read("x.xml"), read("x.csv"), ended.stdout, ended.stderr, log] {
+        assert!(!text.contains("s3cr3t"), "{text}");
+    }
+    assert!(read("x.json").contains("user=…&pass=…"), "{}", read("x.json"));
 }
 
 #[test]
@@ -335,7 +418,10 @@ fn a_fleet_that_is_busy_says_what_to_do() {
     fleet.until_received(1);
     let refused = fleet.start(&["--rate", "20", "--for", "1s"]).end();
     assert_eq!(refused.code, 2, "{refused:?}");
-    assert!(refused.stderr.contains("squall test stop"), "{refused:?}");
+    assert!(refused.stderr.contains("squall test stop") && !refused.stderr.contains("waiting"), "{refused:?}");
+    let (url, redis) = (fleet.target.url("/health"), fleet.redis.url());
+    let loud = fleet.desk.squall(&["run", &url, "--rate", "20", "--for", "1s", "--cluster", &redis]);
+    assert!(loud.stderr.contains("carries out another test; waiting for its end"), "{loud:?}");
     first.interrupt();
     assert_eq!(first.end().code, 130);
 }
@@ -364,6 +450,32 @@ fn so_many_requests_are_made_by_the_users_of_all_workers_together() {
     assert_eq!((number(&result, "/totals/requests"), fleet.target.requests()), (1001, 1001));
     assert_eq!((number(&result, "/accounting/lost_at_most"), number(&result, "/fleet/missed_starts")), (0, 0));
     assert_eq!(result["run"]["stop"], "completed", "{}", result["run"]);
+}
+
+/// Far fewer users than the rate needs: what waits for one when the last request was due is made all the same.
+#[test]
+fn so_many_requests_at_a_rate_are_all_made() {
+    let fleet = Fleet::of(2);
+    let run = fleet.start_at("/delay/200", &["--rate", "50", "--requests", "100", "--max-users", "4"]);
+    let result = fleet.result(run);
+    assert_eq!((number(&result, "/accounting/sent"), fleet.target.requests()), (100, 100), "{result}");
+    assert_eq!((number(&result, "/totals/errors"), number(&result, "/fleet/missed_starts")), (0, 0), "{result}");
+    // Two seconds by the rate; four users make no more than 20 a second.
+    let active = result["run"]["active_s"].as_f64().expect("a number");
+    assert!(active > 4.0, "{active}: the rate that is reported is the one that was seen");
+}
+
+/// What was due while it held its shares is a leaver's own, also where it has not got round to it.
+#[test]
+fn what_waits_for_a_user_of_a_worker_that_leaves_is_made() {
+    let fleet = Fleet::of(2);
+    let run =
+        fleet.start_at("/delay/200", &["--rate", "80", "--requests", "240", "--max-users", "4", "--grace", "60s"]);
+    fleet.until_received(40);
+    fleet.signal("w0", Signal::TERM);
+    let result = fleet.result(run);
+    assert_eq!((number(&result, "/accounting/sent"), fleet.target.requests()), (240, 240), "{result}");
+    assert_eq!((number(&result, "/totals/errors"), number(&result, "/fleet/missed_starts")), (0, 0), "{result}");
 }
 
 /// Few users that move: whoever has none any more must not keep what the others could use.
@@ -437,6 +549,48 @@ fn a_users_own_row_goes_with_it() {
     let result = fleet.result(run);
     assert_eq!(number(&result, "/totals/errors"), 0, "{}", result["errors"]);
     assert_eq!(number(&result, "/totals/requests"), fleet.target.requests());
+}
+
+/// What came into a scenario's pool on the way was never used, and those who waited failed for ever.
+#[test]
+fn what_is_put_into_a_pool_during_the_run_is_used() {
+    let fleet = Fleet::of(2);
+    let book = Notebook::start(Duration::ZERO);
+    let scenario = format!(
+        "target = \"{}\"\n[load]\nusers = 5\npause = \"20ms\"\nfor = \"10m\"\n[[resource]]\nname = \"g\"\ncount = 2\n\
+         fields = {{ name = \"own-{{{{ n }}}}\" }}\nwait = \"10m\"\n[[task]]\nname = \"use\"\nget = \"/{{{{ g.name }}}}\"\n",
+        book.url("")
+    );
+    fleet.desk.write("grow.toml", &scenario);
+    let redis = fleet.redis.url();
+    let mut leader = fleet.desk.start(&["orchestrator", "--redis", &redis, "--listen", "127.0.0.1:0"]);
+    let said = leader.wait_for_line("serves the API");
+    let api = said.split_whitespace().find_map(|word| word.strip_prefix("addr=")).expect(&said);
+    let run = fleet.desk.start(&["run", "grow.toml", "--cluster", &redis, "--quiet", "--json", "result.json"]);
+    let ask = |command: &str| ask_redis(fleet.redis.port(), &[command]);
+    let held =
+        |count: &str| wait_until("holders", || ask("HLEN squall:{main}:resource:g:held").as_deref() == Some(count));
+    let used = |path: &str| wait_until(path, || book.paths().iter().any(|used| used == path));
+    used("/own-0");
+    used("/own-1");
+    post(api, "/ensure_resource", r#"{"name": "g", "count": 4, "payload": {"name": "late"}}"#);
+    used("/late");
+    held(":4");
+    // The fifth user gets what it cannot use, once, and then what it can.
+    post(api, "/create_resource", r#"{"name": "g", "count": 1, "payload": {"nmae": "wrong"}}"#);
+    held(":5");
+    post(api, "/create_resource", r#"{"name": "g", "count": 1, "payload": {"name": "last"}}"#);
+    used("/last");
+    let own = ask("GET squall:{main}:resource:g:1").expect("it is stored");
+    run.interrupt();
+    let result = fleet.result(run);
+    let errors = result["errors"].as_array().expect("errors");
+    assert!(number(&result, "/totals/errors") == 1 && errors[0]["code"] == "RESOURCE_REFUSED", "{errors:?}");
+    let why = errors[0]["message"].as_str().unwrap_or_default();
+    assert_eq!(why, "`5` of the pool `g` cannot be used: it has no field `name`");
+    let own: Value = serde_json::from_str(&own).expect("JSON");
+    assert_eq!([&own["name"], &own["resource_name"], &own["resource_id"]], ["own-1", "g", "1"]);
+    assert!(own["created_at"].as_f64() > Some(0.0), "{own}");
 }
 
 /// It held a third of the shares and made nothing of them, and nobody said so.

@@ -20,6 +20,23 @@ fn every_command_helps_with_examples() {
     assert!(desk.squall(&["--help"]).stdout.contains("Exit codes"));
 }
 
+/// It listed two dozen lines of flags that it always refuses.
+#[test]
+fn a_test_is_offered_only_flags_that_it_takes() {
+    let desk = Desk::new();
+    let flags = |command: &[&str]| -> Vec<String> {
+        let help = desk.squall(&[command, &["--help"]].concat()).stdout;
+        let flag = |line: &str| Some(line.split("--").nth(1)?.split([' ', '[', '\n']).next()?.to_owned());
+        help.lines().filter(|line| line.trim_start().starts_with('-')).filter_map(flag).collect()
+    };
+    let (run, start) = (flags(&["run"]), flags(&["test", "start"]));
+    for flag in ["cluster", "fleet", "find-max", "find-max-probe", "json", "html", "save-baseline", "strict", "plan"] {
+        assert!(run.iter().any(|known| known == flag), "{flag} in {run:?}");
+        assert!(!start.iter().any(|known| known == flag), "{flag} in {start:?}");
+    }
+    assert!(["api", "rate", "users", "param"].iter().all(|flag| start.iter().any(|known| known == flag)), "{start:?}");
+}
+
 #[test]
 fn the_version_names_the_program_and_its_commit() {
     let ended = Desk::new().squall(&["--version"]);

@@ -60,6 +60,22 @@ fn without_colours_the_live_view_has_none() {
     assert!(!on_a_terminal("1"));
 }
 
+/// The screen stayed empty.
+#[test]
+fn a_run_that_waits_for_workers_says_so_on_the_screen() {
+    let redis = squall_testkit::redis::RedisServer::start();
+    let run = format!(
+        "stty cols 120 rows 40; {} run http://127.0.0.1:9/ --rate 1 --for 1s --cluster {}",
+        env!("CARGO_BIN_EXE_squall"),
+        redis.url()
+    );
+    let mut command = Command::new("script");
+    command.args(["-qec", &run, "/dev/null"]).env("TERM", "xterm").env("NO_COLOR", "1").stdin(Stdio::null());
+    let output = String::from_utf8(command.output().expect("script is part of every Debian").stdout).expect("UTF-8");
+    let screen = output.split("\u{1b}[?1049l").next().expect("a first part");
+    assert!(screen.contains("\u{1b}[?1049h") && screen.contains("waiting") && screen.contains("alive;"), "{output}");
+}
+
 #[test]
 fn a_terminal_of_no_size_is_as_wide_as_none() {
     let target = target();

@@ -180,6 +180,23 @@ fn a_fleet_that_has_lost_its_store_is_not_called_a_mistake_nor_running() {
     home.refused(&["up"], 2, "has lost redis-server: end what is left of it with `squall down`");
 }
 
+/// It was silent for as long as the worker did not end.
+#[test]
+fn down_says_whom_it_waits_for() {
+    let home = Home::new();
+    let said = home.ok(&["up", "--workers", "1", "--listen", &home.api.to_string()]);
+    assert!(said.contains("a fleet of 1 worker is up"), "{said}");
+    let worker = Home::pids(said.lines().find(|line| line.contains("worker-1  ")).expect(&said))[0];
+    let signal = |signal| kill_process(Pid::from_raw(worker).unwrap(), signal).unwrap();
+    signal(Signal::STOP);
+    let mut down = Running::of(home.command(&["down"]).spawn().unwrap());
+    down.wait_for_line(&format!("waiting for worker-1 (pid {worker})"));
+    signal(Signal::CONT);
+    let ended = down.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stdout.contains("ended worker-1"), "{ended:?}");
+}
+
 #[test]
 fn without_a_server_a_fleet_lives_in_one_process() {
     let (home, target) = (Home::new(), target());
@@ -273,6 +290,7 @@ fn what_cannot_work_is_said_with_the_remedy() {
     let home = Home::new();
     let redis = "redis://127.0.0.1:1";
     home.refused(&["orchestrator", "--redis", redis, "--listen", "0.0.0.0:0"], 2, "--token");
+    home.refused(&["test", "scale", "--users", "1000001"], 2, "--users");
     home.refused(&["test", "start", "http://127.0.0.1:1/", "--strict"], 2, "squall run … --cluster");
     home.refused(&["test", "start", "http://127.0.0.1:1/", "--prometheus", "127.0.0.1:0"], 2, "GET /prometheus");
     home.refused(&["test", "start", "shop.py", "--processes", "2"], 2, "start more workers");
@@ -292,6 +310,39 @@ fn what_cannot_work_is_said_with_the_remedy() {
     home.refused(&["up", "--redis", redis, "--listen", &listen], 3, "cannot connect");
     home.refused(&["up", "--redis", "http://x", "--listen", &listen], 2, "is not a Redis address");
     assert!(!home.desk.path("run/squall").exists(), "nothing is left behind");
+}
+
+/// Messages are copied into tickets and chats.
+#[test]
+fn a_login_in_an_address_is_not_said() {
+    let home = Home::new();
+    let hidden = "s3cr3t";
+    for api in
+        ["http://me:s3cr3t@127.0.0.1:1", "http://127.0.0.1:1/?token=s3cr3t", "http://me:s3cr3t@a b", "me:s3cr3t@h"]
+    {
+        let ended = home.squall(&["test", "status", "--api", api]);
+        assert!(ended.code != 0 && !ended.stderr.contains(hidden), "{api}: {ended:?}");
+    }
+    for redis in ["redis://me:s3cr3t@127.0.0.1:1", "unix:///nowhere?user=me&pass=s3cr3t", "redis://h?pass=s3cr3t"] {
+        let ended = home.squall(&["worker", "--redis", redis]);
+        assert!(ended.code != 0 && !ended.stderr.contains(hidden), "{redis}: {ended:?}");
+    }
+    let help = home.command(&["test", "status", "--help"]).env("SQUALL_API", "http://me:s3cr3t@h").output().unwrap();
+    assert!(!String::from_utf8_lossy(&help.stdout).contains(hidden), "{help:?}");
+}
+
+/// It may be the record of a fleet that runs; `up` wrote its own over it.
+#[test]
+fn a_damaged_record_is_refused_by_up_and_down_alike() {
+    let home = Home::new();
+    let folder = home.desk.path("run/squall");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::write(folder.join("fleet.json"), r#"{"version":1,"proc"#).unwrap();
+    for command in [&["up", "--listen", &home.api.to_string()][..], &["down"]] {
+        home.refused(command, 2, "fleet.json is damaged; end the processes yourself and remove it");
+    }
+    assert_eq!(std::fs::read_to_string(folder.join("fleet.json")).unwrap(), r#"{"version":1,"proc"#);
 }
 
 #[test]

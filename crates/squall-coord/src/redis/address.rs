@@ -304,7 +304,16 @@ pub(super) fn cluster(nodes: &[Node], login: &Login, tls: &Tls) -> Result<Cluste
 
 /// The address without user, password and options, for messages.
 pub(super) fn shown(text: &str) -> String {
+    let whole = text;
     let text = text.split(['?', '#']).next().unwrap_or_default();
+    if let Some((scheme, authority)) = text.split_once("://")
+        && authority.contains(':')
+        && whole[text.len()..].contains('@')
+        && !text.contains('@')
+    {
+        // A password with an unescaped `?` or `#` in it looks like this, too; nobody can tell them apart.
+        return format!("{scheme}://…");
+    }
     match (text.find("://"), text.rfind('@')) {
         (Some(scheme), Some(at)) if scheme + 3 <= at => format!("{}{}", &text[..scheme + 3], &text[at + 1..]),
         (None, Some(at)) => text[at + 1..].to_owned(),
@@ -323,6 +332,10 @@ mod tests {
         assert_eq!(shown("nonsense"), "nonsense");
         assert_eq!(shown("me:s3cret@host"), "host");
         assert_eq!(shown("unix:///run/r.sock?user=me&pass=s3cret"), "unix:///run/r.sock");
+        assert_eq!(shown("unix:///run/r.sock?pass=s3@cret"), "unix:///run/r.sock");
+        for broken in ["redis+sentinel://u:s3c?ret@h/m", "redis://:s3c#ret@h", "redis://h:1/0?x=a@b"] {
+            assert!(!shown(broken).contains("s3c") && shown(broken).ends_with("://…"), "{broken}: {}", shown(broken));
+        }
         assert_eq!(shown("redis+sentinel://u:p@ss@h:1,g:2/m?sentinel_password=x"), "redis+sentinel://h:1,g:2/m");
     }
 

@@ -125,6 +125,8 @@ pub struct Seat<S> {
     returned: Vec<Lease>,
     joined: bool,
     retiring: bool,
+    /// The store knows that it is.
+    retired: bool,
     /// When to look at the store next, apart from beats and wake-ups.
     look_at: Option<Instant>,
     looked: Instant,
@@ -153,6 +155,7 @@ impl<S: Store> Seat<S> {
             returned: Vec::new(),
             joined: false,
             retiring: false,
+            retired: false,
             look_at: None,
             looked: Instant::now(),
             failures: 0,
@@ -165,7 +168,13 @@ impl<S: Store> Seat<S> {
     /// Runs until `stop`, then drains: every lease is asked back, the member leaves when the last one has come.
     /// Errors of the store are outlived: while it is away nothing is granted, and when the membership may have expired
     /// everything held is dropped.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub async fn run(self, stop: CancellationToken) {
+        self.run_until(stop.clone(), stop).await;
+    }
+
+    /// The same for whoever needs its place for longer than its leases: it drains from `stop` on, and leaves when `leave` says so as well,
+    /// unless its membership has expired by then.
+    pub async fn run_until(mut self, stop: CancellationToken, leave: CancellationToken) {
         let (seen_tx, seen_rx) = watch::channel(Seen::default());
         let (kick_tx, mut kick) = mpsc::channel(1);
         let mut watcher = JoinSet::new();
@@ -177,13 +186,15 @@ impl<S: Store> Seat<S> {
                 // In order, so that a simulation with the same seed takes the same path. No arm is ready for ever.
                 biased;
                 () = stop.cancelled(), if !self.retiring => self.retire().await,
+                () = leave.cancelled(), if self.retiring && self.is_free() => break,
                 () = tokio::time::sleep_until(self.tenure.until()), if !self.held.is_empty() => self.distrust(),
                 _ = beats.tick() => self.beat(&seen_tx).await,
                 Some(lease) = self.returns.recv() => self.take_back(lease).await,
                 Some(()) = kick.recv() => self.look(&seen_tx).await,
                 () = until(self.look_at), if self.look_at.is_some() => self.look(&seen_tx).await,
             }
-            if self.retiring && self.held.is_empty() && self.returned.is_empty() {
+            // Whoever has lost its place has nothing to keep, and must not join again.
+            if self.retiring && self.is_free() && (!self.joined || leave.is_cancelled()) {
                 break;
             }
         }
@@ -192,8 +203,15 @@ impl<S: Store> Seat<S> {
         }
     }
 
+    fn is_free(&self) -> bool {
+        self.held.is_empty() && self.returned.is_empty()
+    }
+
     /// Says that we are alive; joins if we are not a member.
     async fn beat(&mut self, seen: &watch::Sender<Seen>) {
+        if self.retiring && !self.retired {
+            self.tell_retired().await;
+        }
         let sent = Instant::now();
         let (member, ttl) = (&self.config.member, self.config.ttl);
         let known = *seen.borrow();
@@ -363,9 +381,7 @@ impl<S: Store> Seat<S> {
 
     async fn retire(&mut self) {
         self.retiring = true;
-        if let Err(error) = self.store.retire(&self.config.member).await {
-            self.failed("retire", &error);
-        }
+        self.tell_retired().await;
         let leases: Vec<Lease> = self
             .held
             .iter()
@@ -374,6 +390,14 @@ impl<S: Store> Seat<S> {
             .collect();
         for lease in leases {
             self.drain(lease);
+        }
+    }
+
+    /// Until the store knows it, others would leave units to this member that it does not take.
+    async fn tell_retired(&mut self) {
+        match self.store.retire(&self.config.member).await {
+            Ok(_) => self.retired = true,
+            Err(error) => self.failed("retire", &error),
         }
     }
 

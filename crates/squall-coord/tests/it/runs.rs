@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use squall_coord::{BEGINNING, Link, MemoryRun, RedisRun, Report, Reported, RunKeys, RunRecord, RunStore, Shipped};
+use squall_coord::{
+    BEGINNING, Link, MemoryRun, RedisRun, Report, Reported, RunKeys, RunRecord, RunStore, Shipped, StoreError,
+};
 use squall_testkit::redis::RedisServer;
 
 async fn redis_run(server: &RedisServer) -> RedisRun {
@@ -103,6 +105,24 @@ async fn a_run_begins_once() {
     only_one_of_two_begins(MemoryRun::new()).await;
     let server = RedisServer::start();
     only_one_of_two_begins(redis_run(&server).await).await;
+}
+
+/// Found by a reader: workers took it for another run, and ended the load of theirs.
+#[tokio::test]
+async fn an_epoch_that_is_no_number_makes_no_delta_stale() {
+    let server = RedisServer::start();
+    let run = redis_run(&server).await;
+    let epoch = run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
+    let link = Link::open(&server.url()).await.unwrap();
+    let set = async |value: String| {
+        let key = run.keys().epoch();
+        let _: () = redis::cmd("SET").arg(key).arg(value).query_async(&mut link.commands()).await.unwrap();
+    };
+    set("{garbage".to_owned()).await;
+    let error = run.ship(epoch, "a", 0, b"0").await.expect_err("nobody can say which run is on");
+    assert!(matches!(&error, StoreError::WrongType { key, .. } if *key == run.keys().epoch()), "{error}");
+    set(epoch.to_string()).await;
+    assert_eq!(run.ship(epoch, "a", 0, b"0").await.unwrap(), Shipped::Taken);
 }
 
 async fn deltas_go_in_once_and_in_order<R: RunStore>(run: R) {

@@ -109,6 +109,41 @@ async fn a_leaving_member_hands_over_at_once() {
     assert!(store.view().await.unwrap().members.is_empty());
 }
 
+/// It may hold other things by its membership than units.
+#[tokio::test(start_paused = true)]
+async fn a_place_is_kept_until_its_holder_leaves() {
+    for expires in [false, true] {
+        let store = MemoryStore::new();
+        let (seat, mut handle) = Seat::new(store.clone(), SeatConfig::new(member("a"), units(8))).unwrap();
+        let (stop, leave) = (CancellationToken::new(), CancellationToken::new());
+        let mut sitting = JoinSet::new();
+        sitting.spawn(seat.run_until(stop.clone(), leave.clone()));
+        sitting.spawn(async move {
+            while let Some(notice) = handle.notices.recv().await {
+                if let Notice::Drain(lease) = notice {
+                    handle.release(lease);
+                }
+            }
+        });
+        let b = Node::start(store.clone(), "b", 8);
+        seconds(2).await;
+        stop.cancel();
+        seconds(60).await;
+        let view = store.view().await.unwrap();
+        let leaver = view.members.iter().find(|it| it.id == member("a")).expect("it has not left");
+        assert!(leaver.leaving && b.holds() == 8, "{view:?}");
+        if expires {
+            // Whoever has lost its place has none to keep, and takes no new one.
+            store.leave(&member("a")).await.unwrap();
+        } else {
+            leave.cancel();
+        }
+        while sitting.join_next().await.is_some() {}
+        assert_eq!(store.view().await.unwrap().members.len(), 1);
+        b.leave().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_crashed_member_is_replaced_within_five_seconds() {
     let store = MemoryStore::new();

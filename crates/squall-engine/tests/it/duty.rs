@@ -2,7 +2,7 @@
 
 use crate::drivers::{Scripted, closed, config, open, run};
 use squall_engine::{Duty, Engine, EngineConfig, Leash};
-use squall_model::{Profile, ShareSet, Stage};
+use squall_model::{Profile, RunOrder, ShareSet, Stage};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -44,6 +44,52 @@ async fn shares_gained_are_taken_up_where_the_run_is() {
     let early = numbers.iter().filter(|n| **n < 1024).count();
     let late = numbers.iter().filter(|n| **n >= 1536).count();
     assert_eq!((early, late), (512, 512), "half before the change, everything well after it");
+}
+
+/// The most users are the whole fleet's: whoever gives up shares gives up users, busy or idle, and gets them back with shares.
+#[tokio::test]
+async fn users_beyond_the_shares_that_are_left_go() {
+    for (rate, fewest) in [(400.0, 4), (1.0, 0)] {
+        let driver = Scripted::new(|_| MS(50));
+        let profile = Profile::constant(rate, S(6)).unwrap();
+        let quarter = ShareSet::from_iter(0..4);
+        let config = EngineConfig { max_users: 16, threads: 1, ..config(open(rate, S(6)), &driver) };
+        let (view, _) = run(driver, config, |engine, view| match view.timeline.len() {
+            1 => drop(engine.set_duty(Duty::new(quarter, profile.clone(), Duration::ZERO))),
+            4 => drop(engine.set_duty(Duty::new(ShareSet::ALL, profile.clone(), Duration::ZERO))),
+            _ => {}
+        })
+        .await;
+        let users: Vec<u64> = view.timeline.iter().map(|second| second.users).collect();
+        assert!((fewest..=4).contains(&users[3]), "{rate}: {users:?}");
+        if fewest > 0 {
+            assert_eq!((users[0], users[4]), (16, 16), "{rate}: {users:?}");
+        }
+    }
+}
+
+/// Found by a reader: what waited for a user went on through the pause.
+#[tokio::test]
+async fn a_pause_holds_what_waits_for_a_user_too() {
+    let driver = Scripted::new(|_| MS(50));
+    let leash = Leash::new(1);
+    // One user makes 20 a second at most; the rest waits.
+    let load = open(40.0, S(3));
+    let config = EngineConfig { leash: Some(leash.clone()), threads: 1, max_users: 1, ..config(load, &driver) };
+    let mut order = RunOrder::new("r", "b", Profile::constant(40.0, S(3)).unwrap());
+    let (view, _) = run(driver, config, |engine, view| {
+        match view.timeline.len() {
+            1 => order.pause(MS(1200)).unwrap(),
+            4 => order.resume(MS(4200)).unwrap(),
+            _ => return,
+        }
+        leash.pause(order.paused.is_some());
+        engine.set_duty(Duty::new(ShareSet::ALL, order.profile.clone(), Duration::ZERO));
+    })
+    .await;
+    let made: Vec<u64> = view.timeline.iter().map(|second| second.requests).collect();
+    assert_eq!((made[2], made[3]), (0, 0), "{made:?}");
+    assert!(made[0] > 5 && made[5] > 5, "{made:?}");
 }
 
 #[tokio::test]

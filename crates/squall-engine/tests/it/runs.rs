@@ -1,7 +1,8 @@
 //! Whole runs: every start happens once, limits are exact, waiting counts.
 
 use crate::drivers::{Scripted, closed, config, open, run};
-use squall_engine::{EngineConfig, Schedule};
+use squall_engine::{Engine, EngineConfig, Schedule};
+use squall_metrics::Collector;
 use squall_model::{Arrivals, LoadModel, Pause, ShareSet, TaskIndex, TaskSpec};
 use std::{
     sync::{Mutex, atomic::Ordering},
@@ -374,6 +375,22 @@ async fn a_closed_load_that_stood_still_says_so() {
     let (view, _) = run(driver, config, |_, _| {}).await;
     let lag = view.engine.schedule_lag.max();
     assert!(lag >= MS(350).as_nanos() as u64, "half a second, less the 100 ms between two looks: {lag} ns");
+}
+
+/// Found by a reader: whoever joined a fleet's closed run had stood still since its start.
+#[tokio::test]
+async fn who_is_told_late_of_a_start_has_not_stood_still() {
+    let driver = Scripted::new(|_| MS(5));
+    let config = EngineConfig { threads: 1, ..config(closed(1.0, MS(0), Duration::from_secs(61)), &driver) };
+    let mut engine = Engine::prepare(driver, config).await.unwrap();
+    engine.start(Instant::now() - Duration::from_secs(60));
+    let mut collector = Collector::new(engine.sources().iter().copied(), 1);
+    while let Some(delta) = engine.next_delta().await {
+        collector.merge(delta).unwrap();
+    }
+    engine.join().unwrap();
+    let lag = collector.finish().engine.schedule_lag.max();
+    assert!(lag < Duration::from_secs(30).as_nanos() as u64, "{lag} ns");
 }
 
 /// Found by a reader: 40 requests that chance had put into 1.5 s were told as 20/s.

@@ -85,10 +85,37 @@ fn who_is_lost_is_not_waited_for_and_still_counts() {
     assert_eq!(collector.merge(empty(2, 1, 1, 5)), Ok(0));
     assert_eq!(collector.merge(empty(2, 1, 1, 5)), Err(Refused::Duplicate { seq: 1 }));
     collector.announce(source(2));
-    assert_eq!(collector.merge(empty(1, 3, 3, 1)), Ok(1), "lost is for good");
+    assert_eq!(collector.merge(empty(1, 3, 3, 1)), Ok(1), "lost until it is regained");
     let users: Vec<_> = collector.view().timeline.iter().map(|row| row.users).collect();
     assert_eq!(users, [20, 10, 10, 10]);
     assert_eq!((collector.view().engine.sent, collector.sent_of(source(2))), (14, 10));
+}
+
+/// Found by two readers: after a return the seconds of a report were wrong to its end.
+#[test]
+fn who_is_regained_is_waited_for_again() {
+    let mut collector = Collector::new([source(1), source(2)], WINDOW);
+    collector.merge(empty(2, 0, 0, 5)).unwrap();
+    for second in 0..3 {
+        collector.merge(empty(1, u64::from(second), second, 1)).unwrap();
+    }
+    assert_eq!(collector.lose(source(2)), 2);
+    collector.regain(source(2));
+    let mut collector = reopened(&collector);
+    // What it had measured while it was away belongs to seconds that are closed.
+    assert_eq!(collector.merge(empty(2, 1, 1, 5)), Ok(0));
+    assert_eq!(collector.merge(empty(1, 3, 3, 1)), Ok(0), "its second 3 is waited for");
+    assert_eq!(collector.merge(empty(1, 4, 4, 1)), Ok(0));
+    assert_eq!(collector.merge(empty(2, 2, 3, 5)), Ok(1));
+    assert_eq!(collector.merge(empty(2, 3, 4, 5)), Ok(1));
+    let users: Vec<_> = collector.view().timeline.iter().map(|row| row.users).collect();
+    assert_eq!(users, [20, 10, 10, 20, 20]);
+    // Who had said its last is not waited for, lost or not.
+    collector.merge(last(empty(2, 4, 5, 0))).unwrap();
+    collector.lose(source(2));
+    collector.regain(source(2));
+    assert_eq!(collector.merge(empty(1, 5, 5, 1)), Ok(1));
+    assert_eq!(collector.view().engine.sent, 26);
 }
 
 #[test]

@@ -117,7 +117,7 @@ async fn watch<C: Cell>(
             }
             _ = looks.tick() => {
                 // The store may be away for a while; the run goes on without us.
-                let Ok(status) = fleet.status().await else {
+                let Ok(status) = fleet.glance().await else {
                     let silent = heard.elapsed();
                     if silent > STORE_LOST_AFTER {
                         return Ok(last.known(follower, &judge, bundle, STORE_LOST));

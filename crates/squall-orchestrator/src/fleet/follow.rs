@@ -26,6 +26,8 @@ pub struct Follower<C: Cell> {
     place: String,
     saved_place: String,
     crew: Crew,
+    /// Seconds that were closed while nobody had asked for it.
+    closed_meanwhile: usize,
 }
 
 /// Who has worked on the run.
@@ -70,6 +72,11 @@ pub(crate) struct Unable {
 }
 
 impl CrewMember {
+    /// It went when there was nothing to measure yet, and has nothing to say.
+    fn left_before_the_start(&self) -> bool {
+        self.state == CrewState::Left && self.ended_s == Some(0.0)
+    }
+
     fn new(id: &str, joined_s: f64) -> CrewMember {
         CrewMember {
             id: id.to_owned(),
@@ -90,6 +97,8 @@ impl CrewMember {
 pub(crate) enum CrewState {
     Working,
     Finished,
+    /// Gone in good order.
+    Left,
     Lost,
 }
 
@@ -105,6 +114,7 @@ impl<C: Cell> Follower<C> {
             place: BEGINNING.to_owned(),
             saved_place: BEGINNING.to_owned(),
             crew: Crew::default(),
+            closed_meanwhile: 0,
         };
         follower.reload().await?;
         Ok(follower)
@@ -195,12 +205,14 @@ impl<C: Cell> Follower<C> {
             }
             member.max_rss_bytes = member.max_rss_bytes.max(worker.max_rss_bytes);
             member.threads = member.threads.max(worker.threads);
-            if worker.done == self.epoch && member.state == CrewState::Working {
+            // Of one that is leaving it is told when it has left.
+            if worker.done == self.epoch && worker.is_healthy() && member.state == CrewState::Working {
                 (member.state, member.ended_s) = (CrewState::Finished, Some(at));
             }
-            if member.state == CrewState::Lost {
+            // Also one that was frozen before the start, and was thought to have left.
+            if member.state == CrewState::Lost || member.state == CrewState::Left && worker.done != epoch {
                 (member.state, member.ended_s) = (CrewState::Working, None);
-                self.collector.announce(source(worker.instance));
+                self.collector.regain(source(worker.instance));
                 let text = format!("worker {} is back", worker.id);
                 self.happened(elapsed, text);
             }
@@ -219,10 +231,14 @@ impl<C: Cell> Follower<C> {
             .filter(|(instance, member)| member.state == CrewState::Working && !present(instance))
             .map(|(instance, member)| (*instance, member.id.clone()))
             .collect();
+        if !gone.is_empty() {
+            // Whoever left in good order has shipped its last delta before it was gone.
+            self.closed_meanwhile += self.follow().await?;
+        }
         for (instance, id) in gone {
-            // Whoever left in good order has shipped its last delta.
-            let complete = self.collector.is_finished(source(instance));
-            let state = if complete { CrewState::Finished } else { CrewState::Lost };
+            // Before the start there is nothing to lose.
+            let complete = elapsed.is_zero() || self.collector.is_finished(source(instance));
+            let state = if complete { CrewState::Left } else { CrewState::Lost };
             if let Some(member) = self.crew.members.get_mut(&instance) {
                 (member.state, member.ended_s) = (state, Some(at));
             }
@@ -238,9 +254,9 @@ impl<C: Cell> Follower<C> {
         Ok(())
     }
 
-    /// Merges everything that has been shipped; says how many seconds were closed by it.
+    /// Merges everything that has been shipped; says how many seconds were closed since it was last asked.
     pub async fn follow(&mut self) -> Result<usize, StoreError> {
-        let mut closed = 0;
+        let mut closed = std::mem::take(&mut self.closed_meanwhile);
         loop {
             let deltas = self.run.deltas(self.epoch, &self.place, BATCH).await?;
             if deltas.is_empty() {
@@ -307,8 +323,8 @@ impl<C: Cell> Follower<C> {
             requests: self.collector.recorded_of(source(*instance)),
             state: match member.state {
                 CrewState::Lost => WorkerState::Lost,
-                _ if member.ended_s.is_some_and(|at| at < active.as_secs_f64()) => WorkerState::Left,
-                CrewState::Working | CrewState::Finished => WorkerState::Finished,
+                CrewState::Left if member.ended_s.is_some_and(|at| at < active.as_secs_f64()) => WorkerState::Left,
+                CrewState::Working | CrewState::Finished | CrewState::Left => WorkerState::Finished,
             },
             joined_s: member.joined_s,
             ended_s: member.ended_s,
@@ -339,7 +355,9 @@ impl<C: Cell> Follower<C> {
             .crew
             .members
             .iter()
-            .filter(|(instance, _)| !self.collector.is_finished(source(**instance)))
+            .filter(|(instance, member)| {
+                !member.left_before_the_start() && !self.collector.is_finished(source(**instance))
+            })
             .map(|(instance, _)| *instance)
             .collect();
         for instance in open {

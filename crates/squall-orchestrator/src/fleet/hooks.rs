@@ -91,7 +91,7 @@ impl Which {
             Which::SetUp => order.set_up = asked,
             Which::TearDown => order.tear_down = asked,
         }
-        let phase = phase_of(record).name();
+        let phase = phase_of(record)?.name();
         if fleet.cell().run().replace(record, phase, &text(&order), false).await?.is_some() {
             let (kind, payload) = match self {
                 Which::SetUp => (CommandType::StartTest, starting(&order, bundle)),

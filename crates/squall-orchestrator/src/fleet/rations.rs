@@ -19,18 +19,14 @@ pub(super) struct Rations {
     looked: Option<Instant>,
 }
 
-/// How a run that has so many iterations and no more has ended.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct UsedUp {
-    /// When the last iteration ended.
-    pub(super) last_end: Option<Duration>,
-    /// Iterations that nobody is known to have made.
-    pub(super) missed: u64,
-}
-
 impl Rations {
     pub(super) fn new(bundle: &Bundle) -> Rations {
         Rations { limit: limit(bundle), looked: None }
+    }
+
+    /// Whether there are so many iterations, which users take as they can.
+    pub(super) fn are_limited(&self) -> bool {
+        self.limit.is_some()
     }
 
     /// Writes off what was with workers that are gone; says whether the run has used all its iterations.
@@ -66,25 +62,29 @@ impl Rations {
         Ok(Some(counters.get(ITERATIONS).map_or(0, |counter| counter.limit.saturating_sub(counter.left()))))
     }
 
-    /// How it ended, if it had a limit and reached it; `made`: iterations that are reported, if those of all its time are.
-    pub(super) async fn end<R: RunStore>(
+    /// Iterations that nobody is known to have made, if it had a limit and reached it; `made`: those that are reported, if those of all its
+    /// time are.
+    pub(super) async fn missed<R: RunStore>(
         &self,
         run: &R,
         epoch: u64,
         made: Option<u64>,
-    ) -> Result<Option<UsedUp>, StoreError> {
+    ) -> Result<Option<u64>, StoreError> {
         let Some(limit) = self.limit else { return Ok(None) };
         let counters = run.counters(epoch).await?;
         let Some(counter) = counters.get(ITERATIONS).filter(|counter| counter.left() + counter.out() == 0) else {
             return Ok(None);
         };
-        let notes = run.notes(epoch).await?;
-        let ends = notes.iter().filter(|(name, _)| name.starts_with("ended:"));
-        let last_end = ends.filter_map(|(_, nanos)| nanos.parse().ok()).max().map(Duration::from_nanos);
         // What was made during the warm-up is not in the report.
         let used = made.unwrap_or_else(|| counter.used());
-        Ok(Some(UsedUp { last_end, missed: limit.saturating_sub(used) }))
+        Ok(Some(limit.saturating_sub(used)))
     }
+}
+
+/// When the load of the last worker was over, of a run of so many iterations.
+pub(super) fn load_end(notes: &BTreeMap<String, String>) -> Option<Duration> {
+    let ends = notes.iter().filter(|(name, _)| name.starts_with("ended:"));
+    ends.filter_map(|(_, nanos)| nanos.parse().ok()).max().map(Duration::from_nanos)
 }
 
 /// Who holds numbers and is not heard any more: counter, source, instance.

@@ -10,13 +10,22 @@ use squall_model::{
 };
 use std::{
     collections::BTreeMap,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use super::{Follower, WorkerInfo};
 
 /// How long workers may take to build their users.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Whoever looks again and again reads the reports of a fleet this much less often for each of its workers, but at least this often:
+/// they change once a beat.
+const REST_PER_WORKER: Duration = Duration::from_millis(2);
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+/// So much of somebody else's text is said again.
+const MOST_SHOWN: usize = 40;
 
 /// Changes of the load take effect this much later, when every worker has read them.
 const AHEAD: Duration = Duration::from_millis(500);
@@ -61,7 +70,11 @@ pub struct FinishedRun {
 #[derive(Clone)]
 pub struct Fleet<C> {
     cell: C,
+    seen: Arc<Mutex<Option<Seen>>>,
 }
+
+/// Who was there at the last look, and when that was.
+type Seen = (Instant, Vec<WorkerInfo>);
 
 impl FleetStatus {
     /// The level that a change ordered now would find: changes that were ordered before and have not begun count.
@@ -73,7 +86,7 @@ impl FleetStatus {
 
 impl<C: Cell> Fleet<C> {
     pub fn new(cell: C) -> Fleet<C> {
-        Fleet { cell }
+        Fleet { cell, seen: Arc::default() }
     }
 
     pub fn cell(&self) -> &C {
@@ -103,32 +116,25 @@ impl<C: Cell> Fleet<C> {
         if workers.is_empty() {
             return Err(FleetError::NoWorkers);
         }
-        let phase = phase_of(&record);
+        let phase = phase_of(&record)?;
         let next = phase.step(PhaseEvent::Begin).map_err(|_| FleetError::InvalidState {
             action: "start a test",
             current: phase,
             expected: "IDLE",
         })?;
         let order = RunOrder {
-            run: name_of_run.to_owned(),
-            bundle: name,
-            profile: bundle.plan.load.model.profile().clone(),
-            start_at_ms: None,
             several: bundle.is_several(),
             expected: workers.iter().map(|worker| worker.id.clone()).collect(),
             ready_by_ms: record.now_ms + READY_WITHIN.as_millis() as u64,
-            paused: None,
-            stop: None,
-            set_up: None,
-            tear_down: None,
             params,
+            ..RunOrder::new(name_of_run, name, bundle.plan.load.model.profile().clone())
         };
         match run.replace(&record, next.name(), &text(&order), true).await? {
             Some(record) => {
                 self.wake(CommandType::StartTest, record.epoch, starting(&order, bundle)).await;
                 Ok(record.epoch)
             }
-            None => Err(match phase_of(&run.record().await?) {
+            None => Err(match phase_of(&run.record().await?)? {
                 RunPhase::Idle => FleetError::Invalid(
                     "the record of this fleet cannot be changed: its keys test:epoch and test:revision must hold whole numbers; \
                      remove them, or use another fleet (`--fleet`)"
@@ -143,7 +149,7 @@ impl<C: Cell> Fleet<C> {
     pub async fn stop(&self, reason: StopReason, abort: bool, message: Option<String>) -> Result<u64, FleetError> {
         loop {
             let record = self.cell.run().record().await?;
-            let phase = phase_of(&record);
+            let phase = phase_of(&record)?;
             let refuse =
                 |_| FleetError::InvalidState { action: "stop", current: phase, expected: "PREPARING or RUNNING" };
             let next = phase.step(PhaseEvent::Stop).map_err(refuse)?;
@@ -205,7 +211,7 @@ impl<C: Cell> Fleet<C> {
     ) -> Result<(u64, T), FleetError> {
         loop {
             let record = self.cell.run().record().await?;
-            let phase = phase_of(&record);
+            let phase = phase_of(&record)?;
             let refused = || FleetError::InvalidState { action, current: phase, expected: "RUNNING" };
             // Of a run that is over the order is still there; of none there is no order to be read.
             if phase == RunPhase::Idle {
@@ -230,24 +236,35 @@ impl<C: Cell> Fleet<C> {
     /// The fleet right now.
     pub async fn status(&self) -> Result<FleetStatus, FleetError> {
         let record = self.cell.run().record().await?;
-        let order = read_order(&record).ok();
-        let elapsed =
-            order.as_ref().and_then(|order| order.start_at_ms).map(|start| (record.now_ms as f64 - start as f64) / 1e3);
-        Ok(FleetStatus {
-            state: phase_of(&record),
-            epoch: record.epoch,
-            revision: record.revision,
-            elapsed_s: elapsed.filter(|elapsed| *elapsed >= 0.0),
-            order,
-            now_ms: record.now_ms,
-            workers: self.workers().await?,
-        })
+        status(&record, self.workers().await?)
+    }
+
+    /// The same for whoever looks again and again, as cheap as can be: workers as they were a moment ago, and none while there is no run.
+    pub async fn glance(&self) -> Result<FleetStatus, FleetError> {
+        let record = self.cell.run().record().await?;
+        let workers = match phase_of(&record)? {
+            RunPhase::Idle => Vec::new(),
+            RunPhase::Preparing | RunPhase::Running | RunPhase::Stopping => self.recent_workers().await?,
+        };
+        status(&record, workers)
     }
 
     /// Everybody who reports.
     pub async fn workers(&self) -> Result<Vec<WorkerInfo>, FleetError> {
         let reports = self.cell.run().reports().await?;
         Ok(reports.iter().map(|(id, report)| WorkerInfo::read(id, report)).collect())
+    }
+
+    /// The same as it was a moment ago, if there are many.
+    pub(crate) async fn recent_workers(&self) -> Result<Vec<WorkerInfo>, FleetError> {
+        let rest = |count: usize| (REST_PER_WORKER * count as u32).min(LONGEST_REST);
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((_, workers)) = seen.filter(|(at, workers)| at.elapsed() < rest(workers.len())) {
+            return Ok(workers);
+        }
+        let workers = self.workers().await?;
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), workers.clone()));
+        Ok(workers)
     }
 
     async fn healthy(&self) -> Result<Vec<WorkerInfo>, FleetError> {
@@ -299,6 +316,21 @@ impl<C: Cell> Fleet<C> {
     }
 }
 
+fn status(record: &RunRecord, workers: Vec<WorkerInfo>) -> Result<FleetStatus, FleetError> {
+    let order = read_order(record).ok();
+    let elapsed =
+        order.as_ref().and_then(|order| order.start_at_ms).map(|start| (record.now_ms as f64 - start as f64) / 1e3);
+    Ok(FleetStatus {
+        state: phase_of(record)?,
+        epoch: record.epoch,
+        revision: record.revision,
+        elapsed_s: elapsed.filter(|elapsed| *elapsed >= 0.0),
+        order,
+        now_ms: record.now_ms,
+        workers,
+    })
+}
+
 /// The time of the run at which a change takes effect that is ordered at `now_ms`; its beginning, if that is later.
 fn change_at(start_ms: u64, now_ms: u64) -> Duration {
     Duration::from_millis((now_ms + AHEAD.as_millis() as u64).saturating_sub(start_ms))
@@ -333,8 +365,20 @@ pub(crate) fn starting(order: &RunOrder, bundle: &Bundle) -> Payload {
     [(name.to_owned(), load), ("init_params".to_owned(), params.into())].into_iter().collect()
 }
 
-pub(crate) fn phase_of(record: &RunRecord) -> RunPhase {
-    RunPhase::from_name(&record.state).unwrap_or_default()
+/// The phase that the record names; before the first run it names none.
+pub(crate) fn phase_of(record: &RunRecord) -> Result<RunPhase, FleetError> {
+    match RunPhase::from_name(&record.state) {
+        Some(phase) => Ok(phase),
+        None if record.state.is_empty() => Ok(RunPhase::Idle),
+        None => {
+            let found: String = record.state.chars().take(MOST_SHOWN).collect();
+            Err(FleetError::Store(StoreError::WrongType {
+                key: "test:state".to_owned(),
+                expected: "state (IDLE, PREPARING, RUNNING or STOPPING)",
+                found: format!("text that is none (`{found}`)"),
+            }))
+        }
+    }
 }
 
 pub(crate) fn read_order(record: &RunRecord) -> Result<RunOrder, FleetError> {

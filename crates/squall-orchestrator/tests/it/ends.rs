@@ -1,7 +1,7 @@
 //! How runs begin and end: nothing that was due is silently absent, a start waits for everybody, and what was set up is torn down.
 
 use squall_coord::{Cell, RunStore};
-use squall_model::{Arrivals, Bundle, LoadModel, Profile, RunOrder, ShareSet, StopReason};
+use squall_model::{Arrivals, Bundle, LoadModel, Profile, RunOrder, RunPhase, ShareSet, StopReason, WorkerState};
 use squall_orchestrator::Fleet;
 use std::{
     collections::BTreeMap,
@@ -37,6 +37,81 @@ async fn starts_that_nobody_made_are_stated_whatever_the_reason() {
     assert_eq!(finished.facts.stop, StopReason::Completed);
     assert_eq!(finished.facts.fleet.expect("a fleet made it").missed_starts, 50);
     stage.end().await;
+}
+
+/// Found by a reader: it was called complete, and passed.
+#[tokio::test]
+async fn a_run_whose_workers_have_ended_long_before_it_is_not_complete() {
+    for iterations in [None, Some(700)] {
+        let mut stage = Stage::new().await;
+        let held = stage.join("w0", ShareSet::ALL);
+        stage.lead();
+        stage.until("SCARD", "workers", 1).await;
+        let (fleet, run) = (Fleet::new(stage.cell.clone()), stage.cell.run());
+        let mut bundle = open(50.0, Duration::from_secs(600));
+        bundle.plan.load.iterations = iterations;
+        let epoch = fleet.start(&bundle, BTreeMap::new()).await.expect("it starts");
+        stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+        // It says that it is done, and nothing more; at first that it leaves, and then others may come.
+        let mut report = run.reports().await.unwrap()["w0"].clone();
+        report.insert("done".to_owned(), epoch.to_string());
+        report.insert("status".to_owned(), "unhealthy".to_owned());
+        *held.lock().expect("no panic") = None;
+        for _ in 0..50 {
+            run.report("w0", &report, Duration::from_secs(600)).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(fleet.status().await.unwrap().state, RunPhase::Running);
+        report.insert("status".to_owned(), "healthy".to_owned());
+        while fleet.status().await.unwrap().state != RunPhase::Idle {
+            run.report("w0", &report, Duration::from_secs(600)).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let facts = fleet.finished(epoch).await.unwrap().expect("a result").facts;
+        // Of a run of so many the workers know when it is over.
+        let expected = if iterations.is_some() { StopReason::Completed } else { StopReason::Aborted };
+        assert_eq!(facts.stop, expected, "{facts:?}");
+        stage.end().await;
+    }
+}
+
+/// Who goes before the start has made nothing that could be lost; unless it was only frozen, and takes part after all.
+#[tokio::test]
+async fn who_leaves_before_the_start_is_not_lost() {
+    for returns in [false, true] {
+        let mut stage = Stage::new().await;
+        let both = ["w0", "w1"].map(|id| stage.join(id, ShareSet::ALL));
+        stage.until("SCARD", "workers", 2).await;
+        let (fleet, run) = (Fleet::new(stage.cell.clone()), stage.cell.run());
+        let bundle = Bundle { hooks: true, ..open(50.0, Duration::from_secs(1)) };
+        let epoch = fleet.start(&bundle, BTreeMap::new()).await.expect("it starts");
+        stage.lead();
+        // The set-up holds the run up; the leader has met both by then.
+        let begin = Instant::now();
+        while order(&stage).await.set_up.is_none() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain for the set-up");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        *both[1].lock().expect("no panic") = None;
+        run.forget("w1").await.unwrap();
+        stage.until("SCARD", "workers", 1).await;
+        // Some looks of the leader.
+        let looks = || tokio::time::sleep(Duration::from_millis(1000));
+        looks().await;
+        if returns {
+            stage.join("w1", ShareSet::ALL);
+            stage.until("SCARD", "workers", 2).await;
+            looks().await;
+        }
+        run.note(epoch, &["set_up", "tear_down"].map(|hook| (hook.to_owned(), "done:".to_owned()))).await.unwrap();
+        stage.until("GET", "test:state", "IDLE".to_owned()).await;
+        let facts = fleet.finished(epoch).await.unwrap().expect("a result").facts.fleet.expect("a fleet");
+        let state = |id: &str| facts.workers.iter().find(|worker| worker.id == id).map(|worker| worker.state);
+        // Nobody here ships a last delta, so whoever took part is lost.
+        let expected = if returns { WorkerState::Lost } else { WorkerState::Left };
+        assert_eq!((state("w0"), state("w1")), (Some(WorkerState::Lost), Some(expected)), "{facts:?}");
+        stage.end().await;
+    }
 }
 
 /// Shares of workers that are gone are nobody's for seconds, and what was due of them at the start was late.

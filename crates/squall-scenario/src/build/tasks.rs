@@ -211,8 +211,13 @@ impl Builder<'_, '_> {
 }
 
 fn flow(spans: Vec<String>, timeout: Option<std::time::Duration>, steps: Vec<Step>) -> Flow {
-    let mut data = Vec::new();
-    steps.iter().for_each(|step| step.data_used(&mut data));
+    let (mut used, mut data) = (Vec::new(), Vec::new());
+    steps.iter().for_each(|step| step.columns_used(&mut used));
+    for column in used {
+        if !data.contains(&column.data) {
+            data.push(column.data);
+        }
+    }
     Flow { spans, timeout, steps, data }
 }
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     check::{Answer, Verdict},
-    data::{Order, Per},
+    data::{Order, Per, Row},
     program::{Dynamic, Flow, Step},
     template::{Context, Unset, Value},
 };
@@ -23,7 +23,7 @@ pub(super) struct Walk<'u> {
     pub(super) session: &'u mut Session,
     pub(super) rng: &'u mut fastrand::Rng,
     pub(super) slots: &'u mut [Option<Value>],
-    pub(super) rows: &'u mut [Option<usize>],
+    pub(super) rows: &'u mut [Option<Row>],
     pub(super) loans: &'u mut [Option<Loan>],
     pub(super) user: u64,
     pub(super) iteration: u64,
@@ -115,7 +115,7 @@ impl Walk<'_> {
             if table.per == Per::User && self.rows[index].is_some() {
                 continue;
             }
-            self.rows[index] = self.shared.dealers[index].deal(table, self.user, self.rng).await;
+            self.rows[index] = self.shared.dealers[index].deal(table, self.user, self.rng).await.map(Row::Own);
             if self.rows[index].is_none() {
                 return Err(("DATA_EXHAUSTED", format!("data `{}` has no more rows", table.name)));
             }
@@ -132,11 +132,16 @@ impl Walk<'_> {
         (self.loans[index], self.rows[index]) = (None, None);
         let table = &self.shared.program.data[index];
         let loan = self.shared.probe.lender()?.take(&table.name, wait).await?;
-        let row = loan.id().parse().ok().filter(|row: &usize| *row < table.rows);
-        let unknown =
-            || LendError::Refused(format!("`{}` holds `{}`, which is not of this run", table.name, loan.id()));
-        self.rows[index] = Some(row.ok_or_else(unknown)?);
-        self.loans[index] = Some(loan);
+        match table.lent(loan.id(), loan.payload()) {
+            Ok(row) => (self.loans[index], self.rows[index]) = (Some(loan), Some(row)),
+            Err(unusable) => {
+                // Given back it would be this user's again at once.
+                let mut kept = self.shared.unusable.borrow_mut();
+                kept.retain(Loan::is_held);
+                kept.push(loan);
+                return Err(LendError::Refused(unusable.to_string()));
+            }
+        }
         Ok(())
     }
 

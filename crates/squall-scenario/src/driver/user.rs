@@ -10,7 +10,7 @@ use super::{
     flow::{IDLE, Walk},
 };
 use crate::{
-    data::Order,
+    data::{Order, Row},
     template::{Context, Value},
 };
 
@@ -25,7 +25,7 @@ pub struct ScenarioUser {
     /// Its variables, in the program's order.
     slots: Box<[Option<Value>]>,
     /// The row in hand of each data source.
-    rows: Box<[Option<usize>]>,
+    rows: Box<[Option<Row>]>,
     /// The resources in hand, in the same order; empty where the scenario has none.
     loans: Box<[Option<Loan>]>,
 }
@@ -43,7 +43,7 @@ impl ScenarioUser {
             slots.push(made.then_some(Value { text, literal: slot.literal }));
         }
         let session = Session::new(&program.connector);
-        let rows = vec![None; program.data.len()].into();
+        let rows = program.data.iter().map(|_| None).collect();
         let borrows = program.data.iter().any(|table| matches!(table.order, Order::Held { .. }));
         let loans = (0..if borrows { program.data.len() } else { 0 }).map(|_| None).collect();
         let seed = program.seed_of_starts.unwrap_or(seat.seed);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::Escape;
-use crate::data::DataTable;
+use crate::data::{DataTable, Row};
 
 /// A value as text, and whether JSON would write it without quotes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,10 +30,7 @@ pub(crate) enum Expr {
     Constant(Value),
     /// A user's own variable.
     Slot(usize),
-    Column {
-        data: usize,
-        column: usize,
-    },
+    Column(ColumnAt),
     /// Both ends included.
     Random {
         low: i64,
@@ -53,6 +50,13 @@ pub(crate) enum Expr {
     Choice(Vec<Expr>),
 }
 
+/// A column of a data source, both by their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ColumnAt {
+    pub(crate) data: usize,
+    pub(crate) column: usize,
+}
+
 /// A variable was used before anything had set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unset {
@@ -64,7 +68,7 @@ pub(crate) struct Context<'a> {
     pub(crate) slots: &'a [Option<Value>],
     pub(crate) data: &'a [DataTable],
     /// The row in hand of each data source; those that the task uses have been drawn before anything is rendered.
-    pub(crate) rows: &'a [Option<usize>],
+    pub(crate) rows: &'a [Option<Row>],
     pub(crate) user: u64,
     pub(crate) iteration: u64,
     pub(crate) rng: &'a mut fastrand::Rng,
@@ -76,10 +80,10 @@ impl Expr {
         matches!(self, Expr::Random { .. } | Expr::NowMs | Expr::User | Expr::Iteration)
     }
 
-    pub(crate) fn data_used(&self, used: &mut Vec<usize>) {
+    pub(crate) fn columns_used(&self, used: &mut Vec<ColumnAt>) {
         match self {
-            Expr::Column { data, .. } if !used.contains(data) => used.push(*data),
-            Expr::Choice(options) => options.iter().for_each(|option| option.data_used(used)),
+            Expr::Column(at) if !used.contains(at) => used.push(*at),
+            Expr::Choice(options) => options.iter().for_each(|option| option.columns_used(used)),
             _ => {}
         }
     }
@@ -91,9 +95,9 @@ impl Expr {
                 let value = context.slots[*slot].as_ref().ok_or(Unset { slot: *slot })?;
                 escape.write(&value.text, value.literal, out);
             }
-            Expr::Column { data, column } => {
-                let row = context.rows[*data].expect("rows of a task's data are drawn before it renders");
-                let (text, literal) = context.data[*data].cell(row, *column);
+            Expr::Column(ColumnAt { data, column }) => {
+                let row = context.rows[*data].as_ref().expect("rows of a task's data are drawn before it renders");
+                let (text, literal) = context.data[*data].value(row, *column);
                 escape.write(text, literal, out);
             }
             Expr::Choice(options) => {
@@ -120,7 +124,7 @@ impl Expr {
             Expr::NowMs => write_number(unix_ms(), out),
             Expr::User => write_number(context.user, out),
             Expr::Iteration => write_number(context.iteration, out),
-            Expr::Constant(_) | Expr::Slot(_) | Expr::Column { .. } | Expr::Choice(_) => {
+            Expr::Constant(_) | Expr::Slot(_) | Expr::Column(_) | Expr::Choice(_) => {
                 unreachable!("written by `write`")
             }
         }

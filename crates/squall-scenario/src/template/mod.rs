@@ -7,7 +7,7 @@ mod parse;
 mod scope;
 
 pub(crate) use escape::{Escape, write_json_string};
-pub(crate) use expr::{Context, Expr, Unset, Value};
+pub(crate) use expr::{ColumnAt, Context, Expr, Unset, Value};
 pub(crate) use parse::{Ast, AstKind, Piece, parse};
 pub(crate) use scope::{Binding, DataNames, Scope};
 
@@ -92,11 +92,11 @@ impl Template {
         matches!(self.parts.as_slice(), [Part::Value(expr, _)] if expr.is_number())
     }
 
-    /// The data sources that it takes columns from.
-    pub(crate) fn data_used(&self, used: &mut Vec<usize>) {
+    /// The columns that it takes values from.
+    pub(crate) fn columns_used(&self, used: &mut Vec<ColumnAt>) {
         for part in &self.parts {
             if let Part::Value(expr, _) = part {
-                expr.data_used(used);
+                expr.columns_used(used);
             }
         }
     }
@@ -159,8 +159,14 @@ mod tests {
         let data = [crate::data::DataTable::csv("d", b"x,y\n1,2&3\n").expect("well formed")];
         let slots = [Some(Value::text("\"é\""))];
         let mut rng = fastrand::Rng::with_seed(1);
-        let mut context =
-            Context { slots: &slots, data: &data, rows: &[Some(0)], user: 3, iteration: 9, rng: &mut rng };
+        let mut context = Context {
+            slots: &slots,
+            data: &data,
+            rows: &[Some(crate::data::Row::Own(0))],
+            user: 3,
+            iteration: 9,
+            rng: &mut rng,
+        };
         let mut out = String::new();
         template.render(&mut context, &mut out).expect("everything is set");
         out

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Ast, Expr, Value, parse::AstKind};
+use super::{Ast, ColumnAt, Expr, Value, parse::AstKind};
 use crate::{Files, error::did_you_mean};
 
 /// What a name stands for.
@@ -109,10 +109,10 @@ impl Scope {
             };
             return refuse(format!("unknown data `{data}`"), hint);
         };
-        let Some(columns) = &names.columns else { return Ok(Expr::Column { data: names.index, column: 0 }) };
+        let Some(columns) = &names.columns else { return Ok(Expr::Column(ColumnAt { data: names.index, column: 0 })) };
         match columns.iter().position(|known| known == column) {
             Some(at) => match names.missing.get(at).copied().flatten() {
-                None => Ok(Expr::Column { data: names.index, column: at }),
+                None => Ok(Expr::Column(ColumnAt { data: names.index, column: at })),
                 Some(line) => {
                     let message = format!("{} has no `{column}` in line {line}", names.file);
                     refuse(message, "give every row the key, with \"\" or null where there is no value".to_owned())

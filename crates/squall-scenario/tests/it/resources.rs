@@ -6,12 +6,18 @@ use squall_model::TaskIndex;
 use squall_scenario::{Overrides, Scenario};
 use std::{collections::BTreeMap, time::Instant};
 
-use crate::harness::{Memory, Record, block_on, scenario, target, with_files};
+use crate::harness::{Capture, Memory, Record, block_on, scenario, target, with_files};
 
 const SHOP: &str = "[[resource]]\nname = 'users'\ncount = 3\nwait = '5s'\n\
     fields = { name = 'user-{{ n }}', pin = 'x{{n}}y' }\n\
     [[task]]\nname = 'x'\nget = '/echo'\nheaders = { x-who = '{{ users.name }}' }\n\
     expect = { body_contains = ['user-1'] }";
+
+const USER_1: &str = r#"{"name":"user-1","pin":"x1y","resource_name":"users","resource_id":"1","created_at":1.5}"#;
+
+fn lent(number: u64, id: &str, payload: &str) -> Lent {
+    Lent { number, id: id.to_owned(), payload: payload.to_owned() }
+}
 
 fn iteration() -> Iteration {
     let now = Instant::now();
@@ -44,7 +50,7 @@ fn a_user_holds_one_until_it_ends_and_asks_again_after_a_lapse() {
             for number in 0..2 {
                 let Some(LendAsk::Take { pool, wait, answer }) = asks.recv().await else { panic!("nobody asks") };
                 assert_eq!((pool.as_str(), wait.as_secs()), ("users", 5));
-                answer.send(Ok(Lent { number, id: "1".into(), payload: "{}".into() })).expect("somebody waits");
+                answer.send(Ok(lent(number, "1", USER_1))).expect("somebody waits");
                 // Given back after the lapse, and at the end.
                 let Some(LendAsk::Return(returned)) = asks.recv().await else { panic!("it is not given back") };
                 assert_eq!(returned, number);
@@ -83,6 +89,80 @@ fn what_cannot_be_had_fails_the_iteration_with_its_reason() {
     assert_eq!((record.notes(), target.requests()), (vec!["all are held"], 0));
 }
 
+/// `POST /ensure_resource` during a run made waiters fail for ever: the name of a thing was taken for the number of a row.
+#[test]
+fn what_others_have_put_into_the_pool_is_used_as_it_is_stored() {
+    #[track_caller]
+    fn check(id: &str, payload: &str) {
+        let capture = Capture::start();
+        let text = format!("target = '{}'\n{}", capture.url, SHOP.split("expect").next().expect("its beginning"));
+        let scenario = Scenario::parse("shop.toml", &text, &mut Memory::default(), Overrides::default());
+        let scenario = scenario.unwrap_or_else(|errors| panic!("{errors}"));
+        block_on(async {
+            let (lender, mut asks) = Lender::new();
+            let keeper = async {
+                let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("nobody asks") };
+                answer.send(Ok(lent(0, id, payload))).expect("somebody waits");
+                let Some(LendAsk::Return(0)) = asks.recv().await else { panic!("it is asked again") };
+            };
+            let user = async {
+                let probe = Probe::lending(RecorderConfig::default(), Instant::now(), lender.clone());
+                let mut user = scenario.driver().thread(probe).expect("sound").user(Seat { user: 0, seed: 0 });
+                assert!(user.iterate(iteration()).await && user.iterate(iteration()).await);
+                user.stop().await;
+            };
+            tokio::join!(keeper, user);
+        });
+        let sent = capture.take();
+        assert!(sent.len() == 2 && sent.iter().all(|request| request.contains("x-who: late\r\n")), "{sent:?}");
+    }
+    check("3", r#"{"name":"late","resource_name":"users","resource_id":"3","created_at":1.5}"#);
+    // A row's number, but not the row.
+    check("0", r#"{"name":"late"}"#);
+}
+
+/// Given back, it would go to the same waiter again and again.
+#[test]
+fn what_lacks_a_field_fails_once_and_is_kept_from_everybody() {
+    let target = target();
+    let scenario = scenario(&target, SHOP);
+    let (record, returned) = block_on(async {
+        let (lender, mut asks) = Lender::new();
+        let probe = Probe::lending(RecorderConfig::default(), Instant::now(), lender);
+        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(Seat { user: 0, seed: 0 });
+        let keeper = async {
+            for (number, id, payload) in [(0, "3", r#"{"pin":"x"}"#), (1, "4", "7"), (2, "1", USER_1)] {
+                let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("it was given back") };
+                answer.send(Ok(lent(number, id, payload))).expect("somebody waits");
+            }
+        };
+        let iterate = async {
+            let mut completed = Vec::new();
+            for _ in 0..3 {
+                completed.push(user.iterate(iteration()).await);
+            }
+            completed
+        };
+        let (completed, ()) = tokio::join!(iterate, keeper);
+        assert_eq!(completed, [false, false, true]);
+        let (metrics, notes, engine) = probe.harvest(0, 0);
+        user.stop().await;
+        drop((user, probe));
+        let mut returned = Vec::new();
+        while let Some(LendAsk::Return(number)) = asks.recv().await {
+            returned.push(number);
+        }
+        (Record { metrics, notes, engine }, returned)
+    });
+    assert_eq!(record.lines(Kind::Request), ["x: RESOURCE_REFUSED×2 HTTP_200×1"]);
+    let notes = [
+        "`3` of the pool `users` cannot be used: it has no field `name`",
+        "`4` of the pool `users` cannot be used: what is stored with it is not a JSON object",
+    ];
+    assert_eq!((record.notes(), target.requests()), (notes.to_vec(), 1));
+    assert_eq!(returned, [2, 0, 1], "those that cannot be used go back with the run");
+}
+
 /// In the middle of an iteration: nothing is sent with what may be another's, and it is said.
 #[test]
 fn what_was_lost_meanwhile_is_not_used() {
@@ -94,7 +174,7 @@ fn what_was_lost_meanwhile_is_not_used() {
         let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(Seat { user: 0, seed: 0 });
         let keeper = async {
             let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("nobody asks") };
-            answer.send(Ok(Lent { number: 0, id: "1".into(), payload: "{}".into() })).expect("somebody waits");
+            answer.send(Ok(lent(0, "1", USER_1))).expect("somebody waits");
             lender.lapse();
         };
         let (completed, ()) = tokio::join!(user.iterate(iteration()), keeper);

@@ -10,6 +10,7 @@ use super::App;
 use crate::{
     error::{Answer, ApiError, ok},
     probes::{self, ProbesWanted},
+    query::{valid, within},
     shapes::{self, Wanted},
 };
 
@@ -110,17 +111,6 @@ pub(crate) async fn probes_history<C: Cell>(
     }
     let count = within(query.count.unwrap_or(100), 0, 1000)?;
     Ok(ok(&probes::history(app.live.shown().await.as_ref(), &query.probe_name, count)))
-}
-
-fn valid<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
-    query.map(|Query(query)| query).map_err(|error| ApiError::validation(error.body_text()))
-}
-
-fn within(count: usize, least: usize, most: usize) -> Result<usize, ApiError> {
-    match (least..=most).contains(&count) {
-        true => Ok(count),
-        false => Err(ApiError::validation(format!("count: give a number from {least} to {most}"))),
-    }
 }
 
 /// As the seed takes it.

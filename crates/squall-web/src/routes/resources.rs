@@ -14,6 +14,7 @@ use crate::{
     body::read,
     error::{Answer, ApiError, ok},
     inputs::Stock,
+    query::{valid, within},
     shapes,
 };
 
@@ -49,11 +50,7 @@ pub(crate) async fn items<C: Cell>(
     Path(name): Path<String>,
     query: Result<Query<ItemsQuery>, QueryRejection>,
 ) -> Answer {
-    let Query(query) = query.map_err(|error| ApiError::validation(error.body_text()))?;
-    let count = query.count.unwrap_or(100);
-    if !(1..=1000).contains(&count) {
-        return Err(ApiError::validation("count: give a number from 1 to 1000"));
-    }
+    let count = within(valid(query)?.count.unwrap_or(100), 1, 1000)?;
     let pool = pool_name(name)?;
     let pools = app.fleet.cell().pools();
     if !pools.names().await?.contains(&pool) {

@@ -55,6 +55,46 @@ async fn long_bodies_are_refused() {
     world.post("/api/v1/tests", &longer).await.refused(400, "validation_error");
     let longest = format!(r#"{{"bundle": "{}"}}"#, "x".repeat(16 << 20));
     world.post("/api/v1/tests", &longest).await.refused(413, "payload_too_large");
+    let head = "POST /start_test HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n";
+    send(world.addr, head.as_bytes()).await.refused(413, "payload_too_large");
+}
+
+/// The whole of a body of 15 MiB came back in the message.
+#[tokio::test]
+async fn of_what_was_sent_only_a_little_is_said_again() {
+    let world = world(1).await;
+    let long = "ä".repeat(30_000);
+    for (path, body, begin, end) in [
+        (
+            "/api/v1/tests",
+            format!(r#"{{"bundle": "{long}"}}"#),
+            "bundle: invalid type: string \"ä",
+            "expected struct Bundle",
+        ),
+        ("/start_test", format!(r#"{{"users": "{long}"}}"#), "users: invalid type", "give a whole number of 0 or more"),
+        ("/stop_test", format!(r#"{{"{long}": 1}}"#), "unknown field `ä", "there are no fields"),
+    ] {
+        let refused = world.post(path, body).await.refused(400, "validation_error");
+        let said = refused["message"].as_str().unwrap();
+        assert!(said.chars().count() < 400 && said.starts_with(begin) && said.ends_with(end), "{said}");
+    }
+    let refused = world.get(&format!("/metrics/history?range={}", "x".repeat(30_000))).await;
+    assert!(refused.refused(400, "validation_error")["message"].as_str().unwrap().len() < 400);
+}
+
+#[tokio::test]
+async fn a_bad_query_is_said_with_the_parameter_and_what_it_takes() {
+    let world = world(1).await;
+    for (path, words) in [
+        ("/metrics/history?from_ts=x", "from_ts: give a whole number of 0 or more"),
+        ("/metrics/history?from_ts=99999999999999999999999", "from_ts: give a whole number of 0 or more"),
+        ("/metrics?count=", "count: give a whole number of 0 or more"),
+        ("/resources/a/items?count=-1", "count: give a whole number of 0 or more"),
+        ("/probes/history", "missing field `probe_name`"),
+        ("/metrics?include_events=perhaps", "include_events: `perhaps` is neither true nor false"),
+    ] {
+        assert_eq!(world.get(path).await.refused(400, "validation_error")["message"], words, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -48,6 +48,9 @@ async fn a_token_is_asked_for_wherever_something_is_told_or_changed() {
     for scheme in ["Bearer", "bearer"] {
         let headers = format!("Host: any.example\r\nAuthorization: {scheme} {TOKEN}\r\n");
         assert_eq!(ask(&world, "GET", "/ready", &headers).await.status, 200);
+        // A proxy that ends TLS may stand before it.
+        let headers = format!("{headers}Origin: https://any.example\r\n");
+        assert_eq!(ask(&world, "GET", "/ready", &headers).await.status, 200);
     }
 }
 
@@ -60,7 +63,11 @@ async fn a_page_of_another_site_cannot_steer_the_fleet() {
     }
     ask(&world, "GET", "/ready", "").await.refused(400, "bad_request");
     ask(&world, "GET", "/ready", "Host: localhost\r\nHost: localhost\r\n").await.refused(400, "bad_request");
-    for origin in ["http://evil.example", "null", "http://localhost:1", "file://"] {
+    for host in ["localhost:1@evil.example", "127.0.0.1:1, evil.example", "localhost:abc", "[::1"] {
+        println!("{host}");
+        ask(&world, "GET", "/ready", &format!("Host: {host}\r\n")).await.refused(403, "forbidden");
+    }
+    for origin in ["http://evil.example", "null", "http://localhost:1", "file://", "https://localhost"] {
         println!("{origin}");
         let headers = format!("Host: localhost\r\nOrigin: {origin}\r\nContent-Length: 0\r\n");
         ask(&world, "POST", "/stop_test", &headers).await.refused(403, "forbidden");

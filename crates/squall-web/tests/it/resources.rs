@@ -91,6 +91,17 @@ async fn foreign_values_in_keys_are_named_and_stop_nothing_else() {
         assert!(begin.elapsed() < PATIENCE, "nobody counts them");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    // A state that is none is not taken for IDLE while a test runs.
+    ask("SET", &["squall:{odd}:test:state", "SOMETHING"]).await;
+    for (path, body) in [("/stop_test", "{}"), ("/start_test", r#"{"target_users": 2}"#)] {
+        let refused = world.post(path, body).await.refused(500, "internal_error");
+        assert!(
+            refused["message"].as_str().unwrap().contains("`test:state` holds a text that is none (`SOMETHING`)"),
+            "{path}: {refused}"
+        );
+    }
+    assert_eq!(world.get("/readyz").await.status, 503);
+    ask("SET", &["squall:{odd}:test:state", "RUNNING"]).await;
     assert_eq!(world.post("/stop_test", "{}").await.status, 200);
     world.until(|ready| ready["state"] == "IDLE", "/ready").await;
 

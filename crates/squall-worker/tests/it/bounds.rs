@@ -50,20 +50,11 @@ async fn deltas_wait_for_a_store_that_is_away_within_a_bound() {
     let said = |field: &str| count(&status.borrow().report, field);
 
     let (run, bundle) = (cell.run(), bundle());
-    let mut order = RunOrder {
-        run: "r".into(),
-        bundle: run.put(&serde_json::to_vec(&bundle).unwrap()).await.unwrap(),
-        profile: bundle.plan.load.model.profile().clone(),
-        start_at_ms: None,
-        several: false,
-        expected: Vec::new(),
-        ready_by_ms: 0,
-        paused: None,
-        stop: None,
-        set_up: None,
-        tear_down: None,
-        params: [].into(),
-    };
+    let mut order = RunOrder::new(
+        "r",
+        run.put(&serde_json::to_vec(&bundle).unwrap()).await.unwrap(),
+        bundle.plan.load.model.profile().clone(),
+    );
     let seen = run.record().await.unwrap();
     let text = serde_json::to_string(&order).unwrap();
     let seen = run.replace(&seen, RunPhase::Preparing.name(), &text, true).await.unwrap().expect("alone");

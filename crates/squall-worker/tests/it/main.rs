@@ -1,6 +1,8 @@
 //! A worker and what it hears: whatever is sent to it, it stays, counts what it refuses and obeys only the record.
 
 mod bounds;
+mod coming_and_going;
+
 mod rations;
 
 use squall_coord::{Cell, MemoryCell, Report, RunStore, Store};

@@ -144,20 +144,7 @@ impl Fleet {
     async fn begin(&self, bundle: &Bundle) -> RunOrder {
         let run = self.cell.run();
         let name = run.put(&serde_json::to_vec(bundle).unwrap()).await.unwrap();
-        let mut order = RunOrder {
-            run: "r".into(),
-            bundle: name,
-            profile: bundle.plan.load.model.profile().clone(),
-            start_at_ms: None,
-            several: false,
-            expected: Vec::new(),
-            ready_by_ms: 0,
-            paused: None,
-            stop: None,
-            set_up: None,
-            tear_down: None,
-            params: [].into(),
-        };
+        let mut order = RunOrder::new("r", name, bundle.plan.load.model.profile().clone());
         assert_eq!(self.order(RunPhase::Preparing, &order, true).await, 1);
         self.until("ready workers", |_| true, self.workers.len(), "ready").await;
         order.start_at_ms = Some(run.record().await.unwrap().now_ms);
