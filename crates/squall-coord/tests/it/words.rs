@@ -1,9 +1,8 @@
 //! What a seat says of a store that can be read and not written: once that it cannot be used, once that it can.
 
 use std::{
-    fmt,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
@@ -12,12 +11,9 @@ use std::{
 use squall_coord::{
     Acquired, Assignment, Beat, Lease, MemberId, MemoryStore, Revision, Seat, SeatConfig, Store, StoreError, Unit, View,
 };
+use squall_testkit::told;
 use tokio_util::sync::CancellationToken;
-use tracing::{
-    Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-};
+use tracing::Level;
 
 use crate::support::{member, units};
 
@@ -70,72 +66,40 @@ impl Store for ReadOnly {
     }
 }
 
-/// Keeps what is said to people.
-#[derive(Clone, Default)]
-struct Said(Arc<Mutex<Vec<String>>>);
-
-impl Said {
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap())
-    }
-}
-
-impl Subscriber for Said {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= tracing::Level::INFO
-    }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &Event<'_>) {
-        struct Message(String);
-        impl Visit for Message {
-            fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-                if field.name() == "message" {
-                    self.0 = format!("{value:?}");
-                }
-            }
-        }
-        let mut message = Message(String::new());
-        event.record(&mut message);
-        self.0.lock().unwrap().push(message.0);
-    }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
+/// What was said to people since the last look.
+fn said() -> Vec<String> {
+    told::take_mine(Level::INFO).iter().map(|told| told.message().to_owned()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_only_reads_is_said_to_be_unusable_once() {
-    let said = Said::default();
-    let _listening = tracing::subscriber::set_default(said.clone());
+    told::listen();
     let store = ReadOnly::default();
     let (seat, handle) = Seat::new(store.clone(), SeatConfig::new(member("a"), units(4))).unwrap();
     let seat = tokio::spawn(seat.run(CancellationToken::new()));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(said.take(), ["joined"]);
+    assert_eq!(said(), ["joined"]);
 
     // Shorter than its membership lasts.
     store.refuses.store(true, Relaxed);
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert_eq!(said.take(), ["the store cannot be used; it is tried again"]);
+    assert_eq!(said(), ["the store cannot be used; it is tried again"]);
     store.refuses.store(false, Relaxed);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(said.take(), ["the store can be used again"]);
+    assert_eq!(said(), ["the store can be used again"]);
 
     // Longer, and a second time: then it is told what may help.
     for time in 1..=2 {
         store.refuses.store(true, Relaxed);
         tokio::time::sleep(Duration::from_secs(8)).await;
-        let words = said.take();
+        let words = said();
         let [unusable, expired] = &*words else { panic!("time {time}: {words:?}") };
         assert_eq!(unusable, "the store cannot be used; it is tried again");
         assert!(expired.starts_with("membership expired"), "{expired}");
         assert_eq!(expired.contains("--expires-after"), time == 2, "{expired}");
         store.refuses.store(false, Relaxed);
         tokio::time::sleep(Duration::from_secs(3)).await;
-        assert_eq!(said.take(), ["joined", "the store can be used again"], "time {time}");
+        assert_eq!(said(), ["joined", "the store can be used again"], "time {time}");
     }
     drop(handle);
     seat.abort();

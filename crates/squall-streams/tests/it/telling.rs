@@ -1,72 +1,25 @@
 //! What is told while processing goes on: lag, throughput, rebalances and failures, as tracing events and as Prometheus text.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Mutex, OnceLock},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use squall_streams::{App, Namespace, Policy, Processor, Settings, StreamMetrics};
-use squall_testkit::redis::RedisServer;
-use tracing::{
-    Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
+use squall_testkit::{
+    redis::RedisServer,
+    told::{self, Told},
 };
 
 use crate::support::{Order, Running, eventually, orders, quick};
 
-type Told = BTreeMap<String, String>;
-
-/// Everything told in this process since the first test that asked.
-static TOLD: OnceLock<Mutex<Vec<Told>>> = OnceLock::new();
-
-struct Listener;
-
-#[derive(Default)]
-struct Fields(Told);
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
-    }
-}
-
-impl Subscriber for Listener {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("squall_")
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        TOLD.get_or_init(Mutex::default).lock().unwrap().push(fields.0);
-    }
-}
-
 /// What was told about a processor under a message.
-fn told(processor: &str, message: &str) -> Vec<Told> {
-    let told = TOLD.get_or_init(Mutex::default).lock().unwrap();
-    let about = |fields: &&Told| {
-        fields.get("message").is_some_and(|text| text == message)
-            && fields.get("processor").is_some_and(|name| name == processor)
-    };
-    told.iter().filter(about).cloned().collect()
+fn about(processor: &str, message: &str) -> Vec<BTreeMap<String, String>> {
+    let about =
+        |told: &Told| told.message() == message && told.fields.get("processor").is_some_and(|name| name == processor);
+    told::everything().into_iter().filter(about).map(|told| told.fields).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lag_throughput_rebalances_and_failures_are_told() {
-    let _ = tracing::subscriber::set_global_default(Listener);
+    told::listen();
     let server = RedisServer::start();
     let app = App::connect_in("telling", &server.url(), Namespace::new("").unwrap()).await.unwrap();
     let stream = app.stream::<Order>("orders").partition_by("order_id").partitions(2).open().await.unwrap();
@@ -118,11 +71,11 @@ async fn lag_throughput_rebalances_and_failures_are_told() {
     first.stop().await.unwrap();
     second.stop().await.unwrap();
 
-    assert_eq!(told(name, "partition taken").len(), told(name, "partition given back").len());
-    assert!(told(name, "partition taken").len() >= 3, "two, and one that moved");
-    let failure = &told(name, "quarantined")[0];
+    assert_eq!(about(name, "partition taken").len(), about(name, "partition given back").len());
+    assert!(about(name, "partition taken").len() >= 3, "two, and one that moved");
+    let failure = &about(name, "quarantined")[0];
     assert!(failure["error"].contains("unlucky") && failure["partition"] == stuck.to_string(), "{failure:?}");
-    let progress = told(name, "progress");
+    let progress = about(name, "progress");
     assert!(progress.iter().any(|one| one["rate"] != "0.0" && one["rate"] != "0"), "throughput: {progress:?}");
     assert!(progress.iter().any(|one| one["lag"] != "0"), "lag: {progress:?}");
 }
