@@ -49,7 +49,7 @@ deploy:
 
 unit: redis
 	@mkdir -p target
-	set -o pipefail; $(CARGO) test --workspace --locked -j $(JOBS) 2>&1 | tee target/test.log
+	set -o pipefail; $(CARGO) test --workspace --no-fail-fast --locked -j $(JOBS) 2>&1 | tee target/test.log
 
 fuzz:
 	scripts/fuzz $(FUZZ_SECONDS)

@@ -8,8 +8,10 @@ mod hooks;
 mod job;
 mod lending;
 mod machine;
+mod place;
 mod rationing;
 mod shipper;
+mod stage;
 mod worker;
 
 pub use hooks::Hooks;

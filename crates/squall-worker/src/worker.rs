@@ -1,21 +1,14 @@
 //! The loop of a worker: reports once a beat, reads the record when it has changed, takes and gives back shares, passes deltas on.
 
-use squall_coord::{
-    Cell, Epoch, MemberId, Notice, PoolStore, Report, Reported, RunStore, Seat, SeatConfig, SeatConfigError,
-    SeatHandle, StoreError,
-};
+use squall_coord::{Cell, MemberId, Notice, Report, Reported, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle};
 use squall_engine::EngineError;
-use squall_model::{Bundle, CommandEnvelope, HookOrder, RunOrder, RunPhase};
+use squall_model::{CommandEnvelope, HookOrder, RunOrder, RunPhase};
 use std::{
     collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::{
-    sync::{oneshot, watch},
-    task::{JoinHandle, JoinSet},
-    time::MissedTickBehavior,
-};
+use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -23,10 +16,11 @@ use crate::{
     clock::StoreClock,
     handover::Holding,
     hooks::{self, Hooks},
-    job::{Host, Job, Opened},
-    lending::{Portion, fill, lend},
+    job::{Host, Job},
     machine::Machine,
+    place::Place,
     share_units,
+    stage::{Part, Progress, Stage},
 };
 
 /// How a worker behaves.
@@ -69,10 +63,6 @@ pub enum WorkerError {
 /// The load ends this much before others could take it over.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// How often a plan is asked for that a store does not give which is away, and the time between.
-const FETCHES: usize = 100;
-const FETCH_AGAIN: Duration = Duration::from_millis(200);
-
 /// How long a worker that leaves waits for its last deltas to be in.
 const LONGEST_GOODBYE: Duration = Duration::from_secs(30);
 
@@ -93,7 +83,8 @@ pub struct Worker<C: Cell, H: Host> {
     /// What the scenario of a run does once, and what of it was begun here.
     hooks: Option<(u64, Arc<dyn Hooks>)>,
     begun: BTreeSet<(u64, &'static str)>,
-    hooking: JoinSet<()>,
+    /// What goes on beside the loop, and is waited for before it leaves.
+    beside: JoinSet<()>,
     stale_commands: u64,
     bad_commands: u64,
     leaving: bool,
@@ -104,31 +95,6 @@ pub struct Worker<C: Cell, H: Host> {
     trusted: bool,
     /// The record has been looked at: whether a run is on is known.
     informed: bool,
-}
-
-/// A place among those who make the load.
-struct Place {
-    sitting: JoinHandle<()>,
-    /// Gives the shares back.
-    retire: CancellationToken,
-    /// Gives up the place itself, and with it what its users have borrowed.
-    leave: CancellationToken,
-    handle: SeatHandle,
-}
-
-/// What this worker does of the run.
-enum Stage {
-    Idle,
-    /// A job is being built.
-    Preparing {
-        epoch: u64,
-        made: oneshot::Receiver<Result<Job, String>>,
-    },
-    Working(Box<Job>),
-    /// Everything of this run is in the store.
-    Done {
-        epoch: u64,
-    },
 }
 
 impl<C: Cell, H: Host> Worker<C, H> {
@@ -150,7 +116,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             failed: None,
             hooks: None,
             begun: BTreeSet::new(),
-            hooking: JoinSet::new(),
+            beside: JoinSet::new(),
             stale_commands: 0,
             bad_commands: 0,
             leaving: false,
@@ -187,9 +153,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
                     self.leaving = true;
                     goodbye = Some(Instant::now() + LONGEST_GOODBYE);
                 }
-                Some(notice) = next_notice(&mut place) => self.hear(notice),
+                Some(notice) = Place::next_notice(&mut place) => self.hear(notice),
                 _ = beats.tick() => self.beat(&run, place.as_ref()).await,
                 Some(message) = commands.recv() => if self.wakes(&message) { self.read(&run).await },
+                Some(_) = self.beside.join_next() => {}
                 progress = self.stage.progress() => match progress {
                     Progress::Prepared(made) => self.prepared(*made, &run).await,
                     Progress::Pumped(pumped) => self.pumped(pumped, &run).await,
@@ -216,10 +183,9 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 }
             }
             self.sit_or_leave(&mut place, &seat)?;
-            while self.hooking.try_join_next().is_some() {}
-            if self.leaving && self.has_left(goodbye) && self.hooking.is_empty() {
-                place.iter().for_each(|place| place.leave.cancel());
-                if has_ended(place.as_ref()) {
+            if self.leaving && self.has_left(goodbye) && self.beside.is_empty() {
+                place.iter().for_each(Place::leave);
+                if place.as_ref().is_none_or(Place::has_ended) {
                     break;
                 }
             }
@@ -258,18 +224,12 @@ impl<C: Cell, H: Host> Worker<C, H> {
     /// nobody makes.
     fn sit_or_leave(&self, place: &mut Option<Place>, seat: &SeatConfig) -> Result<(), SeatConfigError> {
         match place {
-            Some(taken) if !self.leaving && taken.sitting.is_finished() => *place = None,
+            Some(taken) if !self.leaving && taken.has_ended() => *place = None,
             // Who leaves for good keeps its place to the end: what its users have borrowed is theirs until they are done.
-            Some(taken) if self.leaving => taken.retire.cancel(),
-            Some(taken) if self.sits_out() => {
-                taken.retire.cancel();
-                taken.leave.cancel();
-            }
+            Some(taken) if self.leaving => taken.retire(),
+            Some(taken) if self.sits_out() => taken.leave(),
             None if !self.leaving && !self.sits_out() && self.is_prepared() => {
-                let (seat, handle) = Seat::new(self.cell.workers(), seat.clone())?;
-                let (retire, leave) = (CancellationToken::new(), CancellationToken::new());
-                let sitting = tokio::spawn(seat.run_until(retire.clone(), leave.clone()));
-                *place = Some(Place { sitting, retire, leave, handle });
+                *place = Some(Place::take(self.cell.workers(), seat.clone())?);
             }
             _ => {}
         }
@@ -461,7 +421,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
         let can_begin = self.failed_in() != Some(epoch) && !self.leaving;
         match (phase, &mut self.stage) {
             (RunPhase::Preparing | RunPhase::Running, Stage::Idle) if can_begin => {
-                self.prepare(run, epoch, order.bundle).await;
+                self.prepare(run, epoch, order.bundle);
             }
             (RunPhase::Running, Stage::Working(job)) => {
                 job.pause(order.paused.is_some());
@@ -493,10 +453,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
         let Some((_, hooks)) = self.hooks.as_ref().filter(|(of, _)| *of == epoch) else { return };
         let told = |asked: &Option<HookOrder>| asked.as_ref().is_some_and(|asked| asked.instance == self.instance);
         if phase == RunPhase::Preparing && told(&order.set_up) && self.begun.insert((epoch, hooks::SET_UP)) {
-            self.hooking.spawn(hooks::set_up(run.clone(), epoch, hooks.clone()));
+            self.beside.spawn(hooks::set_up(run.clone(), epoch, hooks.clone()));
         }
         if phase == RunPhase::Stopping && told(&order.tear_down) && self.begun.insert((epoch, hooks::TEAR_DOWN)) {
-            self.hooking.spawn(hooks::tear_down(run.clone(), epoch, hooks.clone()));
+            self.beside.spawn(hooks::tear_down(run.clone(), epoch, hooks.clone()));
         }
     }
 
@@ -513,16 +473,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
         self.failed.as_ref().map(|(epoch, _)| *epoch)
     }
 
-    /// Builds the job beside the loop: reading a scenario may take long, and beats must not wait for it.
-    async fn prepare(&mut self, run: &C::Run, epoch: u64, bundle: String) {
-        let (sender, made) = oneshot::channel();
-        let (host, run, pools, member) = (self.host.clone(), run.clone(), self.cell.pools(), self.member());
-        let of = ((epoch, self.instance), (self.config.ttl, self.config.most_waiting));
-        tokio::spawn(async move {
-            // Whoever waited may have lost interest.
-            let _ = sender.send(build(host, (run, pools), member, of, &bundle).await);
-        });
-        self.stage = Stage::Preparing { epoch, made };
+    fn prepare(&mut self, run: &C::Run, epoch: u64, bundle: String) {
+        let WorkerConfig { ttl, most_waiting, .. } = self.config;
+        let part = Part { epoch, instance: self.instance, member: self.member(), ttl, most_waiting };
+        self.stage = Stage::prepare(self.host.clone(), (run.clone(), self.cell.pools()), part, bundle);
     }
 
     async fn prepared(&mut self, made: Result<Job, String>, run: &C::Run) {
@@ -567,7 +521,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 debug!(%error, "could not say when the load was over");
             }
         }
-        tokio::task::spawn_blocking(move || job.join());
+        self.beside.spawn_blocking(move || job.join());
         self.tell(run).await;
     }
 
@@ -580,84 +534,9 @@ impl<C: Cell, H: Host> Worker<C, H> {
     }
 }
 
-impl Stage {
-    fn epoch(&self) -> Option<u64> {
-        match self {
-            Stage::Idle => None,
-            Stage::Preparing { epoch, .. } | Stage::Done { epoch } => Some(*epoch),
-            Stage::Working(job) => Some(job.epoch),
-        }
-    }
-
-    /// What the users have borrowed may be others' by now.
-    fn lapse(&self) {
-        if let Stage::Working(job) = self {
-            job.lapse();
-        }
-    }
-
-    /// What happens next of itself; never, if nothing does.
-    async fn progress(&mut self) -> Progress {
-        match self {
-            Stage::Preparing { made, .. } => {
-                let failed = |_| Err("building the users failed; the log says why".to_owned());
-                Progress::Prepared(Box::new(made.await.unwrap_or_else(failed)))
-            }
-            Stage::Working(job) => Progress::Pumped(job.pump().await),
-            Stage::Idle | Stage::Done { .. } => std::future::pending().await,
-        }
-    }
-}
-
 /// Waits until this worker is to leave.
 async fn stopping(stop: &CancellationToken, at_once: bool) {
     if !at_once {
         stop.cancelled().await;
     }
-}
-
-fn has_ended(place: Option<&Place>) -> bool {
-    place.is_none_or(|place| place.sitting.is_finished())
-}
-
-/// What the seat has to say; never, if there is none or it has ended.
-async fn next_notice(place: &mut Option<Place>) -> Option<Notice> {
-    match place {
-        Some(place) => place.handle.notices.recv().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// What happened at a stage.
-enum Progress {
-    Prepared(Box<Result<Job, String>>),
-    Pumped(Result<(), EngineError>),
-}
-
-async fn build<H: Host, R: RunStore, P: PoolStore>(
-    host: Arc<H>,
-    (run, pools): (R, P),
-    member: MemberId,
-    ((epoch, instance), bounds): ((u64, u64), (Duration, usize)),
-    name: &str,
-) -> Result<Job, String> {
-    let mut asked = 0;
-    let bytes = loop {
-        match run.get(name).await {
-            // A store that is away for a moment does not make this worker useless for the whole run.
-            Err(StoreError::Unreachable(_)) if asked < FETCHES => asked += 1,
-            other => break other.map_err(|error| error.to_string())?,
-        }
-        tokio::time::sleep(FETCH_AGAIN).await;
-    };
-    let bytes = bytes.ok_or("the plan of this run is not in the store any more")?;
-    let bundle: Bundle = serde_json::from_slice(&bytes).map_err(|error| format!("the plan cannot be read: {error}"))?;
-    let bundle = Arc::new(bundle);
-    let reading = bundle.clone();
-    let opened: Opened<H::Driver> = tokio::task::spawn_blocking(move || host.open(&reading))
-        .await
-        .map_err(|error| format!("reading the plan failed: {error}"))??;
-    fill(&pools, &opened.stock, Epoch(epoch), Portion::ALL).await.map_err(|error| error.to_string())?;
-    let lending = lend(pools, member, Epoch(epoch));
-    Job::prepare(opened, &bundle, (epoch, instance), run, bounds, lending).await.map_err(|error| error.to_string())
 }

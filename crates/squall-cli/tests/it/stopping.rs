@@ -1,6 +1,7 @@
 //! Ctrl-C, SIGTERM, and twice.
 
 use crate::support::{Desk, Running, number, target, wait_until};
+use std::process::{Command, Stdio};
 
 #[test]
 fn one_ctrl_c_drains_and_reports_exactly() {
@@ -107,9 +108,32 @@ fn lines_that_nobody_reads_keep_no_file_from_being_written() {
 fn a_session_that_is_closed_is_a_ctrl_c() {
     let (target, desk) = (target(), Desk::new());
     let url = target.url("/health");
-    let running = desk.start(&["run", &url, "--rate", "20", "--for", "5m", "-q", "--json", "result.json"]);
+    let run = desk.command(&["run", &url, "--rate", "20", "--for", "5m", "-q", "--json", "result.json"]);
+    let running = hearing_hup("default", &run);
     wait_until("the run to be under way", || target.requests() >= 3);
     running.signal(rustix::process::Signal::HUP);
     assert_eq!(running.end().code, 130);
     assert_eq!(number(&desk.json("result.json"), "/totals/requests"), target.requests() as f64);
+}
+
+#[test]
+fn a_run_under_nohup_outlives_its_session() {
+    let (target, desk) = (target(), Desk::new());
+    let url = target.url("/health");
+    let run = desk.command(&["run", &url, "--rate", "20", "--requests", "20", "-q"]);
+    let running = hearing_hup("ignore", &run);
+    wait_until("the run to be under way", || target.requests() >= 3);
+    running.signal(rustix::process::Signal::HUP);
+    assert_eq!(running.end().code, 0);
+    assert_eq!(target.requests(), 20);
+}
+
+/// Starts a program with SIGHUP as a shell (`default`) or `nohup` (`ignore`) has it, whatever these tests were started with.
+fn hearing_hup(how: &str, program: &Command) -> Running {
+    let mut env = Command::new("env");
+    env.arg(format!("--{how}-signal=HUP")).arg(program.get_program()).args(program.get_args());
+    env.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    env.current_dir(program.get_current_dir().expect("a desk"));
+    env.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::of(env.spawn().expect("the program starts"))
 }

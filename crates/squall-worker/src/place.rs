@@ -1,0 +1,46 @@
+//! A worker's place among those who make the load: a seat that runs beside the worker's loop. When it is taken and given up is the
+//! worker's to say.
+
+use squall_coord::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Store};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A seat that was taken.
+pub(crate) struct Place {
+    sitting: JoinHandle<()>,
+    retire: CancellationToken,
+    leave: CancellationToken,
+    pub(crate) handle: SeatHandle,
+}
+
+impl Place {
+    pub(crate) fn take<S: Store>(members: S, config: SeatConfig) -> Result<Place, SeatConfigError> {
+        let (seat, handle) = Seat::new(members, config)?;
+        let (retire, leave) = (CancellationToken::new(), CancellationToken::new());
+        let sitting = tokio::spawn(seat.run_until(retire.clone(), leave.clone()));
+        Ok(Place { sitting, retire, leave, handle })
+    }
+
+    /// Gives the shares back, and keeps the place itself.
+    pub(crate) fn retire(&self) {
+        self.retire.cancel();
+    }
+
+    /// Gives up the place, and with it what its users have borrowed.
+    pub(crate) fn leave(&self) {
+        self.retire();
+        self.leave.cancel();
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.sitting.is_finished()
+    }
+
+    /// What the seat of a place has to say; never, if there is none, and `None` when it has ended.
+    pub(crate) async fn next_notice(place: &mut Option<Place>) -> Option<Notice> {
+        match place {
+            Some(place) => place.handle.notices.recv().await,
+            None => std::future::pending().await,
+        }
+    }
+}
