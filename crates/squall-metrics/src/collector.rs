@@ -16,7 +16,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// `window_s`: how many of the latest seconds stay available with full histograms, for sliding windows.
+    /// `window_s`: how many of the latest seconds stay available with full histograms, for sliding windows. Where several close at once,
+    /// each of them does with a window of its own, until the next one closes.
     pub fn new(sources: impl IntoIterator<Item = SourceId>, window_s: u32) -> Collector {
         Collector { view: RunView::new(window_s), align: Alignment::new(sources) }
     }
@@ -92,6 +93,9 @@ impl Collector {
 
     fn close(&mut self, ready: Ready) -> usize {
         let closed = ready.len();
+        if closed > 0 {
+            self.view.trim_recent();
+        }
         ready.into_iter().for_each(|(second, pending)| self.view.close(second, pending));
         closed
     }
@@ -165,6 +169,26 @@ mod tests {
         assert_eq!(window.requests, 4 + 5);
         assert!(collector.view().window(None, 4).is_none(), "only three seconds are kept");
         assert!(collector.view().window(Some("nobody"), 2).is_some_and(|w| w.requests == 0));
+    }
+
+    /// What closed at once was judged only as far as some spare seconds went.
+    #[test]
+    fn seconds_that_close_at_once_have_a_window_each() {
+        let mut collector = Collector::new([source(0), source(1)], 3);
+        for second in 0..9 {
+            collector.merge(delta(0, u64::from(second), second, 1)).unwrap();
+        }
+        for second in 0..2 {
+            collector.merge(delta(1, u64::from(second), second, 1)).unwrap();
+        }
+        assert_eq!(collector.lose(source(1)), 7);
+        for after in 0..7 {
+            let window = collector.view().window_before(None, 3, after).expect("a window that ended then");
+            // Both sources in the first two seconds, one afterwards.
+            assert_eq!(window.requests, [3, 3, 3, 3, 3, 4, 5][after], "{after}");
+        }
+        collector.merge(delta(0, 9, 9, 1)).unwrap();
+        assert!(collector.view().window(None, 4).is_none(), "only three seconds are kept");
     }
 
     /// Each of two processes had kept 500 series apart, which made a report of 800.

@@ -236,14 +236,12 @@ impl RunView {
         let all = self.show_metrics(t_s, &pending.metrics);
         self.timeline.push(Second::of(t_s, &all, &pending.engine));
         self.recent.push_back(pending.metrics);
-        self.trim_recent();
     }
 
-    /// Keeps as many seconds as the window is long. The latest one is always kept: the live view shows it.
+    /// Keeps as many of the latest seconds as a window needs that ends with the next one.
     pub(crate) fn trim_recent(&mut self) {
-        while self.recent.len() > self.window_s.max(1) as usize {
-            self.recent.pop_front();
-        }
+        let keep = self.window_s.saturating_sub(1) as usize;
+        self.recent.drain(..self.recent.len().saturating_sub(keep));
     }
 
     /// The second with no more new names than there is room for. Every source keeps to the cap; all of them together may not.

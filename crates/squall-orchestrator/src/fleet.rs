@@ -19,7 +19,7 @@ pub use begin::{FleetRun, FleetRunError, run_fleet};
 pub use follow::Follower;
 pub use lead::{Orchestrator, OrchestratorConfig};
 pub use probes::{ProbeSecond, probe_names, probe_seconds};
-pub use steer::{FinishedRun, Fleet, FleetError, FleetStatus};
+pub use steer::{Ending, FinishedRun, Fleet, FleetError, FleetStatus};
 pub use worker_info::{WorkerInfo, holders};
 
 /// The one unit that orchestrators hold.

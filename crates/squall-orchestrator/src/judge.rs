@@ -1,6 +1,7 @@
 //! Thresholds against what was measured. Reads only merged histograms; a threshold with nothing to judge is a breach, because a
 //! promise that was never tested is not kept.
 
+use serde::{Deserialize, Serialize};
 use squall_metrics::{MetricView, RunView};
 use squall_model::{LoadModel, Plan, Statistic, Threshold, ThresholdResult};
 use std::time::Duration;
@@ -18,23 +19,29 @@ pub struct Judge {
 #[derive(Clone)]
 struct Watch {
     threshold: Threshold,
+    seen: Seen,
+}
+
+/// What was seen of one threshold.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Seen {
     worst: Option<f64>,
     breached_at_s: Option<u32>,
     /// Windows that ended at these seconds, with their values, and count if there was load throughout: that is known at the end.
     pending: Vec<(u32, f64)>,
 }
 
-/// Seconds that may close at once, after a stall, and are still judged one by one.
-const SPARE_S: u32 = 4;
+/// What a judge has seen, for the one who goes on after it: histograms of the seconds that it has judged are gone by then.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Judged {
+    seconds: usize,
+    /// By threshold, in the order of the plan.
+    seen: Vec<Seen>,
+}
 
 impl Judge {
     pub fn new(plan: &Plan) -> Judge {
-        let watch = |threshold: &Threshold| Watch {
-            threshold: threshold.clone(),
-            worst: None,
-            breached_at_s: None,
-            pending: Vec::new(),
-        };
+        let watch = |threshold: &Threshold| Watch { threshold: threshold.clone(), seen: Seen::default() };
         let limited = match &plan.load.model {
             LoadModel::Open { rate, .. } => plan.load.iterations.and_then(|n| rate.time_of_area(n as f64)),
             LoadModel::Closed { .. } => None,
@@ -47,12 +54,25 @@ impl Judge {
         }
     }
 
-    /// How many of the latest seconds the thresholds need.
-    pub fn longest_window(plan: &Plan) -> u32 {
-        plan.thresholds.iter().filter_map(|t| t.window).map(seconds).max().map_or(1, |longest| longest + SPARE_S)
+    /// Goes on where another judge of the same plan was, unless it is further already.
+    pub(crate) fn resume(&mut self, other: &Judged) {
+        if other.seconds > self.seen {
+            self.seen = other.seconds;
+            self.watches.iter_mut().zip(&other.seen).for_each(|(watch, seen)| watch.seen = seen.clone());
+        }
     }
 
-    /// Looks at the seconds closed since the last call; returns the first breached threshold that asks for an abort. `loading`: load is
+    /// What it has seen so far.
+    pub(crate) fn so_judged(&self) -> Judged {
+        Judged { seconds: self.seen, seen: self.watches.iter().map(|watch| watch.seen.clone()).collect() }
+    }
+
+    /// How many of the latest seconds the thresholds need.
+    pub fn longest_window(plan: &Plan) -> u32 {
+        plan.thresholds.iter().filter_map(|t| t.window).map(seconds).max().unwrap_or(1)
+    }
+
+    /// Looks at the seconds closed since the last call, which has to come before others close; returns the first breached threshold that asks for an abort. `loading`: load is
     /// still being made; if not, what needs a whole window of it waits for [`Judge::verdicts`], which knows when it was over.
     pub fn look(&mut self, view: &RunView, loading: bool) -> Option<&Threshold> {
         let closed = view.timeline.len();
@@ -64,8 +84,13 @@ impl Judge {
                 self.watches.iter_mut().for_each(|watch| watch.look(view, &moment, certain));
             }
         }
-        self.seen = closed;
-        self.watches.iter().find(|w| w.threshold.abort && w.breached_at_s.is_some()).map(|w| &w.threshold)
+        self.seen = self.seen.max(closed);
+        self.breached()
+    }
+
+    /// The first breached threshold that asks for an abort.
+    pub(crate) fn breached(&self) -> Option<&Threshold> {
+        self.watches.iter().find(|w| w.threshold.abort && w.seen.breached_at_s.is_some()).map(|w| &w.threshold)
     }
 
     /// How the thresholds stand at the end of the latest second; what was breached stays breached.
@@ -104,14 +129,14 @@ impl Watch {
         };
         match value {
             Some(value) if certain || !needs_load(threshold) => self.judge(moment.now_s, value),
-            Some(value) => self.pending.push((moment.now_s, value)),
+            Some(value) => self.seen.pending.push((moment.now_s, value)),
             None => {}
         }
     }
 
     /// Judges what waited for the end of the load to be known.
     fn settle(mut self, end: Duration) -> Watch {
-        for (at_s, value) in std::mem::take(&mut self.pending) {
+        for (at_s, value) in std::mem::take(&mut self.seen.pending) {
             if Duration::from_secs(u64::from(at_s)) <= end {
                 self.judge(at_s, value);
             }
@@ -120,17 +145,17 @@ impl Watch {
     }
 
     fn judge(&mut self, now_s: u32, value: f64) {
-        let threshold = &self.threshold;
-        if !threshold.comparison.holds(value, threshold.limit) && self.breached_at_s.is_none() {
-            self.breached_at_s = Some(now_s);
+        let Watch { threshold, seen } = self;
+        if !threshold.comparison.holds(value, threshold.limit) && seen.breached_at_s.is_none() {
+            seen.breached_at_s = Some(now_s);
         }
-        if threshold.window.is_some() && self.worst.is_none_or(|worst| is_worse(threshold, value, worst)) {
-            self.worst = Some(value);
+        if threshold.window.is_some() && seen.worst.is_none_or(|worst| is_worse(threshold, value, worst)) {
+            seen.worst = Some(value);
         }
     }
 
     fn verdict(self, view: &RunView, measured: Duration) -> ThresholdResult {
-        let Watch { threshold, worst, breached_at_s, .. } = self;
+        let Watch { threshold, seen: Seen { worst, breached_at_s, .. } } = self;
         // A run shorter than the window is its own window.
         let value = worst.or_else(|| value_of(&threshold, view, measured));
         let holds = value.is_some_and(|value| threshold.comparison.holds(value, threshold.limit));
@@ -386,8 +411,8 @@ mod tests {
         let mut collector = Collector::new([SOURCE], Judge::longest_window(&plan));
         for (i, millis) in [10, 5000, 10].into_iter().enumerate() {
             collector.merge(Delta { second: 2 * i as u32, ..second(i as u32, millis, 0) }).unwrap();
+            let _ = judge.look(collector.view(), true);
         }
-        let _ = judge.look(collector.view(), true);
         let verdicts = judge.verdicts(collector.view(), Duration::from_secs(5));
         let breached: Vec<_> = verdicts.iter().map(|verdict| (verdict.passed, verdict.breached_at_s)).collect();
         assert_eq!(breached, [(false, Some(3)), (false, Some(2))]);

@@ -13,8 +13,8 @@ mod usage;
 pub use control::Control;
 pub use crew::{Crew, Ended, Stop};
 pub use fleet::{
-    FinishedRun, Fleet, FleetError, FleetRun, FleetRunError, FleetStatus, Follower, Orchestrator, OrchestratorConfig,
-    ProbeSecond, WorkerInfo, holders, probe_names, probe_seconds, run_fleet,
+    Ending, FinishedRun, Fleet, FleetError, FleetRun, FleetRunError, FleetStatus, Follower, Orchestrator,
+    OrchestratorConfig, ProbeSecond, WorkerInfo, holders, probe_names, probe_seconds, run_fleet,
 };
 pub use judge::{Judge, value_of};
 pub use run::{Finished, Live, LivePhase, Observer, RunError, RunOptions, run_crew, run_local, run_together};

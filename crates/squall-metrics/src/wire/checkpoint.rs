@@ -145,7 +145,6 @@ impl Reader<'_> {
         view.engine.merge(&self.engine()?);
         view.errors = self.list(Reader::note)?;
         view.recent = self.list(|input| input.list(Reader::metric))?.into();
-        view.trim_recent();
         if view.recent.is_empty() != view.timeline.is_empty() {
             return Err(WireError::Invalid { what: "the latest second is missing" });
         }

@@ -34,7 +34,8 @@ fn shape(view: &RunView) -> Shape {
     metrics.sort_by(|a, b| a.key.cmp(&b.key));
     let mut errors = view.errors.clone();
     errors.sort_by(|a, b| (&a.metric, a.outcome, &a.message).cmp(&(&b.metric, b.outcome, &b.message)));
-    let recent = view.latest_seconds(usize::MAX).map(|second| {
+    // More of them are kept only as long as several that closed at once have to be looked at.
+    let recent = view.latest_seconds(WINDOW as usize).map(|second| {
         let mut second = second.to_vec();
         second.sort_by(|a, b| a.key.cmp(&b.key));
         second.iter_mut().for_each(|metric| metric.outcomes.sort());

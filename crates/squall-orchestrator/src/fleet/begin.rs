@@ -11,7 +11,7 @@ use std::{
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::{Fleet, FleetError, FleetStatus, Follower, Orchestrator, OrchestratorConfig, WorkerInfo};
+use super::{Fleet, FleetError, FleetStatus, Follower, Orchestrator, OrchestratorConfig, WorkerInfo, steer::Ending};
 use crate::{
     Judge,
     control::{Control, Wish},
@@ -90,37 +90,44 @@ async fn watch<C: Cell>(
     if control.is_stopping() {
         wishes.mark_changed();
     }
-    let Some(epoch) = start(&fleet, bundle, params, control, observers).await? else {
+    let name = MemberId::unique();
+    let Some(epoch) = start(&fleet, (name.as_str(), bundle), params, control, observers).await? else {
         return Ok(never_begun(bundle, *wishes.borrow()));
     };
     let mut follower =
         answered(control, async || Follower::open(cell, epoch, &bundle.plan, keep_s).await.map_err(FleetError::from))
             .await?;
-    let mut judge = Judge::new(&bundle.plan);
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut shown = LivePhase::Starting;
     let mut last = LastSeen { elapsed: Duration::ZERO, started_unix_ms: None, cpu_s: 0.0, rss_bytes: 0, threads: 0 };
     let (mut heard, mut asked) = (Instant::now(), false);
+    // What was asked for and not heard by the store yet.
+    let mut unheard: Option<Wish> = None;
     let (mut told_at, mut silence_told) = (Duration::ZERO, Duration::ZERO);
     loop {
         tokio::select! {
             Ok(()) = wishes.changed() => {
-                let wish = *wishes.borrow_and_update();
-                let reason = if wish == Wish::Abort { StopReason::Aborted } else { StopReason::Interrupted };
-                asked = true;
-                match fleet.stop(reason, wish == Wish::Abort, None).await {
-                    Ok(_) | Err(FleetError::InvalidState { .. }) => {}
-                    Err(FleetError::Store(_)) => return Ok(last.known(follower, &judge, bundle, STORE_LOST)),
-                    Err(error) => return Err(error.into()),
-                }
+                (asked, unheard) = (true, Some(*wishes.borrow_and_update()));
+                looks.reset_immediately();
             }
             _ = looks.tick() => {
+                if let Some(wish) = unheard {
+                    let abort = wish == Wish::Abort;
+                    let reason = if abort { StopReason::Aborted } else { StopReason::Interrupted };
+                    match fleet.stop_run(name.as_str(), Ending { reason, abort, message: None }).await {
+                        Ok(_) | Err(FleetError::InvalidState { .. }) => unheard = None,
+                        // Asked again at the next look, because the load goes on; whoever has asked twice does not wait.
+                        Err(FleetError::Store(_)) if !abort => {}
+                        Err(FleetError::Store(_)) => return Ok(last.known(follower, bundle, STORE_LOST)),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
                 // The store may be away for a while; the run goes on without us.
                 let Ok(status) = fleet.glance().await else {
                     let silent = heard.elapsed();
                     if silent > STORE_LOST_AFTER {
-                        return Ok(last.known(follower, &judge, bundle, STORE_LOST));
+                        return Ok(last.known(follower, bundle, STORE_LOST));
                     }
                     if silent > silence_told + TELL {
                         silence_told = silent;
@@ -129,19 +136,22 @@ async fn watch<C: Cell>(
                     continue;
                 };
                 (heard, silence_told) = (Instant::now(), Duration::ZERO);
+                if status.epoch == epoch && status.order.as_ref().is_none_or(|order| order.run != name.as_str()) {
+                    // A store that has forgotten everything counts from the beginning again.
+                    return Ok(last.known(follower, bundle, FORGOTTEN));
+                }
                 if status.epoch != epoch || status.state == RunPhase::Idle {
                     break;
                 }
                 let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
                 last = LastSeen::of(&status, elapsed, last);
+                let phase = phase(status.state, status.elapsed_s, elapsed, bundle);
+                follower.set_loading(phase == LivePhase::Running);
                 let closed = match follower.look_at(&status.workers, elapsed).await {
                     Ok(()) => follower.follow().await.unwrap_or(0),
                     Err(_) => 0,
                 };
-                let phase = phase(status.state, status.elapsed_s, elapsed, bundle);
                 if closed > 0 || phase != shown {
-                    // Only the leader stops the run; this judge is for the eyes.
-                    let _ = judge.look(follower.view(), phase == LivePhase::Running);
                     (shown, told_at) = (phase, elapsed);
                     let live = Live {
                         elapsed,
@@ -150,7 +160,8 @@ async fn watch<C: Cell>(
                         cpu_s: status.workers.iter().map(|worker| worker.cpu_s).sum(),
                         rss_bytes: status.workers.iter().map(|worker| worker.rss_bytes).sum(),
                         in_flight: follower.view().engine.busy,
-                        thresholds: judge.so_far(follower.view()),
+                        // Only the leader stops the run; this is for the eyes.
+                        thresholds: follower.judge().so_far(follower.view()),
                     };
                     observers.iter_mut().for_each(|observer| observer.second(&bundle.plan, follower.view(), &live));
                 } else if elapsed >= told_at + TELL
@@ -164,9 +175,9 @@ async fn watch<C: Cell>(
     }
     let mut run = match answered(control, async || fleet.finished(epoch).await).await {
         Ok(Some(run)) => run,
-        Ok(None) => return Ok(last.known(follower, &judge, bundle, FORGOTTEN)),
+        Ok(None) => return Ok(last.known(follower, bundle, FORGOTTEN)),
         Err(FleetError::Store(StoreError::Unreachable(_))) => {
-            return Ok(last.known(follower, &judge, bundle, STORE_LOST));
+            return Ok(last.known(follower, bundle, STORE_LOST));
         }
         Err(error) => return Err(error.into()),
     };
@@ -195,7 +206,7 @@ async fn watch<C: Cell>(
 /// `None` if whoever wanted it did not wait.
 async fn start<C: Cell>(
     fleet: &Fleet<C>,
-    bundle: &Bundle,
+    (name, bundle): (&str, &Bundle),
     params: BTreeMap<String, serde_json::Value>,
     control: &Control,
     observers: &mut [&mut dyn Observer],
@@ -203,9 +214,8 @@ async fn start<C: Cell>(
     let began = Instant::now();
     let (mut silent_since, mut told_at) = (None, Instant::now());
     let mut wishes = control.subscribe();
-    let name = MemberId::unique();
     loop {
-        let unheard = match fleet.start_as(name.as_str(), bundle, params.clone()).await {
+        let unheard = match fleet.start_as(name, bundle, params.clone()).await {
             Err(FleetError::NoWorkers) if began.elapsed() < COMING_UP => None,
             Err(FleetError::InvalidState { current: RunPhase::Stopping, .. }) if began.elapsed() < ENDING => None,
             // Its leader may have gone with whoever started it; ours ends it then.
@@ -328,20 +338,20 @@ impl LastSeen {
     }
 
     /// The run as far as it is known here: nobody will say how it ended.
-    fn known<C: Cell>(self, mut follower: Follower<C>, judge: &Judge, bundle: &Bundle, why: &str) -> Finished {
+    fn known<C: Cell>(self, mut follower: Follower<C>, bundle: &Bundle, why: &str) -> Finished {
         let LastSeen { elapsed, started_unix_ms, cpu_s, rss_bytes, threads } = self;
         follower.give_up(elapsed, started_unix_ms.is_some(), &BTreeMap::new());
         let text = format!("{why}; this is what was known then, and workers may have sent more since");
         follower.happened(elapsed, text);
         let workers = follower.worker_facts(elapsed, u64::MAX);
-        let view = Follower::<C>::view_of(&follower.made()).unwrap_or_else(|| follower.view().clone());
+        let view = follower.finished().unwrap_or_else(|| follower.view().clone());
         let events = follower.crew().events.iter().map(|(t_s, text)| FleetEvent { t_s: *t_s, text: text.clone() });
         let facts = RunFacts {
             started_unix_ms: started_unix_ms.unwrap_or_else(unix_ms),
             active: elapsed,
             elapsed,
             stop: StopReason::Aborted,
-            thresholds: judge.clone().verdicts(&view, elapsed.saturating_sub(bundle.plan.load.warm_up)),
+            thresholds: follower.judge().clone().verdicts(&view, elapsed.saturating_sub(bundle.plan.load.warm_up)),
             generator: Generator { threads, cpu_s, max_rss_bytes: rss_bytes, ..Generator::default() },
             lost_at_most: workers.iter().map(|worker| worker.lost_at_most).sum(),
             fleet: Some(FleetFacts { workers, events: events.collect(), missed_starts: 0 }),

@@ -1,5 +1,5 @@
-//! Follows one run: reads what workers ship, merges it exactly once, and notices who comes and goes. Decides nothing; the leader
-//! and every live view have one of these each, and the leader's is saved for whoever comes next.
+//! Follows one run: reads what workers ship, merges it exactly once, judges each second as it closes, and notices who comes and goes.
+//! Decides nothing; the leader and every live view have one of these each, and the leader's is saved for whoever comes next.
 
 use serde::{Deserialize, Serialize};
 use squall_coord::{BEGINNING, Cell, RunStore, StoreError};
@@ -12,7 +12,7 @@ use std::{
 use tracing::warn;
 
 use super::WorkerInfo;
-use crate::Judge;
+use crate::{Judge, judge::Judged};
 
 /// Deltas read at once.
 const BATCH: usize = 500;
@@ -26,6 +26,9 @@ pub struct Follower<C: Cell> {
     place: String,
     saved_place: String,
     crew: Crew,
+    judge: Judge,
+    /// Load is still being made, as far as the judge has to know.
+    loading: bool,
     /// Seconds that were closed while nobody had asked for it.
     closed_meanwhile: usize,
 }
@@ -47,6 +50,9 @@ pub(crate) struct Crew {
     /// Who led when this was kept.
     #[serde(default)]
     pub(crate) leader: Option<String>,
+    /// What the leader's judge had seen by then.
+    #[serde(default)]
+    pub(crate) judged: Judged,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -114,6 +120,8 @@ impl<C: Cell> Follower<C> {
             place: BEGINNING.to_owned(),
             saved_place: BEGINNING.to_owned(),
             crew: Crew::default(),
+            judge: Judge::new(plan),
+            loading: true,
             closed_meanwhile: 0,
         };
         follower.reload().await?;
@@ -125,6 +133,7 @@ impl<C: Cell> Follower<C> {
         if let Some((place, made)) = self.run.saved(self.epoch).await?
             && let Some((crew, collector)) = split(&made, self.window_s)
         {
+            self.judge.resume(&crew.judged);
             (self.crew, self.collector) = (crew, collector);
             (self.place, self.saved_place) = (place.clone(), place);
         }
@@ -139,17 +148,24 @@ impl<C: Cell> Follower<C> {
         self.collector.view()
     }
 
+    /// The thresholds, judged second by second as they closed.
+    pub(crate) fn judge(&self) -> &Judge {
+        &self.judge
+    }
+
+    /// Says whether load is still being made; see [`Judge::look`].
+    pub(crate) fn set_loading(&mut self, loading: bool) {
+        self.loading = loading;
+    }
+
+    /// How the run would look if it were over.
+    pub(crate) fn finished(&self) -> Option<RunView> {
+        finish(&self.made(), self.window_s)
+    }
+
     /// The view in what a leader saved.
     pub(crate) fn view_of(made: &[u8]) -> Option<RunView> {
-        let (crew, collector) = split(made, 1)?;
-        let mut view = collector.finish();
-        // The most that each worker had do not add up: users that move within a second are counted by both.
-        if crew.members.len() > 1
-            && let Some(most) = view.timeline.iter().map(|second| second.users).max().filter(|most| *most > 0)
-        {
-            view.engine.peak_users = most;
-        }
-        Some(view)
+        finish(made, 1)
     }
 
     pub(crate) fn crew(&self) -> &Crew {
@@ -242,7 +258,7 @@ impl<C: Cell> Follower<C> {
             if let Some(member) = self.crew.members.get_mut(&instance) {
                 (member.state, member.ended_s) = (state, Some(at));
             }
-            self.collector.lose(source(instance));
+            self.lose(instance);
             let what = if complete { "left" } else { "was lost" };
             let able = |worker: &WorkerInfo| worker.is_healthy() && worker.failed != epoch;
             let then = match workers.iter().any(able) {
@@ -293,7 +309,11 @@ impl<C: Cell> Follower<C> {
         let source = delta.source;
         // Its report may not have been seen yet; the delta says enough.
         self.meet(source.instance, &format!("{:016x}", source.instance), f64::from(delta.second));
-        self.collector.merge(delta)
+        let closed = self.collector.merge(delta)?;
+        if closed > 0 {
+            let _ = self.judge.look(self.collector.view(), self.loading);
+        }
+        Ok(closed)
     }
 
     /// What a lost worker may have sent that is not reported, by what it has announced.
@@ -366,8 +386,15 @@ impl<C: Cell> Follower<C> {
                 member.ended_s.get_or_insert(elapsed.as_secs_f64());
                 member.sealed = notes.get(&format!("sealed:{instance:016x}")).and_then(|most| most.parse().ok());
             }
-            self.collector.lose(source(instance));
+            self.lose(instance);
         }
+    }
+
+    /// Waits no longer for a worker.
+    fn lose(&mut self, instance: u64) {
+        self.closed_meanwhile += self.collector.lose(source(instance));
+        // Before the next second closes: its histograms are there until then.
+        let _ = self.judge.look(self.collector.view(), self.loading);
     }
 
     /// What was made so far, to be kept.
@@ -382,6 +409,7 @@ impl<C: Cell> Follower<C> {
 
     /// Keeps what was made so far for whoever comes next; `false` if somebody else has.
     pub(crate) async fn save(&mut self) -> Result<bool, StoreError> {
+        self.crew.judged = self.judge.so_judged();
         let made = self.made();
         let kept = self.run.save(self.epoch, &self.saved_place, &self.place, &made).await?;
         if kept {
@@ -391,6 +419,19 @@ impl<C: Cell> Follower<C> {
         }
         Ok(kept)
     }
+}
+
+/// What was made, as if the run were over.
+fn finish(made: &[u8], window_s: u32) -> Option<RunView> {
+    let (crew, collector) = split(made, window_s)?;
+    let mut view = collector.finish();
+    // The most that each worker had do not add up: users that move within a second are counted by both.
+    if crew.members.len() > 1
+        && let Some(most) = view.timeline.iter().map(|second| second.users).max().filter(|most| *most > 0)
+    {
+        view.engine.peak_users = most;
+    }
+    Some(view)
 }
 
 fn join(crew: &Crew, collector: &Collector) -> Vec<u8> {

@@ -54,23 +54,27 @@ impl Which {
         }
     }
 
-    /// How far it is.
+    /// Whether nobody was told, or the one who was is among `workers`.
+    pub(super) fn is_heard(self, order: &RunOrder, workers: &[WorkerInfo]) -> bool {
+        self.order(order).is_none_or(|asked| workers.iter().any(|worker| worker.instance == asked.instance))
+    }
+
+    /// How far it is, if the worker that was told is `lost` or not.
     pub(super) async fn progress<C: Cell>(
         self,
         fleet: &Fleet<C>,
         epoch: u64,
         order: &RunOrder,
-        workers: &[WorkerInfo],
+        lost: bool,
     ) -> Result<Progress, FleetError> {
         let Some(asked) = self.order(order) else { return Ok(Progress::NotAsked) };
         let (what, worker) = (self.in_words(), &asked.worker);
-        let alive = workers.iter().any(|worker| worker.instance == asked.instance);
         // After the look at who is alive: what a worker noted before it died counts.
         let note = fleet.cell().run().notes(epoch).await?.remove(self.note());
         Ok(match note.as_deref().map(|note| note.split_once(':').unwrap_or((note, ""))) {
             Some(("done", _)) => Progress::Done,
             Some((_, reason)) => Progress::Failed(format!("{what} failed on worker {worker}: {reason}")),
-            None if alive => Progress::UnderWay,
+            None if !lost => Progress::UnderWay,
             None => Progress::Failed(format!("worker {worker} was lost during {what}, which is not repeated")),
         })
     }

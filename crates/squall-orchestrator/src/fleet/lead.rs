@@ -6,7 +6,7 @@ use squall_coord::{
 };
 use squall_model::{RunOrder, RunPhase, StopReason};
 use std::time::{Duration, Instant};
-use tokio::time::MissedTickBehavior;
+use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -72,7 +72,9 @@ impl<C: Cell> Orchestrator<C> {
             ..SeatConfig::new(self.member.clone(), vec![Unit::new(LEAD)])
         };
         let (seat, mut handle) = Seat::new(self.fleet.cell().orchestrators(), seat)?;
-        let seat = tokio::spawn(seat.run(stop.clone()));
+        // Dropped with everything else if a look panics: the lead must not stay with somebody who does not look any more.
+        let mut sitting = JoinSet::new();
+        sitting.spawn(seat.run(stop.clone()));
         let mut looks = tokio::time::interval(self.config.look);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut leading = false;
@@ -94,13 +96,14 @@ impl<C: Cell> Orchestrator<C> {
                     }
                     None => break,
                 },
-                _ = looks.tick(), if leading && handle.tenure.valid() => {
+                // Asked only then whether the lead is certain: one that is in doubt for a moment is looked at again.
+                _ = looks.tick(), if leading => if handle.tenure.valid() {
                     let looked = Box::pin(self.look()).await;
                     self.tell_trouble(looked.err());
-                }
+                },
             }
         }
-        let _ = seat.await;
+        while sitting.join_next().await.is_some() {}
         Ok(())
     }
 
@@ -150,16 +153,16 @@ impl<C: Cell> Orchestrator<C> {
         let Some(led) = &mut self.led else { return Ok(()) };
         let workers = self.fleet.recent_workers().await?;
         let elapsed = elapsed(&record, &order);
-        led.follower.look_at(&workers, elapsed).await?;
-        led.follower.follow().await?;
+        led.follow(phase, &order, elapsed, &workers).await?;
         led.show(phase, &order, elapsed, &workers).await;
         let used_up = led.rations.look(&self.fleet, &mut led.follower, elapsed).await?;
-        for (at_s, text) in &led.follower.crew().events[led.told..] {
+        // There may be fewer than were told, where a store has gone back to an older saving.
+        for (at_s, text) in led.follower.crew().events.get(led.told..).unwrap_or_default() {
             info!(epoch = record.epoch, at_s, "{text}");
         }
         led.told = led.follower.crew().events.len();
         match phase {
-            RunPhase::Running if used_up => self.fleet.stop(StopReason::Completed, false, None).await.map(drop),
+            RunPhase::Running if used_up => led.stop(&self.fleet, StopReason::Completed, None).await,
             RunPhase::Preparing => led.prepare(&self.fleet, &self.config, &record, order, &workers).await,
             RunPhase::Running => led.watch(&self.fleet, &order, elapsed, &workers).await,
             RunPhase::Stopping => led.finish(&self.fleet, &record, &order, elapsed, &workers).await,

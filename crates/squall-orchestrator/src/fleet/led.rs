@@ -18,12 +18,9 @@ use super::{
     hooks::{LONGEST_TEAR_DOWN, Progress, Which},
     rations::{Rations, load_end},
     seconds::Seconds,
-    steer::{phase_of, starting, text},
+    steer::{Ending, phase_of, starting, text},
 };
-use crate::{
-    Judge,
-    run::{Extent, remedy, saturation},
-};
+use crate::run::{Extent, remedy, saturation};
 
 /// How often what was merged is kept for a successor.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
@@ -36,6 +33,13 @@ const SETTLING: Duration = Duration::from_secs(10);
 
 /// Workers end their load by clocks of their own, which may be so much ahead.
 const CLOCKS: Duration = Duration::from_secs(3);
+
+/// Round trips to the store between the naming of an instant and the last worker's knowing of it.
+const ROUND_TRIPS: u32 = 4;
+
+/// A worker that runs a hook is lost when it has not been heard for so long by a store that answers: after a stall nobody has been
+/// heard yet.
+const HOOK_LOST_AFTER: Duration = Duration::from_secs(5);
 
 /// A run without any worker is given up after this.
 const ALONE: Duration = Duration::from_secs(30);
@@ -50,9 +54,12 @@ pub(super) struct Led<C: Cell> {
     board: Board<C>,
     seconds: Seconds,
     pub(super) rations: Rations,
-    /// What is shown could not be written last time; said once.
+    /// What is shown could not be written last time.
     hidden: bool,
-    judge: Judge,
+    /// That was said.
+    hidden_told: bool,
+    /// Since when the worker that runs a hook has not been heard, for each.
+    unheard_since: [Option<Instant>; 2],
     saved: Instant,
     /// What a successor would know by the last saving.
     saved_knowing: (usize, usize),
@@ -77,12 +84,13 @@ impl<C: Cell> Led<C> {
         Ok(Led {
             run: order.run.clone(),
             bundle_name: order.bundle.clone(),
-            judge: Judge::new(&bundle.plan),
             rations: Rations::new(&bundle),
             bundle,
             board: Board::new(fleet.clone(), record.epoch, anew),
             seconds: Seconds::after(follower.view()),
             hidden: false,
+            hidden_told: false,
+            unheard_since: [None; 2],
             follower,
             saved: Instant::now(),
             saved_knowing: (0, 0),
@@ -107,8 +115,10 @@ impl<C: Cell> Led<C> {
         let users = self.board.show(scene).await;
         let (run, epoch) = (self.board.run(), self.follower.epoch());
         let seconds = self.seconds.show(&run, epoch, order.start_at_ms.unwrap_or(0), self.follower.view()).await;
-        if let Err(error) = users.and(seconds)
-            && !std::mem::replace(&mut self.hidden, true)
+        let shown = users.and(seconds);
+        self.hidden = shown.is_err();
+        if let Err(error) = shown
+            && !std::mem::replace(&mut self.hidden_told, true)
         {
             warn!(epoch, %error, "users and seconds cannot be shown in the store; the run goes on");
         }
@@ -127,8 +137,7 @@ impl<C: Cell> Led<C> {
         // Whoever started it counts on everybody who is there; those who come later need not be able to.
         if let Some(worker) = workers.iter().find(|worker| worker.failed == record.epoch) {
             let message = format!("worker {} cannot carry out the run: {}", worker.id, worker.message);
-            fleet.stop(StopReason::Aborted, false, Some(message)).await?;
-            return Ok(());
+            return self.stop(fleet, StopReason::Aborted, Some(message)).await;
         }
         let missing: Vec<&str> = order
             .expected
@@ -143,8 +152,7 @@ impl<C: Cell> Led<C> {
         if late && ready * 2 < order.expected.len().max(1) {
             let message =
                 format!("{ready} of {} workers were ready in time; not: {}", order.expected.len(), missing.join(", "));
-            fleet.stop(StopReason::Aborted, false, Some(message)).await?;
-            return Ok(());
+            return self.stop(fleet, StopReason::Aborted, Some(message)).await;
         }
         if self.bundle.hooks && !self.is_set_up(fleet, record, &order, workers).await? {
             return Ok(());
@@ -160,28 +168,45 @@ impl<C: Cell> Led<C> {
         if !self.save().await? {
             return Ok(());
         }
-        order.start_at_ms = Some(record.now_ms + config.lead_time.as_millis() as u64);
-        if fleet.cell().run().replace(record, next.name(), &text(&order), false).await?.is_some() {
+        // What was done since the record was read has taken its time, and workers need theirs to hear of it.
+        let (run, asked) = (fleet.cell().run(), Instant::now());
+        let latest = run.record().await?;
+        if latest.revision != record.revision {
+            return Ok(());
+        }
+        let lead_time = config.lead_time + ROUND_TRIPS * asked.elapsed();
+        order.start_at_ms = Some(latest.now_ms + lead_time.as_millis() as u64);
+        if run.replace(&latest, next.name(), &text(&order), false).await?.is_some() {
             info!(epoch = record.epoch, workers = ready, "starts");
             fleet.wake(CommandType::StartTest, record.epoch, starting(&order, &self.bundle)).await;
         }
         Ok(())
     }
 
+    /// Ends the run; what is under way is finished.
+    pub(super) async fn stop(
+        &self,
+        fleet: &Fleet<C>,
+        reason: StopReason,
+        message: Option<String>,
+    ) -> Result<(), FleetError> {
+        fleet.stop_run(&self.run, Ending { reason, abort: false, message }).await.map(drop)
+    }
+
     /// Whether the scenario's set-up is done; has it done, or ends a run that cannot be set up.
     async fn is_set_up(
-        &self,
+        &mut self,
         fleet: &Fleet<C>,
         record: &RunRecord,
         order: &RunOrder,
         workers: &[WorkerInfo],
     ) -> Result<bool, FleetError> {
-        match Which::SetUp.progress(fleet, record.epoch, order, workers).await? {
+        match self.progress(Which::SetUp, fleet, order, workers).await? {
             Progress::NotAsked => Which::SetUp.ask(fleet, record, (order, &self.bundle), workers).await.map(|_| false),
             Progress::UnderWay => Ok(false),
             Progress::Done => Ok(true),
             Progress::Failed(reason) => {
-                fleet.stop(StopReason::Aborted, false, Some(reason)).await?;
+                self.stop(fleet, StopReason::Aborted, Some(reason)).await?;
                 Ok(false)
             }
         }
@@ -198,7 +223,7 @@ impl<C: Cell> Led<C> {
     ) -> Result<bool, FleetError> {
         let patient = waited < self.bundle.limits.grace + LONGEST_TEAR_DOWN
             && !order.stop.as_ref().is_some_and(|stop| stop.abort);
-        match Which::SetUp.progress(fleet, record.epoch, order, workers).await? {
+        match self.progress(Which::SetUp, fleet, order, workers).await? {
             Progress::Done => {}
             // Stopped meanwhile: what it is making has to be torn down.
             Progress::UnderWay if patient => return Ok(false),
@@ -217,7 +242,7 @@ impl<C: Cell> Led<C> {
             }
             Progress::NotAsked => return Ok(true),
         }
-        let trouble = match Which::TearDown.progress(fleet, record.epoch, order, workers).await? {
+        let trouble = match self.progress(Which::TearDown, fleet, order, workers).await? {
             Progress::Done => return Ok(true),
             Progress::UnderWay if waited < self.bundle.limits.grace + LONGEST_TEAR_DOWN => return Ok(false),
             Progress::NotAsked if Which::TearDown.ask(fleet, record, (order, &self.bundle), workers).await? => {
@@ -231,11 +256,56 @@ impl<C: Cell> Led<C> {
         Ok(true)
     }
 
+    /// How far a hook is.
+    async fn progress(
+        &mut self,
+        which: Which,
+        fleet: &Fleet<C>,
+        order: &RunOrder,
+        workers: &[WorkerInfo],
+    ) -> Result<Progress, FleetError> {
+        let unheard = &mut self.unheard_since[which as usize];
+        let lost = match which.is_heard(order, workers) {
+            true => {
+                *unheard = None;
+                false
+            }
+            false => unheard.get_or_insert_with(Instant::now).elapsed() > HOOK_LOST_AFTER,
+        };
+        which.progress(fleet, self.follower.epoch(), order, lost).await
+    }
+
     /// Tells of something that is found at every look.
     fn tell_once(&mut self, elapsed: Duration, text: String) {
         if !self.follower.crew().events.iter().any(|(_, told)| *told == text) {
             self.follower.happened(elapsed, text);
         }
+    }
+
+    /// Learns who is there, and merges and judges what they have shipped.
+    pub(super) async fn follow(
+        &mut self,
+        phase: RunPhase,
+        order: &RunOrder,
+        elapsed: Duration,
+        workers: &[WorkerInfo],
+    ) -> Result<(), FleetError> {
+        self.follower.set_loading(phase == RunPhase::Running && self.is_loading(order, elapsed, workers));
+        self.follower.look_at(workers, elapsed).await?;
+        self.follower.follow().await?;
+        Ok(())
+    }
+
+    /// Whether load is still to be made. A run of so many iterations makes them all: what waits for a user when the last was due is made
+    /// by those who have it.
+    fn is_loading(&self, order: &RunOrder, elapsed: Duration, workers: &[WorkerInfo]) -> bool {
+        let waits = || self.is_working(workers) && elapsed < end_of_waiting(&self.bundle, order);
+        elapsed < end_of(&self.bundle, order) || waits()
+    }
+
+    fn is_working(&self, workers: &[WorkerInfo]) -> bool {
+        let epoch = self.follower.epoch();
+        workers.iter().any(|worker| worker.ready == epoch && worker.done != epoch)
     }
 
     /// Looks at thresholds and at the end.
@@ -246,15 +316,12 @@ impl<C: Cell> Led<C> {
         elapsed: Duration,
         workers: &[WorkerInfo],
     ) -> Result<(), FleetError> {
-        let epoch = self.follower.epoch();
-        let working = workers.iter().any(|worker| worker.ready == epoch && worker.done != epoch);
-        // A run of so many iterations makes them all: what waits for a user when the last was due is made by those who have it.
-        let loading = elapsed < end_of(&self.bundle, order) || working && elapsed < end_of_waiting(&self.bundle, order);
-        if let Some(threshold) = self.judge.look(self.follower.view(), loading).filter(|_| loading) {
+        let (epoch, loading) = (self.follower.epoch(), self.is_loading(order, elapsed, workers));
+        let working = self.is_working(workers);
+        if let Some(threshold) = self.follower.judge().breached().filter(|_| loading) {
             let text = threshold.to_string();
             self.follower.happened(elapsed, format!("threshold {text} was breached"));
-            fleet.stop(StopReason::Threshold, false, None).await?;
-            return Ok(());
+            return self.stop(fleet, StopReason::Threshold, None).await;
         }
         let alive = workers.iter().any(|worker| worker.is_healthy() && worker.failed != epoch);
         if alive {
@@ -265,16 +332,16 @@ impl<C: Cell> Led<C> {
                 None => "every worker was lost".to_owned(),
             };
             self.follower.happened(elapsed, message.clone());
-            fleet.stop(StopReason::Aborted, true, Some(message)).await?;
-            return Ok(());
+            let stop = Ending { reason: StopReason::Aborted, abort: true, message: Some(message) };
+            return fleet.stop_run(&self.run, stop).await.map(drop);
         }
         // Whoever leaves has ended its own part and nothing else; others may come.
         let ended = !working && workers.iter().any(|worker| worker.done == epoch && worker.is_healthy());
         if !loading || ended && self.ends_with_its_workers() {
-            fleet.stop(StopReason::Completed, false, None).await?;
+            self.stop(fleet, StopReason::Completed, None).await?;
         } else if ended && elapsed + CLOCKS < end_of(&self.bundle, order) {
             let message = "every worker has ended its part before the planned end; their logs say why".to_owned();
-            fleet.stop(StopReason::Aborted, false, Some(message)).await?;
+            self.stop(fleet, StopReason::Aborted, Some(message)).await?;
         } else if self.saved.elapsed() > SAVE_EVERY || self.follower.known() != self.saved_knowing {
             self.save().await?;
         }
@@ -306,21 +373,20 @@ impl<C: Cell> Led<C> {
         let asked_ms = order.stop.as_ref().map_or(record.now_ms, |stop| stop.asked_at_ms);
         let waited = Duration::from_millis(record.now_ms.saturating_sub(asked_ms));
         self.stopped_at.get_or_insert(elapsed.saturating_sub(waited));
-        let speaking = workers.iter().any(|worker| worker.ready == epoch && worker.done != epoch);
-        if speaking && waited < self.bundle.limits.grace + LAST_WORDS {
+        if self.is_working(workers) && waited < self.bundle.limits.grace + LAST_WORDS {
             return Ok(());
         }
         if self.bundle.hooks && !self.is_torn_down(fleet, record, order, (elapsed, waited), workers).await? {
             return Ok(());
         }
-        self.follower.follow().await?;
-        self.follower.close(elapsed, order.start_at_ms.is_some()).await?;
         if !self.board.is_settled() && !self.hidden {
             // Users are still being taken down; the next look goes on with it.
             return Ok(());
         }
+        self.follower.follow().await?;
+        self.follower.close(elapsed, order.start_at_ms.is_some()).await?;
         // What came too late for its own second is in the finished view only.
-        let Some(view) = Follower::<C>::view_of(&self.follower.made()) else { return Ok(()) };
+        let Some(view) = self.follower.finished() else { return Ok(()) };
         let run = fleet.cell().run();
         let made = self.bundle.plan.load.warm_up.is_zero().then_some(view.engine.iterations);
         let missed = self.rations.missed(&run, epoch, made).await?.filter(|_| order.is_complete());
@@ -379,7 +445,7 @@ impl<C: Cell> Led<C> {
             active,
             elapsed,
             stop,
-            thresholds: self.judge.clone().verdicts(view, active.saturating_sub(plan.load.warm_up)),
+            thresholds: self.follower.judge().clone().verdicts(view, active.saturating_sub(plan.load.warm_up)),
             generator: Generator {
                 threads,
                 cpu_s,

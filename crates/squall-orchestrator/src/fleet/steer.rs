@@ -13,6 +13,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
+use tokio::task::JoinSet;
 
 use super::{Follower, WorkerInfo};
 
@@ -43,6 +44,16 @@ pub enum FleetError {
     Steer(#[from] SteerError),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// How a run is to end.
+#[derive(Debug, Clone)]
+pub struct Ending {
+    pub reason: StopReason,
+    /// What is under way is cut off.
+    pub abort: bool,
+    /// Why, in words, where the reason does not say it.
+    pub message: Option<String>,
 }
 
 /// A fleet as it is right now.
@@ -134,26 +145,47 @@ impl<C: Cell> Fleet<C> {
                 self.wake(CommandType::StartTest, record.epoch, starting(&order, bundle)).await;
                 Ok(record.epoch)
             }
-            None => Err(match phase_of(&run.record().await?)? {
-                RunPhase::Idle => FleetError::Invalid(
-                    "the record of this fleet cannot be changed: its keys test:epoch and test:revision must hold whole numbers; \
-                     remove them, or use another fleet (`--fleet`)"
-                        .to_owned(),
-                ),
-                current => FleetError::InvalidState { action: "start a test", current, expected: "IDLE" },
-            }),
+            None => {
+                let now = run.record().await?;
+                if read_order(&now).is_ok_and(|order| order.run == name_of_run) {
+                    // The step was repeated below us, because its answer was lost.
+                    return Ok(now.epoch);
+                }
+                Err(match phase_of(&now)? {
+                    RunPhase::Idle => FleetError::Invalid(
+                        "the record of this fleet cannot be changed: its keys test:epoch and test:revision must hold whole numbers; \
+                         remove them, or use another fleet (`--fleet`)"
+                            .to_owned(),
+                    ),
+                    current => FleetError::InvalidState { action: "start a test", current, expected: "IDLE" },
+                })
+            }
         }
     }
 
-    /// Ends the run; gives its epoch. With `abort` what is under way is cut off.
+    /// Ends the run that is on; gives its epoch. With `abort` what is under way is cut off.
     pub async fn stop(&self, reason: StopReason, abort: bool, message: Option<String>) -> Result<u64, FleetError> {
+        self.stop_if(|_| true, Ending { reason, abort, message }).await
+    }
+
+    /// The same for the run of this name and no other: whoever decides about a run may be late, and another may be on by then.
+    pub async fn stop_run(&self, name: &str, ending: Ending) -> Result<u64, FleetError> {
+        self.stop_if(|order| order.run == name, ending).await
+    }
+
+    async fn stop_if(&self, meant: impl Fn(&RunOrder) -> bool, ending: Ending) -> Result<u64, FleetError> {
+        let Ending { reason, abort, message } = ending;
         loop {
             let record = self.cell.run().record().await?;
             let phase = phase_of(&record)?;
             let refuse =
-                |_| FleetError::InvalidState { action: "stop", current: phase, expected: "PREPARING or RUNNING" };
-            let next = phase.step(PhaseEvent::Stop).map_err(refuse)?;
+                |current| FleetError::InvalidState { action: "stop", current, expected: "PREPARING or RUNNING" };
+            let next = phase.step(PhaseEvent::Stop).map_err(|_| refuse(phase))?;
             let mut order = read_order(&record)?;
+            if !meant(&order) {
+                // The one that was meant is over, whatever another one does.
+                return Err(refuse(RunPhase::Idle));
+            }
             let known = order.stop.take();
             let first = known.as_ref().map_or(reason, |stop| stop.reason);
             order.stop = Some(StopOrder {
@@ -296,11 +328,17 @@ impl<C: Cell> Fleet<C> {
     pub(crate) async fn wake(&self, kind: CommandType, epoch: u64, payload: Payload) {
         let run = self.cell.run();
         let Ok(reports) = run.reports().await else { return };
-        for id in reports.keys() {
-            if let Err(error) = run.call(id, &envelope(kind, epoch, payload.clone()).encode()).await {
-                tracing::debug!(worker = id, %error, "a wake-up was not sent");
-            }
+        // All at once: one after the other the last of many would hear of a start when it is over.
+        let mut calls = JoinSet::new();
+        for id in reports.into_keys() {
+            let (run, message) = (run.clone(), envelope(kind, epoch, payload.clone()).encode());
+            calls.spawn(async move {
+                if let Err(error) = run.call(&id, &message).await {
+                    tracing::debug!(worker = id, %error, "a wake-up was not sent");
+                }
+            });
         }
+        calls.join_all().await;
     }
 
     /// Tells a worker which users it has from now on, or no longer.

@@ -159,6 +159,31 @@ async fn a_run_that_is_stopped_during_its_set_up_is_torn_down() {
     stage.end().await;
 }
 
+/// After a stall of the store every report has expired, and the worker that ran the set-up was called lost before it could report again.
+#[tokio::test]
+async fn a_worker_that_is_not_heard_for_a_moment_goes_on_with_the_set_up() {
+    let mut stage = Stage::new().await;
+    let held = stage.join("w0", ShareSet::ALL);
+    stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let (fleet, run) = (Fleet::new(stage.cell.clone()), stage.cell.run());
+    let bundle = Bundle { hooks: true, ..bundle(1.0) };
+    let epoch = fleet.start(&bundle, BTreeMap::new()).await.expect("it starts");
+    while order(&stage).await.set_up.is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    *held.lock().expect("no panic") = None;
+    run.forget("w0").await.unwrap();
+    stage.until("SCARD", "workers", 0).await;
+    // Some looks of the leader.
+    tokio::time::sleep(Duration::from_millis(1000)).await;
+    stage.join("w0", ShareSet::ALL);
+    stage.until("SCARD", "workers", 1).await;
+    run.note(epoch, &[("set_up".to_owned(), "done:".to_owned())]).await.unwrap();
+    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    stage.end().await;
+}
+
 /// Nobody waits for ever for workers that do not get ready: at the deadline half of them are enough, and fewer are not.
 #[tokio::test]
 async fn at_the_deadline_half_of_the_workers_are_enough_and_fewer_are_not() {

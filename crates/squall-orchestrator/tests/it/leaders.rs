@@ -1,8 +1,9 @@
 //! One leader after the other: what the first knew the second knows, and the report says that there were two.
 
-use squall_coord::{Cell, RunStore};
-use squall_model::{ShareSet, StopReason};
-use squall_orchestrator::{Control, Fleet, FleetError, FleetRun, run_fleet};
+use squall_coord::{Cell, Link, RedisCell, RunStore};
+use squall_model::{RunPhase, ShareSet, StopReason};
+use squall_orchestrator::{Control, Ending, Fleet, FleetError, FleetRun, run_fleet};
+use squall_testkit::{proxy::FaultProxy, redis::RedisServer};
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
@@ -39,6 +40,109 @@ async fn a_change_of_leader_is_told_and_nobody_joins_again() {
     stage.end().await;
 }
 
+/// Waits until the leader has saved the run together with this text.
+async fn saved_with(stage: &Stage, epoch: u64, text: &str) {
+    loop {
+        let saved = stage.cell.run().saved(epoch).await.unwrap();
+        if saved.is_some_and(|(_, made)| made.windows(text.len()).any(|part| part == text.as_bytes())) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A threshold over a window that was breached long before the leader died was kept in the end: the histograms of that window were gone.
+#[tokio::test]
+async fn what_was_breached_under_one_leader_is_breached_under_the_next() {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    let leader = stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let run = stage.cell.run();
+    let instance = u64::from_str_radix(&run.reports().await.unwrap()["w0"]["instance"], 16).unwrap();
+    let mut bundle = bundle(1.0);
+    bundle.plan.thresholds = ["requests[1s]<=5", "requests[1s]<=50"].map(|text| text.parse().unwrap()).into();
+    let fleet = Fleet::new(stage.cell.clone());
+    let epoch = fleet.start(&bundle, BTreeMap::new()).await.expect("it starts");
+    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    // Too many in the second second only, and more seconds after it than are kept with their histograms.
+    for second in 0..12 {
+        let requests = if second == 1 { 10 } else { 5 };
+        run.ship(epoch, "s", second, &delta(instance, second, requests)).await.unwrap();
+    }
+    stage.until("XLEN", "metric:browse", 12).await;
+    // Whoever comes is saved at once.
+    stage.join("late", ShareSet::NONE);
+    saved_with(&stage, epoch, "late").await;
+    leader.cancel();
+    stage.lead();
+    fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
+    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    let facts = fleet.finished(epoch).await.unwrap().expect("a result").facts;
+    let verdicts: Vec<_> = facts.thresholds.iter().map(|one| (one.passed, one.value, one.breached_at_s)).collect();
+    assert_eq!(verdicts, [(false, Some(10.0), Some(2)), (true, Some(10.0), None)]);
+    stage.end().await;
+}
+
+/// The leader looked for events that it had told before, and panicked.
+#[tokio::test]
+async fn a_store_that_went_back_to_an_older_saving_ends_no_leader() {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let (fleet, run) = (Fleet::new(stage.cell.clone()), stage.cell.run());
+    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    let (_, older) = run.saved(epoch).await.unwrap().expect("it is saved before it starts");
+    // Two events: somebody comes and is lost.
+    while fleet.status().await.unwrap().elapsed_s.is_none_or(|elapsed| elapsed < 1.0) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let late = stage.join("late", ShareSet::NONE);
+    saved_with(&stage, epoch, "late joined").await;
+    *late.lock().unwrap() = None;
+    saved_with(&stage, epoch, "late was lost").await;
+    let key = format!("test:{epoch}:saved");
+    let mut went_back = redis::cmd("HSET");
+    went_back.arg(format!("{}{key}", squall_coord::prefix("t"))).arg("place").arg("0-1").arg("made").arg(older);
+    let _: i64 = went_back.query_async(&mut stage.link.commands()).await.unwrap();
+    // The leader's next saving is refused, and it takes up what is there.
+    stage.join("later", ShareSet::NONE);
+    saved_with(&stage, epoch, "later joined").await;
+    fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
+    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    stage.end().await;
+}
+
+/// Ctrl-C while the store was away ended the command at once and left the load to itself.
+#[tokio::test]
+async fn a_stop_that_the_store_has_not_heard_is_asked_for_again() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let mut stage = Stage::on(server).await;
+    stage.join("w0", ShareSet::ALL);
+    stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let link = Link::open(&format!("redis://127.0.0.1:{}/", proxy.port())).await.expect("the server runs");
+    let (cell, control, bundle) = (RedisCell::new(&link, "t"), Control::new(), bundle(1.0));
+    let run = FleetRun { bundle: &bundle, params: BTreeMap::new(), keep_s: 1 };
+    let asking = async {
+        stage.until("GET", "test:state", Some("RUNNING".to_owned())).await;
+        proxy.half_open();
+        control.drain();
+        // Longer than an answer is waited for.
+        tokio::time::sleep(Duration::from_millis(3500)).await;
+        proxy.cut();
+        proxy.heal();
+    };
+    let (finished, ()) = tokio::join!(run_fleet(&cell, run, &control, &mut []), asking);
+    let finished = finished.expect("it ends as it was asked to");
+    assert_eq!(finished.facts.stop, StopReason::Interrupted);
+    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    stage.end().await;
+}
+
 /// Ctrl-C was heard only after the time in which workers may appear, and then it was an error that there were none.
 #[tokio::test]
 async fn a_stop_takes_effect_while_workers_are_awaited() {
@@ -60,8 +164,36 @@ async fn a_run_with_a_name_is_begun_once_however_often_it_is_asked_for() {
     let first = fleet.start_as("mine", &bundle(1.0), BTreeMap::new()).await.expect("it starts");
     let again = fleet.start_as("mine", &bundle(1.0), BTreeMap::new()).await.expect("it has started");
     assert_eq!(first, again);
-    let refused = fleet.start_as("another", &bundle(1.0), BTreeMap::new()).await.unwrap_err();
+    fleet.stop(StopReason::Interrupted, false, None).await.expect("it is prepared");
+    stage.lead();
+    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    // Also where both have found the fleet idle, as a client does that repeats a step whose answer was lost.
+    let bundle = bundle(1.0);
+    let ask = || fleet.start_as("twice", &bundle, BTreeMap::new());
+    let (one, other) = tokio::join!(ask(), ask());
+    assert_eq!((one.expect("it starts"), other.expect("it has started")), (first + 1, first + 1));
+    let refused = fleet.start_as("another", &bundle, BTreeMap::new()).await.unwrap_err();
     assert!(matches!(refused, FleetError::InvalidState { .. }), "{refused}");
+    stage.end().await;
+}
+
+/// A leader that was frozen, or somebody's Ctrl-C after the end of their own run, ended the run after it.
+#[tokio::test]
+async fn a_stop_of_a_run_that_is_over_ends_no_other() {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    stage.until("SCARD", "workers", 1).await;
+    let (fleet, run) = (Fleet::new(stage.cell.clone()), stage.cell.run());
+    fleet.start_as("first", &bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    let record = run.record().await.unwrap();
+    run.replace(&record, RunPhase::Idle.name(), &record.order, false).await.unwrap().expect("nobody else is here");
+    fleet.start_as("second", &bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    let stop = || Ending { reason: StopReason::Completed, abort: false, message: None };
+    let refused = fleet.stop_run("first", stop()).await.unwrap_err();
+    assert!(matches!(refused, FleetError::InvalidState { current: RunPhase::Idle, .. }), "{refused}");
+    assert_eq!(fleet.status().await.unwrap().state, RunPhase::Preparing);
+    fleet.stop_run("second", stop()).await.expect("it is on");
+    assert_eq!(fleet.status().await.unwrap().state, RunPhase::Stopping);
     stage.end().await;
 }
 

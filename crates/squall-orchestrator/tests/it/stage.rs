@@ -20,7 +20,7 @@ pub(crate) struct Stage {
     pub(crate) link: Link,
     tasks: JoinSet<()>,
     stop: CancellationToken,
-    _server: Arc<RedisServer>,
+    _server: RedisServer,
 }
 
 /// What a worker says that it holds; it stops reporting when there is nothing.
@@ -28,10 +28,13 @@ pub(crate) type Held = Arc<Mutex<Option<ShareSet>>>;
 
 impl Stage {
     pub(crate) async fn new() -> Stage {
-        let server = RedisServer::start();
+        Stage::on(RedisServer::start()).await
+    }
+
+    pub(crate) async fn on(server: RedisServer) -> Stage {
         let link = Link::open(&server.url()).await.expect("the server runs");
         let cell = RedisCell::new(&link, "t");
-        Stage { cell, link, tasks: JoinSet::new(), stop: CancellationToken::new(), _server: Arc::new(server) }
+        Stage { cell, link, tasks: JoinSet::new(), stop: CancellationToken::new(), _server: server }
     }
 
     /// An orchestrator that leads; it ends when the answer is cancelled.
