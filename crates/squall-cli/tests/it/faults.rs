@@ -45,8 +45,9 @@ enum Fault {
     Empty,
     /// Started again, and for seconds busy reading what it knew; only Redis.
     Slow,
-    /// On the way to Redis.
+    /// On the way to Redis; a crawl is one in which a beat takes longer than half of a member's life.
     Delay,
+    Crawl,
     Cut,
     HalfOpen,
 }
@@ -70,7 +71,7 @@ fn whatever_fails_in_whatever_phase_the_books_are_right() {
     for phase in ["IDLE", "RUNNING"] {
         cases.push(Case { who: Who::Redis, fault: Fault::Empty, phase });
         for who in [Who::Worker, Who::Orchestrator] {
-            let faults = [Fault::Delay, Fault::Cut, Fault::HalfOpen];
+            let faults = [Fault::Delay, Fault::Crawl, Fault::Cut, Fault::HalfOpen];
             cases.extend(faults.map(|fault| Case { who, fault, phase }));
         }
     }
@@ -159,6 +160,14 @@ impl Fleet {
         wait_until(phase, || self.phase().is_some_and(|now| at(&now) >= at(phase)));
     }
 
+    /// Everything on the way to Redis takes this much longer, in each direction.
+    fn slow_down(&self, by: Duration) {
+        self.proxy.delay(by);
+        self.release();
+        thread::sleep(FREEZE);
+        self.proxy.heal();
+    }
+
     fn inflict(&mut self, Case { who, fault, .. }: Case) {
         let process = if who == Who::Worker { &self.victim } else { &self.leader };
         match (fault, who) {
@@ -177,12 +186,8 @@ impl Fleet {
             }
             (Fault::Empty, _) => self.redis.revive_empty(),
             (Fault::Slow, _) => self.redis.revive_slowly(),
-            (Fault::Delay, _) => {
-                self.proxy.delay(Duration::from_millis(300));
-                self.release();
-                thread::sleep(FREEZE);
-                self.proxy.heal();
-            }
+            (Fault::Delay, _) => self.slow_down(Duration::from_millis(300)),
+            (Fault::Crawl, _) => self.slow_down(Duration::from_millis(1000)),
             (Fault::Cut, _) => {
                 for _ in 0..5 {
                     self.proxy.cut();
