@@ -102,7 +102,7 @@ struct Keeper<P> {
 
 /// What became of something that was asked for.
 enum Settled {
-    /// Lent; unless nobody waited for it any more.
+    /// Lent; if nobody waited for it any more, its return is on its way.
     Lent(u64, Hold),
     Nothing,
 }
@@ -155,16 +155,13 @@ impl<P: PoolStore> Keeper<P> {
             LendAsk::Take { pool, wait, mut answer } => {
                 let taken = tokio::select! {
                     taken = self.take(&pool, wait) => taken,
-                    // The borrower gives up its place in the queue with its next step.
+                    // The borrower gives up its place in the queue.
                     () = answer.closed() => return Settled::Nothing,
                 };
                 let told =
                     taken.as_ref().map(|hold| Lent { number, id: hold.id.to_string(), payload: hold.payload.clone() });
-                match (answer.send(told.map_err(Clone::clone)), taken) {
-                    (Ok(()), Ok(hold)) => return Settled::Lent(number, hold),
-                    (Err(_), Ok(hold)) => return self.give_back(hold).await,
-                    (_, Err(_)) => {}
-                }
+                answer.send(told.map_err(Clone::clone));
+                return taken.map_or(Settled::Nothing, |hold| Settled::Lent(number, hold));
             }
             LendAsk::Number { pool, limit, answer } => {
                 let _ = answer.send(self.number(&pool, limit).await);
@@ -185,10 +182,14 @@ impl<P: PoolStore> Keeper<P> {
     }
 
     async fn number(&self, pool: &str, limit: Option<u64>) -> Result<Option<u64>, LendError> {
-        let Portion { number, of } = self.portion;
-        let mine = limit.map(|limit| (limit + of - 1 - number) / of);
-        let given = self.pools.number(&name(pool)?, self.run, mine).await.map_err(refused)?;
-        Ok(given.map(|given| given * of + number))
+        let (Portion { number, of }, pool) = (self.portion, name(pool)?);
+        loop {
+            let given = self.pools.number(&pool, self.run, limit).await.map_err(refused)?;
+            // Others' numbers are passed over, in a pool that is this process's own; so each names the thing that it is for.
+            if given.is_none_or(|given| given % of == number) {
+                return Ok(given);
+            }
+        }
     }
 
     async fn add(&self, pool: &str, id: String, payload: String) -> Result<(), LendError> {
@@ -235,6 +236,10 @@ fn refused(error: impl std::fmt::Display) -> LendError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{
+        future::Future,
+        task::{Context, Waker},
+    };
 
     fn stock(count: usize) -> Vec<Stock> {
         vec![Stock { pool: "users".into(), payloads: (0..count).map(|n| format!("{{\"n\":{n}}}")).collect() }]
@@ -253,6 +258,36 @@ mod tests {
         assert!(!again.is_held());
         drop((again, lender));
         serving.await.unwrap();
+    }
+
+    /// The answer was there, and the user was cancelled before it looked.
+    #[tokio::test]
+    async fn what_was_lent_to_a_user_that_is_gone_can_be_borrowed_again() {
+        let (lender, _serving) = lend_here(&stock(1), Portion::ALL).await.unwrap();
+        let mut taking = Box::pin(lender.take("users", Duration::ZERO));
+        assert!(taking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        // Others are told that there is none: by then it is lent, and the answer is there.
+        while lender.take("users", Duration::ZERO).await.is_ok() {}
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        drop(taking);
+        assert_eq!(lender.take("users", Duration::from_secs(1)).await.unwrap().id(), "0");
+    }
+
+    /// Each process has made what is its own: the other's names are none of its things.
+    #[tokio::test]
+    async fn processes_make_all_that_they_may_make() {
+        let mut made = Vec::new();
+        for number in 0..2 {
+            let (lender, _serving) = lend_here(&[], Portion { number, of: 2 }).await.unwrap();
+            while let Some(given) = lender.number("users", Some(7)).await.unwrap() {
+                lender.add("users", given.to_string(), "{}".into()).await.unwrap();
+                made.push(given);
+            }
+        }
+        made.sort_unstable();
+        assert_eq!(made, (0..7).collect::<Vec<_>>());
     }
 
     #[track_caller]
