@@ -98,8 +98,12 @@ impl<P: PoolStore> Borrower<P> {
             match self.pools.ask(ask, left).await {
                 Ok(Answer::Granted(hold)) => return Ok(hold),
                 Ok(Answer::Waiting { seen, .. }) if !left.is_zero() => {
-                    // Being told is only faster than asking again; a failure here shows at the next ask.
-                    let _ = self.pools.called(ask, seen, left.min(ASK_AGAIN)).await;
+                    let pause = left.min(ASK_AGAIN);
+                    if let Err(error) = self.pools.called(ask, seen, pause).await {
+                        // Being told is only faster than asking again: then the time passes without it.
+                        debug!(pool = %ask.pool, %error, "cannot hear whose turn it is");
+                        tokio::time::sleep(pause).await;
+                    }
                 }
                 Ok(Answer::Waiting { .. } | Answer::Empty) => {
                     return Err(AcquireError::Exhausted { pool: ask.pool.clone(), waited: wait });

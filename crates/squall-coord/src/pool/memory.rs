@@ -38,8 +38,10 @@ struct Pool {
     held: BTreeMap<ItemId, Record>,
     grants: u64,
     arrivals: u64,
-    /// For which run it was last emptied, and how many numbers were given out since.
+    /// For which run it was last emptied.
     renewed: Option<Epoch>,
+    /// For which run numbers were last given out, and the next one to look at.
+    numbered: Option<Epoch>,
     numbers: u64,
     /// By the order in which they came.
     waiting: BTreeMap<u64, Waiter>,
@@ -211,6 +213,9 @@ impl PoolStore for MemoryPools {
             return Ok(None);
         }
         let pool = state.pools.entry(pool.clone()).or_default();
+        if pool.numbered < Some(run) {
+            (pool.numbered, pool.numbers) = (Some(run), 0);
+        }
         while pool.payloads.contains_key(&ItemId::from(pool.numbers)) {
             pool.numbers += 1;
         }

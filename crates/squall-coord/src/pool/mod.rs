@@ -144,8 +144,8 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
     /// run. Says whether it was emptied now.
     fn renew(&self, pool: &PoolName, run: Epoch) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// A number below `limit` that nobody has been given since the pool was last emptied and that names nothing in it; `None` when there is none, or the run is
-    /// over. Things that are made on demand are made once each by it.
+    /// A number below `limit` that nobody has been given in this run and that names nothing in the pool; `None` when there is none, or the
+    /// run is over. Things that are made on demand are made once each by it; what was not made is given out again in the next run.
     fn number(
         &self,
         pool: &PoolName,

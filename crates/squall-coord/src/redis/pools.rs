@@ -16,6 +16,8 @@ use crate::{
 
 /// Things per put: a script stops everybody else meanwhile.
 const BATCH: usize = 500;
+/// Things per look for a number, for the same reason.
+const LOOKS: u64 = 1000;
 
 /// Where the pools of a cell live. All keys share a hash slot if the prefix has a hash tag.
 #[derive(Clone, Debug)]
@@ -230,9 +232,13 @@ impl PoolStore for RedisPools {
 
     async fn number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
         let mut call = self.step(&self.inner.scripts.number, pool);
-        call.arg(run.0).arg(limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)));
-        let number: i64 = self.run(pool, &call).await?;
-        Ok(u64::try_from(number).ok())
+        call.arg(run.0).arg(limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX))).arg(LOOKS);
+        loop {
+            match self.run::<i64>(pool, &call).await? {
+                -2 => {}
+                number => return Ok(u64::try_from(number).ok()),
+            }
+        }
     }
 
     async fn ask(&self, ask: &Ask, wait: Duration) -> Result<Answer, StoreError> {

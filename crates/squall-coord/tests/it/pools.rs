@@ -8,28 +8,11 @@ use squall_coord::{
 };
 use squall_testkit::redis::RedisServer;
 
-use crate::support::{Advance, Cell, MemoryCell, RedisCell, member};
+use crate::support::{Advance, Cell, RedisCell, both, member};
 
 const TTL: Duration = Duration::from_secs(600);
 const LONG: Duration = Duration::from_secs(120);
 const RUN: Epoch = Epoch(1);
-
-/// Declares each case once and runs it against both back ends.
-macro_rules! both {
-    ($($case:ident)*) => {
-        mod in_memory {
-            use super::*;
-            $(#[tokio::test] async fn $case() { super::$case(MemoryCell::new()).await; })*
-        }
-        mod on_redis {
-            use super::*;
-            $(#[tokio::test] async fn $case() {
-                let server = RedisServer::start();
-                super::$case(RedisCell::new(&Link::open(&server.url()).await.unwrap(), "pools")).await;
-            })*
-        }
-    };
-}
 
 both! {
     what_is_borrowed_is_nobody_elses
@@ -48,6 +31,7 @@ both! {
     an_abandoned_wait_leaves_nothing_behind
     releasing_everything_takes_back_things_and_places
     things_are_listed_with_their_holders
+    numbers_of_things_that_were_not_made_are_given_out_again_in_the_next_run
 }
 
 fn accounts() -> PoolName {
@@ -323,6 +307,19 @@ async fn things_are_listed_with_their_holders(cell: impl Cell) {
     }
     assert_eq!(cell.pools().list(&accounts(), 2).await.unwrap().len(), 2);
     assert_eq!(cell.pools().list(&PoolName::new("none").unwrap(), 2).await.unwrap(), []);
+}
+
+/// Two failed sign-ups of two left the pool empty in every later run.
+async fn numbers_of_things_that_were_not_made_are_given_out_again_in_the_next_run(cell: impl Cell) {
+    let (pools, pool) = (cell.pools(), accounts());
+    let number = |run| async move { pools.number(&accounts(), Epoch(run), Some(2)).await.unwrap() };
+    assert_eq!([number(1).await, number(1).await, number(1).await], [Some(0), Some(1), None]);
+    let made = Item { id: ItemId::from(0), payload: "made".into() };
+    pools.put(&pool, &[made], None).await.unwrap();
+    cell.begin_run(Epoch(2)).await;
+    assert_eq!(number(1).await, None, "its run is over");
+    // Whichever worker asks: once for a run.
+    assert_eq!([number(2).await, number(2).await, number(2).await], [Some(1), None, None]);
 }
 
 #[tokio::test]

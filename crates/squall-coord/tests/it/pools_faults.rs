@@ -1,0 +1,178 @@
+//! Pools whose store fails for a moment, repeats itself, or has somebody else's values in it: nothing is lost, counted twice or asked
+//! for without a pause.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use squall_coord::{
+    AcquireError, Answer, Ask, Borrower, Epoch, Hold, Item, ItemId, Link, Listed, MemberId, PoolCounts, PoolName,
+    PoolStore, Released, Revision, Store, StoreError, Ticket,
+};
+use squall_testkit::redis::RedisServer;
+
+use crate::support::{Cell, MemoryCell, RedisCell, member};
+
+const TTL: Duration = Duration::from_secs(600);
+const LONG: Duration = Duration::from_secs(120);
+const RUN: Epoch = Epoch(1);
+
+fn accounts() -> PoolName {
+    PoolName::new("accounts").unwrap()
+}
+
+fn numbered(ids: std::ops::Range<u64>) -> Vec<Item> {
+    ids.map(|n| Item { id: ItemId::from(n), payload: format!("p{n}") }).collect()
+}
+
+fn away() -> StoreError {
+    StoreError::Unreachable("away for a moment".into())
+}
+
+/// Pools that can be away for a while, and whose waiters can be deaf; counts who asks.
+#[derive(Clone)]
+struct Shaky<P> {
+    pools: P,
+    away: Arc<AtomicBool>,
+    deaf: bool,
+    asks: Arc<AtomicU64>,
+}
+
+impl<P: PoolStore> Shaky<P> {
+    fn over(pools: &P) -> Self {
+        Self { pools: pools.clone(), away: Arc::default(), deaf: false, asks: Arc::default() }
+    }
+
+    fn here(&self) -> Result<&P, StoreError> {
+        if self.away.load(Ordering::SeqCst) { Err(away()) } else { Ok(&self.pools) }
+    }
+}
+
+impl<P: PoolStore> PoolStore for Shaky<P> {
+    async fn put(&self, pool: &PoolName, items: &[Item], up_to: Option<u64>) -> Result<Vec<ItemId>, StoreError> {
+        self.here()?.put(pool, items, up_to).await
+    }
+    async fn renew(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
+        self.here()?.renew(pool, run).await
+    }
+    async fn number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
+        self.here()?.number(pool, run, limit).await
+    }
+    async fn ask(&self, ask: &Ask, wait: Duration) -> Result<Answer, StoreError> {
+        assert!(self.asks.fetch_add(1, Ordering::SeqCst) < 1000, "asked without a pause");
+        self.here()?.ask(ask, wait).await
+    }
+    async fn forget(&self, pool: &PoolName, ticket: &Ticket) -> Result<bool, StoreError> {
+        self.here()?.forget(pool, ticket).await
+    }
+    async fn called(&self, ask: &Ask, seen: Revision, within: Duration) -> Result<(), StoreError> {
+        if self.deaf { Err(away()) } else { self.pools.called(ask, seen, within).await }
+    }
+    async fn release(&self, hold: &Hold) -> Result<Released, StoreError> {
+        self.here()?.release(hold).await
+    }
+    async fn release_all(&self, holder: &MemberId) -> Result<u64, StoreError> {
+        self.here()?.release_all(holder).await
+    }
+    async fn sweep(&self) -> Result<u64, StoreError> {
+        self.here()?.sweep().await
+    }
+    async fn names(&self) -> Result<Vec<PoolName>, StoreError> {
+        self.here()?.names().await
+    }
+    async fn count(&self, pool: &PoolName) -> Result<PoolCounts, StoreError> {
+        self.here()?.count(pool).await
+    }
+    async fn list(&self, pool: &PoolName, limit: usize) -> Result<Vec<Listed>, StoreError> {
+        self.here()?.list(pool, limit).await
+    }
+}
+
+/// A pool of one thing, and somebody who may borrow it through a store that can be away.
+async fn one_thing<C: Cell>(cell: &C) -> (Shaky<C::Pools>, Borrower<Shaky<C::Pools>>) {
+    cell.members().join(&member("a"), TTL).await.unwrap();
+    cell.pools().put(&accounts(), &numbered(1..2), None).await.unwrap();
+    let shaky = Shaky::over(cell.pools());
+    (shaky.clone(), Borrower::new(shaky, member("a"), RUN))
+}
+
+/// Waits, without a step of any borrower.
+async fn until(cell: &impl Cell, fits: impl Fn(&PoolCounts) -> bool) {
+    while !fits(&cell.pools().count(&accounts()).await.unwrap()) {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Where the server takes no further connection, nobody hears that it was called.
+#[tokio::test(start_paused = true)]
+async fn who_cannot_hear_asks_again_after_a_pause() {
+    let cell = MemoryCell::new();
+    let (mut shaky, borrower) = one_thing(&cell).await;
+    borrower.acquire(&accounts(), Duration::ZERO).await.unwrap();
+    shaky.deaf = true;
+    let (asks, deaf) = (shaky.asks.clone(), Borrower::new(shaky, member("a"), RUN));
+    let tired = deaf.acquire(&accounts(), Duration::from_secs(10)).await.unwrap_err();
+    assert!(matches!(tired, AcquireError::Exhausted { .. }), "{tired}");
+    let asks = asks.load(Ordering::SeqCst);
+    assert!((3..=10).contains(&asks), "asked {asks} times in 10 s");
+}
+
+/// How often the server has carried out a command since it was last told to forget.
+async fn calls(link: &Link, command: &str) -> u64 {
+    let stats: String = ::redis::cmd("INFO").arg("commandstats").query_async(&mut link.commands()).await.unwrap();
+    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+}
+
+async fn forget_calls(link: &Link) {
+    let _: () = ::redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut link.commands()).await.unwrap();
+}
+
+#[tokio::test]
+async fn foreign_entries_among_the_calls_are_read_once() {
+    let server = RedisServer::start();
+    let link = Link::open(&server.url()).await.unwrap();
+    let cell = RedisCell::new(&link, "foreign");
+    let (_, borrower) = one_thing(&cell).await;
+    let hold = borrower.acquire(&accounts(), Duration::ZERO).await.unwrap();
+    let entries: [(&str, &[u8], &[u8]); 3] =
+        [("7-0", b"x", b"y"), ("8-3", b"tickets", b"\xff"), ("9-9", b"\xff", b"z")];
+    for (id, field, value) in entries {
+        let mut add = ::redis::cmd("XADD");
+        add.arg("squall:{foreign}:resources:calls").arg(id).arg(field).arg(value);
+        let _: String = add.query_async(&mut link.commands()).await.unwrap();
+    }
+    forget_calls(&link).await;
+    let tired = borrower.acquire(&accounts(), Duration::from_millis(500)).await.unwrap_err();
+    assert!(matches!(tired, AcquireError::Exhausted { .. }), "{tired}");
+    let reads = calls(&link, "xread").await;
+    assert!(reads <= 10, "read {reads} times in half a second");
+    // And those who are called are still heard.
+    let waiter = borrower.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire(&accounts(), LONG).await });
+    until(&cell, |counts| counts.waiting == 1).await;
+    borrower.release(&hold).await.unwrap();
+    waiting.await.unwrap().unwrap();
+}
+
+/// With as many things as there may be, whoever finds none free asks for a number, and there is none.
+#[tokio::test]
+async fn numbers_that_are_taken_are_looked_at_once() {
+    const THINGS: u64 = 2500;
+    let server = RedisServer::start();
+    let link = Link::open(&server.url()).await.unwrap();
+    let cell = RedisCell::new(&link, "numbers");
+    cell.pools().put(&accounts(), &numbered(0..THINGS), None).await.unwrap();
+    forget_calls(&link).await;
+    assert_eq!(cell.pools().number(&accounts(), RUN, Some(THINGS)).await.unwrap(), None);
+    assert!(calls(&link, "exists").await <= THINGS);
+    assert!(calls(&link, "evalsha").await >= 3, "no step looks at thousands while everybody waits");
+    forget_calls(&link).await;
+    assert_eq!(cell.pools().number(&accounts(), RUN, Some(THINGS)).await.unwrap(), None);
+    assert_eq!(calls(&link, "exists").await, 0);
+    assert_eq!(cell.pools().number(&accounts(), RUN, None).await.unwrap(), Some(THINGS));
+}
