@@ -55,7 +55,7 @@ pub(crate) async fn fill<P: PoolStore>(
     for one in stock {
         let pool = PoolName::new(one.pool.as_str())?;
         if one.payloads.is_empty() {
-            pools.put(&pool, &[], None).await?;
+            pools.put(&pool, &[], None, Some(run)).await?;
             continue;
         }
         pools.renew(&pool, run).await?;
@@ -67,7 +67,7 @@ pub(crate) async fn fill<P: PoolStore>(
         for batch in mine.chunks(BATCH) {
             let things: Vec<Item> =
                 batch.iter().map(|(at, payload)| thing(&pool, ItemId::from(*at as u64), payload)).collect();
-            pools.put(&pool, &things, None).await?;
+            pools.put(&pool, &things, None, Some(run)).await?;
         }
     }
     Ok(())
@@ -195,7 +195,7 @@ impl<P: PoolStore> Keeper<P> {
     async fn add(&self, pool: &str, id: String, payload: String) -> Result<(), LendError> {
         let (pool, id) = (name(pool)?, ItemId::new(id).map_err(refused)?);
         let made = thing(&pool, id, &payload);
-        self.pools.put(&pool, &[made], None).await.map(|_| ()).map_err(refused)
+        self.pools.put(&pool, &[made], None, Some(self.run)).await.map(|_| ()).map_err(refused)
     }
 
     async fn give_back(self, hold: Hold) -> Settled {

@@ -177,8 +177,17 @@ impl MemoryPools {
 }
 
 impl PoolStore for MemoryPools {
-    async fn put(&self, pool: &PoolName, items: &[Item], up_to: Option<u64>) -> Result<Vec<ItemId>, StoreError> {
+    async fn put(
+        &self,
+        pool: &PoolName,
+        items: &[Item],
+        up_to: Option<u64>,
+        run: Option<Epoch>,
+    ) -> Result<Vec<ItemId>, StoreError> {
         let mut state = self.lock();
+        if run.is_some_and(|run| run < state.run) {
+            return Ok(Vec::new());
+        }
         state.pools.entry(pool.clone()).or_default();
         let added = self.step(&mut state, pool, |pool, _| {
             let mut added = Vec::new();

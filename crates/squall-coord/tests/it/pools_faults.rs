@@ -2,6 +2,8 @@
 //! for without a pause.
 
 use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -11,7 +13,7 @@ use std::{
 
 use squall_coord::{
     AcquireError, Answer, Ask, Borrower, Epoch, Hold, Item, ItemId, Link, Listed, MemberId, PoolCounts, PoolName,
-    PoolStore, Released, Revision, Store, StoreError, Ticket,
+    PoolStore, Released, Revision, Store, StoreError, Ticket, create,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -53,8 +55,14 @@ impl<P: PoolStore> Shaky<P> {
 }
 
 impl<P: PoolStore> PoolStore for Shaky<P> {
-    async fn put(&self, pool: &PoolName, items: &[Item], up_to: Option<u64>) -> Result<Vec<ItemId>, StoreError> {
-        self.here()?.put(pool, items, up_to).await
+    async fn put(
+        &self,
+        pool: &PoolName,
+        items: &[Item],
+        up_to: Option<u64>,
+        run: Option<Epoch>,
+    ) -> Result<Vec<ItemId>, StoreError> {
+        self.here()?.put(pool, items, up_to, run).await
     }
     async fn renew(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
         self.here()?.renew(pool, run).await
@@ -95,7 +103,7 @@ impl<P: PoolStore> PoolStore for Shaky<P> {
 /// A pool of one thing, and somebody who may borrow it through a store that can be away.
 async fn one_thing<C: Cell>(cell: &C) -> (Shaky<C::Pools>, Borrower<Shaky<C::Pools>>) {
     cell.members().join(&member("a"), TTL).await.unwrap();
-    cell.pools().put(&accounts(), &numbered(1..2), None).await.unwrap();
+    cell.pools().put(&accounts(), &numbered(1..2), None, None).await.unwrap();
     let shaky = Shaky::over(cell.pools());
     (shaky.clone(), Borrower::new(shaky, member("a"), RUN))
 }
@@ -166,7 +174,7 @@ async fn numbers_that_are_taken_are_looked_at_once() {
     let server = RedisServer::start();
     let link = Link::open(&server.url()).await.unwrap();
     let cell = RedisCell::new(&link, "numbers");
-    cell.pools().put(&accounts(), &numbered(0..THINGS), None).await.unwrap();
+    cell.pools().put(&accounts(), &numbered(0..THINGS), None, None).await.unwrap();
     forget_calls(&link).await;
     assert_eq!(cell.pools().number(&accounts(), RUN, Some(THINGS)).await.unwrap(), None);
     assert!(calls(&link, "exists").await <= THINGS);
@@ -175,4 +183,46 @@ async fn numbers_that_are_taken_are_looked_at_once() {
     assert_eq!(cell.pools().number(&accounts(), RUN, Some(THINGS)).await.unwrap(), None);
     assert_eq!(calls(&link, "exists").await, 0);
     assert_eq!(cell.pools().number(&accounts(), RUN, None).await.unwrap(), Some(THINGS));
+}
+
+/// Everything the server is told from now on, word by word.
+struct Overheard(std::io::Lines<BufReader<TcpStream>>);
+
+impl Overheard {
+    fn on(server: &RedisServer) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        stream.write_all(b"MONITOR\r\n").unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "+OK");
+        Self(lines)
+    }
+
+    /// The next script that was told this word.
+    fn script_with(&mut self, word: &str) -> Vec<String> {
+        let words = |line: String| {
+            let words = line.split_once("] ").map_or("", |(_, words)| words).trim_matches('"').to_owned();
+            words.split("\" \"").map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut told = self.0.by_ref().map(|line| words(line.unwrap()));
+        let script = told.find(|words| words[0].starts_with("EVAL") && words.iter().any(|other| other == word));
+        script.expect("MONITOR never ends")
+    }
+}
+
+/// The client of a cluster sends a command again when its answer is lost.
+#[tokio::test]
+async fn a_repeated_put_is_answered_as_it_was() {
+    let server = RedisServer::start();
+    let link = Link::open(&server.url()).await.unwrap();
+    let cell = RedisCell::new(&link, "repeated");
+    // One thing, so the numbers begin with 2, which is taken.
+    cell.pools().put(&accounts(), &numbered(2..3), None, None).await.unwrap();
+    let mut overheard = Overheard::on(&server);
+    let make = |id: ItemId| async move { Ok::<_, StoreError>(format!("made {id}")) };
+    let created = create(cell.pools(), &accounts(), 3, make).await.unwrap().created;
+    assert_eq!(created, [3, 4, 5].map(ItemId::from));
+    let told = overheard.script_with("made 4");
+    let mut again = ::redis::cmd(&told[0]);
+    let answer: Vec<i64> = again.arg(&told[1..]).query_async(&mut link.commands()).await.unwrap();
+    assert_eq!((answer, cell.pools().count(&accounts()).await.unwrap().total), (vec![0, 1, 1], 4));
 }
