@@ -114,6 +114,7 @@ impl<P: PoolStore> Keeper<P> {
         let mut early: Vec<u64> = Vec::new();
         let mut under_way: JoinSet<Settled> = JoinSet::new();
         let mut next = 0;
+        let mut settling = Box::pin(self.borrower.settling());
         loop {
             tokio::select! {
                 ask = asks.recv() => match ask {
@@ -138,8 +139,11 @@ impl<P: PoolStore> Keeper<P> {
                         }
                     }
                 }
+                never = &mut settling => match never {},
             }
         }
+        // One that stands still would keep the others from settling.
+        drop(settling);
         while let Some(settled) = under_way.join_next().await {
             if let Ok(Settled::Lent(number, hold)) = settled {
                 lent.insert(number, hold);
@@ -148,6 +152,8 @@ impl<P: PoolStore> Keeper<P> {
         for hold in lent.into_values() {
             self.clone().give_back(hold).await;
         }
+        // Whoever waits for this has a limit; what is still owed then goes back with the next run, or with this worker.
+        self.borrower.settled().await;
     }
 
     async fn answer(self, number: u64, ask: LendAsk) -> Settled {
@@ -200,8 +206,8 @@ impl<P: PoolStore> Keeper<P> {
 
     async fn give_back(self, hold: Hold) -> Settled {
         if let Err(error) = self.borrower.release(&hold).await {
-            // It goes back with the run, or with this worker.
-            debug!(pool = %hold.pool, %error, "something could not be given back");
+            // The borrower owes it.
+            debug!(pool = %hold.pool, %error, "something could not be given back yet");
         }
         Settled::Nothing
     }
@@ -236,9 +242,12 @@ fn refused(error: impl std::fmt::Display) -> LendError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use squall_coord::{Link, RedisCell};
+    use squall_testkit::redis::RedisServer;
     use std::{
         future::Future,
         task::{Context, Waker},
+        time::Instant,
     };
 
     fn stock(count: usize) -> Vec<Stock> {
@@ -288,6 +297,36 @@ mod tests {
         }
         made.sort_unstable();
         assert_eq!(made, (0..7).collect::<Vec<_>>());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_given_back_while_the_store_is_away_can_be_borrowed_again() {
+        let mut server = RedisServer::start_persistent();
+        let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "away");
+        let (pools, holder, run) = (cell.pools(), MemberId::new("here"), Epoch(1));
+        cell.workers().join(&holder, FOR_EVER).await.unwrap();
+        fill(&pools, &stock(1), run, Portion::ALL).await.unwrap();
+        let (users, (lender, serving)) = (PoolName::new("users").unwrap(), lend(pools.clone(), holder, run));
+        let loan = lender.take("users", Duration::ZERO).await.unwrap();
+        server.kill();
+        drop(loan);
+        while pools.count(&users).await.is_ok() {}
+        server.revive();
+        // Nobody asks for anything: it goes back by itself.
+        let begin = Instant::now();
+        while !pools.count(&users).await.is_ok_and(|users| users.available == 1) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it is lost");
+        }
+        // At the end of the run, too.
+        let loan = lender.take("users", Duration::from_secs(60)).await.unwrap();
+        server.kill();
+        drop(loan);
+        while pools.count(&users).await.is_ok() {}
+        drop(lender);
+        while pools.count(&users).await.is_ok() {}
+        server.revive();
+        tokio::time::timeout(Duration::from_secs(60), serving).await.expect("it ends").unwrap();
+        assert_eq!(pools.count(&users).await.unwrap().available, 1);
     }
 
     #[track_caller]

@@ -17,11 +17,16 @@ use squall_coord::{
 };
 use squall_testkit::redis::RedisServer;
 
-use crate::support::{Cell, MemoryCell, RedisCell, member};
+use crate::support::{Cell, MemoryCell, RedisCell, both, member};
 
 const TTL: Duration = Duration::from_secs(600);
 const LONG: Duration = Duration::from_secs(120);
 const RUN: Epoch = Epoch(1);
+
+both! {
+    what_could_not_be_given_back_goes_back_with_the_next_step
+    what_is_owed_is_settled_without_another_step
+}
 
 fn accounts() -> PoolName {
     PoolName::new("accounts").unwrap()
@@ -47,6 +52,10 @@ struct Shaky<P> {
 impl<P: PoolStore> Shaky<P> {
     fn over(pools: &P) -> Self {
         Self { pools: pools.clone(), away: Arc::default(), deaf: false, asks: Arc::default() }
+    }
+
+    fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::SeqCst);
     }
 
     fn here(&self) -> Result<&P, StoreError> {
@@ -108,11 +117,68 @@ async fn one_thing<C: Cell>(cell: &C) -> (Shaky<C::Pools>, Borrower<Shaky<C::Poo
     (shaky.clone(), Borrower::new(shaky, member("a"), RUN))
 }
 
+async fn what_could_not_be_given_back_goes_back_with_the_next_step(cell: impl Cell) {
+    let (shaky, borrower) = one_thing(&cell).await;
+    let hold = borrower.acquire(&accounts(), Duration::ZERO).await.unwrap();
+    shaky.set_away(true);
+    assert!(matches!(borrower.release(&hold).await, Err(StoreError::Unreachable(_))));
+    shaky.set_away(false);
+    let again = borrower.acquire(&accounts(), Duration::ZERO).await.unwrap();
+    assert!(again.grant > hold.grant);
+    // What was given back late is not given back again over the heads of those who have it now.
+    assert_eq!(
+        borrower.acquire(&accounts(), Duration::ZERO).await.unwrap_err().to_string().find("no `accounts`"),
+        Some(0)
+    );
+    assert_eq!(borrower.release(&again).await.unwrap(), Released::Done);
+}
+
+async fn what_is_owed_is_settled_without_another_step(cell: impl Cell) {
+    let (shaky, borrower) = one_thing(&cell).await;
+    let settling = borrower.clone();
+    let settling = tokio::spawn(async move { settling.settling().await });
+    let hold = borrower.acquire(&accounts(), Duration::ZERO).await.unwrap();
+    let waiter = borrower.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire(&accounts(), LONG).await });
+    until(&cell, |counts| counts.waiting == 1).await;
+    shaky.set_away(true);
+    assert!(borrower.release(&hold).await.is_err());
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    shaky.set_away(false);
+    until(&cell, |counts| (counts.available, counts.held, counts.waiting) == (1, 0, 0)).await;
+    borrower.settled().await;
+    settling.abort();
+}
+
 /// Waits, without a step of any borrower.
 async fn until(cell: &impl Cell, fits: impl Fn(&PoolCounts) -> bool) {
     while !fits(&cell.pools().count(&accounts()).await.unwrap()) {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn a_spoilt_pool_keeps_nothing_from_going_back_to_another() {
+    let server = RedisServer::start();
+    let link = Link::open(&server.url()).await.unwrap();
+    let cell = RedisCell::new(&link, "spoilt");
+    let (shaky, borrower) = one_thing(&cell).await;
+    let wallets = PoolName::new("wallets").unwrap();
+    cell.pools().put(&wallets, &numbered(1..2), None, None).await.unwrap();
+    let account = borrower.acquire(&accounts(), Duration::ZERO).await.unwrap();
+    let wallet = borrower.acquire(&wallets, Duration::ZERO).await.unwrap();
+    let (waiting, mut commands) = ("squall:{spoilt}:resource:accounts:waiting", link.commands());
+    let _: () = ::redis::cmd("SET").arg(waiting).arg("x").query_async(&mut commands).await.unwrap();
+    assert!(matches!(borrower.release(&account).await, Err(StoreError::WrongType { .. })));
+    shaky.set_away(true);
+    assert!(borrower.release(&wallet).await.is_err());
+    shaky.set_away(false);
+    borrower.acquire(&wallets, Duration::ZERO).await.unwrap();
+    // And when somebody has removed what spoils it, the other goes back as well.
+    let _: i64 = ::redis::cmd("DEL").arg(waiting).query_async(&mut commands).await.unwrap();
+    borrower.settled().await;
+    until(&cell, |counts| counts.available == 1).await;
 }
 
 /// Where the server takes no further connection, nobody hears that it was called.
