@@ -130,7 +130,7 @@ async fn main() {
     let link = Link::open(&server.url()).await.expect("the server runs");
     let pools = RedisPools::new(&link, &RedisStore::new(&link, keys()), PoolKeys::new("squall:{bench}:"));
     let items: Vec<Item> = (0..100).map(|n| Item { id: ItemId::from(n), payload: n.to_string() }).collect();
-    pools.put(&PoolName::new("accounts").expect("a name"), &items, None).await.expect("put");
+    pools.put(&PoolName::new("accounts").expect("a name"), &items, None, None).await.expect("put");
     let (stop, began) = (CancellationToken::new(), Instant::now());
     let mut tasks = JoinSet::new();
     for number in 0..members {

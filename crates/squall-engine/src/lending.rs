@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 #[derive(Debug)]
 pub enum LendAsk {
     /// Something out of a pool, after everybody who came earlier; given up when nobody waits for the answer any more.
-    Take { pool: String, wait: Duration, answer: oneshot::Sender<Result<Lent, LendError>> },
+    Take { pool: String, wait: Duration, answer: TakeAnswer },
     /// A number below `limit` that nobody else is given, for a thing that is about to be made.
     Number { pool: String, limit: Option<u64>, answer: oneshot::Sender<Result<Option<u64>, LendError>> },
     /// A thing that was made.
@@ -31,6 +31,29 @@ pub struct Lent {
     /// Its name in the pool.
     pub id: String,
     pub payload: String,
+}
+
+/// Where something that was asked for goes. What is sent is the user's [`Loan`] already: whether the user is gone before the answer, or
+/// before it has looked at it, its number is returned.
+#[derive(Debug)]
+pub struct TakeAnswer {
+    user: oneshot::Sender<Result<Loan, LendError>>,
+    lapse: u64,
+    lender: Lender,
+}
+
+impl TakeAnswer {
+    /// Waits until nobody waits for the answer any more.
+    pub async fn closed(&mut self) {
+        self.user.closed().await;
+    }
+
+    /// Answers, whether or not anybody waits.
+    pub fn send(self, outcome: Result<Lent, LendError>) {
+        let TakeAnswer { user, lapse, lender } = self;
+        // Not wanted: then it is dropped here, which returns it.
+        let _ = user.send(outcome.map(|lent| Loan { lent, lapse, lender }));
+    }
 }
 
 /// Why nothing was lent.
@@ -73,8 +96,8 @@ impl Lender {
     pub async fn take(&self, pool: &str, wait: Duration) -> Result<Loan, LendError> {
         // Before the question: what was lent before a lapse is not held after it.
         let lapse = self.lapses();
-        let lent = self.ask(|answer| LendAsk::Take { pool: pool.to_owned(), wait, answer }).await?;
-        Ok(Loan { lent, lapse, lender: self.clone() })
+        let answer = |user| TakeAnswer { user, lapse, lender: self.clone() };
+        self.ask(|user| LendAsk::Take { pool: pool.to_owned(), wait, answer: answer(user) }).await
     }
 
     /// A number that nobody else is given, for a thing that is about to be made.
@@ -137,5 +160,31 @@ impl Drop for Loan {
     fn drop(&mut self) {
         // Nobody there: then nobody else has it for long either.
         let _ = self.lender.asks.send(LendAsk::Return(self.lent.number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::{Context, Waker};
+
+    /// A user that is cancelled, before the answer or after it, has never seen what it was lent.
+    #[test]
+    fn what_nobody_looked_at_is_returned() {
+        let (lender, mut asks) = Lender::new();
+        for (number, early) in [(7, false), (8, true)] {
+            let mut taking = Box::pin(lender.take("users", Duration::ZERO));
+            assert!(taking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            let Ok(LendAsk::Take { answer, .. }) = asks.try_recv() else { panic!("nobody asks") };
+            let taking = Some(taking).filter(|_| !early);
+            answer.send(Ok(Lent { number, id: "0".into(), payload: "{}".into() }));
+            drop(taking);
+            assert!(matches!(asks.try_recv(), Ok(LendAsk::Return(returned)) if returned == number));
+        }
+        drop(lender);
+        assert!(
+            matches!(asks.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)),
+            "the line has no other holder"
+        );
     }
 }

@@ -24,7 +24,7 @@ pub use curfew::Curfew;
 pub use driver::{Driver, DriverError, DriverThread, Iteration, Requests, Seat, StartFailed, VirtualUser};
 pub use engine::{Duty, Engine, EngineConfig, EngineError, EngineStop, InFlight, ThreadEnd};
 pub use leash::Leash;
-pub use lending::{LendAsk, LendError, Lender, Lent, Loan};
+pub use lending::{LendAsk, LendError, Lender, Lent, Loan, TakeAnswer};
 pub use probe::{FENCED, Flight, OpenSpan, Probe};
 pub use schedule::{Schedule, Start};
 pub use tickets::{Need, Ration, Supply, Tickets};

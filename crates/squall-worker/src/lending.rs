@@ -55,7 +55,7 @@ pub(crate) async fn fill<P: PoolStore>(
     for one in stock {
         let pool = PoolName::new(one.pool.as_str())?;
         if one.payloads.is_empty() {
-            pools.put(&pool, &[], None).await?;
+            pools.put(&pool, &[], None, Some(run)).await?;
             continue;
         }
         pools.renew(&pool, run).await?;
@@ -67,7 +67,7 @@ pub(crate) async fn fill<P: PoolStore>(
         for batch in mine.chunks(BATCH) {
             let things: Vec<Item> =
                 batch.iter().map(|(at, payload)| thing(&pool, ItemId::from(*at as u64), payload)).collect();
-            pools.put(&pool, &things, None).await?;
+            pools.put(&pool, &things, None, Some(run)).await?;
         }
     }
     Ok(())
@@ -102,7 +102,7 @@ struct Keeper<P> {
 
 /// What became of something that was asked for.
 enum Settled {
-    /// Lent; unless nobody waited for it any more.
+    /// Lent; if nobody waited for it any more, its return is on its way.
     Lent(u64, Hold),
     Nothing,
 }
@@ -114,6 +114,7 @@ impl<P: PoolStore> Keeper<P> {
         let mut early: Vec<u64> = Vec::new();
         let mut under_way: JoinSet<Settled> = JoinSet::new();
         let mut next = 0;
+        let mut settling = Box::pin(self.borrower.settling());
         loop {
             tokio::select! {
                 ask = asks.recv() => match ask {
@@ -138,8 +139,11 @@ impl<P: PoolStore> Keeper<P> {
                         }
                     }
                 }
+                never = &mut settling => match never {},
             }
         }
+        // One that stands still would keep the others from settling.
+        drop(settling);
         while let Some(settled) = under_way.join_next().await {
             if let Ok(Settled::Lent(number, hold)) = settled {
                 lent.insert(number, hold);
@@ -148,6 +152,8 @@ impl<P: PoolStore> Keeper<P> {
         for hold in lent.into_values() {
             self.clone().give_back(hold).await;
         }
+        // Whoever waits for this has a limit; what is still owed then goes back with the next run, or with this worker.
+        self.borrower.settled().await;
     }
 
     async fn answer(self, number: u64, ask: LendAsk) -> Settled {
@@ -155,16 +161,13 @@ impl<P: PoolStore> Keeper<P> {
             LendAsk::Take { pool, wait, mut answer } => {
                 let taken = tokio::select! {
                     taken = self.take(&pool, wait) => taken,
-                    // The borrower gives up its place in the queue with its next step.
+                    // The borrower gives up its place in the queue.
                     () = answer.closed() => return Settled::Nothing,
                 };
                 let told =
                     taken.as_ref().map(|hold| Lent { number, id: hold.id.to_string(), payload: hold.payload.clone() });
-                match (answer.send(told.map_err(Clone::clone)), taken) {
-                    (Ok(()), Ok(hold)) => return Settled::Lent(number, hold),
-                    (Err(_), Ok(hold)) => return self.give_back(hold).await,
-                    (_, Err(_)) => {}
-                }
+                answer.send(told.map_err(Clone::clone));
+                return taken.map_or(Settled::Nothing, |hold| Settled::Lent(number, hold));
             }
             LendAsk::Number { pool, limit, answer } => {
                 let _ = answer.send(self.number(&pool, limit).await);
@@ -185,22 +188,26 @@ impl<P: PoolStore> Keeper<P> {
     }
 
     async fn number(&self, pool: &str, limit: Option<u64>) -> Result<Option<u64>, LendError> {
-        let Portion { number, of } = self.portion;
-        let mine = limit.map(|limit| (limit + of - 1 - number) / of);
-        let given = self.pools.number(&name(pool)?, self.run, mine).await.map_err(refused)?;
-        Ok(given.map(|given| given * of + number))
+        let (Portion { number, of }, pool) = (self.portion, name(pool)?);
+        loop {
+            let given = self.pools.number(&pool, self.run, limit).await.map_err(refused)?;
+            // Others' numbers are passed over, in a pool that is this process's own; so each names the thing that it is for.
+            if given.is_none_or(|given| given % of == number) {
+                return Ok(given);
+            }
+        }
     }
 
     async fn add(&self, pool: &str, id: String, payload: String) -> Result<(), LendError> {
         let (pool, id) = (name(pool)?, ItemId::new(id).map_err(refused)?);
         let made = thing(&pool, id, &payload);
-        self.pools.put(&pool, &[made], None).await.map(|_| ()).map_err(refused)
+        self.pools.put(&pool, &[made], None, Some(self.run)).await.map(|_| ()).map_err(refused)
     }
 
     async fn give_back(self, hold: Hold) -> Settled {
         if let Err(error) = self.borrower.release(&hold).await {
-            // It goes back with the run, or with this worker.
-            debug!(pool = %hold.pool, %error, "something could not be given back");
+            // The borrower owes it.
+            debug!(pool = %hold.pool, %error, "something could not be given back yet");
         }
         Settled::Nothing
     }
@@ -235,6 +242,13 @@ fn refused(error: impl std::fmt::Display) -> LendError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use squall_coord::{Link, RedisCell};
+    use squall_testkit::redis::RedisServer;
+    use std::{
+        future::Future,
+        task::{Context, Waker},
+        time::Instant,
+    };
 
     fn stock(count: usize) -> Vec<Stock> {
         vec![Stock { pool: "users".into(), payloads: (0..count).map(|n| format!("{{\"n\":{n}}}")).collect() }]
@@ -253,6 +267,66 @@ mod tests {
         assert!(!again.is_held());
         drop((again, lender));
         serving.await.unwrap();
+    }
+
+    /// The answer was there, and the user was cancelled before it looked.
+    #[tokio::test]
+    async fn what_was_lent_to_a_user_that_is_gone_can_be_borrowed_again() {
+        let (lender, _serving) = lend_here(&stock(1), Portion::ALL).await.unwrap();
+        let mut taking = Box::pin(lender.take("users", Duration::ZERO));
+        assert!(taking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        // Others are told that there is none: by then it is lent, and the answer is there.
+        while lender.take("users", Duration::ZERO).await.is_ok() {}
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        drop(taking);
+        assert_eq!(lender.take("users", Duration::from_secs(1)).await.unwrap().id(), "0");
+    }
+
+    /// Each process has made what is its own: the other's names are none of its things.
+    #[tokio::test]
+    async fn processes_make_all_that_they_may_make() {
+        let mut made = Vec::new();
+        for number in 0..2 {
+            let (lender, _serving) = lend_here(&[], Portion { number, of: 2 }).await.unwrap();
+            while let Some(given) = lender.number("users", Some(7)).await.unwrap() {
+                lender.add("users", given.to_string(), "{}".into()).await.unwrap();
+                made.push(given);
+            }
+        }
+        made.sort_unstable();
+        assert_eq!(made, (0..7).collect::<Vec<_>>());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_given_back_while_the_store_is_away_can_be_borrowed_again() {
+        let mut server = RedisServer::start_persistent();
+        let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "away");
+        let (pools, holder, run) = (cell.pools(), MemberId::new("here"), Epoch(1));
+        cell.workers().join(&holder, FOR_EVER).await.unwrap();
+        fill(&pools, &stock(1), run, Portion::ALL).await.unwrap();
+        let (users, (lender, serving)) = (PoolName::new("users").unwrap(), lend(pools.clone(), holder, run));
+        let loan = lender.take("users", Duration::ZERO).await.unwrap();
+        server.kill();
+        drop(loan);
+        while pools.count(&users).await.is_ok() {}
+        server.revive();
+        // Nobody asks for anything: it goes back by itself.
+        let begin = Instant::now();
+        while !pools.count(&users).await.is_ok_and(|users| users.available == 1) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it is lost");
+        }
+        // At the end of the run, too.
+        let loan = lender.take("users", Duration::from_secs(60)).await.unwrap();
+        server.kill();
+        drop(loan);
+        while pools.count(&users).await.is_ok() {}
+        drop(lender);
+        while pools.count(&users).await.is_ok() {}
+        server.revive();
+        tokio::time::timeout(Duration::from_secs(60), serving).await.expect("it ends").unwrap();
+        assert_eq!(pools.count(&users).await.unwrap().available, 1);
     }
 
     #[track_caller]

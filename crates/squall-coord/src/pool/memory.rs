@@ -38,8 +38,10 @@ struct Pool {
     held: BTreeMap<ItemId, Record>,
     grants: u64,
     arrivals: u64,
-    /// For which run it was last emptied, and how many numbers were given out since.
+    /// For which run it was last emptied.
     renewed: Option<Epoch>,
+    /// For which run numbers were last given out, and the next one to look at.
+    numbered: Option<Epoch>,
     numbers: u64,
     /// By the order in which they came.
     waiting: BTreeMap<u64, Waiter>,
@@ -175,8 +177,17 @@ impl MemoryPools {
 }
 
 impl PoolStore for MemoryPools {
-    async fn put(&self, pool: &PoolName, items: &[Item], up_to: Option<u64>) -> Result<Vec<ItemId>, StoreError> {
+    async fn put(
+        &self,
+        pool: &PoolName,
+        items: &[Item],
+        up_to: Option<u64>,
+        run: Option<Epoch>,
+    ) -> Result<Vec<ItemId>, StoreError> {
         let mut state = self.lock();
+        if run.is_some_and(|run| run < state.run) {
+            return Ok(Vec::new());
+        }
         state.pools.entry(pool.clone()).or_default();
         let added = self.step(&mut state, pool, |pool, _| {
             let mut added = Vec::new();
@@ -211,6 +222,9 @@ impl PoolStore for MemoryPools {
             return Ok(None);
         }
         let pool = state.pools.entry(pool.clone()).or_default();
+        if pool.numbered < Some(run) {
+            (pool.numbered, pool.numbers) = (Some(run), 0);
+        }
         while pool.payloads.contains_key(&ItemId::from(pool.numbers)) {
             pool.numbers += 1;
         }

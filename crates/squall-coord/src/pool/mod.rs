@@ -132,20 +132,22 @@ pub struct Listed {
 /// Whoever finds a pool empty sweeps it first, so a dead holder's things are missed by nobody.
 pub trait PoolStore: Clone + Send + Sync + 'static {
     /// Adds items that the pool does not have yet, as long as it has less than `up_to`; says which were added.
-    /// Payload and id become visible together. Without items it only makes the pool known.
+    /// Payload and id become visible together. Without items it only makes the pool known. What is put in for a `run` that is over
+    /// changes nothing; `None` is for those who fill pools between runs or for any of them.
     fn put(
         &self,
         pool: &PoolName,
         items: &[Item],
         up_to: Option<u64>,
+        run: Option<Epoch>,
     ) -> impl Future<Output = Result<Vec<ItemId>, StoreError>> + Send;
 
     /// Empties a pool once for a run: whoever asks first does it, whoever asks again changes nothing, and neither does an earlier
     /// run. Says whether it was emptied now.
     fn renew(&self, pool: &PoolName, run: Epoch) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// A number below `limit` that nobody has been given since the pool was last emptied and that names nothing in it; `None` when there is none, or the run is
-    /// over. Things that are made on demand are made once each by it.
+    /// A number below `limit` that nobody has been given in this run and that names nothing in the pool; `None` when there is none, or the
+    /// run is over. Things that are made on demand are made once each by it; what was not made is given out again in the next run.
     fn number(
         &self,
         pool: &PoolName,

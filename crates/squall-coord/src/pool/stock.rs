@@ -56,7 +56,7 @@ where
     F: Future<Output = Result<String, E>>,
     E: From<StoreError>,
 {
-    pools.put(pool, &[], None).await?;
+    pools.put(pool, &[], None, None).await?;
     let existing = total(pools, pool).await?;
     let (mut current, mut created, mut next) = (existing, Vec::new(), existing + 1);
     loop {
@@ -76,7 +76,7 @@ where
         // Numbers that somebody else has taken are skipped by the store; the next round tries higher ones.
         next += items.len() as u64;
         let up_to = if let Goal::Total(target) = goal { Some(target) } else { None };
-        created.extend(pools.put(pool, &items, up_to).await?);
+        created.extend(pools.put(pool, &items, up_to, None).await?);
         current = total(pools, pool).await?;
         next = next.max(current + 1);
     }

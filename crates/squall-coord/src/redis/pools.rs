@@ -16,6 +16,8 @@ use crate::{
 
 /// Things per put: a script stops everybody else meanwhile.
 const BATCH: usize = 500;
+/// Things per look for a number, for the same reason.
+const LOOKS: u64 = 1000;
 
 /// Where the pools of a cell live. All keys share a hash slot if the prefix has a hash tag.
 #[derive(Clone, Debug)]
@@ -56,6 +58,11 @@ impl PoolKeys {
     /// Stream: who was called, over all pools.
     fn calls(&self) -> String {
         format!("{}resources:calls", self.prefix)
+    }
+
+    /// String: what one put was answered.
+    fn put(&self, ticket: &Ticket) -> String {
+        format!("{}resources:put:{}", self.prefix, ticket.as_str())
     }
 
     /// String: the current run.
@@ -204,14 +211,22 @@ impl RedisPools {
 }
 
 impl PoolStore for RedisPools {
-    async fn put(&self, pool: &PoolName, items: &[Item], up_to: Option<u64>) -> Result<Vec<ItemId>, StoreError> {
+    async fn put(
+        &self,
+        pool: &PoolName,
+        items: &[Item],
+        up_to: Option<u64>,
+        run: Option<Epoch>,
+    ) -> Result<Vec<ItemId>, StoreError> {
         let mut added = Vec::new();
         let mut batches = items.chunks(BATCH);
         let mut next = Some(batches.next().unwrap_or_default());
         while let Some(batch) = next {
             let mut call = self.step(&self.inner.scripts.put, pool);
             call.key(self.keys().of(pool, "pool_loaded_count"));
-            call.arg(up_to.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)));
+            // The client of a cluster sends a command again by itself when its answer is lost.
+            call.key(self.keys().put(&Ticket::unique()));
+            call.arg(signed(up_to)).arg(signed(run.map(|run| run.0)));
             for item in batch {
                 call.key(self.keys().item(pool, &item.id)).arg(item.id.as_str()).arg(&item.payload);
             }
@@ -230,9 +245,13 @@ impl PoolStore for RedisPools {
 
     async fn number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
         let mut call = self.step(&self.inner.scripts.number, pool);
-        call.arg(run.0).arg(limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)));
-        let number: i64 = self.run(pool, &call).await?;
-        Ok(u64::try_from(number).ok())
+        call.arg(run.0).arg(signed(limit)).arg(LOOKS);
+        loop {
+            match self.run::<i64>(pool, &call).await? {
+                -2 => {}
+                number => return Ok(u64::try_from(number).ok()),
+            }
+        }
     }
 
     async fn ask(&self, ask: &Ask, wait: Duration) -> Result<Answer, StoreError> {
@@ -335,6 +354,11 @@ impl PoolStore for RedisPools {
         });
         Ok(listed.collect())
     }
+}
+
+/// As scripts are told it: -1 where there is none.
+fn signed(number: Option<u64>) -> i64 {
+    number.map_or(-1, |number| i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 /// `<grant> <run> <ticket> <holder>`

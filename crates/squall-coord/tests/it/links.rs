@@ -208,7 +208,7 @@ async fn a_login_that_failed_is_tried_again() {
 async fn borrow_and_return(cell: &RedisCell) {
     let pool = PoolName::new("things").unwrap();
     let item = Item { id: ItemId::from(1), payload: "one".into() };
-    cell.pools().put(&pool, &[item], None).await.unwrap();
+    cell.pools().put(&pool, &[item], None, None).await.unwrap();
     let borrower = Borrower::new(cell.pools().clone(), member("a"), Epoch(1));
     let hold = borrower.acquire(&pool, Duration::ZERO).await.unwrap();
     let (waiter, wanted) = (borrower.clone(), pool.clone());

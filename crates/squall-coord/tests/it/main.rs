@@ -5,6 +5,7 @@ mod counters;
 mod links;
 mod lockstep;
 mod pools;
+mod pools_faults;
 mod pools_lockstep;
 mod runs;
 mod seats;

@@ -8,28 +8,11 @@ use squall_coord::{
 };
 use squall_testkit::redis::RedisServer;
 
-use crate::support::{Advance, Cell, MemoryCell, RedisCell, member};
+use crate::support::{Advance, Cell, RedisCell, both, member};
 
 const TTL: Duration = Duration::from_secs(600);
 const LONG: Duration = Duration::from_secs(120);
 const RUN: Epoch = Epoch(1);
-
-/// Declares each case once and runs it against both back ends.
-macro_rules! both {
-    ($($case:ident)*) => {
-        mod in_memory {
-            use super::*;
-            $(#[tokio::test] async fn $case() { super::$case(MemoryCell::new()).await; })*
-        }
-        mod on_redis {
-            use super::*;
-            $(#[tokio::test] async fn $case() {
-                let server = RedisServer::start();
-                super::$case(RedisCell::new(&Link::open(&server.url()).await.unwrap(), "pools")).await;
-            })*
-        }
-    };
-}
 
 both! {
     what_is_borrowed_is_nobody_elses
@@ -48,6 +31,8 @@ both! {
     an_abandoned_wait_leaves_nothing_behind
     releasing_everything_takes_back_things_and_places
     things_are_listed_with_their_holders
+    what_is_put_in_for_a_run_that_is_over_stays_out
+    numbers_of_things_that_were_not_made_are_given_out_again_in_the_next_run
 }
 
 fn accounts() -> PoolName {
@@ -66,7 +51,7 @@ async fn cell_with(cell: &impl Cell, count: u64, members: &[&str]) {
     for name in members {
         cell.members().join(&member(name), TTL).await.unwrap();
     }
-    cell.pools().put(&accounts(), &items(count), None).await.unwrap();
+    cell.pools().put(&accounts(), &items(count), None, None).await.unwrap();
 }
 
 async fn take(cell: &impl Cell, who: &str) -> Hold {
@@ -116,9 +101,9 @@ async fn the_seeds_pool_sync_race_hands_nothing_out_twice(cell: impl Cell) {
     }
     // Both know of 10 and are told that there should be 20; b does it all again after a has borrowed some of the new ones.
     let all = items(20);
-    assert_eq!(cell.pools().put(&accounts(), &all, Some(20)).await.unwrap().len(), 10);
+    assert_eq!(cell.pools().put(&accounts(), &all, Some(20), None).await.unwrap().len(), 10);
     held.push(take(&cell, "a").await.id);
-    assert_eq!(cell.pools().put(&accounts(), &all, Some(20)).await.unwrap(), []);
+    assert_eq!(cell.pools().put(&accounts(), &all, Some(20), None).await.unwrap(), []);
     while let Answer::Granted(hold) = cell.pools().ask(&ask("b"), Duration::ZERO).await.unwrap() {
         assert!(!held.contains(&hold.id), "{} is held twice", hold.id);
         held.push(hold.id);
@@ -130,7 +115,7 @@ async fn ensuring_counts_what_is_there_and_numbers_the_rest(cell: impl Cell) {
     let (pools, pool) = (cell.pools(), accounts());
     let make = |id: ItemId| async move { Ok::<_, StoreError>(format!("made {id}")) };
     let named = Item { id: ItemId::new("3").unwrap(), payload: "by hand".into() };
-    pools.put(&pool, &[named], None).await.unwrap();
+    pools.put(&pool, &[named], None, None).await.unwrap();
     let ids = |numbers: &[u64]| numbers.iter().copied().map(ItemId::from).collect::<Vec<_>>();
     // 3 is taken, so the numbering steps over it.
     let stocked = ensure(pools, &pool, 4, make).await.unwrap();
@@ -299,7 +284,7 @@ async fn an_abandoned_wait_leaves_nothing_behind(cell: impl Cell) {
 async fn releasing_everything_takes_back_things_and_places(cell: impl Cell) {
     cell_with(&cell, 2, &["a", "b"]).await;
     let spare = PoolName::new("wallets").unwrap();
-    cell.pools().put(&spare, &items(1), None).await.unwrap();
+    cell.pools().put(&spare, &items(1), None, None).await.unwrap();
     take(&cell, "a").await;
     let other = take(&cell, "b").await;
     cell.pools().ask(&Ask { pool: spare, ..ask("a") }, LONG).await.unwrap();
@@ -325,13 +310,46 @@ async fn things_are_listed_with_their_holders(cell: impl Cell) {
     assert_eq!(cell.pools().list(&PoolName::new("none").unwrap(), 2).await.unwrap(), []);
 }
 
+/// A run that was stopped while it was prepared went on filling the pool that the next one had emptied.
+async fn what_is_put_in_for_a_run_that_is_over_stays_out(cell: impl Cell) {
+    let (pools, pool) = (cell.pools(), accounts());
+    let put = |ids: std::ops::Range<usize>, run: Option<u64>| async move {
+        pools.put(&accounts(), &items(9)[ids], None, run.map(Epoch)).await.unwrap().len()
+    };
+    cell.begin_run(Epoch(7)).await;
+    assert!(pools.renew(&pool, Epoch(7)).await.unwrap());
+    assert_eq!(put(0..2, Some(7)).await, 2);
+    cell.begin_run(Epoch(8)).await;
+    assert!(pools.renew(&pool, Epoch(8)).await.unwrap());
+    assert_eq!(put(2..4, Some(7)).await, 0);
+    assert_eq!(counts(&cell).await, (0, 0, 0, 0));
+    assert_eq!((put(0..1, Some(8)).await, put(1..3, None).await), (1, 2));
+    assert_eq!(counts(&cell).await, (3, 3, 0, 0));
+    // Nor does it make a pool known.
+    pools.put(&PoolName::new("wallets").unwrap(), &[], None, Some(Epoch(7))).await.unwrap();
+    assert_eq!(pools.names().await.unwrap(), [pool]);
+}
+
+/// Two failed sign-ups of two left the pool empty in every later run.
+async fn numbers_of_things_that_were_not_made_are_given_out_again_in_the_next_run(cell: impl Cell) {
+    let (pools, pool) = (cell.pools(), accounts());
+    let number = |run| async move { pools.number(&accounts(), Epoch(run), Some(2)).await.unwrap() };
+    assert_eq!([number(1).await, number(1).await, number(1).await], [Some(0), Some(1), None]);
+    let made = Item { id: ItemId::from(0), payload: "made".into() };
+    pools.put(&pool, &[made], None, None).await.unwrap();
+    cell.begin_run(Epoch(2)).await;
+    assert_eq!(number(1).await, None, "its run is over");
+    // Whichever worker asks: once for a run.
+    assert_eq!([number(2).await, number(2).await, number(2).await], [Some(1), None, None]);
+}
+
 #[tokio::test]
 async fn the_empty_prefix_has_the_seeds_names() {
     let server = RedisServer::start();
     let link = Link::open(&server.url()).await.unwrap();
     let members = squall_coord::RedisStore::new(&link, crate::support::keys(""));
     let pools = squall_coord::RedisPools::new(&link, &members, squall_coord::PoolKeys::new(""));
-    pools.put(&accounts(), &items(2), None).await.unwrap();
+    pools.put(&accounts(), &items(2), None, None).await.unwrap();
     let read = |command: &str, key: &str| {
         let (mut command, mut commands) = (::redis::cmd(command), link.commands());
         command.arg(key);

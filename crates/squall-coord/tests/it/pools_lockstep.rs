@@ -21,7 +21,8 @@ const TTL: Duration = Duration::from_secs(100_000);
 enum Step {
     Join(u8),
     Kill(u8),
-    Put(u64, Option<u64>),
+    /// How many, up to how many, and for which run: none, this one, or the one before.
+    Put(u64, Option<u64>, Option<u64>),
     /// For this run, or for the one before.
     Renew(bool),
     Number(Option<u64>),
@@ -45,7 +46,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => who.clone().prop_map(Step::Join),
         1 => who.clone().prop_map(Step::Kill),
-        2 => (1u64..8, proptest::option::of(0u64..8)).prop_map(|(count, limit)| Step::Put(count, limit)),
+        2 => (1u64..8, proptest::option::of(0u64..8), proptest::option::of(0u64..2))
+            .prop_map(|(count, limit, before)| Step::Put(count, limit, before)),
         1 => proptest::bool::weighted(0.8).prop_map(Step::Renew),
         2 => proptest::option::of(0u64..5).prop_map(Step::Number),
         8 => (who.clone(), proptest::bool::weighted(0.7)).prop_map(|(who, wait)| Step::Ask(who, wait)),
@@ -101,10 +103,11 @@ impl<C: Cell> Side<C> {
         match step {
             Step::Join(who) => format!("{:?}", members.join(&named(*who), TTL).await.unwrap()),
             Step::Kill(who) => format!("{:?}", members.leave(&named(*who)).await.unwrap()),
-            Step::Put(count, limit) => {
+            Step::Put(count, limit, before) => {
                 let items: Vec<Item> =
                     (1..=*count).map(|n| Item { id: ItemId::from(n), payload: format!("p{n}") }).collect();
-                format!("{:?}", pools.put(&pool(), &items, *limit).await.unwrap())
+                let run = before.map(|before| Epoch(run.0 - before));
+                format!("{:?}", pools.put(&pool(), &items, *limit, run).await.unwrap())
             }
             Step::Renew(now) => {
                 let run = Epoch(run.0 - u64::from(!now));
@@ -218,7 +221,7 @@ async fn racing_borrowers_never_share_a_thing() {
             cell.members().join(&named(who), TTL).await.unwrap();
             let borrower = squall_coord::Borrower::new(cell.pools().clone(), named(who), Epoch(1));
             for _ in 0..40 {
-                cell.pools().put(&pool(), &items, Some(THINGS)).await.unwrap();
+                cell.pools().put(&pool(), &items, Some(THINGS), None).await.unwrap();
                 let hold = borrower.acquire(&pool(), Duration::from_secs(300)).await.unwrap();
                 let at = &users[hold.payload.parse::<usize>().unwrap()];
                 assert_eq!(at.swap(u32::from(who) + 1, std::sync::atomic::Ordering::SeqCst), 0, "used twice");

@@ -120,3 +120,20 @@ impl Cell for RedisCell {
         let _: () = set.query_async(&mut self.link.commands()).await.unwrap();
     }
 }
+
+/// Declares each case once and runs it against both back ends.
+macro_rules! both {
+    ($($case:ident)*) => {
+        mod in_memory {
+            $(#[tokio::test] async fn $case() { super::$case(crate::support::MemoryCell::new()).await; })*
+        }
+        mod on_redis {
+            use super::*;
+            $(#[tokio::test] async fn $case() {
+                let server = RedisServer::start();
+                super::$case(RedisCell::new(&Link::open(&server.url()).await.unwrap(), "pools")).await;
+            })*
+        }
+    };
+}
+pub(crate) use both;

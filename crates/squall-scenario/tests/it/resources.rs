@@ -50,7 +50,7 @@ fn a_user_holds_one_until_it_ends_and_asks_again_after_a_lapse() {
             for number in 0..2 {
                 let Some(LendAsk::Take { pool, wait, answer }) = asks.recv().await else { panic!("nobody asks") };
                 assert_eq!((pool.as_str(), wait.as_secs()), ("users", 5));
-                answer.send(Ok(lent(number, "1", USER_1))).expect("somebody waits");
+                answer.send(Ok(lent(number, "1", USER_1)));
                 // Given back after the lapse, and at the end.
                 let Some(LendAsk::Return(returned)) = asks.recv().await else { panic!("it is not given back") };
                 assert_eq!(returned, number);
@@ -78,7 +78,7 @@ fn what_cannot_be_had_fails_the_iteration_with_its_reason() {
         let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(Seat { user: 0, seed: 0 });
         let keeper = async {
             let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("nobody asks") };
-            answer.send(Err(LendError::Exhausted("all are held".into()))).expect("somebody waits");
+            answer.send(Err(LendError::Exhausted("all are held".into())));
         };
         let (completed, ()) = tokio::join!(user.iterate(iteration()), keeper);
         assert!(!completed);
@@ -102,7 +102,7 @@ fn what_others_have_put_into_the_pool_is_used_as_it_is_stored() {
             let (lender, mut asks) = Lender::new();
             let keeper = async {
                 let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("nobody asks") };
-                answer.send(Ok(lent(0, id, payload))).expect("somebody waits");
+                answer.send(Ok(lent(0, id, payload)));
                 let Some(LendAsk::Return(0)) = asks.recv().await else { panic!("it is asked again") };
             };
             let user = async {
@@ -133,7 +133,7 @@ fn what_lacks_a_field_fails_once_and_is_kept_from_everybody() {
         let keeper = async {
             for (number, id, payload) in [(0, "3", r#"{"pin":"x"}"#), (1, "4", "7"), (2, "1", USER_1)] {
                 let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("it was given back") };
-                answer.send(Ok(lent(number, id, payload))).expect("somebody waits");
+                answer.send(Ok(lent(number, id, payload)));
             }
         };
         let iterate = async {
@@ -174,7 +174,7 @@ fn what_was_lost_meanwhile_is_not_used() {
         let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(Seat { user: 0, seed: 0 });
         let keeper = async {
             let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("nobody asks") };
-            answer.send(Ok(lent(0, "1", USER_1))).expect("somebody waits");
+            answer.send(Ok(lent(0, "1", USER_1)));
             lender.lapse();
         };
         let (completed, ()) = tokio::join!(user.iterate(iteration()), keeper);

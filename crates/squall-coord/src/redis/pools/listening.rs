@@ -56,7 +56,8 @@ impl Listening {
         let position = self.lock().position;
         let mut command = redis::cmd("XREAD");
         command.arg("COUNT").arg(100).arg("BLOCK").arg(millis(within).max(1));
-        command.arg("STREAMS").arg(&self.calls).arg(format!("{position}-0"));
+        // After everything of that number: our own calls end in `-0`, somebody else's may not.
+        command.arg("STREAMS").arg(&self.calls).arg(format!("{position}-{}", u64::MAX));
         let answer: Value = link.query(&command, within).await?;
         let mut heard = self.lock();
         if answer == Value::Nil {
@@ -64,9 +65,10 @@ impl Listening {
             heard.position = seen;
             return Ok(());
         }
-        for (call, tickets) in entries(answer) {
+        for (call, tickets) in redis::from_redis_value(answer).map(entries)? {
+            // Whatever it says: what is not read past is read again at once, for ever.
             heard.position = call;
-            for ticket in tickets.split(' ') {
+            for ticket in tickets.split(' ').filter(|ticket| !ticket.is_empty()) {
                 if let Some(bell) = heard.waiters.get(ticket) {
                     bell.notify_one();
                 }
@@ -109,16 +111,18 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// `[[key, [[id, [field, value, …]], …]]]` → call and tickets; what is not like that is skipped.
-fn entries(answer: Value) -> Vec<(u64, String)> {
-    type Entries = Vec<(String, Vec<String>)>;
-    let streams: Vec<(String, Entries)> = redis::from_redis_value(answer).unwrap_or_default();
+/// `[[key, [[id, [field, value, …]], …]]]`; of fields and values only the server's own are certainly text.
+type Streams = Vec<(Vec<u8>, Vec<(String, Vec<Vec<u8>>)>)>;
+
+/// Calls and their tickets; none in what somebody else has put there.
+fn entries(streams: Streams) -> Vec<(u64, String)> {
     let entries = streams.into_iter().flat_map(|(_, entries)| entries);
     entries
         .filter_map(|(id, fields)| {
             let call = id.split_once('-')?.0.parse().ok()?;
-            let at = fields.chunks_exact(2).find(|pair| pair[0] == "tickets")?;
-            Some((call, at[1].clone()))
+            let tickets = fields.chunks_exact(2).find(|pair| pair[0] == b"tickets");
+            let tickets = tickets.and_then(|pair| String::from_utf8(pair[1].clone()).ok());
+            Some((call, tickets.unwrap_or_default()))
         })
         .collect()
 }

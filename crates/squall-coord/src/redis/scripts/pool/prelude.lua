@@ -1,8 +1,8 @@
 -- Shared by every step on a pool; prepended to each script by the program.
 -- Keys: 1 resources (hash, pool → things ever put in), 2 available (set), 3 held (hash, id → '<grant> <run> <ticket> <holder>'),
 --   4 holders (hash, '<run> <holder>' → how many it holds), 5 waiting (sorted set, ticket by arrival),
---   6 tickets (hash, 'ticket:<t>' → 'h <id>' or 'w <run> <until> <called> <holder>', the counters 'grants', 'arrivals', 'numbers',
---   and 'renewed', the run it was last emptied for),
+--   6 tickets (hash, 'ticket:<t>' → 'h <id>' or 'w <run> <until> <called> <holder>', the counters 'grants', 'arrivals',
+--   'numbers' (the next to look at in the run 'numbered'), and 'renewed', the run it was last emptied for),
 --   7 live (sorted set of the members' space), 8 test:epoch (string), 9 calls (stream of the cell).
 -- Args: 1 clock skew in ms (0 outside tests), 2 pool, 3 patience in ms, 4 most calls at once.
 -- Invariant: whatever was put in is either available or held by one grant; every step ends by calling whoever is next.
