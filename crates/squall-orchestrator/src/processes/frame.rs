@@ -129,21 +129,20 @@ impl Order {
             Order::Drain => (1, 0),
             Order::Abort => (2, 0),
         };
-        out.write_u8(kind).await?;
-        out.write_u64_le(at).await?;
+        let mut order = [0; 9];
+        order[0] = kind;
+        order[1..].copy_from_slice(&u64::to_le_bytes(at));
+        out.write_all(&order).await?;
         out.flush().await
     }
 
     /// The next order; an end is an abort: nobody is left to send to.
     pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> Order {
-        let read = async {
-            let kind = from.read_u8().await?;
-            let at = from.read_u64_le().await?;
-            Ok::<_, io::Error>((kind, at))
-        };
-        match read.await {
-            Ok((0, at)) => Order::Start(at),
-            Ok((1, _)) => Order::Drain,
+        // In one piece, as it was written: whoever waits for a delta as well drops this, and half an order would be lost with it.
+        let mut order = [0; 9];
+        match (from.read_exact(&mut order).await, order) {
+            (Ok(_), [0, at @ ..]) => Order::Start(u64::from_le_bytes(at)),
+            (Ok(_), [1, ..]) => Order::Drain,
             _ => Order::Abort,
         }
     }
