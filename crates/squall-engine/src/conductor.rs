@@ -83,6 +83,9 @@ const TAIL: Duration = Duration::from_millis(10);
 /// How often the conductor of a closed model looks at the time, whose users need nobody to start them.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What fell due while nobody held a share is made up for if that was not longer, times without any load not counted.
+const LONGEST_GAP: Duration = Duration::from_secs(5);
+
 /// A conductor that is this late has not been running, nor have its users.
 const STANDSTILL: Duration = Duration::from_millis(100);
 
@@ -359,11 +362,13 @@ impl<T: DriverThread> Conductor<T> {
         }
     }
 
-    /// Starts what fell due on gained shares between their last holder and this one.
+    /// Starts what fell due on gained shares between their last holder and this one, unless nobody has held them for so long that it would
+    /// be a load of its own, which nobody has ordered.
     fn catch_up(&self, gained: ShareSet, duty: &Duty) {
         let mut by_time: BTreeMap<Duration, ShareSet> = BTreeMap::new();
         for share in gained.iter() {
-            if let Some(left) = duty.left.get(&share).filter(|left| **left < duty.at) {
+            let recent = |left: &&Duration| **left < duty.at && self.profile.loaded(**left, duty.at) <= LONGEST_GAP;
+            if let Some(left) = duty.left.get(&share).filter(recent) {
                 by_time.entry(*left).or_default().insert(share);
             }
         }

@@ -231,6 +231,19 @@ impl Profile {
         None
     }
 
+    /// For how long between `from` and `to` there is any load.
+    pub fn loaded(&self, from: Duration, to: Duration) -> Duration {
+        let (mut begin, mut loaded) = (Duration::ZERO, Duration::ZERO);
+        for stage in &self.stages {
+            let end = begin + stage.duration;
+            if stage.from > 0.0 || stage.to > 0.0 {
+                loaded += end.min(to).saturating_sub(begin.max(from));
+            }
+            begin = end;
+        }
+        loaded
+    }
+
     /// The number of starts due before `at`: the area under the curve.
     pub fn area(&self, at: Duration) -> f64 {
         let mut begin = Duration::ZERO;

@@ -4,7 +4,7 @@
 use squall_coord::{Lease, Notice, RunStore, StoreError};
 use squall_model::{Profile, ShareSet};
 use std::collections::{BTreeMap, BTreeSet};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::job::{Job, Places};
 
@@ -88,10 +88,18 @@ impl Holding {
     async fn change_duty<R: RunStore>(&mut self, job: &mut Job, profile: Profile, draining: BTreeSet<u32>, run: &R) {
         let (mut shares, before) = (self.shares(), job.shares());
         let gained = shares.without(before);
-        let left = match take_over(run, job.epoch, gained).await {
-            Ok(left) => left,
-            Err(error) => {
-                debug!(%error, "could not take shares over; it is tried again");
+        let left = match take_over(run, job.epoch, gained, job.taken).await {
+            Ok(Some(left)) => {
+                job.taken = job.taken.iter().chain(gained.iter()).collect();
+                left
+            }
+            refused => {
+                match refused {
+                    Err(error) => debug!(%error, "could not take shares over; it is tried again"),
+                    Ok(_) => {
+                        warn!(epoch = job.epoch, "the store has forgotten who had which share; none is taken over")
+                    }
+                }
                 self.due = true;
                 shares = shares.without(gained);
                 BTreeMap::new()
@@ -118,12 +126,21 @@ async fn leave<R: RunStore>(run: &R, epoch: u64, shares: impl Iterator<Item = u3
 }
 
 /// Where `shares` are to be taken up: where the last holder left them, at the beginning if nobody has begun them. Not named: somebody had
-/// them and has not said. They are marked as taken: should this worker die, nobody must start the same again.
-async fn take_over<R: RunStore>(run: &R, epoch: u64, shares: ShareSet) -> Result<BTreeMap<u32, Places>, StoreError> {
+/// them and has not said. They are marked as taken: should this worker die, nobody must start the same again. `None` if the store does not
+/// know of `taken`, which this worker has marked before: then nobody knows what was begun, and what looks like a beginning is none.
+async fn take_over<R: RunStore>(
+    run: &R,
+    epoch: u64,
+    shares: ShareSet,
+    taken: ShareSet,
+) -> Result<Option<BTreeMap<u32, Places>>, StoreError> {
     if shares.is_empty() {
-        return Ok(BTreeMap::new());
+        return Ok(Some(BTreeMap::new()));
     }
     let notes = run.notes(epoch).await?;
+    if taken.iter().any(|share| !notes.contains_key(&left_note(share))) {
+        return Ok(None);
+    }
     let left = |share: u32| match notes.get(&left_note(share)) {
         None => Some((share, Places::BEGINNING)),
         Some(note) => Some((share, note.parse().ok()?)),
@@ -131,9 +148,32 @@ async fn take_over<R: RunStore>(run: &R, epoch: u64, shares: ShareSet) -> Result
     let left = shares.iter().filter_map(left).collect();
     let taken: Vec<_> = shares.iter().map(|share| (left_note(share), "taken".to_owned())).collect();
     run.note(epoch, &taken).await?;
-    Ok(left)
+    Ok(Some(left))
 }
 
 fn left_note(share: u32) -> String {
     format!("left:{share}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_coord::MemoryRun;
+
+    /// Found by a reader: after Redis had come back empty a worker began with everything since the start of the run, once more.
+    #[tokio::test]
+    async fn a_store_that_has_forgotten_the_run_is_no_beginning() {
+        let (run, half) = (MemoryRun::new(), ShareSet::ALL.part(0, 2));
+        let epoch = run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
+        let begun = take_over(&run, epoch, half, ShareSet::NONE).await.unwrap().expect("nobody has begun");
+        assert!(begun.len() == 128 && begun.values().all(|places| *places == Places::BEGINNING), "{begun:?}");
+        let rest = ShareSet::ALL.without(half);
+        let more = take_over(&run, epoch, rest, half).await.unwrap().expect("the store knows of the first half");
+        assert_eq!(more.len(), 128);
+        // Whoever had them has not said how far it was.
+        assert_eq!(take_over(&run, epoch, half, ShareSet::NONE).await.unwrap(), Some(BTreeMap::new()));
+        let empty = MemoryRun::new();
+        empty.replace(&empty.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("another run");
+        assert_eq!(take_over(&empty, epoch, half, ShareSet::ALL).await.unwrap(), None);
+    }
 }

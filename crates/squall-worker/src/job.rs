@@ -98,6 +98,8 @@ pub(crate) struct Job {
     profiles: Vec<Profile>,
     several: bool,
     shares: ShareSet,
+    /// Shares that were ever taken over here; the store knows of each.
+    pub(crate) taken: ShareSet,
     stopping: bool,
     ended: bool,
     most_waiting: usize,
@@ -162,6 +164,7 @@ impl Job {
             profiles,
             several: bundle.is_several(),
             shares: ShareSet::NONE,
+            taken: ShareSet::NONE,
             stopping: false,
             ended: false,
             most_waiting,

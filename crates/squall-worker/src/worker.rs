@@ -95,6 +95,8 @@ pub struct Worker<C: Cell, H: Host> {
     trusted: bool,
     /// The record has been looked at: whether a run is on is known.
     informed: bool,
+    /// It has to be looked at again, whatever its revision: a store that has forgotten everything counts those anew.
+    unsure: bool,
 }
 
 impl<C: Cell, H: Host> Worker<C, H> {
@@ -124,6 +126,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             status: watch::Sender::default(),
             trusted: false,
             informed: false,
+            unsure: false,
         }
     }
 
@@ -271,6 +274,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
     }
 
     fn hear(&mut self, notice: Notice) {
+        self.unsure = true;
         if self.holding.hear(notice) {
             // Whoever lost a share has lost its place, and with it what its users had borrowed.
             self.stage.lapse();
@@ -303,7 +307,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             Ok(Reported::Heard(heard)) => {
                 self.clock.learn(asked, heard.now_ms);
                 self.status.send_modify(|status| status.heard = Some(asked));
-                if heard.revision != self.seen_revision {
+                if heard.revision != self.seen_revision || std::mem::take(&mut self.unsure) {
                     self.read(run).await;
                 }
                 self.informed |= heard.revision == self.seen_revision;

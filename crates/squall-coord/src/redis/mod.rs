@@ -123,7 +123,17 @@ impl RedisStore {
         {
             return wrong;
         }
-        StoreError::Refused(Box::new(error))
+        refused(error)
+    }
+}
+
+/// What the server has against a step, with the remedy where there is one.
+pub(crate) fn refused(error: RedisError) -> StoreError {
+    match error.code() {
+        Some("MOVED" | "ASK" | "CROSSSLOT") => StoreError::Refused(
+            "this server is one of a Redis Cluster: give its address as redis-cluster://… instead of redis://…".into(),
+        ),
+        _ => StoreError::Refused(Box::new(error)),
     }
 }
 

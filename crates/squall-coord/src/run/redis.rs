@@ -12,7 +12,7 @@ use self::{counters::CounterScripts, show::ShowScripts};
 use super::{
     BEGINNING, Heard, INSTANCE, KEEP, Report, Reported, RunRecord, RunStore, Shipped, ShippedDelta, content_name,
 };
-use crate::{Commands, Link, StoreError, expect_numbers, expect_types, passing};
+use crate::{Commands, Link, StoreError, expect_numbers, expect_types, passing, redis::refused};
 
 /// Where a run's record lives: `prefix` before every name, with a hash tag in it if the server is a cluster.
 #[derive(Clone, Debug)]
@@ -177,7 +177,7 @@ impl RedisRun {
         if let Some(wrong) = expect_numbers(&mut self.commands(), &[&*epoch, &*revision]).await {
             return wrong;
         }
-        StoreError::Refused(Box::new(error))
+        refused(error)
     }
 
     /// One by one, because somebody else's key stands where a report should: that one is nobody's, the others count.
@@ -233,8 +233,13 @@ impl RunStore for RedisRun {
         order: &str,
         raise_epoch: bool,
     ) -> Result<Option<RunRecord>, StoreError> {
-        let mut call = self.on_record(&self.inner.replace);
-        call.arg(seen.epoch).arg(seen.revision).arg(state).arg(order).arg(u8::from(raise_epoch));
+        let (mut call, keys) = (self.on_record(&self.inner.replace), &self.inner.keys);
+        if raise_epoch {
+            let next = seen.epoch + 1;
+            call.key(keys.deltas(next)).key(keys.shipped(next)).key(keys.saved(next));
+            call.key(keys.notes(next)).key(keys.counters(next));
+        }
+        call.arg(seen.epoch).arg(seen.revision).arg(state).arg(order);
         let parts: Option<Parts> = self.run(&call).await?;
         Ok(parts.map(record))
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use squall_coord::{
-    BEGINNING, Link, MemoryRun, RedisRun, Report, Reported, RunKeys, RunRecord, RunStore, Shipped, StoreError,
+    BEGINNING, Counters, Link, MemoryRun, RedisRun, Report, Reported, RunKeys, RunRecord, RunStore, Shipped, StoreError,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -105,6 +105,25 @@ async fn a_run_begins_once() {
     only_one_of_two_begins(MemoryRun::new()).await;
     let server = RedisServer::start();
     only_one_of_two_begins(redis_run(&server).await).await;
+}
+
+/// Found by a reader: after `test:epoch` was lost, runs reported the numbers of older ones that had had their number.
+#[tokio::test]
+async fn a_run_finds_nothing_of_one_that_had_its_number() {
+    let server = RedisServer::start();
+    let run = redis_run(&server).await;
+    let link = Link::open(&server.url()).await.unwrap();
+    for time in 0..2 {
+        let begun = run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap();
+        assert_eq!(begun.epoch, 1, "time {time}");
+        assert_eq!(run.deltas(1, BEGINNING, 10).await.unwrap(), [], "time {time}");
+        assert!(run.saved(1).await.unwrap().is_none() && run.notes(1).await.unwrap().is_empty(), "time {time}");
+        assert!(run.counters(1).await.unwrap().is_empty(), "time {time}");
+        assert_eq!(run.ship(1, "a", 0, b"0").await.unwrap(), Shipped::Taken, "time {time}");
+        assert!(run.save(1, BEGINNING, "1-1", b"made").await.unwrap(), "time {time}");
+        run.note(1, &[("a".to_owned(), "b".to_owned())]).await.unwrap();
+        let _: i64 = redis::cmd("DEL").arg(run.keys().epoch()).query_async(&mut link.commands()).await.unwrap();
+    }
 }
 
 /// Found by a reader: workers took it for another run, and ended the load of theirs.

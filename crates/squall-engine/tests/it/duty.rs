@@ -2,7 +2,7 @@
 
 use crate::drivers::{Scripted, closed, config, open, run};
 use squall_engine::{Duty, Engine, EngineConfig, Leash};
-use squall_model::{Profile, RunOrder, ShareSet, Stage};
+use squall_model::{Arrivals, Load, LoadModel, Profile, RunOrder, ShareSet, Stage};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -220,6 +220,39 @@ async fn what_a_faster_clock_has_started_is_not_started_again() {
     let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (100..200).collect::<Vec<_>>());
+}
+
+/// The only worker left and another came half a minute later: it began with everything that had been due meanwhile.
+#[tokio::test]
+async fn what_nobody_held_for_long_is_not_made_up_for() {
+    let begun = |profile: Profile, now: Duration, left: [Duration; 2]| async move {
+        let driver = Scripted::new(|_| Duration::ZERO);
+        let (log, leash) = (driver.log.clone(), Some(Leash::new(2)));
+        let rate = LoadModel::Open { rate: profile.clone(), arrivals: Arrivals::Even };
+        let load = Load { model: rate, iterations: None, warm_up: Duration::ZERO };
+        let config = EngineConfig { shares: ShareSet::NONE, leash, threads: 2, ..config(load, &driver) };
+        let mut engine = Engine::prepare(driver, config).await.unwrap();
+        engine.start(Instant::now().checked_sub(now).expect("this machine is not new"));
+        // Two kinds of shares, each left at its own time.
+        let left = Arc::new((0..256).map(|share| (share, left[share as usize % 2])).collect());
+        engine.set_duty(Duty { left, ..Duty::new(ShareSet::ALL, profile, Duration::ZERO) });
+        while engine.next_delta().await.is_some() {}
+        engine.join().unwrap();
+        let mut numbers: Vec<u64> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    // Even shares have been nobody's for seven seconds, odd ones for two.
+    let made = begun(Profile::constant(100.0, S(9)).unwrap(), S(8), [S(1), S(6)]).await;
+    let odd: Vec<u64> = (600..800).filter(|number| number % 2 == 1).collect();
+    assert_eq!(made.iter().copied().filter(|number| *number < 800).collect::<Vec<_>>(), odd);
+    assert!(made.contains(&898), "what is due from then on is made by all");
+    // A pause of twenty seconds in between does not count.
+    let paused = Profile::constant(100.0, S(1)).unwrap();
+    let stage = |duration: Duration, level: f64| Stage { duration, from: level, to: level };
+    let paused = paused.replace_tail(S(1), &[stage(S(20), 0.0), stage(S(1), 100.0)]).unwrap();
+    let made = begun(paused, MS(21_500), [MS(900), MS(900)]).await;
+    assert_eq!(made, (90..200).collect::<Vec<_>>());
 }
 
 /// A place that was uncertain for a moment and is certain again, with nobody else having had it.

@@ -124,16 +124,19 @@ async fn watch<C: Cell>(
                     }
                 }
                 // The store may be away for a while; the run goes on without us.
-                let Ok(status) = fleet.glance().await else {
-                    let silent = heard.elapsed();
-                    if silent > STORE_LOST_AFTER {
-                        return Ok(last.known(follower, bundle, STORE_LOST));
+                let status = match fleet.glance().await {
+                    Ok(status) => status,
+                    Err(error) => {
+                        let silent = heard.elapsed();
+                        if silent > STORE_LOST_AFTER {
+                            return Ok(last.known(follower, bundle, STORE_LOST));
+                        }
+                        if silent > silence_told + TELL {
+                            silence_told = silent;
+                            tell_silence(observers, &error, silent);
+                        }
+                        continue;
                     }
-                    if silent > silence_told + TELL {
-                        silence_told = silent;
-                        tell_silence(observers, silent);
-                    }
-                    continue;
                 };
                 (heard, silence_told) = (Instant::now(), Duration::ZERO);
                 if status.epoch == epoch && status.order.as_ref().is_none_or(|order| order.run != name.as_str()) {
@@ -241,7 +244,7 @@ async fn start<C: Cell>(
         }
         if told_at.elapsed() > TELL {
             told_at = Instant::now();
-            tell_silence(observers, silent);
+            tell_silence(observers, &error.into(), silent);
         }
     }
 }
@@ -267,8 +270,14 @@ async fn answered<T>(control: &Control, mut ask: impl AsyncFnMut() -> Result<T, 
     }
 }
 
-fn tell_silence(observers: &mut [&mut dyn Observer], silent: Duration) {
-    let why = format!("waiting for the store, which has not answered for {} s", silent.as_secs());
+/// Says what is wrong with the store for so long: what somebody can mend, in its own words.
+fn tell_silence(observers: &mut [&mut dyn Observer], error: &FleetError, silent: Duration) {
+    let why = match error {
+        FleetError::Store(StoreError::Unreachable(_)) => {
+            format!("waiting for the store, which has not answered for {} s", silent.as_secs())
+        }
+        error => format!("waiting for the store, of which no use can be made for {} s: {error}", silent.as_secs()),
+    };
     observers.iter_mut().for_each(|observer| observer.waiting(&why));
 }
 

@@ -130,9 +130,12 @@ impl<C: Cell> Follower<C> {
 
     /// Forgets what it has and takes up what was last saved.
     async fn reload(&mut self) -> Result<(), StoreError> {
-        if let Some((place, made)) = self.run.saved(self.epoch).await?
-            && let Some((crew, collector)) = split(&made, self.window_s)
-        {
+        let Some((place, made)) = self.run.saved(self.epoch).await? else {
+            // Nobody has, or it is gone: the next saving is the first again, and has everything that is known here.
+            BEGINNING.clone_into(&mut self.saved_place);
+            return Ok(());
+        };
+        if let Some((crew, collector)) = split(&made, self.window_s) {
             self.judge.resume(&crew.judged);
             (self.crew, self.collector) = (crew, collector);
             (self.place, self.saved_place) = (place.clone(), place);

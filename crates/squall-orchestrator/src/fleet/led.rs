@@ -41,6 +41,9 @@ const ROUND_TRIPS: u32 = 4;
 /// heard yet.
 const HOOK_LOST_AFTER: Duration = Duration::from_secs(5);
 
+/// Who reports once a beat is not heard for so long only if there is nobody.
+const NOBODY: Duration = Duration::from_secs(5);
+
 /// A run without any worker is given up after this.
 const ALONE: Duration = Duration::from_secs(30);
 
@@ -334,6 +337,10 @@ impl<C: Cell> Led<C> {
             self.follower.happened(elapsed, message.clone());
             let stop = Ending { reason: StopReason::Aborted, abort: true, message: Some(message) };
             return fleet.stop_run(&self.run, stop).await.map(drop);
+        }
+        if !loading && self.alone_since.is_some_and(|since| since.elapsed() > NOBODY) {
+            let message = "no worker was left that could make the rest of the load".to_owned();
+            return self.stop(fleet, StopReason::Aborted, Some(message)).await;
         }
         // Whoever leaves has ended its own part and nothing else; others may come.
         let ended = !working && workers.iter().any(|worker| worker.done == epoch && worker.is_healthy());

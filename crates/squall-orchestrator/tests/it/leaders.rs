@@ -115,6 +115,31 @@ async fn a_store_that_went_back_to_an_older_saving_ends_no_leader() {
     stage.end().await;
 }
 
+/// Found by a reader: the leader waited for ever until a saving would fit that was not there any more.
+#[tokio::test]
+async fn a_saving_that_is_lost_is_made_again() {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let fleet = Fleet::new(stage.cell.clone());
+    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    let run = stage.cell.run();
+    let instance = u64::from_str_radix(&run.reports().await.unwrap()["w0"]["instance"], 16).unwrap();
+    run.ship(epoch, "s", 0, &delta(instance, 0, 5)).await.unwrap();
+    stage.until("XLEN", "metric:browse", 1).await;
+    // Whoever comes is saved at once, with the place of that delta.
+    stage.join("late", ShareSet::NONE);
+    saved_with(&stage, epoch, "late").await;
+    assert_eq!(stage.ask::<i64>("DEL", &format!("test:{epoch}:saved"), &[]).await, 1);
+    fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
+    stage.until("GET", "test:state", "IDLE".to_owned()).await;
+    let finished = fleet.finished(epoch).await.unwrap().expect("a result");
+    assert_eq!(finished.view.all.requests, 5, "nothing that was merged is lost with it");
+    stage.end().await;
+}
+
 /// Ctrl-C while the store was away ended the command at once and left the load to itself.
 #[tokio::test]
 async fn a_stop_that_the_store_has_not_heard_is_asked_for_again() {
