@@ -307,7 +307,8 @@ impl<C: Cell, H: Host> Worker<C, H> {
             Ok(Reported::Heard(heard)) => {
                 self.clock.learn(asked, heard.now_ms);
                 self.status.send_modify(|status| status.heard = Some(asked));
-                if heard.revision != self.seen_revision || std::mem::take(&mut self.unsure) {
+                let is_another = self.order.as_ref().is_some_and(|(epoch, ..)| *epoch != heard.epoch);
+                if heard.revision != self.seen_revision || is_another || std::mem::take(&mut self.unsure) {
                     self.read(run).await;
                 }
                 self.informed |= heard.revision == self.seen_revision;
