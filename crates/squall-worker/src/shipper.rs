@@ -25,10 +25,10 @@ pub(crate) struct Shipper {
 #[derive(Default)]
 struct State {
     waiting: AtomicUsize,
-    /// The last delta of the run is in.
-    done: AtomicBool,
     /// Another run has begun.
     stale: AtomicBool,
+    /// The store has lost what it had of this one.
+    forgotten: AtomicBool,
 }
 
 impl Shipper {
@@ -42,7 +42,7 @@ impl Shipper {
 
     pub(crate) fn ship(&self, delta: Delta) {
         self.state.waiting.fetch_add(1, Ordering::SeqCst);
-        // The task ends before this only if the run is stale, and then nobody wants it.
+        // The task ends before this only if the run is stale or forgotten, and then nobody wants it.
         let _ = self.deltas.send(delta);
     }
 
@@ -51,14 +51,14 @@ impl Shipper {
         self.state.waiting.load(Ordering::SeqCst)
     }
 
-    /// Whether the last delta is in.
-    pub(crate) fn is_done(&self) -> bool {
-        self.state.done.load(Ordering::SeqCst)
-    }
-
     /// Whether another run has begun, so that nothing more is wanted from this one.
     pub(crate) fn is_stale(&self) -> bool {
         self.state.stale.load(Ordering::SeqCst)
+    }
+
+    /// Whether the store has lost what it had of this run, so that nothing more can follow it.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.state.forgotten.load(Ordering::SeqCst)
     }
 }
 
@@ -81,14 +81,9 @@ async fn ship_all<R: RunStore>(
                     return;
                 }
                 Ok(Shipped::Gap(expected)) => {
-                    // The store has lost what it had: it was restarted empty.
-                    warn!(
-                        epoch,
-                        seq = delta.seq,
-                        expected,
-                        "the store has forgotten this run; its measurements are lost"
-                    );
-                    state.stale.store(true, Ordering::SeqCst);
+                    // It was restarted empty, or a replica that did not have everything took its place.
+                    warn!(epoch, seq = delta.seq, expected, "the store has lost what was measured here");
+                    state.forgotten.store(true, Ordering::SeqCst);
                     return;
                 }
                 Err(error) => {
@@ -99,8 +94,5 @@ async fn ship_all<R: RunStore>(
             }
         }
         state.waiting.fetch_sub(1, Ordering::SeqCst);
-        if delta.last {
-            state.done.store(true, Ordering::SeqCst);
-        }
     }
 }
