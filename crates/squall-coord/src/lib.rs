@@ -31,7 +31,7 @@ pub use redis::{
 };
 pub use run::{
     BEGINNING, Counter, Counters, Draw, Drawn, Heard, Holding, MemoryRun, RedisRun, Report, Reported, RunKeys,
-    RunRecord, RunStore, Series, Shipped, ShippedDelta, Showcase, ShownSecond, USERS_AT_ONCE, UserMove,
+    RunRecord, RunStore, Series, Shipped, ShippedDelta, Showcase, ShownSecond, ShownUsers, USERS_AT_ONCE, UserMove,
 };
 pub use seat::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Tenure};
 pub use spread::{Assignment, spread};

@@ -173,8 +173,9 @@ impl Store for MemoryStore {
             return Ok(Acquired::Gone);
         }
         let grants = units.iter().map(|unit| {
-            if state.leases.contains_key(unit) {
-                return None;
+            if let Some((holder, epoch)) = state.leases.get(unit) {
+                // Of its own it is told again: its first answer may have got lost.
+                return (holder == member).then_some(*epoch);
             }
             state.epoch += 1;
             let epoch = Epoch(state.epoch);

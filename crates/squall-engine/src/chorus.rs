@@ -24,7 +24,7 @@ pub struct Chorus {
     engines: Vec<Engine>,
     /// Of each, whether it ends with the others.
     follows: Vec<bool>,
-    /// Of each, whether it has sent its last delta.
+    /// Of each, whether all its threads have ended.
     ended: Vec<bool>,
 }
 
@@ -95,7 +95,7 @@ impl Chorus {
         self.engines.iter().flat_map(|engine| engine.sources().to_vec()).collect()
     }
 
-    /// The next delta; `None` when all have sent their last.
+    /// The next delta; `None` when all have ended. One that fails ends the others.
     pub async fn next_delta(&mut self) -> Option<Delta> {
         loop {
             if self.ended.iter().all(|ended| *ended) {
@@ -119,9 +119,17 @@ impl Chorus {
         }
     }
 
+    /// As [`Engine::failure`], of the first that has one.
+    pub fn failure(&self) -> Option<&str> {
+        self.engines.iter().find_map(Engine::failure)
+    }
+
     /// Lets the followers go once nobody is left to be followed.
     fn has_ended(&mut self, index: usize) {
         self.ended[index] = true;
+        if self.engines[index].failure().is_some() {
+            return self.stop().abort();
+        }
         let leads = |index: usize| !self.follows[index] && !self.ended[index];
         if !(0..self.engines.len()).any(leads) {
             let followers = self.engines.iter().zip(&self.follows).filter(|(_, follows)| **follows);

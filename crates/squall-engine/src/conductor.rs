@@ -17,7 +17,7 @@ use tokio::{
 use crate::{
     alarm::Alarm,
     driver::{DriverThread, Seat},
-    engine::{Duty, EngineError, Order, ThreadEnd, Turn},
+    engine::{Duty, EngineError, Order, ThreadEnd, Turn, Word},
     floor::Floor,
     life,
     schedule::Schedule,
@@ -42,7 +42,7 @@ pub(crate) struct Conductor<T> {
     /// Changes of duty whose time has not come.
     ahead: VecDeque<Duty>,
     /// One message a second: what is not fetched is as long as the run is old, in seconds.
-    deltas: mpsc::UnboundedSender<Delta>,
+    words: mpsc::UnboundedSender<Word>,
     lives: JoinSet<()>,
     work: Work,
     /// Its shares' part of the most users that an open model may have.
@@ -103,7 +103,7 @@ impl<T: DriverThread> Conductor<T> {
         driver: T,
         alarm: Alarm,
         told: Told,
-        deltas: mpsc::UnboundedSender<Delta>,
+        words: mpsc::UnboundedSender<Word>,
     ) -> Conductor<T> {
         let config = &floor.config;
         // The first duty says what is held; before it nothing is.
@@ -125,7 +125,7 @@ impl<T: DriverThread> Conductor<T> {
             fenced: false,
             profile,
             ahead,
-            deltas,
+            words,
             lives,
             work,
             most: 1,
@@ -135,8 +135,20 @@ impl<T: DriverThread> Conductor<T> {
         }
     }
 
-    /// Runs the thread's share to its end.
+    /// Runs the thread's share to its end. What was measured is shipped also where it fails.
     pub(crate) async fn run(mut self) -> Result<ThreadEnd, EngineError> {
+        let end = self.carry_out().await;
+        if end.is_err() {
+            self.floor.send_home();
+            self.floor.seal();
+            self.cut_off().await;
+            self.floor.drop_queued();
+        }
+        self.ship(true);
+        end
+    }
+
+    async fn carry_out(&mut self) -> Result<ThreadEnd, EngineError> {
         let over = self.make_load().await?;
         let drained = self.floor.elapsed(Instant::now());
         match over {
@@ -152,8 +164,7 @@ impl<T: DriverThread> Conductor<T> {
         self.floor.seal();
         let cut_off = over == Over::Aborted || !self.drain(over).await?;
         if cut_off {
-            self.lives.abort_all();
-            while self.lives.join_next().await.is_some() {}
+            self.cut_off().await;
         }
         // Also where everybody went home: users that never managed to start leave their starts behind.
         self.floor.drop_queued();
@@ -165,8 +176,12 @@ impl<T: DriverThread> Conductor<T> {
             None if over == Over::Drained => active.max(self.floor.elapsed(self.floor.last_begun.get())),
             None => active,
         });
-        self.ship(true);
         Ok(ThreadEnd { active, elapsed, cut_off })
+    }
+
+    async fn cut_off(&mut self) {
+        self.lives.abort_all();
+        while self.lives.join_next().await.is_some() {}
     }
 
     async fn make_load(&mut self) -> Result<Over, EngineError> {
@@ -531,8 +546,9 @@ impl<T: DriverThread> Conductor<T> {
         let (metrics, errors, engine) = self.floor.probe.harvest(self.floor.users.get(), self.floor.busy.get());
         let (source, seq, second) = (self.floor.source, self.seq, self.second);
         self.seq += 1;
+        let delta = Delta { source, seq, second, metrics, errors, engine, last };
         // The collector is gone only if the whole run was given up; there is nobody left to tell.
-        let _ = self.deltas.send(Delta { source, seq, second, metrics, errors, engine, last });
+        let _ = self.words.send(Word::Delta(Box::new(delta)));
     }
 }
 

@@ -5,10 +5,11 @@ use squall_metrics::{Delta, RecorderConfig, SourceId};
 use squall_model::{Load, LoadModel, Profile, ShareSet, TaskSpec};
 use std::{
     collections::BTreeMap,
+    future::poll_fn,
     io,
     rc::Rc,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -155,10 +156,19 @@ pub struct Engine {
     turn: Turn,
     /// How long the load lasts.
     load: Arc<Mutex<Duration>>,
-    deltas: mpsc::UnboundedReceiver<Delta>,
+    words: mpsc::UnboundedReceiver<Word>,
+    /// Why a thread has failed, if one has.
+    failure: Option<String>,
     threads: Vec<JoinHandle<Result<ThreadEnd, EngineError>>>,
     sources: Vec<SourceId>,
     busy: InFlight,
+}
+
+/// What a thread says.
+pub(crate) enum Word {
+    Delta(Box<Delta>),
+    /// It has ended before its time; perhaps without a last delta.
+    Failed(String),
 }
 
 /// How many iterations are under way right now. Cloning shares it.
@@ -214,7 +224,7 @@ impl Engine {
         let parts = deal(first.shares, &vec![ShareSet::NONE; config.threads.max(1)]);
         let load = Arc::new(Mutex::new(first.profile.duration()));
         let curfew = Curfew { orders: orders.subscribe(), load: load.clone(), grace: config.grace };
-        let (deltas_tx, deltas) = mpsc::unbounded_channel();
+        let (words_tx, words) = mpsc::unbounded_channel();
         let (ready_tx, mut ready) = mpsc::unbounded_channel();
         let shared = Shared {
             driver: Arc::new(driver),
@@ -224,7 +234,7 @@ impl Engine {
             through: matches!(config.load.model, LoadModel::Closed { .. }).then(Arc::default),
             config: Arc::new(config),
             ready: ready_tx,
-            deltas: deltas_tx,
+            words: words_tx,
             turn: Turn::default(),
         };
         let turn = shared.turn.clone();
@@ -240,9 +250,12 @@ impl Engine {
             let seat = ThreadSeat { index, busy: busy.0[index as usize].clone() };
             let (shared, orders, curfew) = (shared.clone(), orders.subscribe(), curfew.clone());
             let thread = std::thread::Builder::new().name(format!("squall-{index}"));
-            threads.push(
-                thread.spawn(move || thread_main(seat, shared, orders, duty, &curfew)).map_err(EngineError::Thread)?,
-            );
+            let life = move || {
+                let watch =
+                    Watch { words: shared.words.clone(), failure: Some(EngineError::ThreadPanicked.to_string()) };
+                watch.over(thread_main(seat, shared, orders, duty, &curfew))
+            };
+            threads.push(thread.spawn(life).map_err(EngineError::Thread)?);
         }
         drop(shared);
         // Every thread says once that it is ready, or ends; then its sender is gone.
@@ -251,7 +264,8 @@ impl Engine {
             count += 1;
         }
         let parts = Mutex::new(parts);
-        let engine = Engine { orders, duties, parts, turn, load, deltas, threads, sources, busy };
+        let failure = None;
+        let engine = Engine { orders, duties, parts, turn, load, words, failure, threads, sources, busy };
         if count < engine.threads.len() {
             engine.stop().abort();
             engine.join()?;
@@ -310,14 +324,29 @@ impl Engine {
         &self.sources
     }
 
-    /// The next delta; `None` when all threads have sent their last.
+    /// The next delta; `None` when all threads have ended. A thread that fails ends the others: a run that goes on without some of its
+    /// users, and waits for what they have measured, says nothing.
     pub async fn next_delta(&mut self) -> Option<Delta> {
-        self.deltas.recv().await
+        poll_fn(|cx| self.poll_delta(cx)).await
     }
 
     /// The same for whoever waits for several.
     pub(crate) fn poll_delta(&mut self, cx: &mut Context<'_>) -> Poll<Option<Delta>> {
-        self.deltas.poll_recv(cx)
+        loop {
+            match ready!(self.words.poll_recv(cx)) {
+                Some(Word::Delta(delta)) => return Poll::Ready(Some(*delta)),
+                Some(Word::Failed(why)) => {
+                    self.stop().abort();
+                    self.failure.get_or_insert(why);
+                }
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+
+    /// Why it has ended before its time; known when all deltas are there. One that a thread had not sent may then be missing.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     /// Waits for all threads. The longest of them counts.
@@ -344,16 +373,16 @@ struct Shared<D> {
     /// Users that have come through their own start; each thread's own in an open model.
     through: Option<Arc<Through>>,
     ready: mpsc::UnboundedSender<()>,
-    deltas: mpsc::UnboundedSender<Delta>,
+    words: mpsc::UnboundedSender<Word>,
     turn: Turn,
 }
 
 impl<D> Clone for Shared<D> {
     fn clone(&self) -> Self {
-        let Shared { driver, config, tickets, begun, through, ready, deltas, turn } = self;
+        let Shared { driver, config, tickets, begun, through, ready, words, turn } = self;
         let (driver, config, tickets, turn) = (driver.clone(), config.clone(), tickets.clone(), turn.clone());
-        let (begun, through, ready, deltas) = (begun.clone(), through.clone(), ready.clone(), deltas.clone());
-        Shared { driver, config, tickets, begun, through, ready, deltas, turn }
+        let (begun, through, ready, words) = (begun.clone(), through.clone(), ready.clone(), words.clone());
+        Shared { driver, config, tickets, begun, through, ready, words, turn }
     }
 }
 
@@ -375,6 +404,30 @@ fn dealt(config: &EngineConfig, limit: u64) -> u64 {
 struct ThreadSeat {
     index: u32,
     busy: Arc<Busy>,
+}
+
+/// Sees to it that a thread's failure is heard, also where its code panics.
+struct Watch {
+    /// Held until then, so that nobody thinks before that all have ended well.
+    words: mpsc::UnboundedSender<Word>,
+    /// What is said if it ends now.
+    failure: Option<String>,
+}
+
+impl Watch {
+    fn over<T>(mut self, end: Result<T, EngineError>) -> Result<T, EngineError> {
+        self.failure = end.as_ref().err().map(EngineError::to_string);
+        end
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(why) = self.failure.take() {
+            // The engine is gone only if the whole run was given up; there is nobody left to tell.
+            let _ = self.words.send(Word::Failed(why));
+        }
+    }
 }
 
 fn thread_main<D: Driver>(
@@ -404,7 +457,7 @@ async fn thread_run<D: Driver>(
     mut orders: watch::Receiver<Order>,
     duty: mpsc::UnboundedReceiver<Duty>,
 ) -> Result<ThreadEnd, EngineError> {
-    let Shared { driver, config, tickets, begun: begun_by_all, through, ready, deltas, turn } = shared;
+    let Shared { driver, config, tickets, begun: begun_by_all, through, ready, words, turn } = shared;
     let thread = config.first_thread + index;
     let leash = config.leash.clone().map(|leash| (thread as usize, leash));
     let probe = Probe::leashed(config.recorder, Instant::now(), leash, config.lender.clone());
@@ -427,5 +480,5 @@ async fn thread_run<D: Driver>(
     let common = Common { busy, requests: driver.requests(), begun_by_all, through: through.unwrap_or_default() };
     let floor = Rc::new(Floor::new(config, source, probe, start, tickets, common));
     floor.armed_until.set(first_look);
-    Conductor::new(floor, driver_thread, alarm, Told { orders, duty, turn, tickets: news }, deltas).run().await
+    Conductor::new(floor, driver_thread, alarm, Told { orders, duty, turn, tickets: news }, words).run().await
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Delta, SourceId,
-    align::{Alignment, Ready, Refused},
+    align::{Alignment, Progress, Ready, Refused},
 };
 
 /// Adds the deltas of several threads up to deltas of one source.
@@ -25,6 +25,16 @@ impl Fold {
     pub fn merge(&mut self, delta: Delta) -> Result<Vec<Delta>, Refused> {
         let ready = self.threads.take(delta)?;
         Ok(self.number(ready))
+    }
+
+    /// The seconds that wait for threads of which nothing more will come. None is marked as the last, because something is missing.
+    pub fn give_up(&mut self) -> Vec<Delta> {
+        let silent = self.threads.sources.iter().filter(|(_, progress)| progress.complete_below != Progress::ALL);
+        let silent: Vec<SourceId> = silent.map(|(thread, _)| *thread).collect();
+        let ready = silent.into_iter().flat_map(|thread| self.threads.lose(thread)).collect();
+        let mut deltas = self.number(ready);
+        deltas.iter_mut().for_each(|delta| delta.last = false);
+        deltas
     }
 
     /// Whether every thread has said its last.

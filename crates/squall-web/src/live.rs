@@ -57,6 +57,8 @@ impl Counters {
 /// A run and where its numbers come from.
 pub(crate) struct Shown<C: Cell> {
     pub(crate) epoch: u64,
+    /// Its name: a store that has forgotten everything gives another one the same epoch.
+    run: String,
     /// With the load as it is wanted now.
     pub(crate) bundle: Bundle,
     /// Unix time of its start by the store's clock.
@@ -75,7 +77,17 @@ enum Source<C: Cell> {
     Finished(Box<RunView>),
 }
 
+/// What the order calls the run.
+fn name_of(status: &FleetStatus) -> &str {
+    status.order.as_ref().map_or("", |order| &order.run)
+}
+
 impl<C: Cell> Shown<C> {
+    /// Whether it is the run that the fleet has.
+    fn is_of(&self, status: &FleetStatus) -> bool {
+        (self.epoch, self.run.as_str()) == (status.epoch, name_of(status))
+    }
+
     pub(crate) fn view(&self) -> &RunView {
         match &self.source {
             Source::Following(follower) => follower.view(),
@@ -147,7 +159,7 @@ impl<C: Cell> Live<C> {
     async fn look(&self) -> Result<bool, FleetError> {
         let Ok(status) = timeout(ANSWER, self.fleet.glance()).await else { return Ok(false) };
         let status = status?;
-        let known = self.shown.read().await.as_ref().is_some_and(|shown| shown.epoch == status.epoch);
+        let known = self.shown.read().await.as_ref().is_some_and(|shown| shown.is_of(&status));
         match (known, status.state) {
             _ if status.epoch == 0 => Ok(false),
             (_, RunPhase::Idle) => self.finish(&status).await,
@@ -162,6 +174,7 @@ impl<C: Cell> Live<C> {
         let follower = Follower::open(self.fleet.cell(), status.epoch, &bundle.plan, WINDOW_S).await?;
         *self.shown.write().await = Some(Shown {
             epoch: status.epoch,
+            run: order.run.clone(),
             bundle,
             started_ms: 0,
             elapsed: Duration::ZERO,
@@ -201,12 +214,13 @@ impl<C: Cell> Live<C> {
 
     /// Takes over what the leader wrote down.
     async fn finish(&self, status: &FleetStatus) -> Result<bool, FleetError> {
-        if self.shown.read().await.as_ref().is_some_and(|shown| shown.epoch == status.epoch && shown.over) {
+        if self.shown.read().await.as_ref().is_some_and(|shown| shown.is_of(status) && shown.over) {
             return Ok(false);
         }
         let Some(run) = self.fleet.finished(status.epoch).await? else { return Ok(false) };
         *self.shown.write().await = Some(Shown {
             epoch: status.epoch,
+            run: name_of(status).to_owned(),
             bundle: run.bundle,
             started_ms: run.facts.started_unix_ms,
             elapsed: run.facts.elapsed,
@@ -227,5 +241,43 @@ impl<C: Cell> Live<C> {
         let message = shapes::message("metrics_tick", &payload);
         // Nobody listening any more is no mistake.
         let _ = self.ticks.send(message.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_coord::{MemoryCell, RunStore};
+    use squall_model::{Limits, Load, Pause, Plan, Profile, RunOrder, TaskSpec};
+
+    fn bundle(name: &str) -> Bundle {
+        let users = Profile::constant(1.0, Duration::from_secs(60)).expect("a load");
+        let model = LoadModel::Closed { users, pause: Pause::NONE };
+        let load = Load { model, iterations: None, warm_up: Duration::ZERO };
+        let tasks = vec![TaskSpec::new("a")];
+        let plan = Plan { name: name.into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
+        let second = Duration::from_secs(1);
+        let (slack, grace, late_after) = (second, second, second);
+        let limits = Limits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
+        let (arguments, together) = (Vec::new(), Vec::new());
+        Bundle { plan, arguments, files: [].into(), env: [].into(), limits, hooks: false, together }
+    }
+
+    /// A Redis without persistence counts epochs from 1 again.
+    #[tokio::test]
+    async fn another_run_with_the_same_epoch_is_shown_instead() {
+        let cell = MemoryCell::default();
+        let (run, live) = (cell.run(), Live::new(Fleet::new(cell)));
+        for (raise, name) in [(true, "first"), (false, "second")] {
+            let bundle = bundle(name);
+            let kept = run.put(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
+            let order = RunOrder::new(name, kept, bundle.plan.load.model.profile().clone());
+            let (seen, text) = (run.record().await.unwrap(), serde_json::to_string(&order).unwrap());
+            run.replace(&seen, RunPhase::Running.name(), &text, raise).await.unwrap().expect("alone");
+            assert!(live.look().await.unwrap(), "there is something new");
+            let shown = live.shown().await;
+            let shown = shown.as_ref().map(|shown| (shown.epoch, shown.bundle.plan.name.as_str()));
+            assert_eq!(shown, Some((1, name)));
+        }
     }
 }

@@ -141,7 +141,9 @@ impl<R: RunStore> Announcer<R> {
         loop {
             match self.run.ship(self.epoch, &source, self.turn, &bytes).await {
                 Ok(Shipped::Taken | Shipped::Known) => break,
-                Ok(Shipped::Stale | Shipped::Gap(_)) => return Err(Stale),
+                Ok(Shipped::Stale) => return Err(Stale),
+                // The store has lost earlier ones, of which only the last counts.
+                Ok(Shipped::Gap(expected)) => self.turn = expected,
                 Err(error) => {
                     debug!(%error, "could not be announced yet");
                     tokio::time::sleep(retry).await;
@@ -187,6 +189,20 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use squall_coord::{BEGINNING, MemoryRun};
+
+    /// A worker that could announce nothing more would hold its load, and make none of it.
+    #[tokio::test]
+    async fn announcements_go_on_where_the_store_has_lost_some() {
+        let (run, leash) = (MemoryRun::new(), Leash::new(1));
+        run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
+        let first = (vec![10], None);
+        let mut announcer =
+            Announcer::new(run.clone(), (1, 7), leash, first, Duration::from_secs(1), Starts::default());
+        announcer.turn = 5;
+        assert!(announcer.begin().await.is_ok());
+        assert_eq!((run.deltas(1, BEGINNING, 9).await.unwrap().len(), announcer.turn), (1, 1));
+    }
 
     /// What a worker may send alone is what it sends in the time that it may go on alone.
     #[test]

@@ -101,7 +101,10 @@ pub(crate) struct Job {
     /// Shares that were ever taken over here; the store knows of each.
     pub(crate) taken: ShareSet,
     stopping: bool,
+    /// No more deltas will come.
     ended: bool,
+    /// Why it has ended before anybody told it to, if it has.
+    broken: Option<String>,
     most_waiting: usize,
 }
 
@@ -167,6 +170,7 @@ impl Job {
             taken: ShareSet::NONE,
             stopping: false,
             ended: false,
+            broken: None,
             most_waiting,
         })
     }
@@ -240,18 +244,23 @@ impl Job {
     }
 
     /// Passes the next delta on; never ready when there are no more.
-    pub(crate) async fn pump(&mut self) -> Result<(), EngineError> {
+    pub(crate) async fn pump(&mut self) {
         if self.ended {
             return std::future::pending().await;
         }
         match self.engine.next_delta().await {
             Some(delta) => self.take(delta),
-            None => {
-                self.ended = true;
-                self.rationing.close();
-            }
+            None => self.end(),
         }
-        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        self.rationing.close();
+        if let Some(why) = self.engine.failure() {
+            self.broken = Some(why.to_owned());
+            self.fold.give_up().into_iter().for_each(|delta| self.shipper.ship(delta));
+        }
     }
 
     fn take(&mut self, delta: Delta) {
@@ -264,16 +273,26 @@ impl Job {
         };
         folded.into_iter().for_each(|delta| self.shipper.ship(delta));
         if self.shipper.waiting() > self.most_waiting && !self.stopping {
-            warn!("the store has been away for too long; this worker ends its load");
+            self.broken = Some("the store was away for too long".to_owned());
             self.stop(false);
         }
     }
 
+    /// Why it ends, or has ended, before anybody told it to.
+    pub(crate) fn broken_off(&self) -> Option<&str> {
+        let forgotten = self.is_forgotten().then_some("the store has lost what was measured here");
+        self.broken.as_deref().or(forgotten)
+    }
+
+    /// Whether the store has lost what was measured here: nobody would count what is sent from now on.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.shipper.is_forgotten()
+    }
+
     /// Whether everything that was measured is in the store, and what was drawn and not used; or nobody wants it any more.
     pub(crate) fn is_done(&self) -> bool {
-        // A run that was stopped before its start has nothing to say, not even a last delta.
-        let shipped = self.shipper.is_done() || self.ended && !self.started;
-        shipped && self.rationing.is_done() || self.shipper.is_stale()
+        let shipped = self.shipper.waiting() == 0 || self.is_forgotten();
+        self.ended && shipped && self.rationing.is_done() || self.shipper.is_stale()
     }
 
     /// When the load was over here, where the run has so many iterations and no more.

@@ -32,6 +32,10 @@ impl Place {
         self.leave.cancel();
     }
 
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.retire.is_cancelled()
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.sitting.is_finished()
     }

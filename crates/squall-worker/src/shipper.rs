@@ -1,8 +1,9 @@
 //! Ships deltas one by one, each as often as it takes. Knows nothing of what they say.
 
-use squall_coord::{RunStore, Shipped};
+use squall_coord::{RunStore, Shipped as Answer};
 use squall_metrics::{Delta, encode};
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -10,10 +11,15 @@ use std::{
     time::Duration,
 };
 use tokio::sync::mpsc;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
+
+/// How many deltas, one a second, are kept after they were shipped, and how large they may be together: so much of what a store loses when
+/// it goes back is mended.
+const MOST_KEPT: usize = 120;
+const MOST_BYTES_KEPT: usize = 8 << 20;
 
 /// Hands deltas to the task that ships them.
 #[derive(Clone)]
@@ -25,10 +31,10 @@ pub(crate) struct Shipper {
 #[derive(Default)]
 struct State {
     waiting: AtomicUsize,
-    /// The last delta of the run is in.
-    done: AtomicBool,
     /// Another run has begun.
     stale: AtomicBool,
+    /// The store has lost what it had of this one.
+    forgotten: AtomicBool,
 }
 
 impl Shipper {
@@ -42,7 +48,7 @@ impl Shipper {
 
     pub(crate) fn ship(&self, delta: Delta) {
         self.state.waiting.fetch_add(1, Ordering::SeqCst);
-        // The task ends before this only if the run is stale, and then nobody wants it.
+        // The task ends before this only if the run is stale or forgotten, and then nobody wants it.
         let _ = self.deltas.send(delta);
     }
 
@@ -51,14 +57,14 @@ impl Shipper {
         self.state.waiting.load(Ordering::SeqCst)
     }
 
-    /// Whether the last delta is in.
-    pub(crate) fn is_done(&self) -> bool {
-        self.state.done.load(Ordering::SeqCst)
-    }
-
     /// Whether another run has begun, so that nothing more is wanted from this one.
     pub(crate) fn is_stale(&self) -> bool {
         self.state.stale.load(Ordering::SeqCst)
+    }
+
+    /// Whether the store has lost what it had of this run, so that nothing more can follow it.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.state.forgotten.load(Ordering::SeqCst)
     }
 }
 
@@ -69,38 +75,133 @@ async fn ship_all<R: RunStore>(
     mut deltas: mpsc::UnboundedReceiver<Delta>,
     state: Arc<State>,
 ) {
+    let mut shipped = Shipped::default();
     while let Some(delta) = deltas.recv().await {
-        let bytes = encode(&delta);
+        let mut next = shipped.add(delta.seq, encode(&delta));
         let mut retry = FIRST_RETRY;
-        loop {
-            match run.ship(epoch, &source, delta.seq, &bytes).await {
-                Ok(Shipped::Taken | Shipped::Known) => break,
-                Ok(Shipped::Stale) => {
+        while let Some((seq, bytes)) = shipped.get(next) {
+            match run.ship(epoch, &source, *seq, bytes).await {
+                Ok(Answer::Taken | Answer::Known) => next += 1,
+                Ok(Answer::Stale) => {
                     debug!(epoch, "another run has begun; what was measured in the old one is dropped");
                     state.stale.store(true, Ordering::SeqCst);
                     return;
                 }
-                Ok(Shipped::Gap(expected)) => {
-                    // The store has lost what it had: it was restarted empty.
-                    warn!(
-                        epoch,
-                        seq = delta.seq,
-                        expected,
-                        "the store has forgotten this run; its measurements are lost"
-                    );
-                    state.stale.store(true, Ordering::SeqCst);
-                    return;
+                Ok(Answer::Gap(expected)) => {
+                    // A replica that did not have everything took its place, or it was restarted with what it knew a while ago.
+                    let Some(first) = shipped.position(expected) else {
+                        warn!(epoch, seq, expected, "the store has lost what was measured here");
+                        state.forgotten.store(true, Ordering::SeqCst);
+                        return;
+                    };
+                    info!(epoch, from = expected, "the store has lost what was measured here; it is shipped again");
+                    next = first;
                 }
                 Err(error) => {
-                    debug!(epoch, seq = delta.seq, %error, "a delta could not be shipped yet");
+                    debug!(epoch, seq, %error, "a delta could not be shipped yet");
                     tokio::time::sleep(retry).await;
                     retry = (retry * 2).min(LONGEST_RETRY);
                 }
             }
         }
+        shipped.trim();
         state.waiting.fetch_sub(1, Ordering::SeqCst);
-        if delta.last {
-            state.done.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The latest deltas of a source as they were shipped, in order, for a store that loses some.
+#[derive(Default)]
+struct Shipped {
+    latest: VecDeque<(u64, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Shipped {
+    /// Adds the next one; gives its position.
+    fn add(&mut self, seq: u64, bytes: Vec<u8>) -> usize {
+        self.bytes += bytes.len();
+        self.latest.push_back((seq, bytes));
+        self.latest.len() - 1
+    }
+
+    fn get(&self, position: usize) -> Option<&(u64, Vec<u8>)> {
+        self.latest.get(position)
+    }
+
+    fn position(&self, seq: u64) -> Option<usize> {
+        self.latest.iter().position(|(known, _)| *known == seq)
+    }
+
+    fn trim(&mut self) {
+        while self.latest.len() > MOST_KEPT || self.bytes > MOST_BYTES_KEPT {
+            let Some((_, bytes)) = self.latest.pop_front() else { return };
+            self.bytes -= bytes.len();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_coord::{BEGINNING, Link, RedisRun, RunKeys};
+    use squall_metrics::{EngineDelta, SourceId, decode};
+    use squall_testkit::redis::RedisServer;
+
+    fn delta(seq: u64) -> Delta {
+        let (source, engine) = (SourceId { instance: 1, thread: 0 }, EngineDelta::default());
+        Delta { source, seq, second: seq as u32, metrics: Vec::new(), errors: Vec::new(), engine, last: false }
+    }
+
+    async fn everything_is_in(shipper: &Shipper) {
+        while shipper.waiting() > 0 && !shipper.is_forgotten() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Found by a reader: after a failover, or a restart with an older dump, what workers had measured was lost, and the bound with it.
+    #[tokio::test]
+    async fn what_the_store_has_lost_is_shipped_again() {
+        let server = RedisServer::start();
+        let link = Link::open(&server.url()).await.unwrap();
+        let run = RedisRun::new(&link, RunKeys::new("t:"));
+        let epoch = run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
+        let shipper = Shipper::start(run.clone(), epoch, "s".to_owned());
+        (0..5).for_each(|seq| shipper.ship(delta(seq)));
+        everything_is_in(&shipper).await;
+        let there = run.deltas(epoch, BEGINNING, 10).await.unwrap();
+        assert_eq!(there.len(), 5);
+        // It goes back to when it had three.
+        let mut lose = redis::cmd("XDEL");
+        lose.arg(run.keys().deltas(epoch)).arg(&there[3].place).arg(&there[4].place);
+        let _: i64 = lose.query_async(&mut link.commands()).await.unwrap();
+        let knows = async |last: i64| {
+            let mut knows = redis::cmd("HSET");
+            knows.arg(run.keys().shipped(epoch)).arg("s").arg(last);
+            let _: i64 = knows.query_async(&mut link.commands()).await.unwrap();
+        };
+        knows(2).await;
+        shipper.ship(delta(5));
+        everything_is_in(&shipper).await;
+        let there = run.deltas(epoch, BEGINNING, 10).await.unwrap();
+        let seqs: Vec<u64> = there.iter().map(|delta| decode(&delta.bytes).unwrap().seq).collect();
+        assert_eq!((seqs, shipper.is_forgotten()), ((0..6).collect(), false));
+        // Nobody has shipped what it wants now.
+        knows(7).await;
+        shipper.ship(delta(9));
+        everything_is_in(&shipper).await;
+        assert!(shipper.is_forgotten());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut shipped = Shipped::default();
+        for seq in 0..MOST_KEPT as u64 + 10 {
+            shipped.add(seq, vec![0; 10]);
+            shipped.trim();
+        }
+        assert_eq!((shipped.latest.len(), shipped.position(9), shipped.position(10)), (MOST_KEPT, None, Some(0)));
+        shipped.add(1_000_000, vec![0; MOST_BYTES_KEPT]);
+        shipped.trim();
+        assert_eq!((shipped.latest.len(), shipped.bytes), (1, MOST_BYTES_KEPT));
     }
 }

@@ -2,7 +2,6 @@
 //! to say.
 
 use squall_coord::{Epoch, MemberId, PoolStore, RunStore, StoreError};
-use squall_engine::EngineError;
 use squall_model::Bundle;
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
@@ -34,7 +33,7 @@ pub(crate) enum Stage {
 /// What happened at a stage.
 pub(crate) enum Progress {
     Prepared(Box<Result<Job, String>>),
-    Pumped(Result<(), EngineError>),
+    Pumped,
 }
 
 /// Whose job of which run is built, and within which bounds.
@@ -83,7 +82,10 @@ impl Stage {
                 let failed = || Err("building the users failed; the log says why".to_owned());
                 Progress::Prepared(Box::new(made.unwrap_or_else(failed)))
             }
-            Stage::Working(job) => Progress::Pumped(job.pump().await),
+            Stage::Working(job) => {
+                job.pump().await;
+                Progress::Pumped
+            }
             Stage::Idle | Stage::Done { .. } => std::future::pending().await,
         }
     }

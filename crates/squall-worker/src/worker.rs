@@ -1,7 +1,6 @@
 //! The loop of a worker: reports once a beat, reads the record when it has changed, takes and gives back shares, passes deltas on.
 
 use squall_coord::{Cell, MemberId, Notice, Report, Reported, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle};
-use squall_engine::EngineError;
 use squall_model::{CommandEnvelope, HookOrder, RunOrder, RunPhase};
 use std::{
     collections::BTreeSet,
@@ -158,11 +157,11 @@ impl<C: Cell, H: Host> Worker<C, H> {
                 }
                 Some(notice) = Place::next_notice(&mut place) => self.hear(notice),
                 _ = beats.tick() => self.beat(&run, place.as_ref()).await,
-                Some(message) = commands.recv() => if self.wakes(&message) { self.read(&run).await },
+                Some(message) = commands.recv() => if self.wakes(&message) { self.read(&run).await; },
                 Some(_) = self.beside.join_next() => {}
                 progress = self.stage.progress() => match progress {
                     Progress::Prepared(made) => self.prepared(*made, &run).await,
-                    Progress::Pumped(pumped) => self.pumped(pumped, &run).await,
+                    Progress::Pumped => self.look_at_job(&run).await,
                 },
             }
             if let Some(Place { handle, .. }) = &mut place {
@@ -228,9 +227,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
     fn sit_or_leave(&self, place: &mut Option<Place>, seat: &SeatConfig) -> Result<(), SeatConfigError> {
         match place {
             Some(taken) if !self.leaving && taken.has_ended() => *place = None,
-            // Who leaves for good keeps its place to the end: what its users have borrowed is theirs until they are done.
-            Some(taken) if self.leaving => taken.retire(),
-            Some(taken) if self.sits_out() => taken.leave(),
+            // Who leaves keeps its place until its users are done: what they have borrowed is theirs until then.
+            Some(taken) if self.leaving || self.sits_out() && self.is_working() => taken.retire(),
+            // Nobody comes back from retirement but by a new place.
+            Some(taken) if self.sits_out() || taken.is_retiring() && !self.is_working() => taken.leave(),
             None if !self.leaving && !self.sits_out() && self.is_prepared() => {
                 *place = Some(Place::take(self.cell.workers(), seat.clone())?);
             }
@@ -239,7 +239,11 @@ impl<C: Cell, H: Host> Worker<C, H> {
         Ok(())
     }
 
-    /// Whether it cannot carry out the run that is on.
+    fn is_working(&self) -> bool {
+        matches!(self.stage, Stage::Working(_))
+    }
+
+    /// Whether it cannot carry out the run that is on, or not any more.
     fn sits_out(&self) -> bool {
         let on = self.order.as_ref().filter(|(_, phase, _)| *phase != RunPhase::Idle);
         on.is_some_and(|(epoch, _, _)| self.failed_in() == Some(*epoch))
@@ -315,11 +319,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             }
             Err(error) => debug!(%error, "a beat was not heard"),
         }
-        if let Stage::Working(job) = &self.stage
-            && job.is_done()
-        {
-            self.finish(run).await;
-        }
+        self.look_at_job(run).await;
     }
 
     fn report(&mut self) -> Report {
@@ -381,17 +381,21 @@ impl<C: Cell, H: Host> Worker<C, H> {
         }
     }
 
-    /// Reads the record and does what it says.
-    async fn read(&mut self, run: &C::Run) {
+    /// Reads the record and does what it says; says whether it could.
+    async fn read(&mut self, run: &C::Run) -> bool {
         let asked = Instant::now();
         let record = match run.record().await {
             Ok(record) => record,
-            Err(error) => return debug!(%error, "the record could not be read"),
+            Err(error) => {
+                debug!(%error, "the record could not be read");
+                return false;
+            }
         };
         self.clock.learn(asked, record.now_ms);
         let phase = match RunPhase::from_name(&record.state) {
             None if !record.state.is_empty() => {
-                return warn!("the state of the run (test:state) is none; it is ignored");
+                warn!("the state of the run (test:state) is none; it is ignored");
+                return false;
             }
             phase => phase.unwrap_or_default(),
         };
@@ -401,11 +405,14 @@ impl<C: Cell, H: Host> Worker<C, H> {
             self.order = None;
             self.failed = None;
             self.give_up();
-            return;
+            return true;
         }
         let order: RunOrder = match serde_json::from_str(&record.order) {
             Ok(order) => order,
-            Err(error) => return warn!(%error, "the order of the run cannot be read; it is ignored"),
+            Err(error) => {
+                warn!(%error, "the order of the run cannot be read; it is ignored");
+                return false;
+            }
         };
         self.seen_revision = record.revision;
         if self.order.as_ref().is_some_and(|(_, _, known)| known.run != order.run) {
@@ -415,6 +422,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
         }
         self.order = Some((record.epoch, phase, order));
         self.obey(run).await;
+        true
     }
 
     async fn obey(&mut self, run: &C::Run) {
@@ -505,20 +513,34 @@ impl<C: Cell, H: Host> Worker<C, H> {
         self.tell(run).await;
     }
 
-    async fn pumped(&mut self, pumped: Result<(), EngineError>, run: &C::Run) {
-        if let Err(error) = pumped {
-            warn!(%error, "the engine failed");
-        }
-        if let Stage::Working(job) = &self.stage
-            && job.is_done()
+    /// Notices what has become of the job: it is done, or has ended before it was told to, and then others are to have its load.
+    async fn look_at_job(&mut self, run: &C::Run) {
+        if let Stage::Working(job) = &mut self.stage
+            && job.is_forgotten()
         {
+            job.stop(true);
+            // Another run may have its number by now, and nothing is to be said of that one.
+            if !self.read(run).await {
+                return;
+            }
+        }
+        let Stage::Working(job) = &self.stage else { return };
+        let (epoch, done) = (job.epoch, job.is_done());
+        if let Some(why) = job.broken_off().filter(|_| self.failed_in() != Some(epoch)) {
+            warn!(epoch, why, "this worker ends its part of the run, and sits out the rest of it");
+            self.failed = Some((epoch, why.to_owned()));
+            self.tell(run).await;
+        }
+        if done {
             self.finish(run).await;
         }
     }
 
     /// Everything is shipped: says so.
     async fn finish(&mut self, run: &C::Run) {
-        let Stage::Working(job) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        let Stage::Working(mut job) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+        // Of a run that nobody wants any more its threads have not ended.
+        job.stop(true);
         self.stage = Stage::Done { epoch: job.epoch };
         if let Some(end) = job.load_end() {
             let note = (format!("ended:{:016x}", self.instance), end.as_nanos().to_string());

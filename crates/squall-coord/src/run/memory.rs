@@ -9,8 +9,8 @@ use std::{
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    BEGINNING, Counter, Counters, Draw, Drawn, Heard, INSTANCE, Report, Reported, RunRecord, RunStore, Shipped,
-    ShippedDelta, Showcase, ShownSecond, UserMove, content_name,
+    BEGINNING, Counter, Counters, Draw, Drawn, Heard, INSTANCE, KEEP, Report, Reported, RunRecord, RunStore, Shipped,
+    ShippedDelta, Showcase, ShownSecond, ShownUsers, UserMove, content_name,
 };
 use crate::{Epoch, MemoryPools, StoreError};
 
@@ -26,14 +26,17 @@ pub struct MemoryRun {
 struct State {
     skew: Duration,
     record: RunRecord,
-    kept: BTreeMap<String, Vec<u8>>,
+    /// What is under a name, and until when.
+    kept: BTreeMap<String, (Instant, Vec<u8>)>,
     reports: BTreeMap<String, (Instant, Report)>,
     runs: BTreeMap<u64, Run>,
     listeners: BTreeMap<String, Vec<mpsc::UnboundedSender<Vec<u8>>>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Run {
+    /// Forgotten then, unless something of it is written before.
+    until: Instant,
     /// Of the next delta.
     next: u64,
     deltas: Vec<ShippedDelta>,
@@ -41,6 +44,13 @@ struct Run {
     saved: Option<(String, Vec<u8>)>,
     notes: BTreeMap<String, String>,
     counters: BTreeMap<String, Counter>,
+}
+
+impl Run {
+    fn new(until: Instant) -> Run {
+        let (deltas, shipped, notes, counters) = (Vec::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Run { until, next: 0, deltas, shipped, saved: None, notes, counters }
+    }
 }
 
 impl MemoryRun {
@@ -60,7 +70,9 @@ impl MemoryRun {
     }
 
     fn enter(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no step panics")
+        let mut state = self.state.lock().expect("no step panics");
+        state.forget();
+        state
     }
 }
 
@@ -72,6 +84,21 @@ impl State {
 
     fn now(&self) -> Instant {
         Instant::now() + self.skew
+    }
+
+    /// Drops what Redis would have dropped by now.
+    fn forget(&mut self) {
+        let now = self.now();
+        self.kept.retain(|_, (until, _)| *until > now);
+        self.runs.retain(|_, run| run.until > now);
+    }
+
+    /// A run of which something is written.
+    fn write(&mut self, epoch: u64) -> &mut Run {
+        let until = self.now() + KEEP;
+        let run = self.runs.entry(epoch).or_insert_with(|| Run::new(until));
+        run.until = until;
+        run
     }
 
     fn read(&self) -> RunRecord {
@@ -111,12 +138,14 @@ impl RunStore for MemoryRun {
 
     async fn put(&self, bytes: &[u8]) -> Result<String, StoreError> {
         let name = content_name(bytes);
-        self.enter().kept.insert(name.clone(), bytes.to_vec());
+        let mut all = self.enter();
+        let until = all.now() + KEEP;
+        all.kept.insert(name.clone(), (until, bytes.to_vec()));
         Ok(name)
     }
 
     async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.enter().kept.get(name).cloned())
+        Ok(self.enter().kept.get(name).map(|(_, bytes)| bytes.clone()))
     }
 
     async fn report(&self, worker: &str, report: &Report, ttl: Duration) -> Result<Reported, StoreError> {
@@ -153,7 +182,7 @@ impl RunStore for MemoryRun {
         if all.record.epoch != epoch {
             return Ok(Shipped::Stale);
         }
-        let run = all.runs.entry(epoch).or_default();
+        let run = all.write(epoch);
         let expected = run.shipped.get(source).map_or(0, |last| last + 1);
         if seq < expected {
             return Ok(Shipped::Known);
@@ -175,7 +204,7 @@ impl RunStore for MemoryRun {
 
     async fn save(&self, epoch: u64, before: &str, place: &str, made: &[u8]) -> Result<bool, StoreError> {
         let mut all = self.enter();
-        let run = all.runs.entry(epoch).or_default();
+        let run = all.write(epoch);
         if run.saved.as_ref().map_or(BEGINNING, |(place, _)| place) != before {
             return Ok(false);
         }
@@ -189,11 +218,15 @@ impl RunStore for MemoryRun {
     }
 
     async fn note(&self, epoch: u64, notes: &[(String, String)]) -> Result<(), StoreError> {
-        self.enter().runs.entry(epoch).or_default().notes.extend(notes.iter().cloned());
+        self.enter().write(epoch).notes.extend(notes.iter().cloned());
         Ok(())
     }
 
-    async fn keep(&self, _: u64, _: &str) -> Result<(), StoreError> {
+    async fn keep(&self, epoch: u64, bundle: &str) -> Result<(), StoreError> {
+        let mut all = self.enter();
+        let day = all.now() + KEEP;
+        all.kept.entry(bundle.to_owned()).and_modify(|(until, _)| *until = day);
+        all.runs.entry(epoch).and_modify(|run| run.until = day);
         Ok(())
     }
 
@@ -221,7 +254,7 @@ impl Counters for MemoryRun {
         if all.record.epoch != epoch {
             return Ok(None);
         }
-        let counters = &mut all.runs.entry(epoch).or_default().counters;
+        let counters = &mut all.write(epoch).counters;
         Ok(Some(counters.entry(counter.to_owned()).or_default().draw(source, draw)))
     }
 
@@ -245,8 +278,8 @@ impl Showcase for MemoryRun {
         Ok(())
     }
 
-    async fn shown_users(&self) -> Result<Vec<Option<(String, bool)>>, StoreError> {
-        Ok(Vec::new())
+    async fn shown_users(&self, _: u64) -> Result<ShownUsers, StoreError> {
+        Ok(ShownUsers::new())
     }
 
     async fn show_users(&self, epoch: u64, _: UserMove<'_>) -> Result<bool, StoreError> {

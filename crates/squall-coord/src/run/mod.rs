@@ -10,7 +10,7 @@ mod show;
 pub use counter::{Counter, Counters, Draw, Drawn, Holding};
 pub use memory::MemoryRun;
 pub use redis::{RedisRun, RunKeys};
-pub use show::{Series, Showcase, ShownSecond, USERS_AT_ONCE, UserMove};
+pub use show::{Series, Showcase, ShownSecond, ShownUsers, USERS_AT_ONCE, UserMove};
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
@@ -68,7 +68,7 @@ pub enum Shipped {
     Known,
     /// Another run has begun; nobody wants it any more.
     Stale,
-    /// An earlier one of the same source is missing; this is the number of the last one that is in.
+    /// An earlier one of the same source is missing; this is its number.
     Gap(u64),
 }
 

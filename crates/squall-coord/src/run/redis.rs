@@ -5,7 +5,7 @@ mod show;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use redis::{AsyncCommands, FromRedisValue, RedisError, Script, ScriptInvocation};
+use redis::{AsyncCommands, Cmd, FromRedisValue, RedisError, Script, ScriptInvocation};
 use tokio::sync::mpsc;
 
 use self::{counters::CounterScripts, show::ShowScripts};
@@ -96,6 +96,13 @@ impl RunKeys {
     }
 }
 
+/// From this size on a value travels by a connection of its own: beats do not wait behind it, nor is it given up like a beat.
+const LARGE: u64 = 256 << 10;
+/// Bytes per second, by which the time for a large value is set; half of it is waited for.
+const SLOW: u64 = 512 << 10;
+/// Most deltas of one answer, which has to be there in the time of any other.
+const DELTAS_AT_ONCE: usize = 100;
+
 /// One run's record in Redis. Clones share it and its connection.
 #[derive(Clone)]
 pub struct RedisRun {
@@ -156,6 +163,14 @@ impl RedisRun {
         match answer {
             Ok(answer) => Ok(answer),
             Err(error) => Err(self.explain(error).await),
+        }
+    }
+
+    /// Sends a command with, or for, a value of `size` bytes.
+    async fn carry<T: FromRedisValue>(&self, command: &Cmd, size: u64) -> Result<T, RedisError> {
+        match size < LARGE {
+            true => command.query_async(&mut self.commands()).await,
+            false => Box::pin(self.inner.link.blocking().query(command, Duration::from_secs(size / SLOW))).await,
         }
     }
 
@@ -246,14 +261,18 @@ impl RunStore for RedisRun {
 
     async fn put(&self, bytes: &[u8]) -> Result<String, StoreError> {
         let name = content_name(bytes);
-        let key = self.inner.keys.bundle(&name);
-        let answer = self.commands().set_ex::<_, _, ()>(key, bytes, KEEP.as_secs()).await;
-        self.told(answer).await.map(|()| name)
+        let mut command = redis::cmd("SET");
+        command.arg(self.inner.keys.bundle(&name)).arg(bytes).arg("EX").arg(KEEP.as_secs());
+        self.told(self.carry::<()>(&command, bytes.len() as u64).await).await.map(|()| name)
     }
 
     async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let key = self.inner.keys.bundle(name);
-        let answer: Result<_, RedisError> = self.commands().get(&key).await;
+        let answer: Result<_, RedisError> = async {
+            let size = self.commands().strlen(&key).await?;
+            self.carry(redis::cmd("GET").arg(&key), size).await
+        }
+        .await;
         if answer.as_ref().is_err_and(|error| error.code() == Some("WRONGTYPE"))
             && let Some(wrong) = expect_types(&mut self.commands(), &[(key, "string")]).await
         {
@@ -326,7 +345,8 @@ impl RunStore for RedisRun {
 
     async fn deltas(&self, epoch: u64, place: &str, most: usize) -> Result<Vec<ShippedDelta>, StoreError> {
         let mut command = redis::cmd("XRANGE");
-        command.arg(self.inner.keys.deltas(epoch)).arg(format!("({place}")).arg("+").arg("COUNT").arg(most);
+        command.arg(self.inner.keys.deltas(epoch)).arg(format!("({place}")).arg("+").arg("COUNT");
+        command.arg(most.min(DELTAS_AT_ONCE));
         let answer = command.query_async(&mut self.commands()).await;
         let entries: Vec<StreamEntry> = self.told(answer).await?;
         let delta = |(place, fields): StreamEntry| {
@@ -346,9 +366,13 @@ impl RunStore for RedisRun {
     }
 
     async fn saved(&self, epoch: u64) -> Result<Option<(String, Vec<u8>)>, StoreError> {
-        let answer = redis::cmd("HMGET").arg(self.inner.keys.saved(epoch)).arg("place").arg("made").to_owned();
-        let (place, made): (Option<String>, Option<Vec<u8>>) =
-            self.told(answer.query_async(&mut self.commands()).await).await?;
+        let key = self.inner.keys.saved(epoch);
+        let answer: Result<(Option<String>, Option<Vec<u8>>), RedisError> = async {
+            let size = redis::cmd("HSTRLEN").arg(&key).arg("made").query_async(&mut self.commands()).await?;
+            self.carry(redis::cmd("HMGET").arg(&key).arg("place").arg("made"), size).await
+        }
+        .await;
+        let (place, made) = self.told(answer).await?;
         Ok(place.zip(made))
     }
 

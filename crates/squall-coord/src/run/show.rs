@@ -1,7 +1,7 @@
 //! What a run shows to those who look into the store from outside: where users are, and the merged seconds. Views, written by the
 //! leader and read by none of us: losing one loses nothing. A fleet within one process has no outside, so memory keeps none.
 
-use std::future::Future;
+use std::{collections::BTreeMap, future::Future};
 
 use crate::StoreError;
 
@@ -41,13 +41,16 @@ pub struct ShownSecond {
     pub row: String,
 }
 
+/// Users that are shown, by their numbers: the worker, and whether they are at work; `None` where only the number is left.
+pub type ShownUsers = BTreeMap<u64, Option<(String, bool)>>;
+
 /// What is shown of a run. Every change says whether it was made: `false` if another run has begun.
 pub trait Showcase: Send + Sync {
     /// Removes what an earlier run has left: its seconds and its timeline of users.
     fn unshow(&self, epoch: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Where an earlier leader has shown users, by their numbers: the worker, and whether they are at work.
-    fn shown_users(&self) -> impl Future<Output = Result<Vec<Option<(String, bool)>>, StoreError>> + Send;
+    /// Where an earlier leader has shown users with numbers `below` a bound; it may have taken some of them down already.
+    fn shown_users(&self, below: u64) -> impl Future<Output = Result<ShownUsers, StoreError>> + Send;
 
     /// Shows users elsewhere than before.
     fn show_users(&self, epoch: u64, moved: UserMove<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send;

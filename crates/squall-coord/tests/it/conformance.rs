@@ -32,6 +32,7 @@ both! {
     an_expired_member_frees_what_it_held
     a_unit_has_one_holder
     every_grant_has_a_higher_epoch
+    a_repeated_acquire_is_answered_as_it_was
     a_stale_release_changes_nothing
     strangers_get_nothing
     an_assignment_from_an_old_view_is_refused
@@ -86,6 +87,20 @@ async fn every_grant_has_a_higher_epoch(store: impl Advance) {
         let lease = Lease { unit: Unit::from(0), epoch: Epoch(round) };
         assert_eq!(store.release(&member("a"), &[lease]).await.unwrap(), 1);
     }
+}
+
+/// The client of a cluster repeats a step whose answer got lost; told that somebody has the units, the member would not use its own.
+async fn a_repeated_acquire_is_answered_as_it_was(store: impl Advance) {
+    for name in ["a", "b"] {
+        store.join(&member(name), TTL).await.unwrap();
+    }
+    store.acquire(&member("b"), &units(1)).await.unwrap();
+    let answer = store.acquire(&member("a"), &units(3)).await.unwrap();
+    assert_eq!(answer, Acquired::Units(vec![None, Some(Epoch(2)), Some(Epoch(3))]));
+    let before = store.view().await.unwrap();
+    assert_eq!(store.acquire(&member("a"), &units(3)).await.unwrap(), answer);
+    let after = store.view().await.unwrap();
+    assert_eq!((after.leases, after.revision), (before.leases, before.revision));
 }
 
 async fn a_stale_release_changes_nothing(store: impl Advance) {

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use squall_coord::{
-    BEGINNING, Counters, Link, MemoryRun, RedisRun, Report, Reported, RunKeys, RunRecord, RunStore, Shipped, StoreError,
+    BEGINNING, Counters, Link, MemoryRun, RedisRun, Report, Reported, RunKeys, RunRecord, RunStore, Shipped, Showcase,
+    StoreError, UserMove,
 };
-use squall_testkit::redis::RedisServer;
+use squall_testkit::{proxy::FaultProxy, redis::RedisServer};
 
 async fn redis_run(server: &RedisServer) -> RedisRun {
     RedisRun::new(&Link::open(&server.url()).await.expect("the server runs"), RunKeys::new("squall:{t}:"))
@@ -211,4 +212,68 @@ async fn a_report_that_is_none_hides_no_other() {
     let reports = run.reports().await.unwrap();
     let status = |name: &str| reports[name]["status"].as_str();
     assert_eq!([status("good"), status("list"), status("bytes")], ["healthy", "unhealthy", "unhealthy"]);
+}
+
+/// A fixed time for every answer made a slow way impassable for large plans, however often it was tried.
+#[tokio::test]
+async fn a_large_plan_has_the_time_that_it_takes() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let link = Link::open(&format!("redis://127.0.0.1:{}/", proxy.port())).await.unwrap();
+    let run = RedisRun::new(&link, RunKeys::new("squall:{t}:"));
+    let plan: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
+    // A quarter of a MiB per second: longer than a beat's answer may take.
+    proxy.delay(Duration::from_millis(60));
+    let name = run.put(&plan).await.unwrap();
+    assert!(run.get(&name).await.unwrap().is_some_and(|kept| kept == plan));
+    // Whoever asks for little is not held up by it.
+    proxy.heal();
+    assert_eq!(run.get("none").await.unwrap(), None);
+}
+
+/// Found by a reader: the numbers were thought to be those below their count, so that what was left above stayed for ever.
+#[tokio::test]
+async fn users_are_found_where_an_earlier_leader_has_taken_some_down() {
+    let server = RedisServer::start();
+    let run = redis_run(&server).await;
+    run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
+    let users: Vec<u64> = (0..3000).collect();
+    for part in users.chunks(1000) {
+        let moved = UserMove { users: part, from: None, to: Some("w"), running: true };
+        assert!(run.show_users(1, moved).await.unwrap());
+    }
+    let gone = UserMove { users: &users[..1000], from: Some("w"), to: None, running: false };
+    assert!(run.show_users(1, gone).await.unwrap());
+    // What is not ours in the set is left alone.
+    let link = Link::open(&server.url()).await.unwrap();
+    let mut add = redis::cmd("SADD");
+    add.arg(run.keys().users()).arg("x").arg("-1").arg("1000000").arg("18446744073709551616").arg(&b"\xff"[..]);
+    let added: u64 = add.query_async(&mut link.commands()).await.unwrap();
+    assert_eq!(added, 5);
+    let shown = run.shown_users(1_000_000).await.unwrap();
+    assert!(shown.keys().copied().eq(1000..3000), "{:?}", shown.keys());
+    assert!(shown.values().all(|place| place.as_ref() == Some(&("w".to_owned(), true))));
+}
+
+/// As in Redis, where the same keys expire.
+#[tokio::test]
+async fn a_fleet_in_one_process_forgets_runs_after_a_day() {
+    const HOURS: fn(u64) -> Duration = |hours| Duration::from_secs(hours * 3600);
+    let run = MemoryRun::new();
+    let name = run.put(b"plan").await.unwrap();
+    run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
+    assert_eq!(run.ship(1, "s", 0, b"d").await.unwrap(), Shipped::Taken);
+    assert!(run.save(1, BEGINNING, "1-0", b"made").await.unwrap());
+    run.note(1, &[("n".to_owned(), "v".to_owned())]).await.unwrap();
+    // A run that goes on keeps what it needs.
+    for _ in 0..3 {
+        run.advance(HOURS(20));
+        run.keep(1, &name).await.unwrap();
+    }
+    assert_eq!(run.get(&name).await.unwrap().as_deref(), Some(&b"plan"[..]));
+    assert_eq!((run.notes(1).await.unwrap().len(), run.deltas(1, BEGINNING, 9).await.unwrap().len()), (1, 1));
+    run.advance(HOURS(25));
+    assert_eq!((run.get(&name).await.unwrap(), run.saved(1).await.unwrap()), (None, None));
+    assert_eq!((run.notes(1).await.unwrap().len(), run.deltas(1, BEGINNING, 9).await.unwrap().len()), (0, 0));
+    assert_eq!(run.record().await.unwrap().epoch, 1, "the record stays");
 }

@@ -3,5 +3,6 @@
 mod chorus;
 mod drivers;
 mod duty;
+mod failing;
 mod runs;
 mod stopping;

@@ -156,6 +156,24 @@ fn seconds_without_anything_are_folded_and_shipped() {
     assert!(fold.is_complete());
 }
 
+/// A thread that has panicked has sent no last delta.
+#[test]
+fn what_waits_for_a_thread_that_is_gone_is_shipped_and_not_called_the_last() {
+    let threads = [0, 1].map(|thread| SourceId { instance: 0, thread });
+    let mut fold = Fold::new(source(42), threads);
+    let mut shipped = Vec::new();
+    for second in 0..3 {
+        let delta = Delta { source: threads[0], last: second == 2, ..empty(0, u64::from(second), second, 0) };
+        shipped.extend(fold.merge(delta).unwrap());
+    }
+    shipped.extend(fold.merge(Delta { source: threads[1], ..empty(0, 0, 0, 0) }).unwrap());
+    assert_eq!(shipped.len(), 1);
+    shipped.extend(fold.give_up());
+    let seen: Vec<_> = shipped.iter().map(|d| (d.seq, d.second, d.last)).collect();
+    assert_eq!(seen, [(0, 0, false), (1, 1, false), (2, 2, false)]);
+    assert!(fold.give_up().is_empty());
+}
+
 #[test]
 fn damaged_checkpoints_are_refused() {
     let mut collector = Collector::new([source(1)], WINDOW);

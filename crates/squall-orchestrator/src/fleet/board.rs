@@ -114,14 +114,15 @@ impl<C: Cell> Board<C> {
         if anew {
             self.run().unshow(self.epoch).await?;
         }
-        let earlier = self.run().shown_users().await?;
-        self.shown = earlier
-            .into_iter()
-            .map(|place| match place {
+        let earlier = self.run().shown_users(MOST).await?;
+        let end = earlier.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.shown = vec![Shown::Nowhere; end as usize];
+        for (user, place) in earlier {
+            self.shown[user as usize] = match place {
                 Some((worker, running)) => Shown::At(Place { worker: self.number_of(&worker), running }),
                 None => Shown::Stray,
-            })
-            .collect();
+            };
+        }
         self.begun = Begun::Yes;
         Ok(())
     }

@@ -44,7 +44,7 @@ pub(crate) struct Crew {
     /// What each has last announced, by instance.
     #[serde(default)]
     pub(crate) announced: BTreeMap<u64, Announcement>,
-    /// Who could not carry it out, by instance.
+    /// Who could not carry it out, or not to its end, by instance.
     #[serde(default)]
     pub(crate) unable: BTreeMap<u64, Unable>,
     /// Who led when this was kept.
@@ -209,6 +209,11 @@ impl<C: Cell> Follower<C> {
     /// Learns who is there from their reports.
     pub async fn look_at(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
         let (at, epoch) = (elapsed.as_secs_f64(), self.epoch);
+        // Of them nothing more will come, not even a last delta, unless that is there already.
+        let broken = |worker: &WorkerInfo| worker.failed == epoch && worker.done == epoch;
+        if workers.iter().any(|worker| broken(worker) && !self.collector.is_finished(source(worker.instance))) {
+            self.closed_meanwhile += self.follow().await?;
+        }
         for worker in workers.iter().filter(|worker| worker.ready == epoch && worker.instance != 0) {
             if self.meet(worker.instance, &worker.id, at) && at > 0.5 {
                 self.happened(elapsed, format!("worker {} joined", worker.id));
@@ -224,6 +229,13 @@ impl<C: Cell> Follower<C> {
             }
             member.max_rss_bytes = member.max_rss_bytes.max(worker.max_rss_bytes);
             member.threads = member.threads.max(worker.threads);
+            if broken(worker) && !self.collector.is_finished(source(worker.instance)) {
+                if member.state != CrewState::Lost {
+                    (member.state, member.ended_s) = (CrewState::Lost, Some(at));
+                    self.closed_meanwhile += self.collector.lose(source(worker.instance));
+                }
+                continue;
+            }
             // Of one that is leaving it is told when it has left.
             if worker.done == self.epoch && worker.is_healthy() && member.state == CrewState::Working {
                 (member.state, member.ended_s) = (CrewState::Finished, Some(at));
@@ -239,8 +251,11 @@ impl<C: Cell> Follower<C> {
         for worker in workers.iter().filter(|worker| worker.failed == epoch && worker.instance != 0) {
             let Entry::Vacant(place) = self.crew.unable.entry(worker.instance) else { continue };
             place.insert(Unable { id: worker.id.clone(), since_s: at });
-            let text = format!("worker {} takes no part: it cannot carry out the run: {}", worker.id, worker.message);
-            self.happened(elapsed, text);
+            let what = match self.crew.members.contains_key(&worker.instance) {
+                true => "has ended its part before its time, and its load moves to the others",
+                false => "takes no part: it cannot carry out the run",
+            };
+            self.happened(elapsed, format!("worker {} {what}: {}", worker.id, worker.message));
         }
         let present = |instance: &u64| workers.iter().any(|worker| worker.instance == *instance);
         let gone: Vec<(u64, String)> = self
@@ -362,7 +377,8 @@ impl<C: Cell> Follower<C> {
             ended_s: Some(unable.since_s),
             lost_at_most: 0,
         };
-        self.crew.members.iter().map(facts).chain(self.crew.unable.iter().map(unable)).collect()
+        let idle = self.crew.unable.iter().filter(|(instance, _)| !self.crew.members.contains_key(instance));
+        self.crew.members.iter().map(facts).chain(idle.map(unable)).collect()
     }
 
     /// Gives up waiting for anybody who has not said its last. Unless the run `began` nobody is lost: no worker was ever given a
@@ -461,11 +477,60 @@ mod tests {
     use super::*;
     use squall_coord::MemoryCell;
     use squall_metrics::{Delta, EngineDelta};
+    use squall_model::{Load, LoadModel, Pause};
 
     fn delta(instance: u64, second: u32, users: u64, peak_users: u64) -> Delta {
         let engine = EngineDelta { users, peak_users, ..EngineDelta::default() };
         let (source, seq) = (source(instance), u64::from(second));
         Delta { source, seq, second, metrics: vec![], errors: vec![], engine, last: second == 1 }
+    }
+
+    /// Nobody waits for what will not come: a thread of it fell, or the store has lost what it had shipped.
+    #[tokio::test]
+    async fn a_worker_that_ended_before_its_time_is_not_waited_for_and_stated_once() {
+        let (cell, model) = (MemoryCell::default(), LoadModel::Closed { users: profile(), pause: Pause::NONE });
+        let load = Load { model, iterations: None, warm_up: Duration::ZERO };
+        let tasks = vec![squall_model::TaskSpec::new("a")];
+        let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
+        let run = cell.run();
+        run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
+        let mut follower = Follower::open(&cell, 1, &plan, 1).await.unwrap();
+        let worker = |instance: u64, failed: u64, done: u64| WorkerInfo {
+            id: format!("w{instance}"),
+            instance,
+            status: "healthy".into(),
+            ready: 1,
+            failed,
+            done,
+            message: "told to".into(),
+            ..WorkerInfo::default()
+        };
+        let ship = async |instance: u64, delta: Delta| {
+            run.ship(1, &format!("{instance:016x}.0"), delta.seq, &squall_metrics::encode(&delta)).await.unwrap();
+        };
+        let second = Duration::from_secs(1);
+        follower.look_at(&[worker(1, 0, 0), worker(2, 0, 0), worker(3, 0, 0)], second / 10).await.unwrap();
+        for instance in 1..=3 {
+            ship(instance, delta(instance, 0, 3, 3)).await;
+        }
+        assert_eq!(follower.follow().await.unwrap(), 1);
+        // The second ends with its last delta in the store, the third without one; both say so at once.
+        ship(1, Delta { last: false, ..delta(1, 1, 3, 3) }).await;
+        ship(2, delta(2, 1, 3, 3)).await;
+        for at in [2, 3] {
+            follower.look_at(&[worker(1, 0, 0), worker(2, 1, 1), worker(3, 1, 1)], at * second).await.unwrap();
+        }
+        assert_eq!(follower.follow().await.unwrap(), 1, "the second second waits for nobody");
+        let states: Vec<_> = follower.worker_facts(4 * second, u64::MAX).into_iter().map(|facts| facts.state).collect();
+        assert_eq!(states, [WorkerState::Finished, WorkerState::Finished, WorkerState::Lost]);
+        let told: Vec<_> = follower.crew().events.iter().map(|(_, text)| text.as_str()).collect();
+        let text =
+            |id| format!("worker {id} has ended its part before its time, and its load moves to the others: told to");
+        assert_eq!(told, [text("w2"), text("w3")]);
+    }
+
+    fn profile() -> squall_model::Profile {
+        squall_model::Profile::constant(9.0, Duration::from_secs(60)).expect("a load")
     }
 
     #[test]

@@ -343,7 +343,8 @@ impl<C: Cell> Led<C> {
             return self.stop(fleet, StopReason::Aborted, Some(message)).await;
         }
         // Whoever leaves has ended its own part and nothing else; others may come.
-        let ended = !working && workers.iter().any(|worker| worker.done == epoch && worker.is_healthy());
+        let ended_well = |worker: &WorkerInfo| worker.done == epoch && worker.is_healthy() && worker.failed != epoch;
+        let ended = !working && workers.iter().any(ended_well);
         if !loading || ended && self.ends_with_its_workers() {
             self.stop(fleet, StopReason::Completed, None).await?;
         } else if ended && elapsed + CLOCKS < end_of(&self.bundle, order) {

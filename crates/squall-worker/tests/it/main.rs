@@ -2,6 +2,7 @@
 
 mod bounds;
 mod coming_and_going;
+mod ending_early;
 
 mod rations;
 

@@ -1,11 +1,13 @@
 //! The showcase in Redis: sets, hashes and streams under the seed's names.
 
+use std::collections::BTreeSet;
+
 use redis::{AsyncCommands, Script};
 
 use super::{KEEP, RedisRun, RunKeys, millis};
 use crate::{
     StoreError,
-    run::show::{Series, Showcase, ShownSecond, USERS_AT_ONCE, UserMove},
+    run::show::{Series, Showcase, ShownSecond, ShownUsers, USERS_AT_ONCE, UserMove},
 };
 
 /// Seconds kept of each metric: what the shortest chart shows. More would let the store grow for as long as people watch; the whole run is in
@@ -78,6 +80,25 @@ impl RunKeys {
     }
 }
 
+impl RedisRun {
+    /// The numbers in the set of users that are below a bound. A set with much more in it is not only ours, and is not read to its end.
+    async fn user_numbers(&self, below: u64) -> Result<Vec<u64>, StoreError> {
+        let (mut numbers, mut cursor, mut seen) = (BTreeSet::new(), 0u64, 0u64);
+        loop {
+            let mut scan = redis::cmd("SSCAN");
+            scan.arg(self.keys().users()).arg(cursor).arg("COUNT").arg(USERS_AT_ONCE);
+            let (next, ids): (u64, Vec<Vec<u8>>) = self.told(scan.query_async(&mut self.commands()).await).await?;
+            seen += ids.len() as u64;
+            let number = |id: Vec<u8>| str::from_utf8(&id).ok()?.parse::<u64>().ok().filter(|number| *number < below);
+            numbers.extend(ids.into_iter().filter_map(number));
+            if next == 0 || seen > below.saturating_mul(2) {
+                return Ok(numbers.into_iter().collect());
+            }
+            cursor = next;
+        }
+    }
+}
+
 impl Showcase for RedisRun {
     async fn unshow(&self, epoch: u64) -> Result<(), StoreError> {
         let keys = self.keys();
@@ -98,12 +119,10 @@ impl Showcase for RedisRun {
         Ok(())
     }
 
-    async fn shown_users(&self) -> Result<Vec<Option<(String, bool)>>, StoreError> {
+    async fn shown_users(&self, below: u64) -> Result<ShownUsers, StoreError> {
         let keys = self.keys();
-        let count: u64 = self.told(self.commands().scard(keys.users()).await).await?;
-        let mut shown = Vec::new();
-        let users: Vec<u64> = (0..count).collect();
-        for part in users.chunks(USERS_AT_ONCE) {
+        let mut shown = ShownUsers::new();
+        for part in self.user_numbers(below).await?.chunks(USERS_AT_ONCE) {
             let mut pipeline = redis::pipe();
             for user in part {
                 pipeline.cmd("HMGET").arg(keys.user(*user)).arg("worker_id").arg("status");
@@ -113,7 +132,7 @@ impl Showcase for RedisRun {
             let place = |(worker, status): (Option<String>, Option<String>)| {
                 worker.map(|worker| (worker, status.as_deref() == Some("running")))
             };
-            shown.extend(places.into_iter().map(place));
+            shown.extend(part.iter().copied().zip(places.into_iter().map(place)));
         }
         Ok(shown)
     }
