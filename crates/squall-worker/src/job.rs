@@ -157,7 +157,7 @@ impl Job {
             limited,
             counted,
             _announcing: announcing,
-            shipper: Shipper::start(run, epoch, source_name(source)),
+            shipper: Shipper::start(run, epoch, source_name(source), most_waiting),
             leash,
             lender,
             lending,

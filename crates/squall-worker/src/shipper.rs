@@ -16,9 +16,7 @@ use tracing::{debug, info, warn};
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// How many deltas, one a second, are kept after they were shipped, and how large they may be together: so much of what a store loses when
-/// it goes back is mended.
-const MOST_KEPT: usize = 120;
+/// How large the deltas may be together that are kept after they were shipped.
 const MOST_BYTES_KEPT: usize = 8 << 20;
 
 /// Hands deltas to the task that ships them.
@@ -38,11 +36,13 @@ struct State {
 }
 
 impl Shipper {
-    /// Ships for `source` in run `epoch`. Ends when this is dropped and everything is in.
-    pub(crate) fn start<R: RunStore>(run: R, epoch: u64, source: String) -> Shipper {
+    /// Ships for `source` in run `epoch`. Ends when this is dropped and everything is in. The latest `most_kept`, one a second, are kept for a
+    /// store that goes back and loses them.
+    pub(crate) fn start<R: RunStore>(run: R, epoch: u64, source: String, most_kept: usize) -> Shipper {
         let (deltas, receiver) = mpsc::unbounded_channel();
         let state = Arc::<State>::default();
-        tokio::spawn(ship_all(run, epoch, source, receiver, state.clone()));
+        let shipped = Shipped { most_kept, ..Shipped::default() };
+        tokio::spawn(ship_all(run, (epoch, source), receiver, shipped, state.clone()));
         Shipper { deltas, state }
     }
 
@@ -70,12 +70,11 @@ impl Shipper {
 
 async fn ship_all<R: RunStore>(
     run: R,
-    epoch: u64,
-    source: String,
+    (epoch, source): (u64, String),
     mut deltas: mpsc::UnboundedReceiver<Delta>,
+    mut shipped: Shipped,
     state: Arc<State>,
 ) {
-    let mut shipped = Shipped::default();
     while let Some(delta) = deltas.recv().await {
         let mut next = shipped.add(delta.seq, encode(&delta));
         let mut retry = FIRST_RETRY;
@@ -114,6 +113,7 @@ async fn ship_all<R: RunStore>(
 struct Shipped {
     latest: VecDeque<(u64, Vec<u8>)>,
     bytes: usize,
+    most_kept: usize,
 }
 
 impl Shipped {
@@ -133,7 +133,7 @@ impl Shipped {
     }
 
     fn trim(&mut self) {
-        while self.latest.len() > MOST_KEPT || self.bytes > MOST_BYTES_KEPT {
+        while self.latest.len() > self.most_kept || self.bytes > MOST_BYTES_KEPT {
             let Some((_, bytes)) = self.latest.pop_front() else { return };
             self.bytes -= bytes.len();
         }
@@ -165,7 +165,7 @@ mod tests {
         let link = Link::open(&server.url()).await.unwrap();
         let run = RedisRun::new(&link, RunKeys::new("t:"));
         let epoch = run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
-        let shipper = Shipper::start(run.clone(), epoch, "s".to_owned());
+        let shipper = Shipper::start(run.clone(), epoch, "s".to_owned(), 120);
         (0..5).for_each(|seq| shipper.ship(delta(seq)));
         everything_is_in(&shipper).await;
         let there = run.deltas(epoch, BEGINNING, 10).await.unwrap();
@@ -194,12 +194,12 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let mut shipped = Shipped::default();
-        for seq in 0..MOST_KEPT as u64 + 10 {
+        let mut shipped = Shipped { most_kept: 100, ..Shipped::default() };
+        for seq in 0..110 {
             shipped.add(seq, vec![0; 10]);
             shipped.trim();
         }
-        assert_eq!((shipped.latest.len(), shipped.position(9), shipped.position(10)), (MOST_KEPT, None, Some(0)));
+        assert_eq!((shipped.latest.len(), shipped.position(9), shipped.position(10)), (100, None, Some(0)));
         shipped.add(1_000_000, vec![0; MOST_BYTES_KEPT]);
         shipped.trim();
         assert_eq!((shipped.latest.len(), shipped.bytes), (1, MOST_BYTES_KEPT));

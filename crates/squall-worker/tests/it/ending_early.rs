@@ -1,6 +1,6 @@
 //! Workers that end their part of a run before they are told to: they leave their load to others, and say why.
 
-use squall_coord::{BEGINNING, Cell, Link, MemoryCell, RedisCell, Report, RunStore, Store};
+use squall_coord::{BEGINNING, Cell, Link, MemoryCell, RedisCell, Report, RunStore, ShippedDelta, Store};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Seat, VirtualUser};
 use squall_metrics::decode;
 use squall_model::{Bundle, Limits, Load, LoadModel, Pause, Plan, Profile, RunOrder, RunPhase, TaskSpec};
@@ -188,12 +188,16 @@ async fn who_was_cut_off_for_too_long_leaves_the_rest_of_the_run_to_others() {
     scene.ends_early("away for too long").await;
 }
 
-/// A restart or a failover of Redis may lose what it had acknowledged.
+/// A restart or a failover of Redis may lose what it had acknowledged, and more of it than a worker has kept.
 #[tokio::test]
 async fn who_has_shipped_what_the_store_has_lost_ends_its_load() {
     let server = RedisServer::start();
     let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "lost");
-    let scene = Scene::begin(cell, HOUR, 120).await;
+    let scene = Scene::begin(cell, HOUR, 5).await;
+    let is_delta = |shipped: &ShippedDelta| decode(&shipped.bytes).is_ok();
+    while scene.cell.run().deltas(1, BEGINNING, 100).await.unwrap().iter().filter(|one| is_delta(one)).count() < 7 {
+        scene.moment("deltas").await;
+    }
     let mut answer = [0; 2];
     let mut connection = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     write!(connection, "DEL {}\r\n", scene.cell.run().keys().shipped(1)).unwrap();
