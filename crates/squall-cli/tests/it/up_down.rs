@@ -168,6 +168,21 @@ fn a_fleet_goes_up_is_steered_and_goes_down() {
     home.refused(&["test", "status"], 3, "squall up");
 }
 
+/// It told the requests, and that none had failed.
+#[test]
+fn the_status_of_a_test_that_is_over_says_what_broke() {
+    let (home, target) = (Home::new(), target());
+    home.ok(&["up", "--workers", "1", "--listen", &home.api.to_string()]);
+    let url = target.url("/api/products");
+    home.ok(&["test", "start", &url, "--rate", "20", "--for", "1s", "-t", "p99<1us", "-t", "error_rate<1%"]);
+    let said = home.ok(&["test", "status", "--watch"]);
+    assert!(said.contains("\n  verdict: threshold breached\n  ✗ p99<1us: "), "{said}");
+    assert!(!said.contains("error_rate") && !said.contains("lost") && !said.contains("not reported"), "{said}");
+    let status = home.status();
+    assert_eq!((&status["verdict"], &status["exit_code"]), (&"threshold_breached".into(), &1.into()));
+    assert_eq!((number(&status, "/accounting/lost_at_most"), number(&status, "/fleet/missed_starts")), (0.0, 0.0));
+}
+
 #[test]
 fn a_fleet_that_has_lost_its_store_is_not_called_a_mistake_nor_running() {
     let home = Home::new();
