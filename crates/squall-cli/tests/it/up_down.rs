@@ -195,6 +195,24 @@ fn a_fleet_that_has_lost_its_store_is_not_called_a_mistake_nor_running() {
     home.refused(&["up"], 2, "has lost redis-server: end what is left of it with `squall down`");
 }
 
+/// The load went on with the next `up`, and nobody had said so.
+#[test]
+fn a_test_that_outlives_its_fleet_is_named_by_down_and_by_the_next_up() {
+    let (home, target, redis) = (Home::new(), target(), RedisServer::start());
+    let (listen, server) = (home.api.to_string(), redis.url());
+    let up = ["up", "--workers", "1", "--listen", &listen, "--redis", &server];
+    assert!(!home.ok(&up).contains("under way"));
+    home.ok(&["test", "start", &target.url("/api/products"), "--rate", "20", "--for", "10m"]);
+    wait_until("requests", || target.requests() > 0);
+    let said = home.ok(&["down"]);
+    assert!(said.contains("test 1 is still under way") && said.contains("`squall test stop` before"), "{said}");
+    let said = home.ok(&up);
+    assert!(said.contains("test 1 is under way, and these workers take part in it"), "{said}");
+    home.ok(&["test", "stop"]);
+    wait_until("the end", || home.status()["state"] == "IDLE");
+    assert!(!home.ok(&["down"]).contains("under way"));
+}
+
 /// It was silent for as long as the worker did not end.
 #[test]
 fn down_says_whom_it_waits_for() {
