@@ -141,8 +141,9 @@ impl Api {
         let response = exchange.result.map_err(|error| {
             // The flags of this command are others than those of a run.
             let error = error.to_string().replace("--ca FILE, or --insecure", "--api-ca FILE");
+            let stop = if error.ends_with(['?', '.', '!']) { "" } else { "." };
             Refusal::unreachable(format!(
-                "no answer from the API at {}: {error}. Is `squall orchestrator` running there? \
+                "no answer from the API at {}: {error}{stop} Is `squall orchestrator` running there? \
                  `squall up` starts a fleet on this machine; --api URL names another",
                 self.shown
             ))

@@ -367,6 +367,9 @@ fn without_redis_the_address_is_named() {
     let mistake = desk.squall(&[&["run", "http://127.0.0.1:9/", "--rate", "1", "--for", "1s"], &address[..]].concat());
     assert_eq!(mistake.code, 2);
     assert!(mistake.stderr.contains("is not a Redis address"), "{}", mistake.stderr);
+    let mistake = desk.squall(&["worker", "--redis", "foo"]);
+    assert_eq!(mistake.code, 2);
+    assert!(mistake.stderr.trim_end().ends_with("redis-cluster://host:port,host:port"), "{}", mistake.stderr);
 }
 
 /// Its password stood in the result and in the report, which people pass on.

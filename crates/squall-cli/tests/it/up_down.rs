@@ -310,6 +310,9 @@ fn the_api_is_served_and_asked_by_tls() {
     wait_until("the API", || home.squall(&["test", "status", "--api", &api, "--api-ca", &ca]).code == 0);
     home.refused(&["test", "status", "--api", &api], 3, "--api-ca");
     home.refused(&["test", "status", "--api", &format!("http://{listen}")], 3, "no answer");
+    let without_tls = target();
+    let plain = without_tls.url("").replace("http://", "https://");
+    home.refused(&["test", "status", "--api", &plain], 3, "http:// port? Is `squall orchestrator` running there?");
     leader.terminate();
     assert_eq!(leader.end().code, 0);
     let files = ["--tls-cert", "none.pem", "--tls-key", "none.pem"];
