@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How often it is said that there is nothing to show; a worker that is silent for longer is why.
 const TELL: Duration = Duration::from_secs(1);
 
-/// The same while users are built, which may take its time where nothing is wrong.
+/// Users that take longer to build are spoken of.
 const TELL_PREPARING: Duration = Duration::from_secs(2);
 
 const COMING_UP: Duration = Duration::from_secs(5);
@@ -111,7 +111,7 @@ async fn watch<C: Cell>(
     // What was asked for and not heard by the store yet.
     let mut unheard: Option<Wish> = None;
     let (mut told_at, mut silence_told) = (Duration::ZERO, Duration::ZERO);
-    let (began, mut preparing_told) = (Instant::now(), Duration::ZERO);
+    let (began, mut preparing_told) = (Instant::now(), None);
     loop {
         tokio::select! {
             Ok(()) = wishes.changed() => {
@@ -172,11 +172,11 @@ async fn watch<C: Cell>(
                     };
                     observers.iter_mut().for_each(|observer| observer.second(&bundle.plan, follower.view(), &live));
                 } else if status.state == RunPhase::Preparing {
-                    if began.elapsed() >= preparing_told + TELL_PREPARING
-                        && let Some(why) = preparing(&status)
-                    {
-                        preparing_told = began.elapsed();
-                        observers.iter_mut().for_each(|observer| observer.waiting(&why));
+                    let why = preparing(&status).filter(|_| began.elapsed() >= TELL_PREPARING);
+                    // Once each: there is nothing new in that it takes longer.
+                    if let Some(why) = why.filter(|why| preparing_told.as_ref() != Some(why)) {
+                        let why = preparing_told.insert(why);
+                        observers.iter_mut().for_each(|observer| observer.waiting(why));
                     }
                 } else if elapsed >= told_at + TELL
                     && let Some(why) = awaited(&status.workers, status.now_ms)
@@ -328,9 +328,14 @@ fn awaited(workers: &[WorkerInfo], now_ms: u64) -> Option<String> {
 /// Most workers that are named.
 const MOST_NAMED: usize = 10;
 
-/// Whose users are not built yet.
+/// Whose users are not built yet. Those who are gone are not waited for, but somebody is.
 fn preparing(status: &FleetStatus) -> Option<String> {
-    let mut names = not_ready(&status.order.as_ref()?.expected, &status.workers, status.epoch);
+    if status.workers.is_empty() {
+        return Some("no worker is left; waiting for one".to_owned());
+    }
+    let mut there = status.order.as_ref()?.expected.clone();
+    there.retain(|id| status.workers.iter().any(|worker| worker.id == *id));
+    let mut names = not_ready(&there, &status.workers, status.epoch);
     let (whose, more) = (if names.len() == 1 { "its" } else { "their" }, names.len().saturating_sub(MOST_NAMED));
     names.truncate(MOST_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
