@@ -48,9 +48,19 @@ impl Api {
     }
 
     pub(crate) fn at(base: &str, token: Option<String>, ca: Option<std::path::PathBuf>) -> Result<Api, Refusal> {
+        Api::within(PATIENCE, base, token, ca)
+    }
+
+    /// The same for somebody who waits only so long for an answer.
+    pub(crate) fn within(
+        patience: Duration,
+        base: &str,
+        token: Option<String>,
+        ca: Option<std::path::PathBuf>,
+    ) -> Result<Api, Refusal> {
         let config = HttpConfig {
-            timeout: PATIENCE,
-            connect_timeout: Duration::from_secs(5),
+            timeout: patience,
+            connect_timeout: patience.min(Duration::from_secs(5)),
             tls: TlsOptions { ca, ..TlsOptions::default() },
             ..HttpConfig::default()
         };
@@ -100,6 +110,13 @@ impl Api {
         }
     }
 
+    /// The number of the test that is under way, if one is.
+    pub(crate) fn test_under_way(&mut self) -> Result<Option<u64>, Refusal> {
+        let status = self.get("/api/v1/tests/current")?;
+        let under_way = status["state"] == "PREPARING" || status["state"] == "RUNNING";
+        Ok(status["epoch"].as_u64().filter(|_| under_way))
+    }
+
     fn call(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
         let (status, answer) = self.ask(method, path, body)?;
         accepted(status, answer)
@@ -124,8 +141,9 @@ impl Api {
         let response = exchange.result.map_err(|error| {
             // The flags of this command are others than those of a run.
             let error = error.to_string().replace("--ca FILE, or --insecure", "--api-ca FILE");
+            let stop = if error.ends_with(['?', '.', '!']) { "" } else { "." };
             Refusal::unreachable(format!(
-                "no answer from the API at {}: {error}. Is `squall orchestrator` running there? \
+                "no answer from the API at {}: {error}{stop} Is `squall orchestrator` running there? \
                  `squall up` starts a fleet on this machine; --api URL names another",
                 self.shown
             ))

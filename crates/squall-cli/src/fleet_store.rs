@@ -35,6 +35,10 @@ pub(crate) async fn connect(url: &str, waiting: impl FnOnce(&str)) -> Result<Lin
 /// Why a Redis server cannot be used: an address that is none, or that names a file that cannot be read, is a mistake of whoever wrote it.
 fn refusal(error: &LinkError) -> Refusal {
     match error {
+        // What is wrong with it is not always known, and a category alone says nothing.
+        LinkError::Address { source, .. } if source.detail().is_none_or(str::is_empty) => {
+            Refusal::new(error.to_string())
+        }
         LinkError::Address { .. } => Refusal::new(chain(error)),
         LinkError::Connect { url, source } if source.category() == "invalid client config" => {
             let what = source.detail().map_or_else(|| source.to_string(), str::to_owned);

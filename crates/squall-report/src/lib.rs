@@ -41,9 +41,9 @@ pub use html::html;
 pub use junit::junit;
 pub use live::{Phase, Tick, json_line, live_header, live_line, moment};
 pub use result::{
-    AccountingFile, ErrorFile, FleetEventFile, FleetFile, GeneratorFile, LatencyFile, LoadFile, MetricFile,
+    AccountingFile, Ending, ErrorFile, FleetEventFile, FleetFile, GeneratorFile, LatencyFile, LoadFile, MetricFile,
     MetricSecondFile, OutcomeFile, Percentiles, ReadResultError, ResultFile, RunFile, SCHEMA, SecondFile,
-    ThresholdFile, TotalsFile, WorkerFile, result,
+    ThresholdFile, TotalsFile, WorkerFile, ending, result,
 };
 pub use run::{Run, Style, length_of};
 pub use search::{ProbeFile, SEARCH_SCHEMA, SearchAnswer, SearchFile};

@@ -2,10 +2,12 @@
 //! a reader ignores what it does not know, so files of any version of this schema keep reading.
 
 mod build;
+mod ending;
 mod fleet;
 
-pub use build::result;
 pub(crate) use build::{balances, books, explain, kind_name, percentiles};
+pub use build::{ending, result};
+pub use ending::Ending;
 pub use fleet::{FleetEventFile, FleetFile, WorkerFile};
 
 use serde::{Deserialize, Serialize};

@@ -79,12 +79,17 @@ pub(crate) fn accounting_line(run: &Run<'_>) -> (String, Tone) {
 
 /// Why starts that were due are not in the report. Which of them a lost worker made nobody knows.
 pub(crate) fn missed_starts(run: &Run<'_>, missed: u64) -> String {
-    let why = match run.facts.lost_at_most.min(missed) {
+    let why = match made_by_lost(run) {
         0 => "no worker held them".to_owned(),
         made => format!("no worker held them, or lost ones made up to {} of them", count(made)),
     };
     let starts = if missed == 1 { "start that was due is" } else { "starts that were due are" };
     format!("{} {starts} not reported: {why}", count(missed))
+}
+
+/// How many of the starts that were due and are not reported lost workers may have made.
+fn made_by_lost(run: &Run<'_>) -> u64 {
+    run.facts.fleet.as_ref().map_or(0, |fleet| fleet.missed_starts.min(run.facts.lost_at_most))
 }
 
 /// Most lost workers that are named; the files name them all.
@@ -139,6 +144,9 @@ pub(crate) fn doubt(run: &Run<'_>) -> Option<&'static str> {
         0 => Some(
             "The generator could not keep its schedule: latencies include its own delay, and the target may be capable of more.",
         ),
+        n if n <= made_by_lost(run) => {
+            Some("The generator may not have made all the load that was asked for: the target may be capable of more.")
+        }
         _ => Some("The generator did not make all the load that was asked for: the target may be capable of more."),
     }
 }
@@ -151,7 +159,8 @@ pub(crate) fn reasons_for_doubt(run: &Run<'_>) -> Vec<String> {
     if unmade_starts(run) > 0 && !said {
         let n = unmade_starts(run);
         let starts = if n == 1 { "start was" } else { "starts were" };
-        reasons.push(format!("{} {starts} due and never happened", count(n)));
+        let up_to = if made_by_lost(run) > 0 { "up to " } else { "" };
+        reasons.push(format!("{up_to}{} {starts} due and never happened", count(n)));
     }
     reasons
 }

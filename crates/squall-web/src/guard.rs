@@ -54,7 +54,7 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
 
 impl Guard {
     fn judge(&self, headers: &HeaderMap, uri: &Uri, open: bool) -> Result<(), ApiError> {
-        let host = host_of(headers, uri).ok_or_else(|| ApiError::bad_request("a request needs one Host header"))?;
+        let host = host_of(headers, uri)?;
         self.check_origin(headers, &host)?;
         match &self.token {
             Some(_) if open => Ok(()),
@@ -78,13 +78,23 @@ impl Guard {
     }
 }
 
-fn host_of(headers: &HeaderMap, uri: &Uri) -> Option<String> {
-    if let Some(authority) = uri.authority() {
-        return Some(authority.as_str().to_owned());
-    }
+/// Whom a request means, by its address, its Host, or both if they say the same: a proxy may go by the one and we by the other.
+fn host_of(headers: &HeaderMap, uri: &Uri) -> Result<String, ApiError> {
+    let one = || ApiError::bad_request("a request needs one Host header");
     let mut hosts = headers.get_all(header::HOST).iter();
-    let host = hosts.next()?.to_str().ok()?.to_owned();
-    hosts.next().is_none().then_some(host)
+    let header = hosts.next().map(|host| host.to_str().map_err(|_| one())).transpose()?;
+    if hosts.next().is_some() {
+        return Err(one());
+    }
+    match (uri.authority().map(|authority| authority.as_str()), header) {
+        (Some(address), Some(header)) if !address.eq_ignore_ascii_case(header) => {
+            Err(forbidden(format!("the Host `{header}` is not that of the address, `{address}`")))
+        }
+        // HTTP/2 has no Host but this.
+        (Some(address), _) => Ok(address.to_owned()),
+        (None, Some(header)) => Ok(header.to_owned()),
+        (None, None) => Err(one()),
+    }
 }
 
 fn check_token(token: &Token, headers: &HeaderMap) -> Result<(), ApiError> {

@@ -3,7 +3,7 @@
 
 use squall_coord::Cell;
 use squall_metrics::RunView;
-use squall_model::{Bundle, LoadModel, RunPhase};
+use squall_model::{Bundle, LoadModel, RunFacts, RunPhase};
 use squall_orchestrator::{Fleet, FleetError, FleetStatus, Follower};
 use std::{
     sync::{
@@ -74,7 +74,7 @@ pub(crate) struct Shown<C: Cell> {
 
 enum Source<C: Cell> {
     Following(Box<Follower<C>>),
-    Finished(Box<RunView>),
+    Finished(Box<(RunView, RunFacts)>),
 }
 
 /// What the order calls the run.
@@ -91,7 +91,15 @@ impl<C: Cell> Shown<C> {
     pub(crate) fn view(&self) -> &RunView {
         match &self.source {
             Source::Following(follower) => follower.view(),
-            Source::Finished(view) => view,
+            Source::Finished(finished) => &finished.0,
+        }
+    }
+
+    /// What its leader wrote down when it was over.
+    pub(crate) fn facts(&self) -> Option<&RunFacts> {
+        match &self.source {
+            Source::Following(_) => None,
+            Source::Finished(finished) => Some(&finished.1),
         }
     }
 
@@ -155,16 +163,32 @@ impl<C: Cell> Live<C> {
         }
     }
 
-    /// Says whether there is something new to show.
+    /// Shows what `status` tells of, if the last look was before it: whoever asks how a test is need not ask again.
+    pub(crate) async fn catch_up(&self, status: &FleetStatus) {
+        let (epoch, over) = (status.epoch, status.state == RunPhase::Idle);
+        if self.shown().await.as_ref().is_some_and(|shown| (shown.epoch, shown.over) == (epoch, over)) {
+            return;
+        }
+        match self.look_at(status).await {
+            Ok(true) => self.tell().await,
+            Ok(false) => {}
+            Err(error) => debug!(%error, "a look at the run failed"),
+        }
+    }
+
     async fn look(&self) -> Result<bool, FleetError> {
         let Ok(status) = timeout(ANSWER, self.fleet.glance()).await else { return Ok(false) };
-        let status = status?;
-        let known = self.shown.read().await.as_ref().is_some_and(|shown| shown.is_of(&status));
+        self.look_at(&status?).await
+    }
+
+    /// Says whether there is something new to show.
+    async fn look_at(&self, status: &FleetStatus) -> Result<bool, FleetError> {
+        let known = self.shown.read().await.as_ref().is_some_and(|shown| shown.is_of(status));
         match (known, status.state) {
             _ if status.epoch == 0 => Ok(false),
-            (_, RunPhase::Idle) => self.finish(&status).await,
-            (true, _) => self.follow(&status).await,
-            (false, _) => self.open(&status).await,
+            (_, RunPhase::Idle) => self.finish(status).await,
+            (true, _) => self.follow(status).await,
+            (false, _) => self.open(status).await,
         }
     }
 
@@ -227,7 +251,7 @@ impl<C: Cell> Live<C> {
             active: run.facts.active,
             looked: Instant::now(),
             over: true,
-            source: Source::Finished(Box::new(run.view)),
+            source: Source::Finished(Box::new((run.view, run.facts))),
         });
         Ok(true)
     }

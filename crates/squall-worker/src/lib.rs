@@ -10,6 +10,7 @@ mod lending;
 mod machine;
 mod place;
 mod rationing;
+mod refusals;
 mod shipper;
 mod stage;
 mod worker;

@@ -18,6 +18,7 @@ use crate::{
     job::{Host, Job},
     machine::Machine,
     place::Place,
+    refusals::Refusals,
     share_units,
     stage::{Part, Progress, Stage},
 };
@@ -86,6 +87,7 @@ pub struct Worker<C: Cell, H: Host> {
     beside: JoinSet<()>,
     stale_commands: u64,
     bad_commands: u64,
+    refusals: Refusals,
     leaving: bool,
     /// Another life has this worker's name.
     name_taken: bool,
@@ -120,6 +122,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             beside: JoinSet::new(),
             stale_commands: 0,
             bad_commands: 0,
+            refusals: Refusals::default(),
             leaving: false,
             name_taken: false,
             status: watch::Sender::default(),
@@ -298,6 +301,9 @@ impl<C: Cell, H: Host> Worker<C, H> {
 
     async fn beat(&mut self, run: &C::Run, place: Option<&Place>) {
         let asked = Instant::now();
+        if let Some(messages) = self.refusals.due(asked) {
+            warn!(messages, "more messages were refused");
+        }
         self.trusted = place.is_some_and(|place| place.handle.tenure.valid());
         if !self.trusted {
             self.stage.lapse();
@@ -375,7 +381,10 @@ impl<C: Cell, H: Host> Worker<C, H> {
             Ok(_) => true,
             Err(error) => {
                 self.bad_commands += 1;
-                warn!(%error, "a message was refused");
+                self.refusals.add();
+                if let Some(messages) = self.refusals.due(Instant::now()) {
+                    warn!(%error, messages, "a message was refused");
+                }
                 false
             }
         }

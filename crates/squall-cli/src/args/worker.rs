@@ -12,7 +12,8 @@ Examples:
   squall worker --redis redis://127.0.0.1:6379 --listen 127.0.0.1:9180
   python3 -m squall worker --redis redis://127.0.0.1:6379
 
-The last is for scenarios in Python. Runs in the foreground. SIGTERM or Ctrl-C drains: the load moves to others, everything measured is shipped.")]
+The last is for scenarios in Python. Runs in the foreground. SIGTERM or Ctrl-C drains: the load moves to others, everything measured is shipped.
+A second one ends it at once; what it had not shipped is lost, and the report says how much that is at most.")]
 pub(crate) struct WorkerArgs {
     /// The server that the fleet shares
     #[arg(long, value_name = "URL", env = "SQUALL_REDIS", hide_env_values = true)]

@@ -8,29 +8,57 @@ use std::{
 };
 
 use crate::{
+    api::Api,
     exit::{PASSED, Refusal},
     terminal::{self, SILENCE, print},
-    up_state::{self, Started},
+    up_state::{self, Started, UpState},
 };
 
 /// A worker may need this long to finish what is under way and to ship it.
 const DRAINED_WITHIN: Duration = Duration::from_secs(40);
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
+/// An API that does not answer by then is ended without an answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
 pub(crate) fn down() -> Result<u8, Refusal> {
     let Some(state) = up_state::read()? else {
         print::stdout(b"nothing to end: `squall up` has not started a fleet here\n")?;
         return Ok(PASSED);
     };
-    let ended = end(&state.processes);
+    let ended = end(&state.processes, || left_under_way(&state));
     clean_up();
     print::stdout(ended.as_bytes())?;
     Ok(PASSED)
 }
 
-/// Ends these processes in the opposite order of their start; says what became of each.
-pub(crate) fn end(processes: &[Started]) -> String {
-    let mut text = String::new();
+/// What goes on without this fleet, in words: a server that was given is not ended, and remembers the test.
+fn left_under_way(state: &UpState) -> String {
+    let has = |role: &str| state.processes.iter().any(|process| process.role.starts_with(role));
+    // A server of its own, or the memory of its one process, ends with the fleet.
+    if has("redis-server") || !has("worker") {
+        return String::new();
+    }
+    let token = std::env::var("SQUALL_TOKEN").ok();
+    let asked = Api::within(ANSWERS_WITHIN, &state.api, token, None).and_then(|mut api| api.test_under_way());
+    match asked {
+        Ok(None) => String::new(),
+        Ok(Some(epoch)) => format!(
+            "test {epoch} is still under way in the Redis server that was given, and goes on as soon as workers come. To end a \
+             test, `squall test stop` before `squall down`; this one after the next `squall up`\n"
+        ),
+        Err(error) => format!(
+            "whether a test is still under way in the Redis server that was given is not known ({error}): it would go on as \
+             soon as workers come, until `squall test stop`\n"
+        ),
+    }
+}
+
+/// Ends these processes in the opposite order of their start; says what became of each, and at the end what `before_last` found when
+/// the workers were gone and the others not yet.
+pub(crate) fn end(processes: &[Started], before_last: impl FnOnce() -> String) -> String {
+    let (mut text, mut found) = (String::new(), None);
+    let mut before_last = Some(before_last);
     // Workers drain side by side; what they need is ended after them.
     let (workers, others): (Vec<&Started>, Vec<&Started>) =
         processes.iter().rev().partition(|process| process.role.starts_with("worker"));
@@ -55,8 +83,11 @@ pub(crate) fn end(processes: &[Started]) -> String {
             };
             text += &format!("{what} {} (pid {})\n", process.role, process.pid);
         }
+        if let Some(look) = before_last.take() {
+            found = Some(look());
+        }
     }
-    text
+    text + &found.unwrap_or_default()
 }
 
 /// Those that still run, for people.

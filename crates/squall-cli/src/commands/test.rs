@@ -1,6 +1,8 @@
 //! `squall test`: starts, shows and steers the test of a fleet through its API. Nothing of the test is kept here.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
+use squall_report::Ending;
 use std::time::Duration;
 
 use crate::{
@@ -110,14 +112,15 @@ fn status(args: &StatusArgs) -> Result<(), Refusal> {
     }
 }
 
-/// A test in two or three lines.
+/// A test in two or three lines, and how it ended.
 fn in_words(status: &Value) -> String {
     let workers = format!("{} alive", counted(status["workers"]["alive"].as_u64().unwrap_or(0), "worker"));
     if status["epoch"] == 0 {
         return format!("no test has run yet; {workers}");
     }
     let state = status["state"].as_str().unwrap_or("?").to_lowercase();
-    let what = status["name"].as_str().unwrap_or("?");
+    // Not known where the plan cannot be read.
+    let what = status["name"].as_str().map(|name| format!(": {name}")).unwrap_or_default();
     let target = status["target"].as_str().map(|target| format!(" on {target}")).unwrap_or_default();
     let over = state == "idle";
     let state = match (status["paused"].as_bool(), over) {
@@ -125,12 +128,16 @@ fn in_words(status: &Value) -> String {
         (Some(true), _) => "is paused".to_owned(),
         _ => format!("is {state}"),
     };
-    let mut text = format!("test {} {state}: {what}{target}", status["epoch"]);
+    let mut text = format!("test {} {state}{what}{target}", status["epoch"]);
     let elapsed = status["elapsed_s"].as_f64().unwrap_or(0.0);
-    let wanted = match status["driven_by"].as_str() {
+    let level = |level: &Value| match status["driven_by"].as_str() {
+        Some("rate") => format!("{}/s", short(level)),
+        _ => counted(level.as_f64().unwrap_or(0.0).round() as u64, "user"),
+    };
+    let wanted = match &status["resumes_at"] {
         _ if over => String::new(),
-        Some("rate") => format!(", {}/s wanted", short(&status["level"])),
-        _ => format!(", {} wanted", counted(status["level"].as_f64().unwrap_or(0.0).round() as u64, "user")),
+        Value::Null => format!(", {} wanted", level(&status["level"])),
+        left => format!(", no load until `squall test resume`, then {}", level(left)),
     };
     text += &format!("\n  {elapsed:.1}s{wanted}, {workers}");
     let live = &status["live"];
@@ -149,6 +156,10 @@ fn in_words(status: &Value) -> String {
             latency["p50_ms"].as_f64().unwrap_or(0.0),
             latency["p99_ms"].as_f64().unwrap_or(0.0)
         );
+    }
+    // Null, and so none, until the test is over.
+    if let Ok(ending) = Ending::deserialize(status) {
+        ending.lines().iter().for_each(|line| text += &format!("\n  {line}"));
     }
     if let Some(message) = status["stop"]["message"].as_str() {
         text += &format!("\n  {message}");
@@ -179,5 +190,18 @@ mod tests {
         });
         let text = in_words(&status);
         assert!(text.contains("20.0s, 1 worker alive") && text.contains(" 100/s"), "{text}");
+    }
+
+    #[test]
+    fn a_paused_test_says_what_it_goes_on_with() {
+        let mut status = json!({
+            "state": "RUNNING", "epoch": 3, "elapsed_s": 20.0, "name": "shop", "workers": {"alive": 1}, "paused": true,
+            "driven_by": "users", "level": 0.0, "resumes_at": 50.0,
+        });
+        let text = in_words(&status);
+        assert!(text.starts_with("test 3 is paused: shop\n"), "{text}");
+        assert!(text.contains("no load until `squall test resume`, then 50 users, 1 worker alive"), "{text}");
+        status["driven_by"] = "rate".into();
+        assert!(in_words(&status).contains("then 50/s"));
     }
 }

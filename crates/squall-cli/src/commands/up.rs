@@ -56,7 +56,7 @@ pub(crate) fn up<H: Host>(args: &UpArgs, host: &H) -> Result<u8, Refusal> {
         Ok(()) => fleet.tell(args),
         Err(refusal) => {
             let log = fleet.last_lines();
-            down::end(&fleet.state.processes);
+            down::end(&fleet.state.processes, String::new);
             down::clean_up();
             Err(Refusal::new(format!("the fleet did not come up: {refusal}{log}")))
         }
@@ -249,7 +249,15 @@ impl Starting {
         for process in &self.state.processes {
             text += &format!("  {:<14} pid {}\n", process.role, process.pid);
         }
-        text += &format!("  logs   {}\n\nnext:\n", self.folder.display());
+        text += &format!("  logs   {}\n\n", self.folder.display());
+        let token = args.token.as_ref().map(|secret| secret.0.clone());
+        // That it cannot be asked is no fault of the fleet, which is up.
+        if let Ok(Some(epoch)) = Api::at(api, token, None).and_then(|mut api| api.test_under_way()) {
+            text += &format!(
+                "test {epoch} is under way, and these workers take part in it; `squall test stop` ends it\n\n"
+            );
+        }
+        text += "next:\n";
         text += "  squall target                                              in another terminal: something to test\n";
         text += "  squall test start http://127.0.0.1:8089/api/products --rate 200 --for 30s\n";
         text += "  squall test status --watch\n  squall down\n";

@@ -41,7 +41,10 @@ pub(crate) fn work<H: Host>(args: &WorkerArgs, host: &H) -> Result<u8, Refusal> 
         tokio::select! {
             ended = working => ended.map_err(|error| Refusal::new(chain(&error))),
             // Asked twice: what is not shipped is lost, and the report will say so.
-            () = signals.next() => Ok(()),
+            () = signals.next() => {
+                tracing::warn!("ended at once; what it had not shipped is lost");
+                Ok(())
+            }
         }
     })?;
     Ok(PASSED)

@@ -58,6 +58,13 @@ impl Fleet {
         worker.signal(signal);
     }
 
+    /// Stops a worker for a while that runs count on: it has told that it is there, and is believed.
+    fn freeze_when_alive(&self, id: &str) {
+        let status = || ask_redis(self.redis.port(), &[&format!("HGET squall:{{main}}:worker:{id}:status status")]);
+        wait_until("a worker", || status().as_deref() == Some("healthy"));
+        self.signal(id, Signal::STOP);
+    }
+
     fn start(&self, load: &[&str]) -> Running {
         self.start_at("/health", load)
     }
@@ -236,9 +243,9 @@ fn a_killed_leader_is_followed_by_another() {
     assert!(events.contains("leads now") && !events.contains("joined"), "{events}");
 }
 
-/// It was called ready until its next beat, and unheard after it.
+/// It was called ready until its next beat, and unheard after it. Told again, it was gone without a word.
 #[test]
-fn a_worker_that_is_told_to_go_is_not_ready_any_more() {
+fn a_worker_that_is_told_to_go_is_not_ready_any_more_and_told_twice_says_what_is_lost() {
     let (desk, redis, target) = (Desk::new(), RedisServer::start(), target());
     let store = redis.url();
     let place = ["--redis", &store, "--id", "w0", "--expires-after", PATIENT, "--listen", "127.0.0.1:0"];
@@ -255,7 +262,10 @@ fn a_worker_that_is_told_to_go_is_not_ready_any_more() {
     wait_until("a request", || target.requests() > 0);
     worker.terminate();
     wait_until("word of it", || ready().ends_with("not ready: leaving\n"));
-    drop((run, worker));
+    worker.terminate();
+    worker.wait_for_line("ended at once; what it had not shipped is lost");
+    assert_eq!(worker.code(), 0);
+    drop(run);
 }
 
 #[test]
@@ -357,6 +367,9 @@ fn without_redis_the_address_is_named() {
     let mistake = desk.squall(&[&["run", "http://127.0.0.1:9/", "--rate", "1", "--for", "1s"], &address[..]].concat());
     assert_eq!(mistake.code, 2);
     assert!(mistake.stderr.contains("is not a Redis address"), "{}", mistake.stderr);
+    let mistake = desk.squall(&["worker", "--redis", "foo"]);
+    assert_eq!(mistake.code, 2);
+    assert!(mistake.stderr.trim_end().ends_with("redis-cluster://host:port,host:port"), "{}", mistake.stderr);
 }
 
 /// Its password stood in the result and in the report, which people pass on.
@@ -424,6 +437,39 @@ fn a_fleet_that_is_busy_says_what_to_do() {
     assert!(loud.stderr.contains("carries out another test; waiting for its end"), "{loud:?}");
     first.interrupt();
     assert_eq!(first.end().code, 130);
+}
+
+/// Nothing was said for a minute.
+#[test]
+fn whoever_does_not_build_its_users_is_named_meanwhile() {
+    let fleet = Fleet::of(1);
+    fleet.freeze_when_alive("w0");
+    let (url, redis) = (fleet.target.url("/health"), fleet.redis.url());
+    let mut run = fleet.desk.start(&["run", &url, "--rate", "20", "--for", "600s", "--no-tui", "--cluster", &redis]);
+    run.wait_for_line("waiting for w0 to build its users");
+    fleet.signal("w0", Signal::CONT);
+    fleet.until_received(1);
+    run.interrupt();
+    assert_eq!(run.end().code, 130);
+}
+
+/// It was said that its end is waited for, and the run was refused: nobody had looked how long it is.
+#[test]
+fn a_short_run_is_waited_for_while_it_is_prepared_too() {
+    let fleet = Fleet::of(1);
+    fleet.freeze_when_alive("w0");
+    let (url, redis) = (fleet.target.url("/health"), fleet.redis.url());
+    let start = || fleet.desk.start(&["run", &url, "--rate", "20", "--for", "1s", "--no-tui", "--cluster", &redis]);
+    let mut first = start();
+    first.wait_for_line("waiting for w0 to build its users");
+    let mut second = start();
+    second.wait_for_line("waiting for its end");
+    fleet.signal("w0", Signal::CONT);
+    for run in [first, second] {
+        let ended = run.end();
+        assert_eq!(ended.code, 0, "{ended:?}");
+    }
+    assert_eq!(fleet.target.requests(), 40);
 }
 
 /// Every worker kept the files of every run in the folder for temporary files, for ever.

@@ -168,6 +168,21 @@ fn a_fleet_goes_up_is_steered_and_goes_down() {
     home.refused(&["test", "status"], 3, "squall up");
 }
 
+/// It told the requests, and that none had failed.
+#[test]
+fn the_status_of_a_test_that_is_over_says_what_broke() {
+    let (home, target) = (Home::new(), target());
+    home.ok(&["up", "--workers", "1", "--listen", &home.api.to_string()]);
+    let url = target.url("/api/products");
+    home.ok(&["test", "start", &url, "--rate", "20", "--for", "1s", "-t", "p99<1us", "-t", "error_rate<1%"]);
+    let said = home.ok(&["test", "status", "--watch"]);
+    assert!(said.contains("\n  verdict: threshold breached\n  ✗ p99<1us: "), "{said}");
+    assert!(!said.contains("error_rate") && !said.contains("lost") && !said.contains("not reported"), "{said}");
+    let status = home.status();
+    assert_eq!((&status["verdict"], &status["exit_code"]), (&"threshold_breached".into(), &1.into()));
+    assert_eq!((number(&status, "/accounting/lost_at_most"), number(&status, "/fleet/missed_starts")), (0.0, 0.0));
+}
+
 #[test]
 fn a_fleet_that_has_lost_its_store_is_not_called_a_mistake_nor_running() {
     let home = Home::new();
@@ -178,6 +193,24 @@ fn a_fleet_that_has_lost_its_store_is_not_called_a_mistake_nor_running() {
     home.refused(&["test", "status"], 3, "the coordination store did not answer");
     home.refused(&["test", "start", "http://127.0.0.1:1/", "--users", "1"], 3, "the coordination store did not answer");
     home.refused(&["up"], 2, "has lost redis-server: end what is left of it with `squall down`");
+}
+
+/// The load went on with the next `up`, and nobody had said so.
+#[test]
+fn a_test_that_outlives_its_fleet_is_named_by_down_and_by_the_next_up() {
+    let (home, target, redis) = (Home::new(), target(), RedisServer::start());
+    let (listen, server) = (home.api.to_string(), redis.url());
+    let up = ["up", "--workers", "1", "--listen", &listen, "--redis", &server];
+    assert!(!home.ok(&up).contains("under way"));
+    home.ok(&["test", "start", &target.url("/api/products"), "--rate", "20", "--for", "10m"]);
+    wait_until("requests", || target.requests() > 0);
+    let said = home.ok(&["down"]);
+    assert!(said.contains("test 1 is still under way") && said.contains("`squall test stop` before"), "{said}");
+    let said = home.ok(&up);
+    assert!(said.contains("test 1 is under way, and these workers take part in it"), "{said}");
+    home.ok(&["test", "stop"]);
+    wait_until("the end", || home.status()["state"] == "IDLE");
+    assert!(!home.ok(&["down"]).contains("under way"));
 }
 
 /// It was silent for as long as the worker did not end.
@@ -277,6 +310,9 @@ fn the_api_is_served_and_asked_by_tls() {
     wait_until("the API", || home.squall(&["test", "status", "--api", &api, "--api-ca", &ca]).code == 0);
     home.refused(&["test", "status", "--api", &api], 3, "--api-ca");
     home.refused(&["test", "status", "--api", &format!("http://{listen}")], 3, "no answer");
+    let without_tls = target();
+    let plain = without_tls.url("").replace("http://", "https://");
+    home.refused(&["test", "status", "--api", &plain], 3, "http:// port? Is `squall orchestrator` running there?");
     leader.terminate();
     assert_eq!(leader.end().code, 0);
     let files = ["--tls-cert", "none.pem", "--tls-key", "none.pem"];

@@ -84,7 +84,11 @@ impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8], version: u8, limits: Limits) -> Result<Reader<'a>, WireError> {
         let (&found, rest) = bytes.split_first().ok_or(WireError::CutOff)?;
         if found != version {
-            return Err(WireError::Version { found });
+            // A version is a small number; a letter is somebody else's text.
+            return Err(match found < b' ' {
+                true => WireError::Version { found },
+                false => WireError::Invalid { what: "its first byte is no version" },
+            });
         }
         if bytes.len() > limits.bytes {
             return Err(WireError::TooLarge { what: "bytes" });

@@ -54,6 +54,8 @@ fn other_versions_and_trailing_bytes_are_refused() {
     assert_eq!(decode(&[]), Err(WireError::CutOff));
     assert_eq!(decode(&[&[9], &bytes[1..]].concat()), Err(WireError::Version { found: 9 }));
     assert_eq!(decode(&[&bytes[..], &[0]].concat()), Err(WireError::Trailing { bytes: 1 }));
+    // Somebody else's text is not a newer version of ours.
+    assert_eq!(decode(b"junk"), Err(WireError::Invalid { what: "its first byte is no version" }));
 }
 
 #[test]

@@ -11,7 +11,10 @@ use std::{
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::{Fleet, FleetError, FleetStatus, Follower, Orchestrator, OrchestratorConfig, WorkerInfo, steer::Ending};
+use super::{
+    Fleet, FleetError, FleetStatus, Follower, Orchestrator, OrchestratorConfig, WorkerInfo, steer::Ending,
+    worker_info::not_ready,
+};
 use crate::{
     Judge,
     control::{Control, Wish},
@@ -44,6 +47,9 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// How often it is said that there is nothing to show; a worker that is silent for longer is why.
 const TELL: Duration = Duration::from_secs(1);
+
+/// Users that take longer to build are spoken of.
+const TELL_PREPARING: Duration = Duration::from_secs(2);
 
 const COMING_UP: Duration = Duration::from_secs(5);
 const ENDING: Duration = Duration::from_secs(30);
@@ -105,6 +111,7 @@ async fn watch<C: Cell>(
     // What was asked for and not heard by the store yet.
     let mut unheard: Option<Wish> = None;
     let (mut told_at, mut silence_told) = (Duration::ZERO, Duration::ZERO);
+    let (began, mut preparing_told) = (Instant::now(), None);
     loop {
         tokio::select! {
             Ok(()) = wishes.changed() => {
@@ -167,6 +174,13 @@ async fn watch<C: Cell>(
                         thresholds: follower.judge().so_far(follower.view()),
                     };
                     observers.iter_mut().for_each(|observer| observer.second(&bundle.plan, follower.view(), &live));
+                } else if status.state == RunPhase::Preparing {
+                    let why = preparing(&status).filter(|_| began.elapsed() >= TELL_PREPARING);
+                    // Once each: there is nothing new in that it takes longer.
+                    if let Some(why) = why.filter(|why| preparing_told.as_ref() != Some(why)) {
+                        let why = preparing_told.insert(why);
+                        observers.iter_mut().for_each(|observer| observer.waiting(why));
+                    }
                 } else if elapsed >= told_at + TELL
                     && let Some(why) = awaited(&status.workers, status.now_ms)
                 {
@@ -252,9 +266,16 @@ async fn start<C: Cell>(
 /// Whether the run that is there has nothing left to do but to be ended by somebody, or is about to.
 async fn is_over<C: Cell>(fleet: &Fleet<C>) -> bool {
     let Ok(status) = fleet.status().await else { return false };
-    let (Some(order), Some(elapsed)) = (&status.order, status.elapsed_s) else { return false };
+    let Some(order) = &status.order else { return false };
+    let left = left(order.profile.duration(), status.elapsed_s);
     let mut busy = status.workers.iter().filter(|worker| worker.ready == status.epoch && worker.done != status.epoch);
-    elapsed + SOON.as_secs_f64() > order.profile.duration().as_secs_f64() || busy.next().is_none()
+    // Before its start nobody is busy, and all of it is left.
+    left <= SOON || status.elapsed_s.is_some() && busy.next().is_none()
+}
+
+/// How much is left of a run of `planned`, which has not begun where nothing has elapsed.
+fn left(planned: Duration, elapsed_s: Option<f64>) -> Duration {
+    planned.saturating_sub(Duration::from_secs_f64(elapsed_s.unwrap_or(0.0).max(0.0)))
 }
 
 /// Asks until the store answers, which may be away for a while, or somebody has asked twice to stop.
@@ -311,6 +332,23 @@ fn awaited(workers: &[WorkerInfo], now_ms: u64) -> Option<String> {
         n => format!(" and {n} more"),
     };
     Some(format!("waiting for worker {}{others}, last heard {:.0} s ago", longest.id, silent_s(longest)))
+}
+
+/// Most workers that are named.
+const MOST_NAMED: usize = 10;
+
+/// Whose users are not built yet. Those who are gone are not waited for, but somebody is.
+fn preparing(status: &FleetStatus) -> Option<String> {
+    if status.workers.is_empty() {
+        return Some("no worker is left; waiting for one".to_owned());
+    }
+    let mut there = status.order.as_ref()?.expected.clone();
+    there.retain(|id| status.workers.iter().any(|worker| worker.id == *id));
+    let mut names = not_ready(&there, &status.workers, status.epoch);
+    let (whose, more) = (if names.len() == 1 { "its" } else { "their" }, names.len().saturating_sub(MOST_NAMED));
+    names.truncate(MOST_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!names.is_empty()).then(|| format!("waiting for {}{more} to build {whose} users", names.join(", ")))
 }
 
 fn phase(state: RunPhase, started: Option<f64>, elapsed: Duration, bundle: &Bundle) -> LivePhase {
@@ -376,6 +414,25 @@ fn unix_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_has_not_built_its_users_is_named_and_who_is_gone_too() {
+        let worker = |id: &str, ready| WorkerInfo { id: id.to_owned(), ready, ..WorkerInfo::default() };
+        let workers = [worker("w1", 7), worker("w2", 6)];
+        let names = |expected: &[&str]| {
+            let expected: Vec<String> = expected.iter().map(|id| (*id).to_owned()).collect();
+            not_ready(&expected, &workers, 7)
+        };
+        assert!(names(&["w1"]).is_empty());
+        assert_eq!(names(&["w1", "w2", "w3"]), ["w2", "w3 (gone)"]);
+    }
+
+    #[test]
+    fn all_of_a_run_that_has_not_begun_is_left() {
+        let planned = Duration::from_secs(8);
+        let left = |elapsed_s| left(planned, elapsed_s).as_secs();
+        assert_eq!([None, Some(-0.5), Some(3.0), Some(9.0)].map(left), [8, 8, 5, 0]);
+    }
 
     #[test]
     fn a_silent_worker_is_named_while_it_is_awaited() {

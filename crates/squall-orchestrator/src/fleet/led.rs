@@ -19,6 +19,7 @@ use super::{
     rations::{Rations, load_end},
     seconds::Seconds,
     steer::{Ending, phase_of, starting, text},
+    worker_info::not_ready,
 };
 use crate::run::{Extent, remedy, saturation};
 
@@ -153,8 +154,8 @@ impl<C: Cell> Led<C> {
             return Ok(());
         }
         if late && ready * 2 < order.expected.len().max(1) {
-            let message =
-                format!("{ready} of {} workers were ready in time; not: {}", order.expected.len(), missing.join(", "));
+            let not_ready = not_ready(&order.expected, workers, record.epoch).join(", ");
+            let message = format!("{ready} of {} workers were ready in time; not: {not_ready}", order.expected.len());
             return self.stop(fleet, StopReason::Aborted, Some(message)).await;
         }
         if self.bundle.hooks && !self.is_set_up(fleet, record, &order, workers).await? {

@@ -46,7 +46,7 @@ impl Rations {
         for (name, source, instance) in gone(&counters, fleet).await? {
             if let Some(held) = run.write_off(epoch, &name, &source).await?.filter(|held| *held > 0) {
                 let worker = follower.crew().members.get(&instance).map_or(source, |member| member.id.clone());
-                let text = format!("{held} of {name} were with worker {worker}, which is gone; they count as used");
+                let text = written_off(held, &name, &worker);
                 follower.happened(elapsed, text);
             }
         }
@@ -78,6 +78,18 @@ impl Rations {
         // What was made during the warm-up is not in the report.
         let used = made.unwrap_or_else(|| counter.used());
         Ok(Some(limit.saturating_sub(used)))
+    }
+}
+
+/// What was with a worker that is gone, for people. What is not iterations is rows of the data that has the counter's name.
+fn written_off(held: u64, name: &str, worker: &str) -> String {
+    let (one, many) = match name {
+        ITERATIONS => ("iteration".to_owned(), "iterations".to_owned()),
+        data => (format!("row of {data}"), format!("rows of {data}")),
+    };
+    match held {
+        1 => format!("1 {one} was with worker {worker}, which is gone; it counts as used"),
+        _ => format!("{held} {many} were with worker {worker}, which is gone; they count as used"),
     }
 }
 
@@ -116,4 +128,17 @@ fn instance_of(source: &str) -> u64 {
 pub(super) fn limit(bundle: &Bundle) -> Option<u64> {
     let load = &bundle.plan.load;
     load.iterations.filter(|_| matches!(load.model, LoadModel::Closed { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_off_is_said_in_plain_words() {
+        let said = "6 iterations were with worker w3, which is gone; they count as used";
+        assert_eq!(written_off(6, ITERATIONS, "w3"), said);
+        let said = "1 row of data `users` was with worker w3, which is gone; it counts as used";
+        assert_eq!(written_off(1, "data `users`", "w3"), said);
+    }
 }

@@ -47,6 +47,15 @@ fn as_hex<S: Serializer>(instance: &u64, out: S) -> Result<S::Ok, S::Error> {
     out.collect_str(&format_args!("{instance:016x}"))
 }
 
+/// Those of `expected` whose users are not built for the run `epoch`, for people; who reports no more is gone.
+pub(super) fn not_ready(expected: &[String], workers: &[WorkerInfo], epoch: u64) -> Vec<String> {
+    let name = |id: &String| match workers.iter().find(|worker| worker.id == *id) {
+        Some(worker) => (worker.ready != epoch).then(|| id.clone()),
+        None => Some(format!("{id} (gone)")),
+    };
+    expected.iter().filter_map(name).collect()
+}
+
 /// Who holds each share. Two may say that they hold one that has just moved: the later word counts.
 pub fn holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
     let mut holders: Vec<Option<&WorkerInfo>> = vec![None; SHARES as usize];

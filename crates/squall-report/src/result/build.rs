@@ -12,6 +12,18 @@ use crate::{
     verdict,
 };
 
+/// Only how the run ended, which costs little however long it was.
+pub fn ending(run: &Run<'_>) -> Ending {
+    let verdict = verdict(run);
+    Ending {
+        verdict,
+        exit_code: verdict.exit_code(),
+        thresholds: run.facts.thresholds.iter().map(threshold).collect(),
+        accounting: accounting(run),
+        fleet: run.facts.fleet.as_ref().map(FleetFile::of),
+    }
+}
+
 /// The run as a result file.
 pub fn result(run: &Run<'_>) -> ResultFile {
     let verdict = verdict(run);

@@ -99,6 +99,19 @@ fn a_fleet_that_lost_a_worker() {
     insta::assert_snapshot!(summary(&fleet().run(), Style { colour: false, width: 90 }));
 }
 
+/// It said that lost workers may have made them, and then that they never happened.
+#[test]
+fn what_lost_workers_may_have_made_is_not_said_to_have_never_happened() {
+    let mut finished = fleet();
+    finished.facts.lost_at_most = 500;
+    let text = summary(&finished.run(), Style::PLAIN);
+    assert!(text.contains("· up to 412 starts were due and never happened"), "{text}");
+    assert!(text.contains("The generator may not have made all the load"), "{text}");
+    finished.facts.lost_at_most = 0;
+    let text = summary(&finished.run(), Style::PLAIN);
+    assert!(text.contains("· 412 starts were due and never happened"), "{text}");
+}
+
 #[test]
 fn nothing_measured() {
     let mut finished = Recipe { seconds: 2, warm_up: 2, ..Recipe::default() }.make();

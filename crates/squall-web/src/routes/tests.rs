@@ -9,7 +9,7 @@ use http::{StatusCode, header};
 use serde_json::{Value, json};
 use squall_coord::Cell;
 use squall_model::{RunPhase, StopReason};
-use squall_report::{Phase, Run, Tick, json_line, result as result_of};
+use squall_report::{Phase, Run, Tick, ending, json_line, result as result_of};
 use std::{sync::Arc, time::Duration};
 
 use super::{App, By, add_params};
@@ -31,6 +31,7 @@ pub(crate) async fn start<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -
 /// The run as it is; between runs, how the last one was.
 pub(crate) async fn current<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
     let status = app.fleet.status().await?;
+    app.live.catch_up(&status).await;
     let order = status.order.as_ref();
     let shown = app.live.shown().await;
     let shown = shown.as_ref().filter(|shown| shown.epoch == status.epoch);
@@ -44,6 +45,11 @@ pub(crate) async fn current<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
         let line = json_line(&Tick { view, plan, elapsed: shown.elapsed, phase, unix_ms });
         serde_json::from_str::<Value>(&line).unwrap_or(Value::Null)
     });
+    let ending = shown.and_then(|shown| {
+        let (plan, view, version) = (&shown.bundle.plan, shown.view(), app.config.version);
+        Some(ending(&Run { plan, view, facts: shown.facts()?, strict: false, command: None, version }))
+    });
+    let ending = ending.as_ref();
     let alive = status.workers.iter().filter(|worker| worker.is_healthy()).count();
     let ready = status.workers.iter().filter(|worker| worker.ready == status.epoch && status.epoch > 0).count();
     let stop = order.and_then(|order| order.stop.as_ref());
@@ -58,10 +64,16 @@ pub(crate) async fn current<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
         "target": shown.map(|shown| &shown.bundle.plan.target),
         "driven_by": shown.map(|shown| By::of(&shown.bundle).name()),
         "level": level,
+        "resumes_at": order.and_then(|order| order.paused.as_ref()?.first()).map(|rest| rest.from),
         "paused": order.is_some_and(|order| order.paused.is_some()),
         "stop": stop.map(|stop| json!({"reason": stop.reason, "abort": stop.abort, "message": stop.message})),
         "workers": {"alive": alive, "ready": ready},
         "live": live,
+        "verdict": ending.map(|ending| ending.verdict),
+        "exit_code": ending.map(|ending| ending.exit_code),
+        "thresholds": ending.map(|ending| &ending.thresholds),
+        "accounting": ending.map(|ending| &ending.accounting),
+        "fleet": ending.and_then(|ending| ending.fleet.as_ref()),
     })))
 }
 

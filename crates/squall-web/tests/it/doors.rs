@@ -67,6 +67,17 @@ async fn a_page_of_another_site_cannot_steer_the_fleet() {
         println!("{host}");
         ask(&world, "GET", "/ready", &format!("Host: {host}\r\n")).await.refused(403, "forbidden");
     }
+    // An address in full does not make up for another Host.
+    ask(&world, "GET", "http://localhost/ready", "Host: evil.example\r\n").await.refused(403, "forbidden");
+    ask(&world, "GET", "http://evil.example/ready", "Host: localhost\r\n").await.refused(403, "forbidden");
+    ask(&world, "GET", "http://localhost/ready", "Host: localhost\r\nHost: localhost\r\n")
+        .await
+        .refused(400, "bad_request");
+    assert_eq!(ask(&world, "GET", "http://localhost/ready", "Host: LOCALHOST\r\n").await.status, 200);
+    for path in ["/health", "/openapi.json"] {
+        ask(&world, "GET", path, "Host: evil.example\r\n").await.refused(403, "forbidden");
+        ask(&world, "GET", path, "").await.refused(400, "bad_request");
+    }
     for origin in ["http://evil.example", "null", "http://localhost:1", "file://", "https://localhost"] {
         println!("{origin}");
         let headers = format!("Host: localhost\r\nOrigin: {origin}\r\nContent-Length: 0\r\n");

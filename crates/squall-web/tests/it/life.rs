@@ -89,6 +89,8 @@ async fn a_bundle_is_started_steered_and_reported() {
     let bundle = bundle_with(LoadModel::Open { rate, arrivals: Arrivals::Even });
     let started = world.post("/api/v1/tests", json!({"bundle": bundle}).to_string()).await;
     assert_eq!((started.status, started.json()), (201, json!({"epoch": 1})));
+    let current = world.get("/api/v1/tests/current").await.json();
+    assert_eq!((&current["name"], &current["verdict"]), (&json!("shop"), &json!(null)), "from the beginning on");
     assert!(started.head.to_ascii_lowercase().contains("location: /api/v1/tests/1"), "{}", started.head);
     let running = |current: &serde_json::Value| current["elapsed_s"].as_f64() > Some(0.0) && !current["live"].is_null();
     let current = world.until(running, "/api/v1/tests/current").await;
@@ -103,15 +105,21 @@ async fn a_bundle_is_started_steered_and_reported() {
     world.until(|current| current["level"] == 250.5, "/api/v1/tests/current").await;
     assert_eq!(world.post("/api/v1/tests/current/pause", "").await.json(), json!({"epoch": 1}));
     world.post("/api/v1/tests/current/pause", "").await.refused(409, "invalid_state");
-    world.until(|current| current["paused"] == true && current["level"] == 0.0, "/api/v1/tests/current").await;
+    let paused =
+        world.until(|current| current["paused"] == true && current["level"] == 0.0, "/api/v1/tests/current").await;
+    assert_eq!(paused["resumes_at"], 250.5);
     assert_eq!(world.post("/api/v1/tests/current/resume", "{}").await.status, 200);
     world.until(|current| current["paused"] == false && current["level"] == 250.5, "/api/v1/tests/current").await;
     world.get("/api/v1/tests/1").await.refused(409, "invalid_state");
 
     assert_eq!(world.post("/api/v1/tests/current/stop", r#"{"abort": true}"#).await.status, 200);
-    world.until(|current| current["state"] == "IDLE", "/api/v1/tests/current").await;
+    let over = world.until(|current| current["state"] == "IDLE", "/api/v1/tests/current").await;
     let result = world.get("/api/v1/tests/1").await.json();
     assert_eq!(result["schema"], "squall.result/1");
+    // The first answer after the end has it already: who watches does not ask again.
+    for field in ["verdict", "exit_code", "thresholds", "accounting", "fleet"] {
+        assert!(!result[field].is_null() && over[field] == result[field], "{field}: {over:#}");
+    }
     world.get("/api/v1/tests/2").await.refused(404, "not_found");
     world.get("/api/v1/tests/x").await.refused(400, "validation_error");
 }
