@@ -56,12 +56,15 @@ pub struct Orchestrator<C: Cell> {
     swept: Instant,
     /// Why its last look failed, if it did.
     trouble: Option<String>,
+    /// Since when the store has not answered.
+    silent_since: Option<Instant>,
 }
 
 impl<C: Cell> Orchestrator<C> {
     pub fn new(cell: C, config: OrchestratorConfig) -> Orchestrator<C> {
         let member = MemberId::new(format!("{}.{}", config.id, MemberId::unique()));
-        Orchestrator { fleet: Fleet::new(cell), config, member, led: None, swept: Instant::now(), trouble: None }
+        let (fleet, swept) = (Fleet::new(cell), Instant::now());
+        Orchestrator { fleet, config, member, led: None, swept, trouble: None, silent_since: None }
     }
 
     /// Leads whenever it holds the lead, until `stop`; then hands it over.
@@ -114,6 +117,10 @@ impl<C: Cell> Orchestrator<C> {
             Some(FleetError::Store(StoreError::WrongType { .. })) if text != self.trouble => {
                 warn!(orchestrator = self.config.id, "cannot lead: {}", text.as_deref().unwrap_or_default());
             }
+            Some(FleetError::Store(StoreError::Unreachable(_))) => {
+                self.silent_since.get_or_insert_with(Instant::now);
+                debug!(error = text, "a look at the run failed");
+            }
             Some(error) => debug!(%error, "a look at the run failed"),
             None => {}
         }
@@ -133,6 +140,7 @@ impl<C: Cell> Orchestrator<C> {
         }
         let run = self.fleet.cell().run();
         let record = run.record().await?;
+        let silent = self.silent_since.take().map(|since| since.elapsed()).filter(|silent| *silent > self.config.ttl);
         let phase = phase_of(&record)?;
         if phase == RunPhase::Idle {
             self.led = None;
@@ -153,6 +161,11 @@ impl<C: Cell> Orchestrator<C> {
         let Some(led) = &mut self.led else { return Ok(()) };
         let workers = self.fleet.recent_workers().await?;
         let elapsed = elapsed(&record, &order);
+        if let Some(silent) = silent {
+            let silent = silent.as_secs();
+            let text = format!("the store did not answer for {silent} s; workers that it does not hear make no load");
+            led.follower.happened(elapsed, text);
+        }
         led.follow(phase, &order, elapsed, &workers).await?;
         led.show(phase, &order, elapsed, &workers).await;
         let used_up = led.rations.look(&self.fleet, &mut led.follower, elapsed).await?;

@@ -335,7 +335,6 @@ impl<C: Cell> Led<C> {
                 Some(worker) => format!("no worker is left that can carry out the run: {}", worker.message),
                 None => "every worker was lost".to_owned(),
             };
-            self.follower.happened(elapsed, message.clone());
             let stop = Ending { reason: StopReason::Aborted, abort: true, message: Some(message) };
             return fleet.stop_run(&self.run, stop).await.map(drop);
         }

@@ -140,6 +140,29 @@ async fn a_saving_that_is_lost_is_made_again() {
     stage.end().await;
 }
 
+/// Found by a reader: starts were missing, and nothing in the report said why.
+#[tokio::test]
+async fn a_store_that_was_away_is_told_of() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let mut stage = Stage::on(server).await;
+    stage.join("w0", ShareSet::ALL);
+    stage.until("SCARD", "workers", 1).await;
+    let link = Link::open(&format!("redis://127.0.0.1:{}/", proxy.port())).await.expect("the server runs");
+    let stop = stage.lead_by(RedisCell::new(&link, "t"));
+    let fleet = Fleet::new(stage.cell.clone());
+    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    proxy.half_open();
+    // Longer than somebody leads who is not heard, and than an answer is waited for.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    proxy.cut();
+    proxy.heal();
+    saved_with(&stage, epoch, "the store did not answer for").await;
+    stop.cancel();
+    stage.end().await;
+}
+
 /// Ctrl-C while the store was away ended the command at once and left the load to itself.
 #[tokio::test]
 async fn a_stop_that_the_store_has_not_heard_is_asked_for_again() {

@@ -39,8 +39,13 @@ impl Stage {
 
     /// An orchestrator that leads; it ends when the answer is cancelled.
     pub(crate) fn lead(&mut self) -> CancellationToken {
+        self.lead_by(self.cell.clone())
+    }
+
+    /// The same by a way of its own.
+    pub(crate) fn lead_by(&mut self, cell: RedisCell) -> CancellationToken {
         let stop = self.stop.child_token();
-        let (cell, ends) = (self.cell.clone(), stop.clone());
+        let ends = stop.clone();
         self.tasks.spawn(async move {
             let orchestrator = Orchestrator::new(cell, OrchestratorConfig::new("o"));
             orchestrator.run(ends).await.expect("timings that fit");
