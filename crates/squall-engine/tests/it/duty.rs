@@ -243,10 +243,10 @@ async fn what_nobody_held_for_long_is_not_made_up_for() {
         numbers
     };
     // Even shares have been nobody's for seven seconds, odd ones for two.
-    let made = begun(Profile::constant(100.0, S(9)).unwrap(), S(8), [S(1), S(6)]).await;
+    let made = begun(Profile::constant(100.0, S(11)).unwrap(), S(8), [S(1), S(6)]).await;
     let odd: Vec<u64> = (600..800).filter(|number| number % 2 == 1).collect();
     assert_eq!(made.iter().copied().filter(|number| *number < 800).collect::<Vec<_>>(), odd);
-    assert!(made.contains(&898), "what is due from then on is made by all");
+    assert!(made.contains(&1098), "what is due from then on is made by all");
     // A pause of twenty seconds in between does not count.
     let paused = Profile::constant(100.0, S(1)).unwrap();
     let stage = |duration: Duration, level: f64| Stage { duration, from: level, to: level };

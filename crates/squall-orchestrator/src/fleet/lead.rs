@@ -56,6 +56,8 @@ pub struct Orchestrator<C: Cell> {
     swept: Instant,
     /// Why its last look failed, if it did.
     trouble: Option<String>,
+    /// When the store last answered, while it leads.
+    answered: Option<Instant>,
     /// Since when the store has not answered.
     silent_since: Option<Instant>,
 }
@@ -64,7 +66,7 @@ impl<C: Cell> Orchestrator<C> {
     pub fn new(cell: C, config: OrchestratorConfig) -> Orchestrator<C> {
         let member = MemberId::new(format!("{}.{}", config.id, MemberId::unique()));
         let (fleet, swept) = (Fleet::new(cell), Instant::now());
-        Orchestrator { fleet, config, member, led: None, swept, trouble: None, silent_since: None }
+        Orchestrator { fleet, config, member, led: None, swept, trouble: None, answered: None, silent_since: None }
     }
 
     /// Leads whenever it holds the lead, until `stop`; then hands it over.
@@ -90,7 +92,7 @@ impl<C: Cell> Orchestrator<C> {
                     }
                     Some(Notice::Drain(lease)) => {
                         leading = false;
-                        self.led = None;
+                        (self.led, self.answered) = (None, None);
                         handle.release(lease);
                     }
                     Some(Notice::Dropped(_)) => {
@@ -118,7 +120,7 @@ impl<C: Cell> Orchestrator<C> {
                 warn!(orchestrator = self.config.id, "cannot lead: {}", text.as_deref().unwrap_or_default());
             }
             Some(FleetError::Store(StoreError::Unreachable(_))) => {
-                self.silent_since.get_or_insert_with(Instant::now);
+                self.silent_since.get_or_insert_with(|| self.answered.unwrap_or_else(Instant::now));
                 debug!(error = text, "a look at the run failed");
             }
             Some(error) => debug!(%error, "a look at the run failed"),
@@ -140,6 +142,7 @@ impl<C: Cell> Orchestrator<C> {
         }
         let run = self.fleet.cell().run();
         let record = run.record().await?;
+        self.answered = Some(Instant::now());
         let silent = self.silent_since.take().map(|since| since.elapsed()).filter(|silent| *silent > self.config.ttl);
         let phase = phase_of(&record)?;
         if phase == RunPhase::Idle {

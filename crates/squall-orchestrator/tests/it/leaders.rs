@@ -1,10 +1,14 @@
 //! One leader after the other: what the first knew the second knows, and the report says that there were two.
 
 use squall_coord::{Cell, Link, RedisCell, RunStore};
-use squall_model::{RunPhase, ShareSet, StopReason};
+use squall_model::{Bundle, RunPhase, ShareSet, StopReason};
 use squall_orchestrator::{Control, Ending, Fleet, FleetError, FleetRun, run_fleet};
 use squall_testkit::{proxy::FaultProxy, redis::RedisServer};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     shown::delta,
@@ -13,15 +17,8 @@ use crate::{
 
 #[tokio::test]
 async fn a_change_of_leader_is_told_and_nobody_joins_again() {
-    let mut stage = Stage::new().await;
-    stage.join("w0", ShareSet::ALL);
-    let leader = stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    let run = stage.cell.run();
-    let instance = u64::from_str_radix(&run.reports().await.unwrap()["w0"]["instance"], 16).unwrap();
-    let fleet = Fleet::new(stage.cell.clone());
-    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
-    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    let (mut stage, fleet, epoch, leader) = under_way(&bundle(1.0)).await;
+    let (run, instance) = (stage.cell.run(), instance(&stage).await);
     // Later than a worker can come and still have been there from the beginning.
     while fleet.status().await.unwrap().elapsed_s.is_none_or(|elapsed| elapsed < 1.0) {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -40,9 +37,29 @@ async fn a_change_of_leader_is_told_and_nobody_joins_again() {
     stage.end().await;
 }
 
+/// A fleet of one worker, `w0`, that carries out a run; with its epoch, and whoever leads it.
+async fn under_way(bundle: &Bundle) -> (Stage, Fleet<RedisCell>, u64, CancellationToken) {
+    let mut stage = Stage::new().await;
+    stage.join("w0", ShareSet::ALL);
+    let leader = stage.lead();
+    stage.until("SCARD", "workers", 1).await;
+    let fleet = Fleet::new(stage.cell.clone());
+    let epoch = fleet.start(bundle, BTreeMap::new()).await.expect("it starts");
+    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    (stage, fleet, epoch, leader)
+}
+
+/// The number of this life of `w0`.
+async fn instance(stage: &Stage) -> u64 {
+    let reports = stage.cell.run().reports().await.unwrap();
+    u64::from_str_radix(&reports["w0"]["instance"], 16).unwrap()
+}
+
 /// Waits until the leader has saved the run together with this text.
 async fn saved_with(stage: &Stage, epoch: u64, text: &str) {
+    let begin = Instant::now();
     loop {
+        assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain for `{text}`");
         let saved = stage.cell.run().saved(epoch).await.unwrap();
         if saved.is_some_and(|(_, made)| made.windows(text.len()).any(|part| part == text.as_bytes())) {
             return;
@@ -54,17 +71,10 @@ async fn saved_with(stage: &Stage, epoch: u64, text: &str) {
 /// A threshold over a window that was breached long before the leader died was kept in the end: the histograms of that window were gone.
 #[tokio::test]
 async fn what_was_breached_under_one_leader_is_breached_under_the_next() {
-    let mut stage = Stage::new().await;
-    stage.join("w0", ShareSet::ALL);
-    let leader = stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    let run = stage.cell.run();
-    let instance = u64::from_str_radix(&run.reports().await.unwrap()["w0"]["instance"], 16).unwrap();
     let mut bundle = bundle(1.0);
     bundle.plan.thresholds = ["requests[1s]<=5", "requests[1s]<=50"].map(|text| text.parse().unwrap()).into();
-    let fleet = Fleet::new(stage.cell.clone());
-    let epoch = fleet.start(&bundle, BTreeMap::new()).await.expect("it starts");
-    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    let (mut stage, fleet, epoch, leader) = under_way(&bundle).await;
+    let (run, instance) = (stage.cell.run(), instance(&stage).await);
     // Too many in the second second only, and more seconds after it than are kept with their histograms.
     for second in 0..12 {
         let requests = if second == 1 { 10 } else { 5 };
@@ -87,13 +97,8 @@ async fn what_was_breached_under_one_leader_is_breached_under_the_next() {
 /// The leader looked for events that it had told before, and panicked.
 #[tokio::test]
 async fn a_store_that_went_back_to_an_older_saving_ends_no_leader() {
-    let mut stage = Stage::new().await;
-    stage.join("w0", ShareSet::ALL);
-    stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    let (fleet, run) = (Fleet::new(stage.cell.clone()), stage.cell.run());
-    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
-    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    let (mut stage, fleet, epoch, _) = under_way(&bundle(1.0)).await;
+    let run = stage.cell.run();
     let (_, older) = run.saved(epoch).await.unwrap().expect("it is saved before it starts");
     // Two events: somebody comes and is lost.
     while fleet.status().await.unwrap().elapsed_s.is_none_or(|elapsed| elapsed < 1.0) {
@@ -118,15 +123,8 @@ async fn a_store_that_went_back_to_an_older_saving_ends_no_leader() {
 /// Found by a reader: the leader waited for ever until a saving would fit that was not there any more.
 #[tokio::test]
 async fn a_saving_that_is_lost_is_made_again() {
-    let mut stage = Stage::new().await;
-    stage.join("w0", ShareSet::ALL);
-    stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    let fleet = Fleet::new(stage.cell.clone());
-    let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
-    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
-    let run = stage.cell.run();
-    let instance = u64::from_str_radix(&run.reports().await.unwrap()["w0"]["instance"], 16).unwrap();
+    let (mut stage, fleet, epoch, _) = under_way(&bundle(1.0)).await;
+    let (run, instance) = (stage.cell.run(), instance(&stage).await);
     run.ship(epoch, "s", 0, &delta(instance, 0, 5)).await.unwrap();
     stage.until("XLEN", "metric:browse", 1).await;
     // Whoever comes is saved at once, with the place of that delta.
@@ -248,13 +246,7 @@ async fn a_stop_of_a_run_that_is_over_ends_no_other() {
 /// The plan of a run was forgotten a day after its start, and its result with it.
 #[tokio::test]
 async fn what_a_run_needs_is_kept_as_long_as_it_lasts() {
-    let mut stage = Stage::new().await;
-    stage.join("w0", ShareSet::ALL);
-    stage.lead();
-    stage.until("SCARD", "workers", 1).await;
-    let fleet = Fleet::new(stage.cell.clone());
-    fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
-    stage.until("GET", "test:state", "RUNNING".to_owned()).await;
+    let (stage, fleet, ..) = under_way(&bundle(1.0)).await;
     let name = fleet.status().await.unwrap().order.expect("it runs").bundle;
     let key = format!("bundle:{name}");
     assert!(stage.ask::<bool>("EXPIRE", &key, &["600"]).await, "{key}");
