@@ -1,13 +1,13 @@
 //! A worker whose store is away keeps what it has measured, and does not measure for ever.
 
 use squall_coord::{BEGINNING, Cell, Link, RedisCell, RunStore, ShippedDelta};
-use squall_model::{Arrivals, Bundle, Limits, Load, LoadModel, Plan, Profile, RunOrder, RunPhase, TaskSpec};
+use squall_model::{Arrivals, Bundle, Load, LoadModel, Profile, RunOrder, RunPhase};
 use squall_testkit::redis::RedisServer;
 use squall_worker::{Host, Opened, Worker, WorkerConfig};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Nothing, PATIENCE, count};
+use crate::{Nothing, PATIENCE, bundle_of, count};
 
 /// Opens anything, and does nothing with it.
 struct Open;
@@ -26,12 +26,7 @@ fn bundle() -> Bundle {
     let rate = Profile::constant(10.0, Duration::from_secs(3600)).expect("a load");
     let model = LoadModel::Open { rate, arrivals: Arrivals::Even };
     let load = Load { model, iterations: None, warm_up: Duration::ZERO };
-    let tasks = vec![TaskSpec::new("a")];
-    let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
-    let (second, moment) = (Duration::from_secs(1), Duration::from_millis(1));
-    let limits =
-        Limits { threads: None, max_users: 10, grace: second, slack: moment, late_after: second, phases: false };
-    Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false, together: Vec::new() }
+    bundle_of(load, Duration::from_secs(1))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

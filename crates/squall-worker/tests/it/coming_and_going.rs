@@ -2,7 +2,7 @@
 
 use squall_coord::{Cell, MemoryCell, PoolName, PoolStore, RunStore, Store};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, Loan, Probe, Seat, VirtualUser};
-use squall_model::{Bundle, Limits, Load, LoadModel, Pause, Plan, Profile, RunOrder, RunPhase, Stock, TaskSpec};
+use squall_model::{Bundle, Load, LoadModel, Pause, Profile, RunOrder, RunPhase, Stock};
 use squall_worker::{Host, Opened, Worker, WorkerConfig};
 use std::{
     sync::Arc,
@@ -11,7 +11,7 @@ use std::{
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::PATIENCE;
+use crate::{PATIENCE, bundle_of};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -79,17 +79,7 @@ fn users(lasts: Duration) -> Profile {
 fn bundle(users: Profile) -> Bundle {
     let load =
         Load { model: LoadModel::Closed { users, pause: Pause::NONE }, iterations: None, warm_up: Duration::ZERO };
-    let tasks = vec![TaskSpec::new("a")];
-    let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
-    let limits = Limits {
-        threads: None,
-        max_users: 10,
-        grace: PATIENCE,
-        slack: Duration::from_millis(1),
-        late_after: Duration::from_secs(60),
-        phases: false,
-    };
-    Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false, together: Vec::new() }
+    bundle_of(load, PATIENCE)
 }
 
 /// Starts a run that was planned for `planned`, is to last for `lasts` by now, and began some time ago.

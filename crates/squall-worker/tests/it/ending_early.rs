@@ -3,7 +3,7 @@
 use squall_coord::{BEGINNING, Cell, Link, MemoryCell, RedisCell, Report, RunStore, ShippedDelta, Store};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Seat, VirtualUser};
 use squall_metrics::decode;
-use squall_model::{Bundle, Limits, Load, LoadModel, Pause, Plan, Profile, RunOrder, RunPhase, TaskSpec};
+use squall_model::{Bundle, Load, LoadModel, Pause, Profile, RunOrder, RunPhase};
 use squall_testkit::redis::RedisServer;
 use squall_worker::{Host, Opened, Worker, WorkerConfig};
 use std::{
@@ -17,7 +17,7 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{PATIENCE, count};
+use crate::{PATIENCE, bundle_of, count};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -67,12 +67,7 @@ fn bundle(lasts: Duration) -> Bundle {
     let users = Profile::constant(4.0, lasts).expect("a load");
     let load =
         Load { model: LoadModel::Closed { users, pause: Pause::NONE }, iterations: None, warm_up: Duration::ZERO };
-    let tasks = vec![TaskSpec::new("a")];
-    let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
-    let (second, moment) = (Duration::from_secs(1), Duration::from_millis(1));
-    let limits =
-        Limits { threads: None, max_users: 10, grace: second, slack: moment, late_after: second, phases: false };
-    Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false, together: Vec::new() }
+    bundle_of(load, Duration::from_secs(1))
 }
 
 /// A worker at work on a run of its own.

@@ -3,18 +3,26 @@
 mod bounds;
 mod coming_and_going;
 mod ending_early;
-
 mod rations;
 
 use squall_coord::{Cell, MemoryCell, Report, RunStore, Store};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Seat, VirtualUser};
-use squall_model::Bundle;
+use squall_model::{Bundle, Limits, Load, Plan, TaskSpec};
 use squall_worker::{Host, Opened, Worker, WorkerConfig, WorkerError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Longest that anything is waited for; reached only by a failing test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A run of one task with this load.
+pub(crate) fn bundle_of(load: Load, grace: Duration) -> Bundle {
+    let tasks = vec![TaskSpec::new("a")];
+    let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
+    let (slack, late_after) = (Duration::from_millis(1), Duration::from_secs(1));
+    let limits = Limits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
+    Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false, together: Vec::new() }
+}
 
 /// Opens nothing.
 struct Closed;

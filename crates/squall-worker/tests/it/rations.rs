@@ -3,10 +3,7 @@
 use squall_coord::{Cell, Counter, Counters, MemoryCell, RunStore};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Ration, Seat, Tickets, VirtualUser};
 use squall_metrics::{MetricId, MetricKey, Outcome};
-use squall_model::{
-    Bundle, ITERATIONS, Limits, Load, LoadModel, Pause, Plan, Profile, RunOrder, RunPhase, StopOrder, StopReason,
-    TaskSpec,
-};
+use squall_model::{Bundle, ITERATIONS, Load, LoadModel, Pause, Profile, RunOrder, RunPhase, StopOrder, StopReason};
 use squall_worker::{Host, Opened, Worker, WorkerConfig};
 use std::{
     collections::BTreeSet,
@@ -16,7 +13,7 @@ use std::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::PATIENCE;
+use crate::{PATIENCE, bundle_of};
 
 /// What the users of all workers did.
 #[derive(Clone, Default)]
@@ -87,27 +84,8 @@ impl VirtualUser for User {
 /// `users` who make `iterations` together.
 fn bundle(users: f64, iterations: u64) -> Bundle {
     let profile = Profile::constant(users, Duration::from_secs(3600)).expect("a load");
-    let plan = Plan {
-        name: "p".into(),
-        target: "t".into(),
-        load: Load {
-            model: LoadModel::Closed { users: profile, pause: Pause::NONE },
-            iterations: Some(iterations),
-            warm_up: Duration::ZERO,
-        },
-        tasks: vec![TaskSpec::new("a")],
-        thresholds: Vec::new(),
-        seed: 1,
-    };
-    let limits = Limits {
-        threads: None,
-        max_users: 10,
-        grace: Duration::from_secs(60),
-        slack: Duration::from_millis(1),
-        late_after: Duration::from_millis(10),
-        phases: false,
-    };
-    Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false, together: Vec::new() }
+    let model = LoadModel::Closed { users: profile, pause: Pause::NONE };
+    bundle_of(Load { model, iterations: Some(iterations), warm_up: Duration::ZERO }, Duration::from_secs(60))
 }
 
 struct Fleet {
