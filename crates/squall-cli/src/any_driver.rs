@@ -2,7 +2,7 @@
 //! is made once per user.
 
 use squall_engine::{
-    Curfew, Driver, DriverError, DriverThread, Iteration, Probe, Requests, Seat, StartFailed, VirtualUser,
+    ThreadDeadline, Driver, DriverError, DriverThread, Iteration, ThreadRecorder, RequestsPerIteration, UserIdentity, UserStartError, VirtualUser,
 };
 use squall_scenario::ScenarioDriver;
 use tokio::runtime::Builder;
@@ -29,24 +29,24 @@ pub(crate) enum AnyUser<D: Driver> {
 impl<D: Driver> Driver for AnyDriver<D> {
     type Thread = AnyThread<D>;
 
-    fn thread(&self, probe: Probe) -> Result<AnyThread<D>, DriverError> {
+    fn thread(&self, probe: ThreadRecorder) -> Result<AnyThread<D>, DriverError> {
         match self {
             AnyDriver::Declared(driver) => driver.thread(probe).map(AnyThread::Declared),
             AnyDriver::Hosted(driver) => driver.thread(probe).map(AnyThread::Hosted),
         }
     }
 
-    fn requests(&self) -> Option<Requests> {
+    fn requests_per_iteration(&self) -> Option<RequestsPerIteration> {
         match self {
-            AnyDriver::Declared(driver) => driver.requests(),
-            AnyDriver::Hosted(driver) => driver.requests(),
+            AnyDriver::Declared(driver) => driver.requests_per_iteration(),
+            AnyDriver::Hosted(driver) => driver.requests_per_iteration(),
         }
     }
 
-    fn host<R>(&self, curfew: &Curfew, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
+    fn run_thread<R>(&self, curfew: &ThreadDeadline, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
         match self {
-            AnyDriver::Declared(driver) => driver.host(curfew, runtime, life),
-            AnyDriver::Hosted(driver) => driver.host(curfew, runtime, life),
+            AnyDriver::Declared(driver) => driver.run_thread(curfew, runtime, life),
+            AnyDriver::Hosted(driver) => driver.run_thread(curfew, runtime, life),
         }
     }
 }
@@ -54,7 +54,7 @@ impl<D: Driver> Driver for AnyDriver<D> {
 impl<D: Driver> DriverThread for AnyThread<D> {
     type User = AnyUser<D>;
 
-    fn user(&self, seat: Seat) -> AnyUser<D> {
+    fn user(&self, seat: UserIdentity) -> AnyUser<D> {
         match self {
             AnyThread::Declared(thread) => AnyUser::Declared(thread.user(seat)),
             AnyThread::Hosted(thread) => AnyUser::Hosted(thread.user(seat)),
@@ -63,7 +63,7 @@ impl<D: Driver> DriverThread for AnyThread<D> {
 }
 
 impl<D: Driver> VirtualUser for AnyUser<D> {
-    async fn start(&mut self) -> Result<(), StartFailed> {
+    async fn start(&mut self) -> Result<(), UserStartError> {
         match self {
             AnyUser::Declared(user) => user.start().await,
             AnyUser::Hosted(user) => user.start().await,

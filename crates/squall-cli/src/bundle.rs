@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::Parser;
 use squall_engine::Driver;
-use squall_model::{Bundle, Limits, Load, LoadModel};
+use squall_model::{Bundle, WorkerLimits, Load, LoadModel};
 use squall_scenario::{Disk, Recording, Travelled};
 use squall_worker::{Beside, Opened};
 use std::{
@@ -72,7 +72,7 @@ pub(crate) fn of_run<H: Host>(what: &Subject, args: &RunArgs, host: &H) -> Resul
         arguments: command_line::travelling(&args.words),
         files: packed,
         env,
-        limits: Limits {
+        limits: WorkerLimits {
             threads: args.engine.threads.map(usize::from),
             max_users: limits.max_users,
             grace: limits.grace,
@@ -159,7 +159,7 @@ impl<H: Host> squall_worker::Host for BundleHost<H> {
             }
             Program::Hosted(hosted) => {
                 let mut members = hosted.members().into_iter();
-                plan = members.next().map(|first| first.plan).filter(|_| bundle.is_several());
+                plan = members.next().map(|first| first.plan).filter(|_| bundle.has_multiple_scenarios());
                 beside = members.map(stand_beside).collect();
                 (AnyDriver::Hosted((hosted.driver)()), Vec::new())
             }

@@ -1,6 +1,6 @@
 //! Exit codes, and how a command that cannot go on says so. docs/exit-codes.md is the list for people.
 
-pub(crate) use squall_model::chain;
+pub(crate) use squall_model::error_chain;
 use std::fmt;
 
 use crate::terminal;

@@ -6,7 +6,7 @@ mod search;
 
 use squall_engine::Driver;
 use squall_metrics::RunView;
-use squall_model::{Arrivals, LoadModel, Plan, Profile, Quantity, Statistic, Threshold, ThresholdResult};
+use squall_model::{Arrivals, LoadModel, Plan, Profile, StatisticUnit, Statistic, Threshold, ThresholdResult};
 use squall_orchestrator::{Control, Finished, Live, Observer};
 use squall_report::{Run, Verdict, verdict};
 use std::{io::IsTerminal, time::Duration};
@@ -14,7 +14,7 @@ use std::{io::IsTerminal, time::Duration};
 use crate::{
     args::RunArgs,
     commands::run::{Shown, carry_out, options},
-    exit::{self, Refusal, chain},
+    exit::{self, Refusal, error_chain},
     program::Program,
     signals,
     stop::StopButton,
@@ -62,7 +62,7 @@ pub(crate) fn find_max<D: Driver>(args: &RunArgs, program: &Program<D>, promise:
         let mut progress = Progress::of(rate, args.output.quiet, keys.heard());
         let options = options(&args.engine, &probe);
         let finished = carry_out(&button, Shown::Nothing, &mut progress, async |control, observers| {
-            probe.run(options, control, observers).await.map_err(|error| Refusal::new(chain(&error)))
+            probe.run(options, control, observers).await.map_err(|error| Refusal::new(error_chain(&error)))
         })?;
         progress.clear();
         let run = Run {
@@ -289,11 +289,11 @@ fn broken(results: &[ThresholdResult], dropped: u64) -> String {
 }
 
 fn shown(threshold: &Threshold, value: f64) -> String {
-    match threshold.statistic.quantity() {
-        Quantity::Time => format::time(value),
-        Quantity::Fraction => percent(value),
-        Quantity::PerSecond => format!("{}/s", format::rate(value)),
-        Quantity::Count => format::count(value as u64),
+    match threshold.statistic.unit() {
+        StatisticUnit::Time => format::time(value),
+        StatisticUnit::Fraction => percent(value),
+        StatisticUnit::PerSecond => format!("{}/s", format::rate(value)),
+        StatisticUnit::Count => format::count(value as u64),
     }
 }
 

@@ -4,7 +4,7 @@ use squall_coord::{Link, LinkError, RedisCell};
 
 use crate::{
     command_line::without_login,
-    exit::{Refusal, chain},
+    exit::{Refusal, error_chain},
     terminal::SILENCE,
 };
 
@@ -39,13 +39,13 @@ fn refusal(error: &LinkError) -> Refusal {
         LinkError::Address { source, .. } if source.detail().is_none_or(str::is_empty) => {
             Refusal::new(error.to_string())
         }
-        LinkError::Address { .. } => Refusal::new(chain(error)),
+        LinkError::Address { .. } => Refusal::new(error_chain(error)),
         LinkError::Connect { url, source } if source.category() == "invalid client config" => {
             let what = source.detail().map_or_else(|| source.to_string(), str::to_owned);
             Refusal::new(format!("the options of {url} cannot be used: {what}"))
         }
         LinkError::Connect { url, source } => {
-            let text = chain(error);
+            let text = error_chain(error);
             // A server without TLS waits for the rest of what it takes for a command, or says that there is none such.
             let tls = url.starts_with("rediss") || url.starts_with("valkeys");
             let unlike_tls = source.is_timeout() || source.to_string().contains("InvalidContentType");

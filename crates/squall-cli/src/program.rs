@@ -2,8 +2,8 @@
 //! only who drives the users differs.
 
 use squall_engine::{Driver, DriverError, EngineError};
-use squall_metrics::{Category, ErrorNote, MetricKey, Outcome};
-use squall_model::{Load, LoadModel, Plan, Profile, Stock};
+use squall_metrics::{OutcomeCategory, ErrorNote, MetricKey, Outcome};
+use squall_model::{Load, LoadModel, Plan, Profile, PoolContents};
 use squall_orchestrator::{
     self as orchestrator, Control, Finished, Observer, RunError, RunOptions,
     processes::{self, Part},
@@ -118,7 +118,7 @@ pub struct Hosted<D> {
     /// Makes a driver for one run.
     pub driver: Arc<dyn Fn() -> D>,
     /// The pools that it declares.
-    pub stock: Vec<Stock>,
+    pub stock: Vec<PoolContents>,
     /// What it does once for the whole run.
     pub hooks: Option<Arc<dyn Hooks>>,
     /// The command lines of the processes that share the load; this process makes it alone if there are none.
@@ -267,7 +267,7 @@ impl<D: Driver> Program<D> {
     }
 
     /// The pools that it declares.
-    pub(crate) fn stock(&self) -> Vec<Stock> {
+    pub(crate) fn stock(&self) -> Vec<PoolContents> {
         match self {
             Program::Declared { scenario, .. } => scenario.stock(),
             Program::Hosted(hosted) => hosted.stock.clone(),
@@ -353,7 +353,7 @@ pub(crate) fn unstocked(error: StockError) -> RunError {
 
 /// What remains to be seen to: it fails nothing that was measured.
 fn tear_down_failed(message: String) -> ErrorNote {
-    let outcome = Outcome::new(Category::Exception, "TEAR_DOWN_FAILED");
+    let outcome = Outcome::new(OutcomeCategory::Exception, "TEAR_DOWN_FAILED");
     ErrorNote { metric: Arc::new(MetricKey::group("tear_down")), outcome, message, count: 1 }
 }
 

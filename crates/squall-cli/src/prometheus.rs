@@ -6,7 +6,7 @@ use http::{Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use squall_metrics::RunView;
-use squall_model::{Generator, Plan};
+use squall_model::{GeneratorStats, Plan};
 use squall_orchestrator::{Live, Observer};
 use squall_report::{
     Run,
@@ -94,7 +94,7 @@ impl Endpoint {
 
 impl Observer for Endpoint {
     fn second(&mut self, plan: &Plan, view: &RunView, live: &Live) {
-        let generator = Generator { cpu_s: live.cpu_s, max_rss_bytes: live.rss_bytes, ..Generator::default() };
+        let generator = GeneratorStats { cpu_s: live.cpu_s, max_rss_bytes: live.rss_bytes, ..GeneratorStats::default() };
         let (elapsed, version) = (live.elapsed, env!("SQUALL_VERSION"));
         let scrape = Scrape { view, plan, elapsed, generator: Some(&generator), version };
         self.latest().show(&scrape);

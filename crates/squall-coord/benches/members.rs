@@ -14,7 +14,7 @@ use std::{
 
 use squall_coord::{
     Item, ItemId, Link, MemberId, Notice, PoolKeys, PoolName, PoolStore, RedisPools, RedisRun, RedisStore, Report,
-    RunKeys, RunStore, Seat, SeatConfig, SpaceKeys, Store, Unit,
+    RunKeys, RunStore, Seat, SeatConfig, SpaceKeys, Store, UnitId,
 };
 use squall_testkit::redis::RedisServer;
 use tokio::task::JoinSet;
@@ -35,7 +35,7 @@ async fn member(link: Link, name: String, stop: CancellationToken) {
     let config = SeatConfig {
         beat: BEAT,
         ttl: TTL,
-        ..SeatConfig::new(MemberId::new(&*name), (0..UNITS).map(Unit::from).collect())
+        ..SeatConfig::new(MemberId::new(&*name), (0..UNITS).map(UnitId::from).collect())
     };
     let (seat, mut handle) = Seat::new(RedisStore::new(&link, keys()), config).expect("timings that fit");
     let use_leases = async {

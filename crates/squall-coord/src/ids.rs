@@ -34,9 +34,9 @@ impl fmt::Display for MemberId {
 
 /// One thing that at most one member may hold: a partition, a virtual user, the leader role.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Unit(String);
+pub struct UnitId(String);
 
-impl Unit {
+impl UnitId {
     /// A unit by its name.
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
@@ -48,13 +48,13 @@ impl Unit {
     }
 }
 
-impl From<u32> for Unit {
+impl From<u32> for UnitId {
     fn from(number: u32) -> Self {
         Self(number.to_string())
     }
 }
 
-impl fmt::Display for Unit {
+impl fmt::Display for UnitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }

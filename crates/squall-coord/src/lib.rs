@@ -8,19 +8,19 @@
 //! * [`Cell`]: all of these for one fleet.
 //! * [`Seat`]: one member's loop; it joins, beats, takes what is assigned to it and gives back what is not.
 
-mod cell;
+mod fleet_stores;
 mod ids;
-mod memory;
+mod memory_lease_store;
 mod pool;
 mod redis;
 mod run;
-mod seat;
+mod membership;
 mod spread;
-mod store;
+mod lease_store;
 
-pub use cell::{Cell, MemoryCell, RedisCell, prefix};
-pub use ids::{Epoch, MemberId, Revision, Unit};
-pub use memory::MemoryStore;
+pub use fleet_stores::{FleetStores, MemoryCell, RedisCell, prefix};
+pub use ids::{Epoch, MemberId, Revision, UnitId};
+pub use memory_lease_store::MemoryStore;
 pub use pool::{
     AcquireError, Answer, Ask, Borrower, Counted, Hold, Item, ItemId, Listed, MemoryPools, PATIENCE, PoolCounts,
     PoolName, PoolNameError, PoolStore, Released, Stocked, Ticket, create, ensure,
@@ -33,6 +33,6 @@ pub use run::{
     BEGINNING, Counter, Counters, Draw, Drawn, Heard, Holding, MemoryRun, RedisRun, Report, Reported, RunKeys,
     RunRecord, RunStore, Series, Shipped, ShippedDelta, Showcase, ShownSecond, ShownUsers, USERS_AT_ONCE, UserMove,
 };
-pub use seat::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Tenure};
+pub use membership::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Tenure};
 pub use spread::{Assignment, spread};
-pub use store::{Acquired, Beat, Lease, Look, Member, Store, StoreError, View};
+pub use lease_store::{Acquired, Beat, Lease, Look, Member, Store, StoreError, View};

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::{MemberId, Unit};
+use crate::{MemberId, UnitId};
 
 /// Which units each member should hold. Members without units have an entry with an empty list.
-pub type Assignment = BTreeMap<MemberId, Vec<Unit>>;
+pub type Assignment = BTreeMap<MemberId, Vec<UnitId>>;
 
 /// Spreads `units` over `members`, starting from `previous`.
 ///
@@ -26,11 +26,11 @@ pub type Assignment = BTreeMap<MemberId, Vec<Unit>>;
 /// assert_eq!(both[&b], [1, 3].map(Unit::from));
 /// ```
 #[must_use]
-pub fn spread(units: &[Unit], members: &[MemberId], previous: &Assignment) -> Assignment {
+pub fn spread(units: &[UnitId], members: &[MemberId], previous: &Assignment) -> Assignment {
     if members.is_empty() {
         return Assignment::new();
     }
-    let owners = squall_spread::deal(&holders(units, members, previous), members.len(), squall_spread::in_turn);
+    let owners = squall_spread::spread_units(&holders(units, members, previous), members.len(), squall_spread::round_robin);
     let mut held = vec![Vec::new(); members.len()];
     for (unit, owner) in units.iter().zip(owners) {
         held[owner].push(unit.clone());
@@ -39,8 +39,8 @@ pub fn spread(units: &[Unit], members: &[MemberId], previous: &Assignment) -> As
 }
 
 /// Which of the members, if any, has each unit; one that several claim is the first's.
-fn holders(units: &[Unit], members: &[MemberId], previous: &Assignment) -> Vec<Option<usize>> {
-    let position: HashMap<&Unit, usize> = units.iter().enumerate().map(|(at, unit)| (unit, at)).collect();
+fn holders(units: &[UnitId], members: &[MemberId], previous: &Assignment) -> Vec<Option<usize>> {
+    let position: HashMap<&UnitId, usize> = units.iter().enumerate().map(|(at, unit)| (unit, at)).collect();
     let mut holders = vec![None; units.len()];
     for (member, id) in members.iter().enumerate() {
         for unit in previous.get(id).into_iter().flatten() {
@@ -60,8 +60,8 @@ mod tests {
 
     use super::*;
 
-    fn units(count: u32) -> Vec<Unit> {
-        (0..count).map(Unit::from).collect()
+    fn units(count: u32) -> Vec<UnitId> {
+        (0..count).map(UnitId::from).collect()
     }
 
     fn members(names: &[&str]) -> Vec<MemberId> {
@@ -72,9 +72,9 @@ mod tests {
     fn fresh_members_are_served_in_turn() {
         let got = spread(&units(7), &members(&["a", "b", "c"]), &Assignment::new());
         let of = |name: &str| got[&MemberId::new(name)].clone();
-        assert_eq!(of("a"), [0, 3, 6].map(Unit::from));
-        assert_eq!(of("b"), [1, 4].map(Unit::from));
-        assert_eq!(of("c"), [2, 5].map(Unit::from));
+        assert_eq!(of("a"), [0, 3, 6].map(UnitId::from));
+        assert_eq!(of("b"), [1, 4].map(UnitId::from));
+        assert_eq!(of("c"), [2, 5].map(UnitId::from));
     }
 
     #[test]
@@ -91,9 +91,9 @@ mod tests {
     }
 
     /// By how many of the first units members differ, for the worst number of them.
-    fn unevenness(units: &[Unit], assignment: &Assignment) -> usize {
+    fn unevenness(units: &[UnitId], assignment: &Assignment) -> usize {
         let owned = assignment.iter().enumerate().flat_map(|(at, (_, held))| held.iter().map(move |unit| (unit, at)));
-        let owners: HashMap<&Unit, usize> = owned.collect();
+        let owners: HashMap<&UnitId, usize> = owned.collect();
         let mut counts = vec![0; assignment.len()];
         let differ = units.iter().map(|unit| {
             counts[owners[unit]] += 1;
@@ -126,14 +126,14 @@ mod tests {
     }
 
     /// Any number of units, any members, any previous state, also one with strangers and vanished units in it.
-    fn situations() -> impl Strategy<Value = (Vec<Unit>, Vec<MemberId>, Assignment)> {
+    fn situations() -> impl Strategy<Value = (Vec<UnitId>, Vec<MemberId>, Assignment)> {
         (0u32..70, 1usize..12, proptest::collection::vec((0u32..80, 0usize..16), 0..90)).prop_map(
             |(count, present, history)| {
                 let mut previous = Assignment::new();
                 let mut seen = HashSet::new();
                 for (unit, owner) in history {
                     if seen.insert(unit) {
-                        previous.entry(MemberId::new(format!("m{owner}"))).or_default().push(Unit::from(unit));
+                        previous.entry(MemberId::new(format!("m{owner}"))).or_default().push(UnitId::from(unit));
                     }
                 }
                 (units(count), (0..present).map(|n| MemberId::new(format!("m{n}"))).collect(), previous)
@@ -145,7 +145,7 @@ mod tests {
         #[test]
         fn every_unit_has_exactly_one_member((units, members, previous) in situations()) {
             let got = spread(&units, &members, &previous);
-            let mut all: Vec<Unit> = got.values().flatten().cloned().collect();
+            let mut all: Vec<UnitId> = got.values().flatten().cloned().collect();
             all.sort();
             let mut want = units.clone();
             want.sort();

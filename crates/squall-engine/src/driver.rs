@@ -4,10 +4,10 @@
 use squall_model::TaskIndex;
 use std::{future::Future, time::Instant};
 
-use crate::{Curfew, Probe};
+use crate::{ThreadDeadline, ThreadRecorder};
 
 /// Requests that may yet follow others in a run in which none has.
-const UNSEEN_HOPS: u64 = 16;
+const UNSEEN_REDIRECTS: u64 = 16;
 
 /// A protocol, ready to make load. Shared by all threads.
 pub trait Driver: Send + Sync + 'static {
@@ -15,20 +15,20 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Called once on each engine thread, inside its runtime, before the run starts. Register metrics here, so that the report has
     /// them in the plan's order.
-    fn thread(&self, probe: Probe) -> Result<Self::Thread, DriverError>;
+    fn thread(&self, probe: ThreadRecorder) -> Result<Self::Thread, DriverError>;
 
     /// How many requests an iteration makes, where that is known and users make none outside of iterations. What a member of a fleet may
     /// still send when its load is over is stated by it.
-    fn requests(&self) -> Option<Requests> {
+    fn requests_per_iteration(&self) -> Option<RequestsPerIteration> {
         None
     }
 
     /// Runs one engine thread from its first moment to its last. A driver whose users need something of their thread (an
     /// interpreter to be attached to, hooks around the runtime's sleep) arranges it here, around `life`. One whose users run code that may
     /// not give the thread back interrupts it when the `curfew` has passed.
-    fn host<R>(
+    fn run_thread<R>(
         &self,
-        _curfew: &Curfew,
+        _curfew: &ThreadDeadline,
         runtime: &mut tokio::runtime::Builder,
         life: impl FnOnce(&mut tokio::runtime::Builder) -> R,
     ) -> R {
@@ -38,24 +38,24 @@ pub trait Driver: Send + Sync + 'static {
 
 /// The requests of one iteration, at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Requests {
+pub struct RequestsPerIteration {
     /// That it makes by itself.
-    pub own: u64,
+    pub direct: u64,
     /// That each of these may lead to: redirects.
-    pub hops: u64,
+    pub redirects: u64,
 }
 
-impl Requests {
+impl RequestsPerIteration {
     /// Most requests that there can be in all when `iterations` have begun, `busy` of them are not over, and `begun` requests were made.
     /// Where no request has led to another one so far, a few may yet.
-    pub(crate) fn at_most(self, iterations: u64, busy: u64, begun: u64) -> u64 {
-        let own = iterations.saturating_mul(self.own);
-        if self.hops == 0 {
+    pub(crate) fn upper_bound(self, iterations: u64, busy: u64, begun: u64) -> u64 {
+        let own = iterations.saturating_mul(self.direct);
+        if self.redirects == 0 {
             return own;
         }
-        let each = self.own.saturating_mul(self.hops + 1);
+        let each = self.direct.saturating_mul(self.redirects + 1);
         let rest = begun.saturating_add(busy.saturating_mul(each)).min(iterations.saturating_mul(each));
-        if begun <= own { rest.min(own + UNSEEN_HOPS) } else { rest }
+        if begun <= own { rest.min(own + UNSEEN_REDIRECTS) } else { rest }
     }
 }
 
@@ -63,13 +63,13 @@ impl Requests {
 pub trait DriverThread: 'static {
     type User: VirtualUser;
 
-    fn user(&self, seat: Seat) -> Self::User;
+    fn user(&self, seat: UserIdentity) -> Self::User;
 }
 
 /// One virtual user.
 pub trait VirtualUser: 'static {
     /// Runs once before the first iteration. A user that cannot start is retried with back-off by the engine.
-    fn start(&mut self) -> impl Future<Output = Result<(), StartFailed>> {
+    fn start(&mut self) -> impl Future<Output = Result<(), UserStartError>> {
         async { Ok(()) }
     }
 
@@ -87,9 +87,9 @@ pub trait VirtualUser: 'static {
 
 /// A user's place in the run.
 #[derive(Debug, Clone, Copy)]
-pub struct Seat {
+pub struct UserIdentity {
     /// Unique within the run: 0, 1, 2, …
-    pub user: u64,
+    pub number: u64,
     /// Decides the user's own random choices; differs between users, is the same for the same run seed.
     pub seed: u64,
 }
@@ -114,7 +114,7 @@ pub struct DriverError(pub String);
 /// Why a user could not start. The failure itself is recorded by the driver as a sample.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct StartFailed(pub String);
+pub struct UserStartError(pub String);
 
 #[cfg(test)]
 mod tests {
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn what_may_yet_be_sent_is_what_iterations_have_not_sent() {
         let check = |own, hops, (iterations, busy, begun), expected| {
-            assert_eq!(Requests { own, hops }.at_most(iterations, busy, begun), expected);
+            assert_eq!(RequestsPerIteration { direct, redirects }.upper_bound(iterations, busy, begun), expected);
         };
         check(1, 0, (10, 3, 10), 10);
         check(3, 0, (10, 3, 24), 30);

@@ -19,12 +19,12 @@ use tokio::{
 };
 
 use crate::{
-    Curfew, Driver, DriverError, Leash, Lender, Probe,
-    alarm::Alarm,
-    conductor::{Conductor, Told},
-    deal::deal,
-    floor::{Busy, Common, Floor, Through},
-    tickets::Tickets,
+    ThreadDeadline, Driver, DriverError, SendBudget, ResourceClient, ThreadRecorder,
+    precise_timer::PreciseTimer,
+    thread_scheduler::{ThreadScheduler, SchedulerInputs},
+    thread_shares::assign_to_threads,
+    user_pool::{ThreadActivity, CrossThreadState, OnStartTrackerl, Through},
+    number_quota::NumberQuota,
 };
 
 /// What an engine needs to know.
@@ -51,14 +51,14 @@ pub struct EngineConfig {
     /// A start later than this counts as late.
     pub late_after: Duration,
     /// How long a run of so many iterations goes on while the users' own start fails and nobody comes through it.
-    pub patience: Duration,
+    pub start_failure_timeout: Duration,
     pub recorder: RecorderConfig,
     /// What holds a member of a fleet back; shares may then come and go until the load's end.
-    pub leash: Option<Leash>,
+    pub send_budget: Option<SendBudget>,
     /// Where users borrow things, if there is anything to borrow.
-    pub lender: Option<Lender>,
+    pub resources: Option<ResourceClient>,
     /// One for every iteration of a closed model with a limit, where others make the same run; else its shares' part of the limit.
-    pub tickets: Option<Tickets>,
+    pub iteration_quota: Option<NumberQuota>,
 }
 
 impl EngineConfig {
@@ -76,11 +76,11 @@ impl EngineConfig {
             grace: Duration::from_secs(10),
             slack: Duration::from_micros(600),
             late_after: Duration::from_millis(10),
-            patience: Duration::from_secs(30),
+            start_failure_timeout: Duration::from_secs(30),
             recorder: RecorderConfig::default(),
-            leash: None,
-            lender: None,
-            tickets: None,
+            send_budget: None,
+            resources: None,
+            iteration_quota: None,
         }
     }
 }
@@ -102,7 +102,7 @@ pub enum EngineError {
 
 /// What all threads are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum EngineCommand {
     Prepare,
     Start(Instant),
     /// Since then.
@@ -112,32 +112,32 @@ pub(crate) enum Order {
 
 /// What this process is to do of a run; may change while it goes on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Duty {
+pub struct ShareAssignment {
     pub shares: ShareSet,
     /// The rate or the number of users of the whole run; the same up to `at` as it was.
     pub profile: Profile,
     /// The time of the run from which this holds, or as soon as it can; [`Engine::set_duty`] says which.
-    pub at: Duration,
+    pub effective_at: Duration,
     /// The time before which the last holder of a share has started everything, for shares that come from elsewhere; what was due
     /// since then is started at once. A share that is not named is taken up when the duty takes effect.
-    pub left: Arc<BTreeMap<u32, Duration>>,
+    pub resume_from: Arc<BTreeMap<u32, Duration>>,
 }
 
-impl Duty {
+impl ShareAssignment {
     /// A duty whose shares were held by nobody else.
-    pub fn new(shares: ShareSet, profile: Profile, at: Duration) -> Duty {
-        Duty { shares, profile, at, left: Arc::default() }
+    pub fn new(shares: ShareSet, profile: Profile, at: Duration) -> ShareAssignment {
+        ShareAssignment { shares, profile, effective_at: at, resume_from: Arc::default() }
     }
 
     /// What one thread does of it.
-    fn part(&self, shares: ShareSet) -> Duty {
-        Duty { shares, ..self.clone() }
+    fn for_thread(&self, shares: ShareSet) -> ShareAssignment {
+        ShareAssignment { shares, ..self.clone() }
     }
 }
 
 /// How a thread's share ended.
 #[derive(Debug, Clone, Copy)]
-pub struct ThreadEnd {
+pub struct LoadOutcome {
     /// How long load was made.
     pub active: Duration,
     /// Until the last answer was in.
@@ -148,24 +148,24 @@ pub struct ThreadEnd {
 
 /// A prepared or running engine.
 pub struct Engine {
-    orders: watch::Sender<Order>,
+    commands: watch::Sender<EngineCommand>,
     /// One for each thread: every change reaches every thread, in order.
-    duties: Vec<mpsc::UnboundedSender<Duty>>,
+    assignments: Vec<mpsc::UnboundedSender<ShareAssignment>>,
     /// What each thread has of the shares.
-    parts: Mutex<Vec<ShareSet>>,
-    turn: Turn,
+    thread_shares: Mutex<Vec<ShareSet>>,
+    start_time: StartTimeLock,
     /// How long the load lasts.
-    load: Arc<Mutex<Duration>>,
-    words: mpsc::UnboundedReceiver<Word>,
+    load_duration: Arc<Mutex<Duration>>,
+    messages: mpsc::UnboundedReceiver<ThreadMessage>,
     /// Why a thread has failed, if one has.
     failure: Option<String>,
-    threads: Vec<JoinHandle<Result<ThreadEnd, EngineError>>>,
+    threads: Vec<JoinHandle<Result<LoadOutcome, EngineError>>>,
     sources: Vec<SourceId>,
-    busy: InFlight,
+    in_flight: InFlightIterations,
 }
 
 /// What a thread says.
-pub(crate) enum Word {
+pub(crate) enum ThreadMessage {
     Delta(Box<Delta>),
     /// It has ended before its time; perhaps without a last delta.
     Failed(String),
@@ -173,38 +173,38 @@ pub(crate) enum Word {
 
 /// How many iterations are under way right now. Cloning shares it.
 #[derive(Debug, Clone, Default)]
-pub struct InFlight(Vec<Arc<Busy>>);
+pub struct InFlightIterations(Vec<Arc<ThreadActivity>>);
 
-impl InFlight {
+impl InFlightIterations {
     pub fn count(&self) -> u64 {
-        self.0.iter().map(|thread| thread.get()).sum()
+        self.0.iter().map(|thread| thread.busy_users()).sum()
     }
 }
 
 /// The instant of the start, once it is known. A duty is given, and a thread looks at its duties and the time, only while holding it:
 /// so a thread that has walked past an instant cannot be given a duty from before it, however long anybody is stalled in between.
-pub(crate) type Turn = Arc<Mutex<Option<Instant>>>;
+pub(crate) type StartTimeLock = Arc<Mutex<Option<Instant>>>;
 
 /// Of several engines together.
-impl FromIterator<InFlight> for InFlight {
-    fn from_iter<I: IntoIterator<Item = InFlight>>(parts: I) -> InFlight {
-        InFlight(parts.into_iter().flat_map(|part| part.0).collect())
+impl FromIterator<InFlightIterations> for InFlightIterations {
+    fn from_iter<I: IntoIterator<Item = InFlightIterations>>(parts: I) -> InFlightIterations {
+        InFlightIterations(parts.into_iter().flat_map(|part| part.0).collect())
     }
 }
 
 /// Tells a running engine to stop. Cloning shares it.
 #[derive(Clone)]
-pub struct EngineStop {
-    orders: watch::Sender<Order>,
+pub struct EngineStopHandle {
+    commands: watch::Sender<EngineCommand>,
 }
 
-impl EngineStop {
+impl EngineStopHandle {
     /// No further starts; what is under way is finished within the grace.
     pub fn drain(&self) {
-        self.orders.send_if_modified(|order| {
-            let running = matches!(order, Order::Prepare | Order::Start(_));
+        self.commands.send_if_modified(|order| {
+            let running = matches!(order, EngineCommand::Prepare | EngineCommand::Start(_));
             if running {
-                *order = Order::Drain(Instant::now());
+                *order = EngineCommand::Drain(Instant::now());
             }
             running
         });
@@ -212,48 +212,48 @@ impl EngineStop {
 
     /// Everything under way is cut off and recorded as aborted.
     pub fn abort(&self) {
-        self.orders.send_replace(Order::Abort);
+        self.commands.send_replace(EngineCommand::Abort);
     }
 }
 
 impl Engine {
     /// Starts the threads and lets each build its share of the driver; no load is made before [`Engine::start`].
     pub async fn prepare<D: Driver>(driver: D, config: EngineConfig) -> Result<Engine, EngineError> {
-        let (orders, _) = watch::channel(Order::Prepare);
-        let first = Duty::new(config.shares, config.load.model.profile().clone(), Duration::ZERO);
-        let parts = deal(first.shares, &vec![ShareSet::NONE; config.threads.max(1)]);
+        let (orders, _) = watch::channel(EngineCommand::Prepare);
+        let first = ShareAssignment::new(config.shares, config.load.model.profile().clone(), Duration::ZERO);
+        let parts = assign_to_threads(first.shares, &vec![ShareSet::NONE; config.threads.max(1)]);
         let load = Arc::new(Mutex::new(first.profile.duration()));
-        let curfew = Curfew { orders: orders.subscribe(), load: load.clone(), grace: config.grace };
+        let curfew = ThreadDeadline { commands: orders.subscribe(), load_duration: load.clone(), grace: config.grace };
         let (words_tx, words) = mpsc::unbounded_channel();
         let (ready_tx, mut ready) = mpsc::unbounded_channel();
-        let shared = Shared {
+        let shared = EngineContext {
             driver: Arc::new(driver),
-            tickets: tickets(&config),
+            iteration_quota: iteration_quota(&config),
             // One task is no choice, and one thread counts by itself.
-            begun: (config.tasks.len() > 1 && config.threads > 1).then(Arc::default),
-            through: matches!(config.load.model, LoadModel::Closed { .. }).then(Arc::default),
+            iterations_begun: (config.tasks.len() > 1 && config.threads > 1).then(Arc::default),
+            on_start_tracker: matches!(config.load.model, LoadModel::Closed { .. }).then(Arc::default),
             config: Arc::new(config),
             ready: ready_tx,
-            words: words_tx,
-            turn: Turn::default(),
+            messages: words_tx,
+            start_time: StartTimeLock::default(),
         };
-        let turn = shared.turn.clone();
+        let turn = shared.start_time.clone();
         let (mut threads, mut duties) = (Vec::new(), Vec::new());
-        let (mut sources, mut busy) = (Vec::new(), InFlight::default());
+        let (mut sources, mut busy) = (Vec::new(), InFlightIterations::default());
         for (index, part) in (0..).zip(&parts) {
             sources.push(SourceId { instance: shared.config.instance, thread: shared.config.first_thread + index });
             let (duty_tx, duty) = mpsc::unbounded_channel();
             // Cannot fail: its receiver is in hand.
-            let _ = duty_tx.send(first.part(*part));
+            let _ = duty_tx.send(first.for_thread(*part));
             duties.push(duty_tx);
             busy.0.push(Arc::default());
-            let seat = ThreadSeat { index, busy: busy.0[index as usize].clone() };
+            let seat = ThreadContext { index, activity: busy.0[index as usize].clone() };
             let (shared, orders, curfew) = (shared.clone(), orders.subscribe(), curfew.clone());
             let thread = std::thread::Builder::new().name(format!("squall-{index}"));
             let life = move || {
                 let watch =
-                    Watch { words: shared.words.clone(), failure: Some(EngineError::ThreadPanicked.to_string()) };
-                watch.over(thread_main(seat, shared, orders, duty, &curfew))
+                    FailureReporter { messages: shared.messages.clone(), failure: Some(EngineError::ThreadPanicked.to_string()) };
+                watch.finish(thread_main(seat, shared, orders, duty, &curfew))
             };
             threads.push(thread.spawn(life).map_err(EngineError::Thread)?);
         }
@@ -265,9 +265,9 @@ impl Engine {
         }
         let parts = Mutex::new(parts);
         let failure = None;
-        let engine = Engine { orders, duties, parts, turn, load, words, failure, threads, sources, busy };
+        let engine = Engine { commands: orders, assignments: duties, thread_shares: parts, start_time: turn, load_duration: load, messages: words, failure, threads, sources, in_flight: busy };
         if count < engine.threads.len() {
-            engine.stop().abort();
+            engine.stop_handle().abort();
             engine.join()?;
             return Err(EngineError::ThreadPanicked);
         }
@@ -276,11 +276,11 @@ impl Engine {
 
     /// Lets all threads start at the instant `at`.
     pub fn start(&self, at: Instant) {
-        self.orders.send_if_modified(|order| {
-            let prepared = *order == Order::Prepare;
+        self.commands.send_if_modified(|order| {
+            let prepared = *order == EngineCommand::Prepare;
             if prepared {
-                *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
-                *order = Order::Start(at);
+                *self.start_time.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+                *order = EngineCommand::Start(at);
             }
             prepared
         });
@@ -288,35 +288,35 @@ impl Engine {
 
     /// Changes what this process does, and says from which time of the run on: what was due before is or will be started as it was,
     /// what is due from then on as it is now. That is not before a time given in `left`, which may come from a faster clock.
-    pub fn set_duty(&self, mut duty: Duty) -> Duration {
-        let start = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn set_assignment(&self, mut duty: ShareAssignment) -> Duration {
+        let start = self.start_time.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(elapsed) = start.and_then(|start| Instant::now().checked_duration_since(start)) {
-            duty.at = duty.at.max(elapsed + Duration::from_nanos(1));
+            duty.effective_at = duty.effective_at.max(elapsed + Duration::from_nanos(1));
         }
-        duty.at = duty.left.values().copied().fold(duty.at, Duration::max);
-        *self.load.lock().unwrap_or_else(PoisonError::into_inner) = duty.profile.duration();
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        *parts = deal(duty.shares, &parts);
-        for (thread, part) in self.duties.iter().zip(&*parts) {
+        duty.effective_at = duty.resume_from.values().copied().fold(duty.effective_at, Duration::max);
+        *self.load_duration.lock().unwrap_or_else(PoisonError::into_inner) = duty.profile.duration();
+        let mut parts = self.thread_shares.lock().unwrap_or_else(PoisonError::into_inner);
+        *parts = assign_to_threads(duty.shares, &parts);
+        for (thread, part) in self.assignments.iter().zip(&*parts) {
             // A thread that has ended has nothing left to change.
-            let _ = thread.send(duty.part(*part));
+            let _ = thread.send(duty.for_thread(*part));
         }
-        duty.at
+        duty.effective_at
     }
 
-    pub fn stop(&self) -> EngineStop {
-        EngineStop { orders: self.orders.clone() }
+    pub fn stop_handle(&self) -> EngineStopHandle {
+        EngineStopHandle { commands: self.commands.clone() }
     }
 
     /// How many iterations are under way, at any moment.
-    pub fn in_flight(&self) -> InFlight {
-        self.busy.clone()
+    pub fn in_flight(&self) -> InFlightIterations {
+        self.in_flight.clone()
     }
 
     /// When the load was over here: the last iteration of a limited closed run ended, or the last start of an open one was made. Known
     /// when all deltas are there.
     pub fn load_end(&self) -> Duration {
-        Duration::from_nanos(self.busy.0.iter().map(|thread| thread.load_end()).max().unwrap_or(0))
+        Duration::from_nanos(self.in_flight.0.iter().map(|thread| thread.load_end()).max().unwrap_or(0))
     }
 
     /// Who will send deltas.
@@ -333,10 +333,10 @@ impl Engine {
     /// The same for whoever waits for several.
     pub(crate) fn poll_delta(&mut self, cx: &mut Context<'_>) -> Poll<Option<Delta>> {
         loop {
-            match ready!(self.words.poll_recv(cx)) {
-                Some(Word::Delta(delta)) => return Poll::Ready(Some(*delta)),
-                Some(Word::Failed(why)) => {
-                    self.stop().abort();
+            match ready!(self.messages.poll_recv(cx)) {
+                Some(ThreadMessage::Delta(delta)) => return Poll::Ready(Some(*delta)),
+                Some(ThreadMessage::Failed(why)) => {
+                    self.stop_handle().abort();
                     self.failure.get_or_insert(why);
                 }
                 None => return Poll::Ready(None),
@@ -350,8 +350,8 @@ impl Engine {
     }
 
     /// Waits for all threads. The longest of them counts.
-    pub fn join(self) -> Result<ThreadEnd, EngineError> {
-        let mut whole = ThreadEnd { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false };
+    pub fn join(self) -> Result<LoadOutcome, EngineError> {
+        let mut whole = LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false };
         let ends: Vec<_> =
             self.threads.into_iter().map(|t| t.join().unwrap_or(Err(EngineError::ThreadPanicked))).collect();
         for end in ends {
@@ -364,82 +364,82 @@ impl Engine {
     }
 }
 
-struct Shared<D> {
+struct EngineContext<D> {
     driver: Arc<D>,
     config: Arc<EngineConfig>,
-    tickets: Option<Tickets>,
+    iteration_quota: Option<NumberQuota>,
     /// Iterations of a closed model that were begun, where it matters which comes next.
-    begun: Option<Arc<AtomicU64>>,
+    iterations_begun: Option<Arc<AtomicU64>>,
     /// Users that have come through their own start; each thread's own in an open model.
-    through: Option<Arc<Through>>,
+    on_start_tracker: Option<Arc<OnStartTracker>>,
     ready: mpsc::UnboundedSender<()>,
-    words: mpsc::UnboundedSender<Word>,
-    turn: Turn,
+    messages: mpsc::UnboundedSender<ThreadMessage>,
+    start_time: StartTimeLock,
 }
 
-impl<D> Clone for Shared<D> {
+impl<D> Clone for EngineContext<D> {
     fn clone(&self) -> Self {
-        let Shared { driver, config, tickets, begun, through, ready, words, turn } = self;
+        let EngineContext { driver, config, iterationiterations_begun: _quota: tickets, begun, on_start_tracker: through, ready, messages: words, start_time: turn } = self;
         let (driver, config, tickets, turn) = (driver.clone(), config.clone(), tickets.clone(), turn.clone());
         let (begun, through, ready, words) = (begun.clone(), through.clone(), ready.clone(), words.clone());
-        Shared { driver, config, tickets, begun, through, ready, words, turn }
+        EngineContext { driver, config, iterationiterations_begun: _quota: tickets, begun, on_start_tracker: through, ready, messages: words, start_time: turn }
     }
 }
 
 /// An open model's limit is in its schedule; a closed model's users share one stock, so that it is exact.
-fn tickets(config: &EngineConfig) -> Option<Tickets> {
+fn iteration_quota(config: &EngineConfig) -> Option<NumberQuota> {
     let closed = matches!(config.load.model, LoadModel::Closed { .. });
     let limit = config.load.iterations.filter(|_| closed)?;
-    Some(config.tickets.clone().unwrap_or_else(|| Tickets::fixed(dealt(config, limit))))
+    Some(config.iteration_quota.clone().unwrap_or_else(|| NumberQuota::fixed(local_iteration_count(config, limit))))
 }
 
 /// This process's part of `limit` iterations, which are dealt to the users in turn: a process without users would never use its own.
-fn dealt(config: &EngineConfig, limit: u64) -> u64 {
+fn local_iteration_count(config: &EngineConfig, limit: u64) -> u64 {
     let users = (config.load.model.profile().peak().ceil() as u64).max(1);
     let mine = (0..users.min(limit)).filter(|user| config.shares.contains(*user));
     mine.map(|user| limit / users + u64::from(user < limit % users)).sum()
 }
 
 /// What is one thread's alone.
-struct ThreadSeat {
+struct ThreadContext {
     index: u32,
-    busy: Arc<Busy>,
+    activity: Arc<ThreadActivity>,
 }
 
 /// Sees to it that a thread's failure is heard, also where its code panics.
-struct Watch {
+struct FailureReporter {
     /// Held until then, so that nobody thinks before that all have ended well.
-    words: mpsc::UnboundedSender<Word>,
+    messages: mpsc::UnboundedSender<ThreadMessage>,
     /// What is said if it ends now.
     failure: Option<String>,
 }
 
-impl Watch {
-    fn over<T>(mut self, end: Result<T, EngineError>) -> Result<T, EngineError> {
+impl FailureReporter {
+    fn finish<T>(mut self, end: Result<T, EngineError>) -> Result<T, EngineError> {
         self.failure = end.as_ref().err().map(EngineError::to_string);
         end
     }
 }
 
-impl Drop for Watch {
+impl Drop for FailureReporter {
     fn drop(&mut self) {
         if let Some(why) = self.failure.take() {
             // The engine is gone only if the whole run was given up; there is nobody left to tell.
-            let _ = self.words.send(Word::Failed(why));
+            let _ = self.messages.send(ThreadMessage::Failed(why));
         }
     }
 }
 
 fn thread_main<D: Driver>(
-    seat: ThreadSeat,
-    shared: Shared<D>,
-    orders: watch::Receiver<Order>,
-    duty: mpsc::UnboundedReceiver<Duty>,
-    curfew: &Curfew,
-) -> Result<ThreadEnd, EngineError> {
+    seat: ThreadContext,
+    shared: EngineContext<D>,
+    orders: watch::Receiver<EngineCommand>,
+    duty: mpsc::UnboundedReceiver<ShareAssignment>,
+    curfew: &ThreadDeadline,
+) -> Result<LoadOutcome, EngineError> {
     let driver = shared.driver.clone();
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    driver.host(curfew, builder.enable_all(), |builder| {
+    driver.run_thread(curfew, builder.enable_all(), |builder| {
         let runtime = builder.build().map_err(EngineError::Thread)?;
         let local = LocalSet::new();
         let end = runtime.block_on(local.run_until(thread_run(seat, shared, orders, duty)));
@@ -452,23 +452,23 @@ fn thread_main<D: Driver>(
 }
 
 async fn thread_run<D: Driver>(
-    ThreadSeat { index, busy }: ThreadSeat,
-    shared: Shared<D>,
-    mut orders: watch::Receiver<Order>,
-    duty: mpsc::UnboundedReceiver<Duty>,
-) -> Result<ThreadEnd, EngineError> {
-    let Shared { driver, config, tickets, begun: begun_by_all, through, ready, words, turn } = shared;
+    ThreadContext { index, activity: busy }: ThreadContext,
+    shared: EngineContext<D>,
+    mut orders: watch::Receiver<EngineCommand>,
+    duty: mpsc::UnboundedReceiver<ShareAssignment>,
+) -> Result<LoadOutcome, EngineError> {
+    let EngineContext { driver, config, iterationiterations_beguna: tickets, begun: begun_by_all, on_start_tracker: through, ready, messages: words, start_time: turn } = shared;
     let thread = config.first_thread + index;
-    let leash = config.leash.clone().map(|leash| (thread as usize, leash));
-    let probe = Probe::leashed(config.recorder, Instant::now(), leash, config.lender.clone());
+    let leash = config.send_budget.clone().map(|leash| (thread as usize, leash));
+    let probe = ThreadRecorder::with_limits(config.recorder, Instant::now(), leash, config.resources.clone());
     let driver_thread = driver.thread(probe.clone())?;
     // Before the first connection anywhere: users may take every descriptor there is.
-    let alarm = Alarm::new().map_err(EngineError::Timer)?;
+    let alarm = PreciseTimer::new().map_err(EngineError::Timer)?;
     let _ = ready.send(());
     drop(ready);
-    let start = match orders.wait_for(|order| *order != Order::Prepare).await.as_deref() {
-        Ok(Order::Start(at)) => *at,
-        _ => return Ok(ThreadEnd { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false }),
+    let start = match orders.wait_for(|order| *order != EngineCommand::Prepare).await.as_deref() {
+        Ok(EngineCommand::Start(at)) => *at,
+        _ => return Ok(LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false }),
     };
     orders.mark_unchanged();
     // Of a run that began before anybody told this process, it has missed nothing that it could have done.
@@ -476,9 +476,9 @@ async fn thread_run<D: Driver>(
     tokio::time::sleep_until(start.into()).await;
     probe.measure_from(start + config.load.warm_up);
     let source = SourceId { instance: config.instance, thread };
-    let news = tickets.as_ref().map(Tickets::news);
-    let common = Common { busy, requests: driver.requests(), begun_by_all, through: through.unwrap_or_default() };
-    let floor = Rc::new(Floor::new(config, source, probe, start, tickets, common));
+    let news = tickets.as_ref().map(NumberQuota::subscribe);
+    let common = CrossThreadState { activity: busy, requests_per_iteration: driver.requests_per_iteration(), iterations_begun_by_all: begun_by_all, on_start_tracker: through.unwrap_or_default() };
+    let floor = Rc::new(UserPool::new(config, source, probe, start, tickets, common));
     floor.armed_until.set(first_look);
-    Conductor::new(floor, driver_thread, alarm, Told { orders, duty, turn, tickets: news }, words).run().await
+    ThreadScheduler::new(floor, driver_thread, alarm, SchedulerInputs { commands: orders, assignments: duty, start_time: turn, quota_changes: news }, words).run().await
 }

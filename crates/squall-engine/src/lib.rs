@@ -1,30 +1,30 @@
 //! Turns a load into iterations at their intended times and drives virtual users through them, one runtime per core. Knows no
 //! protocol: what an iteration does is the [`Driver`]'s. Judges nothing: it ships one delta a second and stops when told.
 
-mod alarm;
-mod chooser;
-mod chorus;
-mod conductor;
-mod curfew;
-mod deal;
+mod precise_timer;
+mod task_chooser;
+mod engine_group;
+mod thread_scheduler;
+mod thread_deadline;
+mod thread_shares;
 mod driver;
 mod engine;
-mod floor;
-mod leash;
-mod lending;
-mod life;
-mod probe;
+mod user_pool;
+mod send_budget;
+mod resource_client;
+mod user_task;
+mod thread_recorder;
 mod schedule;
-mod slot;
-mod tickets;
+mod user_slot;
+mod number_quota;
 
-pub use chooser::Cycle;
-pub use chorus::{Chorus, ChorusStop, Voice};
-pub use curfew::Curfew;
-pub use driver::{Driver, DriverError, DriverThread, Iteration, Requests, Seat, StartFailed, VirtualUser};
-pub use engine::{Duty, Engine, EngineConfig, EngineError, EngineStop, InFlight, ThreadEnd};
-pub use leash::Leash;
-pub use lending::{LendAsk, LendError, Lender, Lent, Loan, TakeAnswer};
-pub use probe::{FENCED, Flight, OpenSpan, Probe};
-pub use schedule::{Schedule, Start};
-pub use tickets::{Need, Ration, Supply, Tickets};
+pub use task_chooser::TaskCycle;
+pub use engine_group::{EngineGroup, EngineGroupStopHandle, EngineSpec};
+pub use thread_deadline::ThreadDeadline;
+pub use driver::{Driver, DriverError, DriverThread, Iteration, RequestsPerIteration, UserIdentity, UserStartError, VirtualUser};
+pub use engine::{ShareAssignment, Engine, EngineConfig, EngineError, EngineStopHandle, InFlightIterations, LoadOutcome};
+pub use send_budget::SendBudget;
+pub use resource_client::{ResourceRequest, ResourceError, ResourceClient, GrantedResource, ResourceLease, AcquireReply};
+pub use thread_recorder::{FENCED, InFlightRequest, OpenSpan, ThreadRecorder};
+pub use schedule::{Schedule, ScheduledStart};
+pub use number_quota::{QuotaStatus, SharedCounter, QuotaRefill, NumberQuota};

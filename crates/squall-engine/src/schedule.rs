@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// One start that is to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Start {
+pub struct ScheduledStart {
     /// Unique within the run.
     pub number: u64,
     /// Distance from the start of the run.
@@ -21,22 +21,22 @@ pub struct Schedule {
     /// Starts of the whole run, if limited.
     limit: Option<u64>,
     /// Just behind the last start that was taken.
-    taken: Cursor,
+    consumed: StartCursor,
     /// Just behind `next`.
-    ahead: Cursor,
-    next: Option<Start>,
+    lookahead: StartCursor,
+    next: Option<ScheduledStart>,
 }
 
 /// A position in the starts of the whole run.
 #[derive(Clone)]
-struct Cursor {
+struct StartCursor {
     /// The number of the start that comes next.
     number: u64,
-    gaps: Gaps,
+    gaps: ArrivalGaps,
 }
 
 #[derive(Clone)]
-enum Gaps {
+enum ArrivalGaps {
     Even,
     /// Everybody draws the gaps of the whole run and keeps its own starts, so that the shares together are one Poisson process
     /// whose arrivals depend on the seed alone. `area` is where the last one drawn lies.
@@ -48,21 +48,21 @@ enum Gaps {
 
 impl Schedule {
     pub fn new(profile: Profile, arrivals: Arrivals, shares: ShareSet, limit: Option<u64>, seed: u64) -> Schedule {
-        let cursor = Cursor::new(arrivals, seed);
-        let mut schedule = Schedule { profile, shares, limit, taken: cursor.clone(), ahead: cursor, next: None };
+        let cursor = StartCursor::new(arrivals, seed);
+        let mut schedule = Schedule { profile, shares, limit, consumed: cursor.clone(), lookahead: cursor, next: None };
         schedule.look_ahead();
         schedule
     }
 
     /// How many starts of a whole run are due before `at`; exactly those that its shares make.
     pub fn due_before(profile: &Profile, arrivals: Arrivals, limit: Option<u64>, seed: u64, at: Duration) -> u64 {
-        let mut cursor = Cursor::new(arrivals, seed);
+        let mut cursor = StartCursor::new(arrivals, seed);
         cursor.skip_before(profile, at);
         limit.map_or(cursor.number, |limit| cursor.number.min(limit))
     }
 
     /// The next start; stays the same until [`Iterator::next`] takes it.
-    pub fn peek(&self) -> Option<Start> {
+    pub fn peek(&self) -> Option<ScheduledStart> {
         self.next
     }
 
@@ -70,18 +70,18 @@ impl Schedule {
     /// there, see [`Profile::replace_tail`].
     pub fn change(&mut self, shares: ShareSet, profile: Profile, from: Duration) {
         (self.shares, self.profile) = (shares, profile);
-        self.taken.skip_before(&self.profile, from);
-        self.ahead = self.taken.clone();
+        self.consumed.skip_before(&self.profile, from);
+        self.lookahead = self.consumed.clone();
         self.look_ahead();
     }
 
     /// When the last start of the whole run is over and done with: rates are taken up to here.
     pub fn end(&self) -> Duration {
-        let limited = self.limit.and_then(|limit| match self.ahead.gaps {
-            Gaps::Even => self.profile.time_of_area(limit as f64),
+        let limited = self.limit.and_then(|limit| match self.lookahead.gaps {
+            ArrivalGaps::Even => self.profile.time_of_area(limit as f64),
             // Chance decides when the last one is due; it is known when all are drawn.
-            Gaps::Poisson { area, .. } => {
-                let drawn = self.next.is_none() && self.ahead.number >= limit;
+            ArrivalGaps::Poisson { area, .. } => {
+                let drawn = self.next.is_none() && self.lookahead.number >= limit;
                 self.profile.time_of_area(area).filter(|_| drawn)
             }
         });
@@ -91,41 +91,41 @@ impl Schedule {
     /// Moves `ahead` to the next start of ours.
     fn look_ahead(&mut self) {
         self.next = None;
-        while self.limit.is_none_or(|limit| self.ahead.number < limit) {
-            if let Gaps::Even = self.ahead.gaps {
-                let Some(number) = self.shares.next(self.ahead.number) else { return };
-                self.ahead.number = number;
+        while self.limit.is_none_or(|limit| self.lookahead.number < limit) {
+            if let ArrivalGaps::Even = self.lookahead.gaps {
+                let Some(number) = self.shares.next_number(self.lookahead.number) else { return };
+                self.lookahead.number = number;
             }
-            let number = self.ahead.number;
+            let number = self.lookahead.number;
             if self.limit.is_some_and(|limit| number >= limit) {
                 return;
             }
-            let area = self.ahead.draw();
+            let area = self.lookahead.next_area();
             let Some(at) = self.profile.time_of_area(area) else { return };
             if self.shares.contains(number) {
-                self.next = Some(Start { number, at });
+                self.next = Some(ScheduledStart { number, at });
                 return;
             }
         }
     }
 }
 
-impl Cursor {
-    fn new(arrivals: Arrivals, seed: u64) -> Cursor {
+impl StartCursor {
+    fn new(arrivals: Arrivals, seed: u64) -> StartCursor {
         let gaps = match arrivals {
-            Arrivals::Even => Gaps::Even,
-            Arrivals::Poisson => Gaps::Poisson { random: Rng::with_seed(seed), area: 0.0 },
+            Arrivals::Even => ArrivalGaps::Even,
+            Arrivals::Poisson => ArrivalGaps::Poisson { random: Rng::with_seed(seed), area: 0.0 },
         };
-        Cursor { number: 0, gaps }
+        StartCursor { number: 0, gaps }
     }
 
     /// The area at which the next start is due; moves behind it.
-    fn draw(&mut self) -> f64 {
+    fn next_area(&mut self) -> f64 {
         let number = self.number;
         self.number += 1;
         match &mut self.gaps {
-            Gaps::Even => number as f64,
-            Gaps::Poisson { random, area } => {
+            ArrivalGaps::Even => number as f64,
+            ArrivalGaps::Poisson { random, area } => {
                 *area -= (1.0 - random.f64()).ln();
                 *area
             }
@@ -137,7 +137,7 @@ impl Cursor {
         // By the very times at which starts are due, so that rounding cannot give one to both sides or to neither.
         let early = |area: f64| profile.time_of_area(area).is_some_and(|at| at < from);
         match self.gaps {
-            Gaps::Even => {
+            ArrivalGaps::Even => {
                 let mut number = profile.area(from).floor() as u64;
                 while early(number as f64) {
                     number += 1;
@@ -147,9 +147,9 @@ impl Cursor {
                 }
                 self.number = self.number.max(number);
             }
-            Gaps::Poisson { .. } => loop {
+            ArrivalGaps::Poisson { .. } => loop {
                 let before = self.clone();
-                if !early(self.draw()) {
+                if !early(self.next_area()) {
                     *self = before;
                     return;
                 }
@@ -159,11 +159,11 @@ impl Cursor {
 }
 
 impl Iterator for Schedule {
-    type Item = Start;
+    type Item = ScheduledStart;
 
-    fn next(&mut self) -> Option<Start> {
+    fn next(&mut self) -> Option<ScheduledStart> {
         let next = self.next?;
-        self.taken = self.ahead.clone();
+        self.consumed = self.lookahead.clone();
         self.look_ahead();
         Some(next)
     }
@@ -173,11 +173,11 @@ impl Iterator for Schedule {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use squall_model::{RunOrder, Stage};
+    use squall_model::{RunSpec, ProfileStage};
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 
-    fn even(profile: Profile, shares: ShareSet, limit: Option<u64>) -> Vec<Start> {
+    fn even(profile: Profile, shares: ShareSet, limit: Option<u64>) -> Vec<ScheduledStart> {
         Schedule::new(profile, Arrivals::Even, shares, limit, 0).collect()
     }
 
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_pause_makes_no_start_more_or_less() {
         for at in (1..6000).step_by(7).map(Duration::from_millis) {
-            let mut order = RunOrder::new("r", "b", Profile::constant(60.0, Duration::from_secs(6)).unwrap());
+            let mut order = RunSpec::new("r", "b", Profile::constant(60.0, Duration::from_secs(6)).unwrap());
             order.pause(at).unwrap();
             order.resume(at + Duration::from_millis(7_123)).unwrap();
             assert_eq!(even(order.profile, ShareSet::ALL, None).len(), 360, "{at:?}");
@@ -228,7 +228,7 @@ mod tests {
 
     fn profiles() -> impl Strategy<Value = Profile> {
         prop::collection::vec((1u64..5_000, 0.0..300.0f64, 0.0..300.0f64), 1..5).prop_filter_map("zero", |parts| {
-            let stage = |(ms, from, to)| Stage { duration: Duration::from_millis(ms), from, to };
+            let stage = |(ms, from, to)| ProfileStage { duration: Duration::from_millis(ms), from, to };
             Profile::from_stages(parts.into_iter().map(stage).collect()).ok()
         })
     }

@@ -2,7 +2,7 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use squall_metrics::{
-    Collector, Delta, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId, decode, encode,
+    Collector, Delta, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample, SourceId, decode, encode_delta,
 };
 use std::{hint::black_box, time::Duration};
 
@@ -17,21 +17,21 @@ fn second(worker: u64, second: u32, random: &mut u64) -> Vec<u8> {
         *random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (*random >> 11) as f64 / (1u64 << 53) as f64
     };
-    let mut recorder = Recorder::new(RecorderConfig::default());
+    let mut recorder = MetricRecorder::new(RecorderConfig::default());
     for metric in 0..METRICS {
         let metric = recorder.metric(MetricKey::request(format!("/api/v1/things/{metric}")));
         for _ in 0..100 {
             let wait = Duration::from_nanos((20_000.0 + unit() * 60_000.0) as u64);
             let service = Duration::from_nanos((500_000.0 / (1.0 - 0.983 * unit())) as u64);
             let outcome = Outcome::of_status(if unit() < 0.01 { 503 } else { 200 });
-            recorder.sent();
-            recorder.iteration(wait, false);
+            recorder.count_sent();
+            recorder.record_iteration(wait, false);
             recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1800, bytes_out: 180, warm_up: false });
         }
     }
     let (metrics, errors, engine) = recorder.harvest(50, 5);
     let source = SourceId { instance: worker, thread: 0 };
-    encode(&Delta { source, seq: second.into(), second, metrics, errors, engine, last: false })
+    encode_delta(&Delta { source, seq: second.into(), second, metrics, errors, engine, last: false })
 }
 
 /// Of this thread, so that the figure holds on a busy machine too.

@@ -1,11 +1,11 @@
 //! The cost of recording one sample, and of harvesting a second's worth.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use squall_metrics::{MetricKey, Outcome, Recorder, RecorderConfig, Sample};
+use squall_metrics::{MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample};
 use std::{hint::black_box, time::Duration};
 
 fn record(c: &mut Criterion) {
-    let mut recorder = Recorder::new(RecorderConfig::default());
+    let mut recorder = MetricRecorder::new(RecorderConfig::default());
     let metric = recorder.metric(MetricKey::request("browse"));
     let mut random = 1u64;
     c.bench_function("record one sample", |b| {
@@ -14,7 +14,7 @@ fn record(c: &mut Criterion) {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let service = Duration::from_nanos(200_000 + (random >> 43));
             let outcome = Outcome::of_status(200);
-            recorder.sent();
+            recorder.count_sent();
             let sample =
                 Sample { metric, wait: Duration::ZERO, service, outcome, bytes_in: 200, bytes_out: 80, warm_up: false };
             recorder.record(black_box(&sample));

@@ -6,51 +6,51 @@
 
 use crate::{
     Delta, RunView, SourceId,
-    align::{Alignment, Progress, Ready, Refused},
+    second_aligner::{SecondAligner, SourceProgress, ClosedSeconds, MergeError},
 };
 
 /// Adds deltas up to a [`RunView`].
 pub struct Collector {
     pub(crate) view: RunView,
-    pub(crate) align: Alignment,
+    pub(crate) aligner: SecondAligner,
 }
 
 impl Collector {
     /// `window_s`: how many of the latest seconds stay available with full histograms, for sliding windows. Where several close at once,
     /// each of them does with a window of its own, until the next one closes.
     pub fn new(sources: impl IntoIterator<Item = SourceId>, window_s: u32) -> Collector {
-        Collector { view: RunView::new(window_s), align: Alignment::new(sources) }
+        Collector { view: RunView::new(window_s), aligner: SecondAligner::new(sources) }
     }
 
     /// From now on open seconds wait for `source`; those that are closed stay closed. A source that is known already, or was
     /// lost, is left as it is.
-    pub fn announce(&mut self, source: SourceId) {
-        self.align.announce(source);
+    pub fn add_source(&mut self, source: SourceId) {
+        self.aligner.add_source(source);
     }
 
     /// From now on open seconds wait for `source` again, which was lost; those that were closed without it stay closed.
-    pub fn regain(&mut self, source: SourceId) {
-        self.align.regain(source);
+    pub fn restore_source(&mut self, source: SourceId) {
+        self.aligner.restore_source(source);
     }
 
     /// From now on nobody waits for `source`, unless it is regained; what still arrives from it is merged all the same. Returns how many
     /// seconds were closed by it.
-    pub fn lose(&mut self, source: SourceId) -> usize {
-        let ready = self.align.lose(source);
-        self.close(ready)
+    pub fn mark_lost(&mut self, source: SourceId) -> usize {
+        let ready = self.aligner.mark_lost(source);
+        self.close_seconds(ready)
     }
 
     /// Merges `delta`; returns how many seconds were closed by it.
-    pub fn merge(&mut self, delta: Delta) -> Result<usize, Refused> {
-        let ready = self.align.take(delta)?;
-        Ok(self.close(ready))
+    pub fn merge(&mut self, delta: Delta) -> Result<usize, MergeError> {
+        let ready = self.aligner.add_delta(delta)?;
+        Ok(self.close_seconds(ready))
     }
 
     /// Closes what is left, for a run whose sources ended without saying so. What came too late for any second is added to the
     /// last one.
     pub fn finish(mut self) -> RunView {
-        let (ready, late) = std::mem::take(&mut self.align).finish();
-        self.close(ready);
+        let (ready, late) = std::mem::take(&mut self.aligner).finish();
+        self.close_seconds(ready);
         if let Some(late) = late {
             self.view.amend_last(late);
         }
@@ -63,35 +63,35 @@ impl Collector {
 
     /// Whether every source has said its last, or is lost.
     pub fn is_complete(&self) -> bool {
-        self.align.is_complete()
+        self.aligner.is_complete()
     }
 
     /// Whether `source` has said its last.
     pub fn is_finished(&self, source: SourceId) -> bool {
-        self.align.sources.get(&source).is_some_and(|progress| progress.complete_below == Progress::ALL)
+        self.aligner.sources.get(&source).is_some_and(|progress| progress.complete_below == SourceProgress::ALL)
     }
 
     /// The number of the delta that `source` is expected to send next: so many were merged.
     pub fn next_seq(&self, source: SourceId) -> u64 {
-        self.align.sources.get(&source).map_or(0, |progress| progress.next_seq)
+        self.aligner.sources.get(&source).map_or(0, |progress| progress.next_seq)
     }
 
     /// How many requests of `source` were merged as sent and recorded, in whatever second.
     pub fn recorded_of(&self, source: SourceId) -> u64 {
-        self.align.sources.get(&source).map_or(0, |progress| progress.recorded)
+        self.aligner.sources.get(&source).map_or(0, |progress| progress.recorded)
     }
 
     /// How many requests of `source` were merged as sent, in whatever second.
     pub fn sent_of(&self, source: SourceId) -> u64 {
-        self.align.sources.get(&source).map_or(0, |progress| progress.sent)
+        self.aligner.sources.get(&source).map_or(0, |progress| progress.sent)
     }
 
     /// Everybody who was announced so far, lost ones included.
     pub fn sources(&self) -> impl Iterator<Item = SourceId> + '_ {
-        self.align.sources.keys().copied()
+        self.aligner.sources.keys().copied()
     }
 
-    fn close(&mut self, ready: Ready) -> usize {
+    fn close_seconds(&mut self, ready: ClosedSeconds) -> usize {
         let closed = ready.len();
         if closed > 0 {
             self.view.trim_recent();
@@ -104,7 +104,7 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EngineDelta, MetricKey, Outcome, Recorder, RecorderConfig, Sample};
+    use crate::{EngineDelta, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample};
     use std::time::Duration;
 
     fn source(thread: u32) -> SourceId {
@@ -112,16 +112,16 @@ mod tests {
     }
 
     fn delta(thread: u32, seq: u64, second: u32, requests: u64) -> Delta {
-        let mut recorder = Recorder::new(RecorderConfig::default());
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
         let metric = recorder.metric(MetricKey::request("browse"));
         for i in 0..requests {
-            recorder.sent();
+            recorder.count_sent();
             let outcome = Outcome::of_status(if i == 0 { 500 } else { 200 });
             let service = Duration::from_millis(10 * (i + 1));
             let wait = Duration::ZERO;
             recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1, bytes_out: 1, warm_up: false });
         }
-        recorder.users(4);
+        recorder.record_users(4);
         let (metrics, errors, engine) = recorder.harvest(3, 1);
         Delta { source: source(thread), seq, second, metrics, errors, engine, last: false }
     }
@@ -142,9 +142,9 @@ mod tests {
     fn a_delta_is_merged_exactly_once_and_in_order() {
         let mut collector = Collector::new([source(0)], 10);
         collector.merge(delta(0, 0, 0, 5)).unwrap();
-        assert_eq!(collector.merge(delta(0, 0, 0, 5)), Err(Refused::Duplicate { seq: 0 }));
-        assert_eq!(collector.merge(delta(0, 2, 2, 5)), Err(Refused::Gap { seq: 2, expected: 1 }));
-        assert_eq!(collector.merge(delta(7, 0, 0, 5)), Err(Refused::UnknownSource));
+        assert_eq!(collector.merge(delta(0, 0, 0, 5)), Err(MergeError::Duplicate { seq: 0 }));
+        assert_eq!(collector.merge(delta(0, 2, 2, 5)), Err(MergeError::Gap { seq: 2, expected: 1 }));
+        assert_eq!(collector.merge(delta(7, 0, 0, 5)), Err(MergeError::UnknownSource));
         assert_eq!(collector.view().all.requests, 5);
     }
 
@@ -181,7 +181,7 @@ mod tests {
         for second in 0..2 {
             collector.merge(delta(1, u64::from(second), second, 1)).unwrap();
         }
-        assert_eq!(collector.lose(source(1)), 7);
+        assert_eq!(collector.mark_lost(source(1)), 7);
         for after in 0..7 {
             let window = collector.view().window_before(None, 3, after).expect("a window that ended then");
             // Both sources in the first two seconds, one afterwards.
@@ -195,10 +195,10 @@ mod tests {
     #[test]
     fn names_of_all_sources_together_are_capped() {
         let of = |thread: u32, second: u32| {
-            let mut recorder = Recorder::new(RecorderConfig::default());
+            let mut recorder = MetricRecorder::new(RecorderConfig::default());
             for name in 0..300 {
                 let metric = recorder.metric(MetricKey::request(format!("/{thread}/{name}")));
-                recorder.sent();
+                recorder.count_sent();
                 let (wait, service, outcome) = (Duration::ZERO, Duration::from_millis(1), Outcome::of_status(200));
                 recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, warm_up: false });
             }
@@ -229,8 +229,8 @@ mod tests {
     /// The chart of users fell to nothing at the end of every run.
     #[test]
     fn the_second_in_which_everybody_goes_home_shows_who_was_there() {
-        let mut recorder = Recorder::new(RecorderConfig::default());
-        recorder.users(10);
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
+        recorder.record_users(10);
         let mut collector = Collector::new([source(0)], 1);
         for (second, users) in [(0, 10), (1, 10), (2, 0), (3, 0)] {
             let (metrics, errors, engine) = recorder.harvest(users, 0);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{Category, Histogram, MetricKey, Outcome, recorder::PHASES};
+use crate::{OutcomeCategory, Histogram, MetricKey, Outcome, recorder::PHASES};
 
 /// Who a delta comes from: one life of one engine thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,7 +48,7 @@ impl MetricDelta {
     }
 
     pub fn errors(&self) -> u64 {
-        self.outcomes.iter().filter(|(outcome, _)| outcome.category != Category::Ok).map(|(_, n)| n).sum()
+        self.outcomes.iter().filter(|(outcome, _)| outcome.category != OutcomeCategory::Ok).map(|(_, n)| n).sum()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The histogram that is merged, shipped and asked: chunks of counts that exist only where values fell. Merging is
 //! commutative and associative, and equal counts answer equally however they came together.
 
-use crate::layout::{CHUNK, CHUNKS, highest_of, index_of, lowest_of, middle_of};
+use crate::bucket_layout::{CHUNK, CHUNKS, highest_of, index_of, lowest_of, middle_of};
 
 /// A distribution of nanosecond values with three digits of precision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Histogram {
 
     /// The same counts as the HdrHistogram library has them, for its file formats.
     pub fn to_hdr(&self) -> hdrhistogram::Histogram<u64> {
-        let mut hdr = hdrhistogram::Histogram::new_with_bounds(1, crate::HIGHEST_NS, 3).expect("bounds are in order");
+        let mut hdr = hdrhistogram::Histogram::new_with_bounds(1, crate::HIGHEST_TRACKABLE_NS, 3).expect("bounds are in order");
         for (index, n) in self.buckets() {
             hdr.record_n(highest_of(index), n).expect("every bucket is below the upper bound");
         }

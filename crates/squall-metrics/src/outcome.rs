@@ -7,7 +7,7 @@ use std::fmt;
 /// The kind of ending; everything but `Ok` is an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Category {
+pub enum OutcomeCategory {
     Ok,
     /// An answer came, and the protocol says that it is a failure (HTTP 4xx, 5xx) or cannot be understood.
     ProtocolError,
@@ -20,42 +20,42 @@ pub enum Category {
     Exception,
 }
 
-impl Category {
-    pub const ALL: [Category; 6] = [
-        Category::Ok,
-        Category::ProtocolError,
-        Category::TransportError,
-        Category::Timeout,
-        Category::CheckFailed,
-        Category::Exception,
+impl OutcomeCategory {
+    pub const ALL: [OutcomeCategory; 6] = [
+        OutcomeCategory::Ok,
+        OutcomeCategory::ProtocolError,
+        OutcomeCategory::TransportError,
+        OutcomeCategory::Timeout,
+        OutcomeCategory::CheckFailed,
+        OutcomeCategory::Exception,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Category::Ok => "ok",
-            Category::ProtocolError => "protocol_error",
-            Category::TransportError => "transport_error",
-            Category::Timeout => "timeout",
-            Category::CheckFailed => "check_failed",
-            Category::Exception => "exception",
+            OutcomeCategory::Ok => "ok",
+            OutcomeCategory::ProtocolError => "protocol_error",
+            OutcomeCategory::TransportError => "transport_error",
+            OutcomeCategory::Timeout => "timeout",
+            OutcomeCategory::CheckFailed => "check_failed",
+            OutcomeCategory::Exception => "exception",
         }
     }
 }
 
 /// What exactly happened, in the words of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Code {
+pub enum OutcomeCode {
     /// An HTTP status, shown as `HTTP_200`.
     Http(u16),
     /// A fixed word, `CONNECT_REFUSED`.
     Named(&'static str),
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for OutcomeCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Code::Http(status) => write!(f, "HTTP_{status}"),
-            Code::Named(name) => f.write_str(name),
+            OutcomeCode::Http(status) => write!(f, "HTTP_{status}"),
+            OutcomeCode::Named(name) => f.write_str(name),
         }
     }
 }
@@ -63,25 +63,25 @@ impl fmt::Display for Code {
 /// How one request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Outcome {
-    pub category: Category,
-    pub code: Code,
+    pub category: OutcomeCategory,
+    pub code: OutcomeCode,
 }
 
 impl Outcome {
     /// The request was still under way when the run was aborted.
-    pub const ABORTED: Outcome = Outcome { category: Category::TransportError, code: Code::Named("ABORTED") };
+    pub const ABORTED: Outcome = Outcome { category: OutcomeCategory::TransportError, code: OutcomeCode::Named("ABORTED") };
 
-    pub fn new(category: Category, code: &'static str) -> Outcome {
-        Outcome { category, code: Code::Named(code) }
+    pub fn new(category: OutcomeCategory, code: &'static str) -> Outcome {
+        Outcome { category, code: OutcomeCode::Named(code) }
     }
 
     /// The usual reading of an HTTP status: from 400 on it is an error.
     pub fn of_status(status: u16) -> Outcome {
-        let category = if status < 400 { Category::Ok } else { Category::ProtocolError };
-        Outcome { category, code: Code::Http(status) }
+        let category = if status < 400 { OutcomeCategory::Ok } else { OutcomeCategory::ProtocolError };
+        Outcome { category, code: OutcomeCode::Http(status) }
     }
 
     pub fn is_error(self) -> bool {
-        self.category != Category::Ok
+        self.category != OutcomeCategory::Ok
     }
 }

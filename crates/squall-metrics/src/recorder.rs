@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use crate::{
-    EngineDelta, ErrorNote, Histogram, Kind, LiveHistogram, MetricDelta, MetricKey, Outcome, pending::note_failure,
+    EngineDelta, ErrorNote, Histogram, MetricKind, LiveHistogram, MetricDelta, MetricKey, Outcome, pending_second::note_failure,
 };
 
 /// The phases of a request in the order of [`PhaseTimes`].
@@ -42,17 +42,17 @@ pub struct RecorderConfig {
     /// Most distinct failure messages kept between two harvests.
     pub max_messages: usize,
     /// It records somebody who only looks on: nothing of that counts as load, and requests are series of their own.
-    pub beside: bool,
+    pub background: bool,
 }
 
 impl Default for RecorderConfig {
     fn default() -> Self {
-        RecorderConfig { max_metrics: MOST_METRICS, phases: false, max_messages: 50, beside: false }
+        RecorderConfig { max_metrics: MAX_METRICS, phases: false, max_messages: 50, background: false }
     }
 }
 
 /// Everything one thread has counted since the last harvest.
-pub struct Recorder {
+pub struct MetricRecorder {
     config: RecorderConfig,
     metrics: Vec<LiveMetric>,
     ids: HashMap<Arc<MetricKey>, MetricId>,
@@ -76,9 +76,9 @@ struct LiveMetric {
 /// More distinct codes than this in one metric and harvest would make `outcomes` grow while recording.
 const OUTCOMES_WITHOUT_ALLOCATION: usize = 32;
 
-impl Recorder {
-    pub fn new(config: RecorderConfig) -> Recorder {
-        Recorder {
+impl MetricRecorder {
+    pub fn new(config: RecorderConfig) -> MetricRecorder {
+        MetricRecorder {
             config,
             metrics: Vec::new(),
             ids: HashMap::new(),
@@ -90,15 +90,15 @@ impl Recorder {
 
     /// The place of `key`, made at its first use. Past the cap all new keys share one place.
     pub fn metric(&mut self, mut key: MetricKey) -> MetricId {
-        if self.config.beside && key.kind == Kind::Request {
-            key.kind = Kind::Custom;
+        if self.config.background && key.kind == MetricKind::Request {
+            key.kind = MetricKind::Custom;
         }
         if let Some(id) = self.ids.get(&key) {
             return *id;
         }
-        if self.metrics.len() + 1 >= self.config.max_metrics && key.name != OTHER {
+        if self.metrics.len() + 1 >= self.config.max_metrics && key.name != OTHER_METRIC {
             self.engine.metrics_refused += 1;
-            return self.metric(MetricKey { kind: key.kind, ..MetricKey::request(OTHER) });
+            return self.metric(MetricKey { kind: key.kind, ..MetricKey::request(OTHER_METRIC) });
         }
         let id = MetricId(self.metrics.len() as u32);
         let key = Arc::new(key);
@@ -109,12 +109,12 @@ impl Recorder {
 
     /// Counts a request that is about to be sent.
     #[inline]
-    pub fn sent(&mut self) {
+    pub fn count_sent(&mut self) {
         self.engine.sent += 1;
     }
 
     /// Counts that a request, counted as begun and recorded like any other, never left this machine.
-    pub fn unsent(&mut self) {
+    pub fn count_unsent(&mut self) {
         self.engine.unsent += 1;
     }
 
@@ -122,7 +122,7 @@ impl Recorder {
     #[inline]
     pub fn record(&mut self, sample: &Sample) {
         let metric = &mut self.metrics[sample.metric.0 as usize];
-        let counts = metric.key.kind == Kind::Request;
+        let counts = metric.key.kind == MetricKind::Request;
         self.engine.recorded += u64::from(counts);
         if sample.warm_up {
             self.engine.warm_up += u64::from(counts);
@@ -132,7 +132,7 @@ impl Recorder {
     }
 
     /// Adds what was read and written for a request after it was recorded: the rest of a body that comes bit by bit.
-    pub fn moved(&mut self, metric: MetricId, bytes_in: u64, bytes_out: u64) {
+    pub fn add_bytes(&mut self, metric: MetricId, bytes_in: u64, bytes_out: u64) {
         let metric = &mut self.metrics[metric.0 as usize];
         metric.bytes_in += bytes_in;
         metric.bytes_out += bytes_out;
@@ -148,33 +148,33 @@ impl Recorder {
     }
 
     /// Keeps a failure in words. Only for failures: it may allocate.
-    pub fn note(&mut self, metric: MetricId, outcome: Outcome, message: &str) {
+    pub fn note_error(&mut self, metric: MetricId, outcome: Outcome, message: &str) {
         let key = &self.metrics[metric.0 as usize].key;
         // Some say all they know, a whole body for instance; nobody reads that.
-        let message = message.char_indices().nth(LONGEST_MESSAGE).map_or(message, |(end, _)| &message[..end]);
+        let message = message.char_indices().nth(MAX_MESSAGE_CHARS).map_or(message, |(end, _)| &message[..end]);
         note_failure(&mut self.messages, self.config.max_messages, (key, outcome, message), 1);
     }
 
     /// Counts a started iteration and how late the engine was for it.
     #[inline]
-    pub fn iteration(&mut self, lag: Duration, late: bool) {
+    pub fn record_iteration(&mut self, lag: Duration, late: bool) {
         self.engine.iterations += 1;
         self.engine.late += u64::from(late);
         self.schedule_lag.record(lag.as_nanos() as u64);
     }
 
     /// Takes note that the engine itself was behind by `lag`, though no start was due: a closed model's users wait for it all the same.
-    pub fn behind(&mut self, lag: Duration) {
+    pub fn record_lag(&mut self, lag: Duration) {
         self.schedule_lag.record(lag.as_nanos() as u64);
     }
 
     /// Takes note of how many users are alive, for the most that ever were.
-    pub fn users(&mut self, alive: u64) {
+    pub fn record_users(&mut self, alive: u64) {
         self.engine.peak_users = self.engine.peak_users.max(alive);
     }
 
     /// Counts starts that were due and will never happen.
-    pub fn dropped(&mut self, starts: u64) {
+    pub fn count_dropped(&mut self, starts: u64) {
         self.engine.dropped += starts;
     }
 
@@ -182,7 +182,7 @@ impl Recorder {
     pub fn harvest(&mut self, users: u64, busy: u64) -> (Vec<MetricDelta>, Vec<ErrorNote>, EngineDelta) {
         let metrics = self.metrics.iter_mut().filter_map(LiveMetric::harvest).collect();
         let mut engine = std::mem::take(&mut self.engine);
-        if self.config.beside {
+        if self.config.background {
             let engine = EngineDelta { metrics_refused: engine.metrics_refused, ..EngineDelta::default() };
             return (metrics, std::mem::take(&mut self.messages), engine);
         }
@@ -195,13 +195,13 @@ impl Recorder {
 }
 
 /// What shares one metric beyond the cap.
-pub(crate) const OTHER: &str = "(other)";
+pub(crate) const OTHER_METRIC: &str = "(other)";
 
 /// How many metrics are kept apart, of a recorder and of a run.
-pub(crate) const MOST_METRICS: usize = 500;
+pub(crate) const MAX_METRICS: usize = 500;
 
 /// In characters.
-const LONGEST_MESSAGE: usize = 2000;
+const MAX_MESSAGE_CHARS: usize = 2000;
 
 impl LiveMetric {
     fn new(key: Arc<MetricKey>, phases: bool) -> LiveMetric {
@@ -276,9 +276,9 @@ mod tests {
 
     #[test]
     fn response_is_wait_plus_service() {
-        let mut recorder = Recorder::new(RecorderConfig::default());
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
         let id = recorder.metric(MetricKey::request("a"));
-        recorder.sent();
+        recorder.count_sent();
         recorder.record(&sample(id));
         let (metrics, _, engine) = recorder.harvest(0, 0);
         assert_eq!((metrics[0].service.max(), metrics[0].response.max()), (2_000_000, 3_000_000));
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn warm_up_is_counted_but_kept_out() {
-        let mut recorder = Recorder::new(RecorderConfig::default());
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
         let id = recorder.metric(MetricKey::request("a"));
         recorder.record(&Sample { warm_up: true, ..sample(id) });
         let (metrics, _, engine) = recorder.harvest(0, 0);
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn groups_are_no_requests() {
-        let mut recorder = Recorder::new(RecorderConfig::default());
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
         let id = recorder.metric(MetricKey::group("checkout"));
         recorder.record(&sample(id));
         let (metrics, _, engine) = recorder.harvest(0, 0);
@@ -307,11 +307,11 @@ mod tests {
 
     #[test]
     fn what_is_moved_later_counts_in_its_own_second() {
-        let mut recorder = Recorder::new(RecorderConfig::default());
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
         let id = recorder.metric(MetricKey::request("a"));
         recorder.record(&sample(id));
         recorder.harvest(0, 0);
-        recorder.moved(id, 7, 3);
+        recorder.add_bytes(id, 7, 3);
         let (metrics, _, _) = recorder.harvest(0, 0);
         assert_eq!((metrics[0].bytes_in, metrics[0].bytes_out, metrics[0].requests()), (7, 3, 0));
         assert!(recorder.harvest(0, 0).0.is_empty(), "a harvest takes everything");
@@ -319,34 +319,34 @@ mod tests {
 
     #[test]
     fn who_looks_on_is_no_load() {
-        let mut recorder = Recorder::new(RecorderConfig { beside: true, ..RecorderConfig::default() });
+        let mut recorder = MetricRecorder::new(RecorderConfig { background: true, ..RecorderConfig::default() });
         let id = recorder.metric(MetricKey::request("a"));
-        recorder.users(1);
-        recorder.iteration(Duration::ZERO, false);
-        recorder.sent();
+        recorder.record_users(1);
+        recorder.record_iteration(Duration::ZERO, false);
+        recorder.count_sent();
         recorder.record(&sample(id));
         let (metrics, _, engine) = recorder.harvest(1, 1);
-        assert_eq!((metrics[0].key.kind, metrics[0].requests()), (Kind::Custom, 1));
+        assert_eq!((metrics[0].key.kind, metrics[0].requests()), (MetricKind::Custom, 1));
         assert_eq!(engine, EngineDelta::default());
     }
 
     #[test]
     fn the_number_of_metrics_is_capped() {
-        let mut recorder = Recorder::new(RecorderConfig { max_metrics: 3, ..RecorderConfig::default() });
+        let mut recorder = MetricRecorder::new(RecorderConfig { max_metrics: 3, ..RecorderConfig::default() });
         let ids: Vec<_> = (0..5).map(|i| recorder.metric(MetricKey::request(format!("/users/{i}")))).collect();
         assert_eq!(ids[2], ids[4]);
         ids.into_iter().for_each(|id| recorder.record(&sample(id)));
         let (metrics, _, engine) = recorder.harvest(0, 0);
-        assert_eq!((metrics.len(), metrics[2].key.name.as_str(), engine.metrics_refused), (3, OTHER, 3));
+        assert_eq!((metrics.len(), metrics[2].key.name.as_str(), engine.metrics_refused), (3, OTHER_METRIC, 3));
     }
 
     #[test]
     fn equal_messages_are_counted_together() {
-        let mut recorder = Recorder::new(RecorderConfig::default());
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
         let id = recorder.metric(MetricKey::request("a"));
-        let failed = Outcome::new(crate::Category::CheckFailed, "STATUS");
+        let failed = Outcome::new(crate::OutcomeCategory::CheckFailed, "STATUS");
         for message in ["expected 200", "expected 200", "expected 201"] {
-            recorder.note(id, failed, message);
+            recorder.note_error(id, failed, message);
         }
         let counts: Vec<_> = recorder.harvest(0, 0).1.into_iter().map(|note| note.count).collect();
         assert_eq!(counts, [2, 1]);
@@ -354,23 +354,23 @@ mod tests {
 
     #[test]
     fn a_message_is_kept_to_a_length() {
-        let mut recorder = Recorder::new(RecorderConfig::default());
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
         let id = recorder.metric(MetricKey::request("a"));
-        recorder.note(id, Outcome::ABORTED, &"ä".repeat(100_000));
-        assert_eq!(recorder.harvest(0, 0).1[0].message, "ä".repeat(LONGEST_MESSAGE));
+        recorder.note_error(id, Outcome::ABORTED, &"ä".repeat(100_000));
+        assert_eq!(recorder.harvest(0, 0).1[0].message, "ä".repeat(MAX_MESSAGE_CHARS));
     }
 
     #[test]
     fn messages_beyond_the_cap_are_counted_together() {
-        let mut recorder = Recorder::new(RecorderConfig::default());
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
         let id = recorder.metric(MetricKey::request("a"));
-        let failed = Outcome::new(crate::Category::Exception, "ValueError");
+        let failed = Outcome::new(crate::OutcomeCategory::Exception, "ValueError");
         let mut kept = Vec::new();
         for harvest in 0..10 {
-            (0..1000).for_each(|n| recorder.note(id, failed, &format!("no order {harvest}-{n}")));
+            (0..1000).for_each(|n| recorder.note_error(id, failed, &format!("no order {harvest}-{n}")));
             let notes = recorder.harvest(0, 0).1;
             assert_eq!((notes.len(), notes.iter().map(|note| note.count).sum()), (51, 1000));
-            notes.into_iter().for_each(|note| crate::pending::add_note(&mut kept, note));
+            notes.into_iter().for_each(|note| crate::pending_second::add_note(&mut kept, note));
         }
         assert_eq!((kept.len(), kept.iter().map(|note| note.count).sum()), (200, 10_000));
     }

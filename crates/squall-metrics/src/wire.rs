@@ -5,19 +5,19 @@
 //! Numbers are LEB128 in their shortest form; texts have their length in front; a metric's key is written at its first use and
 //! referred to by its place from then on; a histogram is a list of (gap, count), then its exact extremes and sum.
 
-mod bytes;
+mod wire_codec;
 mod checkpoint;
-mod names;
-mod parts;
+mod code_names;
+mod metric_codec;
 
 use crate::{Delta, SourceId};
-use bytes::{Limits, Reader, Writer};
+use wire_codec::{WireLimits, WireReader, WireWriter};
 
 /// The first byte of a delta.
 const DELTA: u8 = 1;
 
 /// A second of one worker: 512 MiB of histograms at the very most, and less than 2⁴⁸ of anything that is counted.
-const DELTA_LIMITS: Limits = Limits { bytes: 16 << 20, chunks: 1 << 16, count: 1 << 48 };
+const DELTA_LIMITS: WireLimits = WireLimits { bytes: 16 << 20, chunks: 1 << 16, count: 1 << 48 };
 
 /// Ten years; a run is shorter.
 const MAX_SECOND: u64 = 10 * 366 * 24 * 3600;
@@ -40,48 +40,48 @@ pub enum WireError {
 }
 
 /// `delta` as bytes. Texts over 16 KiB are cut, and codes that are no short plain word become `OTHER`; no count is changed.
-pub fn encode(delta: &Delta) -> Vec<u8> {
-    let mut out = Writer::new(DELTA);
+pub fn encode_delta(delta: &Delta) -> Vec<u8> {
+    let mut out = WireWriter::new(DELTA);
     out.source(delta.source);
     out.number(delta.seq);
     out.number(delta.second.into());
     out.byte(delta.last.into());
     out.list(&delta.metrics, |out, metric| out.metric(&metric.into()));
-    out.list(&delta.errors, Writer::note);
+    out.list(&delta.errors, WireWriter::note);
     out.engine(&delta.engine);
     out.finish()
 }
 
 /// What [`encode`] made of a delta.
 pub fn decode(bytes: &[u8]) -> Result<Delta, WireError> {
-    let mut input = Reader::new(bytes, DELTA, DELTA_LIMITS)?;
+    let mut input = WireReader::new(bytes, DELTA, DELTA_LIMITS)?;
     let delta = Delta {
         source: input.source()?,
         seq: input.sequence()?,
-        second: input.below(MAX_SECOND, "second")? as u32,
+        second: input.number_below(MAX_SECOND, "second")? as u32,
         last: input.flag()?,
-        metrics: input.list(Reader::metric)?,
-        errors: input.list(Reader::note)?,
+        metrics: input.list(WireReader::metric)?,
+        errors: input.list(WireReader::note)?,
         engine: input.engine()?,
     };
     input.finish()?;
     Ok(delta)
 }
 
-impl Writer {
+impl WireWriter {
     fn source(&mut self, source: SourceId) {
         self.fixed(source.instance.to_le_bytes());
         self.number(source.thread.into());
     }
 }
 
-impl Reader<'_> {
+impl WireReader<'_> {
     fn source(&mut self) -> Result<SourceId, WireError> {
         let instance = u64::from_le_bytes(self.fixed()?);
-        Ok(SourceId { instance, thread: self.below(1 << 32, "thread")? as u32 })
+        Ok(SourceId { instance, thread: self.number_below(1 << 32, "thread")? as u32 })
     }
 
     fn sequence(&mut self) -> Result<u64, WireError> {
-        self.below(1 << 62, "sequence number")
+        self.number_below(1 << 62, "sequence number")
     }
 }

@@ -19,7 +19,7 @@ pub struct Bundle {
     /// The environment variables that were read for it.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    pub limits: Limits,
+    pub limits: WorkerLimits,
     /// Whether the scenario sets a run up and tears it down, once in the fleet.
     #[serde(default)]
     pub hooks: bool,
@@ -30,7 +30,7 @@ pub struct Bundle {
 
 impl Bundle {
     /// Whether it is more than one scenario.
-    pub fn is_several(&self) -> bool {
+    pub fn has_multiple_scenarios(&self) -> bool {
         !self.together.is_empty()
     }
 }
@@ -38,7 +38,7 @@ impl Bundle {
 /// How each worker carries a plan out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Limits {
+pub struct WorkerLimits {
     /// Engine threads of each worker; by default one per core.
     pub threads: Option<usize>,
     /// Most users an open model may bring in on each worker.
@@ -65,7 +65,7 @@ mod tests {
         let tasks = vec![TaskSpec { every: Some(Pause::NONE), ..TaskSpec::new("a") }];
         let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
         let (grace, slack) = (Duration::from_secs(1), Duration::ZERO);
-        let limits = Limits { threads: None, max_users: 9, grace, slack, late_after: slack, phases: false };
+        let limits = WorkerLimits { threads: None, max_users: 9, grace, slack, late_after: slack, phases: false };
         let bundle = Bundle {
             plan,
             arguments: Vec::new(),

@@ -5,12 +5,12 @@ use serde::{Deserialize, Deserializer, de::Error};
 use std::time::Duration;
 
 /// Nothing here lasts longer; sums of a few such times stay far from where they overflow.
-pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+pub(crate) const MAX_DURATION: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 /// A duration of a message that may come from anywhere.
 pub(crate) fn bounded<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let duration = Duration::deserialize(from)?;
-    if duration > LONGEST { Err(D::Error::custom("a time is longer than a hundred years")) } else { Ok(duration) }
+    if duration > MAX_DURATION { Err(D::Error::custom("a time is longer than a hundred years")) } else { Ok(duration) }
 }
 
 /// Why a text is not a duration.
@@ -142,7 +142,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn every_duration_reads_back(nanos in 0..=LONGEST.as_nanos() as u64) {
+        fn every_duration_reads_back(nanos in 0..=MAX_DURATION.as_nanos() as u64) {
             let duration = Duration::from_nanos(nanos);
             proptest::prop_assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
         }

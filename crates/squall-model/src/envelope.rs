@@ -33,28 +33,28 @@ pub enum EnvelopeError {
     #[error("not a command: {0}")]
     NotACommand(#[from] serde_json::Error),
     #[error("a command for users names them in `user_id` or `user_ids`: whole numbers or texts, and nothing else")]
-    NoUsers,
+    InvalidUsers,
     #[error("a start names `target_users`, a whole number, or `rate`, and `init_params`, an object, and nothing else")]
-    NoStart,
+    InvalidStart,
     #[error("a stop has an empty payload")]
-    NoStop,
+    InvalidStop,
 }
 
 /// Larger than the envelope of 100,000 users.
-const LONGEST: usize = 2 << 20;
+const MAX_ENVELOPE_BYTES: usize = 2 << 20;
 
 impl CommandEnvelope {
     /// Reads a message strictly.
     pub fn decode(bytes: &[u8]) -> Result<CommandEnvelope, EnvelopeError> {
-        if bytes.len() > LONGEST {
+        if bytes.len() > MAX_ENVELOPE_BYTES {
             return Err(EnvelopeError::TooLong(bytes.len()));
         }
         let envelope: CommandEnvelope = serde_json::from_slice(bytes)?;
         let payload = &envelope.payload;
         match envelope.kind {
-            CommandType::AddUser | CommandType::RemoveUser if !names_users(payload) => Err(EnvelopeError::NoUsers),
-            CommandType::StartTest if !starts(payload) => Err(EnvelopeError::NoStart),
-            CommandType::StopTest if !payload.is_empty() => Err(EnvelopeError::NoStop),
+            CommandType::AddUser | CommandType::RemoveUser if !is_valid_users(payload) => Err(EnvelopeError::InvalidUsers),
+            CommandType::StartTest if !is_valid_start(payload) => Err(EnvelopeError::InvalidStart),
+            CommandType::StopTest if !payload.is_empty() => Err(EnvelopeError::InvalidStop),
             _ => Ok(envelope),
         }
     }
@@ -64,7 +64,7 @@ impl CommandEnvelope {
     }
 }
 
-fn names_users(payload: &serde_json::Map<String, serde_json::Value>) -> bool {
+fn is_valid_users(payload: &serde_json::Map<String, serde_json::Value>) -> bool {
     let is_user = |value: &serde_json::Value| value.is_u64() || value.is_string();
     let mut fields = payload.iter();
     match (fields.next(), fields.next()) {
@@ -76,7 +76,7 @@ fn names_users(payload: &serde_json::Map<String, serde_json::Value>) -> bool {
     }
 }
 
-fn starts(payload: &serde_json::Map<String, serde_json::Value>) -> bool {
+fn is_valid_start(payload: &serde_json::Map<String, serde_json::Value>) -> bool {
     let rate = |value: &serde_json::Value| value.as_f64().is_some_and(|rate| rate >= 0.0);
     let load = match (payload.get("target_users"), payload.get("rate")) {
         (Some(users), None) => users.is_u64(),

@@ -17,7 +17,7 @@ pub struct RunFacts {
     pub elapsed: Duration,
     pub stop: StopReason,
     pub thresholds: Vec<ThresholdResult>,
-    pub generator: Generator,
+    pub generator: GeneratorStats,
     /// Requests that lost workers may have sent and that are not reported, at the very most; those that they had begun and never
     /// recorded are part of it. 0 for a local run.
     #[serde(default)]
@@ -54,7 +54,7 @@ pub struct ThresholdResult {
 
 /// The generator's own cost and whether it could keep up.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Generator {
+pub struct GeneratorStats {
     pub threads: u32,
     /// User and system time of the whole process during the run.
     pub cpu_s: f64,

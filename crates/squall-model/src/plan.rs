@@ -34,11 +34,11 @@ pub struct TaskSpec {
     /// Tasks that the same user must have completed before.
     pub requires: Vec<TaskIndex>,
     /// Least distance between two starts of this task by the same user.
-    pub every: Option<Every>,
+    pub every: Option<TaskInterval>,
 }
 
 /// A distance in time, fixed or drawn anew each time.
-pub type Every = Pause;
+pub type TaskInterval = Pause;
 
 impl TaskSpec {
     /// A task of weight 1 without conditions.
@@ -54,7 +54,7 @@ impl TaskSpec {
 
 impl Plan {
     /// The target, unless the name says it already, as that of a URL does.
-    pub fn target_apart(&self) -> Option<&str> {
+    pub fn distinct_target(&self) -> Option<&str> {
         Some(self.target.as_str()).filter(|target| !target.is_empty() && !self.name.starts_with(target))
     }
 
@@ -76,8 +76,8 @@ mod tests {
         let load = Load { model, iterations: None, warm_up: Duration::ZERO };
         let (tasks, thresholds) = (Vec::new(), Vec::new());
         let mut plan = Plan { name: "shop".into(), target: "http://h:1".into(), load, tasks, thresholds, seed: 0 };
-        assert_eq!(plan.target_apart(), Some("http://h:1"));
+        assert_eq!(plan.distinct_target(), Some("http://h:1"));
         plan.name = "http://h:1/health".into();
-        assert_eq!(plan.target_apart(), None);
+        assert_eq!(plan.distinct_target(), None);
     }
 }

@@ -4,12 +4,12 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-use crate::{duration::LONGEST, parse_duration};
+use crate::{duration::MAX_DURATION, parse_duration};
 
 /// One straight piece: the level goes from `from` to `to` within `duration`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stage {
+pub struct ProfileStage {
     pub duration: Duration,
     pub from: f64,
     pub to: f64,
@@ -19,14 +19,14 @@ pub struct Stage {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "RawProfile")]
 pub struct Profile {
-    stages: Vec<Stage>,
+    stages: Vec<ProfileStage>,
 }
 
 /// A profile as it is written down. It may come from anywhere, so it is checked like any other.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawProfile {
-    stages: Vec<Stage>,
+    stages: Vec<ProfileStage>,
 }
 
 impl TryFrom<RawProfile> for Profile {
@@ -38,7 +38,7 @@ impl TryFrom<RawProfile> for Profile {
 }
 
 /// No level is higher; areas stay numbers.
-const HIGHEST: f64 = 1e12;
+const MAX_PROFILE_LEVEL: f64 = 1e12;
 
 /// The highest rate or number of users. Beyond this a number is a typing mistake, and sums over a run stay exact below it.
 pub const HIGHEST_LEVEL: f64 = 1e7;
@@ -70,7 +70,7 @@ pub struct ParseStagesError {
 impl Profile {
     /// The same level throughout.
     pub fn constant(level: f64, run: Duration) -> Result<Profile, ProfileError> {
-        Profile::from_stages(vec![Stage { duration: run, from: level, to: level }])
+        Profile::from_stages(vec![ProfileStage { duration: run, from: level, to: level }])
     }
 
     /// From 0 to `level` within `ramp`, then steady until `run` is over; the ramp is part of the run.
@@ -79,8 +79,8 @@ impl Profile {
             return Err(ProfileError::RampTooLong { ramp, run });
         }
         Profile::from_stages(vec![
-            Stage { duration: ramp, from: 0.0, to: level },
-            Stage { duration: run - ramp, from: level, to: level },
+            ProfileStage { duration: ramp, from: 0.0, to: level },
+            ProfileStage { duration: run - ramp, from: level, to: level },
         ])
     }
 
@@ -91,40 +91,40 @@ impl Profile {
         }
         let plateau = |i: u32| level * f64::from(i + 1) / f64::from(steps);
         Profile::from_stages(
-            (0..steps).map(|i| Stage { duration: run / steps, from: plateau(i), to: plateau(i) }).collect(),
+            (0..steps).map(|i| ProfileStage { duration: run / steps, from: plateau(i), to: plateau(i) }).collect(),
         )
     }
 
     /// Thirds: 20 % of `level` (but at least 1, or `level` if that is less), then all of it, then 20 % again.
     pub fn spike(level: f64, run: Duration) -> Result<Profile, ProfileError> {
         let base = (level * 0.2).max(level.min(1.0));
-        let third = |level: f64| Stage { duration: run / 3, from: level, to: level };
+        let third = |level: f64| ProfileStage { duration: run / 3, from: level, to: level };
         Profile::from_stages(vec![third(base), third(level), third(base)])
     }
 
     /// Goes in a straight line from one target to the next, starting at 0.
-    pub fn stages(targets: &[(Duration, f64)]) -> Result<Profile, ProfileError> {
+    pub fn from_targets(targets: &[(Duration, f64)]) -> Result<Profile, ProfileError> {
         let mut from = 0.0;
         let mut stages = Vec::with_capacity(targets.len());
         for &(duration, to) in targets {
-            stages.push(Stage { duration, from, to });
+            stages.push(ProfileStage { duration, from, to });
             from = to;
         }
         Profile::from_stages(stages)
     }
 
     /// Any list of pieces; a piece of no duration is a jump.
-    pub fn from_stages(stages: Vec<Stage>) -> Result<Profile, ProfileError> {
+    pub fn from_stages(stages: Vec<ProfileStage>) -> Result<Profile, ProfileError> {
         for level in stages.iter().flat_map(|s| [s.from, s.to]) {
-            if !(0.0..=HIGHEST).contains(&level) {
+            if !(0.0..=MAX_PROFILE_LEVEL).contains(&level) {
                 return Err(ProfileError::BadLevel(level));
             }
         }
         let whole = stages.iter().try_fold(Duration::ZERO, |sum, stage| sum.checked_add(stage.duration));
-        if whole.is_none_or(|whole| whole > LONGEST) {
+        if whole.is_none_or(|whole| whole > MAX_DURATION) {
             return Err(ProfileError::TooLong);
         }
-        let stages: Vec<Stage> = stages.into_iter().filter(|s| !s.duration.is_zero()).collect();
+        let stages: Vec<ProfileStage> = stages.into_iter().filter(|s| !s.duration.is_zero()).collect();
         if stages.is_empty() {
             return Err(ProfileError::Empty);
         }
@@ -135,7 +135,7 @@ impl Profile {
     }
 
     /// The same up to `at`, then `tail`: how a run's load is changed while it goes on. What was due before `at` stays due.
-    pub fn replace_tail(&self, at: Duration, tail: &[Stage]) -> Result<Profile, ProfileError> {
+    pub fn replace_tail(&self, at: Duration, tail: &[ProfileStage]) -> Result<Profile, ProfileError> {
         let mut begin = Duration::ZERO;
         let mut stages = Vec::new();
         for stage in &self.stages {
@@ -143,7 +143,7 @@ impl Profile {
             begin += stage.duration;
             if !inside.is_zero() {
                 let to = stage.from + stage.slope() * inside.as_secs_f64();
-                stages.push(Stage { duration: inside, from: stage.from, to: to.max(0.0) });
+                stages.push(ProfileStage { duration: inside, from: stage.from, to: to.max(0.0) });
             }
         }
         stages.extend_from_slice(tail);
@@ -151,14 +151,14 @@ impl Profile {
     }
 
     /// The pieces from `at` on.
-    pub fn tail(&self, at: Duration) -> Vec<Stage> {
+    pub fn tail(&self, at: Duration) -> Vec<ProfileStage> {
         let mut begin = Duration::ZERO;
         let mut tail = Vec::new();
         for stage in &self.stages {
             let passed = at.saturating_sub(begin).min(stage.duration);
             begin += stage.duration;
             let from = stage.from + stage.slope() * passed.as_secs_f64();
-            tail.push(Stage { duration: stage.duration - passed, from: from.max(0.0), to: stage.to });
+            tail.push(ProfileStage { duration: stage.duration - passed, from: from.max(0.0), to: stage.to });
         }
         tail.retain(|stage| !stage.duration.is_zero());
         tail
@@ -185,14 +185,14 @@ impl Profile {
             let (from, to) = pieces.fold((0.0, 0.0), |(from, to), piece| {
                 (from + piece.from, to + (piece.from + piece.slope() * lasts.as_secs_f64()).max(0.0))
             });
-            stages.push(Stage { duration: lasts, from, to });
+            stages.push(ProfileStage { duration: lasts, from, to });
             begin = end;
         }
         Profile::from_stages(stages).ok()
     }
 
     /// The pieces, in order, none of them empty.
-    pub fn pieces(&self) -> &[Stage] {
+    pub fn pieces(&self) -> &[ProfileStage] {
         &self.stages
     }
 
@@ -232,7 +232,7 @@ impl Profile {
     }
 
     /// For how long between `from` and `to` there is any load.
-    pub fn loaded(&self, from: Duration, to: Duration) -> Duration {
+    pub fn time_under_load(&self, from: Duration, to: Duration) -> Duration {
         let (mut begin, mut loaded) = (Duration::ZERO, Duration::ZERO);
         for stage in &self.stages {
             let end = begin + stage.duration;
@@ -274,7 +274,7 @@ impl Profile {
     }
 }
 
-impl Stage {
+impl ProfileStage {
     fn slope(&self) -> f64 {
         (self.to - self.from) / self.duration.as_secs_f64()
     }
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn stages_go_from_target_to_target() {
-        let profile = Profile::stages(&parse_stages("10s:100, 30s:500").unwrap()).unwrap();
+        let profile = Profile::from_targets(&parse_stages("10s:100, 30s:500").unwrap()).unwrap();
         assert_eq!([profile.level(S(5)), profile.level(S(10)), profile.level(S(25))], [50.0, 100.0, 300.0]);
         assert!(parse_stages("10s").is_err() && parse_stages("10s:-1").is_err() && parse_stages("").is_err());
     }
@@ -351,7 +351,7 @@ mod tests {
 
     fn profiles() -> impl Strategy<Value = Profile> {
         prop::collection::vec((1u64..20_000, 0.0..500.0f64, 0.0..500.0f64), 1..6).prop_filter_map("zero", |parts| {
-            let stage = |(ms, from, to)| Stage { duration: Duration::from_millis(ms), from, to };
+            let stage = |(ms, from, to)| ProfileStage { duration: Duration::from_millis(ms), from, to };
             Profile::from_stages(parts.into_iter().map(stage).collect()).ok()
         })
     }

@@ -22,7 +22,7 @@ impl Segment {
     }
 
     /// The run-wide number of this segment's `n`-th start.
-    pub fn global(self, n: u64) -> u64 {
+    pub fn global_number(self, n: u64) -> u64 {
         u64::from(self.index) + n * u64::from(self.count)
     }
 

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr, time::Duration};
 
-use crate::{duration::LONGEST, format_duration, parse_duration};
+use crate::{duration::MAX_DURATION, format_duration, parse_duration};
 
 /// One promise about the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct Threshold {
     pub statistic: Statistic,
     /// Judged over a sliding window of this length instead of the whole run.
     pub window: Option<Duration>,
-    pub comparison: Comparison,
+    pub comparison: ComparisonOperator,
     /// In the statistic's own unit: nanoseconds, a fraction, per second, or a count.
     pub limit: f64,
     /// Stop the run as soon as it is breached.
@@ -44,7 +44,7 @@ pub enum Statistic {
 
 /// The unit that a statistic is given in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quantity {
+pub enum StatisticUnit {
     Time,
     Fraction,
     PerSecond,
@@ -53,7 +53,7 @@ pub enum Quantity {
 
 /// The relation that must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Comparison {
+pub enum ComparisonOperator {
     Less,
     AtMost,
     Greater,
@@ -68,7 +68,7 @@ pub struct ParseThresholdError {
     pub problem: String,
 }
 
-const NAMES: [(&str, Statistic); 9] = [
+const STATISTIC_NAMES: [(&str, Statistic); 9] = [
     ("min", Statistic::Min),
     ("mean", Statistic::Mean),
     ("max", Statistic::Max),
@@ -81,13 +81,13 @@ const NAMES: [(&str, Statistic); 9] = [
 ];
 
 impl Statistic {
-    pub fn quantity(self) -> Quantity {
+    pub fn unit(self) -> StatisticUnit {
         match self {
-            Statistic::Percentile(_) | Statistic::ServicePercentile(_) => Quantity::Time,
-            Statistic::Min | Statistic::Mean | Statistic::Max => Quantity::Time,
-            Statistic::ErrorRate => Quantity::Fraction,
-            Statistic::Rate => Quantity::PerSecond,
-            Statistic::Errors | Statistic::Requests | Statistic::Dropped | Statistic::Late => Quantity::Count,
+            Statistic::Percentile(_) | Statistic::ServicePercentile(_) => StatisticUnit::Time,
+            Statistic::Min | Statistic::Mean | Statistic::Max => StatisticUnit::Time,
+            Statistic::ErrorRate => StatisticUnit::Fraction,
+            Statistic::Rate => StatisticUnit::PerSecond,
+            Statistic::Errors | Statistic::Requests | Statistic::Dropped | Statistic::Late => StatisticUnit::Count,
         }
     }
 }
@@ -96,23 +96,23 @@ impl FromStr for Statistic {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Statistic, String> {
-        if let Some((_, statistic)) = NAMES.iter().find(|(name, _)| *name == text) {
+        if let Some((_, statistic)) = STATISTIC_NAMES.iter().find(|(name, _)| *name == text) {
             return Ok(*statistic);
         }
-        let percentile = |digits: &str| percent_of(digits).filter(|p| (0.0..=100.0).contains(p));
+        let percentile = |digits: &str| parse_percentile(digits).filter(|p| (0.0..=100.0).contains(p));
         if let Some(p) = text.strip_prefix("service_p").and_then(percentile) {
             return Ok(Statistic::ServicePercentile(p));
         }
         if let Some(p) = text.strip_prefix('p').and_then(percentile) {
             return Ok(Statistic::Percentile(p));
         }
-        let known = NAMES.map(|(name, _)| name).join(", ");
+        let known = STATISTIC_NAMES.map(|(name, _)| name).join(", ");
         Err(format!("`{text}` is no statistic; there are p50, p99, p99.9 (any percentile), service_p99, {known}"))
     }
 }
 
 /// `99` and `99.9` as they stand; `999` and `9999` are the usual short forms of 99.9 and 99.99.
-fn percent_of(digits: &str) -> Option<f64> {
+fn parse_percentile(digits: &str) -> Option<f64> {
     if !digits.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
         return None;
     }
@@ -126,30 +126,30 @@ impl fmt::Display for Statistic {
             Statistic::Percentile(p) => write!(f, "p{p}"),
             Statistic::ServicePercentile(p) => write!(f, "service_p{p}"),
             other => {
-                let name = NAMES.iter().find(|(_, s)| s == other).map(|(name, _)| *name);
+                let name = STATISTIC_NAMES.iter().find(|(_, s)| s == other).map(|(name, _)| *name);
                 f.write_str(name.expect("every statistic but percentiles has a name"))
             }
         }
     }
 }
 
-impl Comparison {
+impl ComparisonOperator {
     /// Whether `value` keeps the promise.
     pub fn holds(self, value: f64, limit: f64) -> bool {
         match self {
-            Comparison::Less => value < limit,
-            Comparison::AtMost => value <= limit,
-            Comparison::Greater => value > limit,
-            Comparison::AtLeast => value >= limit,
+            ComparisonOperator::Less => value < limit,
+            ComparisonOperator::AtMost => value <= limit,
+            ComparisonOperator::Greater => value > limit,
+            ComparisonOperator::AtLeast => value >= limit,
         }
     }
 
     fn symbol(self) -> &'static str {
         match self {
-            Comparison::Less => "<",
-            Comparison::AtMost => "<=",
-            Comparison::Greater => ">",
-            Comparison::AtLeast => ">=",
+            ComparisonOperator::Less => "<",
+            ComparisonOperator::AtMost => "<=",
+            ComparisonOperator::Greater => ">",
+            ComparisonOperator::AtLeast => ">=",
         }
     }
 }
@@ -158,11 +158,11 @@ impl FromStr for Threshold {
     type Err = ParseThresholdError;
 
     fn from_str(text: &str) -> Result<Threshold, ParseThresholdError> {
-        parse(text).map_err(|problem| ParseThresholdError { text: text.to_owned(), problem })
+        parse_threshold(text).map_err(|problem| ParseThresholdError { text: text.to_owned(), problem })
     }
 }
 
-fn parse(text: &str) -> Result<Threshold, String> {
+fn parse_threshold(text: &str) -> Result<Threshold, String> {
     let (body, abort) = match text.trim().strip_suffix("!abort") {
         Some(body) => (body.trim_end(), true),
         None => (text.trim(), false),
@@ -170,10 +170,10 @@ fn parse(text: &str) -> Result<Threshold, String> {
     let at = body.find(['<', '>']).ok_or("it needs a comparison: <, <=, > or >=, as in p99<500ms")?;
     let (left, right) = body.split_at(at);
     let (comparison, right) = match (right.as_bytes()[0], right.as_bytes().get(1)) {
-        (b'<', Some(b'=')) => (Comparison::AtMost, &right[2..]),
-        (b'<', _) => (Comparison::Less, &right[1..]),
-        (_, Some(b'=')) => (Comparison::AtLeast, &right[2..]),
-        (_, _) => (Comparison::Greater, &right[1..]),
+        (b'<', Some(b'=')) => (ComparisonOperator::AtMost, &right[2..]),
+        (b'<', _) => (ComparisonOperator::Less, &right[1..]),
+        (_, Some(b'=')) => (ComparisonOperator::AtLeast, &right[2..]),
+        (_, _) => (ComparisonOperator::Greater, &right[1..]),
     };
     if let Some((_, word)) = right.split_once('!') {
         return Err(format!("`!{word}` is not known; only !abort can stand at the end"));
@@ -195,27 +195,27 @@ fn parse(text: &str) -> Result<Threshold, String> {
         }
     };
     let statistic: Statistic = left.parse()?;
-    let limit = parse_limit(statistic.quantity(), right.trim())?;
+    let limit = parse_limit(statistic.unit(), right.trim())?;
     Ok(Threshold { metric, statistic, window, comparison, limit, abort })
 }
 
-fn parse_limit(quantity: Quantity, text: &str) -> Result<f64, String> {
+fn parse_limit(quantity: StatisticUnit, text: &str) -> Result<f64, String> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
     match quantity {
-        Quantity::Time if number(text).is_some() => Err(format!("`{text}` has no unit; write {text}ms or {text}s")),
-        Quantity::Time => match parse_duration(text) {
-            Ok(limit) if limit > LONGEST => Err(format!("`{text}` is longer than a hundred years")),
+        StatisticUnit::Time if number(text).is_some() => Err(format!("`{text}` has no unit; write {text}ms or {text}s")),
+        StatisticUnit::Time => match parse_duration(text) {
+            Ok(limit) if limit > MAX_DURATION => Err(format!("`{text}` is longer than a hundred years")),
             Ok(limit) => Ok(limit.as_nanos() as f64),
             Err(error) => Err(error.to_string()),
         },
-        Quantity::Fraction => match text.strip_suffix('%') {
+        StatisticUnit::Fraction => match text.strip_suffix('%') {
             Some(percent) => number(percent).map(|v| v / 100.0),
             None => number(text),
         }
         .filter(|share| *share <= 1.0)
         .ok_or_else(|| format!("`{text}` is not a share of at most 100%; write 1% or 0.01")),
-        Quantity::PerSecond if text.contains('/') => crate::parse_rate(text).map_err(|e| e.to_string()),
-        Quantity::PerSecond | Quantity::Count => {
+        StatisticUnit::PerSecond if text.contains('/') => crate::parse_rate(text).map_err(|e| e.to_string()),
+        StatisticUnit::PerSecond | StatisticUnit::Count => {
             number(text).ok_or_else(|| format!("`{text}` is not a number of 0 or more"))
         }
     }
@@ -231,18 +231,18 @@ impl fmt::Display for Threshold {
             write!(f, "[{}]", format_duration(window))?;
         }
         f.write_str(self.comparison.symbol())?;
-        match self.statistic.quantity() {
-            Quantity::Time => f.write_str(&format_duration(Duration::from_nanos(self.limit as u64)))?,
-            Quantity::Fraction => f.write_str(&percent_text(self.limit))?,
-            Quantity::PerSecond | Quantity::Count if self.limit >= 1e16 => write!(f, "{:e}", self.limit)?,
-            Quantity::PerSecond | Quantity::Count => write!(f, "{}", self.limit)?,
+        match self.statistic.unit() {
+            StatisticUnit::Time => f.write_str(&format_duration(Duration::from_nanos(self.limit as u64)))?,
+            StatisticUnit::Fraction => f.write_str(&format_percent(self.limit))?,
+            StatisticUnit::PerSecond | StatisticUnit::Count if self.limit >= 1e16 => write!(f, "{:e}", self.limit)?,
+            StatisticUnit::PerSecond | StatisticUnit::Count => write!(f, "{}", self.limit)?,
         }
         if self.abort { f.write_str(" !abort") } else { Ok(()) }
     }
 }
 
 /// The shortest percentage that means exactly this share: 0.07 is `7%`, though 0.07 * 100 is a little more.
-fn percent_text(share: f64) -> String {
+fn format_percent(share: f64) -> String {
     let written = (0..=17).map(|digits| format!("{:.digits$}", share * 100.0));
     let exact = |text: &String| text.parse::<f64>().is_ok_and(|percent| percent / 100.0 == share);
     written.into_iter().find(exact).map_or_else(|| share.to_string(), |text| format!("{text}%"))
@@ -305,8 +305,8 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn every_share_reads_back(share in 0.0..=1.0f64) {
-            let printed = percent_text(share);
-            proptest::prop_assert_eq!(parse_limit(Quantity::Fraction, &printed), Ok(share));
+            let printed = format_percent(share);
+            proptest::prop_assert_eq!(parse_limit(StatisticUnit::Fraction, &printed), Ok(share));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Who makes the load of a run on this machine: the engine of this process, or several processes with an engine each. Both ship deltas
 //! and obey the same orders; the run does not know which it has.
 
-use squall_engine::{Chorus, ChorusStop, Engine, EngineStop, InFlight, ThreadEnd};
+use squall_engine::{EngineGroup, EngineGroupStopHandle, Engine, EngineStopHandle, InFlightIterations, LoadOutcome};
 use squall_metrics::{Delta, SourceId};
 use std::{
     future::Future,
@@ -23,7 +23,7 @@ pub trait Crew {
     fn stop(&self) -> Self::Stop;
 
     /// What is under way in this process; nobody can look into another one.
-    fn in_flight(&self) -> Option<InFlight> {
+    fn in_flight(&self) -> Option<InFlightIterations> {
         None
     }
 
@@ -43,23 +43,23 @@ pub trait Stop {
 /// How a crew's work ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Ended {
-    pub end: ThreadEnd,
+    pub end: LoadOutcome,
     /// What other processes than this one used: CPU time and memory.
     pub elsewhere: (Duration, u64),
 }
 
-impl Stop for EngineStop {
+impl Stop for EngineStopHandle {
     fn drain(&self) {
-        EngineStop::drain(self);
+        EngineStopHandle::drain(self);
     }
 
     fn abort(&self) {
-        EngineStop::abort(self);
+        EngineStopHandle::abort(self);
     }
 }
 
 impl Crew for Engine {
-    type Stop = EngineStop;
+    type Stop = EngineStopHandle;
 
     fn sources(&self) -> Vec<SourceId> {
         Engine::sources(self).to_vec()
@@ -69,11 +69,11 @@ impl Crew for Engine {
         Engine::start(self, at);
     }
 
-    fn stop(&self) -> EngineStop {
-        Engine::stop(self)
+    fn stop(&self) -> EngineStopHandle {
+        Engine::stop_handle(self)
     }
 
-    fn in_flight(&self) -> Option<InFlight> {
+    fn in_flight(&self) -> Option<InFlightIterations> {
         Some(Engine::in_flight(self))
     }
 
@@ -86,40 +86,40 @@ impl Crew for Engine {
     }
 }
 
-impl Stop for ChorusStop {
+impl Stop for EngineGroupStopHandle {
     fn drain(&self) {
-        ChorusStop::drain(self);
+        EngineGroupStopHandle::drain(self);
     }
 
     fn abort(&self) {
-        ChorusStop::abort(self);
+        EngineGroupStopHandle::abort(self);
     }
 }
 
-impl Crew for Chorus {
-    type Stop = ChorusStop;
+impl Crew for EngineGroup {
+    type Stop = EngineGroupStopHandle;
 
     fn sources(&self) -> Vec<SourceId> {
-        Chorus::sources(self)
+        EngineGroup::sources(self)
     }
 
     fn start(&mut self, at: Instant) {
-        Chorus::start(self, at);
+        EngineGroup::start(self, at);
     }
 
-    fn stop(&self) -> ChorusStop {
-        Chorus::stop(self)
+    fn stop(&self) -> EngineGroupStopHandle {
+        EngineGroup::stop_handle(self)
     }
 
-    fn in_flight(&self) -> Option<InFlight> {
-        Some(Chorus::in_flight(self))
+    fn in_flight(&self) -> Option<InFlightIterations> {
+        Some(EngineGroup::in_flight(self))
     }
 
     async fn next_delta(&mut self) -> Option<Delta> {
-        Chorus::next_delta(self).await
+        EngineGroup::next_delta(self).await
     }
 
     async fn join(self) -> Result<Ended, RunError> {
-        Ok(Ended { end: Chorus::join(self)?, elsewhere: (Duration::ZERO, 0) })
+        Ok(Ended { end: EngineGroup::join(self)?, elsewhere: (Duration::ZERO, 0) })
     }
 }

@@ -167,7 +167,7 @@ impl Watch {
 /// part of a window has less than all of it. Too many in a part are too many in the whole.
 fn needs_load(threshold: &Threshold) -> bool {
     use Statistic::{Dropped, Errors, Late, Rate, Requests};
-    use squall_model::Comparison::{AtLeast, Greater};
+    use squall_model::ComparisonOperator::{AtLeast, Greater};
     let at_least = matches!(threshold.comparison, Greater | AtLeast);
     match threshold.statistic {
         Rate => true,
@@ -194,7 +194,7 @@ fn windowed(threshold: &Threshold, seconds: u32, view: &RunView, after: usize) -
 /// rate that has begun low may rise. Such a promise is judged at the end, or over a window.
 fn can_still_be_kept(threshold: &Threshold) -> bool {
     use Statistic::{Dropped, Errors, Late, Max, Min, Rate, Requests};
-    use squall_model::Comparison::{AtLeast, AtMost, Greater, Less};
+    use squall_model::ComparisonOperator::{AtLeast, AtMost, Greater, Less};
     match threshold.comparison {
         Greater | AtLeast => matches!(threshold.statistic, Requests | Errors | Dropped | Late | Max | Rate),
         Less | AtMost => threshold.statistic == Min,
@@ -203,7 +203,7 @@ fn can_still_be_kept(threshold: &Threshold) -> bool {
 
 /// Further from what the threshold wants.
 fn is_worse(threshold: &Threshold, value: f64, than: f64) -> bool {
-    use squall_model::Comparison::{AtLeast, AtMost, Greater, Less};
+    use squall_model::ComparisonOperator::{AtLeast, AtMost, Greater, Less};
     match threshold.comparison {
         Less | AtMost => value > than,
         Greater | AtLeast => value < than,
@@ -255,7 +255,7 @@ fn seconds(window: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_metrics::{Collector, Delta, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId};
+    use squall_metrics::{Collector, Delta, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample, SourceId};
     use squall_model::{Arrivals, Load, LoadModel, Profile};
 
     const SOURCE: SourceId = SourceId { instance: 0, thread: 0 };
@@ -278,7 +278,7 @@ mod tests {
 
     /// One second with ten requests of `millis` each, the first `errors` of which fail.
     fn second(second: u32, millis: u64, errors: u64) -> Delta {
-        let mut recorder = Recorder::new(RecorderConfig::default());
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
         let metric = recorder.metric(MetricKey::request("browse"));
         for i in 0..10 {
             let outcome = Outcome::of_status(if i < errors { 500 } else { 200 });
@@ -365,7 +365,7 @@ mod tests {
         let mut judge = Judge::new(&plan);
         let mut collector = Collector::new([SOURCE], Judge::longest_window(&plan));
         for (i, n) in requests.iter().enumerate() {
-            let mut recorder = Recorder::new(RecorderConfig::default());
+            let mut recorder = MetricRecorder::new(RecorderConfig::default());
             let metric = recorder.metric(MetricKey::request("browse"));
             let (wait, service, outcome) = (Duration::ZERO, Duration::from_millis(1), Outcome::of_status(200));
             for _ in 0..*n {

@@ -4,7 +4,7 @@
 mod frame;
 mod part;
 
-use squall_engine::ThreadEnd;
+use squall_engine::LoadOutcome;
 use squall_metrics::{Delta, SourceId, decode};
 use std::{
     io,
@@ -165,7 +165,7 @@ impl Crew for Processes {
 
     async fn join(mut self) -> Result<Ended, RunError> {
         let mut whole = Ended {
-            end: ThreadEnd { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false },
+            end: LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false },
             elsewhere: (Duration::ZERO, 0),
         };
         let mut ended = std::mem::take(&mut self.ended);

@@ -1,8 +1,8 @@
 //! One run from start to facts. The run decides when to stop (its plan, its thresholds, its person); the engine obeys.
 
-use squall_engine::{Chorus, Driver, Engine, EngineConfig, EngineError, InFlight, Lender};
-use squall_metrics::{Code, Collector, Delta, Histogram, Kind, RecorderConfig, RunView};
-use squall_model::{Generator, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
+use squall_engine::{EngineGroup, Driver, Engine, EngineConfig, EngineError, InFlightIterations, ResourceClient};
+use squall_metrics::{OutcomeCode, Collector, Delta, Histogram, MetricKind, RecorderConfig, RunView};
+use squall_model::{GeneratorStats, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{
@@ -31,7 +31,7 @@ pub struct RunOptions {
     /// Seconds of full histograms kept for observers, at least what the thresholds need.
     pub keep_s: u32,
     /// Where users borrow things.
-    pub lender: Option<Lender>,
+    pub lender: Option<ResourceClient>,
 }
 
 impl Default for RunOptions {
@@ -100,7 +100,7 @@ pub enum RunError {
     #[error("the processes of the run cannot speak with each other")]
     Socket(#[from] std::io::Error),
     #[error("an engine thread's delta could not be merged: {0}")]
-    Delta(#[from] squall_metrics::Refused),
+    Delta(#[from] squall_metrics::MergeError),
 }
 
 /// Runs `plan` in this process to its end, however it ends.
@@ -125,7 +125,7 @@ pub async fn run_together<D: Driver>(
     observers: &mut [&mut dyn Observer],
 ) -> Result<Finished, RunError> {
     let voices = members.into_iter().map(|member| member.voice(&options)).collect();
-    run_crew(plan, Chorus::prepare(voices).await?, options, control, observers).await
+    run_crew(plan, EngineGroup::prepare(voices).await?, options, control, observers).await
 }
 
 /// Runs `plan` with a crew that is prepared for it, to its end.
@@ -181,7 +181,7 @@ pub(crate) fn engine_config(plan: &Plan, options: &RunOptions) -> EngineConfig {
     config.grace = options.grace;
     config.slack = options.slack;
     config.late_after = options.late_after;
-    config.lender = options.lender.clone();
+    config.resources = options.lender.clone();
     config.recorder = RecorderConfig { phases: options.phases, ..RecorderConfig::default() };
     config
 }
@@ -192,7 +192,7 @@ struct Run<'a, S> {
     collector: Collector,
     judge: Judge,
     stop: S,
-    in_flight: Option<InFlight>,
+    in_flight: Option<InFlightIterations>,
     reason: StopReason,
     start: Instant,
     phase: LivePhase,
@@ -266,7 +266,7 @@ impl<S: Stop> Run<'_, S> {
             cpu_s: (usage.cpu - self.before.cpu).as_secs_f64(),
             rss_bytes: usage.max_rss_bytes,
             // What other processes have under way is what they last said.
-            in_flight: self.in_flight.as_ref().map_or(self.collector.view().engine.busy, InFlight::count),
+            in_flight: self.in_flight.as_ref().map_or(self.collector.view().engine.busy, InFlightIterations::count),
             thresholds: self.judge.so_far(self.collector.view()),
         };
         observers.iter_mut().for_each(|observer| observer.second(self.plan, self.collector.view(), &live));
@@ -291,7 +291,7 @@ impl<S: Stop> Run<'_, S> {
         let stop =
             if end.cut_off && self.reason == StopReason::Interrupted { StopReason::Aborted } else { self.reason };
         let saturated_because = saturation(self.plan, &view, extent, remedy(stop, 0));
-        let generator = Generator {
+        let generator = GeneratorStats {
             threads,
             cpu_s,
             max_rss_bytes: usage.max_rss_bytes + elsewhere.1,
@@ -374,7 +374,7 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &s
             ));
         }
     }
-    for metric in view.metrics.iter().filter(|metric| metric.key.kind == Kind::Group) {
+    for metric in view.metrics.iter().filter(|metric| metric.key.kind == MetricKind::Group) {
         // As the Python driver names them.
         let name = metric.key.name.rsplit('/').next().unwrap_or_default();
         let Some(holder) = name.strip_prefix("(held by ").and_then(|rest| rest.strip_suffix(')')) else { continue };
@@ -396,7 +396,7 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &s
         because.push(format!("{n} {starts} never happened because none of {users} users was free{remedy}"));
     }
     let out_of_sockets: u64 =
-        view.all.outcomes.iter().filter(|(o, _)| o.code == Code::Named("LOCAL_LIMIT")).map(|(_, n)| n).sum();
+        view.all.outcomes.iter().filter(|(o, _)| o.code == OutcomeCode::Named("LOCAL_LIMIT")).map(|(_, n)| n).sum();
     if out_of_sockets > 0 {
         because.push(format!(
             "{out_of_sockets} requests found no free descriptor or port here: raise `ulimit -n`, or use fewer users"
@@ -412,7 +412,7 @@ pub(crate) fn saturation(plan: &Plan, view: &RunView, extent: Extent, remedy: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_metrics::{EngineDelta, ErrorNote, MetricDelta, MetricKey, Outcome, Recorder, Sample, SourceId};
+    use squall_metrics::{EngineDelta, ErrorNote, MetricDelta, MetricKey, Outcome, MetricRecorder, Sample, SourceId};
     use squall_model::{Arrivals, Load, Profile};
 
     const SOURCE: SourceId = SourceId { instance: 0, thread: 0 };
@@ -447,11 +447,11 @@ mod tests {
             (MetricKey::request("on_start/1"), true),
             (MetricKey::request("browse"), false),
         ] {
-            let mut recorder = Recorder::new(RecorderConfig::default());
+            let mut recorder = MetricRecorder::new(RecorderConfig::default());
             let (metric, outcome) = (recorder.metric(key.clone()), Outcome::of_status(500));
             let (wait, service) = (Duration::ZERO, Duration::ZERO);
             recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 0, bytes_out: 0, warm_up: false });
-            recorder.dropped(3);
+            recorder.count_dropped(3);
             let told = told(recorder.harvest(40, 0), ": raise --max-users").concat();
             assert_eq!(told.contains("on_start failed or did not end 1 times"), blamed, "{key:?}: {told}");
             assert_eq!(told.contains("--max-users"), !blamed, "{key:?}: {told}");

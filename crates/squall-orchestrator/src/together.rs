@@ -1,6 +1,6 @@
 //! Several scenarios on one timeline, from their plans to the engines that carry them out. Decides nothing about them.
 
-use squall_engine::{Driver, Voice};
+use squall_engine::{Driver, EngineSpec};
 use squall_model::Plan;
 
 use crate::run::{RunOptions, engine_config};
@@ -16,10 +16,10 @@ pub struct Member<D> {
 }
 
 impl<D: Driver> Member<D> {
-    pub(crate) fn voice(self, options: &RunOptions) -> Voice<D> {
+    pub(crate) fn voice(self, options: &RunOptions) -> EngineSpec<D> {
         let Member { plan, driver, threads, follows } = self;
         let threads = options.threads.unwrap_or(threads).min(threads);
         let config = engine_config(&plan, &RunOptions { threads: Some(threads), ..options.clone() });
-        Voice { driver, config, follows }
+        EngineSpec { driver, config, background: follows }
     }
 }

@@ -2,7 +2,7 @@
 //! sleeps, so that one attach serves every user that is ready in a wake-up, and other Python threads run during all waiting.
 
 use pyo3::{Python, ffi};
-use squall_engine::Curfew;
+use squall_engine::ThreadDeadline;
 use std::{cell::Cell, ptr};
 use tokio::runtime::Builder;
 
@@ -14,7 +14,7 @@ thread_local! {
 }
 
 /// Runs `life` attached, in a runtime that detaches whenever it has nothing to do.
-pub(crate) fn host<R>(curfew: &Curfew, builder: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
+pub(crate) fn host<R>(curfew: &ThreadDeadline, builder: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
     Python::attach(|py| {
         // Without it only what never returns is worse off.
         let _watchdog = watchdog::watch(py, Some(curfew.clone()));

@@ -2,7 +2,7 @@
 //! held by whom is known where the pools are.
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use squall_engine::{LendError, Lender, Probe};
+use squall_engine::{ResourceError, ResourceClient, ThreadRecorder};
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
@@ -27,7 +27,7 @@ pub(crate) struct Borrow {
 /// Something that a user holds; when nobody refers to it any more, it goes back.
 #[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct Loan {
-    loan: Mutex<Option<squall_engine::Loan>>,
+    loan: Mutex<Option<squall_engine::ResourceLease>>,
     /// Its name in the pool.
     #[pyo3(get)]
     id: String,
@@ -45,7 +45,7 @@ impl Loan {
 
     /// Whether it is certainly nobody else's.
     fn held(&self) -> bool {
-        self.loan.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(squall_engine::Loan::is_held)
+        self.loan.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(squall_engine::ResourceLease::is_valid)
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn borrow(
 }
 
 impl Borrow {
-    pub(crate) async fn perform(self, probe: &Probe) -> PyResult<Py<PyAny>> {
+    pub(crate) async fn perform(self, probe: &ThreadRecorder) -> PyResult<Py<PyAny>> {
         let loan = self.find(probe).await?;
         Python::attach(|py| {
             let (id, payload) = (loan.id().to_owned(), loan.payload().to_owned());
@@ -73,27 +73,27 @@ impl Borrow {
         })
     }
 
-    async fn find(&self, probe: &Probe) -> PyResult<squall_engine::Loan> {
-        let lender = probe.lender().map_err(failed)?;
+    async fn find(&self, probe: &ThreadRecorder) -> PyResult<squall_engine::ResourceLease> {
+        let lender = probe.resources().map_err(failed)?;
         if let Some(make) = &self.make {
-            while let Some(number) = match lender.take(&self.pool, Duration::ZERO).await {
+            while let Some(number) = match lender.acquire(&self.pool, Duration::ZERO).await {
                 Ok(loan) => return Ok(loan),
-                Err(LendError::Exhausted(_)) => lender.number(&self.pool, self.limit).await.map_err(failed)?,
+                Err(ResourceError::Exhausted(_)) => lender.allocate_number(&self.pool, self.limit).await.map_err(failed)?,
                 Err(error) => return Err(failed(error)),
             } {
                 self.make(lender, make, number).await?;
             }
         }
-        lender.take(&self.pool, self.wait).await.map_err(failed)
+        lender.acquire(&self.pool, self.wait).await.map_err(failed)
     }
 
     /// Puts one more into the pool, where whoever is first in the queue finds it.
-    async fn make(&self, lender: &Lender, make: &Py<PyAny>, number: u64) -> PyResult<()> {
+    async fn make(&self, lender: &ResourceClient, make: &Py<PyAny>, number: u64) -> PyResult<()> {
         let payload: String = Python::attach(|py| make.call1(py, (number,))?.extract(py))?;
         lender.add(&self.pool, number.to_string(), payload).await.map_err(failed)
     }
 }
 
-fn failed(error: LendError) -> PyErr {
+fn failed(error: ResourceError) -> PyErr {
     Python::attach(|py| raise::not_lent(py, &error))
 }

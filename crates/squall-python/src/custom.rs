@@ -1,19 +1,19 @@
 //! Samples that a scenario measures itself, recorded on the thread that it runs on. Outside a run they go nowhere.
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use squall_engine::Probe;
-use squall_metrics::{Category, Kind, MetricKey, Outcome};
+use squall_engine::ThreadRecorder;
+use squall_metrics::{OutcomeCategory, MetricKind, MetricKey, Outcome};
 use std::{
     cell::RefCell,
     time::{Duration, Instant},
 };
 
 thread_local! {
-    static PROBE: RefCell<Option<(Probe, String)>> = const { RefCell::new(None) };
+    static PROBE: RefCell<Option<(ThreadRecorder, String)>> = const { RefCell::new(None) };
 }
 
 /// Makes this thread's recorder the one that samples go to.
-pub(crate) fn record_here(probe: &Probe, prefix: &str) {
+pub(crate) fn record_here(probe: &ThreadRecorder, prefix: &str) {
     PROBE.set(Some((probe.clone(), prefix.to_owned())));
 }
 
@@ -27,12 +27,12 @@ pub(crate) fn emit(name: &str, seconds: f64, passed: bool, code: &str, group: bo
         let Some((probe, prefix)) = probe else { return };
         let metric = probe.metric(match group {
             true => MetricKey::group(format!("{prefix}{name}")),
-            false => MetricKey { kind: Kind::Custom, ..MetricKey::request(name) },
+            false => MetricKey { kind: MetricKind::Custom, ..MetricKey::request(name) },
         });
         // From now on rather than until now: it counts as measured now, however long before it may have begun.
         let started = Instant::now();
-        let category = if passed { Category::Ok } else { Category::Exception };
-        probe.span(metric, started, started + lasted, Outcome::new(category, crate::driver::code_of(code)));
+        let category = if passed { OutcomeCategory::Ok } else { OutcomeCategory::Exception };
+        probe.record_span(metric, started, started + lasted, Outcome::new(category, crate::driver::code_of(code)));
     });
     Ok(())
 }

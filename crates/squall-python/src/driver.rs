@@ -7,9 +7,9 @@ mod user;
 mod visit;
 
 use pyo3::prelude::*;
-use squall_engine::{Curfew, Driver, DriverError, DriverThread, Probe, Seat};
+use squall_engine::{ThreadDeadline, Driver, DriverError, DriverThread, ThreadRecorder, UserIdentity};
 use squall_http::Cookies;
-use squall_metrics::{Category, MetricId, MetricKey, Outcome};
+use squall_metrics::{OutcomeCategory, MetricId, MetricKey, Outcome};
 use std::{
     cell::RefCell,
     collections::HashMap,
@@ -53,7 +53,7 @@ pub(crate) fn try_constant(py: Python<'_>, script: &Script) -> Result<(), String
 impl Driver for PythonDriver {
     type Thread = PythonThread;
 
-    fn thread(&self, probe: Probe) -> Result<PythonThread, DriverError> {
+    fn thread(&self, probe: ThreadRecorder) -> Result<PythonThread, DriverError> {
         custom::record_here(&probe, &self.script.prefix);
         let script = self.script.clone();
         let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
@@ -90,7 +90,7 @@ impl Driver for PythonDriver {
         })
     }
 
-    fn host<R>(&self, curfew: &Curfew, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
+    fn run_thread<R>(&self, curfew: &ThreadDeadline, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
         match self.script.needs_python {
             true => attach::host(curfew, runtime, life),
             false => life(runtime),
@@ -106,7 +106,7 @@ pub(crate) struct PythonThread {
 impl DriverThread for PythonThread {
     type User = PythonUser;
 
-    fn user(&self, seat: Seat) -> PythonUser {
+    fn user(&self, seat: UserIdentity) -> PythonUser {
         PythonUser::new(self.shared.clone(), seat)
     }
 }
@@ -115,7 +115,7 @@ impl DriverThread for PythonThread {
 struct Shared {
     script: Arc<Script>,
     routes: Routes,
-    probe: Probe,
+    probe: ThreadRecorder,
     /// The span of each task.
     tasks: Vec<MetricId>,
     /// The spans of on_start and on_stop, once something is to be said of them.
@@ -188,7 +188,7 @@ impl Shared {
     fn kept_waiting(&self, held: Duration, ended: Instant) {
         let name = format!("(held by {})", self.holder.borrow());
         let metric = self.probe.metric(MetricKey::group(self.script.full(&name)));
-        self.probe.span(metric, ended - held, ended, Outcome::new(Category::Ok, "OK"));
+        self.probe.record_span(metric, ended - held, ended, Outcome::new(OutcomeCategory::Ok, "OK"));
     }
 
     fn lifecycle(&self, name: &'static str) -> MetricId {
@@ -202,16 +202,16 @@ impl Shared {
 
 /// Tells that code of `name` kept its thread, and everybody on it, from going on.
 #[cold]
-fn tell_held(probe: &Probe, script: &Script, held: &Held, name: &str) {
+fn tell_held(probe: &ThreadRecorder, script: &Script, held: &Held, name: &str) {
     let metric = probe.metric(MetricKey::group(script.full("(held thread)")));
-    let outcome = Outcome::new(Category::Exception, "HELD_THREAD");
+    let outcome = Outcome::new(OutcomeCategory::Exception, "HELD_THREAD");
     let words = format!(
         "{name} held the generator's thread at {}: no other user could run meanwhile (use squall.sleep, the client, or an \
          executor)",
         held.place
     );
-    probe.note(metric, outcome, &words);
-    probe.span(metric, held.since, Instant::now(), outcome);
+    probe.note_error(metric, outcome, &words);
+    probe.record_span(metric, held.since, Instant::now(), outcome);
 }
 
 /// The timeout of the most patient task; on the loop nobody knows whose code runs.

@@ -35,7 +35,7 @@ fn load(plans: &[&Plan]) -> Load {
     let sum = Profile::sum(shown.iter().copied()).unwrap_or_else(|| plans[0].load.model.profile().clone());
     // The run lasts as long as the longest, also if that is one whose load is not shown.
     let rest = longest.saturating_sub(sum.duration());
-    let nothing = squall_model::Stage { duration: rest, from: 0.0, to: 0.0 };
+    let nothing = squall_model::ProfileStage { duration: rest, from: 0.0, to: 0.0 };
     let profile = sum.replace_tail(sum.duration(), &[nothing]).unwrap_or(sum);
     let model = match rates.is_empty() {
         true => LoadModel::Closed { users: profile, pause: Pause::NONE },

@@ -7,7 +7,7 @@ use pyo3::{
 };
 use squall_cli::{Hooks, Host, Hosted, Member, Param, Program, Script as Request};
 use squall_http::{Connector, basic_auth};
-use squall_model::{LoadModel, Plan, Stock, format_duration};
+use squall_model::{LoadModel, Plan, PoolContents, format_duration};
 use squall_scenario::{Given, NoFiles, Overrides, Place, RawLoad, Scenario, ScenarioErrors};
 use squall_streams::cli::WorkerArgs;
 use std::{
@@ -171,7 +171,7 @@ struct Opened {
     description: String,
     phases: bool,
     /// The pools that the file declares, the same for all of its scenarios.
-    stock: Vec<Stock>,
+    stock: Vec<PoolContents>,
     /// Its set-up and tear-down, likewise.
     hooks: Option<Arc<dyn Hooks>>,
 }
@@ -221,9 +221,9 @@ fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Vec<Bound<'py, PyAn
 }
 
 /// The pools that the scenario declares.
-fn stock(loaded: &Bound<'_, PyAny>) -> PyResult<Vec<Stock>> {
+fn stock(loaded: &Bound<'_, PyAny>) -> PyResult<Vec<PoolContents>> {
     let pools: Vec<(String, Vec<String>)> = loaded.getattr("stock")?.extract()?;
-    Ok(pools.into_iter().map(|(pool, payloads)| Stock { pool, payloads }).collect())
+    Ok(pools.into_iter().map(|(pool, payloads)| PoolContents { pool, payloads }).collect())
 }
 
 /// A scenario that cannot be used says so in one line; anything else is a fault of ours and keeps its traceback.

@@ -2,14 +2,14 @@
 //! operation, in every mode. Knows nothing of what it does.
 
 use pyo3::prelude::*;
-use squall_engine::Probe;
+use squall_engine::ThreadRecorder;
 use squall_http::Cookies;
-use squall_metrics::{Kind, MetricId, MetricKey};
+use squall_metrics::{MetricKind, MetricId, MetricKey};
 use std::pin::Pin;
 
 /// What a job has to work with.
 pub(crate) struct Means<'p> {
-    pub(crate) probe: &'p Probe,
+    pub(crate) probe: &'p ThreadRecorder,
     /// The user's.
     pub(crate) cookies: Cookies,
     /// What the names of the scenario's series begin with.
@@ -24,7 +24,7 @@ impl Means<'_> {
 
     /// The series of times that are no requests.
     pub(crate) fn custom(&self, name: &str) -> MetricId {
-        self.probe.metric(MetricKey { kind: Kind::Custom, ..MetricKey::request(format!("{}{name}", self.prefix)) })
+        self.probe.metric(MetricKey { kind: MetricKind::Custom, ..MetricKey::request(format!("{}{name}", self.prefix)) })
     }
 }
 

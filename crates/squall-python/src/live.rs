@@ -2,9 +2,9 @@
 //! the user's cookies, and counts what they move; what is said afterwards is theirs.
 
 use pyo3::{exceptions::PyStopAsyncIteration, prelude::*};
-use squall_engine::Probe;
+use squall_engine::ThreadRecorder;
 use squall_http::{Connector, LiveAnswer, Prepared, RequestError};
-use squall_metrics::{Category, MetricKey, Outcome};
+use squall_metrics::{OutcomeCategory, MetricKey, Outcome};
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
@@ -50,7 +50,7 @@ pub(crate) trait Moves {
 /// Counts what one job moved, however it ends.
 struct Tally<'p, S: Moves> {
     link: Arc<Link<S>>,
-    probe: &'p Probe,
+    probe: &'p ThreadRecorder,
     prefix: &'p str,
 }
 
@@ -63,7 +63,7 @@ impl<S: Moves> Drop for Tally<'_, S> {
         let (read, written) = (moved.0.saturating_sub(before.0), moved.1.saturating_sub(before.1));
         if read + written > 0 {
             let metric = self.probe.metric(MetricKey::request(format!("{}{}", self.prefix, opened.name)));
-            self.probe.moved(metric, opened.due, read, written);
+            self.probe.add_bytes(metric, opened.due, read, written);
         }
     }
 }
@@ -78,7 +78,7 @@ pub(crate) struct Refused {
 impl Refused {
     fn redirect(error: RequestError) -> Refused {
         let (code, reason) = (error.redirect_code(), error.to_string());
-        Refused { code, outcome: Outcome::new(Category::ProtocolError, code), reason }
+        Refused { code, outcome: Outcome::new(OutcomeCategory::ProtocolError, code), reason }
     }
 }
 
@@ -157,7 +157,7 @@ impl<S> Link<S> {
     ) -> PyResult<(LiveAnswer, Instant, T)> {
         let metric = means.request(name);
         let due = Instant::now();
-        let started = means.probe.clear(due).await;
+        let started = means.probe.wait_for_budget(due).await;
         let Some(flight) = means.probe.begin(metric, due, started) else {
             return Err(Python::attach(|py| raise::fenced(py, name)));
         };
@@ -165,9 +165,9 @@ impl<S> Link<S> {
             Ok(answer) => answer,
             Err(error) => {
                 let outcome = failure(&error);
-                means.probe.note(metric, outcome, &error.to_string());
+                means.probe.note_error(metric, outcome, &error.to_string());
                 match error.never_left() {
-                    true => flight.never_left(Instant::now(), outcome),
+                    true => flight.end_unsent(Instant::now(), outcome),
                     false => flight.end(Instant::now(), outcome, 0, 0),
                 }
                 return Err(Python::attach(|py| raise::request_failed(py, &error, name)));
@@ -183,7 +183,7 @@ impl<S> Link<S> {
                 Ok((answer, started, verdict))
             }
             Err(Refused { code, reason, .. }) => {
-                means.probe.note(metric, outcome, &reason);
+                means.probe.note_error(metric, outcome, &reason);
                 Err(Python::attach(|py| raise::broken(py, code, &reason, name)))
             }
         }

@@ -72,13 +72,13 @@ pub(crate) fn task_timeout(py: Python<'_>, task: &str, limit: std::time::Duratio
 
 /// A resource that could not be had.
 #[cold]
-pub(crate) fn not_lent(py: Python<'_>, error: &squall_engine::LendError) -> PyErr {
+pub(crate) fn not_lent(py: Python<'_>, error: &squall_engine::ResourceError) -> PyErr {
     static EXHAUSTED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     match error {
-        squall_engine::LendError::Exhausted(message) => class(py, &EXHAUSTED, "ResourcesExhausted")
+        squall_engine::ResourceError::Exhausted(message) => class(py, &EXHAUSTED, "ResourcesExhausted")
             .and_then(|class| class.call1((message,)))
             .map_or_else(|error| error, PyErr::from_value),
-        squall_engine::LendError::Refused(message) => pyo3::exceptions::PyRuntimeError::new_err(message.clone()),
+        squall_engine::ResourceError::Refused(message) => pyo3::exceptions::PyRuntimeError::new_err(message.clone()),
     }
 }
 

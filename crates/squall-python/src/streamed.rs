@@ -7,7 +7,7 @@ use pyo3::{
     types::{PyBytes, PyDict, PyTuple},
 };
 use squall_http::{Connector, Headers, LiveAnswer, Prepared};
-use squall_metrics::{Category, Outcome};
+use squall_metrics::{OutcomeCategory, Outcome};
 use std::{
     future::poll_fn,
     task::Poll,
@@ -79,26 +79,26 @@ impl Link<State> {
         .await;
         let now = Instant::now();
         let begun = self.state().begun.unwrap_or(now);
-        let ok = Outcome::new(Category::Ok, "OK");
+        let ok = Outcome::new(OutcomeCategory::Ok, "OK");
         match piece {
             Ok(Some(piece)) => {
                 if self.state().first.is_none() {
                     self.state().first = Some(now - begun);
-                    means.probe.span(means.custom(&format!("{} first chunk", self.name)), begun, now, ok);
+                    means.probe.record_span(means.custom(&format!("{} first chunk", self.name)), begun, now, ok);
                 }
                 Ok(Some(piece))
             }
             Ok(None) => {
                 if self.state().leave() {
-                    means.probe.span(means.custom(&format!("{} whole", self.name)), begun, now, ok);
+                    means.probe.record_span(means.custom(&format!("{} whole", self.name)), begun, now, ok);
                 }
                 Ok(None)
             }
             Err(error) => {
                 self.state().leave();
                 let (metric, outcome) = (means.custom(&format!("{} whole", self.name)), failure(&error));
-                means.probe.note(metric, outcome, &error.to_string());
-                means.probe.span(metric, begun, now, outcome);
+                means.probe.note_error(metric, outcome, &error.to_string());
+                means.probe.record_span(metric, begun, now, outcome);
                 Err(Python::attach(|py| raise::underway(py, raise::request_failed(py, &error, &self.name))))
             }
         }

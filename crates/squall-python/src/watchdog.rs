@@ -4,7 +4,7 @@
 
 use pyo3::{ffi, prelude::*};
 use rustix::time::{ClockId, clock_gettime};
-use squall_engine::Curfew;
+use squall_engine::ThreadDeadline;
 use std::{
     cell::{Cell, RefCell},
     ffi::c_ulong,
@@ -79,7 +79,7 @@ pub(crate) struct Watchdog {
 }
 
 /// Begins to watch this thread, which is attached. After `curfew` nothing may run on.
-pub(crate) fn watch(py: Python<'_>, curfew: Option<Curfew>) -> PyResult<Watchdog> {
+pub(crate) fn watch(py: Python<'_>, curfew: Option<ThreadDeadline>) -> PyResult<Watchdog> {
     let ident = py.import("threading")?.call_method0("get_ident")?.extract()?;
     let watched = Arc::new(Watched {
         ident,
@@ -198,7 +198,7 @@ struct Seen {
 
 fn patrol(
     watched: &Watched,
-    curfew: Option<&Curfew>,
+    curfew: Option<&ThreadDeadline>,
     stopped: oneshot::Receiver<()>,
     ready: std::sync::mpsc::Sender<()>,
 ) {
@@ -220,7 +220,7 @@ fn patrol(
                 _ = interrupts.recv() => presses += 1,
                 _ = terms.recv() => presses += 1,
                 () = tokio::time::sleep(LOOK) => {
-                    if presses > 1 || curfew.is_some_and(Curfew::has_passed) {
+                    if presses > 1 || curfew.is_some_and(ThreadDeadline::has_passed) {
                         over.get_or_insert_with(Instant::now);
                     }
                     look(watched, &mut seen, over);

@@ -8,7 +8,7 @@ use pyo3::{
     types::{PyBytes, PyString, PyTuple},
 };
 use squall_http::{Connector, Headers, HttpError, LiveAnswer, Prepared, RawStream};
-use squall_metrics::{Category, Outcome};
+use squall_metrics::{OutcomeCategory, Outcome};
 use std::{
     future::poll_fn,
     pin::Pin,
@@ -89,12 +89,12 @@ impl Handshake {
             return match outcome.is_error() {
                 true => Err(Refused { code: FAILED, outcome, reason }),
                 // A status below 400 would pass for a success; it is none.
-                false => refused(Category::ProtocolError, "NO_WEBSOCKET", reason),
+                false => refused(OutcomeCategory::ProtocolError, "NO_WEBSOCKET", reason),
             };
         }
         match header(answer, "sec-websocket-accept") {
             Some(value) if value == accept => Ok(()),
-            _ => refused(Category::ProtocolError, FAILED, "the server's answer is not to this handshake".to_owned()),
+            _ => refused(OutcomeCategory::ProtocolError, FAILED, "the server's answer is not to this handshake".to_owned()),
         }
     }
 }
@@ -133,11 +133,11 @@ impl WebSocket {
                 };
                 let metric = means.custom(&format!("{} receive", link.name));
                 let outcome = match &got {
-                    Ok(Some(_)) => Outcome::new(Category::Ok, "OK"),
-                    Ok(None) => Outcome::new(Category::Ok, "CLOSED"),
-                    Err(_) => Outcome::new(Category::TransportError, FAILED),
+                    Ok(Some(_)) => Outcome::new(OutcomeCategory::Ok, "OK"),
+                    Ok(None) => Outcome::new(OutcomeCategory::Ok, "CLOSED"),
+                    Err(_) => Outcome::new(OutcomeCategory::TransportError, FAILED),
                 };
-                means.probe.span(metric, begun, Instant::now(), outcome);
+                means.probe.record_span(metric, begun, Instant::now(), outcome);
                 Python::attach(|py| match got {
                     Ok(Some(Message::Text(text))) => Ok(PyString::new(py, text.as_str()).into_any().unbind()),
                     Ok(Some(other)) => Ok(PyBytes::new(py, &other.into_data()).into_any().unbind()),
@@ -153,8 +153,8 @@ impl Link<Socket> {
     fn nothing_came(&self, means: &Means<'_>, begun: Instant, after: Duration) -> PyErr {
         let error = HttpError::Timeout { after };
         let (metric, outcome) = (means.custom(&format!("{} receive", self.name)), failure(&error));
-        means.probe.note(metric, outcome, &error.to_string());
-        means.probe.span(metric, begun, Instant::now(), outcome);
+        means.probe.note_error(metric, outcome, &error.to_string());
+        means.probe.record_span(metric, begun, Instant::now(), outcome);
         Python::attach(|py| raise::underway(py, raise::request_failed(py, &error, &self.name)))
     }
 

@@ -3,7 +3,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
-use squall_metrics::{Histogram, Kind, MetricDelta, MetricKey, RunView};
+use squall_metrics::{Histogram, MetricKind, MetricDelta, MetricKey, RunView};
 use std::{
     collections::HashMap,
     io::{self, Write},
@@ -71,7 +71,7 @@ impl<W: Write> HdrLog<W> {
 
     fn interval(&mut self, deltas: &[MetricDelta], length: f64) -> io::Result<()> {
         let mut all = Histogram::default();
-        deltas.iter().filter(|delta| delta.key.kind == Kind::Request).for_each(|delta| all.merge(&delta.response));
+        deltas.iter().filter(|delta| delta.key.kind == MetricKind::Request).for_each(|delta| all.merge(&delta.response));
         if !all.is_empty() {
             self.line("", length, &all)?;
         }
@@ -112,7 +112,7 @@ fn tag(key: &MetricKey) -> String {
     for (tag, value) in &key.tags {
         name += &format!(";{tag}={value}");
     }
-    if key.kind == Kind::Group {
+    if key.kind == MetricKind::Group {
         name += "(group)";
     }
     name.chars().map(|c| if c.is_whitespace() || c.is_control() || matches!(c, ',' | '"') { '_' } else { c }).collect()

@@ -82,7 +82,7 @@ fn head(run: &Run<'_>) -> String {
          <p class=\"how\">{} · {model} · started {} {} UTC</p>\n</div>\n\
          <div class=\"verdict {class}\"><span>{mark}</span><div><b>{}</b><p>{}</p></div></div>\n</header>",
         escape(&run.plan.name),
-        run.plan.target_apart().map_or(String::new(), |target| format!("<p class=\"what\">{}</p>\n", escape(target))),
+        run.plan.distinct_target().map_or(String::new(), |target| format!("<p class=\"what\">{}</p>\n", escape(target))),
         escape(&load_in_words(&run.plan.load)),
         &started[..10],
         &started[11..19],

@@ -2,7 +2,7 @@
 //! allowed is for thresholds to say.
 
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
-use squall_metrics::{Kind, MetricView};
+use squall_metrics::{MetricKind, MetricView};
 use squall_model::ThresholdResult;
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn metrics(run: &Run<'_>) -> TestSuite {
 
 fn metric(run: &Run<'_>, metric: &MetricView) -> TestCase {
     let mut case = TestCase::new(metric_label(metric), TestCaseStatus::success());
-    let class = if metric.key.kind == Kind::Request { "requests" } else { "groups" };
+    let class = if metric.key.kind == MetricKind::Request { "requests" } else { "groups" };
     case.set_classname(format!("{}.{class}", run.plan.name));
     case.set_time(Duration::from_nanos(metric.response.mean() as u64));
     let response = &metric.response;

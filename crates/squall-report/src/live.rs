@@ -2,7 +2,7 @@
 //! for people without a terminal. Keeps no state between lines.
 
 use serde::Serialize;
-use squall_metrics::{Histogram, Kind, RunView, Second};
+use squall_metrics::{Histogram, MetricKind, RunView, RunSecond};
 use squall_model::{LoadModel, Plan};
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ pub fn json_line(tick: &Tick<'_>) -> String {
         (LoadModel::Open { rate, .. }, _) => rate.level(moment(tick.plan, view, tick.elapsed)),
     };
     let task = |metric: &'_ squall_metrics::MetricView| (metric.requests, metric.errors, Latency::of(&metric.response));
-    let tasks = view.metrics.iter().filter(|metric| metric.key.kind == Kind::Request).map(|metric| {
+    let tasks = view.metrics.iter().filter(|metric| metric.key.kind == MetricKind::Request).map(|metric| {
         let (requests, errors, latency) = task(metric);
         Task { name: &metric.key.name, requests, errors, latency }
     });
@@ -143,11 +143,11 @@ pub fn json_line(tick: &Tick<'_>) -> String {
 }
 
 /// Warm-up requests are not in the results, but the load is real.
-fn current_rate(tick: &Tick<'_>, second: &Second) -> f64 {
+fn current_rate(tick: &Tick<'_>, second: &RunSecond) -> f64 {
     (second.requests + second.warm_up) as f64 / length_of(second.t_s, tick.elapsed)
 }
 
-fn warming_up(plan: &Plan, second: &Second) -> bool {
+fn warming_up(plan: &Plan, second: &RunSecond) -> bool {
     Duration::from_secs(u64::from(second.t_s)) <= plan.load.warm_up
 }
 
@@ -158,7 +158,7 @@ pub fn live_header(style: Style) -> String {
 
 /// The latest second in aligned columns, without a line break.
 pub fn live_line(tick: &Tick<'_>, style: Style) -> String {
-    let none = Second::default();
+    let none = RunSecond::default();
     let second = tick.view.timeline.last().unwrap_or(&none);
     let latency = |nanos: u64| if second.requests == 0 { "–".to_owned() } else { time(nanos as f64) };
     let errors = match (warming_up(tick.plan, second), second.errors) {

@@ -7,7 +7,7 @@ mod protobuf;
 mod text;
 
 use squall_metrics::RunView;
-use squall_model::{Generator, Plan};
+use squall_model::{GeneratorStats, Plan};
 use std::time::Duration;
 
 pub use protobuf::protobuf;
@@ -21,7 +21,7 @@ pub struct Scrape<'a> {
     /// Since the start of the run.
     pub elapsed: Duration,
     /// The generator's cost so far, if it is known before the end.
-    pub generator: Option<&'a Generator>,
+    pub generator: Option<&'a GeneratorStats>,
     /// Of Squall itself.
     pub version: &'a str,
 }

@@ -1,7 +1,7 @@
 //! What people read in the terminal when a run is over. Says everything once, in the order in which it is asked: how much,
 //! how fast, what went wrong, was that allowed, can the numbers be trusted. Computes nothing.
 
-use squall_metrics::{Category, Histogram, MetricView, Outcome, PHASES};
+use squall_metrics::{OutcomeCategory, Histogram, MetricView, Outcome, PHASES};
 use squall_model::{LoadModel, StopReason, ThresholdResult};
 
 use crate::{
@@ -51,7 +51,7 @@ fn head(run: &Run<'_>, style: Style) -> String {
     };
     let started = rfc3339(run.facts.started_unix_ms);
     let started = format!("{} {} UTC", &started[..10], &started[11..19]);
-    let target = run.plan.target_apart().map_or(String::new(), |target| format!(" · {}", clean(target)));
+    let target = run.plan.distinct_target().map_or(String::new(), |target| format!(" · {}", clean(target)));
     let what = fit(&format!("{}{target}", clean(&run.plan.name)), style.width.saturating_sub(2));
     let how = format!("{} · {model} · started {started}", load_in_words(&run.plan.load));
     let how = wrap(&how, style.width.saturating_sub(2));
@@ -221,7 +221,7 @@ fn outcomes(run: &Run<'_>, style: Style) -> String {
     outcomes.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
     let mut table = Table::new().left("outcome").left("code").right("requests", 0).right("share", 1);
     for &(outcome, &n) in outcomes.iter().take(MOST_LINES) {
-        let tone = if outcome.category == Category::Ok { Tone::Good } else { Tone::Bad };
+        let tone = if outcome.category == OutcomeCategory::Ok { Tone::Good } else { Tone::Bad };
         let share = percent(n as f64 / all.requests as f64);
         table.row(vec![
             toned(tone, outcome.category.name()),

@@ -2,7 +2,7 @@
 //! orchestrator. Exit code 2 (usage) is not here: it means that there was no run.
 
 use serde::{Deserialize, Serialize};
-use squall_metrics::{Category, Code, Outcome};
+use squall_metrics::{OutcomeCategory, OutcomeCode, Outcome};
 use squall_model::StopReason;
 
 use crate::{Run, format::count};
@@ -111,8 +111,8 @@ fn unreachable(run: &Run<'_>) -> bool {
 /// A request that timed out on an open connection did reach somebody; one that timed out while connecting did not.
 fn no_answer(outcome: Outcome) -> bool {
     match outcome.category {
-        Category::TransportError => true,
-        Category::Timeout => ["CONNECT_TIMEOUT", "DNS_TIMEOUT"].iter().any(|code| outcome.code == Code::Named(code)),
-        Category::Ok | Category::ProtocolError | Category::CheckFailed | Category::Exception => false,
+        OutcomeCategory::TransportError => true,
+        OutcomeCategory::Timeout => ["CONNECT_TIMEOUT", "DNS_TIMEOUT"].iter().any(|code| outcome.code == OutcomeCode::Named(code)),
+        OutcomeCategory::Ok | OutcomeCategory::ProtocolError | OutcomeCategory::CheckFailed | OutcomeCategory::Exception => false,
     }
 }

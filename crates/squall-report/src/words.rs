@@ -1,8 +1,8 @@
 //! Sentences and labels that several renderers share, so that the terminal, the page and the CI system say the same. Lays
 //! nothing out.
 
-use squall_metrics::{Kind, MetricView};
-use squall_model::{Quantity, StopReason, ThresholdResult, WorkerFacts, WorkerState};
+use squall_metrics::{MetricKind, MetricView};
+use squall_model::{StatisticUnit, StopReason, ThresholdResult, WorkerFacts, WorkerState};
 
 use crate::{
     Run, Verdict,
@@ -21,9 +21,9 @@ pub(crate) fn metric_label(metric: &MetricView) -> String {
         None => key.name.clone(),
     };
     match key.kind {
-        Kind::Request => {}
-        Kind::Group => label += " (group)",
-        Kind::Custom => label += " (custom)",
+        MetricKind::Request => {}
+        MetricKind::Group => label += " (group)",
+        MetricKind::Custom => label += " (custom)",
     }
     for (name, value) in &key.tags {
         label += &format!(" {name}={value}");
@@ -33,12 +33,12 @@ pub(crate) fn metric_label(metric: &MetricView) -> String {
 
 /// A threshold's value in its own unit.
 pub(crate) fn value(result: &ThresholdResult) -> String {
-    match (result.value, result.threshold.statistic.quantity()) {
+    match (result.value, result.threshold.statistic.unit()) {
         (None, _) => "no data".to_owned(),
-        (Some(value), Quantity::Time) => time(value),
-        (Some(value), Quantity::Fraction) => percent(value),
-        (Some(value), Quantity::PerSecond) => format!("{}/s", number(value)),
-        (Some(value), Quantity::Count) => number(value),
+        (Some(value), StatisticUnit::Time) => time(value),
+        (Some(value), StatisticUnit::Fraction) => percent(value),
+        (Some(value), StatisticUnit::PerSecond) => format!("{}/s", number(value)),
+        (Some(value), StatisticUnit::Count) => number(value),
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod lent;
 
-use squall_engine::{Ration, Tickets};
+use squall_engine::{SharedCounter, NumberQuota};
 use squall_model::Segment;
 use std::{
     borrow::Cow,
@@ -237,25 +237,25 @@ pub(crate) struct Dealer {
     segment: Segment,
     next: AtomicU64,
     /// One for each row, of rows that are used once.
-    unique: Tickets,
+    unique: NumberQuota,
 }
 
 impl Dealer {
     pub(crate) fn new(table: &DataTable, segment: Segment) -> Dealer {
-        let unique = Tickets::fixed(segment.share(table.rows as u64));
+        let unique = NumberQuota::fixed(segment.share(table.rows as u64));
         Dealer { segment, next: AtomicU64::new(0), unique }
     }
 
     /// The same where others deal the same rows: those that are used once have to be supplied.
-    pub(crate) fn rationed(table: &DataTable) -> (Dealer, Option<Ration>) {
+    pub(crate) fn rationed(table: &DataTable) -> (Dealer, Option<SharedCounter>) {
         let mut dealer = Dealer::new(table, Segment::WHOLE);
         if table.order != Order::Unique {
             return (dealer, None);
         }
-        let (unique, supply) = Tickets::supplied();
+        let (unique, supply) = NumberQuota::with_refill();
         dealer.unique = unique;
         let (name, limit) = (format!("data `{}`", table.name), table.rows as u64);
-        (dealer, Some(Ration { name, limit, supply }))
+        (dealer, Some(SharedCounter { name, limit, refill: supply }))
     }
 
     /// The next row for `user`, or `None` when a unique source has no more.
@@ -264,12 +264,12 @@ impl Dealer {
             Order::Random => Some(rng.usize(..table.rows)),
             Order::Own => usize::try_from(user).ok().filter(|row| *row < table.rows),
             Order::Unique => {
-                let row = self.segment.global(self.unique.next().await?);
+                let row = self.segment.global_number(self.unique.acquire().await?);
                 usize::try_from(row).ok().filter(|row| *row < table.rows)
             }
             Order::InTurn | Order::Held { .. } => {
                 // A counter and nothing else: no other memory is published by it.
-                let turn = self.segment.global(self.next.fetch_add(1, Ordering::Relaxed));
+                let turn = self.segment.global_number(self.next.fetch_add(1, Ordering::Relaxed));
                 Some((turn % table.rows as u64) as usize)
             }
         }
@@ -350,7 +350,7 @@ mod tests {
     async fn unique_rows_are_those_that_were_supplied() {
         let table = table(10, Order::Unique);
         let (dealer, ration) = Dealer::rationed(&table);
-        let Ration { limit, supply, .. } = ration.expect("it has to be supplied");
+        let SharedCounter { limit, refill, .. } = ration.expect("it has to be supplied");
         assert_eq!(limit, 10);
         supply.add(4..6);
         supply.close();

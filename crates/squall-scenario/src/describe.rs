@@ -1,6 +1,6 @@
 //! A scenario in words, for `--check`: what would be sent, how much of it, and what is promised.
 
-use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, Stage, format_duration};
+use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, ProfileStage, format_duration};
 use std::fmt::Write as _;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 pub(crate) fn describe(plan: &Plan, program: &Program) -> String {
     let mut out = String::new();
     let mut line = |text: String| writeln!(out, "{text}").expect("writing to a string does not fail");
-    line(plan.target_apart().map_or(plan.name.clone(), |target| format!("{} against {target}", plan.name)));
+    line(plan.distinct_target().map_or(plan.name.clone(), |target| format!("{} against {target}", plan.name)));
     line(format!("  load        {}", load(&plan.load)));
     if !plan.load.warm_up.is_zero() {
         line(format!("  warm-up     {} kept out of the results", format_duration(plan.load.warm_up)));
@@ -62,7 +62,7 @@ fn load(load: &Load) -> String {
     // A run that only its number of iterations ends has a duration that means nothing.
     let endless = load.iterations.is_some() && profile.duration() >= LONGEST;
     let last = profile.pieces().len() - 1;
-    let piece = |(index, stage): (usize, &Stage)| {
+    let piece = |(index, stage): (usize, &ProfileStage)| {
         // Said once: what follows is in the same unit.
         let unit = if index == 0 { format!(" {}", plural(unit, stage.to)) } else { String::new() };
         let (from, to, length) = (number(stage.from), number(stage.to), format_duration(stage.duration));

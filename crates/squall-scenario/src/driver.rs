@@ -7,7 +7,7 @@ mod flow;
 mod render;
 mod user;
 
-use squall_engine::{Driver, DriverError, DriverThread, Loan, Probe, Ration, Requests, Seat};
+use squall_engine::{Driver, DriverError, DriverThread, ResourceLease, ThreadRecorder, SharedCounter, RequestsPerIteration, UserIdentity};
 use squall_http::Prepared;
 use squall_metrics::{MetricId, MetricKey};
 use squall_model::Segment;
@@ -40,7 +40,7 @@ impl ScenarioDriver {
     }
 
     /// One of several that make the same run.
-    pub(crate) fn rationed(program: Arc<Program>) -> (ScenarioDriver, Vec<Ration>) {
+    pub(crate) fn rationed(program: Arc<Program>) -> (ScenarioDriver, Vec<SharedCounter>) {
         let (dealers, rations): (Vec<_>, Vec<_>) = program.data.iter().map(Dealer::rationed).unzip();
         (ScenarioDriver { program, dealers: dealers.into() }, rations.into_iter().flatten().collect())
     }
@@ -49,13 +49,13 @@ impl ScenarioDriver {
 impl Driver for ScenarioDriver {
     type Thread = ScenarioThread;
 
-    fn requests(&self) -> Option<Requests> {
+    fn requests_per_iteration(&self) -> Option<RequestsPerIteration> {
         let own = self.program.tasks.iter().map(|flow| flow.steps.len() as u64).max()?;
         let hops = u64::from(self.program.connector.config().max_redirects);
-        self.program.on_start.steps.is_empty().then_some(Requests { own, hops })
+        self.program.on_start.steps.is_empty().then_some(RequestsPerIteration { direct: own, redirects: hops })
     }
 
-    fn thread(&self, probe: Probe) -> Result<ScenarioThread, DriverError> {
+    fn thread(&self, probe: ThreadRecorder) -> Result<ScenarioThread, DriverError> {
         let lane = |flow: &Flow| Lane::new(flow, &self.program, &probe);
         let tasks = self.program.tasks.iter().map(lane).collect::<Result<_, _>>()?;
         let on_start = lane(&self.program.on_start)?;
@@ -74,7 +74,7 @@ pub struct ScenarioThread {
 impl DriverThread for ScenarioThread {
     type User = ScenarioUser;
 
-    fn user(&self, seat: Seat) -> ScenarioUser {
+    fn user(&self, seat: UserIdentity) -> ScenarioUser {
         ScenarioUser::new(self.shared.clone(), seat)
     }
 }
@@ -83,12 +83,12 @@ impl DriverThread for ScenarioThread {
 struct Shared {
     program: Arc<Program>,
     dealers: Arc<[Dealer]>,
-    probe: Probe,
+    probe: ThreadRecorder,
     tasks: Vec<Lane>,
     on_start: Lane,
     scratch: RefCell<Scratch>,
     /// What was lent and cannot be used: held until the run is over, so that nobody is handed it again.
-    unusable: RefCell<Vec<Loan>>,
+    unusable: RefCell<Vec<ResourceLease>>,
 }
 
 /// A flow on this thread.
@@ -112,7 +112,7 @@ struct LaneStep {
 }
 
 impl Lane {
-    fn new(flow: &Flow, program: &Program, probe: &Probe) -> Result<Lane, DriverError> {
+    fn new(flow: &Flow, program: &Program, probe: &ThreadRecorder) -> Result<Lane, DriverError> {
         let plain = match flow.steps.as_slice() {
             [step] => flow.spans.is_empty() && flow.timeout.is_none() && is_plain(step),
             _ => false,
@@ -133,7 +133,7 @@ fn is_plain(step: &Step) -> bool {
 }
 
 impl LaneStep {
-    fn new(step: &Step, program: &Program, probe: &Probe) -> Result<LaneStep, DriverError> {
+    fn new(step: &Step, program: &Program, probe: &ThreadRecorder) -> Result<LaneStep, DriverError> {
         let prepared = Prepared::new(&step.request.constant, &program.connector);
         Ok(LaneStep {
             metric: probe.metric(step.metric.clone()),
@@ -145,7 +145,7 @@ impl LaneStep {
     }
 
     /// Where the hops after a redirect are recorded.
-    fn redirect_metric(&self, step: &Step, probe: &Probe) -> MetricId {
+    fn redirect_metric(&self, step: &Step, probe: &ThreadRecorder) -> MetricId {
         self.redirect.get().unwrap_or_else(|| {
             let name = format!("{} (redirect)", step.metric.name);
             let id = probe.metric(MetricKey { name, ..step.metric.clone() });

@@ -1,8 +1,8 @@
 //! The front door: text or URL in, validated scenario or every problem out.
 
-use squall_engine::Ration;
+use squall_engine::SharedCounter;
 use squall_http::HttpConfig;
-use squall_model::{Plan, Segment, Stock};
+use squall_model::{Plan, Segment, PoolContents};
 use std::sync::Arc;
 
 use crate::{
@@ -84,14 +84,14 @@ impl Scenario {
     }
 
     /// The driver of a member of a fleet, and what it has to be supplied with because the others use it too.
-    pub fn driver_rationed(&self) -> (ScenarioDriver, Vec<Ration>) {
+    pub fn driver_rationed(&self) -> (ScenarioDriver, Vec<SharedCounter>) {
         ScenarioDriver::rationed(self.program.clone())
     }
 
     /// The pools that it wants to find.
-    pub fn stock(&self) -> Vec<Stock> {
+    pub fn stock(&self) -> Vec<PoolContents> {
         let held = self.program.data.iter().filter(|table| matches!(table.order, Order::Held { .. }));
-        held.map(|table| Stock {
+        held.map(|table| PoolContents {
             pool: table.name.clone(),
             payloads: (0..table.rows).map(|row| table.object(row)).collect(),
         })

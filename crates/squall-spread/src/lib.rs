@@ -19,13 +19,13 @@
 ///
 /// If there are units and nobody to hold them, or a unit is with somebody who is not one of `0..count`.
 #[must_use]
-pub fn deal(holders: &[Option<usize>], count: usize, turn: impl Fn(usize, usize) -> usize) -> Vec<usize> {
+pub fn spread_units(holders: &[Option<usize>], count: usize, turn: impl Fn(usize, usize) -> usize) -> Vec<usize> {
     if holders.is_empty() {
         return Vec::new();
     }
     let (mut dealt, mut ahead) = (vec![0; count], vec![0; count]);
     holders.iter().flatten().for_each(|&holder| ahead[holder] += 1);
-    let quotas = quotas(holders.len(), &ahead);
+    let quotas = target_counts(holders.len(), &ahead);
     let mut owners = Vec::with_capacity(holders.len());
     // One that is free goes to whoever has the fewest of those before it; one whose holder has too many in all goes there as well if
     // that one has fewer, and stays otherwise, as long as it can.
@@ -48,12 +48,12 @@ pub fn deal(holders: &[Option<usize>], count: usize, turn: impl Fn(usize, usize)
 }
 
 /// Every round begins with the first holder.
-pub fn in_turn(_round: usize, holder: usize) -> usize {
+pub fn round_robin(_round: usize, holder: usize) -> usize {
     holder
 }
 
 /// Equal shares; the odd units go to whoever would otherwise have to give one up, then to earlier holders.
-fn quotas(units: usize, held: &[usize]) -> Vec<usize> {
+fn target_counts(units: usize, held: &[usize]) -> Vec<usize> {
     let (share, odd) = (units / held.len(), units % held.len());
     let mut order: Vec<usize> = (0..held.len()).collect();
     order.sort_by_key(|&holder| (held[holder] <= share, holder));
@@ -73,13 +73,13 @@ mod tests {
 
     #[test]
     fn nothing_is_dealt_to_nobody() {
-        assert!(deal(&[], 0, in_turn).is_empty());
+        assert!(spread_units(&[], 0, round_robin).is_empty());
     }
 
     #[test]
     fn whoever_is_first_in_a_round_is_the_callers_choice() {
         let backwards = |_: usize, holder: usize| 9 - holder;
-        assert_eq!(deal(&[None; 4], 3, backwards), [2, 1, 0, 0], "the odd one is the first's all the same");
+        assert_eq!(spread_units(&[None; 4], 3, backwards), [2, 1, 0, 0], "the odd one is the first's all the same");
     }
 
     /// Any number of units, of holders, and any state before.
@@ -97,8 +97,8 @@ mod tests {
         #[test]
         fn a_deal_is_even_moves_the_fewest_and_stands((holders, count) in situations(), rotate in any::<bool>()) {
             let again = |holders: &[Option<usize>]| match rotate {
-                true => deal(holders, count, rotated(count)),
-                false => deal(holders, count, in_turn),
+                true => spread_units(holders, count, rotated(count)),
+                false => spread_units(holders, count, round_robin),
             };
             let owners = again(&holders);
             prop_assert_eq!(owners.len(), holders.len());

@@ -4,7 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use squall_coord::StoreError;
-use squall_model::{SteerError, chain};
+use squall_model::{RunChangeError, error_chain};
 use squall_orchestrator::FleetError;
 
 /// A request that is not carried out.
@@ -81,10 +81,10 @@ impl From<FleetError> for ApiError {
             FleetError::NoWorkers => ApiError::new(StatusCode::CONFLICT, "no_alive_workers", error.to_string()),
             FleetError::Steer(steer) => {
                 let (action, current, expected) = match steer {
-                    SteerError::PausedAlready => ("pause", "PAUSED", "RUNNING"),
-                    SteerError::NotPaused => ("resume", "RUNNING", "PAUSED"),
-                    SteerError::Paused => ("change_users", "PAUSED", "RUNNING"),
-                    SteerError::Several | SteerError::Profile(_) => ("change_users", "RUNNING", "RUNNING"),
+                    RunChangeError::PausedAlready => ("pause", "PAUSED", "RUNNING"),
+                    RunChangeError::NotPaused => ("resume", "RUNNING", "PAUSED"),
+                    RunChangeError::Paused => ("change_users", "PAUSED", "RUNNING"),
+                    RunChangeError::MultipleScenarios | RunChangeError::Profile(_) => ("change_users", "RUNNING", "RUNNING"),
                 };
                 ApiError::new(StatusCode::CONFLICT, "invalid_state", steer.to_string())
                     .with(json!({"action": action, "current": current, "expected": [expected]}))
@@ -97,7 +97,7 @@ impl From<FleetError> for ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
-        let text = chain(&error);
+        let text = error_chain(&error);
         tracing::warn!(error = text, "a request failed");
         match error {
             StoreError::Unreachable(_) => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "store_unreachable", text),

@@ -1,7 +1,7 @@
 //! Follows whatever run the fleet has, so that every orchestrator can show it, leader or not. Decides nothing and merges nothing of its
 //! own: the follower does, and when the run is over its leader's final word replaces it.
 
-use squall_coord::Cell;
+use squall_coord::FleetStores;
 use squall_metrics::RunView;
 use squall_model::{Bundle, LoadModel, RunFacts, RunPhase};
 use squall_orchestrator::{Fleet, FleetError, FleetStatus, Follower};
@@ -55,7 +55,7 @@ impl Counters {
 }
 
 /// A run and where its numbers come from.
-pub(crate) struct Shown<C: Cell> {
+pub(crate) struct Shown<C: FleetStores> {
     pub(crate) epoch: u64,
     /// Its name: a store that has forgotten everything gives another one the same epoch.
     run: String,
@@ -72,7 +72,7 @@ pub(crate) struct Shown<C: Cell> {
     source: Source<C>,
 }
 
-enum Source<C: Cell> {
+enum Source<C: FleetStores> {
     Following(Box<Follower<C>>),
     Finished(Box<(RunView, RunFacts)>),
 }
@@ -82,7 +82,7 @@ fn name_of(status: &FleetStatus) -> &str {
     status.order.as_ref().map_or("", |order| &order.run)
 }
 
-impl<C: Cell> Shown<C> {
+impl<C: FleetStores> Shown<C> {
     /// Whether it is the run that the fleet has.
     fn is_of(&self, status: &FleetStatus) -> bool {
         (self.epoch, self.run.as_str()) == (status.epoch, name_of(status))
@@ -116,14 +116,14 @@ impl<C: Cell> Shown<C> {
 }
 
 /// The run as this process sees it.
-pub(crate) struct Live<C: Cell> {
+pub(crate) struct Live<C: FleetStores> {
     fleet: Fleet<C>,
     shown: RwLock<Option<Shown<C>>>,
     ticks: broadcast::Sender<Arc<str>>,
     pub(crate) counters: Arc<Counters>,
 }
 
-impl<C: Cell> Live<C> {
+impl<C: FleetStores> Live<C> {
     pub(crate) fn new(fleet: Fleet<C>) -> Live<C> {
         let ticks = broadcast::Sender::new(QUEUE);
         Live { fleet, shown: RwLock::new(None), ticks, counters: Arc::default() }
@@ -272,7 +272,7 @@ impl<C: Cell> Live<C> {
 mod tests {
     use super::*;
     use squall_coord::{MemoryCell, RunStore};
-    use squall_model::{Limits, Load, Pause, Plan, Profile, RunOrder, TaskSpec};
+    use squall_model::{WorkerLimits, Load, Pause, Plan, Profile, RunSpec, TaskSpec};
 
     fn bundle(name: &str) -> Bundle {
         let users = Profile::constant(1.0, Duration::from_secs(60)).expect("a load");
@@ -282,7 +282,7 @@ mod tests {
         let plan = Plan { name: name.into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
         let second = Duration::from_secs(1);
         let (slack, grace, late_after) = (second, second, second);
-        let limits = Limits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
+        let limits = WorkerLimits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
         let (arguments, together) = (Vec::new(), Vec::new());
         Bundle { plan, arguments, files: [].into(), env: [].into(), limits, hooks: false, together }
     }
@@ -295,7 +295,7 @@ mod tests {
         for (raise, name) in [(true, "first"), (false, "second")] {
             let bundle = bundle(name);
             let kept = run.put(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
-            let order = RunOrder::new(name, kept, bundle.plan.load.model.profile().clone());
+            let order = RunSpec::new(name, kept, bundle.plan.load.model.profile().clone());
             let (seen, text) = (run.record().await.unwrap(), serde_json::to_string(&order).unwrap());
             run.replace(&seen, RunPhase::Running.name(), &text, raise).await.unwrap().expect("alone");
             assert!(live.look().await.unwrap(), "there is something new");

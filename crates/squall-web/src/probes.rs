@@ -1,7 +1,7 @@
 //! Probes in the seed's shapes. What they saw is read from the view by the orchestrator's room; here it only gets its names.
 
 use serde_json::{Value, json};
-use squall_coord::Cell;
+use squall_coord::FleetStores;
 use squall_orchestrator::{ProbeSecond, probe_names, probe_seconds};
 
 use crate::{
@@ -18,7 +18,7 @@ pub(crate) struct ProbesWanted {
 }
 
 /// `/probes`.
-pub(crate) fn all<C: Cell>(shown: Option<&Shown<C>>, wanted: &ProbesWanted) -> Value {
+pub(crate) fn all<C: FleetStores>(shown: Option<&Shown<C>>, wanted: &ProbesWanted) -> Value {
     let mut names: Vec<&str> = match &wanted.name {
         Some(name) => vec![name.trim()],
         None => shown.map_or_else(Vec::new, |shown| probe_names(shown.view()).collect()),
@@ -37,7 +37,7 @@ pub(crate) fn all<C: Cell>(shown: Option<&Shown<C>>, wanted: &ProbesWanted) -> V
 }
 
 /// `/probes/history`.
-pub(crate) fn history<C: Cell>(shown: Option<&Shown<C>>, name: &str, count: usize) -> Value {
+pub(crate) fn history<C: FleetStores>(shown: Option<&Shown<C>>, name: &str, count: usize) -> Value {
     let probe = Probe::of(shown, name.trim());
     let events = probe.events(count);
     json!({
@@ -59,7 +59,7 @@ struct Probe<'a> {
 
 impl<'a> Probe<'a> {
     /// One that nobody knows has seen nothing.
-    fn of<C: Cell>(shown: Option<&Shown<C>>, name: &'a str) -> Probe<'a> {
+    fn of<C: FleetStores>(shown: Option<&Shown<C>>, name: &'a str) -> Probe<'a> {
         match shown {
             None => Probe { name, started_ms: 0, now_s: 0, seconds: Vec::new() },
             Some(shown) => Probe {

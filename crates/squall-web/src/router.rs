@@ -7,7 +7,7 @@ use axum::{
     routing::{MethodRouter, get, post},
 };
 use http::StatusCode;
-use squall_coord::{Cell, MemoryCell};
+use squall_coord::{FleetStores, MemoryCell};
 use std::sync::Arc;
 
 use crate::{
@@ -26,12 +26,12 @@ pub fn router_paths() -> Vec<(&'static str, &'static str)> {
 
 type Shared<C> = Arc<App<C>>;
 
-struct Table<C: Cell> {
+struct Table<C: FleetStores> {
     router: Router<Shared<C>>,
     paths: Vec<(&'static str, &'static str)>,
 }
 
-impl<C: Cell> Table<C> {
+impl<C: FleetStores> Table<C> {
     fn get<T: 'static>(self, path: &'static str, handler: impl Handler<T, Shared<C>>) -> Self {
         self.add("get", path, get(handler))
     }
@@ -47,7 +47,7 @@ impl<C: Cell> Table<C> {
     }
 }
 
-fn table<C: Cell>() -> Table<C> {
+fn table<C: FleetStores>() -> Table<C> {
     let table = Table { router: Router::new(), paths: Vec::new() };
     let table = table
         .get("/health", ops::health)
@@ -85,7 +85,7 @@ fn table<C: Cell>() -> Table<C> {
 }
 
 /// The whole API over one fleet.
-pub(crate) fn router<C: Cell>(app: Shared<C>) -> Router {
+pub(crate) fn router<C: FleetStores>(app: Shared<C>) -> Router {
     let watchman =
         Guard { token: app.config.token.clone(), tls: app.config.tls.is_some(), counters: app.live.counters.clone() };
     table::<C>()

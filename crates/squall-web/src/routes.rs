@@ -8,7 +8,7 @@ pub(crate) mod seed;
 pub(crate) mod tests;
 
 use serde_json::Value;
-use squall_coord::{Cell, Counted, PoolCounts, PoolStore, StoreError};
+use squall_coord::{FleetStores, Counted, PoolCounts, PoolStore, StoreError};
 use squall_model::{Bundle, LoadModel, RunPhase};
 use squall_orchestrator::{Fleet, FleetStatus};
 use std::{collections::BTreeMap, time::Duration};
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What all handlers share.
-pub(crate) struct App<C: Cell> {
+pub(crate) struct App<C: FleetStores> {
     pub(crate) fleet: Fleet<C>,
     pub(crate) live: Live<C>,
     pub(crate) config: WebConfig,
@@ -51,7 +51,7 @@ impl By {
     }
 }
 
-impl<C: Cell> App<C> {
+impl<C: FleetStores> App<C> {
     /// Changes the level of the current run, if it is driven by `by`; gives the epoch and the level before.
     async fn change_level(&self, by: By, level: f64, ramp: Duration) -> Result<(u64, f64), ApiError> {
         let status = self.fleet.status().await?;

@@ -7,7 +7,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use squall_coord::Cell;
+use squall_coord::FleetStores;
 use squall_orchestrator::Fleet;
 use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
@@ -30,7 +30,7 @@ const LARGEST_HEAD: usize = 64 << 10;
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Serves the API of `fleet` on `listener` until `stop`.
-pub async fn serve<C: Cell>(
+pub async fn serve<C: FleetStores>(
     fleet: Fleet<C>,
     config: WebConfig,
     listener: TcpListener,

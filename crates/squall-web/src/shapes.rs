@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use squall_coord::Cell;
-use squall_metrics::{Kind, MetricKey, MetricSecond, MetricView, RunView};
+use squall_coord::FleetStores;
+use squall_metrics::{MetricKind, MetricKey, MetricSecond, MetricView, RunView};
 use squall_orchestrator::WorkerInfo;
 use std::{
     collections::BTreeMap,
@@ -43,7 +43,7 @@ pub(crate) fn message(kind: &str, payload: &Value) -> String {
 }
 
 /// `/metrics`, and what subscribers get.
-pub(crate) fn metrics<C: Cell>(shown: Option<&Shown<C>>, wanted: &Wanted, counters: &Counters) -> Value {
+pub(crate) fn metrics<C: FleetStores>(shown: Option<&Shown<C>>, wanted: &Wanted, counters: &Counters) -> Value {
     let metrics: Vec<Value> = shown.map_or_else(Vec::new, |shown| {
         let ids = shown.view().metrics.iter().map(|metric| (metric_id(&metric.key), metric));
         let ids = ids.filter(|(id, _)| wanted.metric_id.as_ref().is_none_or(|wanted| wanted == id));
@@ -66,7 +66,7 @@ pub(crate) fn metrics<C: Cell>(shown: Option<&Shown<C>>, wanted: &Wanted, counte
     })
 }
 
-fn one_metric<C: Cell>(shown: &Shown<C>, id: String, metric: &MetricView, wanted: &Wanted) -> Value {
+fn one_metric<C: FleetStores>(shown: &Shown<C>, id: String, metric: &MetricView, wanted: &Wanted) -> Value {
     let (window, seconds) = shown.view().window_of(&metric.key, WINDOW_S as usize);
     let events = wanted.events.then(|| {
         let skip = metric.timeline.len().saturating_sub(wanted.count);
@@ -157,11 +157,11 @@ fn aggregate(key: &MetricKey, metric: &MetricView, seconds: f64) -> Aggregate {
 
 /// Whether it tells how users begin: one that fails there runs nothing.
 fn is_start(key: &MetricKey) -> bool {
-    key.kind == Kind::Group && (key.name == "on_start" || key.name.ends_with("/on_start"))
+    key.kind == MetricKind::Group && (key.name == "on_start" || key.name.ends_with("/on_start"))
 }
 
 /// `/metrics/history`: one point for each second that ended after `from_s`, in seconds since 1970.
-pub(crate) fn history<C: Cell>(shown: &Shown<C>, from_s: u64) -> Vec<Value> {
+pub(crate) fn history<C: FleetStores>(shown: &Shown<C>, from_s: u64) -> Vec<Value> {
     let from_ms = from_s.saturating_mul(1000);
     let view: &RunView = shown.view();
     let mut by_second: BTreeMap<u32, Map<String, Value>> = BTreeMap::new();

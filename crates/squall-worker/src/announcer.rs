@@ -3,8 +3,8 @@
 //! may more be sent; so if this process dies, what it may have sent is known.
 
 use squall_coord::{RunStore, Shipped};
-use squall_engine::Leash;
-use squall_model::Announcement;
+use squall_engine::SendBudget;
+use squall_model::SendBudgetReport;
 use std::{
     collections::VecDeque,
     sync::{Arc, OnceLock},
@@ -31,14 +31,14 @@ pub(crate) struct Announcer<R> {
     run: R,
     epoch: u64,
     instance: u64,
-    leash: Leash,
+    leash: SendBudget,
     /// Requests of an iteration at most, if that is known.
     each: Option<u64>,
     /// How long this worker may go on alone after its last announcement.
     alone: Duration,
     turn: u64,
     /// What was last said.
-    said: Option<Announcement>,
+    said: Option<SendBudgetReport>,
     threads: Vec<Pace>,
     looked: Instant,
     /// When the load begins, once that is known.
@@ -65,7 +65,7 @@ impl<R: RunStore> Announcer<R> {
     pub(crate) fn new(
         run: R,
         (epoch, instance): (u64, u64),
-        leash: Leash,
+        leash: SendBudget,
         (first, each): (Vec<u64>, Option<u64>),
         ttl: Duration,
         starts: Starts,
@@ -99,7 +99,7 @@ impl<R: RunStore> Announcer<R> {
         loop {
             tokio::select! {
                 _ = looks.tick() => self.look(),
-                () = self.leash.asked() => self.step(),
+                () = self.leash.refill_requested() => self.step(),
             }
             if self.announce().await.is_err() {
                 return;
@@ -113,22 +113,22 @@ impl<R: RunStore> Announcer<R> {
         let passed = now.duration_since(self.looked).as_secs_f64().max(1e-3);
         self.looked = now;
         let going = self.starts.get().is_some_and(|at| at.elapsed() > LOOK * LOOKS as u32);
-        let all = self.threads.iter_mut().zip(self.leash.begun());
+        let all = self.threads.iter_mut().zip(self.leash.requests_begun());
         all.for_each(|(thread, begun)| thread.learn(begun, passed, alone, going));
     }
 
     /// Lets those who have used half of what they may send go on faster.
     fn step(&mut self) {
-        let low = self.threads.iter_mut().enumerate().filter(|(at, _)| self.leash.is_low(*at));
+        let low = self.threads.iter_mut().enumerate().filter(|(at, _)| self.leash.is_half_used(*at));
         low.for_each(|(_, thread)| thread.step());
     }
 
     /// Says what may be sent from now on, as often as it takes, then lets it be sent.
     async fn announce(&mut self) -> Result<(), Stale> {
         let allowances: Vec<u64> = self.threads.iter().map(|thread| thread.allowance).collect();
-        let hops = self.leash.wants_hops();
-        let most = self.leash.lower(&allowances);
-        let said = Announcement {
+        let hops = self.leash.redirect_pending();
+        let most = self.leash.lower_limits(&allowances);
+        let said = SendBudgetReport {
             instance: self.instance,
             most: most.iter().copied().fold(0, u64::saturating_add),
             each: self.each.filter(|_| !hops),
@@ -152,9 +152,9 @@ impl<R: RunStore> Announcer<R> {
             }
         }
         (self.turn, self.said) = (self.turn + 1, Some(said));
-        self.leash.raise(&most);
+        self.leash.raise_limits(&most);
         if hops {
-            self.leash.allow_hops();
+            self.leash.allow_redirects();
         }
         Ok(())
     }
@@ -194,7 +194,7 @@ mod tests {
     /// A worker that could announce nothing more would hold its load, and make none of it.
     #[tokio::test]
     async fn announcements_go_on_where_the_store_has_lost_some() {
-        let (run, leash) = (MemoryRun::new(), Leash::new(1));
+        let (run, leash) = (MemoryRun::new(), SendBudget::new(1));
         run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
         let first = (vec![10], None);
         let mut announcer =

@@ -1,9 +1,9 @@
 //! One run as one worker carries it out: its engine, its leash, its shipper. Told what to do; knows nothing of the record.
 
 use squall_coord::RunStore;
-use squall_engine::{Chorus, Driver, Duty, EngineConfig, EngineError, Leash, Lender, Ration, Tickets, Voice};
-use squall_metrics::{Delta, Fold, RecorderConfig, SourceId};
-use squall_model::{Bundle, ITERATIONS, Load, LoadModel, Plan, Profile, ShareSet, Stock};
+use squall_engine::{EngineGroup, Driver, ShareAssignment, EngineConfig, EngineError, SendBudget, ResourceClient, SharedCounter, NumberQuota, EngineSpec};
+use squall_metrics::{Delta, ThreadMerger, RecorderConfig, SourceId};
+use squall_model::{Bundle, ITERATIONS_COUNTER, Load, LoadModel, Plan, Profile, ShareSet, PoolContents};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -40,9 +40,9 @@ pub struct Opened<D> {
     /// What else runs on the same timeline: other scenarios, and what follows them.
     pub beside: Vec<Beside<D>>,
     /// The pools that it declares.
-    pub stock: Vec<Stock>,
+    pub stock: Vec<PoolContents>,
     /// What it has to be supplied with, because the whole fleet uses it once.
-    pub rations: Vec<Ration>,
+    pub rations: Vec<SharedCounter>,
     /// What it does once for the whole run.
     pub hooks: Option<Arc<dyn Hooks>>,
 }
@@ -76,18 +76,18 @@ const LONGEST_FOLLOWING: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 pub(crate) struct Job {
     pub(crate) epoch: u64,
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
-    engine: Chorus,
-    fold: Fold,
+    engine: EngineGroup,
+    fold: ThreadMerger,
     shipper: Shipper,
     rationing: Rationing,
     /// The run has so many iterations and no more, and users take them as they can.
     limited: bool,
     /// It has so many, whoever takes them.
     counted: bool,
-    leash: Leash,
+    leash: SendBudget,
     /// Say what may be sent, and when the load here is over how much will have been; they end with this.
     _announcing: JoinSet<()>,
-    lender: Lender,
+    lender: ResourceClient,
     /// Serves the line that the users borrow by.
     lending: JoinHandle<()>,
     started: bool,
@@ -116,27 +116,27 @@ impl Job {
         (epoch, instance): (u64, u64),
         run: R,
         (ttl, most_waiting): (Duration, usize),
-        (lender, lending): (Lender, JoinHandle<()>),
+        (lender, lending): (ResourceClient, JoinHandle<()>),
     ) -> Result<Job, EngineError> {
         let alone = opened.beside.is_empty();
-        let each = opened.driver.requests().filter(|_| alone).map(|requests| requests.own);
+        let each = opened.driver.requests_per_iteration().filter(|_| alone).map(|requests| requests.direct);
         let plan = opened.plan.as_ref().unwrap_or(&bundle.plan);
         let mut config = config(bundle, plan, opened.threads, instance);
         let (tickets, iterations) = iterations(&plan.load).unzip();
         let limited = tickets.is_some();
         let beside = opened.beside.iter().map(|beside| &beside.plan);
         let counted = beside.chain([plan]).any(|plan| plan.load.iterations.is_some());
-        config.tickets = tickets;
-        let mut voices = vec![Voice { driver: opened.driver, config, follows: false }];
+        config.iteration_quota = tickets;
+        let mut voices = vec![EngineSpec { driver: opened.driver, config, background: false }];
         voices.extend(opened.beside.into_iter().map(|beside| beside.voice(bundle, instance)));
         let first: Vec<u64> = voices.iter().flat_map(|voice| first_allowances(&voice.config)).collect();
-        let leash = Leash::new(first.len());
-        for Voice { config, .. } in &mut voices {
-            config.leash = Some(leash.clone());
-            config.lender = Some(lender.clone());
+        let leash = SendBudget::new(first.len());
+        for EngineSpec { config, .. } in &mut voices {
+            config.send_budget = Some(leash.clone());
+            config.resources = Some(lender.clone());
         }
         let profiles = voices.iter().map(|voice| voice.config.load.model.profile().clone()).collect();
-        let engine = Chorus::prepare(voices).await?;
+        let engine = EngineGroup::prepare(voices).await?;
         let source = SourceId { instance, thread: 0 };
         let rations = opened.rations.into_iter().chain(iterations).collect();
         let mut announcing: JoinSet<()> =
@@ -151,7 +151,7 @@ impl Job {
         Ok(Job {
             epoch,
             hooks: opened.hooks,
-            fold: Fold::new(source, engine.sources()),
+            fold: ThreadMerger::new(source, engine.sources()),
             engine,
             rationing: Rationing::start(&run, epoch, &source_name(source), rations),
             limited,
@@ -165,7 +165,7 @@ impl Job {
             starts,
             profile: bundle.plan.load.model.profile().clone(),
             profiles,
-            several: bundle.is_several(),
+            several: bundle.has_multiple_scenarios(),
             shares: ShareSet::NONE,
             taken: ShareSet::NONE,
             stopping: false,
@@ -207,9 +207,9 @@ impl Job {
         }
         let duties = self.profiles.iter().enumerate().map(|(voice, profile)| {
             let left = left.iter().filter_map(|(share, places)| Some((*share, places.of(voice)?)));
-            Duty { left: Arc::new(left.collect()), ..Duty::new(shares, profile.clone(), Duration::ZERO) }
+            ShareAssignment { resume_from: Arc::new(left.collect()), ..ShareAssignment::new(shares, profile.clone(), Duration::ZERO) }
         });
-        Places(self.engine.set_duties(duties))
+        Places(self.engine.set_assignments(duties))
     }
 
     pub(crate) fn shares(&self) -> ShareSet {
@@ -222,24 +222,24 @@ impl Job {
 
     /// This worker's place is certain until `until`.
     pub(crate) fn trust_until(&self, until: Instant) {
-        self.leash.until(until);
+        self.leash.set_valid_until(until);
     }
 
     /// Whether the run is paused.
     pub(crate) fn pause(&self, paused: bool) {
-        self.leash.pause(paused);
+        self.leash.set_paused(paused);
     }
 
     /// This worker's place was lost: what its users have borrowed may be others' by now.
     pub(crate) fn lapse(&self) {
-        self.lender.lapse();
+        self.lender.invalidate_leases();
     }
 
     pub(crate) fn stop(&mut self, abort: bool) {
         self.stopping = true;
         match abort {
-            true => self.engine.stop().abort(),
-            false => self.engine.stop().drain(),
+            true => self.engine.stop_handle().abort(),
+            false => self.engine.stop_handle().drain(),
         }
     }
 
@@ -259,7 +259,7 @@ impl Job {
         self.rationing.close();
         if let Some(why) = self.engine.failure() {
             self.broken = Some(why.to_owned());
-            self.fold.give_up().into_iter().for_each(|delta| self.shipper.ship(delta));
+            self.fold.flush_incomplete().into_iter().for_each(|delta| self.shipper.ship(delta));
         }
     }
 
@@ -305,11 +305,11 @@ impl Job {
     }
 
     pub(crate) fn thread_count(&self) -> usize {
-        self.leash.begun().len()
+        self.leash.requests_begun().len()
     }
 
     pub(crate) fn sent(&self) -> u64 {
-        self.leash.begun().iter().sum()
+        self.leash.requests_begun().iter().sum()
     }
 
     /// Waits for the engine's threads, which have said their last. May block.
@@ -330,8 +330,8 @@ impl Job {
 }
 
 /// Says how many requests this worker will have sent at most, once its load is over: should it die while it drains, no more is missing.
-async fn note_seal<R: RunStore>(run: R, epoch: u64, instance: u64, leash: Leash) {
-    let note = (format!("sealed:{instance:016x}"), leash.sealed().await.to_string());
+async fn note_seal<R: RunStore>(run: R, epoch: u64, instance: u64, leash: SendBudget) {
+    let note = (format!("sealed:{instance:016x}"), leash.final_limit_total().await.to_string());
     while let Err(error) = run.note(epoch, std::slice::from_ref(&note)).await {
         debug!(%error, "could not say yet how much was sent");
         tokio::time::sleep(SEAL_AGAIN).await;
@@ -339,10 +339,10 @@ async fn note_seal<R: RunStore>(run: R, epoch: u64, instance: u64, leash: Leash)
 }
 
 /// The iterations of a closed run that is limited. An open one has its limit in its schedule.
-fn iterations(load: &Load) -> Option<(Tickets, Ration)> {
+fn iterations(load: &Load) -> Option<(NumberQuota, SharedCounter)> {
     let limit = load.iterations.filter(|_| matches!(load.model, LoadModel::Closed { .. }))?;
-    let (tickets, supply) = Tickets::supplied();
-    Some((tickets, Ration { name: ITERATIONS.to_owned(), limit, supply }))
+    let (tickets, supply) = NumberQuota::with_refill();
+    Some((tickets, SharedCounter { name: ITERATIONS_COUNTER.to_owned(), limit, refill: supply }))
 }
 
 /// What each thread may send before anybody knows how fast it is: an open model is as fast as its clock.
@@ -378,7 +378,7 @@ fn config(bundle: &Bundle, plan: &Plan, threads: Option<usize>, instance: u64) -
 }
 
 impl<D> Beside<D> {
-    fn voice(self, bundle: &Bundle, instance: u64) -> Voice<D> {
+    fn voice(self, bundle: &Bundle, instance: u64) -> EngineSpec<D> {
         let Beside { driver, threads, mut plan, follows } = self;
         if follows && let LoadModel::Closed { users, .. } = &mut plan.load.model {
             // It ends with the others, however long somebody lets those go on.
@@ -389,7 +389,7 @@ impl<D> Beside<D> {
         if follows {
             config.threads = 1;
         }
-        Voice { driver, config, follows }
+        EngineSpec { driver, config, background: follows }
     }
 }
 

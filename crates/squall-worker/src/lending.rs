@@ -3,11 +3,11 @@
 
 use serde_json::{Map, Value};
 use squall_coord::{
-    AcquireError, Borrower, Cell as _, Epoch, Hold, Item, ItemId, MemberId, MemoryCell, PoolName, PoolNameError,
+    AcquireError, Borrower, FleetStores as _, Epoch, Hold, Item, ItemId, MemberId, MemoryCell, PoolName, PoolNameError,
     PoolStore, Store as _, StoreError,
 };
-use squall_engine::{LendAsk, LendError, Lender, Lent};
-use squall_model::Stock;
+use squall_engine::{ResourceRequest, ResourceError, ResourceClient, GrantedResource};
+use squall_model::PoolContents;
 use std::{
     collections::HashMap,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -48,7 +48,7 @@ impl Portion {
 /// as they are asked for keeps what it has, which goes out before anything is made.
 pub(crate) async fn fill<P: PoolStore>(
     pools: &P,
-    stock: &[Stock],
+    stock: &[PoolContents],
     run: Epoch,
     portion: Portion,
 ) -> Result<(), StockError> {
@@ -74,19 +74,19 @@ pub(crate) async fn fill<P: PoolStore>(
 }
 
 /// A line to the pools of a fleet, and the task that serves it until nobody holds the line.
-pub(crate) fn lend<P: PoolStore>(pools: P, holder: MemberId, run: Epoch) -> (Lender, JoinHandle<()>) {
-    let (lender, asks) = Lender::new();
+pub(crate) fn lend<P: PoolStore>(pools: P, holder: MemberId, run: Epoch) -> (ResourceClient, JoinHandle<()>) {
+    let (lender, asks) = ResourceClient::new();
     let keeper = Keeper { borrower: Borrower::new(pools.clone(), holder, run), pools, run, portion: Portion::ALL };
     (lender, tokio::spawn(keeper.serve(asks)))
 }
 
 /// A line to pools in this process, stocked with `stock`, and the task that serves it until nobody holds the line.
-pub async fn lend_here(stock: &[Stock], portion: Portion) -> Result<(Lender, JoinHandle<()>), StockError> {
+pub async fn lend_here(stock: &[PoolContents], portion: Portion) -> Result<(ResourceClient, JoinHandle<()>), StockError> {
     let cell = MemoryCell::default();
     let (holder, run) = (MemberId::new("here"), Epoch(1));
     cell.workers().join(&holder, FOR_EVER).await?;
     fill(&cell.pools(), stock, run, portion).await?;
-    let (lender, asks) = Lender::new();
+    let (lender, asks) = ResourceClient::new();
     let keeper = Keeper { borrower: Borrower::new(cell.pools(), holder, run), pools: cell.pools(), run, portion };
     Ok((lender, tokio::spawn(keeper.serve(asks))))
 }
@@ -108,7 +108,7 @@ enum Settled {
 }
 
 impl<P: PoolStore> Keeper<P> {
-    async fn serve(self, mut asks: UnboundedReceiver<LendAsk>) {
+    async fn serve(self, mut asks: UnboundedReceiver<ResourceRequest>) {
         let mut lent: HashMap<u64, Hold> = HashMap::new();
         // Given back before this task knew that it was lent: the answer goes straight to the user.
         let mut early: Vec<u64> = Vec::new();
@@ -119,7 +119,7 @@ impl<P: PoolStore> Keeper<P> {
             tokio::select! {
                 ask = asks.recv() => match ask {
                     None => break,
-                    Some(LendAsk::Return(number)) => match lent.remove(&number) {
+                    Some(ResourceRequest::Release(number)) => match lent.remove(&number) {
                         Some(hold) => { under_way.spawn(self.clone().give_back(hold)); }
                         None => early.push(number),
                     },
@@ -156,38 +156,38 @@ impl<P: PoolStore> Keeper<P> {
         self.borrower.settled().await;
     }
 
-    async fn answer(self, number: u64, ask: LendAsk) -> Settled {
+    async fn answer(self, number: u64, ask: ResourceRequest) -> Settled {
         match ask {
-            LendAsk::Take { pool, wait, mut answer } => {
+            ResourceRequest::Acquire { pool, wait, reply: mut answer } => {
                 let taken = tokio::select! {
                     taken = self.take(&pool, wait) => taken,
                     // The borrower gives up its place in the queue.
                     () = answer.closed() => return Settled::Nothing,
                 };
                 let told =
-                    taken.as_ref().map(|hold| Lent { number, id: hold.id.to_string(), payload: hold.payload.clone() });
+                    taken.as_ref().map(|hold| GrantedResource { lease_id: number, id: hold.id.to_string(), payload: hold.payload.clone() });
                 answer.send(told.map_err(Clone::clone));
                 return taken.map_or(Settled::Nothing, |hold| Settled::Lent(number, hold));
             }
-            LendAsk::Number { pool, limit, answer } => {
+            ResourceRequest::AllocateNumber { pool, limit, reply: answer } => {
                 let _ = answer.send(self.number(&pool, limit).await);
             }
-            LendAsk::Add { pool, id, payload, answer } => {
+            ResourceRequest::Add { pool, id, payload, reply: answer } => {
                 let _ = answer.send(self.add(&pool, id, payload).await);
             }
-            LendAsk::Return(_) => {}
+            ResourceRequest::Release(_) => {}
         }
         Settled::Nothing
     }
 
-    async fn take(&self, pool: &str, wait: Duration) -> Result<Hold, LendError> {
+    async fn take(&self, pool: &str, wait: Duration) -> Result<Hold, ResourceError> {
         self.borrower.acquire(&name(pool)?, wait).await.map_err(|error| match error {
-            AcquireError::Exhausted { .. } => LendError::Exhausted(error.to_string()),
-            _ => LendError::Refused(error.to_string()),
+            AcquireError::Exhausted { .. } => ResourceError::Exhausted(error.to_string()),
+            _ => ResourceError::Refused(error.to_string()),
         })
     }
 
-    async fn number(&self, pool: &str, limit: Option<u64>) -> Result<Option<u64>, LendError> {
+    async fn number(&self, pool: &str, limit: Option<u64>) -> Result<Option<u64>, ResourceError> {
         let (Portion { number, of }, pool) = (self.portion, name(pool)?);
         loop {
             let given = self.pools.number(&pool, self.run, limit).await.map_err(refused)?;
@@ -198,7 +198,7 @@ impl<P: PoolStore> Keeper<P> {
         }
     }
 
-    async fn add(&self, pool: &str, id: String, payload: String) -> Result<(), LendError> {
+    async fn add(&self, pool: &str, id: String, payload: String) -> Result<(), ResourceError> {
         let (pool, id) = (name(pool)?, ItemId::new(id).map_err(refused)?);
         let made = thing(&pool, id, &payload);
         self.pools.put(&pool, &[made], None, Some(self.run)).await.map(|_| ()).map_err(refused)
@@ -231,12 +231,12 @@ fn thing(pool: &PoolName, id: ItemId, payload: &str) -> Item {
     Item { id, payload: stored + "}" }
 }
 
-fn name(pool: &str) -> Result<PoolName, LendError> {
+fn name(pool: &str) -> Result<PoolName, ResourceError> {
     PoolName::new(pool).map_err(refused)
 }
 
-fn refused(error: impl std::fmt::Display) -> LendError {
-    LendError::Refused(error.to_string())
+fn refused(error: impl std::fmt::Display) -> ResourceError {
+    ResourceError::Refused(error.to_string())
 }
 
 #[cfg(test)]
@@ -250,21 +250,21 @@ mod tests {
         time::Instant,
     };
 
-    fn stock(count: usize) -> Vec<Stock> {
-        vec![Stock { pool: "users".into(), payloads: (0..count).map(|n| format!("{{\"n\":{n}}}")).collect() }]
+    fn stock(count: usize) -> Vec<PoolContents> {
+        vec![PoolContents { pool: "users".into(), payloads: (0..count).map(|n| format!("{{\"n\":{n}}}")).collect() }]
     }
 
     #[tokio::test]
     async fn a_dropped_loan_can_be_borrowed_again() {
         let (lender, serving) = lend_here(&stock(1), Portion::ALL).await.unwrap();
-        let loan = lender.take("users", Duration::ZERO).await.unwrap();
-        assert_eq!((loan.id(), loan.is_held()), ("0", true));
+        let loan = lender.acquire("users", Duration::ZERO).await.unwrap();
+        assert_eq!((loan.id(), loan.is_valid()), ("0", true));
         assert!(loan.payload().starts_with("{\"n\":0,"), "{}", loan.payload());
-        assert!(matches!(lender.take("users", Duration::ZERO).await, Err(LendError::Exhausted(_))));
+        assert!(matches!(lender.acquire("users", Duration::ZERO).await, Err(ResourceError::Exhausted(_))));
         drop(loan);
-        let again = lender.take("users", Duration::from_secs(60)).await.unwrap();
-        lender.lapse();
-        assert!(!again.is_held());
+        let again = lender.acquire("users", Duration::from_secs(60)).await.unwrap();
+        lender.invalidate_leases();
+        assert!(!again.is_valid());
         drop((again, lender));
         serving.await.unwrap();
     }
@@ -273,15 +273,15 @@ mod tests {
     #[tokio::test]
     async fn what_was_lent_to_a_user_that_is_gone_can_be_borrowed_again() {
         let (lender, _serving) = lend_here(&stock(1), Portion::ALL).await.unwrap();
-        let mut taking = Box::pin(lender.take("users", Duration::ZERO));
+        let mut taking = Box::pin(lender.acquire("users", Duration::ZERO));
         assert!(taking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         // Others are told that there is none: by then it is lent, and the answer is there.
-        while lender.take("users", Duration::ZERO).await.is_ok() {}
+        while lender.acquire("users", Duration::ZERO).await.is_ok() {}
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
         drop(taking);
-        assert_eq!(lender.take("users", Duration::from_secs(1)).await.unwrap().id(), "0");
+        assert_eq!(lender.acquire("users", Duration::from_secs(1)).await.unwrap().id(), "0");
     }
 
     /// Each process has made what is its own: the other's names are none of its things.
@@ -290,7 +290,7 @@ mod tests {
         let mut made = Vec::new();
         for number in 0..2 {
             let (lender, _serving) = lend_here(&[], Portion { number, of: 2 }).await.unwrap();
-            while let Some(given) = lender.number("users", Some(7)).await.unwrap() {
+            while let Some(given) = lender.allocate_number("users", Some(7)).await.unwrap() {
                 lender.add("users", given.to_string(), "{}".into()).await.unwrap();
                 made.push(given);
             }
@@ -307,7 +307,7 @@ mod tests {
         cell.workers().join(&holder, FOR_EVER).await.unwrap();
         fill(&pools, &stock(1), run, Portion::ALL).await.unwrap();
         let (users, (lender, serving)) = (PoolName::new("users").unwrap(), lend(pools.clone(), holder, run));
-        let loan = lender.take("users", Duration::ZERO).await.unwrap();
+        let loan = lender.acquire("users", Duration::ZERO).await.unwrap();
         server.kill();
         drop(loan);
         while pools.count(&users).await.is_ok() {}
@@ -318,7 +318,7 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(60), "it is lost");
         }
         // At the end of the run, too.
-        let loan = lender.take("users", Duration::from_secs(60)).await.unwrap();
+        let loan = lender.acquire("users", Duration::from_secs(60)).await.unwrap();
         server.kill();
         drop(loan);
         while pools.count(&users).await.is_ok() {}
@@ -354,8 +354,8 @@ mod tests {
     #[tokio::test]
     async fn who_waits_is_served_in_order_and_who_leaves_is_passed_over() {
         let (lender, _serving) = lend_here(&stock(1), Portion::ALL).await.unwrap();
-        let first = lender.take("users", Duration::ZERO).await.unwrap();
-        let wait = |lender: Lender| async move { lender.take("users", Duration::from_secs(600)).await };
+        let first = lender.acquire("users", Duration::ZERO).await.unwrap();
+        let wait = |lender: ResourceClient| async move { lender.acquire("users", Duration::from_secs(600)).await };
         let impatient = tokio::spawn(wait(lender.clone()));
         let second = tokio::spawn(wait(lender.clone()));
         impatient.abort();
@@ -369,11 +369,11 @@ mod tests {
         let mut ids = Vec::new();
         for number in 0..2 {
             let (lender, _serving) = lend_here(&stock(5), Portion { number, of: 2 }).await.unwrap();
-            while let Ok(loan) = lender.take("users", Duration::ZERO).await {
+            while let Ok(loan) = lender.acquire("users", Duration::ZERO).await {
                 ids.push(loan.id().to_owned());
                 std::mem::forget(loan);
             }
-            while let Some(given) = lender.number("more", Some(7)).await.unwrap() {
+            while let Some(given) = lender.allocate_number("more", Some(7)).await.unwrap() {
                 ids.push(format!("more-{given}"));
             }
         }
@@ -390,12 +390,12 @@ mod tests {
         let (pools, users) = (cell.pools(), PoolName::new("users").unwrap());
         let make = |id: ItemId| async move { Ok::<_, StoreError>(format!("{{\"made\":{id}}}")) };
         squall_coord::ensure(&pools, &users, 3, make).await.unwrap();
-        let factory = [Stock { pool: "users".into(), payloads: Vec::new() }];
+        let factory = [PoolContents { pool: "users".into(), payloads: Vec::new() }];
         fill(&pools, &factory, run, Portion::ALL).await.unwrap();
         assert_eq!(pools.count(&users).await.unwrap().total, 3);
         let (lender, _serving) = lend(pools.clone(), holder, run);
         let mut ids = Vec::new();
-        while let Ok(loan) = lender.take("users", Duration::ZERO).await {
+        while let Ok(loan) = lender.acquire("users", Duration::ZERO).await {
             ids.push(loan.id().to_owned());
             std::mem::forget(loan);
         }
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(ids, ["1", "2", "3"]);
         let mut numbers = Vec::new();
         for _ in 0..3 {
-            numbers.push(lender.number("users", None).await.unwrap());
+            numbers.push(lender.allocate_number("users", None).await.unwrap());
         }
         assert_eq!(numbers, [Some(0), Some(4), Some(5)]);
     }
@@ -411,9 +411,9 @@ mod tests {
     #[tokio::test]
     async fn a_pool_that_nobody_declared_is_refused_by_name() {
         let (lender, _serving) = lend_here(&[], Portion::ALL).await.unwrap();
-        let error = lender.take("users", Duration::from_secs(60)).await.unwrap_err();
+        let error = lender.acquire("users", Duration::from_secs(60)).await.unwrap_err();
         assert!(error.to_string().contains("there is no resource pool `users`"), "{error}");
         lender.add("users", "7".into(), "{}".into()).await.unwrap();
-        assert_eq!(lender.take("users", Duration::ZERO).await.unwrap().id(), "7");
+        assert_eq!(lender.acquire("users", Duration::ZERO).await.unwrap().id(), "7");
     }
 }

@@ -20,10 +20,10 @@ pub use job::{Beside, Host, Opened};
 pub use lending::{Portion, StockError, lend_here};
 pub use worker::{Worker, WorkerConfig, WorkerError, WorkerStatus};
 
-use squall_coord::Unit;
-use squall_model::SHARES;
+use squall_coord::UnitId;
+use squall_model::SHARE_COUNT;
 
 /// The shares of a load as units to hold, in the order of the users whose they are.
-pub fn share_units() -> Vec<Unit> {
-    (0..SHARES).map(Unit::from).collect()
+pub fn share_units() -> Vec<UnitId> {
+    (0..SHARE_COUNT).map(UnitId::from).collect()
 }

@@ -2,7 +2,7 @@
 //! much as is used in a moment, gives back what nobody took, and says what was used, so that whoever waits for the last of them elsewhere knows.
 
 use squall_coord::{Draw, Drawn, RunStore};
-use squall_engine::{Need, Ration};
+use squall_engine::{QuotaStatus, SharedCounter};
 use std::{
     ops::Range,
     time::{Duration, Instant},
@@ -33,7 +33,7 @@ pub(crate) struct Rationing {
 
 impl Rationing {
     /// Begins to supply what is asked for; nothing is drawn before.
-    pub(crate) fn start<R: RunStore>(run: &R, epoch: u64, source: &str, rations: Vec<Ration>) -> Rationing {
+    pub(crate) fn start<R: RunStore>(run: &R, epoch: u64, source: &str, rations: Vec<SharedCounter>) -> Rationing {
         let closing = CancellationToken::new();
         let supplier = |ration| Supplier {
             run: run.clone(),
@@ -72,7 +72,7 @@ struct Supplier<R> {
     run: R,
     epoch: u64,
     source: String,
-    ration: Ration,
+    ration: SharedCounter,
     turn: u64,
     /// What the store was last told to be used.
     stated: u64,
@@ -94,48 +94,48 @@ impl<R: RunStore> Supplier<R> {
         let mut nap = REST;
         loop {
             let rested = tokio::select! {
-                () = self.ration.supply.asked() => false,
+                () = self.ration.refill.refill_requested() => false,
                 () = tokio::time::sleep(nap) => true,
                 () = closing.cancelled() => break,
             };
             match self.look(rested).await {
                 Ok(next) => nap = next,
-                Err(Stale) => return self.ration.supply.close(),
+                Err(Stale) => return self.ration.refill.close(),
             }
         }
-        let back = self.ration.supply.take_back();
+        let back = self.ration.refill.reclaim();
         // Last words: only another run makes them superfluous.
-        let _ = self.draw(self.ration.supply.need(), back, 0).await;
+        let _ = self.draw(self.ration.refill.status(), back, 0).await;
     }
 
     /// Draws, gives back or says what there is to say; answers when to look again of itself.
     async fn look(&mut self, rested: bool) -> Result<Duration, Stale> {
-        let mut need = self.ration.supply.need();
+        let mut need = self.ration.refill.status();
         let idle = rested && need.waiting == 0 && need.taken == self.seen;
         self.seen = need.taken;
-        let back = if idle { self.ration.supply.take_back() } else { Vec::new() };
-        need.in_hand -= back.iter().map(|block| block.end - block.start).sum::<u64>().min(need.in_hand);
+        let back = if idle { self.ration.refill.reclaim() } else { Vec::new() };
+        need.available -= back.iter().map(|block| block.end - block.start).sum::<u64>().min(need.available);
         let most = self.wanted(need, rested);
         // Somebody may wait for the last of it elsewhere; a draw says it by the way.
-        let to_say = rested && need.in_hand == 0 && need.taken != self.stated;
+        let to_say = rested && need.available == 0 && need.taken != self.stated;
         if most == 0 && back.is_empty() && !to_say {
-            return Ok(if need.in_hand > 0 || need.taken != self.stated { LOOK } else { REST });
+            return Ok(if need.available > 0 || need.taken != self.stated { LOOK } else { REST });
         }
         let Drawn { block, left, elsewhere } = self.draw(need, back, most).await?;
         self.left = left;
         if !block.is_empty() {
             self.given = Instant::now();
-            self.ration.supply.low(self.size / 2);
-            self.ration.supply.add(block);
-        } else if most > 0 && left == 0 && elsewhere == 0 && need.in_hand == 0 {
-            self.ration.supply.close();
+            self.ration.refill.set_refill_threshold(self.size / 2);
+            self.ration.refill.add_block(block);
+        } else if most > 0 && left == 0 && elsewhere == 0 && need.available == 0 {
+            self.ration.refill.close();
         }
         Ok(LOOK)
     }
 
     /// How many to draw: as many as wait, or, where they go fast, as many as are used in a moment.
-    fn wanted(&mut self, need: Need, rested: bool) -> u64 {
-        if need.waiting == 0 && (rested || self.size == 1 || need.in_hand > self.size / 2) {
+    fn wanted(&mut self, need: QuotaStatus, rested: bool) -> u64 {
+        if need.waiting == 0 && (rested || self.size == 1 || need.available > self.size / 2) {
             return 0;
         }
         match self.given.elapsed() {
@@ -147,7 +147,7 @@ impl<R: RunStore> Supplier<R> {
     }
 
     /// One draw, as often as it takes.
-    async fn draw(&mut self, need: Need, back: Vec<Range<u64>>, most: u64) -> Result<Drawn, Stale> {
+    async fn draw(&mut self, need: QuotaStatus, back: Vec<Range<u64>>, most: u64) -> Result<Drawn, Stale> {
         self.turn += 1;
         let draw = Draw { turn: self.turn, used: need.taken, back, most, limit: self.ration.limit };
         let mut retry = FIRST_RETRY;

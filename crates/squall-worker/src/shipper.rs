@@ -1,7 +1,7 @@
 //! Ships deltas one by one, each as often as it takes. Knows nothing of what they say.
 
 use squall_coord::{RunStore, Shipped as Answer};
-use squall_metrics::{Delta, encode};
+use squall_metrics::{Delta, encode_delta};
 use std::{
     collections::VecDeque,
     sync::{
@@ -76,7 +76,7 @@ async fn ship_all<R: RunStore>(
     state: Arc<State>,
 ) {
     while let Some(delta) = deltas.recv().await {
-        let mut next = shipped.add(delta.seq, encode(&delta));
+        let mut next = shipped.add(delta.seq, encode_delta(&delta));
         let mut retry = FIRST_RETRY;
         while let Some((seq, bytes)) = shipped.get(next) {
             match run.ship(epoch, &source, *seq, bytes).await {

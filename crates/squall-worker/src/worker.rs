@@ -1,7 +1,7 @@
 //! The loop of a worker: reports once a beat, reads the record when it has changed, takes and gives back shares, passes deltas on.
 
-use squall_coord::{Cell, MemberId, Notice, Report, Reported, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle};
-use squall_model::{CommandEnvelope, HookOrder, RunOrder, RunPhase};
+use squall_coord::{FleetStores, MemberId, Notice, Report, Reported, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle};
+use squall_model::{CommandEnvelope, HookAssignment, RunSpec, RunPhase};
 use std::{
     collections::BTreeSet,
     sync::Arc,
@@ -67,7 +67,7 @@ const MARGIN: Duration = Duration::from_millis(100);
 const LONGEST_GOODBYE: Duration = Duration::from_secs(30);
 
 /// One process of a fleet.
-pub struct Worker<C: Cell, H: Host> {
+pub struct Worker<C: FleetStores, H: Host> {
     cell: C,
     host: Arc<H>,
     config: WorkerConfig,
@@ -76,7 +76,7 @@ pub struct Worker<C: Cell, H: Host> {
     clock: StoreClock,
     machine: Machine,
     seen_revision: u64,
-    order: Option<(u64, RunPhase, RunOrder)>,
+    order: Option<(u64, RunPhase, RunSpec)>,
     stage: Stage,
     holding: Holding,
     failed: Option<(u64, String)>,
@@ -100,7 +100,7 @@ pub struct Worker<C: Cell, H: Host> {
     unsure: bool,
 }
 
-impl<C: Cell, H: Host> Worker<C, H> {
+impl<C: FleetStores, H: Host> Worker<C, H> {
     pub fn new(cell: C, host: H, config: WorkerConfig) -> Worker<C, H> {
         // The random part of a unique name is as good a source as any.
         let name = MemberId::unique();
@@ -416,7 +416,7 @@ impl<C: Cell, H: Host> Worker<C, H> {
             self.give_up();
             return true;
         }
-        let order: RunOrder = match serde_json::from_str(&record.order) {
+        let order: RunSpec = match serde_json::from_str(&record.order) {
             Ok(order) => order,
             Err(error) => {
                 warn!(%error, "the order of the run cannot be read; it is ignored");
@@ -471,9 +471,9 @@ impl<C: Cell, H: Host> Worker<C, H> {
     }
 
     /// Does what this worker was told to do once for the whole run; it is told in the record, so it hears of it again and again.
-    fn run_hooks(&mut self, run: &C::Run, epoch: u64, phase: RunPhase, order: &RunOrder) {
+    fn run_hooks(&mut self, run: &C::Run, epoch: u64, phase: RunPhase, order: &RunSpec) {
         let Some((_, hooks)) = self.hooks.as_ref().filter(|(of, _)| *of == epoch) else { return };
-        let told = |asked: &Option<HookOrder>| asked.as_ref().is_some_and(|asked| asked.instance == self.instance);
+        let told = |asked: &Option<HookAssignment>| asked.as_ref().is_some_and(|asked| asked.instance == self.instance);
         if phase == RunPhase::Preparing && told(&order.set_up) && self.begun.insert((epoch, hooks::SET_UP)) {
             self.beside.spawn(hooks::set_up(run.clone(), epoch, hooks.clone()));
         }

@@ -1,7 +1,7 @@
 //! The flags of `--find-max`.
 
 use clap::Args;
-use squall_model::{Comparison, ParseThresholdError, Statistic, Threshold};
+use squall_model::{ComparisonOperator, ParseThresholdError, Statistic, Threshold};
 use std::time::Duration;
 
 /// The search for the highest rate that holds a promise.
@@ -52,7 +52,7 @@ const NOT_WITH_A_SEARCH: [&str; 17] = [
 /// A promise that more load can break: anything else has no highest rate.
 fn promise(text: &str) -> Result<Threshold, String> {
     let promise: Threshold = text.parse().map_err(|error: ParseThresholdError| error.to_string())?;
-    let upper = matches!(promise.comparison, Comparison::Less | Comparison::AtMost);
+    let upper = matches!(promise.comparison, ComparisonOperator::Less | ComparisonOperator::AtMost);
     let suffers = !matches!(promise.statistic, Statistic::Rate | Statistic::Requests);
     match upper && suffers {
         true => Ok(promise),

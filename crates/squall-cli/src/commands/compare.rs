@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::{
     args::CompareArgs,
-    exit::{Refusal, chain},
+    exit::{Refusal, error_chain},
     terminal::{self, print},
 };
 
@@ -36,5 +36,5 @@ fn read_baseline(path: &Path) -> Result<ResultFile, Refusal> {
 
 fn read(path: &Path) -> Result<ResultFile, Refusal> {
     let text = std::fs::read_to_string(path).map_err(|error| Refusal::file("read", path, &error))?;
-    ResultFile::parse(&text).map_err(|error| Refusal::new(format!("{}: {}", path.display(), chain(&error))))
+    ResultFile::parse(&text).map_err(|error| Refusal::new(format!("{}: {}", path.display(), error_chain(&error))))
 }

@@ -1,7 +1,7 @@
 //! `squall orchestrator`: leads the fleet whenever nobody else does and serves its API, in the foreground until it is told to stop.
 
 use clap::Parser;
-use squall_coord::{Cell, MemoryCell};
+use squall_coord::{FleetStores, MemoryCell};
 use squall_engine::Driver;
 use squall_orchestrator::{Fleet, Orchestrator, OrchestratorConfig};
 use squall_web::{Offer, OfferParam, TlsFiles, Token, WebConfig};
@@ -17,7 +17,7 @@ use crate::{
     args::{Cli, Command, OrchestratorArgs},
     bundle::{self, BundleHost},
     commands::run::{read, subject},
-    exit::{PASSED, Refusal, chain},
+    exit::{PASSED, Refusal, error_chain},
     fleet_store, logs,
     program::{Host, Param, Program},
     signals::StopSignals,
@@ -67,7 +67,7 @@ async fn lead<H: Host>(args: &OrchestratorArgs, host: &H, config: WebConfig) -> 
 }
 
 /// Leads and serves until `stop`.
-async fn serve_cell<C: Cell>(
+async fn serve_cell<C: FleetStores>(
     cell: C,
     id: String,
     config: WebConfig,
@@ -76,9 +76,9 @@ async fn serve_cell<C: Cell>(
 ) -> Result<(), Refusal> {
     let leader = Orchestrator::new(cell.clone(), OrchestratorConfig::new(id)).run(stop.clone());
     let serving = squall_web::serve(Fleet::new(cell), config, listener, stop.clone());
-    let leading = async { leader.await.map_err(|error| Refusal::new(chain(&error))) };
+    let leading = async { leader.await.map_err(|error| Refusal::new(error_chain(&error))) };
     let serving = async {
-        let ended = serving.await.map_err(|error| Refusal::new(chain(&error)));
+        let ended = serving.await.map_err(|error| Refusal::new(error_chain(&error)));
         stop.cancel();
         ended
     };
@@ -95,7 +95,7 @@ async fn in_memory<H: Host>(cell: MemoryCell, host: &H, workers: u16, stop: Canc
     while let Some(ended) = tasks.join_next().await {
         ended
             .map_err(|error| Refusal::new(format!("a worker failed: {error}")))?
-            .map_err(|error| Refusal::new(chain(&error)))?;
+            .map_err(|error| Refusal::new(error_chain(&error)))?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ mod carry_out;
 mod outputs;
 mod processes;
 
-use squall_coord::{Cell, StoreError};
+use squall_coord::{FleetStores, StoreError};
 use squall_engine::Driver;
 use squall_model::{Plan, RunPhase};
 use squall_orchestrator::{
@@ -27,7 +27,7 @@ use crate::{
     api::NO_WORKER_YET,
     args::RunArgs,
     bundle, command_line,
-    exit::{self, PASSED, Refusal, chain},
+    exit::{self, PASSED, Refusal, error_chain},
     find_max, fleet_store, picker,
     program::{Host, Program, Script},
     seed_plan, settings, signals,
@@ -169,7 +169,7 @@ fn measure<D: Driver + 'static>(args: &RunArgs, program: &Program<D>) -> Result<
     report(args, program.plan(), |button, shown, outputs| {
         let options = RunOptions { keep_s: outputs.keep_s(), ..options };
         carry_out(button, shown, outputs, async |control: &Control, observers: &mut [&mut dyn Observer]| {
-            program.run(options, control, observers).await.map_err(|error| Refusal::new(chain(&error)))
+            program.run(options, control, observers).await.map_err(|error| Refusal::new(error_chain(&error)))
         })
     })
 }
@@ -201,16 +201,16 @@ fn on_fleet<H: Host>(subject: &Subject, args: &RunArgs, host: &H, redis: &str) -
             let finished = Box::pin(run_fleet(&cell, run, control, observers)).await;
             finished.map_err(|error| match error {
                 FleetRunError::Fleet(FleetError::Store(StoreError::Unreachable(_))) => {
-                    Refusal::unreachable(chain(&error))
+                    Refusal::unreachable(error_chain(&error))
                 }
-                _ => Refusal::new(chain(&error)),
+                _ => Refusal::new(error_chain(&error)),
             })
         })
     })
 }
 
 /// What a run that is about to start will have to wait for, if anything; how long it does is `run_fleet`'s business.
-async fn awaited<C: Cell>(fleet: &Fleet<C>) -> Option<&'static str> {
+async fn awaited<C: FleetStores>(fleet: &Fleet<C>) -> Option<&'static str> {
     // A store that does not answer is told of by whoever needs it.
     let status = fleet.status().await.ok()?;
     let workers = status.workers.iter().any(WorkerInfo::is_healthy);

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::WorkerArgs,
     bundle::BundleHost,
-    exit::{PASSED, Refusal, chain},
+    exit::{PASSED, Refusal, error_chain},
     fleet_store, logs,
     program::Host,
     signals::StopSignals,
@@ -35,11 +35,11 @@ pub(crate) fn work<H: Host>(args: &WorkerArgs, host: &H) -> Result<u8, Refusal> 
         }
         let mut working = Box::pin(worker.run(stop.clone()));
         tokio::select! {
-            ended = &mut working => return ended.map_err(|error| Refusal::new(chain(&error))),
+            ended = &mut working => return ended.map_err(|error| Refusal::new(error_chain(&error))),
             () = signals.next() => stop.cancel(),
         }
         tokio::select! {
-            ended = working => ended.map_err(|error| Refusal::new(chain(&error))),
+            ended = working => ended.map_err(|error| Refusal::new(error_chain(&error))),
             // Asked twice: what is not shipped is lost, and the report will say so.
             () = signals.next() => {
                 tracing::warn!("ended at once; what it had not shipped is lost");

@@ -24,7 +24,7 @@ pub use keys::SpaceKeys;
 pub use link::{BlockingLink, Link, LinkError};
 pub use pools::{PoolKeys, RedisPools};
 
-use crate::{Acquired, Assignment, Beat, Epoch, Lease, Look, MemberId, Revision, Store, StoreError, Unit, View};
+use crate::{Acquired, Assignment, Beat, Epoch, Lease, Look, MemberId, Revision, Store, StoreError, UnitId, View};
 
 /// One space in Redis. Clones share it and its connections.
 #[derive(Clone)]
@@ -223,7 +223,7 @@ impl Store for RedisStore {
         self.run(&call).await
     }
 
-    async fn acquire(&self, member: &MemberId, units: &[Unit]) -> Result<Acquired, StoreError> {
+    async fn acquire(&self, member: &MemberId, units: &[UnitId]) -> Result<Acquired, StoreError> {
         let mut call = self.step(&self.inner.scripts.acquire);
         call.key(&*self.keys().admin).arg(member.as_str());
         for unit in units {

@@ -6,7 +6,7 @@ use redis::Value;
 use serde_json::Value as Json;
 
 use super::SpaceKeys;
-use crate::{Epoch, Lease, Look, Member, MemberId, Revision, StoreError, Unit, View};
+use crate::{Epoch, Lease, Look, Member, MemberId, Revision, StoreError, UnitId, View};
 
 /// now, revision, members record, (member, deadline)…, (field, value)…
 pub(super) type Parts = (String, u64, String, Vec<(String, f64)>, BTreeMap<String, String>);
@@ -63,13 +63,13 @@ pub(super) fn look(parts: Vec<Value>, keys: &SpaceKeys) -> Result<Look, StoreErr
 }
 
 fn lease(field: &str, value: &str) -> Option<(Lease, MemberId)> {
-    let unit = Unit::new(field.strip_prefix("unit:")?);
+    let unit = UnitId::new(field.strip_prefix("unit:")?);
     let (epoch, holder) = value.split_once(' ')?;
     Some((Lease { unit, epoch: Epoch(epoch.parse().ok()?) }, MemberId::new(holder)))
 }
 
-fn unit(value: &Json) -> Unit {
-    value.as_str().map_or_else(|| Unit::new(value.to_string()), Unit::new)
+fn unit(value: &Json) -> UnitId {
+    value.as_str().map_or_else(|| UnitId::new(value.to_string()), UnitId::new)
 }
 
 fn since(later: f64, earlier: f64) -> Duration {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use squall_coord::{Acquired, Beat, Epoch, Lease, MemoryStore, Store, StoreError, Unit};
+use squall_coord::{Acquired, Beat, Epoch, Lease, MemoryStore, Store, StoreError, UnitId};
 use squall_testkit::redis::RedisServer;
 
 use crate::support::{Advance, keys, member, redis_space, units};
@@ -76,7 +76,7 @@ async fn a_unit_has_one_holder(store: impl Advance) {
     store.acquire(&member("a"), &units(1)).await.unwrap();
     let answer = store.acquire(&member("b"), &units(2)).await.unwrap();
     assert_eq!(answer, Acquired::Units(vec![None, Some(Epoch(2))]));
-    assert_eq!(store.view().await.unwrap().leases[&Unit::from(0)], (member("a"), Epoch(1)));
+    assert_eq!(store.view().await.unwrap().leases[&UnitId::from(0)], (member("a"), Epoch(1)));
 }
 
 async fn every_grant_has_a_higher_epoch(store: impl Advance) {
@@ -84,7 +84,7 @@ async fn every_grant_has_a_higher_epoch(store: impl Advance) {
     for round in 1..=5 {
         let answer = store.acquire(&member("a"), &units(1)).await.unwrap();
         assert_eq!(answer, Acquired::Units(vec![Some(Epoch(round))]));
-        let lease = Lease { unit: Unit::from(0), epoch: Epoch(round) };
+        let lease = Lease { unit: UnitId::from(0), epoch: Epoch(round) };
         assert_eq!(store.release(&member("a"), &[lease]).await.unwrap(), 1);
     }
 }
@@ -108,7 +108,7 @@ async fn a_stale_release_changes_nothing(store: impl Advance) {
     store.join(&member("b"), TTL).await.unwrap();
     store.acquire(&member("a"), &units(1)).await.unwrap();
     let before = store.view().await.unwrap();
-    let lease = |epoch| Lease { unit: Unit::from(0), epoch: Epoch(epoch) };
+    let lease = |epoch| Lease { unit: UnitId::from(0), epoch: Epoch(epoch) };
     assert_eq!(store.release(&member("b"), &[lease(1)]).await.unwrap(), 0);
     assert_eq!(store.release(&member("a"), &[lease(2)]).await.unwrap(), 0);
     let after = store.view().await.unwrap();

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use squall_coord::{
-    Acquired, Assignment, Epoch, Lease, MemberId, MemoryStore, RedisStore, Revision, Store, Unit, View, spread,
+    Acquired, Assignment, Epoch, Lease, MemberId, MemoryStore, RedisStore, Revision, Store, UnitId, View, spread,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -72,11 +72,11 @@ async fn apply(step: &Step, store: &impl Advance, view: &View) -> String {
             format!("{:?}", store.assign(revision, &wanted).await.unwrap())
         }
         Step::Acquire(who, wanted) => {
-            let wanted: Vec<Unit> = wanted.iter().map(|unit| Unit::from(*unit)).collect();
+            let wanted: Vec<UnitId> = wanted.iter().map(|unit| UnitId::from(*unit)).collect();
             format!("{:?}", store.acquire(&named(*who), &wanted).await.unwrap())
         }
         Step::Release(who, unit, stale) => {
-            let unit = Unit::from(*unit);
+            let unit = UnitId::from(*unit);
             let epoch = view.leases.get(&unit).map_or(0, |(_, epoch)| epoch.0).saturating_sub(u64::from(*stale));
             format!("{:?}", store.release(&named(*who), &[Lease { unit, epoch: Epoch(epoch) }]).await.unwrap())
         }
@@ -94,7 +94,7 @@ async fn apply(step: &Step, store: &impl Advance, view: &View) -> String {
     }
 }
 
-type Facts = (Revision, Vec<(MemberId, bool)>, Assignment, BTreeMap<Unit, (MemberId, Epoch)>);
+type Facts = (Revision, Vec<(MemberId, bool)>, Assignment, BTreeMap<UnitId, (MemberId, Epoch)>);
 
 /// Everything but times, which the two clocks do not share.
 fn facts(view: View) -> Facts {
@@ -171,7 +171,7 @@ async fn racing_members_never_share_a_unit() {
             store.join(&me, TTL).await.unwrap();
             for round in 0..150u32 {
                 let unit = (round + u32::from(who)) % UNITS;
-                let Acquired::Units(grants) = store.acquire(&me, &[Unit::from(unit)]).await.unwrap() else {
+                let Acquired::Units(grants) = store.acquire(&me, &[UnitId::from(unit)]).await.unwrap() else {
                     panic!("gone")
                 };
                 let Some(epoch) = grants[0] else { continue };
@@ -179,7 +179,7 @@ async fn racing_members_never_share_a_unit() {
                 assert_eq!(at.swap(u32::from(who) + 1, std::sync::atomic::Ordering::SeqCst), 0, "held twice");
                 tokio::task::yield_now().await;
                 at.store(0, std::sync::atomic::Ordering::SeqCst);
-                store.release(&me, &[Lease { unit: Unit::from(unit), epoch }]).await.unwrap();
+                store.release(&me, &[Lease { unit: UnitId::from(unit), epoch }]).await.unwrap();
             }
         });
     }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use squall_coord::{MemoryStore, Notice, Seat, SeatConfig, SeatConfigError, Store, Unit};
+use squall_coord::{MemoryStore, Notice, Seat, SeatConfig, SeatConfigError, Store, UnitId};
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +16,7 @@ use crate::support::{member, units};
 struct Node {
     stop: CancellationToken,
     tasks: JoinSet<()>,
-    held: Arc<Mutex<BTreeSet<Unit>>>,
+    held: Arc<Mutex<BTreeSet<UnitId>>>,
     told: Arc<Mutex<Vec<Notice>>>,
 }
 
@@ -24,7 +24,7 @@ impl Node {
     fn start(store: impl Store, name: &str, count: u32) -> Self {
         let (seat, mut handle) = Seat::new(store, SeatConfig::new(member(name), units(count))).unwrap();
         let (stop, held, told) =
-            (CancellationToken::new(), Arc::<Mutex<BTreeSet<Unit>>>::default(), Arc::<Mutex<Vec<_>>>::default());
+            (CancellationToken::new(), Arc::<Mutex<BTreeSet<UnitId>>>::default(), Arc::<Mutex<Vec<_>>>::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(seat.run(stop.clone()));
         let (mine, log) = (held.clone(), told.clone());

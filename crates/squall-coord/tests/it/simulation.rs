@@ -12,7 +12,7 @@ use std::{
 
 use squall_coord::{
     Acquired, Assignment, Beat, Lease, MemberId, MemoryStore, Notice, Revision, Seat, SeatConfig, Store, StoreError,
-    Tenure, Unit, View,
+    Tenure, UnitId, View,
 };
 use tokio::{
     sync::Notify,
@@ -119,7 +119,7 @@ impl Store for FaultyStore {
     async fn assign(&self, expected: Revision, assignment: &Assignment) -> Result<bool, StoreError> {
         faulty!(self, self.store.assign(expected, assignment))
     }
-    async fn acquire(&self, member: &MemberId, units: &[Unit]) -> Result<Acquired, StoreError> {
+    async fn acquire(&self, member: &MemberId, units: &[UnitId]) -> Result<Acquired, StoreError> {
         faulty!(self, self.store.acquire(member, units))
     }
     async fn release(&self, member: &MemberId, leases: &[Lease]) -> Result<usize, StoreError> {
@@ -141,7 +141,7 @@ struct Resource {
 #[derive(Clone)]
 struct World {
     store: MemoryStore,
-    resources: Arc<Mutex<BTreeMap<Unit, Resource>>>,
+    resources: Arc<Mutex<BTreeMap<UnitId, Resource>>>,
     seed: u64,
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use squall_coord::{
     Epoch, Link, MemberId, MemoryPools, MemoryStore, PoolKeys, PoolStore, RedisPools, RedisStore, SpaceKeys, Store,
-    Unit,
+    UnitId,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -45,8 +45,8 @@ pub(crate) fn member(name: &str) -> MemberId {
     MemberId::new(name)
 }
 
-pub(crate) fn units(count: u32) -> Vec<Unit> {
-    (0..count).map(Unit::from).collect()
+pub(crate) fn units(count: u32) -> Vec<UnitId> {
+    (0..count).map(UnitId::from).collect()
 }
 
 /// Members, their pools, and a way to begin a run.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use squall_coord::{
-    Acquired, Assignment, Beat, Lease, MemberId, MemoryStore, Revision, Seat, SeatConfig, Store, StoreError, Unit, View,
+    Acquired, Assignment, Beat, Lease, MemberId, MemoryStore, Revision, Seat, SeatConfig, Store, StoreError, UnitId, View,
 };
 use squall_testkit::told;
 use tokio_util::sync::CancellationToken;
@@ -55,7 +55,7 @@ impl Store for ReadOnly {
     async fn assign(&self, expected: Revision, assignment: &Assignment) -> Result<bool, StoreError> {
         self.writing()?.assign(expected, assignment).await
     }
-    async fn acquire(&self, member: &MemberId, units: &[Unit]) -> Result<Acquired, StoreError> {
+    async fn acquire(&self, member: &MemberId, units: &[UnitId]) -> Result<Acquired, StoreError> {
         self.writing()?.acquire(member, units).await
     }
     async fn release(&self, member: &MemberId, leases: &[Lease]) -> Result<usize, StoreError> {

@@ -1,7 +1,7 @@
 //! Drivers whose behaviour a test can dictate.
 
 use squall_engine::{
-    Driver, DriverError, DriverThread, Engine, EngineConfig, Iteration, Probe, Seat, StartFailed, ThreadEnd,
+    Driver, DriverError, DriverThread, Engine, EngineConfig, Iteration, ThreadRecorder, UserIdentity, UserStartError, LoadOutcome,
     VirtualUser,
 };
 use squall_metrics::{Collector, MetricId, MetricKey, Outcome, RunView};
@@ -34,7 +34,7 @@ pub(crate) struct Thread {
     service: fn(u64) -> Duration,
     failing_starts: Rc<std::cell::Cell<u64>>,
     log: Arc<Log>,
-    probe: Probe,
+    probe: ThreadRecorder,
     metrics: Rc<[MetricId]>,
 }
 
@@ -52,7 +52,7 @@ impl Scripted {
 impl Driver for Scripted {
     type Thread = Shared;
 
-    fn thread(&self, probe: Probe) -> Result<Shared, DriverError> {
+    fn thread(&self, probe: ThreadRecorder) -> Result<Shared, DriverError> {
         let metrics = self.tasks.iter().map(|t| probe.metric(MetricKey::request(&t.name))).collect();
         let failing_starts = Rc::new(std::cell::Cell::new(self.failing_starts.load(Ordering::Relaxed)));
         let log = self.log.clone();
@@ -65,17 +65,17 @@ pub(crate) struct Shared(Rc<Thread>);
 impl DriverThread for Shared {
     type User = User;
 
-    fn user(&self, _seat: Seat) -> User {
+    fn user(&self, _seat: UserIdentity) -> User {
         User { thread: self.0.clone() }
     }
 }
 
 impl VirtualUser for User {
-    async fn start(&mut self) -> Result<(), StartFailed> {
+    async fn start(&mut self) -> Result<(), UserStartError> {
         let failing = &self.thread.failing_starts;
         if failing.get() > 0 {
             failing.set(failing.get() - 1);
-            return Err(StartFailed("told to".to_owned()));
+            return Err(UserStartError("told to".to_owned()));
         }
         self.thread.log.started.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -119,7 +119,7 @@ pub(crate) async fn run(
     driver: Scripted,
     config: EngineConfig,
     mut meddle: impl FnMut(&Engine, &RunView),
-) -> (RunView, ThreadEnd) {
+) -> (RunView, LoadOutcome) {
     let mut engine = Engine::prepare(driver, config).await.unwrap();
     let mut collector = Collector::new(engine.sources().to_vec(), 10);
     engine.start(Instant::now());

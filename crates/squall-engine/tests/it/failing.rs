@@ -1,7 +1,7 @@
 //! Code of a driver that panics: the run ends at once with an error, and what was measured until then is there.
 
 use crate::drivers::{Scripted, closed, config};
-use squall_engine::{Chorus, Curfew, Driver, DriverError, Engine, EngineConfig, EngineError, Probe, Voice};
+use squall_engine::{EngineGroup, ThreadDeadline, Driver, DriverError, Engine, EngineConfig, EngineError, ThreadRecorder, EngineSpec};
 use squall_metrics::{Collector, Outcome};
 use std::{
     collections::BTreeSet,
@@ -60,9 +60,9 @@ async fn a_panic_of_one_user_ends_the_run_and_loses_nothing() {
 async fn one_that_fails_ends_those_beside_it() {
     let voice = |service| {
         let driver = Scripted::new(service);
-        Voice { config: config(closed(2.0, Duration::ZERO, LONG), &driver), driver, follows: false }
+        EngineSpec { config: config(closed(2.0, Duration::ZERO, LONG), &driver), driver, background: false }
     };
-    let mut chorus = Chorus::prepare(vec![voice(|_| Duration::from_millis(1)), voice(one_too_many)]).await.unwrap();
+    let mut chorus = EngineGroup::prepare(vec![voice(|_| Duration::from_millis(1)), voice(one_too_many)]).await.unwrap();
     chorus.start(Instant::now());
     let following = async { while chorus.next_delta().await.is_some() {} };
     timeout(PATIENCE, following).await.expect("all end");
@@ -79,13 +79,13 @@ struct Falling {
 impl Driver for Falling {
     type Thread = <Scripted as Driver>::Thread;
 
-    fn thread(&self, probe: Probe) -> Result<Self::Thread, DriverError> {
+    fn thread(&self, probe: ThreadRecorder) -> Result<Self::Thread, DriverError> {
         self.scripted.thread(probe)
     }
 
-    fn host<R>(
+    fn run_thread<R>(
         &self,
-        _: &Curfew,
+        _: &ThreadDeadline,
         runtime: &mut tokio::runtime::Builder,
         life: impl FnOnce(&mut tokio::runtime::Builder) -> R,
     ) -> R {

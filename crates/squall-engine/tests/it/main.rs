@@ -1,8 +1,8 @@
 //! The engine with drivers made for the test: what is promised of starts, counts, stopping and waiting.
 
-mod chorus;
+mod engine_group;
 mod drivers;
-mod duty;
+mod share_assignment;
 mod failing;
 mod runs;
 mod stopping;

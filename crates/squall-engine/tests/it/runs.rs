@@ -87,7 +87,7 @@ async fn warm_up_is_kept_out_of_the_results_and_accounted_for() {
 async fn users_follow_a_profile_up_and_down() {
     let driver = Scripted::new(|_| MS(1));
     let stages = [(MS(1000), 8.0), (MS(1500), 8.0), (MS(500), 0.0), (MS(500), 0.0)];
-    let profile = squall_model::Profile::stages(&stages).unwrap();
+    let profile = squall_model::Profile::from_targets(&stages).unwrap();
     let mut load = closed(1.0, MS(1), MS(1));
     load.model = squall_model::LoadModel::Closed { users: profile, pause: Pause::Fixed(MS(5)) };
     let (config, log) = (config(load, &driver), driver.log.clone());
@@ -155,7 +155,7 @@ async fn a_limited_run_that_nobody_can_begin_ends() {
         let driver = Scripted::new(|_| MS(0));
         driver.failing_starts.store(u64::MAX, Ordering::Relaxed);
         load.iterations = Some(10);
-        let config = EngineConfig { patience: MS(300), ..config(load, &driver) };
+        let config = EngineConfig { start_failure_timeout: MS(300), ..config(load, &driver) };
         let (view, end) = run(driver, config, |_, _| {}).await;
         assert_eq!((view.engine.iterations, view.engine.dropped), (0, dropped));
         assert!(end.active <= end.elapsed, "{end:?}");
@@ -169,7 +169,7 @@ async fn a_limited_run_goes_on_while_somebody_came_through() {
     driver.failing_starts.store(1, Ordering::Relaxed);
     let mut load = closed(2.0, MS(0), Duration::from_secs(600));
     load.iterations = Some(12);
-    let config = EngineConfig { threads: 1, patience: MS(1), ..config(load, &driver) };
+    let config = EngineConfig { threads: 1, start_failure_timeout: MS(1), ..config(load, &driver) };
     let log = driver.log.clone();
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!(view.engine.iterations, 12);
@@ -252,21 +252,21 @@ async fn a_closed_run_that_is_supplied_starts_what_it_was_given_and_no_more() {
     let driver = Scripted::new(|_| MS(1));
     let mut load = closed(5.0, MS(0), Duration::from_secs(600));
     load.iterations = Some(1_000_000);
-    let (tickets, supply) = squall_engine::Tickets::supplied();
-    let config = EngineConfig { tickets: Some(tickets), ..config(load, &driver) };
+    let (tickets, supply) = squall_engine::NumberQuota::with_refill();
+    let config = EngineConfig { iteration_quota: Some(tickets), ..config(load, &driver) };
     let log = driver.log.clone();
     let supplying = tokio::spawn(async move {
         for block in [0..1, 1..7, 7..100] {
-            while supply.need().in_hand > 0 || supply.need().waiting == 0 {
-                supply.asked().await;
+            while supply.status().available > 0 || supply.status().waiting == 0 {
+                supply.refill_requested().await;
             }
-            supply.add(block);
+            supply.add_block(block);
         }
-        while supply.need().in_hand > 0 {
-            supply.asked().await;
+        while supply.status().available > 0 {
+            supply.refill_requested().await;
         }
         supply.close();
-        supply.need().taken
+        supply.status().taken
     });
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!(supplying.await.unwrap(), 100);
@@ -280,12 +280,12 @@ async fn users_that_wait_for_more_go_home_when_told_to() {
     let driver = Scripted::new(|_| MS(1));
     let mut load = closed(3.0, MS(0), Duration::from_secs(600));
     load.iterations = Some(50);
-    let (tickets, supply) = squall_engine::Tickets::supplied();
-    let config = EngineConfig { tickets: Some(tickets), ..config(load, &driver) };
-    supply.add(0..4);
+    let (tickets, supply) = squall_engine::NumberQuota::with_refill();
+    let config = EngineConfig { iteration_quota: Some(tickets), ..config(load, &driver) };
+    supply.add_block(0..4);
     let (view, _) = run(driver, config, |engine, _| {
-        if supply.need().waiting > 0 {
-            engine.stop().drain();
+        if supply.status().waiting > 0 {
+            engine.stop_handle().drain();
         }
     })
     .await;
@@ -436,14 +436,14 @@ async fn users_begin_anew_after_their_process_had_lost_its_place() {
     let loads = [(open(200.0, MS(2500)), 1), (closed(3.0, MS(5), MS(2500)), 3)];
     for (load, least) in loads {
         let driver = Scripted::new(|_| MS(1));
-        let (lender, _asks) = squall_engine::Lender::new();
-        let config = EngineConfig { lender: Some(lender.clone()), ..config(load, &driver) };
+        let (lender, _asks) = squall_engine::ResourceClient::new();
+        let config = EngineConfig { resources: Some(lender.clone()), ..config(load, &driver) };
         let log = driver.log.clone();
         let mut before = 0;
         run(driver, config, |_, _| {
             if before == 0 {
                 before = log.started.load(Ordering::Relaxed);
-                lender.lapse();
+                lender.invalidate_leases();
             }
         })
         .await;

@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(600);
 async fn a_drain_finishes_what_is_under_way() {
     let driver = Scripted::new(|_| MS(200));
     let (config, log) = (config(closed(10.0, MS(0), LONG), &driver), driver.log.clone());
-    let (view, end) = run(driver, config, |engine, _| engine.stop().drain()).await;
+    let (view, end) = run(driver, config, |engine, _| engine.stop_handle().drain()).await;
     assert!(!end.cut_off);
     assert!(view.accounting().balances());
     assert_eq!(view.all.errors, 0);
@@ -23,7 +23,7 @@ async fn a_drain_finishes_what_is_under_way() {
 async fn an_abort_records_what_it_cut_off() {
     let driver = Scripted::new(|_| LONG);
     let config = config(closed(10.0, MS(0), LONG), &driver);
-    let (view, end) = run(driver, config, |engine, _| engine.stop().abort()).await;
+    let (view, end) = run(driver, config, |engine, _| engine.stop_handle().abort()).await;
     assert!(end.cut_off);
     assert!(view.accounting().balances(), "{:?}", view.accounting());
     assert_eq!(view.all.outcomes[&Outcome::ABORTED], 10);
@@ -43,7 +43,7 @@ async fn the_grace_has_an_end() {
 async fn users_in_a_pause_leave_at_once() {
     let driver = Scripted::new(|_| MS(1));
     let config = config(closed(5.0, LONG, LONG), &driver);
-    let (view, end) = run(driver, config, |engine, _| engine.stop().drain()).await;
+    let (view, end) = run(driver, config, |engine, _| engine.stop_handle().drain()).await;
     assert_eq!(view.all.requests, 5);
     assert!(end.elapsed < LONG);
 }
@@ -61,7 +61,7 @@ async fn starts_that_never_found_a_user_are_counted_as_dropped() {
 async fn a_drained_open_run_gives_up_its_backlog() {
     let driver = Scripted::new(|_| MS(1500));
     let config = EngineConfig { max_users: 2, ..config(open(100.0, LONG), &driver) };
-    let (view, _) = run(driver, config, |engine, _| engine.stop().drain()).await;
+    let (view, _) = run(driver, config, |engine, _| engine.stop_handle().drain()).await;
     assert_eq!(view.all.requests, 2);
     assert!(view.engine.dropped > 50, "{}", view.engine.dropped);
 }
@@ -71,7 +71,7 @@ async fn a_drained_open_run_gives_up_its_backlog() {
 async fn iterations_that_never_wait_do_not_starve_the_conductor() {
     let driver = Scripted::new(|_| MS(0));
     let config = config(closed(3.0, MS(0), LONG), &driver);
-    let (view, end) = run(driver, config, |engine, _| engine.stop().drain()).await;
+    let (view, end) = run(driver, config, |engine, _| engine.stop_handle().drain()).await;
     assert!(!end.cut_off);
     assert!(view.accounting().balances());
 }

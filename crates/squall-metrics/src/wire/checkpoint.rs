@@ -7,26 +7,26 @@ use xxhash_rust::xxh64::xxh64;
 
 use super::{
     MAX_SECOND, WireError,
-    bytes::{Limits, Reader, Writer},
+    wire_codec::{WireLimits, WireReader, WireWriter},
 };
 use crate::{
-    Collector, EngineDelta, Kind, MetricSecond, RunView, Second,
-    align::{Alignment, FURTHEST_AHEAD_S, Progress},
-    pending::PendingSecond,
+    Collector, EngineDelta, MetricKind, MetricSecond, RunView, RunSecond,
+    second_aligner::{SecondAligner, MAX_AHEAD_S, SourceProgress},
+    pending_second::PendingSecond,
 };
 
 /// The first byte of a checkpoint; no delta begins so.
 const CHECKPOINT: u8 = 129;
 
 /// What this program wrote is as large as it was in memory before.
-const LIMITS: Limits = Limits { bytes: usize::MAX, chunks: usize::MAX, count: 1 << 62 };
+const CHECKPOINT_LIMITS: WireLimits = WireLimits { bytes: usize::MAX, chunks: usize::MAX, count: 1 << 62 };
 
 impl Collector {
     /// Everything, to be continued by [`Collector::restore`].
     pub fn save(&self) -> Vec<u8> {
-        let mut out = Writer::new(CHECKPOINT);
+        let mut out = WireWriter::new(CHECKPOINT);
         out.view(&self.view);
-        out.align(&self.align);
+        out.align(&self.aligner);
         let mut bytes = out.finish();
         bytes.extend(xxh64(&bytes, 0).to_le_bytes());
         bytes
@@ -35,23 +35,23 @@ impl Collector {
     /// The collector that was saved. `window_s` as in [`Collector::new`]; a longer one than before fills as the run goes on.
     pub fn restore(bytes: &[u8], window_s: u32) -> Result<Collector, WireError> {
         // The version first: another one's checksum may be elsewhere.
-        Reader::new(bytes, CHECKPOINT, LIMITS)?;
+        WireReader::new(bytes, CHECKPOINT, CHECKPOINT_LIMITS)?;
         let (bytes, checksum) = bytes.split_last_chunk().ok_or(WireError::CutOff)?;
         if xxh64(bytes, 0).to_le_bytes() != *checksum {
             return Err(WireError::Checksum);
         }
-        let mut input = Reader::new(bytes, CHECKPOINT, LIMITS)?;
+        let mut input = WireReader::new(bytes, CHECKPOINT, CHECKPOINT_LIMITS)?;
         let view = input.view(window_s)?;
         let align = input.align(view.timeline.len() as u32)?;
         input.finish()?;
-        Ok(Collector { view, align })
+        Ok(Collector { view, aligner: align })
     }
 }
 
-impl Writer {
+impl WireWriter {
     /// All requests together are the sum of the metrics, and are not written.
     fn view(&mut self, view: &RunView) {
-        self.list(&view.timeline, Writer::second);
+        self.list(&view.timeline, WireWriter::second);
         self.list(&view.metrics, |out, metric| {
             out.metric(&metric.into());
             let mut before = 0;
@@ -76,15 +76,15 @@ impl Writer {
             busy: engine.busy,
             metrics_refused: engine.metrics_refused,
         });
-        self.list(&view.errors, Writer::note);
+        self.list(&view.errors, WireWriter::note);
         self.list(&view.recent, |out, metrics| out.list(metrics, |out, metric| out.metric(&metric.into())));
     }
 
     /// Its place in the list is its time.
-    fn second(&mut self, row: &Second) {
-        let Second { requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up, .. } =
+    fn second(&mut self, row: &RunSecond) {
+        let RunSecond { requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up, .. } =
             *row;
-        let Second { p50, p90, p95, p99, max, service_p50, service_p99, lag_p99, .. } = *row;
+        let RunSecond { p50, p90, p95, p99, max, service_p50, service_p99, lag_p99, .. } = *row;
         for n in [requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up] {
             self.number(n);
         }
@@ -102,7 +102,7 @@ impl Writer {
         }
     }
 
-    fn align(&mut self, align: &Alignment) {
+    fn align(&mut self, align: &SecondAligner) {
         self.list(&align.sources, |out, (source, progress)| {
             out.source(*source);
             out.number(progress.next_seq);
@@ -115,44 +115,44 @@ impl Writer {
             out.number((*second).into());
             out.pending(pending);
         });
-        self.list(&align.late, Writer::pending);
+        self.list(&align.late, WireWriter::pending);
     }
 
     fn pending(&mut self, pending: &PendingSecond) {
         self.list(&pending.metrics, |out, metric| out.metric(&metric.into()));
-        self.list(&pending.errors, Writer::note);
+        self.list(&pending.errors, WireWriter::note);
         self.engine(&pending.engine);
     }
 }
 
-impl Reader<'_> {
+impl WireReader<'_> {
     fn view(&mut self, window_s: u32) -> Result<RunView, WireError> {
         let mut view = RunView::new(window_s);
-        view.timeline = self.list(Reader::second)?;
+        view.timeline = self.list(WireReader::second)?;
         view.timeline.iter_mut().zip(1..).for_each(|(row, t_s)| row.t_s = t_s);
         let metrics = self.list(|input| Ok((input.metric()?, input.metric_timeline()?)))?;
         for (total, timeline) in metrics {
             if timeline.last().is_some_and(|row| row.t_s as usize > view.timeline.len()) {
                 return Err(WireError::Invalid { what: "a metric is ahead of its run" });
             }
-            if total.key.kind == Kind::Request {
+            if total.key.kind == MetricKind::Request {
                 view.all.merge(&total);
             }
-            let metric = view.metric_of(&total.key);
+            let metric = view.metric_entry(&total.key);
             metric.merge(&total);
             metric.timeline = timeline;
         }
         view.engine.merge(&self.engine()?);
-        view.errors = self.list(Reader::note)?;
-        view.recent = self.list(|input| input.list(Reader::metric))?.into();
+        view.errors = self.list(WireReader::note)?;
+        view.recent = self.list(|input| input.list(WireReader::metric))?.into();
         if view.recent.is_empty() != view.timeline.is_empty() {
             return Err(WireError::Invalid { what: "the latest second is missing" });
         }
         Ok(view)
     }
 
-    fn second(&mut self) -> Result<Second, WireError> {
-        Ok(Second {
+    fn second(&mut self) -> Result<RunSecond, WireError> {
+        Ok(RunSecond {
             t_s: 0,
             requests: self.counter()?,
             errors: self.counter()?,
@@ -179,11 +179,11 @@ impl Reader<'_> {
     fn metric_timeline(&mut self) -> Result<Vec<MetricSecond>, WireError> {
         let mut before = 0;
         self.list(|input| {
-            before += input.below(MAX_SECOND - before, "second")?;
+            before += input.number_below(MAX_SECOND - before, "second")?;
             Ok(MetricSecond {
                 t_s: before as u32,
-                requests: input.below(1 << 32, "requests")? as u32,
-                errors: input.below(1 << 32, "errors")? as u32,
+                requests: input.number_below(1 << 32, "requests")? as u32,
+                errors: input.number_below(1 << 32, "errors")? as u32,
                 mean: f32::from_le_bytes(input.fixed()?),
                 p50: f32::from_le_bytes(input.fixed()?),
                 p95: f32::from_le_bytes(input.fixed()?),
@@ -192,27 +192,27 @@ impl Reader<'_> {
         })
     }
 
-    fn align(&mut self, closed_below: u32) -> Result<Alignment, WireError> {
+    fn align(&mut self, closed_below: u32) -> Result<SecondAligner, WireError> {
         let source = |input: &mut Self| {
             let source = input.source()?;
             let next_seq = input.sequence()?;
-            let complete_below = input.below(1 << 32, "second")? as u32;
+            let complete_below = input.number_below(1 << 32, "second")? as u32;
             let (lost, sent, recorded) = (input.flag()?, input.counter()?, input.counter()?);
-            Ok((source, Progress { next_seq, complete_below, lost, sent, recorded }))
+            Ok((source, SourceProgress { next_seq, complete_below, lost, sent, recorded }))
         };
         let sources = self.list(source)?.into_iter().collect();
-        let pending = self.list(|input| Ok((input.below(MAX_SECOND, "second")? as u32, input.pending()?)))?;
-        let open = closed_below..closed_below.saturating_add(FURTHEST_AHEAD_S);
+        let pending = self.list(|input| Ok((input.number_below(MAX_SECOND, "second")? as u32, input.pending()?)))?;
+        let open = closed_below..closed_below.saturating_add(MAX_AHEAD_S);
         if !pending.iter().all(|(second, _)| open.contains(second)) {
             return Err(WireError::Invalid { what: "a second is open that cannot be" });
         }
         let pending = pending.into_iter().collect();
         let late = if self.flag()? { Some(self.pending()?) } else { None };
-        Ok(Alignment { sources, pending, late, closed_below })
+        Ok(SecondAligner { sources, pending, late, closed_below })
     }
 
     fn pending(&mut self) -> Result<PendingSecond, WireError> {
-        let (metrics, errors) = (self.list(Reader::metric)?, self.list(Reader::note)?);
+        let (metrics, errors) = (self.list(WireReader::metric)?, self.list(WireReader::note)?);
         Ok(PendingSecond { metrics, errors, engine: self.engine()? })
     }
 }

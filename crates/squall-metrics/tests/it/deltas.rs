@@ -2,7 +2,7 @@
 
 use proptest::{collection::vec, prelude::*};
 use squall_metrics::{
-    Category, Code, Delta, EngineDelta, Kind, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId,
+    OutcomeCategory, OutcomeCode, Delta, EngineDelta, MetricKind, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample, SourceId,
 };
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ pub(crate) fn source(instance: u64) -> SourceId {
 }
 
 pub(crate) fn outcome() -> impl Strategy<Value = Outcome> {
-    let code = prop_oneof![any::<u16>().prop_map(Code::Http), prop::sample::select(&NAMES[..]).prop_map(Code::Named)];
-    (prop::sample::select(&Category::ALL[..]), code).prop_map(|(category, code)| Outcome { category, code })
+    let code = prop_oneof![any::<u16>().prop_map(OutcomeCode::Http), prop::sample::select(&NAMES[..]).prop_map(OutcomeCode::Named)];
+    (prop::sample::select(&OutcomeCategory::ALL[..]), code).prop_map(|(category, code)| Outcome { category, code })
 }
 
 pub(crate) fn key() -> impl Strategy<Value = MetricKey> {
-    let kind = prop::sample::select(&[Kind::Request, Kind::Group, Kind::Custom][..]);
+    let kind = prop::sample::select(&[MetricKind::Request, MetricKind::Group, MetricKind::Custom][..]);
     let tags = prop::collection::btree_map("[a-z]{0,3}", "\\PC{0,5}", 0..3);
     // Few names, so that deltas of several sources meet in the same metrics.
     ("[abc]|\\PC{0,8}", kind, prop::option::of("[xy]"), tags).prop_map(|(name, kind, group, tags)| MetricKey {
@@ -37,7 +37,7 @@ pub(crate) fn delta(source: SourceId) -> impl Strategy<Value = Delta> {
     let event = (0usize..8, (nanos(), nanos()), outcome(), any::<u32>(), prop::bool::weighted(0.1));
     let engine = vec(0u64..1_000_000, 6);
     (vec(key(), 1..6), vec(event, 0..25), any::<bool>(), engine).prop_map(move |(keys, events, phases, engine)| {
-        let mut recorder = Recorder::new(RecorderConfig { phases, ..RecorderConfig::default() });
+        let mut recorder = MetricRecorder::new(RecorderConfig { phases, ..RecorderConfig::default() });
         events.iter().for_each(|event| record(&mut recorder, &keys, event));
         let (metrics, errors, counted) = recorder.harvest(engine[0], engine[1]);
         let engine = EngineDelta { dropped: engine[2], late: engine[3], metrics_refused: engine[4], ..counted };
@@ -45,13 +45,13 @@ pub(crate) fn delta(source: SourceId) -> impl Strategy<Value = Delta> {
     })
 }
 
-fn record(recorder: &mut Recorder, keys: &[MetricKey], event: &Event) {
+fn record(recorder: &mut MetricRecorder, keys: &[MetricKey], event: &Event) {
     let (key, (wait, service), outcome, bytes, warm_up) = event;
     let metric = recorder.metric(keys[key % keys.len()].clone());
     let (wait, service) = (Duration::from_nanos(*wait), Duration::from_nanos(*service));
     let bytes = u64::from(*bytes);
-    recorder.sent();
-    recorder.iteration(wait, false);
+    recorder.count_sent();
+    recorder.record_iteration(wait, false);
     recorder.record(&Sample {
         metric,
         wait,
@@ -64,7 +64,7 @@ fn record(recorder: &mut Recorder, keys: &[MetricKey], event: &Event) {
     recorder.record_phases(metric, &[service; 5]);
     // Few: which are kept beyond the cap depends on who comes first.
     if *key == 0 {
-        recorder.note(metric, Outcome::ABORTED, ["first", "second"][bytes as usize % 2]);
+        recorder.note_error(metric, Outcome::ABORTED, ["first", "second"][bytes as usize % 2]);
     }
 }
 

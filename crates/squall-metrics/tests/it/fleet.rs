@@ -3,7 +3,7 @@
 use crate::deltas::{life, source};
 use proptest::{collection::vec, prelude::*, sample::Index};
 use squall_metrics::{
-    Collector, Delta, EngineDelta, EngineView, ErrorNote, Fold, MetricDelta, MetricView, Refused, RunView, Second,
+    Collector, Delta, EngineDelta, EngineView, ErrorNote, ThreadMerger, MetricDelta, MetricView, MergeError, RunView, RunSecond,
     SourceId, WireError,
 };
 
@@ -23,7 +23,7 @@ fn last(delta: Delta) -> Delta {
 struct Shape {
     all: MetricView,
     metrics: Vec<MetricView>,
-    timeline: Vec<Second>,
+    timeline: Vec<RunSecond>,
     engine: EngineView,
     errors: Vec<ErrorNote>,
     recent: Vec<Vec<MetricDelta>>,
@@ -48,7 +48,7 @@ fn shape(view: &RunView) -> Shape {
 #[track_caller]
 fn merge_twice(collector: &mut Collector, delta: &Delta) {
     collector.merge(delta.clone()).expect("it is the next one");
-    assert_eq!(collector.merge(delta.clone()), Err(Refused::Duplicate { seq: delta.seq }));
+    assert_eq!(collector.merge(delta.clone()), Err(MergeError::Duplicate { seq: delta.seq }));
 }
 
 fn reopened(collector: &Collector) -> Collector {
@@ -62,11 +62,11 @@ fn reopened(collector: &Collector) -> Collector {
 #[test]
 fn who_joins_late_is_waited_for_but_reopens_nothing() {
     let mut collector = Collector::new([], WINDOW);
-    collector.announce(source(1));
+    collector.add_source(source(1));
     assert_eq!(collector.merge(empty(1, 0, 0, 1)), Ok(1));
     assert_eq!(collector.merge(empty(1, 1, 1, 1)), Ok(1));
-    collector.announce(source(2));
-    collector.announce(source(2));
+    collector.add_source(source(2));
+    collector.add_source(source(2));
     assert_eq!(collector.merge(empty(1, 2, 2, 1)), Ok(0), "the new one has not reported it");
     assert_eq!(collector.merge(empty(2, 0, 2, 5)), Ok(1));
     assert_eq!(collector.view().timeline.len(), 3);
@@ -81,11 +81,11 @@ fn who_is_lost_is_not_waited_for_and_still_counts() {
         collector.merge(empty(1, u64::from(second), second, 1)).unwrap();
     }
     assert_eq!(collector.view().timeline.len(), 1);
-    assert_eq!(collector.lose(source(2)), 2);
+    assert_eq!(collector.mark_lost(source(2)), 2);
     // It was only slow: its second 1 comes when that is closed, and goes out with the next, without its users.
     assert_eq!(collector.merge(empty(2, 1, 1, 5)), Ok(0));
-    assert_eq!(collector.merge(empty(2, 1, 1, 5)), Err(Refused::Duplicate { seq: 1 }));
-    collector.announce(source(2));
+    assert_eq!(collector.merge(empty(2, 1, 1, 5)), Err(MergeError::Duplicate { seq: 1 }));
+    collector.add_source(source(2));
     assert_eq!(collector.merge(empty(1, 3, 3, 1)), Ok(1), "lost until it is regained");
     let users: Vec<_> = collector.view().timeline.iter().map(|row| row.users).collect();
     assert_eq!(users, [20, 10, 10, 10]);
@@ -100,8 +100,8 @@ fn who_is_regained_is_waited_for_again() {
     for second in 0..3 {
         collector.merge(empty(1, u64::from(second), second, 1)).unwrap();
     }
-    assert_eq!(collector.lose(source(2)), 2);
-    collector.regain(source(2));
+    assert_eq!(collector.mark_lost(source(2)), 2);
+    collector.restore_source(source(2));
     let mut collector = reopened(&collector);
     // What it had measured while it was away belongs to seconds that are closed.
     assert_eq!(collector.merge(empty(2, 1, 1, 5)), Ok(0));
@@ -113,8 +113,8 @@ fn who_is_regained_is_waited_for_again() {
     assert_eq!(users, [20, 10, 10, 20, 20]);
     // Who had said its last is not waited for, lost or not.
     collector.merge(last(empty(2, 4, 5, 0))).unwrap();
-    collector.lose(source(2));
-    collector.regain(source(2));
+    collector.mark_lost(source(2));
+    collector.restore_source(source(2));
     assert_eq!(collector.merge(empty(1, 5, 5, 1)), Ok(1));
     assert_eq!(collector.view().engine.sent, 26);
 }
@@ -123,7 +123,7 @@ fn who_is_regained_is_waited_for_again() {
 fn what_comes_after_the_last_second_makes_no_row() {
     let mut collector = Collector::new([source(1), source(2)], WINDOW);
     collector.merge(last(empty(1, 0, 0, 1))).unwrap();
-    collector.lose(source(2));
+    collector.mark_lost(source(2));
     assert!(collector.is_complete());
     collector.merge(empty(2, 0, 0, 5)).unwrap();
     let view = reopened(&collector).finish();
@@ -134,7 +134,7 @@ fn what_comes_after_the_last_second_makes_no_row() {
 #[test]
 fn a_second_far_away_is_not_believed() {
     let mut collector = Collector::new([source(1)], WINDOW);
-    let refused = Refused::TooFarAhead { second: u32::MAX, now: 0 };
+    let refused = MergeError::TooFarAhead { second: u32::MAX, now: 0 };
     assert_eq!(collector.merge(empty(1, 0, u32::MAX, 1)), Err(refused));
     assert_eq!(collector.merge(empty(1, 0, 0, 1)), Ok(1));
 }
@@ -142,7 +142,7 @@ fn a_second_far_away_is_not_believed() {
 #[test]
 fn seconds_without_anything_are_folded_and_shipped() {
     let threads = [0, 1].map(|thread| SourceId { instance: 0, thread });
-    let mut fold = Fold::new(source(42), threads);
+    let mut fold = ThreadMerger::new(source(42), threads);
     let mut shipped = Vec::new();
     for second in 0..3 {
         for thread in threads {
@@ -160,7 +160,7 @@ fn seconds_without_anything_are_folded_and_shipped() {
 #[test]
 fn what_waits_for_a_thread_that_is_gone_is_shipped_and_not_called_the_last() {
     let threads = [0, 1].map(|thread| SourceId { instance: 0, thread });
-    let mut fold = Fold::new(source(42), threads);
+    let mut fold = ThreadMerger::new(source(42), threads);
     let mut shipped = Vec::new();
     for second in 0..3 {
         let delta = Delta { source: threads[0], last: second == 2, ..empty(0, u64::from(second), second, 0) };
@@ -168,10 +168,10 @@ fn what_waits_for_a_thread_that_is_gone_is_shipped_and_not_called_the_last() {
     }
     shipped.extend(fold.merge(Delta { source: threads[1], ..empty(0, 0, 0, 0) }).unwrap());
     assert_eq!(shipped.len(), 1);
-    shipped.extend(fold.give_up());
+    shipped.extend(fold.flush_incomplete());
     let seen: Vec<_> = shipped.iter().map(|d| (d.seq, d.second, d.last)).collect();
     assert_eq!(seen, [(0, 0, false), (1, 1, false), (2, 2, false)]);
-    assert!(fold.give_up().is_empty());
+    assert!(fold.flush_incomplete().is_empty());
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn damaged_checkpoints_are_refused() {
         assert!(refusal(&bytes[..at]).is_some());
     }
     assert_eq!(refusal(&[]), Some(WireError::CutOff));
-    assert_eq!(refusal(&squall_metrics::encode(&empty(1, 0, 0, 1))), Some(WireError::Version { found: 1 }));
+    assert_eq!(refusal(&squall_metrics::encode_delta(&empty(1, 0, 0, 1))), Some(WireError::Version { found: 1 }));
 }
 
 fn lives() -> impl Strategy<Value = Vec<Vec<Delta>>> {
@@ -248,10 +248,10 @@ proptest! {
         let deltas = interleaved(&lives, &picks);
         for (delta, (whom, lost, hand_over)) in deltas.iter().zip(losses.iter().cycle()) {
             for collector in [&mut collector, &mut successor] {
-                collector.announce(delta.source);
+                collector.add_source(delta.source);
                 merge_twice(collector, delta);
                 if *lost {
-                    collector.lose(*whom.get(&sources(&lives)));
+                    collector.mark_lost(*whom.get(&sources(&lives)));
                 }
             }
             if *hand_over {
@@ -283,7 +283,7 @@ proptest! {
     #[test]
     fn folding_changes_nothing(lives in lives(), picks in vec(any::<Index>(), 1..30)) {
         let mut direct = Collector::new(sources(&lives), WINDOW);
-        let mut fold = Fold::new(source(99), sources(&lives));
+        let mut fold = ThreadMerger::new(source(99), sources(&lives));
         let mut folded = Collector::new([source(99)], WINDOW);
         let mut shipped = Vec::new();
         for delta in interleaved(&lives, &picks) {
@@ -293,7 +293,7 @@ proptest! {
         let lasts: Vec<bool> = shipped.iter().map(|delta| delta.last).collect();
         prop_assert!(lasts.iter().rposition(|last| *last) == Some(lasts.len() - 1) && lasts.iter().filter(|l| **l).count() == 1);
         for delta in shipped {
-            prop_assert_eq!(folded.merge(squall_metrics::decode(&squall_metrics::encode(&delta)).unwrap()), Ok(1));
+            prop_assert_eq!(folded.merge(squall_metrics::decode(&squall_metrics::encode_delta(&delta)).unwrap()), Ok(1));
         }
         prop_assert_eq!(shape(folded.view()), shape(direct.view()));
     }

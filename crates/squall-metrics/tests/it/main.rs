@@ -4,7 +4,7 @@ mod deltas;
 mod fleet;
 mod wire;
 
-use squall_metrics::{Category, Code, MetricKey, Outcome, Recorder, RecorderConfig, Sample};
+use squall_metrics::{OutcomeCategory, OutcomeCode, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
@@ -46,17 +46,17 @@ fn the_counter_counts() {
 
 #[test]
 fn recording_a_sample_never_allocates() {
-    let mut recorder = Recorder::new(RecorderConfig { phases: true, ..RecorderConfig::default() });
+    let mut recorder = MetricRecorder::new(RecorderConfig { phases: true, ..RecorderConfig::default() });
     let metric = recorder.metric(MetricKey::request("browse"));
-    let codes = [Code::Http(200), Code::Http(503), Code::Named("CONNECT_REFUSED"), Code::Http(404)];
+    let codes = [OutcomeCode::Http(200), OutcomeCode::Http(503), OutcomeCode::Named("CONNECT_REFUSED"), OutcomeCode::Http(404)];
     // The very first sample, every magnitude of latency, several outcomes, phases, lag: none of it may allocate.
     let allocations = allocations_during(|| {
         for i in 0..100_000u64 {
             let wait = Duration::from_nanos(i * 7);
             let service = Duration::from_nanos(1 << (i % 45));
-            let outcome = Outcome { category: Category::Ok, code: codes[i as usize % codes.len()] };
-            recorder.sent();
-            recorder.iteration(wait, false);
+            let outcome = Outcome { category: OutcomeCategory::Ok, code: codes[i as usize % codes.len()] };
+            recorder.count_sent();
+            recorder.record_iteration(wait, false);
             recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 100, bytes_out: 50, warm_up: false });
             recorder.record_phases(metric, &[service; 5]);
         }

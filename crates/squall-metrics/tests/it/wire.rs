@@ -3,15 +3,15 @@
 use crate::deltas::{delta, source};
 use proptest::prelude::*;
 use squall_metrics::{
-    Category, Collector, Delta, EngineDelta, ErrorNote, Histogram, MetricDelta, MetricKey, Outcome, WireError, decode,
-    encode,
+    OutcomeCategory, Collector, Delta, EngineDelta, ErrorNote, Histogram, MetricDelta, MetricKey, Outcome, WireError, decode,
+    encode_delta,
 };
 use std::sync::Arc;
 
 /// One request of 1 µs named `a` that failed, and its words.
 fn small() -> Delta {
     let key = Arc::new(MetricKey::request("a"));
-    let outcome = Outcome::new(Category::Timeout, "TIMEOUT");
+    let outcome = Outcome::new(OutcomeCategory::Timeout, "TIMEOUT");
     let of = |nanos| {
         let mut histogram = Histogram::default();
         histogram.record(nanos);
@@ -45,12 +45,12 @@ fn the_bytes_of_a_delta_are_fixed() {
     expected.extend(b"TIMEOUT");
     expected.extend([4, b's', b'l', b'o', b'w', 1]);
     expected.extend([1, 1, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0]);
-    assert_eq!(encode(&small()), expected);
+    assert_eq!(encode_delta(&small()), expected);
 }
 
 #[test]
 fn other_versions_and_trailing_bytes_are_refused() {
-    let bytes = encode(&small());
+    let bytes = encode_delta(&small());
     assert_eq!(decode(&[]), Err(WireError::CutOff));
     assert_eq!(decode(&[&[9], &bytes[1..]].concat()), Err(WireError::Version { found: 9 }));
     assert_eq!(decode(&[&bytes[..], &[0]].concat()), Err(WireError::Trailing { bytes: 1 }));
@@ -63,7 +63,7 @@ fn what_cannot_have_been_recorded_is_refused() {
     let check = |change: fn(&mut Delta), expected: &str| {
         let mut delta = small();
         change(&mut delta);
-        assert_eq!(decode(&encode(&delta)).expect_err(expected).to_string(), expected);
+        assert_eq!(decode(&encode_delta(&delta)).expect_err(expected).to_string(), expected);
     };
     check(
         |d| d.metrics[0].outcomes[0].1 = 2,
@@ -89,8 +89,8 @@ fn a_list_that_is_only_announced_takes_no_memory() {
 fn long_texts_are_cut_and_odd_codes_are_other() {
     let mut delta = small();
     delta.errors[0].message = "ä".repeat(20_000);
-    delta.errors[0].outcome = Outcome::new(Category::Exception, "two\nlines");
-    let note = &decode(&encode(&delta)).unwrap().errors[0];
+    delta.errors[0].outcome = Outcome::new(OutcomeCategory::Exception, "two\nlines");
+    let note = &decode(&encode_delta(&delta)).unwrap().errors[0];
     assert_eq!((note.message.len(), note.outcome.code.to_string().as_str()), (16 << 10, "OTHER"));
 }
 
@@ -98,12 +98,12 @@ proptest! {
     #[test]
     fn a_delta_survives_the_wire(delta in delta(source(7)), seq in 0..1u64 << 62, second in 0..300_000_000u32, last: bool) {
         let delta = Delta { seq, second, last, ..delta };
-        prop_assert_eq!(decode(&encode(&delta)), Ok(delta));
+        prop_assert_eq!(decode(&encode_delta(&delta)), Ok(delta));
     }
 
     #[test]
     fn a_cut_off_delta_is_refused(delta in delta(source(7)), at: prop::sample::Index) {
-        let bytes = encode(&delta);
+        let bytes = encode_delta(&delta);
         prop_assert!(decode(&bytes[..at.index(bytes.len())]).is_err());
     }
 
@@ -113,13 +113,13 @@ proptest! {
         delta in delta(source(7)),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
-        let mut bytes = encode(&delta);
+        let mut bytes = encode_delta(&delta);
         for (at, byte) in damage {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
         let Ok(read) = decode(&bytes) else { return Ok(()) };
-        prop_assert_eq!(decode(&encode(&read)), Ok(read.clone()));
+        prop_assert_eq!(decode(&encode_delta(&read)), Ok(read.clone()));
         let mut collector = Collector::new([read.source], 3);
         let requests: u64 = read.metrics.iter().map(|metric| metric.requests()).sum();
         let _ = collector.merge(Delta { second: read.second.min(1000), ..read });

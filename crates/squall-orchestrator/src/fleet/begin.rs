@@ -1,9 +1,9 @@
 //! One run on a fleet from a command line: starts it, shows it, waits for its end and brings home what its leader wrote down. Brings
 //! an orchestrator of its own, which leads only if nobody else does, so that workers alone are a fleet.
 
-use squall_coord::{Cell, MemberId, StoreError};
+use squall_coord::{FleetStores, MemberId, StoreError};
 use squall_metrics::Collector;
-use squall_model::{Bundle, FleetEvent, FleetFacts, Generator, RunFacts, RunPhase, StopReason};
+use squall_model::{Bundle, FleetEvent, FleetFacts, GeneratorStats, RunFacts, RunPhase, StopReason};
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -67,7 +67,7 @@ pub struct FleetRun<'a> {
 }
 
 /// Carries `run` out on the fleet in `cell` to its end, however it ends.
-pub async fn run_fleet<C: Cell>(
+pub async fn run_fleet<C: FleetStores>(
     cell: &C,
     run: FleetRun<'_>,
     control: &Control,
@@ -83,7 +83,7 @@ pub async fn run_fleet<C: Cell>(
     finished
 }
 
-async fn watch<C: Cell>(
+async fn watch<C: FleetStores>(
     cell: &C,
     run: FleetRun<'_>,
     control: &Control,
@@ -221,7 +221,7 @@ async fn watch<C: Cell>(
 
 /// Starts the run; waits a moment for workers that are just coming up, for a run that is just ending, and for a store that is away.
 /// `None` if whoever wanted it did not wait.
-async fn start<C: Cell>(
+async fn start<C: FleetStores>(
     fleet: &Fleet<C>,
     (name, bundle): (&str, &Bundle),
     params: BTreeMap<String, serde_json::Value>,
@@ -264,7 +264,7 @@ async fn start<C: Cell>(
 }
 
 /// Whether the run that is there has nothing left to do but to be ended by somebody, or is about to.
-async fn is_over<C: Cell>(fleet: &Fleet<C>) -> bool {
+async fn is_over<C: FleetStores>(fleet: &Fleet<C>) -> bool {
     let Ok(status) = fleet.status().await else { return false };
     let Some(order) = &status.order else { return false };
     let left = left(order.profile.duration(), status.elapsed_s);
@@ -311,7 +311,7 @@ fn never_begun(bundle: &Bundle, wish: Wish) -> Finished {
         elapsed: Duration::ZERO,
         stop: if wish == Wish::Abort { StopReason::Aborted } else { StopReason::Interrupted },
         thresholds: Judge::new(&bundle.plan).verdicts(&view, Duration::ZERO),
-        generator: Generator::default(),
+        generator: GeneratorStats::default(),
         lost_at_most: 0,
         fleet: Some(FleetFacts { workers: Vec::new(), events: Vec::new(), missed_starts: 0 }),
     };
@@ -385,7 +385,7 @@ impl LastSeen {
     }
 
     /// The run as far as it is known here: nobody will say how it ended.
-    fn known<C: Cell>(self, mut follower: Follower<C>, bundle: &Bundle, why: &str) -> Finished {
+    fn known<C: FleetStores>(self, mut follower: Follower<C>, bundle: &Bundle, why: &str) -> Finished {
         let LastSeen { elapsed, started_unix_ms, cpu_s, rss_bytes, threads } = self;
         follower.give_up(elapsed, started_unix_ms.is_some(), &BTreeMap::new());
         let text = format!("{why}; this is what was known then, and workers may have sent more since");
@@ -399,7 +399,7 @@ impl LastSeen {
             elapsed,
             stop: StopReason::Aborted,
             thresholds: follower.judge().clone().verdicts(&view, elapsed.saturating_sub(bundle.plan.load.warm_up)),
-            generator: Generator { threads, cpu_s, max_rss_bytes: rss_bytes, ..Generator::default() },
+            generator: GeneratorStats { threads, cpu_s, max_rss_bytes: rss_bytes, ..GeneratorStats::default() },
             lost_at_most: workers.iter().map(|worker| worker.lost_at_most).sum(),
             fleet: Some(FleetFacts { workers, events: events.collect(), missed_starts: 0 }),
         };

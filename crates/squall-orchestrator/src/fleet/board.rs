@@ -1,8 +1,8 @@
 //! Shows the users of a closed run in the store, for those who look into it: which worker has which user follows from the shares that
 //! workers report and from the level of the load. Decides nothing; every look brings the store nearer to what is, in batches.
 
-use squall_coord::{Cell, Showcase, StoreError, USERS_AT_ONCE, UserMove};
-use squall_model::{CommandType, SHARES};
+use squall_coord::{FleetStores, Showcase, StoreError, USERS_AT_ONCE, UserMove};
+use squall_model::{CommandType, SHARE_COUNT};
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -36,7 +36,7 @@ pub(crate) struct Scene<'a> {
 }
 
 /// The users of one run as they are shown.
-pub(crate) struct Board<C: Cell> {
+pub(crate) struct Board<C: FleetStores> {
     fleet: Fleet<C>,
     epoch: u64,
     begun: Begun,
@@ -92,7 +92,7 @@ struct Batch {
     users: Vec<u64>,
 }
 
-impl<C: Cell> Board<C> {
+impl<C: FleetStores> Board<C> {
     /// `anew`: the run has just begun, so that what is shown of another is taken down.
     pub(crate) fn new(fleet: Fleet<C>, epoch: u64, anew: bool) -> Board<C> {
         Board {
@@ -251,7 +251,7 @@ impl Wanted {
         if user >= self.level {
             return None;
         }
-        let holder = self.holders[(user % u64::from(SHARES)) as usize];
+        let holder = self.holders[(user % u64::from(SHARE_COUNT)) as usize];
         // A share that nobody reports is on its way; its users are shown where they were, if that worker is there.
         holder.or(match from {
             Shown::At(place) if self.present.get(usize::from(place.worker)) == Some(&true) => Some(place),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn wanted(level: u64, holder: impl Fn(u32) -> Option<u16>, present: &[bool]) -> Wanted {
-        let holders = (0..SHARES).map(|share| holder(share).map(at)).collect();
+        let holders = (0..SHARE_COUNT).map(|share| holder(share).map(at)).collect();
         Wanted { level, holders, present: present.to_vec() }
     }
 

@@ -2,9 +2,9 @@
 //! Decides nothing; the leader and every live view have one of these each, and the leader's is saved for whoever comes next.
 
 use serde::{Deserialize, Serialize};
-use squall_coord::{BEGINNING, Cell, RunStore, StoreError};
-use squall_metrics::{Collector, Refused, RunView, SourceId, decode};
-use squall_model::{Announcement, Plan, WorkerFacts, WorkerState};
+use squall_coord::{BEGINNING, FleetStores, RunStore, StoreError};
+use squall_metrics::{Collector, MergeError, RunView, SourceId, decode};
+use squall_model::{SendBudgetReport, Plan, WorkerFacts, WorkerState};
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     time::Duration,
@@ -18,7 +18,7 @@ use crate::{Judge, judge::Judged};
 const BATCH: usize = 500;
 
 /// A run as it is seen from outside its workers.
-pub struct Follower<C: Cell> {
+pub struct Follower<C: FleetStores> {
     run: C::Run,
     epoch: u64,
     window_s: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Crew {
     pub(crate) refused: u64,
     /// What each has last announced, by instance.
     #[serde(default)]
-    pub(crate) announced: BTreeMap<u64, Announcement>,
+    pub(crate) announced: BTreeMap<u64, SendBudgetReport>,
     /// Who could not carry it out, or not to its end, by instance.
     #[serde(default)]
     pub(crate) unable: BTreeMap<u64, Unable>,
@@ -108,7 +108,7 @@ pub(crate) enum CrewState {
     Lost,
 }
 
-impl<C: Cell> Follower<C> {
+impl<C: FleetStores> Follower<C> {
     /// Takes the run up where it was last saved.
     pub async fn open(cell: &C, epoch: u64, plan: &Plan, keep_s: u32) -> Result<Follower<C>, StoreError> {
         let window_s = Judge::longest_window(plan).max(keep_s);
@@ -202,7 +202,7 @@ impl<C: Cell> Follower<C> {
     fn meet(&mut self, instance: u64, id: &str, joined_s: f64) -> bool {
         let Entry::Vacant(place) = self.crew.members.entry(instance) else { return false };
         place.insert(CrewMember::new(id, joined_s));
-        self.collector.announce(source(instance));
+        self.collector.add_source(source(instance));
         true
     }
 
@@ -232,7 +232,7 @@ impl<C: Cell> Follower<C> {
             if broken(worker) && !self.collector.is_finished(source(worker.instance)) {
                 if member.state != CrewState::Lost {
                     (member.state, member.ended_s) = (CrewState::Lost, Some(at));
-                    self.closed_meanwhile += self.collector.lose(source(worker.instance));
+                    self.closed_meanwhile += self.collector.mark_lost(source(worker.instance));
                 }
                 continue;
             }
@@ -243,7 +243,7 @@ impl<C: Cell> Follower<C> {
             // Also one that was frozen before the start, and was thought to have left.
             if member.state == CrewState::Lost || member.state == CrewState::Left && worker.done != epoch {
                 (member.state, member.ended_s) = (CrewState::Working, None);
-                self.collector.regain(source(worker.instance));
+                self.collector.restore_source(source(worker.instance));
                 let text = format!("worker {} is back", worker.id);
                 self.happened(elapsed, text);
             }
@@ -299,7 +299,7 @@ impl<C: Cell> Follower<C> {
             for shipped in deltas {
                 match self.take(&shipped.bytes) {
                     Ok(seconds) => closed += seconds,
-                    Err(Refused::Gap { .. }) => {
+                    Err(MergeError::Gap { .. }) => {
                         // Others were faster and what lies between is in their savings.
                         self.reload().await?;
                         return Ok(closed + 1);
@@ -311,8 +311,8 @@ impl<C: Cell> Follower<C> {
         }
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<usize, Refused> {
-        if let Some(said) = Announcement::from_bytes(bytes) {
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, MergeError> {
+        if let Some(said) = SendBudgetReport::from_bytes(bytes) {
             self.crew.announced.insert(said.instance, said);
             return Ok(0);
         }
@@ -411,7 +411,7 @@ impl<C: Cell> Follower<C> {
 
     /// Waits no longer for a worker.
     fn lose(&mut self, instance: u64) {
-        self.closed_meanwhile += self.collector.lose(source(instance));
+        self.closed_meanwhile += self.collector.mark_lost(source(instance));
         // Before the next second closes: its histograms are there until then.
         let _ = self.judge.look(self.collector.view(), self.loading);
     }
@@ -506,7 +506,7 @@ mod tests {
             ..WorkerInfo::default()
         };
         let ship = async |instance: u64, delta: Delta| {
-            run.ship(1, &format!("{instance:016x}.0"), delta.seq, &squall_metrics::encode(&delta)).await.unwrap();
+            run.ship(1, &format!("{instance:016x}.0"), delta.seq, &squall_metrics::encode_delta(&delta)).await.unwrap();
         };
         let second = Duration::from_secs(1);
         follower.look_at(&[worker(1, 0, 0), worker(2, 0, 0), worker(3, 0, 0)], second / 10).await.unwrap();

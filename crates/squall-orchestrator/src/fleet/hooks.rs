@@ -1,8 +1,8 @@
 //! Set-up and tear-down of a run, as its leader sees to them: one worker is told, in the record itself, and nobody is told again, whoever
 //! leads by then. Runs nothing itself: hooks are the scenario's code, and workers have it.
 
-use squall_coord::{Cell, RunRecord, RunStore};
-use squall_model::{Bundle, CommandType, HookOrder, RunOrder};
+use squall_coord::{FleetStores, RunRecord, RunStore};
+use squall_model::{Bundle, CommandType, HookAssignment, RunSpec};
 use std::time::Duration;
 
 use super::{
@@ -32,7 +32,7 @@ pub(super) enum Progress {
 }
 
 impl Which {
-    fn order(self, order: &RunOrder) -> Option<&HookOrder> {
+    fn order(self, order: &RunSpec) -> Option<&HookAssignment> {
         match self {
             Which::SetUp => order.set_up.as_ref(),
             Which::TearDown => order.tear_down.as_ref(),
@@ -55,16 +55,16 @@ impl Which {
     }
 
     /// Whether nobody was told, or the one who was is among `workers`.
-    pub(super) fn is_heard(self, order: &RunOrder, workers: &[WorkerInfo]) -> bool {
+    pub(super) fn is_heard(self, order: &RunSpec, workers: &[WorkerInfo]) -> bool {
         self.order(order).is_none_or(|asked| workers.iter().any(|worker| worker.instance == asked.instance))
     }
 
     /// How far it is, if the worker that was told is `lost` or not.
-    pub(super) async fn progress<C: Cell>(
+    pub(super) async fn progress<C: FleetStores>(
         self,
         fleet: &Fleet<C>,
         epoch: u64,
-        order: &RunOrder,
+        order: &RunSpec,
         lost: bool,
     ) -> Result<Progress, FleetError> {
         let Some(asked) = self.order(order) else { return Ok(Progress::NotAsked) };
@@ -80,16 +80,16 @@ impl Which {
     }
 
     /// Tells a worker that has the scenario; `false` if there is none.
-    pub(super) async fn ask<C: Cell>(
+    pub(super) async fn ask<C: FleetStores>(
         self,
         fleet: &Fleet<C>,
         record: &RunRecord,
-        (order, bundle): (&RunOrder, &Bundle),
+        (order, bundle): (&RunSpec, &Bundle),
         workers: &[WorkerInfo],
     ) -> Result<bool, FleetError> {
         let able = workers.iter().filter(|worker| worker.ready == record.epoch && worker.is_healthy());
         let Some(worker) = able.min_by(|a, b| a.id.cmp(&b.id)) else { return Ok(false) };
-        let asked = Some(HookOrder { worker: worker.id.clone(), instance: worker.instance });
+        let asked = Some(HookAssignment { worker: worker.id.clone(), instance: worker.instance });
         let mut order = order.clone();
         match self {
             Which::SetUp => order.set_up = asked,

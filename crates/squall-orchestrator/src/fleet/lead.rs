@@ -2,9 +2,9 @@
 //! record and the savings. What is done about the run is [`Led`]'s.
 
 use squall_coord::{
-    Cell, MemberId, Notice, PoolStore, RunRecord, RunStore, Seat, SeatConfig, SeatConfigError, StoreError, Unit,
+    FleetStores, MemberId, Notice, PoolStore, RunRecord, RunStore, Seat, SeatConfig, SeatConfigError, StoreError, UnitId,
 };
-use squall_model::{RunOrder, RunPhase, StopReason};
+use squall_model::{RunSpec, RunPhase, StopReason};
 use std::time::{Duration, Instant};
 use tokio::{task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,7 @@ impl OrchestratorConfig {
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
 
 /// One orchestrator.
-pub struct Orchestrator<C: Cell> {
+pub struct Orchestrator<C: FleetStores> {
     fleet: Fleet<C>,
     config: OrchestratorConfig,
     /// This life of it.
@@ -62,7 +62,7 @@ pub struct Orchestrator<C: Cell> {
     silent_since: Option<Instant>,
 }
 
-impl<C: Cell> Orchestrator<C> {
+impl<C: FleetStores> Orchestrator<C> {
     pub fn new(cell: C, config: OrchestratorConfig) -> Orchestrator<C> {
         let member = MemberId::new(format!("{}.{}", config.id, MemberId::unique()));
         let (fleet, swept) = (Fleet::new(cell), Instant::now());
@@ -74,7 +74,7 @@ impl<C: Cell> Orchestrator<C> {
         let seat = SeatConfig {
             beat: self.config.beat,
             ttl: self.config.ttl,
-            ..SeatConfig::new(self.member.clone(), vec![Unit::new(LEAD)])
+            ..SeatConfig::new(self.member.clone(), vec![UnitId::new(LEAD)])
         };
         let (seat, mut handle) = Seat::new(self.fleet.cell().orchestrators(), seat)?;
         // Dropped with everything else if a look panics: the lead must not stay with somebody who does not look any more.
@@ -193,7 +193,7 @@ impl<C: Cell> Orchestrator<C> {
         Ok(None)
     }
 
-    async fn take_up(&self, record: &RunRecord, order: &RunOrder) -> Result<Option<Led<C>>, FleetError> {
+    async fn take_up(&self, record: &RunRecord, order: &RunSpec) -> Result<Option<Led<C>>, FleetError> {
         let bundle = match self.fleet.bundle(&order.bundle).await {
             Ok(Some(bundle)) => bundle,
             // It may come back, or let us in again.
@@ -219,6 +219,6 @@ impl<C: Cell> Orchestrator<C> {
 }
 
 /// The time of the run by the store's clock; zero before it has started.
-fn elapsed(record: &RunRecord, order: &RunOrder) -> Duration {
+fn elapsed(record: &RunRecord, order: &RunSpec) -> Duration {
     order.start_at_ms.map_or(Duration::ZERO, |start| Duration::from_millis(record.now_ms.saturating_sub(start)))
 }

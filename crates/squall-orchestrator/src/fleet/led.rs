@@ -1,10 +1,10 @@
 //! One run, as its leader takes it from phase to phase: waits for workers, applies the stop rules, and writes down how it ended. Every
 //! change is a replacement of the record that it has read, so two leaders cannot both make it. Does not ask who leads.
 
-use squall_coord::{Cell, RunRecord, RunStore, StoreError};
+use squall_coord::{FleetStores, RunRecord, RunStore, StoreError};
 use squall_metrics::RunView;
 use squall_model::{
-    Bundle, CommandType, FleetEvent, FleetFacts, Generator, LoadModel, PhaseEvent, RunFacts, RunOrder, RunPhase,
+    Bundle, CommandType, FleetEvent, FleetFacts, GeneratorStats, LoadModel, PhaseEvent, RunFacts, RunSpec, RunPhase,
     ShareSet, StopReason,
 };
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ const NOBODY: Duration = Duration::from_secs(5);
 const ALONE: Duration = Duration::from_secs(30);
 
 /// A run that is being led.
-pub(super) struct Led<C: Cell> {
+pub(super) struct Led<C: FleetStores> {
     /// Which one; see [`RunOrder::run`].
     pub(super) run: String,
     bundle_name: String,
@@ -76,11 +76,11 @@ pub(super) struct Led<C: Cell> {
     stopped_at: Option<Duration>,
 }
 
-impl<C: Cell> Led<C> {
+impl<C: FleetStores> Led<C> {
     /// Takes the run up with what `follower` knows of it, of which `told` events were logged.
     pub(super) fn new(
         fleet: &Fleet<C>,
-        (record, order): (&RunRecord, &RunOrder),
+        (record, order): (&RunRecord, &RunSpec),
         bundle: Bundle,
         (follower, told): (Follower<C>, usize),
     ) -> Result<Led<C>, FleetError> {
@@ -106,7 +106,7 @@ impl<C: Cell> Led<C> {
     }
 
     /// Shows the run to those who look into the store. That it could not is no fault of the run.
-    pub(super) async fn show(&mut self, phase: RunPhase, order: &RunOrder, elapsed: Duration, workers: &[WorkerInfo]) {
+    pub(super) async fn show(&mut self, phase: RunPhase, order: &RunSpec, elapsed: Duration, workers: &[WorkerInfo]) {
         let closed = matches!(self.bundle.plan.load.model, LoadModel::Closed { .. });
         let ends = phase == RunPhase::Stopping;
         let level = if closed && !ends { (order.profile.level(elapsed) + 1e-9).floor() as u64 } else { 0 };
@@ -134,7 +134,7 @@ impl<C: Cell> Led<C> {
         fleet: &Fleet<C>,
         config: &OrchestratorConfig,
         record: &RunRecord,
-        mut order: RunOrder,
+        mut order: RunSpec,
         workers: &[WorkerInfo],
     ) -> Result<(), FleetError> {
         let ready = workers.iter().filter(|worker| worker.ready == record.epoch).count();
@@ -202,7 +202,7 @@ impl<C: Cell> Led<C> {
         &mut self,
         fleet: &Fleet<C>,
         record: &RunRecord,
-        order: &RunOrder,
+        order: &RunSpec,
         workers: &[WorkerInfo],
     ) -> Result<bool, FleetError> {
         match self.progress(Which::SetUp, fleet, order, workers).await? {
@@ -221,7 +221,7 @@ impl<C: Cell> Led<C> {
         &mut self,
         fleet: &Fleet<C>,
         record: &RunRecord,
-        order: &RunOrder,
+        order: &RunSpec,
         (elapsed, waited): (Duration, Duration),
         workers: &[WorkerInfo],
     ) -> Result<bool, FleetError> {
@@ -265,7 +265,7 @@ impl<C: Cell> Led<C> {
         &mut self,
         which: Which,
         fleet: &Fleet<C>,
-        order: &RunOrder,
+        order: &RunSpec,
         workers: &[WorkerInfo],
     ) -> Result<Progress, FleetError> {
         let unheard = &mut self.unheard_since[which as usize];
@@ -290,7 +290,7 @@ impl<C: Cell> Led<C> {
     pub(super) async fn follow(
         &mut self,
         phase: RunPhase,
-        order: &RunOrder,
+        order: &RunSpec,
         elapsed: Duration,
         workers: &[WorkerInfo],
     ) -> Result<(), FleetError> {
@@ -302,7 +302,7 @@ impl<C: Cell> Led<C> {
 
     /// Whether load is still to be made. A run of so many iterations makes them all: what waits for a user when the last was due is made
     /// by those who have it.
-    fn is_loading(&self, order: &RunOrder, elapsed: Duration, workers: &[WorkerInfo]) -> bool {
+    fn is_loading(&self, order: &RunSpec, elapsed: Duration, workers: &[WorkerInfo]) -> bool {
         let waits = || self.is_working(workers) && elapsed < end_of_waiting(&self.bundle, order);
         elapsed < end_of(&self.bundle, order) || waits()
     }
@@ -316,7 +316,7 @@ impl<C: Cell> Led<C> {
     pub(super) async fn watch(
         &mut self,
         fleet: &Fleet<C>,
-        order: &RunOrder,
+        order: &RunSpec,
         elapsed: Duration,
         workers: &[WorkerInfo],
     ) -> Result<(), FleetError> {
@@ -373,7 +373,7 @@ impl<C: Cell> Led<C> {
         &mut self,
         fleet: &Fleet<C>,
         record: &RunRecord,
-        order: &RunOrder,
+        order: &RunSpec,
         elapsed: Duration,
         workers: &[WorkerInfo],
     ) -> Result<(), FleetError> {
@@ -425,7 +425,7 @@ impl<C: Cell> Led<C> {
     fn facts(
         &self,
         view: &RunView,
-        order: &RunOrder,
+        order: &RunSpec,
         (elapsed, over): (Duration, Option<Duration>),
         (missed, begun): (Option<u64>, Option<u64>),
     ) -> RunFacts {
@@ -454,7 +454,7 @@ impl<C: Cell> Led<C> {
             elapsed,
             stop,
             thresholds: self.follower.judge().clone().verdicts(view, active.saturating_sub(plan.load.warm_up)),
-            generator: Generator {
+            generator: GeneratorStats {
                 threads,
                 cpu_s,
                 max_rss_bytes,
@@ -479,15 +479,15 @@ impl<C: Cell> Led<C> {
 
     /// Starts of an open load that were due before `at`, its warm-up included. Where somebody has changed the rate it depends on when each
     /// worker heard of it.
-    fn due_by(&self, at: Duration, order: &RunOrder) -> Option<u64> {
+    fn due_by(&self, at: Duration, order: &RunSpec) -> Option<u64> {
         let load = &self.bundle.plan.load;
         let is_open = matches!(load.model, LoadModel::Open { .. });
-        let as_planned = !self.bundle.is_several() && order.profile == *load.model.profile();
+        let as_planned = !self.bundle.has_multiple_scenarios() && order.profile == *load.model.profile();
         (is_open && as_planned).then(|| due_before(load, &order.profile, self.bundle.plan.seed, at))
     }
 
     /// Starts that were due and are not in the report, for whatever reason.
-    fn missed_starts(&self, view: &RunView, order: &RunOrder, active: Duration) -> u64 {
+    fn missed_starts(&self, view: &RunView, order: &RunSpec, active: Duration) -> u64 {
         let mut planned = 0;
         for (load, profile) in loads(&self.bundle, order) {
             // Where users decide when to start, among others or alone, nobody can say what was due.

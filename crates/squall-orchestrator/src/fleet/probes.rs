@@ -1,7 +1,7 @@
 //! What probes saw, read from a view. A probe is a user who sends nothing: each of its looks is a sample of the group `probe/<name>`, and what
 //! it saw is a sample of the metric `<name>`, a number as milliseconds. Runs no probe.
 
-use squall_metrics::{Kind, MetricKey, MetricView, RunView};
+use squall_metrics::{MetricKind, MetricKey, MetricView, RunView};
 
 /// What the looks of a probe are named with.
 const PREFIX: &str = "probe/";
@@ -31,14 +31,14 @@ impl ProbeSecond {
 
 /// The probes that have looked.
 pub fn probe_names(view: &RunView) -> impl Iterator<Item = &str> {
-    let looks = view.metrics.iter().filter(|metric| metric.key.kind == Kind::Group);
+    let looks = view.metrics.iter().filter(|metric| metric.key.kind == MetricKind::Group);
     looks.filter_map(|metric| metric.key.name.strip_prefix(PREFIX))
 }
 
 /// What the probe `name` saw after second `after`, oldest first.
 pub fn probe_seconds(view: &RunView, name: &str, after: u32) -> Vec<ProbeSecond> {
     let Some(looks) = metric(view, &MetricKey::group(format!("{PREFIX}{name}"))) else { return Vec::new() };
-    let saw = metric(view, &MetricKey { kind: Kind::Custom, ..MetricKey::request(name) });
+    let saw = metric(view, &MetricKey { kind: MetricKind::Custom, ..MetricKey::request(name) });
     let note = view.errors.iter().rev().find(|note| *note.metric == *looks.key);
     let error = note.map(|note| (note.outcome.code.to_string(), note.message.clone()));
     let seconds = looks.timeline.iter().skip(looks.timeline.partition_point(|second| second.t_s <= after));

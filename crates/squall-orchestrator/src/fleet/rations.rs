@@ -1,8 +1,8 @@
 //! What the fleet uses once each, as its leader sees it: whether all iterations of a limited run were used, and what was with workers that are
 //! gone. Gives nothing out.
 
-use squall_coord::{Cell, Counter, Counters, RunStore, StoreError};
-use squall_model::{Bundle, ITERATIONS, LoadModel};
+use squall_coord::{FleetStores, Counter, Counters, RunStore, StoreError};
+use squall_model::{Bundle, ITERATIONS_COUNTER, LoadModel};
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -30,7 +30,7 @@ impl Rations {
     }
 
     /// Writes off what was with workers that are gone; says whether the run has used all its iterations.
-    pub(super) async fn look<C: Cell>(
+    pub(super) async fn look<C: FleetStores>(
         &mut self,
         fleet: &Fleet<C>,
         follower: &mut Follower<C>,
@@ -50,7 +50,7 @@ impl Rations {
                 follower.happened(elapsed, text);
             }
         }
-        Ok(counters.get(ITERATIONS).is_some_and(|counter| counter.left() == 0 && counter.out() == 0))
+        Ok(counters.get(ITERATIONS_COUNTER).is_some_and(|counter| counter.left() == 0 && counter.out() == 0))
     }
 
     /// Iterations that can have begun, where each had to be drawn.
@@ -59,7 +59,7 @@ impl Rations {
             return Ok(None);
         }
         let counters = run.counters(epoch).await?;
-        Ok(Some(counters.get(ITERATIONS).map_or(0, |counter| counter.limit.saturating_sub(counter.left()))))
+        Ok(Some(counters.get(ITERATIONS_COUNTER).map_or(0, |counter| counter.limit.saturating_sub(counter.left()))))
     }
 
     /// Iterations that nobody is known to have made, if it had a limit and reached it; `made`: those that are reported, if those of all its
@@ -72,7 +72,7 @@ impl Rations {
     ) -> Result<Option<u64>, StoreError> {
         let Some(limit) = self.limit else { return Ok(None) };
         let counters = run.counters(epoch).await?;
-        let Some(counter) = counters.get(ITERATIONS).filter(|counter| counter.left() + counter.out() == 0) else {
+        let Some(counter) = counters.get(ITERATIONS_COUNTER).filter(|counter| counter.left() + counter.out() == 0) else {
             return Ok(None);
         };
         // What was made during the warm-up is not in the report.
@@ -84,7 +84,7 @@ impl Rations {
 /// What was with a worker that is gone, for people. What is not iterations is rows of the data that has the counter's name.
 fn written_off(held: u64, name: &str, worker: &str) -> String {
     let (one, many) = match name {
-        ITERATIONS => ("iteration".to_owned(), "iterations".to_owned()),
+        ITERATIONS_COUNTER => ("iteration".to_owned(), "iterations".to_owned()),
         data => (format!("row of {data}"), format!("rows of {data}")),
     };
     match held {
@@ -100,7 +100,7 @@ pub(super) fn load_end(notes: &BTreeMap<String, String>) -> Option<Duration> {
 }
 
 /// Who holds numbers and is not heard any more: counter, source, instance.
-async fn gone<C: Cell>(
+async fn gone<C: FleetStores>(
     counters: &BTreeMap<String, Counter>,
     fleet: &Fleet<C>,
 ) -> Result<Vec<(String, String, u64)>, FleetError> {
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn what_is_written_off_is_said_in_plain_words() {
         let said = "6 iterations were with worker w3, which is gone; they count as used";
-        assert_eq!(written_off(6, ITERATIONS, "w3"), said);
+        assert_eq!(written_off(6, ITERATIONS_COUNTER, "w3"), said);
         let said = "1 row of data `users` was with worker w3, which is gone; it counts as used";
         assert_eq!(written_off(1, "data `users`", "w3"), said);
     }

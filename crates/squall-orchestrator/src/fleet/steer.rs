@@ -2,11 +2,11 @@
 //! faster; nothing is kept here, so any process may serve it.
 
 use serde::Serialize;
-use squall_coord::{Cell, MemberId, RunRecord, RunStore, StoreError};
+use squall_coord::{FleetStores, MemberId, RunRecord, RunStore, StoreError};
 use squall_metrics::RunView;
 use squall_model::{
-    Bundle, CommandEnvelope, CommandType, HIGHEST_LEVEL, LoadModel, PhaseEvent, RunFacts, RunOrder, RunPhase,
-    SteerError, StopOrder, StopReason,
+    Bundle, CommandEnvelope, CommandType, HIGHEST_LEVEL, LoadModel, PhaseEvent, RunFacts, RunSpec, RunPhase,
+    RunChangeError, RunStopRequest, StopReason,
 };
 use std::{
     collections::BTreeMap,
@@ -41,7 +41,7 @@ pub enum FleetError {
     #[error("{0}")]
     Invalid(String),
     #[error(transparent)]
-    Steer(#[from] SteerError),
+    Steer(#[from] RunChangeError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -64,7 +64,7 @@ pub struct FleetStatus {
     pub revision: u64,
     /// The time of the run; absent before it has started.
     pub elapsed_s: Option<f64>,
-    pub order: Option<RunOrder>,
+    pub order: Option<RunSpec>,
     /// The store's clock.
     pub now_ms: u64,
     pub workers: Vec<WorkerInfo>,
@@ -95,7 +95,7 @@ impl FleetStatus {
     }
 }
 
-impl<C: Cell> Fleet<C> {
+impl<C: FleetStores> Fleet<C> {
     pub fn new(cell: C) -> Fleet<C> {
         Fleet { cell, seen: Arc::default() }
     }
@@ -133,12 +133,12 @@ impl<C: Cell> Fleet<C> {
             current: phase,
             expected: "IDLE",
         })?;
-        let order = RunOrder {
-            several: bundle.is_several(),
+        let order = RunSpec {
+            several: bundle.has_multiple_scenarios(),
             expected: workers.iter().map(|worker| worker.id.clone()).collect(),
             ready_by_ms: record.now_ms + READY_WITHIN.as_millis() as u64,
             params,
-            ..RunOrder::new(name_of_run, name, bundle.plan.load.model.profile().clone())
+            ..RunSpec::new(name_of_run, name, bundle.plan.load.model.profile().clone())
         };
         match run.replace(&record, next.name(), &text(&order), true).await? {
             Some(record) => {
@@ -173,7 +173,7 @@ impl<C: Cell> Fleet<C> {
         self.stop_if(|order| order.run == name, ending).await
     }
 
-    async fn stop_if(&self, meant: impl Fn(&RunOrder) -> bool, ending: Ending) -> Result<u64, FleetError> {
+    async fn stop_if(&self, meant: impl Fn(&RunSpec) -> bool, ending: Ending) -> Result<u64, FleetError> {
         let Ending { reason, abort, message } = ending;
         loop {
             let record = self.cell.run().record().await?;
@@ -188,7 +188,7 @@ impl<C: Cell> Fleet<C> {
             }
             let known = order.stop.take();
             let first = known.as_ref().map_or(reason, |stop| stop.reason);
-            order.stop = Some(StopOrder {
+            order.stop = Some(RunStopRequest {
                 reason: if abort && reason == StopReason::Aborted { reason } else { first },
                 abort: abort || known.as_ref().is_some_and(|stop| stop.abort),
                 asked_at_ms: known.as_ref().map_or(record.now_ms, |stop| stop.asked_at_ms),
@@ -212,7 +212,7 @@ impl<C: Cell> Fleet<C> {
             let text = format!("a level of {level} is not possible: give a number from 0 to {HIGHEST_LEVEL}");
             return Err(FleetError::Invalid(text));
         }
-        let change = |order: &mut RunOrder, at| {
+        let change = |order: &mut RunSpec, at| {
             let before = order.profile.level(at);
             order.ramp_level(at, level, ramp).map(|()| before)
         };
@@ -224,14 +224,14 @@ impl<C: Cell> Fleet<C> {
 
     /// No load until it is resumed.
     pub async fn pause(&self) -> Result<u64, FleetError> {
-        let (epoch, ()) = self.change("pause", RunOrder::pause).await?;
+        let (epoch, ()) = self.change("pause", RunSpec::pause).await?;
         self.wake(CommandType::RemoveUser, epoch, naming(&[])).await;
         Ok(epoch)
     }
 
     /// Goes on with everything that was left at the pause.
     pub async fn resume(&self) -> Result<u64, FleetError> {
-        let (epoch, ()) = self.change("resume", RunOrder::resume).await?;
+        let (epoch, ()) = self.change("resume", RunSpec::resume).await?;
         self.wake(CommandType::AddUser, epoch, naming(&[])).await;
         Ok(epoch)
     }
@@ -239,7 +239,7 @@ impl<C: Cell> Fleet<C> {
     async fn change<T>(
         &self,
         action: &'static str,
-        change: impl Fn(&mut RunOrder, Duration) -> Result<T, SteerError>,
+        change: impl Fn(&mut RunSpec, Duration) -> Result<T, RunChangeError>,
     ) -> Result<(u64, T), FleetError> {
         loop {
             let record = self.cell.run().record().await?;
@@ -252,7 +252,7 @@ impl<C: Cell> Fleet<C> {
             let mut order = read_order(&record)?;
             let start = order.start_at_ms.filter(|_| phase == RunPhase::Running).ok_or_else(refused)?;
             if order.several {
-                return Err(SteerError::Several.into());
+                return Err(RunChangeError::MultipleScenarios.into());
             }
             let at = change_at(start, record.now_ms);
             if at >= order.profile.duration() {
@@ -391,7 +391,7 @@ fn naming(users: &[u64]) -> Payload {
 }
 
 /// The payload of a start, as the seed has it; where the clock and not users make the load, its rate stands for them.
-pub(crate) fn starting(order: &RunOrder, bundle: &Bundle) -> Payload {
+pub(crate) fn starting(order: &RunSpec, bundle: &Bundle) -> Payload {
     // A rise that lasts no time is none: so begins a test that is to have users later.
     let stages = order.profile.pieces().iter().filter(|stage| stage.duration > Duration::from_nanos(1));
     let most = stages.map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max);
@@ -419,12 +419,12 @@ pub(crate) fn phase_of(record: &RunRecord) -> Result<RunPhase, FleetError> {
     }
 }
 
-pub(crate) fn read_order(record: &RunRecord) -> Result<RunOrder, FleetError> {
+pub(crate) fn read_order(record: &RunRecord) -> Result<RunSpec, FleetError> {
     serde_json::from_str(&record.order)
         .map_err(|error| FleetError::Invalid(format!("the order of the run cannot be read: {error}")))
 }
 
-pub(crate) fn text(order: &RunOrder) -> String {
+pub(crate) fn text(order: &RunSpec) -> String {
     serde_json::to_string(order).expect("an order is text and numbers")
 }
 

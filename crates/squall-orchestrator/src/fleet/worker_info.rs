@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 use squall_coord::Report;
-use squall_model::{SHARES, ShareSet};
+use squall_model::{SHARE_COUNT, ShareSet};
 
 /// What is known of a worker.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -58,7 +58,7 @@ pub(super) fn not_ready(expected: &[String], workers: &[WorkerInfo], epoch: u64)
 
 /// Who holds each share. Two may say that they hold one that has just moved: the later word counts.
 pub fn holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
-    let mut holders: Vec<Option<&WorkerInfo>> = vec![None; SHARES as usize];
+    let mut holders: Vec<Option<&WorkerInfo>> = vec![None; SHARE_COUNT as usize];
     for worker in workers {
         for share in worker.held.iter() {
             let holder = &mut holders[share as usize];

@@ -1,7 +1,7 @@
 //! What a run's processes say to each other. Both ends are the same program of the same version, so there is no other version to
 //! speak with; a frame that makes no sense ends the conversation.
 
-use squall_engine::ThreadEnd;
+use squall_engine::LoadOutcome;
 use std::{
     io,
     time::{Duration, Instant},
@@ -25,7 +25,7 @@ pub(super) enum Frame {
 /// How a process ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Last {
-    pub(super) end: ThreadEnd,
+    pub(super) end: LoadOutcome,
     pub(super) cpu: Duration,
     pub(super) max_rss_bytes: u64,
 }
@@ -56,7 +56,7 @@ impl Last {
             return None;
         };
         let time = Duration::from_nanos;
-        let end = ThreadEnd { active: time(active), elapsed: time(elapsed), cut_off: cut_off != 0 };
+        let end = LoadOutcome { active: time(active), elapsed: time(elapsed), cut_off: cut_off != 0 };
         Some(Last { end, cpu: time(cpu), max_rss_bytes })
     }
 }
@@ -159,7 +159,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_written_is_read() {
-        let end = ThreadEnd { active: Duration::from_millis(1), elapsed: Duration::from_secs(2), cut_off: true };
+        let end = LoadOutcome { active: Duration::from_millis(1), elapsed: Duration::from_secs(2), cut_off: true };
         let last = Last { end, cpu: Duration::from_nanos(7), max_rss_bytes: 9 };
         for frame in [Frame::Ready { threads: 3 }, Frame::Delta(vec![1, 2, 3]), Frame::Last(last)] {
             let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
 //! The other end: one process of a run, with its part of the shares. Obeys what comes over its standard input and ships deltas.
 
-use squall_engine::{Chorus, Driver, ThreadEnd, Voice};
-use squall_metrics::encode;
+use squall_engine::{EngineGroup, Driver, LoadOutcome, EngineSpec};
+use squall_metrics::encode_delta;
 use squall_model::ShareSet;
 use std::{
     io,
@@ -26,7 +26,7 @@ pub struct Part {
 
 impl Part {
     /// This part of what `voice` does.
-    fn of_voice<D>(self, mut voice: Voice<D>) -> Voice<D> {
+    fn of_voice<D>(self, mut voice: EngineSpec<D>) -> EngineSpec<D> {
         let config = &mut voice.config;
         config.instance = self.number as u64;
         config.shares = ShareSet::ALL.part(self.number, self.of);
@@ -40,9 +40,9 @@ pub async fn serve<D: Driver>(members: Vec<Member<D>>, options: RunOptions, part
     let (mut orders, mut out) = socket()?.into_split();
     let voices: Vec<_> = members.into_iter().map(|member| part.of_voice(member.voice(&options))).collect();
     let before = Usage::now();
-    let mut engine = Chorus::prepare(voices).await?;
+    let mut engine = EngineGroup::prepare(voices).await?;
     let threads = engine.sources().len() as u32;
-    let stop = engine.stop();
+    let stop = engine.stop_handle();
     Frame::Ready { threads }.write(&mut out).await?;
     let mut listening = true;
     loop {
@@ -56,12 +56,12 @@ pub async fn serve<D: Driver>(members: Vec<Member<D>>, options: RunOptions, part
                 }
             },
             delta = engine.next_delta() => match delta {
-                Some(delta) => Frame::Delta(encode(&delta)).write(&mut out).await?,
+                Some(delta) => Frame::Delta(encode_delta(&delta)).write(&mut out).await?,
                 None => break,
             },
         }
     }
-    let end: ThreadEnd = engine.join()?;
+    let end: LoadOutcome = engine.join()?;
     let usage = Usage::now();
     let cpu = usage.cpu.saturating_sub(before.cpu).max(Duration::ZERO);
     Frame::Last(Last { end, cpu, max_rss_bytes: usage.max_rss_bytes }).write(&mut out).await?;

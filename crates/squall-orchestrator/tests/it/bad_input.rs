@@ -1,6 +1,6 @@
 //! What stands in the store and is not ours: a leader refuses it, says so, and leaves the fleet usable.
 
-use squall_coord::{Cell, RunStore};
+use squall_coord::{FleetStores, RunStore};
 use squall_model::{ShareSet, StopReason};
 use squall_orchestrator::Fleet;
 use std::collections::BTreeMap;

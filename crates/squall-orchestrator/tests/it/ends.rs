@@ -1,7 +1,7 @@
 //! How runs begin and end: nothing that was due is silently absent, a start waits for everybody, and what was set up is torn down.
 
-use squall_coord::{Cell, RunStore};
-use squall_model::{Arrivals, Bundle, LoadModel, Profile, RunOrder, RunPhase, ShareSet, StopReason, WorkerState};
+use squall_coord::{FleetStores, RunStore};
+use squall_model::{Arrivals, Bundle, LoadModel, Profile, RunSpec, RunPhase, ShareSet, StopReason, WorkerState};
 use squall_orchestrator::Fleet;
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ fn open(rate: f64, lasts: Duration) -> Bundle {
     bundle
 }
 
-async fn order(stage: &Stage) -> RunOrder {
+async fn order(stage: &Stage) -> RunSpec {
     serde_json::from_str(&stage.cell.run().record().await.unwrap().order).expect("an order")
 }
 
@@ -142,7 +142,7 @@ async fn a_run_that_is_stopped_during_its_set_up_is_torn_down() {
     let (fleet, run) = (Fleet::new(stage.cell.clone()), stage.cell.run());
     let bundle = Bundle { hooks: true, ..bundle(1.0) };
     let epoch = fleet.start(&bundle, BTreeMap::new()).await.expect("it starts");
-    let until = async |what: &str, done: &dyn Fn(&RunOrder) -> bool| {
+    let until = async |what: &str, done: &dyn Fn(&RunSpec) -> bool| {
         let begin = Instant::now();
         while !done(&order(&stage).await) {
             assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain for {what}");

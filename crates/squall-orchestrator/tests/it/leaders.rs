@@ -1,6 +1,6 @@
 //! One leader after the other: what the first knew the second knows, and the report says that there were two.
 
-use squall_coord::{Cell, Link, RedisCell, RunStore};
+use squall_coord::{FleetStores, Link, RedisCell, RunStore};
 use squall_model::{Bundle, RunPhase, ShareSet, StopReason};
 use squall_orchestrator::{Control, Ending, Fleet, FleetError, FleetRun, run_fleet};
 use squall_testkit::{proxy::FaultProxy, redis::RedisServer};

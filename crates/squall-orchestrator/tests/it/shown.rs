@@ -1,8 +1,8 @@
 //! What a run shows in the store, under the seed's names.
 
 use crate::stage::{Stage, bundle, bundle_of};
-use squall_coord::{Cell, RunStore};
-use squall_metrics::{Category, Delta, Kind, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId, encode};
+use squall_coord::{FleetStores, RunStore};
+use squall_metrics::{OutcomeCategory, Delta, MetricKind, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample, SourceId, encode_delta};
 use squall_model::{Arrivals, CommandEnvelope, CommandType, LoadModel, Profile, ShareSet, StopReason};
 use squall_orchestrator::Fleet;
 use std::{collections::BTreeMap, time::Duration};
@@ -105,25 +105,25 @@ async fn a_new_leader_and_a_lost_worker_leave_no_user_twice() {
 }
 
 pub(crate) fn delta(instance: u64, seq: u64, requests: u64) -> Vec<u8> {
-    let mut recorder = Recorder::new(RecorderConfig::default());
+    let mut recorder = MetricRecorder::new(RecorderConfig::default());
     for _ in 0..requests {
-        recorder.sent();
+        recorder.count_sent();
         sample(&mut recorder, MetricKey::request("browse"), 20, Outcome::of_status(200));
     }
     shipped(recorder, instance, seq)
 }
 
-fn sample(recorder: &mut Recorder, key: MetricKey, service_ms: u64, outcome: Outcome) {
+fn sample(recorder: &mut MetricRecorder, key: MetricKey, service_ms: u64, outcome: Outcome) {
     let metric = recorder.metric(key);
     let (wait, service) = (Duration::ZERO, Duration::from_millis(service_ms));
     recorder.record(&Sample { metric, wait, service, outcome, bytes_in: 1, bytes_out: 1, warm_up: false });
 }
 
-fn shipped(mut recorder: Recorder, instance: u64, seq: u64) -> Vec<u8> {
+fn shipped(mut recorder: MetricRecorder, instance: u64, seq: u64) -> Vec<u8> {
     let (metrics, errors, engine) = recorder.harvest(1, 0);
     let source = SourceId { instance, thread: 0 };
     let delta = Delta { source, seq, second: seq as u32, metrics, errors, engine, last: false };
-    encode(&delta)
+    encode_delta(&delta)
 }
 
 #[tokio::test]
@@ -169,12 +169,12 @@ async fn what_probes_see_is_shown_beside_the_metrics() {
     let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
     stage.until("GET", "test:state", "RUNNING".to_owned()).await;
     for seq in 0..2 {
-        let mut recorder = Recorder::new(RecorderConfig::default());
-        let (code, category) = if seq == 0 { ("OK", Category::Ok) } else { ("KeyError", Category::Exception) };
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
+        let (code, category) = if seq == 0 { ("OK", OutcomeCategory::Ok) } else { ("KeyError", OutcomeCategory::Exception) };
         sample(&mut recorder, MetricKey::group("probe/depth"), 3, Outcome::new(category, code));
         if seq == 0 {
-            let saw = MetricKey { kind: Kind::Custom, ..MetricKey::request("depth") };
-            sample(&mut recorder, saw, 42, Outcome::new(Category::Ok, "PROBE_OK"));
+            let saw = MetricKey { kind: MetricKind::Custom, ..MetricKey::request("depth") };
+            sample(&mut recorder, saw, 42, Outcome::new(OutcomeCategory::Ok, "PROBE_OK"));
         }
         run.ship(epoch, "s", seq, &shipped(recorder, number, seq)).await.unwrap();
     }

@@ -1,7 +1,7 @@
 //! Workers that hold shares and report, but make no load: enough for a leader to lead a run from phase to phase.
 
-use squall_coord::{Cell, Link, RedisCell, Report, RunStore, prefix};
-use squall_model::{Bundle, Limits, Load, LoadModel, Pause, Plan, Profile, RunPhase, ShareSet, TaskSpec};
+use squall_coord::{FleetStores, Link, RedisCell, Report, RunStore, prefix};
+use squall_model::{Bundle, WorkerLimits, Load, LoadModel, Pause, Plan, Profile, RunPhase, ShareSet, TaskSpec};
 use squall_orchestrator::{Orchestrator, OrchestratorConfig};
 use squall_testkit::redis::RedisServer;
 use std::{
@@ -106,7 +106,7 @@ pub(crate) fn bundle_of(model: LoadModel) -> Bundle {
         thresholds: Vec::new(),
         seed: 1,
     };
-    let limits = Limits {
+    let limits = WorkerLimits {
         threads: None,
         max_users: 10,
         grace: Duration::from_secs(1),

@@ -160,7 +160,7 @@ impl<'a> Visit<'a> {
             let granted = self.limit.map(|(deadline, _)| deadline) != deadline;
             if self.cut && !granted {
                 // It goes on and on.
-                self.cut_request |= self.shared.probe.give_up(under_way, TASK_TIMEOUT) > 0;
+                self.cut_request |= self.shared.probe.cancel_as(under_way, TASK_TIMEOUT) > 0;
                 return (self.ended(Ok(())), true);
             }
             if !self.cut {
@@ -176,7 +176,7 @@ impl<'a> Visit<'a> {
         self.grant_last_words();
         let operations: Vec<Py<Operation>> =
             Python::attach(|py| under_way.iter().map(|one| one.operation.clone_ref(py)).collect());
-        self.cut_request = self.shared.probe.give_up(under_way, TASK_TIMEOUT) > 0;
+        self.cut_request = self.shared.probe.cancel_as(under_way, TASK_TIMEOUT) > 0;
         let errors: Vec<PyErr> = Python::attach(|py| operations.iter().map(|_| self.out_of_time(py)).collect());
         self.watched(|py| {
             lodger.cancel(py);
@@ -202,7 +202,7 @@ impl<'a> Visit<'a> {
                 let (given_up, others) = under_way.drain(..).partition(|one| one.operation.is(&gone));
                 *under_way = others;
                 let given_up: Vec<UnderWay<'a>> = given_up;
-                self.cut_request |= self.shared.probe.give_up(given_up, Outcome::ABORTED) > 0;
+                self.cut_request |= self.shared.probe.cancel_as(given_up, Outcome::ABORTED) > 0;
             }
             for operation in news.asked {
                 if let Some(work) = Python::attach(|py| operation.borrow_mut(py).take()) {

@@ -1,21 +1,21 @@
 //! A request whose bytes are in, but whose verdict is not: the code that asked for it may still refuse the answer. Recorded exactly
 //! once, with its own outcome unless somebody objects.
 
-use squall_engine::Flight;
+use squall_engine::InFlightRequest;
 use squall_http::Exchange;
-use squall_metrics::{Code, Outcome};
+use squall_metrics::{OutcomeCode, Outcome};
 use std::time::Instant;
 
 /// A finished request that waits for its verdict.
 pub(super) struct Landing<'p> {
-    flight: Option<Flight<'p>>,
+    flight: Option<InFlightRequest<'p>>,
     ended: Instant,
     outcome: Outcome,
     bytes: (u64, u64),
 }
 
 impl<'p> Landing<'p> {
-    pub(super) fn new(flight: Flight<'p>, exchange: &Exchange<'_>, outcome: Outcome) -> Landing<'p> {
+    pub(super) fn new(flight: InFlightRequest<'p>, exchange: &Exchange<'_>, outcome: Outcome) -> Landing<'p> {
         let bytes = (exchange.bytes_in, exchange.bytes_out);
         Landing { flight: Some(flight), ended: exchange.ended, outcome, bytes }
     }
@@ -27,7 +27,7 @@ impl<'p> Landing<'p> {
 
     /// Whether an answer came, whatever it says.
     pub(super) fn was_answered(&self) -> bool {
-        matches!(self.outcome.code, Code::Http(_))
+        matches!(self.outcome.code, OutcomeCode::Http(_))
     }
 
     /// Makes it a failure, unless it already is one.

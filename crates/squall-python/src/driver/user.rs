@@ -1,9 +1,9 @@
 //! One virtual user: an object of the scenario's class and a session. Its code may raise; that fails the iteration, never the run.
 
 use pyo3::{exceptions::PyAssertionError, prelude::*, types::PyTuple};
-use squall_engine::{Iteration, Seat, StartFailed, VirtualUser};
+use squall_engine::{Iteration, UserIdentity, UserStartError, VirtualUser};
 use squall_http::Session;
-use squall_metrics::{Category, MetricId, Outcome};
+use squall_metrics::{OutcomeCategory, MetricId, Outcome};
 use std::{
     rc::Rc,
     time::{Duration, Instant},
@@ -24,7 +24,7 @@ use crate::{
 /// One virtual user of a Python scenario.
 pub(crate) struct PythonUser {
     shared: Rc<Shared>,
-    seat: Seat,
+    seat: UserIdentity,
     sessions: Sessions,
     /// Made at the start, so that a scenario whose constructor fails is retried like one whose on_start does.
     object: Option<Object>,
@@ -41,9 +41,9 @@ struct Object {
 }
 
 impl Object {
-    fn new(py: Python<'_>, shared: &Shared, seat: Seat) -> PyResult<Object> {
+    fn new(py: Python<'_>, shared: &Shared, seat: UserIdentity) -> PyResult<Object> {
         let context = Variables::new(py)?;
-        let user = context.run(py, || shared.script.make_user.bind(py).call1((seat.user, seat.seed)))?;
+        let user = context.run(py, || shared.script.make_user.bind(py).call1((seat.number, seat.seed)))?;
         let made = |kind| arguments(&user, shared.clients.of(kind).bind(py));
         let (mut awaiting, blocking) = (made(Kind::Coroutine)?.unbind(), made(Kind::Plain)?.unbind());
         let mut lodger = None;
@@ -107,13 +107,13 @@ impl Drop for Object {
 }
 
 impl PythonUser {
-    pub(super) fn new(shared: Rc<Shared>, seat: Seat) -> PythonUser {
+    pub(super) fn new(shared: Rc<Shared>, seat: UserIdentity) -> PythonUser {
         let first = Session::new(&shared.script.connector);
         PythonUser { shared, seat, sessions: Sessions { first, more: Vec::new() }, object: None }
     }
 
     /// Runs on_start or on_stop.
-    async fn life(&mut self, hooks: fn(&Shared) -> &[Hook], name: &'static str) -> Result<(), StartFailed> {
+    async fn life(&mut self, hooks: fn(&Shared) -> &[Hook], name: &'static str) -> Result<(), UserStartError> {
         let shared = self.shared.clone();
         for hook in hooks(&shared) {
             let Some(object) = &mut self.object else { return Ok(()) };
@@ -137,8 +137,8 @@ impl PythonUser {
                 let metric = shared.lifecycle(name);
                 let outcome = Python::attach(|py| failed(py, &shared, metric, &error));
                 blame(&mut visit, &error, outcome, (begun, begun));
-                shared.probe.span(metric, begun, Instant::now(), outcome);
-                return Err(StartFailed(error.to_string()));
+                shared.probe.record_span(metric, begun, Instant::now(), outcome);
+                return Err(UserStartError(error.to_string()));
             }
         }
         Ok(())
@@ -157,14 +157,14 @@ impl Drop for Unended<'_> {
     fn drop(&mut self) {
         if !self.ended {
             let (probe, metric) = (&self.shared.probe, self.shared.lifecycle(self.name));
-            probe.note(metric, Outcome::ABORTED, &format!("{} had not ended when the run did", self.name));
-            probe.span(metric, self.begun, Instant::now(), Outcome::ABORTED);
+            probe.note_error(metric, Outcome::ABORTED, &format!("{} had not ended when the run did", self.name));
+            probe.record_span(metric, self.begun, Instant::now(), Outcome::ABORTED);
         }
     }
 }
 
 impl VirtualUser for PythonUser {
-    async fn start(&mut self) -> Result<(), StartFailed> {
+    async fn start(&mut self) -> Result<(), UserStartError> {
         let begun = Instant::now();
         let shared = self.shared.clone();
         if !shared.script.needs_python {
@@ -175,8 +175,8 @@ impl VirtualUser for PythonUser {
             Err(error) => {
                 let metric = shared.lifecycle("on_start");
                 let outcome = Python::attach(|py| failed(py, &shared, metric, &error));
-                shared.probe.span(metric, begun, Instant::now(), outcome);
-                return Err(StartFailed(error.to_string()));
+                shared.probe.record_span(metric, begun, Instant::now(), outcome);
+                return Err(UserStartError(error.to_string()));
             }
         }
         if shared.script.on_start.is_empty() {
@@ -190,11 +190,11 @@ impl VirtualUser for PythonUser {
         let index = iteration.task.0;
         let (task, metric) = (&shared.script.tasks[index], &shared.tasks[index]);
         let late = iteration.started.saturating_duration_since(iteration.intended);
-        let span = shared.probe.enter(std::slice::from_ref(metric), iteration.intended, iteration.started);
+        let span = shared.probe.open_span(std::slice::from_ref(metric), iteration.intended, iteration.started);
         if let Some(calls) = &shared.constant[index] {
             let ended = repeat(shared, &mut self.sessions.first, calls, late).await;
             let outcome = match &ended {
-                Ok(()) => Outcome::new(Category::Ok, "OK"),
+                Ok(()) => Outcome::new(OutcomeCategory::Ok, "OK"),
                 Err(error) => Python::attach(|py| failed(py, shared, *metric, error)),
             };
             span.end(Instant::now(), outcome);
@@ -222,7 +222,7 @@ impl VirtualUser for PythonUser {
             }
         }
         let outcome = match &ended {
-            Ok(()) => Outcome::new(Category::Ok, "OK"),
+            Ok(()) => Outcome::new(OutcomeCategory::Ok, "OK"),
             Err(error) => Python::attach(|py| failed(py, shared, *metric, error)),
         };
         if let Err(error) = &ended {
@@ -254,7 +254,7 @@ fn blame(visit: &mut Visit<'_>, error: &PyErr, outcome: Outcome, (intended, star
         None if visit.cut_request || Python::attach(|py| raise::is_request_failure(py, error)) => {}
         None => {
             let metric = visit.shared.request(&format!("{} (failed)", visit.name));
-            visit.shared.probe.unsent(metric, intended, started, outcome);
+            visit.shared.probe.record_unsent(metric, intended, started, outcome);
         }
     }
 }
@@ -265,13 +265,13 @@ fn failed(py: Python<'_>, shared: &Shared, metric: MetricId, error: &PyErr) -> O
     let name = error.get_type(py).name().map_or_else(|_| "EXCEPTION".to_owned(), |name| name.to_string());
     let outcome = match () {
         () if raise::is_task_timeout(py, error) => TASK_TIMEOUT,
-        () if error.is_instance_of::<PyAssertionError>(py) => Outcome::new(Category::CheckFailed, code_of(&name)),
-        () => Outcome::new(Category::Exception, code_of(&name)),
+        () if error.is_instance_of::<PyAssertionError>(py) => Outcome::new(OutcomeCategory::CheckFailed, code_of(&name)),
+        () => Outcome::new(OutcomeCategory::Exception, code_of(&name)),
     };
     // A failed request has said what happened to it; here is in which line of which task.
     // `into_value` and not `value`: before Python 3.12 only the former carries the traceback.
     let described = shared.script.describe.bind(py).call1((error.clone_ref(py).into_value(py),));
     let words = described.and_then(|words| words.extract::<String>()).unwrap_or_else(|_| error.to_string());
-    shared.probe.note(metric, outcome, &words);
+    shared.probe.note_error(metric, outcome, &words);
     outcome
 }

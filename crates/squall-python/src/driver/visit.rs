@@ -2,7 +2,7 @@
 
 use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyList};
 use squall_http::{Body, HttpError, Prepared, Session};
-use squall_metrics::{Category, MetricId, Outcome};
+use squall_metrics::{OutcomeCategory, MetricId, Outcome};
 use squall_scenario::Aloft;
 use std::{
     future::poll_fn,
@@ -24,7 +24,7 @@ use crate::{
 
 /// The task's time was over.
 pub(super) const TASK_TIMEOUT: Outcome =
-    Outcome { category: Category::Timeout, code: squall_metrics::Code::Named("TASK_TIMEOUT") };
+    Outcome { category: OutcomeCategory::Timeout, code: squall_metrics::OutcomeCode::Named("TASK_TIMEOUT") };
 
 /// A request that lasted mostly because others' code had the thread, and by more than this, says more of the generator than of the target.
 const KEPT: Duration = Duration::from_millis(10);
@@ -166,7 +166,7 @@ impl<'a> Visit<'a> {
                 let mut performed = Box::pin(self.perform(work));
                 let ended = tokio::time::timeout_at(deadline.into(), &mut performed).await.ok();
                 if ended.is_none() {
-                    self.cut_request |= shared.probe.give_up(performed, TASK_TIMEOUT) > 0;
+                    self.cut_request |= shared.probe.cancel_as(performed, TASK_TIMEOUT) > 0;
                 }
                 ended
             }
@@ -324,7 +324,7 @@ async fn hop<'p>(
 ) -> (Told<'p>, Option<Box<Prepared>>) {
     let probe = &shared.probe;
     let due = Instant::now();
-    let started = probe.clear(due).await;
+    let started = probe.wait_for_budget(due).await;
     let Some(flight) = probe.begin(metric, due - late, started) else {
         let result = Err(Python::attach(|py| raise::fenced(py, name)));
         return (Told { result, landing: None }, None);
@@ -338,17 +338,17 @@ async fn hop<'p>(
         shared.kept_waiting(held, exchange.ended);
     }
     if let Some(times) = &exchange.phases {
-        probe.phases(metric, &[times.dns, times.connect, times.tls, times.first_byte, times.body]);
+        probe.record_phases(metric, &[times.dns, times.connect, times.tls, times.first_byte, times.body]);
     }
     let response = match &exchange.result {
         Ok(response) => response,
         Err(error) => {
             let outcome = failure(error);
-            probe.note(metric, outcome, &error.to_string());
+            probe.note_error(metric, outcome, &error.to_string());
             let result = Err(Python::attach(|py| raise::request_failed(py, error, name)));
             if error.never_left() {
                 // There was nothing to send it by: the target saw nothing, and trying again at once would only heat this machine.
-                flight.never_left(exchange.ended, outcome);
+                flight.end_unsent(exchange.ended, outcome);
                 tokio::time::sleep(STARVED).await;
                 return (Told { result, landing: None }, None);
             }
@@ -364,8 +364,8 @@ async fn hop<'p>(
             (Told { result: Ok(None), landing: None }, Some(Box::new(next)))
         }
         Some(Err(error)) => {
-            let outcome = Outcome::new(Category::ProtocolError, error.redirect_code());
-            probe.note(metric, outcome, &error.to_string());
+            let outcome = Outcome::new(OutcomeCategory::ProtocolError, error.redirect_code());
+            probe.note_error(metric, outcome, &error.to_string());
             landing.object(outcome);
             let result = Err(Python::attach(|py| raise::broken(py, error.redirect_code(), &error.to_string(), name)));
             (Told { result, landing: Some(landing) }, None)
@@ -409,9 +409,9 @@ async fn together<F: Future>(futures: Box<[F]>) -> Vec<F::Output> {
 
 pub(crate) fn failure(error: &HttpError) -> Outcome {
     let category = match error.class() {
-        squall_http::Category::Protocol => Category::ProtocolError,
-        squall_http::Category::Transport => Category::TransportError,
-        squall_http::Category::Timeout => Category::Timeout,
+        squall_http::Category::Protocol => OutcomeCategory::ProtocolError,
+        squall_http::Category::Transport => OutcomeCategory::TransportError,
+        squall_http::Category::Timeout => OutcomeCategory::Timeout,
     };
     Outcome::new(category, error.code())
 }

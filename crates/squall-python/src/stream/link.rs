@@ -3,7 +3,7 @@
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use serde_json::Value;
-use squall_model::chain;
+use squall_model::error_chain;
 use squall_streams::{
     App, Body, Compression, ConnectError, Hasher, NameError, Namespace, OpenError, RawRecord, SendError, WhenFull,
 };
@@ -157,11 +157,11 @@ pub(super) fn seconds(what: &str, seconds: f64) -> PyResult<Duration> {
 
 /// What Python cannot have meant.
 fn unusable(error: impl Error) -> PyErr {
-    PyValueError::new_err(chain(&error))
+    PyValueError::new_err(error_chain(&error))
 }
 
 pub(super) fn trouble(kind: &'static str, error: &(dyn Error + 'static)) -> Trouble {
-    Trouble { kind, text: chain(error) }
+    Trouble { kind, text: error_chain(error) }
 }
 
 impl From<NameError> for Trouble {

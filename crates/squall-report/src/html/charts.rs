@@ -1,7 +1,7 @@
 //! The five charts: rate, users, response times, errors over time, and how the response times are distributed.
 
 use serde_json::json;
-use squall_metrics::{Histogram, Second};
+use squall_metrics::{Histogram, RunSecond};
 use squall_model::LoadModel;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ struct Point {
     /// When it ended, and how long it was.
     until: f64,
     length: f64,
-    second: Second,
+    second: RunSecond,
     target: f64,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn charts(run: &Run<'_>) -> Charts {
 fn points(run: &Run<'_>) -> Vec<Point> {
     let active = run.facts.active.as_secs_f64().ceil() as u32;
     // The last seconds of a run, in which nothing was left to do, would look like a collapse.
-    let idle = |second: &Second| second.t_s > active && second.requests == 0;
+    let idle = |second: &RunSecond| second.t_s > active && second.requests == 0;
     let whole = run.view.timeline.iter().rposition(|second| !idle(second)).map_or(0, |at| at + 1);
     let length = |t_s: u32| length_of(t_s, run.facts.elapsed);
     let mut timeline = &run.view.timeline[..whole];
@@ -61,7 +61,7 @@ fn points(run: &Run<'_>) -> Vec<Point> {
     }
     let stride = timeline.len().div_ceil(MOST_POINTS).max(1);
     let level = |t_s: u32| run.plan.load.model.profile().level(Duration::from_millis(u64::from(t_s) * 1000 - 500));
-    let point = |chunk: &[Second]| {
+    let point = |chunk: &[RunSecond]| {
         let last = chunk.last()?;
         let mut second = last.clone();
         for other in &chunk[..chunk.len() - 1] {
@@ -99,7 +99,7 @@ impl Point {
 
 fn data(points: &[Point]) -> serde_json::Value {
     let list = |of: &dyn Fn(&Point) -> Option<f64>| points.iter().map(of).collect::<Vec<_>>();
-    let times = |of: fn(&Second) -> u64| list(&|p| (p.second.requests > 0).then(|| of(&p.second) as f64 / 1e6));
+    let times = |of: fn(&RunSecond) -> u64| list(&|p| (p.second.requests > 0).then(|| of(&p.second) as f64 / 1e6));
     let whole = |value: f64| (value * 100.0).round() / 100.0;
     json!({
         "t": points.iter().map(|p| p.t_s).collect::<Vec<_>>(),
@@ -202,7 +202,7 @@ fn response(run: &Run<'_>, points: &[Point]) -> String {
     let scale = Scale::fitting(least, most);
     canvas.vertical_axis(scale, tick_time);
     time_axis(&mut canvas, run, points);
-    let mut draw = |class, of: fn(&Second) -> u64| {
+    let mut draw = |class, of: fn(&RunSecond) -> u64| {
         let place = |p: &Point| (p.second.requests > 0).then(|| scale.place(of(&p.second) as f64));
         canvas.line(class, &line_of(points, place));
     };

@@ -1,6 +1,6 @@
 //! The tables of the report. Cells that are sorted by number carry it in `data-v`.
 
-use squall_metrics::{Category, Histogram, MetricView, PHASES};
+use squall_metrics::{OutcomeCategory, Histogram, MetricView, PHASES};
 use squall_model::{FleetEvent, WorkerFacts, WorkerState};
 
 use super::{escape, svg::sparkline};
@@ -108,7 +108,7 @@ pub(super) fn outcomes(run: &Run<'_>) -> String {
     outcomes.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     let row = |(outcome, n): (squall_metrics::Outcome, u64)| {
         let share = n as f64 / all.requests as f64;
-        let class = if outcome.category == Category::Ok { "good" } else { "bad" };
+        let class = if outcome.category == OutcomeCategory::Ok { "good" } else { "bad" };
         format!(
             "<tr><td class=\"{class}\">{}</td>{}{}{}<td><span class=\"share {class}\"><i style=\"width:{:.2}%\"></i></span></td></tr>",
             outcome.category.name(),

@@ -1,6 +1,6 @@
 //! Which numbers are exported, under which names. Both formats are written from here, so they cannot disagree.
 
-use squall_metrics::{Histogram, Kind, MetricView};
+use squall_metrics::{Histogram, MetricKind, MetricView};
 use squall_model::LoadModel;
 
 use super::Scrape;
@@ -101,9 +101,9 @@ fn about_metrics(metrics: &[MetricView]) -> Vec<Family<'_>> {
 fn labels(metric: &MetricView) -> Labels {
     let key = &metric.key;
     let kind = match key.kind {
-        Kind::Request => "request",
-        Kind::Group => "group",
-        Kind::Custom => "custom",
+        MetricKind::Request => "request",
+        MetricKind::Group => "group",
+        MetricKind::Custom => "custom",
     };
     let mut labels = vec![("metric".to_owned(), key.name.clone()), ("kind".to_owned(), kind.to_owned())];
     labels.extend(key.group.iter().map(|group| ("group".to_owned(), group.clone())));

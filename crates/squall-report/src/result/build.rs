@@ -1,7 +1,7 @@
 //! Fills the result file from a run. Decides nothing and formats nothing.
 
-use squall_metrics::{Accounting, ErrorNote, Histogram, Kind, MetricSecond, MetricView, Outcome, PHASES, Second};
-use squall_model::{LoadModel, Quantity, StopReason, ThresholdResult};
+use squall_metrics::{Accounting, ErrorNote, Histogram, MetricKind, MetricSecond, MetricView, Outcome, PHASES, RunSecond};
+use squall_model::{LoadModel, StatisticUnit, StopReason, ThresholdResult};
 use std::{collections::BTreeMap, time::Duration};
 
 use super::*;
@@ -195,11 +195,11 @@ fn outcomes(outcomes: &BTreeMap<Outcome, u64>) -> Vec<OutcomeFile> {
     files
 }
 
-pub(crate) fn kind_name(kind: Kind) -> &'static str {
+pub(crate) fn kind_name(kind: MetricKind) -> &'static str {
     match kind {
-        Kind::Request => "request",
-        Kind::Group => "group",
-        Kind::Custom => "custom",
+        MetricKind::Request => "request",
+        MetricKind::Group => "group",
+        MetricKind::Custom => "custom",
     }
 }
 
@@ -253,12 +253,12 @@ fn errors(notes: &[ErrorNote]) -> Vec<ErrorFile> {
 
 fn threshold(result: &ThresholdResult) -> ThresholdFile {
     let threshold = &result.threshold;
-    let quantity = threshold.statistic.quantity();
+    let quantity = threshold.statistic.unit();
     let (unit, scale) = match quantity {
-        Quantity::Time => ("ms", 1e-6),
-        Quantity::Fraction => ("fraction", 1.0),
-        Quantity::PerSecond => ("per_s", 1.0),
-        Quantity::Count => ("count", 1.0),
+        StatisticUnit::Time => ("ms", 1e-6),
+        StatisticUnit::Fraction => ("fraction", 1.0),
+        StatisticUnit::PerSecond => ("per_s", 1.0),
+        StatisticUnit::Count => ("count", 1.0),
     };
     ThresholdFile {
         threshold: threshold.to_string(),
@@ -286,7 +286,7 @@ fn generator(run: &Run<'_>) -> GeneratorFile {
     }
 }
 
-fn second(run: &Run<'_>, second: &Second) -> SecondFile {
+fn second(run: &Run<'_>, second: &RunSecond) -> SecondFile {
     let begin = Duration::from_secs(u64::from(second.t_s) - 1);
     let warm_up = begin + Duration::from_secs(1) <= run.plan.load.warm_up;
     let length = if warm_up { run.length_of(second.t_s) } else { run.measured_length_of(second.t_s).max(0.001) };

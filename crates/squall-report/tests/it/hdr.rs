@@ -9,7 +9,7 @@ use hdrhistogram::{
         interval_log::{IntervalLogIterator, LogEntry},
     },
 };
-use squall_metrics::{Collector, Delta, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId};
+use squall_metrics::{Collector, Delta, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample, SourceId};
 use squall_report::HdrLog;
 use std::{
     collections::BTreeMap,
@@ -88,11 +88,11 @@ fn metrics_that_differ_in_what_a_tag_cannot_hold_have_tags_of_their_own() {
     let mut collector = Collector::new([source], 5);
     let mut log = HdrLog::new(Vec::new(), UNIX_EPOCH).unwrap();
     for second in 0..2 {
-        let mut recorder = Recorder::new(RecorderConfig::default());
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
         for (name, requests) in [("a b", 1), ("a,b", 2), ("a_b", 3)] {
             let metric = recorder.metric(MetricKey::request(name));
             for _ in 0..requests {
-                recorder.sent();
+                recorder.count_sent();
                 let (wait, service) = (Duration::ZERO, Duration::from_millis(1));
                 let (outcome, bytes_in, bytes_out, warm_up) = (Outcome::of_status(200), 0, 0, false);
                 recorder.record(&Sample { metric, wait, service, outcome, bytes_in, bytes_out, warm_up });

@@ -95,7 +95,7 @@ fn the_last_second_of_a_load_is_part_of_it() {
 fn phases_follow_the_profile() {
     let mut plan = Recipe::default().plan();
     let stages = [(Duration::from_secs(10), 100.0), (Duration::from_secs(10), 100.0), (Duration::from_secs(10), 0.0)];
-    let rate = Profile::stages(&stages).unwrap();
+    let rate = Profile::from_targets(&stages).unwrap();
     plan.load.model = LoadModel::Open { rate, arrivals: Arrivals::Even };
     let at = |s| Phase::at(&plan, Duration::from_secs(s));
     assert_eq!([at(5), at(10), at(25), at(31)], [Phase::RampUp, Phase::Steady, Phase::RampDown, Phase::RampDown]);

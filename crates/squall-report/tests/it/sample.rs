@@ -1,10 +1,10 @@
 //! Makes realistic finished runs through the real recorder and collector. Deterministic: the same sample is the same bytes.
 
 use squall_metrics::{
-    Category, Collector, Delta, MetricId, MetricKey, Outcome, Recorder, RecorderConfig, RunView, Sample, SourceId,
+    OutcomeCategory, Collector, Delta, MetricId, MetricKey, Outcome, MetricRecorder, RecorderConfig, RunView, Sample, SourceId,
 };
 use squall_model::{
-    Arrivals, FleetEvent, FleetFacts, Generator, Load, LoadModel, Plan, Profile, RunFacts, StopReason, TaskSpec,
+    Arrivals, FleetEvent, FleetFacts, GeneratorStats, Load, LoadModel, Plan, Profile, RunFacts, StopReason, TaskSpec,
     Threshold, ThresholdResult, WorkerFacts, WorkerState,
 };
 use squall_report::Run;
@@ -117,7 +117,7 @@ impl Recipe {
             elapsed: Duration::from_millis(u64::from(self.seconds) * 1000 + 12),
             stop: StopReason::Completed,
             thresholds: Vec::new(),
-            generator: Generator {
+            generator: GeneratorStats {
                 threads: 2,
                 cpu_s: 0.412_345,
                 max_rss_bytes: 29_413_376,
@@ -162,7 +162,7 @@ pub(crate) fn judged(text: &str, value: Option<f64>, passed: bool, breached_at_s
 
 struct Thread {
     source: SourceId,
-    recorder: Recorder,
+    recorder: MetricRecorder,
     browse: MetricId,
     login: MetricId,
     checkout: MetricId,
@@ -173,7 +173,7 @@ struct Thread {
 
 impl Thread {
     fn new(recipe: &Recipe, thread: u32) -> Thread {
-        let mut recorder = Recorder::new(RecorderConfig { phases: recipe.phases, ..RecorderConfig::default() });
+        let mut recorder = MetricRecorder::new(RecorderConfig { phases: recipe.phases, ..RecorderConfig::default() });
         let tags = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
         Thread {
             source: SourceId { instance: 0, thread },
@@ -204,8 +204,8 @@ impl Thread {
 
     fn request(&mut self, recipe: &Recipe, second: u32, mood: f64) {
         let lag = Duration::from_nanos(20_000 + (self.random.unit() * 60_000.0) as u64);
-        self.recorder.iteration(lag, false);
-        self.recorder.sent();
+        self.recorder.record_iteration(lag, false);
+        self.recorder.count_sent();
         let dice = self.random.unit();
         let (metric, base_ms, bytes_in) = match dice {
             d if d < 0.7 => (self.browse, 4.0, 2_400),
@@ -236,18 +236,18 @@ impl Thread {
         bytes: u64,
     ) -> (Outcome, f64, u64) {
         if recipe.target == Target::Refusing {
-            let refused = Outcome::new(Category::TransportError, "CONNECT_REFUSED");
-            self.recorder.note(metric, refused, "127.0.0.1:8089 refused the connection");
+            let refused = Outcome::new(OutcomeCategory::TransportError, "CONNECT_REFUSED");
+            self.recorder.note_error(metric, refused, "127.0.0.1:8089 refused the connection");
             return (refused, 0.08, 0);
         }
         if metric == self.checkout && recipe.failing.contains(&second) {
             let failed = Outcome::of_status(503);
-            self.recorder.note(metric, failed, "503 Service Unavailable: {\"error\":\"<b>payment</b> is down\"}");
+            self.recorder.note_error(metric, failed, "503 Service Unavailable: {\"error\":\"<b>payment</b> is down\"}");
             return (failed, service_ms * 0.3, 96);
         }
         if self.random.unit() < 0.001 {
-            let timeout = Outcome::new(Category::Timeout, "TIMEOUT");
-            self.recorder.note(metric, timeout, "no complete response within 1s");
+            let timeout = Outcome::new(OutcomeCategory::Timeout, "TIMEOUT");
+            self.recorder.note_error(metric, timeout, "no complete response within 1s");
             return (timeout, 1000.0, 0);
         }
         (Outcome::of_status(if metric == self.checkout { 201 } else { 200 }), service_ms, bytes)

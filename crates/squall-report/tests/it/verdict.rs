@@ -1,7 +1,7 @@
 //! Every verdict, every exit code, and which wins.
 
 use crate::sample::{Finished, Recipe, Target, fleet, judged, shop};
-use squall_metrics::{Category, MetricKey, Outcome};
+use squall_metrics::{OutcomeCategory, MetricKey, Outcome};
 use squall_model::StopReason;
 use squall_report::{Style, Verdict, summary, verdict};
 use std::sync::Arc;
@@ -60,14 +60,14 @@ fn requests_cut_off_at_the_end_are_no_proof_of_an_unreachable_target() {
     let mut finished = refusing();
     finished.view.all.outcomes = [(Outcome::ABORTED, 600)].into();
     check(&finished, Verdict::Passed, 0);
-    finished.view.all.outcomes.insert(Outcome::new(Category::Timeout, "CONNECT_TIMEOUT"), 1);
+    finished.view.all.outcomes.insert(Outcome::new(OutcomeCategory::Timeout, "CONNECT_TIMEOUT"), 1);
     check(&finished, Verdict::TargetUnreachable, 3);
 }
 
 #[test]
 fn a_target_that_accepts_and_stays_silent_was_reached() {
     let mut finished = refusing();
-    finished.view.all.outcomes = [(Outcome::new(Category::Timeout, "TIMEOUT"), 600)].into();
+    finished.view.all.outcomes = [(Outcome::new(OutcomeCategory::Timeout, "TIMEOUT"), 600)].into();
     check(&finished, Verdict::Passed, 0);
 }
 

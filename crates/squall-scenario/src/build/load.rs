@@ -1,7 +1,7 @@
 //! From raw load settings to the load of a plan. The one place that knows which of them go together; used for files and URLs alike.
 
 use squall_model::{
-    Arrivals, HIGHEST_LEVEL, Load, LoadModel, Pause, Profile, ProfileError, Stage, format_duration, parse_rate,
+    Arrivals, HIGHEST_LEVEL, Load, LoadModel, Pause, Profile, ProfileError, ProfileStage, format_duration, parse_rate,
     parse_stages,
 };
 use std::time::Duration;
@@ -203,7 +203,7 @@ fn staged(given: &Given<String>, begin: f64, problems: &mut Problems<'_>) -> Opt
             problems.add(&given.place, format!("a stage goes beyond {HIGHEST_LEVEL} or the run beyond ten years"));
             return None;
         }
-        stages.push(Stage { duration, from, to });
+        stages.push(ProfileStage { duration, from, to });
         from = to;
     }
     judged(Profile::from_stages(stages), Some(given), problems)

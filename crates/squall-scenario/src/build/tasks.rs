@@ -1,6 +1,6 @@
 //! Tasks: names, weights, conditions and steps.
 
-use squall_metrics::{Kind, MetricKey};
+use squall_metrics::{MetricKind, MetricKey};
 use squall_model::{Pause, TaskIndex, TaskSpec};
 use std::collections::{BTreeMap, HashMap};
 
@@ -196,7 +196,7 @@ impl Builder<'_, '_> {
         Some(Step {
             metric: MetricKey {
                 name: metric.to_owned(),
-                kind: Kind::Request,
+                kind: MetricKind::Request,
                 group: inherited.group.map(str::to_owned),
                 tags: inherited.tags.clone(),
             },

@@ -78,7 +78,7 @@ pub(crate) fn listed(names: &[String]) -> String {
 
 /// Whether both promise something about the same quantity in the same direction.
 fn replaces(new: &Threshold, old: &Threshold) -> bool {
-    use squall_model::Comparison::{AtLeast, AtMost, Greater, Less};
+    use squall_model::ComparisonOperator::{AtLeast, AtMost, Greater, Less};
     let upper = |threshold: &Threshold| match threshold.comparison {
         Less | AtMost => true,
         Greater | AtLeast => false,

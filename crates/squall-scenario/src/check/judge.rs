@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use squall_http::Response;
-use squall_metrics::{Category, Code, Outcome};
+use squall_metrics::{OutcomeCategory, OutcomeCode, Outcome};
 use std::{borrow::Cow, time::Duration};
 
 use super::{Checks, JsonCheck, TextCheck, Wanted};
@@ -36,7 +36,7 @@ pub(crate) struct Verdict {
 
 impl Verdict {
     pub(crate) fn failed(code: &'static str, note: String) -> Verdict {
-        Verdict { outcome: Outcome::new(Category::CheckFailed, code), note: Some(note) }
+        Verdict { outcome: Outcome::new(OutcomeCategory::CheckFailed, code), note: Some(note) }
     }
 }
 
@@ -76,7 +76,7 @@ impl Checks {
     /// The outcome of a status that is as it should be, even if it is 404.
     #[inline]
     pub(crate) fn passing(&self, status: u16) -> Outcome {
-        Outcome { category: Category::Ok, code: Code::Http(status) }
+        Outcome { category: OutcomeCategory::Ok, code: OutcomeCode::Http(status) }
     }
 
     /// The outcome of a status that is not accepted.
@@ -86,7 +86,7 @@ impl Checks {
         }
         let note = format!("expected status {}, got {status}", self.statuses_shown());
         let outcome =
-            if status >= 400 { Outcome::of_status(status) } else { Outcome::new(Category::CheckFailed, "STATUS") };
+            if status >= 400 { Outcome::of_status(status) } else { Outcome::new(OutcomeCategory::CheckFailed, "STATUS") };
         Verdict { outcome, note: Some(note) }
     }
 }

@@ -1,7 +1,7 @@
 //! A request under way on a user's session. Cut off half-way, it is recorded with what it had moved by then; the flight alone
 //! could not know that. Sends nothing itself.
 
-use squall_engine::Flight;
+use squall_engine::InFlightRequest;
 use squall_http::Session;
 use squall_metrics::Outcome;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use std::time::Instant;
 /// Take the flight out once the exchange is over; dropped with it, the request counts as aborted.
 pub struct Aloft<'p, 's> {
     /// Until it has landed.
-    pub flight: Option<Flight<'p>>,
+    pub flight: Option<InFlightRequest<'p>>,
     /// Whose request it is.
     pub session: &'s mut Session,
 }
@@ -17,7 +17,7 @@ pub struct Aloft<'p, 's> {
 impl<'p, 's> Aloft<'p, 's> {
     /// A request that begins now.
     #[inline]
-    pub fn new(flight: Flight<'p>, session: &'s mut Session) -> Aloft<'p, 's> {
+    pub fn new(flight: InFlightRequest<'p>, session: &'s mut Session) -> Aloft<'p, 's> {
         Aloft { flight: Some(flight), session }
     }
 
@@ -35,7 +35,7 @@ impl Drop for Aloft<'_, '_> {
     fn drop(&mut self) {
         if let Some(flight) = self.flight.take() {
             let (bytes_in, bytes_out) = self.session.abandon();
-            flight.give_up(bytes_in, bytes_out);
+            flight.cancel(bytes_in, bytes_out);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What an exchange means: its outcome, whether it is to be followed, and its record.
 
-use squall_engine::{Flight, Probe};
+use squall_engine::{InFlightRequest, ThreadRecorder};
 use squall_http::{Exchange, HttpError, Prepared, Response};
-use squall_metrics::{Category, MetricId, Outcome};
+use squall_metrics::{OutcomeCategory, MetricId, Outcome};
 
 use super::Shared;
 use crate::{check::Verdict, program::Step};
@@ -18,7 +18,7 @@ pub(super) fn follow(step: &Step, request: &Prepared, response: &Response<'_>) -
     }
     request.redirect(response).map(|next| {
         next.map_err(|error| Verdict {
-            outcome: Outcome::new(Category::ProtocolError, error.redirect_code()),
+            outcome: Outcome::new(OutcomeCategory::ProtocolError, error.redirect_code()),
             note: Some(error.to_string()),
         })
     })
@@ -27,9 +27,9 @@ pub(super) fn follow(step: &Step, request: &Prepared, response: &Response<'_>) -
 /// The outcome of an exchange without a response.
 fn failure(error: &HttpError) -> Verdict {
     let category = match error.class() {
-        squall_http::Category::Protocol => Category::ProtocolError,
-        squall_http::Category::Transport => Category::TransportError,
-        squall_http::Category::Timeout => Category::Timeout,
+        squall_http::Category::Protocol => OutcomeCategory::ProtocolError,
+        squall_http::Category::Transport => OutcomeCategory::TransportError,
+        squall_http::Category::Timeout => OutcomeCategory::Timeout,
     };
     Verdict { outcome: Outcome::new(category, error.code()), note: Some(error.to_string()) }
 }
@@ -37,16 +37,16 @@ fn failure(error: &HttpError) -> Verdict {
 /// Records an exchange without a response; what never left this machine is not counted as sent.
 #[cold]
 pub(super) fn land_failure(
-    probe: &Probe,
+    probe: &ThreadRecorder,
     metric: MetricId,
-    flight: Flight<'_>,
+    flight: InFlightRequest<'_>,
     exchange: &Exchange<'_>,
     error: &HttpError,
 ) -> Outcome {
     let verdict = failure(error);
     if error.never_left() {
-        flight.never_left(exchange.ended, verdict.outcome);
-        probe.note(metric, verdict.outcome, &error.to_string());
+        flight.end_unsent(exchange.ended, verdict.outcome);
+        probe.note_error(metric, verdict.outcome, &error.to_string());
     } else {
         land(probe, metric, flight, exchange, &verdict);
     }
@@ -59,18 +59,18 @@ pub(super) fn is_starved(exchange: &Exchange<'_>) -> bool {
 }
 
 /// Records an exchange as judged.
-pub(super) fn land(probe: &Probe, metric: MetricId, flight: Flight<'_>, exchange: &Exchange<'_>, verdict: &Verdict) {
+pub(super) fn land(probe: &ThreadRecorder, metric: MetricId, flight: InFlightRequest<'_>, exchange: &Exchange<'_>, verdict: &Verdict) {
     flight.end(exchange.ended, verdict.outcome, exchange.bytes_in, exchange.bytes_out);
     record_phases(probe, metric, exchange);
     if let Some(note) = &verdict.note {
-        probe.note(metric, verdict.outcome, note);
+        probe.note_error(metric, verdict.outcome, note);
     }
 }
 
 #[inline]
-pub(super) fn record_phases(probe: &Probe, metric: MetricId, exchange: &Exchange<'_>) {
+pub(super) fn record_phases(probe: &ThreadRecorder, metric: MetricId, exchange: &Exchange<'_>) {
     if let Some(phases) = &exchange.phases {
-        probe.phases(metric, &[phases.dns, phases.connect, phases.tls, phases.first_byte, phases.body]);
+        probe.record_phases(metric, &[phases.dns, phases.connect, phases.tls, phases.first_byte, phases.body]);
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) fn settle(
     step: &Step,
     metric: MetricId,
     request: &Prepared,
-    (flight, exchange): (Flight<'_>, &Exchange<'_>),
+    (flight, exchange): (InFlightRequest<'_>, &Exchange<'_>),
 ) -> Result<Prepared, bool> {
     let probe = &shared.probe;
     let response = match &exchange.result {

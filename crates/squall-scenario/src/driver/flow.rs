@@ -1,8 +1,8 @@
 //! Walks a user through the steps of a flow: draws its data, renders, sends, follows, judges, extracts, records, waits.
 
-use squall_engine::{FENCED, LendError, Loan};
+use squall_engine::{FENCED, ResourceError, ResourceLease};
 use squall_http::{Body, Prepared, Session};
-use squall_metrics::{Category, MetricId, Outcome};
+use squall_metrics::{OutcomeCategory, MetricId, Outcome};
 use std::time::{Duration, Instant};
 
 use super::{
@@ -24,7 +24,7 @@ pub(super) struct Walk<'u> {
     pub(super) rng: &'u mut fastrand::Rng,
     pub(super) slots: &'u mut [Option<Value>],
     pub(super) rows: &'u mut [Option<Row>],
-    pub(super) loans: &'u mut [Option<Loan>],
+    pub(super) loans: &'u mut [Option<ResourceLease>],
     pub(super) user: u64,
     pub(super) iteration: u64,
 }
@@ -52,7 +52,7 @@ struct Span {
 pub(super) const IDLE: Duration = Duration::from_millis(100);
 
 const TASK_TIMEOUT: Outcome =
-    Outcome { category: Category::Timeout, code: squall_metrics::Code::Named("TASK_TIMEOUT") };
+    Outcome { category: OutcomeCategory::Timeout, code: squall_metrics::OutcomeCode::Named("TASK_TIMEOUT") };
 
 impl Walk<'_> {
     /// Runs `flow` once and says whether it was completed.
@@ -66,7 +66,7 @@ impl Walk<'_> {
         let mut times = Times { intended, started, deadline };
         let (mut ended, mut failed, mut completed) = (started, None, true);
         let shared = self.shared;
-        let spans = shared.probe.enter(&lane.spans, intended, started);
+        let spans = shared.probe.open_span(&lane.spans, intended, started);
         let mut group: Option<Span> = None;
         for (index, (step, here)) in flow.steps.iter().zip(&lane.steps).enumerate() {
             if index > 0 {
@@ -124,22 +124,22 @@ impl Walk<'_> {
     }
 
     /// Borrows a row that nobody else holds, unless this user has one.
-    async fn hold(&mut self, index: usize, wait: Duration) -> Result<(), LendError> {
-        if self.loans[index].as_ref().is_some_and(Loan::is_held) {
+    async fn hold(&mut self, index: usize, wait: Duration) -> Result<(), ResourceError> {
+        if self.loans[index].as_ref().is_some_and(ResourceLease::is_valid) {
             return Ok(());
         }
         // First what may be another's by now.
         (self.loans[index], self.rows[index]) = (None, None);
         let table = &self.shared.program.data[index];
-        let loan = self.shared.probe.lender()?.take(&table.name, wait).await?;
+        let loan = self.shared.probe.resources()?.acquire(&table.name, wait).await?;
         match table.lent(loan.id(), loan.payload()) {
             Ok(row) => (self.loans[index], self.rows[index]) = (Some(loan), Some(row)),
             Err(unusable) => {
                 // Given back it would be this user's again at once.
                 let mut kept = self.shared.unusable.borrow_mut();
-                kept.retain(Loan::is_held);
+                kept.retain(ResourceLease::is_valid);
                 kept.push(loan);
-                return Err(LendError::Refused(unusable.to_string()));
+                return Err(ResourceError::Refused(unusable.to_string()));
             }
         }
         Ok(())
@@ -154,13 +154,13 @@ impl Walk<'_> {
         code: &'static str,
         note: &str,
     ) -> bool {
-        let outcome = Outcome::new(Category::Exception, code);
+        let outcome = Outcome::new(OutcomeCategory::Exception, code);
         let (probe, now) = (&self.shared.probe, Instant::now());
         if let Some(first) = lane.steps.first() {
-            probe.unsent(first.metric, intended, started, outcome);
-            probe.note(first.metric, outcome, note);
+            probe.record_unsent(first.metric, intended, started, outcome);
+            probe.note_error(first.metric, outcome, note);
         }
-        probe.enter(&lane.spans, intended, started).end(now, outcome);
+        probe.open_span(&lane.spans, intended, started).end(now, outcome);
         tokio::time::sleep(IDLE).await;
         false
     }
@@ -169,8 +169,8 @@ impl Walk<'_> {
     #[cold]
     fn never_came(&self, next: &LaneStep) {
         let (probe, now) = (&self.shared.probe, Instant::now());
-        probe.unsent(next.metric, now, now, TASK_TIMEOUT);
-        probe.note(
+        probe.record_unsent(next.metric, now, now, TASK_TIMEOUT);
+        probe.note_error(
             next.metric,
             TASK_TIMEOUT,
             "the task's time was over before this could be sent: the waits before it take too long",
@@ -186,7 +186,7 @@ impl Walk<'_> {
         group: &mut Option<Span>,
     ) {
         if let Some(span) = group.take_if(|span| Some(span.metric) != next) {
-            self.shared.probe.due_span(span.metric, span.due, span.begun, ended, span.failed.unwrap_or(PASSED));
+            self.shared.probe.record_scheduled_span(span.metric, span.due, span.begun, ended, span.failed.unwrap_or(PASSED));
         }
         if let (None, Some(metric)) = (&group, next) {
             *group = Some(Span { metric, due, begun, failed: None });
@@ -205,17 +205,17 @@ impl Walk<'_> {
                 Err(RenderError::Refused(reason)) => ("BAD_REQUEST", reason),
             },
         };
-        let outcome = Outcome::new(Category::Exception, code);
+        let outcome = Outcome::new(OutcomeCategory::Exception, code);
         let (probe, now) = (&self.shared.probe, Instant::now());
-        probe.unsent(here.metric, times.intended, times.started, outcome);
-        probe.note(here.metric, outcome, &note);
+        probe.record_unsent(here.metric, times.intended, times.started, outcome);
+        probe.note_error(here.metric, outcome, &note);
         tokio::time::sleep(IDLE).await;
         (now, Some(outcome))
     }
 
     /// The name of something this user had borrowed and may not use any more.
     fn lost(&self) -> Option<&str> {
-        let lost = self.loans.iter().position(|loan| loan.as_ref().is_some_and(|loan| !loan.is_held()))?;
+        let lost = self.loans.iter().position(|loan| loan.as_ref().is_some_and(|loan| !loan.is_valid()))?;
         Some(&self.shared.program.data[lost].name)
     }
 
@@ -240,8 +240,8 @@ impl Walk<'_> {
             let request = hop.as_ref().unwrap_or(first);
             let metric = if hop.is_some() { here.redirect_metric(step, probe) } else { here.metric };
             times.started = match hop {
-                Some(_) => probe.clear_hop(times.started).await,
-                None => probe.clear(times.started).await,
+                Some(_) => probe.wait_for_redirect_budget(times.started).await,
+                None => probe.wait_for_budget(times.started).await,
             };
             let Some(flight) = probe.begin(metric, times.intended, times.started) else {
                 return (Instant::now(), Some(FENCED));
@@ -296,7 +296,7 @@ impl Walk<'_> {
                         Ok(verdict) if verdict.outcome.is_error() => verdict,
                         Ok(verdict) => take_out(step, &mut answer, self.slots).unwrap_or(verdict),
                         Err(unset) => Verdict {
-                            outcome: Outcome::new(Category::Exception, "VARIABLE_UNSET"),
+                            outcome: Outcome::new(OutcomeCategory::Exception, "VARIABLE_UNSET"),
                             note: Some(unset_note(self.shared, unset)),
                         },
                     }
@@ -329,7 +329,7 @@ impl Walk<'_> {
 }
 
 /// The outcome of a span without failures.
-const PASSED: Outcome = Outcome { category: Category::Ok, code: squall_metrics::Code::Named("OK") };
+const PASSED: Outcome = Outcome { category: OutcomeCategory::Ok, code: squall_metrics::OutcomeCode::Named("OK") };
 
 fn unset_note(shared: &Shared, unset: Unset) -> String {
     let name = &shared.program.slots[unset.slot].name;

@@ -1,6 +1,6 @@
 //! One virtual user: its session, its variables, its rows. Plain requests are sent right here; everything else is a flow.
 
-use squall_engine::{Iteration, Loan, Seat, StartFailed, VirtualUser};
+use squall_engine::{Iteration, ResourceLease, UserIdentity, UserStartError, VirtualUser};
 use squall_http::{Body, Session};
 use std::{rc::Rc, time::Instant};
 
@@ -27,17 +27,17 @@ pub struct ScenarioUser {
     /// The row in hand of each data source.
     rows: Box<[Option<Row>]>,
     /// The resources in hand, in the same order; empty where the scenario has none.
-    loans: Box<[Option<Loan>]>,
+    loans: Box<[Option<ResourceLease>]>,
 }
 
 impl ScenarioUser {
-    pub(super) fn new(shared: Rc<Shared>, seat: Seat) -> ScenarioUser {
+    pub(super) fn new(shared: Rc<Shared>, seat: UserIdentity) -> ScenarioUser {
         let program = &shared.program;
         let mut rng = fastrand::Rng::with_seed(seat.seed);
         let mut slots: Vec<Option<Value>> = Vec::with_capacity(program.slots.len());
         for slot in &program.slots {
             let mut context =
-                Context { slots: &slots, data: &[], rows: &[], user: seat.user, iteration: 0, rng: &mut rng };
+                Context { slots: &slots, data: &[], rows: &[], user: seat.number, iteration: 0, rng: &mut rng };
             let mut text = String::new();
             let made = slot.initial.as_ref().is_some_and(|initial| initial.render(&mut context, &mut text).is_ok());
             slots.push(made.then_some(Value { text, literal: slot.literal }));
@@ -47,7 +47,7 @@ impl ScenarioUser {
         let borrows = program.data.iter().any(|table| matches!(table.order, Order::Held { .. }));
         let loans = (0..if borrows { program.data.len() } else { 0 }).map(|_| None).collect();
         let seed = program.seed_of_starts.unwrap_or(seat.seed);
-        ScenarioUser { session, rng, seed, user: seat.user, slots: slots.into(), rows, loans, shared }
+        ScenarioUser { session, rng, seed, user: seat.number, slots: slots.into(), rows, loans, shared }
     }
 
     fn walk(&mut self, iteration: u64) -> Walk<'_> {
@@ -73,7 +73,7 @@ fn mixed(seed: u64, number: u64) -> u64 {
 }
 
 impl VirtualUser for ScenarioUser {
-    async fn start(&mut self) -> Result<(), StartFailed> {
+    async fn start(&mut self) -> Result<(), UserStartError> {
         let shared = self.shared.clone();
         if shared.program.on_start.steps.is_empty() {
             return Ok(());
@@ -82,7 +82,7 @@ impl VirtualUser for ScenarioUser {
         let mut walk = self.walk(0);
         match Box::pin(walk.flow(&shared.program.on_start, &shared.on_start, now, now)).await {
             true => Ok(()),
-            false => Err(StartFailed("on_start did not succeed".to_owned())),
+            false => Err(UserStartError("on_start did not succeed".to_owned())),
         }
     }
 
@@ -98,7 +98,7 @@ impl VirtualUser for ScenarioUser {
         }
         let here = &lane.steps[0];
         let probe = &self.shared.probe;
-        let started = probe.clear(iteration.started).await;
+        let started = probe.wait_for_budget(iteration.started).await;
         let Some(flight) = probe.begin(here.metric, iteration.intended, started) else { return false };
         let mut aloft = Aloft::new(flight, &mut self.session);
         let exchange = aloft.session.send(&here.prepared, Body::Discard).await;

@@ -1,6 +1,6 @@
 //! What a user costs: nothing per plain request, little in all.
 
-use squall_engine::{Driver, DriverThread, Iteration, Probe, Seat, VirtualUser};
+use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::RecorderConfig;
 use squall_model::TaskIndex;
 use squall_scenario::ScenarioUser;
@@ -60,9 +60,9 @@ fn measured(rest: &str) -> u64 {
     let target = target();
     let scenario = scenario(&target, rest);
     block_on(async {
-        let probe = Probe::new(RecorderConfig::default(), Instant::now());
+        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
         let thread = scenario.driver().thread(probe).expect("sound");
-        allocations(&mut thread.user(Seat { user: 0, seed: 0 }), 1000).await
+        allocations(&mut thread.user(UserIdentity { number: 0, seed: 0 }), 1000).await
     })
 }
 
@@ -86,16 +86,16 @@ fn ten_thousand_users_fit_in_eight_kibibytes_each() {
     let target = target();
     let scenario = scenario(&target, "[[task]]\nname = 'x'\nget = '/api/products'");
     block_on(async {
-        let probe = Probe::new(RecorderConfig::default(), Instant::now());
+        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
         let thread = scenario.driver().thread(probe).expect("sound");
         // What the thread itself needs is there before counting begins.
-        let mut first = thread.user(Seat { user: USERS, seed: 0 });
+        let mut first = thread.user(UserIdentity { number: USERS, seed: 0 });
         assert!(first.iterate(iteration(0)).await);
         let before = BYTES.with(Cell::get);
         let mut users = Vec::new();
         let mut future = 0;
         for user in 0..USERS {
-            let mut user = Box::new(thread.user(Seat { user, seed: user }));
+            let mut user = Box::new(thread.user(UserIdentity { number: user, seed: user }));
             let iterating = user.iterate(iteration(0));
             future = size_of_val(&iterating);
             assert!(iterating.await);

@@ -1,7 +1,7 @@
 //! What is sent and what is recorded, against a target that counts.
 
-use squall_engine::{Driver, DriverThread, Iteration, Probe, Seat, VirtualUser};
-use squall_metrics::{Category, Kind, RecorderConfig};
+use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
+use squall_metrics::{OutcomeCategory, MetricKind, RecorderConfig};
 use squall_model::TaskIndex;
 use squall_target::Endpoint;
 use std::{collections::BTreeMap, time::Instant};
@@ -13,8 +13,8 @@ use crate::harness::{Memory, Record, block_on, run, scenario, target, with_files
 fn check(rest: &str, requests: &[&str], groups: &[&str]) {
     let target = target();
     let (record, _) = run(&scenario(&target, rest), 2);
-    assert_eq!(record.lines(Kind::Request), requests, "{:?}", record.notes());
-    assert_eq!(record.lines(Kind::Group), groups);
+    assert_eq!(record.lines(MetricKind::Request), requests, "{:?}", record.notes());
+    assert_eq!(record.lines(MetricKind::Group), groups);
     assert_eq!((record.engine.sent, record.engine.recorded), (target.requests(), target.requests()));
 }
 
@@ -39,7 +39,7 @@ fn an_expected_404_completes_its_task_and_an_unexpected_one_does_not() {
     let (record, completed) = run(&scenario(&target, text), 1);
     assert_eq!(completed, [true, false]);
     let categories: Vec<_> = record.metrics.iter().map(|metric| metric.outcomes[0].0.category).collect();
-    assert_eq!(categories, [Category::Ok, Category::ProtocolError]);
+    assert_eq!(categories, [OutcomeCategory::Ok, OutcomeCategory::ProtocolError]);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn expect(expectation: &str, code: &str, note: &str) {
     let target = target();
     let text = format!("[[task]]\nname = 'p'\nget = '/api/products/7'\nexpect = {{ {expectation} }}");
     let (record, completed) = run(&scenario(&target, &text), 1);
-    assert_eq!(record.lines(Kind::Request), [format!("p: {code}×1")], "{:?}", record.notes());
+    assert_eq!(record.lines(MetricKind::Request), [format!("p: {code}×1")], "{:?}", record.notes());
     assert_eq!(completed, [code == "HTTP_200"]);
     assert!(record.notes().join("").contains(note), "{:?}", record.notes());
 }
@@ -169,7 +169,7 @@ fn consecutive_steps_of_a_group_are_one_span() {
     let steps = [("a", "x"), ("b", "x"), ("c", ""), ("d", "x"), ("e", "y")].map(|(name, group)| step(name, group));
     let target = target();
     let (record, _) = run(&scenario(&target, &format!("[[task]]\nname = 'f'\n{}", steps.join(""))), 1);
-    assert_eq!(record.lines(Kind::Group), ["f: OK×1", "x: OK×2", "y: OK×1"]);
+    assert_eq!(record.lines(MetricKind::Group), ["f: OK×1", "x: OK×2", "y: OK×1"]);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_missing_value_is_a_failed_extraction() {
                 [[task]]\nname = 'z'\nget = '/health'\nextract = { other = { json = '$.no', default = '5' } }\n\
                 [[task]]\nname = 'w'\nget = '/api/products/{{ other }}'";
     let (record, completed) = run(&scenario(&target, text), 1);
-    assert_eq!(record.lines(Kind::Request), ["x: EXTRACT×1", "y: VARIABLE_UNSET×1", "z: HTTP_200×1", "w: HTTP_200×1"]);
+    assert_eq!(record.lines(MetricKind::Request), ["x: EXTRACT×1", "y: VARIABLE_UNSET×1", "z: HTTP_200×1", "w: HTTP_200×1"]);
     assert_eq!(completed, [false, false, true, true]);
     assert_eq!(target.requests(), 3, "nothing can be sent without the value");
     assert!(record.notes()[0].contains("cannot extract `token`: $.token selects nothing"));
@@ -198,7 +198,7 @@ fn what_a_request_had_sent_when_it_was_cut_off_is_counted() {
     let text = "[[task]]\nname = 'open'\nget = '/delay/00000'\n\
                 [[task]]\nname = 'slow'\ntimeout = '30ms'\nget = '/delay/60000'\n";
     let (record, _) = run(&scenario(&target, text), 1);
-    assert_eq!(record.lines(Kind::Request), ["open: HTTP_200×1", "slow: TASK_TIMEOUT×1"]);
+    assert_eq!(record.lines(MetricKind::Request), ["open: HTTP_200×1", "slow: TASK_TIMEOUT×1"]);
     assert!(bytes_out(&record, "open") > 0);
     assert_eq!(bytes_out(&record, "slow"), bytes_out(&record, "open"));
 }
@@ -209,9 +209,9 @@ fn what_a_request_had_sent_when_the_run_was_aborted_is_counted() {
     let text = "[[task]]\nname = 'whole'\nget = '/delay/00000'\n[[task]]\nname = 'aborted'\nget = '/delay/60000'";
     let scenario = scenario(&target, text);
     let record = block_on(async {
-        let probe = Probe::new(RecorderConfig::default(), Instant::now());
+        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
         let thread = scenario.driver().thread(probe.clone()).expect("a sound scenario");
-        let mut user = thread.user(Seat { user: 0, seed: 7 });
+        let mut user = thread.user(UserIdentity { number: 0, seed: 7 });
         let now = Instant::now();
         let of = |task| Iteration { number: 0, task: TaskIndex(task), intended: now, started: now };
         assert!(user.iterate(of(0)).await);
@@ -227,7 +227,7 @@ fn what_a_request_had_sent_when_the_run_was_aborted_is_counted() {
         let (metrics, notes, engine) = probe.harvest(0, 0);
         Record { metrics, notes, engine }
     });
-    assert_eq!(record.lines(Kind::Request), ["whole: HTTP_200×1", "aborted: ABORTED×1"]);
+    assert_eq!(record.lines(MetricKind::Request), ["whole: HTTP_200×1", "aborted: ABORTED×1"]);
     assert_eq!(bytes_out(&record, "aborted"), bytes_out(&record, "whole"));
 }
 
@@ -240,14 +240,14 @@ fn a_task_that_takes_too_long_is_cut_off() {
                 [[task]]\nname = 'after'\nget = '/health'";
     let (record, completed) = run(&scenario(&target, text), 1);
     assert_eq!(
-        record.lines(Kind::Request),
+        record.lines(MetricKind::Request),
         ["slow: TASK_TIMEOUT×1", "flow/a: HTTP_200×1", "flow/b: TASK_TIMEOUT×1", "after: HTTP_200×1"]
     );
     assert_eq!(record.engine.unsent, 1, "a wait that took too long is an error of the run, and nothing was sent");
-    assert_eq!(record.lines(Kind::Group), ["flow: TASK_TIMEOUT×1"]);
+    assert_eq!(record.lines(MetricKind::Group), ["flow: TASK_TIMEOUT×1"]);
     assert_eq!(completed, [false, false, true]);
     let slow = &record.metrics[0];
-    assert!(slow.service.max() >= 30_000_000 && slow.outcomes[0].0.category == Category::Timeout);
+    assert!(slow.service.max() >= 30_000_000 && slow.outcomes[0].0.category == OutcomeCategory::Timeout);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn a_target_that_is_not_there_is_counted_with_its_reason() {
     let scenario = scenario(&target, "[[task]]\nname = 'x'\nget = '/health'");
     drop(target);
     let (record, completed) = run(&scenario, 2);
-    assert_eq!(record.lines(Kind::Request), ["x: CONNECT_REFUSED×2"]);
+    assert_eq!(record.lines(MetricKind::Request), ["x: CONNECT_REFUSED×2"]);
     assert_eq!((completed, record.engine.sent), (vec![false, false], 2));
     assert!(record.notes()[0].contains("refused"));
 }
@@ -272,7 +272,7 @@ fn a_login_that_fails_keeps_the_user_from_starting() {
     let text = "[[on_start]]\nname = 'login'\npost = '/auth/login'\njson = { username = 'a', password = 'wrong' }\n\
                 [[task]]\nname = 'x'\nget = '/health'";
     let (record, completed) = run(&scenario(&target, text), 1);
-    assert_eq!(record.lines(Kind::Request), ["on_start/login: HTTP_401×1"]);
+    assert_eq!(record.lines(MetricKind::Request), ["on_start/login: HTTP_401×1"]);
     assert!(completed.is_empty());
 }
 
@@ -288,9 +288,9 @@ fn users() -> Memory {
 fn unique_rows_run_out_with_a_clear_outcome() {
     let target = target();
     let (record, completed) = run(&with_files(&target, &USERS.replace("ORDER", "unique"), users()), 4);
-    assert_eq!(record.lines(Kind::Request), ["x: HTTP_200×3 DATA_EXHAUSTED×1"]);
+    assert_eq!(record.lines(MetricKind::Request), ["x: HTTP_200×3 DATA_EXHAUSTED×1"]);
     assert_eq!((completed, target.requests()), (vec![true, true, true, false], 3));
-    assert_eq!(record.metrics[0].outcomes[1].0.category, Category::Exception);
+    assert_eq!(record.metrics[0].outcomes[1].0.category, OutcomeCategory::Exception);
     assert_eq!(record.notes(), ["data `user` has no more rows"]);
 }
 
@@ -299,7 +299,7 @@ fn rows_in_turn_and_at_random_never_run_out() {
     for order in ["in_turn", "random"] {
         let target = target();
         let (record, _) = run(&with_files(&target, &USERS.replace("ORDER", order), users()), 7);
-        assert_eq!(record.lines(Kind::Request), ["x: HTTP_200×7"]);
+        assert_eq!(record.lines(MetricKind::Request), ["x: HTTP_200×7"]);
     }
 }
 
@@ -310,8 +310,8 @@ fn unique_rows_are_shared_by_all_threads_of_a_driver() {
     let exhausted: usize = (0..3)
         .map(|thread| {
             block_on(async {
-                let probe = Probe::new(RecorderConfig::default(), Instant::now());
-                let mut user = driver.thread(probe).expect("sound").user(Seat { user: thread, seed: thread });
+                let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+                let mut user = driver.thread(probe).expect("sound").user(UserIdentity { number: thread, seed: thread });
                 let mut failed = 0;
                 for number in 0..2 {
                     let now = Instant::now();
@@ -335,9 +335,9 @@ fn a_users_own_row_is_that_of_its_number() {
         .replace("'x-who', '{{ user.name }}'", "'dan'");
     let rows = Memory(BTreeMap::from([("users.csv", "name\nann\nbob\ncid\ndan\n")]));
     let (record, _) = run(&with_files(&target, &text, rows), 5);
-    assert_eq!(record.lines(Kind::Request), ["x: HTTP_200×5"]);
+    assert_eq!(record.lines(MetricKind::Request), ["x: HTTP_200×5"]);
     let (record, _) = run(&with_files(&target, &text, users()), 1);
-    assert_eq!(record.lines(Kind::Request), ["x: DATA_EXHAUSTED×1"], "nobody else's is taken instead");
+    assert_eq!(record.lines(MetricKind::Request), ["x: DATA_EXHAUSTED×1"], "nobody else's is taken instead");
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn with_a_rate_a_user_draws_a_row_and_keeps_it() {
     let target = target();
     let text = USERS.replace("order = 'ORDER'", "order = 'unique'\nper = 'user'");
     let (record, _) = run(&with_files(&target, &format!("[load]\nrate = 5\nfor = '1s'\n{text}"), users()), 5);
-    assert_eq!(record.lines(Kind::Request), ["x: HTTP_200×5"]);
+    assert_eq!(record.lines(MetricKind::Request), ["x: HTTP_200×5"]);
 }
 
 #[test]
@@ -353,8 +353,8 @@ fn what_is_in_flight_when_the_run_is_aborted_is_recorded() {
     let target = target();
     let scenario = scenario(&target, "[[task]]\nname = 'slow'\nget = '/delay/60000'");
     block_on(async {
-        let probe = Probe::new(RecorderConfig::default(), Instant::now());
-        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(Seat { user: 0, seed: 0 });
+        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
         let now = Instant::now();
         let iteration = Iteration { number: 0, task: TaskIndex(0), intended: now, started: now };
         let arrived = async {

@@ -1,7 +1,7 @@
 //! Runs a scenario's users by hand, without an engine, against a target in this process.
 
-use squall_engine::{Driver, DriverThread, Iteration, Probe, Seat, VirtualUser};
-use squall_metrics::{EngineDelta, ErrorNote, Kind, MetricDelta, RecorderConfig};
+use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
+use squall_metrics::{EngineDelta, ErrorNote, MetricKind, MetricDelta, RecorderConfig};
 use squall_model::TaskIndex;
 use squall_scenario::{Files, Overrides, Scenario};
 use squall_target::Target;
@@ -45,7 +45,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// `name: OUTCOME×n, …` for each metric of `kind`.
-    pub(crate) fn lines(&self, kind: Kind) -> Vec<String> {
+    pub(crate) fn lines(&self, kind: MetricKind) -> Vec<String> {
         let of_kind = self.metrics.iter().filter(|metric| metric.key.kind == kind);
         let outcomes = |metric: &MetricDelta| {
             let one = |(outcome, n): &(squall_metrics::Outcome, u64)| format!("{}×{n}", outcome.code);
@@ -66,9 +66,9 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 /// One user starts and then runs every task in turn, `rounds` times. Returns which iterations were completed too.
 pub(crate) fn run(scenario: &Scenario, rounds: u64) -> (Record, Vec<bool>) {
     block_on(async {
-        let probe = Probe::new(RecorderConfig::default(), Instant::now());
+        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
         let thread = scenario.driver().thread(probe.clone()).expect("a sound scenario");
-        let mut user = thread.user(Seat { user: 3, seed: 7 });
+        let mut user = thread.user(UserIdentity { number: 3, seed: 7 });
         let mut completed = Vec::new();
         if user.start().await.is_ok() {
             for number in 0..rounds {

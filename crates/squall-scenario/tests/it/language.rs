@@ -1,6 +1,6 @@
 //! What the language means, byte for byte as it arrives at a server.
 
-use squall_engine::{Driver, DriverThread, Iteration, Probe, Seat, VirtualUser};
+use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::RecorderConfig;
 use squall_model::TaskIndex;
 use squall_scenario::{Given, Overrides, Scenario, UrlRequest};
@@ -223,7 +223,7 @@ fn a_value_cannot_smuggle_a_line_into_the_head() {
     let mut files = Memory(BTreeMap::from([("d.jsonl", "{\"v\":\"a\\r\\nX-Evil: 1\"}")]));
     let scenario = Scenario::parse("x.toml", &text, &mut files, Overrides::default()).unwrap();
     let (record, _) = run(&scenario, 1);
-    assert_eq!(record.lines(squall_metrics::Kind::Request), ["a: BAD_REQUEST×1"]);
+    assert_eq!(record.lines(squall_metrics::MetricKind::Request), ["a: BAD_REQUEST×1"]);
     assert!(capture.take().is_empty());
 }
 
@@ -296,13 +296,13 @@ fn a_login_in_a_url_is_sent_but_not_shown() {
 }
 
 /// What user `seat` asks for in the iterations `numbers`, by number.
-fn asked(load: &str, seat: Seat, numbers: &[u64]) -> BTreeMap<u64, String> {
+fn asked(load: &str, seat: UserIdentity, numbers: &[u64]) -> BTreeMap<u64, String> {
     let capture = Capture::start();
     let request = "get = '/{{ random(1, 1000000) }}/{{ random_string(8) }}/{{ choice(1, 2, 3, 4, 5) }}?{{ uuid() }}'";
     let text = format!("target = '{}'\n{load}\n[[task]]\nname = 'x'\n{request}", capture.url);
     let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
     block_on(async {
-        let probe = Probe::new(RecorderConfig::default(), Instant::now());
+        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
         let mut user = scenario.driver().thread(probe).expect("a sound scenario").user(seat);
         for &number in numbers {
             let now = Instant::now();
@@ -318,7 +318,7 @@ fn asked(load: &str, seat: Seat, numbers: &[u64]) -> BTreeMap<u64, String> {
 #[test]
 fn what_is_drawn_depends_on_the_seed_and_the_number_of_the_start() {
     let load = "seed = 5\nload = { rate = 10, for = '1s' }";
-    let (one, other) = (Seat { user: 1, seed: 11 }, Seat { user: 2, seed: 22 });
+    let (one, other) = (UserIdentity { number: 1, seed: 11 }, UserIdentity { number: 2, seed: 22 });
     let drawn = asked(load, one, &[0, 1, 2, 3]);
     assert_eq!(drawn, asked(load, other, &[3, 1, 0, 2]));
     assert_eq!(drawn.values().collect::<HashSet<_>>().len(), 4, "{drawn:?}");
@@ -332,7 +332,7 @@ fn what_is_drawn_depends_on_the_seed_and_the_number_of_the_start() {
 #[test]
 fn uuids_come_again_only_with_a_seed() {
     let load = "load = { rate = 10, for = '1s' }";
-    let seat = Seat { user: 1, seed: 11 };
+    let seat = UserIdentity { number: 1, seed: 11 };
     let parts = |load: &str| {
         let path = asked(load, seat, &[0]).remove(&0).expect("one request");
         path.split_once('?').map(|(rest, uuid)| (rest.to_owned(), uuid.to_owned())).expect("a query")

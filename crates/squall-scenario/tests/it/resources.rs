@@ -1,7 +1,7 @@
 //! Resources of declared scenarios: a row that one user holds for its life, from whoever keeps the pools.
 
-use squall_engine::{Driver, DriverThread, Iteration, LendAsk, LendError, Lender, Lent, Probe, Seat, VirtualUser};
-use squall_metrics::{Kind, RecorderConfig};
+use squall_engine::{Driver, DriverThread, Iteration, ResourceRequest, ResourceError, ResourceClient, GrantedResource, ThreadRecorder, UserIdentity, VirtualUser};
+use squall_metrics::{MetricKind, RecorderConfig};
 use squall_model::TaskIndex;
 use squall_scenario::{Overrides, Scenario};
 use std::{collections::BTreeMap, time::Instant};
@@ -15,8 +15,8 @@ const SHOP: &str = "[[resource]]\nname = 'users'\ncount = 3\nwait = '5s'\n\
 
 const USER_1: &str = r#"{"name":"user-1","pin":"x1y","resource_name":"users","resource_id":"1","created_at":1.5}"#;
 
-fn lent(number: u64, id: &str, payload: &str) -> Lent {
-    Lent { number, id: id.to_owned(), payload: payload.to_owned() }
+fn lent(number: u64, id: &str, payload: &str) -> GrantedResource {
+    GrantedResource { lease_id: number, id: id.to_owned(), payload: payload.to_owned() }
 }
 
 fn iteration() -> Iteration {
@@ -45,22 +45,22 @@ fn a_user_holds_one_until_it_ends_and_asks_again_after_a_lapse() {
     let target = target();
     let scenario = scenario(&target, SHOP);
     block_on(async {
-        let (lender, mut asks) = Lender::new();
+        let (lender, mut asks) = ResourceClient::new();
         let keeper = async {
             for number in 0..2 {
-                let Some(LendAsk::Take { pool, wait, answer }) = asks.recv().await else { panic!("nobody asks") };
+                let Some(ResourceRequest::Acquire { pool, wait, reply: answer }) = asks.recv().await else { panic!("nobody asks") };
                 assert_eq!((pool.as_str(), wait.as_secs()), ("users", 5));
                 answer.send(Ok(lent(number, "1", USER_1)));
                 // Given back after the lapse, and at the end.
-                let Some(LendAsk::Return(returned)) = asks.recv().await else { panic!("it is not given back") };
+                let Some(ResourceRequest::Release(returned)) = asks.recv().await else { panic!("it is not given back") };
                 assert_eq!(returned, number);
             }
         };
         let user = async {
-            let probe = Probe::lending(RecorderConfig::default(), Instant::now(), lender.clone());
-            let mut user = scenario.driver().thread(probe).expect("sound").user(Seat { user: 0, seed: 0 });
+            let probe = ThreadRecorder::with_resources(RecorderConfig::default(), Instant::now(), lender.clone());
+            let mut user = scenario.driver().thread(probe).expect("sound").user(UserIdentity { number: 0, seed: 0 });
             assert!(user.iterate(iteration()).await && user.iterate(iteration()).await);
-            lender.lapse();
+            lender.invalidate_leases();
             assert!(user.iterate(iteration()).await);
             user.stop().await;
         };
@@ -73,19 +73,19 @@ fn what_cannot_be_had_fails_the_iteration_with_its_reason() {
     let (target, text) = (target(), SHOP.replace("'5s'", "0"));
     let scenario = scenario(&target, &text);
     let record = block_on(async {
-        let (lender, mut asks) = Lender::new();
-        let probe = Probe::lending(RecorderConfig::default(), Instant::now(), lender);
-        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(Seat { user: 0, seed: 0 });
+        let (lender, mut asks) = ResourceClient::new();
+        let probe = ThreadRecorder::with_resources(RecorderConfig::default(), Instant::now(), lender);
+        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
         let keeper = async {
-            let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("nobody asks") };
-            answer.send(Err(LendError::Exhausted("all are held".into())));
+            let Some(ResourceRequest::Acquire { reply: answer, .. }) = asks.recv().await else { panic!("nobody asks") };
+            answer.send(Err(ResourceError::Exhausted("all are held".into())));
         };
         let (completed, ()) = tokio::join!(user.iterate(iteration()), keeper);
         assert!(!completed);
         let (metrics, notes, engine) = probe.harvest(0, 0);
         Record { metrics, notes, engine }
     });
-    assert_eq!(record.lines(Kind::Request), ["x: RESOURCE_EXHAUSTED×1"]);
+    assert_eq!(record.lines(MetricKind::Request), ["x: RESOURCE_EXHAUSTED×1"]);
     assert_eq!((record.notes(), target.requests()), (vec!["all are held"], 0));
 }
 
@@ -99,15 +99,15 @@ fn what_others_have_put_into_the_pool_is_used_as_it_is_stored() {
         let scenario = Scenario::parse("shop.toml", &text, &mut Memory::default(), Overrides::default());
         let scenario = scenario.unwrap_or_else(|errors| panic!("{errors}"));
         block_on(async {
-            let (lender, mut asks) = Lender::new();
+            let (lender, mut asks) = ResourceClient::new();
             let keeper = async {
-                let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("nobody asks") };
+                let Some(ResourceRequest::Acquire { reply: answer, .. }) = asks.recv().await else { panic!("nobody asks") };
                 answer.send(Ok(lent(0, id, payload)));
-                let Some(LendAsk::Return(0)) = asks.recv().await else { panic!("it is asked again") };
+                let Some(ResourceRequest::Release(0)) = asks.recv().await else { panic!("it is asked again") };
             };
             let user = async {
-                let probe = Probe::lending(RecorderConfig::default(), Instant::now(), lender.clone());
-                let mut user = scenario.driver().thread(probe).expect("sound").user(Seat { user: 0, seed: 0 });
+                let probe = ThreadRecorder::with_resources(RecorderConfig::default(), Instant::now(), lender.clone());
+                let mut user = scenario.driver().thread(probe).expect("sound").user(UserIdentity { number: 0, seed: 0 });
                 assert!(user.iterate(iteration()).await && user.iterate(iteration()).await);
                 user.stop().await;
             };
@@ -127,12 +127,12 @@ fn what_lacks_a_field_fails_once_and_is_kept_from_everybody() {
     let target = target();
     let scenario = scenario(&target, SHOP);
     let (record, returned) = block_on(async {
-        let (lender, mut asks) = Lender::new();
-        let probe = Probe::lending(RecorderConfig::default(), Instant::now(), lender);
-        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(Seat { user: 0, seed: 0 });
+        let (lender, mut asks) = ResourceClient::new();
+        let probe = ThreadRecorder::with_resources(RecorderConfig::default(), Instant::now(), lender);
+        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
         let keeper = async {
             for (number, id, payload) in [(0, "3", r#"{"pin":"x"}"#), (1, "4", "7"), (2, "1", USER_1)] {
-                let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("it was given back") };
+                let Some(ResourceRequest::Acquire { reply: answer, .. }) = asks.recv().await else { panic!("it was given back") };
                 answer.send(Ok(lent(number, id, payload)));
             }
         };
@@ -149,12 +149,12 @@ fn what_lacks_a_field_fails_once_and_is_kept_from_everybody() {
         user.stop().await;
         drop((user, probe));
         let mut returned = Vec::new();
-        while let Some(LendAsk::Return(number)) = asks.recv().await {
+        while let Some(ResourceRequest::Release(number)) = asks.recv().await {
             returned.push(number);
         }
         (Record { metrics, notes, engine }, returned)
     });
-    assert_eq!(record.lines(Kind::Request), ["x: RESOURCE_REFUSED×2 HTTP_200×1"]);
+    assert_eq!(record.lines(MetricKind::Request), ["x: RESOURCE_REFUSED×2 HTTP_200×1"]);
     let notes = [
         "`3` of the pool `users` cannot be used: it has no field `name`",
         "`4` of the pool `users` cannot be used: what is stored with it is not a JSON object",
@@ -169,20 +169,20 @@ fn what_was_lost_meanwhile_is_not_used() {
     let target = target();
     let scenario = scenario(&target, SHOP);
     let record = block_on(async {
-        let (lender, mut asks) = Lender::new();
-        let probe = Probe::lending(RecorderConfig::default(), Instant::now(), lender.clone());
-        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(Seat { user: 0, seed: 0 });
+        let (lender, mut asks) = ResourceClient::new();
+        let probe = ThreadRecorder::with_resources(RecorderConfig::default(), Instant::now(), lender.clone());
+        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
         let keeper = async {
-            let Some(LendAsk::Take { answer, .. }) = asks.recv().await else { panic!("nobody asks") };
+            let Some(ResourceRequest::Acquire { reply: answer, .. }) = asks.recv().await else { panic!("nobody asks") };
             answer.send(Ok(lent(0, "1", USER_1)));
-            lender.lapse();
+            lender.invalidate_leases();
         };
         let (completed, ()) = tokio::join!(user.iterate(iteration()), keeper);
         assert!(!completed);
         let (metrics, notes, engine) = probe.harvest(0, 0);
         Record { metrics, notes, engine }
     });
-    assert_eq!(record.lines(Kind::Request), ["x: RESOURCE_LOST×1"]);
+    assert_eq!(record.lines(MetricKind::Request), ["x: RESOURCE_LOST×1"]);
     assert!(record.notes()[0].starts_with("`users` may be another user's"), "{:?}", record.notes());
     assert_eq!(target.requests(), 0);
 }

@@ -9,7 +9,7 @@ mod reporter;
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::future::join_all;
-use squall_coord::{Lease, MemberId, Notice, RedisStore, Seat, SeatConfig, SeatConfigError, SeatHandle, Unit};
+use squall_coord::{Lease, MemberId, Notice, RedisStore, Seat, SeatConfig, SeatConfigError, SeatHandle, UnitId};
 use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval},
@@ -80,7 +80,7 @@ pub(crate) async fn execute(processor: Processor, stop: CancellationToken) -> Re
     let settings = processor.settings.clone();
     settings.check()?;
     let member = MemberId::unique();
-    let units = (0..processor.partitions).map(Unit::from).collect();
+    let units = (0..processor.partitions).map(UnitId::from).collect();
     let config = SeatConfig {
         beat: settings.beat,
         ttl: settings.lease,

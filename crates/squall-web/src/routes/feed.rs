@@ -8,7 +8,7 @@ use axum::{
     response::Response,
 };
 use http::StatusCode;
-use squall_coord::Cell;
+use squall_coord::FleetStores;
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
@@ -26,7 +26,7 @@ const MOST_SUBSCRIBERS: usize = 256;
 /// A listener that takes nothing for this long is gone.
 const STUCK: Duration = Duration::from_secs(30);
 
-pub(crate) async fn live_feed<C: Cell>(
+pub(crate) async fn live_feed<C: FleetStores>(
     State(app): State<Arc<App<C>>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
@@ -42,7 +42,7 @@ pub(crate) async fn live_feed<C: Cell>(
 }
 
 /// A snapshot, then a message a second. A slow listener misses the oldest, and that is counted.
-async fn feed<C: Cell>(app: &App<C>, mut socket: WebSocket) {
+async fn feed<C: FleetStores>(app: &App<C>, mut socket: WebSocket) {
     let mut ticks = app.live.subscribe();
     let wanted = Wanted { metric_id: None, count: 100, events: true };
     let snapshot = shapes::metrics(app.live.shown().await.as_ref(), &wanted, &app.live.counters);

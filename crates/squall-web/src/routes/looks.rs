@@ -3,7 +3,7 @@
 use axum::extract::{Query, State, rejection::QueryRejection};
 use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::json;
-use squall_coord::Cell;
+use squall_coord::FleetStores;
 use std::sync::Arc;
 
 use super::App;
@@ -23,7 +23,7 @@ pub(crate) struct MetricsQuery {
     include_events: Option<bool>,
 }
 
-pub(crate) async fn metrics<C: Cell>(
+pub(crate) async fn metrics<C: FleetStores>(
     State(app): State<Arc<App<C>>>,
     query: Result<Query<MetricsQuery>, QueryRejection>,
 ) -> Answer {
@@ -41,7 +41,7 @@ pub(crate) struct HistoryQuery {
     from_ts: Option<u64>,
 }
 
-pub(crate) async fn history<C: Cell>(
+pub(crate) async fn history<C: FleetStores>(
     State(app): State<Arc<App<C>>>,
     query: Result<Query<HistoryQuery>, QueryRejection>,
 ) -> Answer {
@@ -81,7 +81,7 @@ pub(crate) struct ProbesQuery {
     include_events: Option<bool>,
 }
 
-pub(crate) async fn probes<C: Cell>(
+pub(crate) async fn probes<C: FleetStores>(
     State(app): State<Arc<App<C>>>,
     query: Result<Query<ProbesQuery>, QueryRejection>,
 ) -> Answer {
@@ -101,7 +101,7 @@ pub(crate) struct ProbeQuery {
     count: Option<usize>,
 }
 
-pub(crate) async fn probes_history<C: Cell>(
+pub(crate) async fn probes_history<C: FleetStores>(
     State(app): State<Arc<App<C>>>,
     query: Result<Query<ProbeQuery>, QueryRejection>,
 ) -> Answer {

@@ -6,7 +6,7 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, header};
 use serde_json::json;
-use squall_coord::{Cell, Store};
+use squall_coord::{FleetStores, Store};
 use squall_report::prometheus::{Format, Scrape, text};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
@@ -27,7 +27,7 @@ pub(crate) async fn health() -> Response {
 
 /// Ready means that the store answers, has a record that can be read (`/ready` names the key where it has not), and takes what it is told:
 /// of one that only reads, every orchestrator has gone soon. How many workers there are is said beside it.
-pub(crate) async fn readyz<C: Cell>(State(app): State<Arc<App<C>>>) -> Response {
+pub(crate) async fn readyz<C: FleetStores>(State(app): State<Arc<App<C>>>) -> Response {
     let asked = async {
         let orchestrators = app.fleet.cell().orchestrators().view().await.ok()?;
         let status = app.fleet.status().await.ok()?;
@@ -42,7 +42,7 @@ pub(crate) async fn readyz<C: Cell>(State(app): State<Arc<App<C>>>) -> Response 
     }
 }
 
-pub(crate) async fn prometheus<C: Cell>(State(app): State<Arc<App<C>>>) -> Response {
+pub(crate) async fn prometheus<C: FleetStores>(State(app): State<Arc<App<C>>>) -> Response {
     let status = timeout(ANSWER, app.fleet.status()).await.ok().and_then(Result::ok);
     let mut body = own_metrics::render(status.as_ref(), app.live.subscribers(), &app.live.counters);
     if let Some(shown) = app.live.shown().await.as_ref() {

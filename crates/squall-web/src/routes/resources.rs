@@ -6,7 +6,7 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use squall_coord::{Cell, ItemId, PoolName, PoolStore, Stocked, StoreError};
+use squall_coord::{FleetStores, ItemId, PoolName, PoolStore, Stocked, StoreError};
 use std::sync::Arc;
 
 use super::App;
@@ -18,7 +18,7 @@ use crate::{
     shapes,
 };
 
-pub(crate) async fn list<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
+pub(crate) async fn list<C: FleetStores>(State(app): State<Arc<App<C>>>) -> Answer {
     let (counts, refused) = app.pools().await?;
     let resources: Vec<Value> = counts
         .iter()
@@ -45,7 +45,7 @@ pub(crate) struct ItemsQuery {
     count: Option<usize>,
 }
 
-pub(crate) async fn items<C: Cell>(
+pub(crate) async fn items<C: FleetStores>(
     State(app): State<Arc<App<C>>>,
     Path(name): Path<String>,
     query: Result<Query<ItemsQuery>, QueryRejection>,
@@ -74,7 +74,7 @@ pub(crate) async fn items<C: Cell>(
     Ok(ok(&json!({"resource_name": pool.as_str(), "count": counts.total, "items": items})))
 }
 
-pub(crate) async fn create<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+pub(crate) async fn create<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
     let stock: Stock = read(body).await?;
     if stock.count == 0 {
         return Err(ApiError::validation("count: give a number from 1 to 100000"));
@@ -90,7 +90,7 @@ pub(crate) async fn create<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) 
     })))
 }
 
-pub(crate) async fn ensure<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+pub(crate) async fn ensure<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
     let stock: Stock = read(body).await?;
     let pool = pool_name(stock.name.clone())?;
     let (pools, make) = (app.fleet.cell().pools(), |id| thing(&pool, id, &stock.payload));

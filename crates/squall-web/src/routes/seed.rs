@@ -4,8 +4,8 @@
 use axum::{body::Body, extract::State};
 use http::StatusCode;
 use serde_json::{Value, json};
-use squall_coord::Cell;
-use squall_model::{Bundle, LoadModel, Pause, Profile, ProfileError, RunPhase, Stage, StopReason};
+use squall_coord::FleetStores;
+use squall_model::{Bundle, LoadModel, Pause, Profile, ProfileError, RunPhase, ProfileStage, StopReason};
 use squall_orchestrator::{FleetStatus, WorkerInfo, holders};
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// machine that stalls is waited for.
 const MOST_LOOKS: u32 = 200;
 
-pub(crate) async fn ready<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
+pub(crate) async fn ready<C: FleetStores>(State(app): State<Arc<App<C>>>) -> Answer {
     let status = app.fleet.status().await?;
     let alive = alive(&status);
     let workers: Vec<Value> = status.workers.iter().map(|worker| shapes::worker(worker, status.now_ms)).collect();
@@ -42,7 +42,7 @@ pub(crate) async fn ready<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
     })))
 }
 
-pub(crate) async fn start_test<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+pub(crate) async fn start_test<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
     let StartTest { target_users, init_params, spawn_interval_ms } = read(body).await?;
     let offer = app.config.offer.as_ref().ok_or_else(|| {
         ApiError::bad_request(
@@ -51,7 +51,7 @@ pub(crate) async fn start_test<C: Cell>(State(app): State<Arc<App<C>>>, body: Bo
     })?;
     offer.check(&init_params)?;
     let mut bundle = offer.bundle.clone();
-    if bundle.is_several() {
+    if bundle.has_multiple_scenarios() {
         return Err(ApiError::bad_request(
             "the file has several scenarios with a load each, which a number of users cannot stand for: use POST /api/v1/tests",
         ));
@@ -106,8 +106,8 @@ fn by_users(bundle: &mut Bundle, users: u64, ramp: Duration) -> Result<(), Profi
     let users = match users {
         // A test may begin without users and get them later; a profile must rise somewhere, so it does after the end.
         0 => Profile::from_stages(vec![
-            Stage { duration: LONGEST, from: 0.0, to: 0.0 },
-            Stage { duration: Duration::from_nanos(1), from: 0.0, to: 1.0 },
+            ProfileStage { duration: LONGEST, from: 0.0, to: 0.0 },
+            ProfileStage { duration: Duration::from_nanos(1), from: 0.0, to: 1.0 },
         ]),
         _ if ramp.is_zero() => Profile::constant(users as f64, LONGEST),
         _ => Profile::ramp(users as f64, ramp, LONGEST),
@@ -138,7 +138,7 @@ fn added(status: &FleetStatus, users: Range<u64>, spawn_interval_ms: u64) -> Val
 }
 
 /// Waits until workers have built their users and have shared them, or the run has been given up.
-async fn prepared<C: Cell>(app: &App<C>, epoch: u64) -> Result<FleetStatus, ApiError> {
+async fn prepared<C: FleetStores>(app: &App<C>, epoch: u64) -> Result<FleetStatus, ApiError> {
     let give_up = Instant::now() + PREPARED_WITHIN;
     let mut looks = 0;
     loop {
@@ -165,7 +165,7 @@ async fn prepared<C: Cell>(app: &App<C>, epoch: u64) -> Result<FleetStatus, ApiE
     }
 }
 
-pub(crate) async fn change_users<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+pub(crate) async fn change_users<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
     let ChangeUsers { target_users, spawn_interval_ms } = read(body).await?;
     let status = app.fleet.status().await?;
     let Some(level) = status.ordered_level().filter(|_| status.state == RunPhase::Running) else {
@@ -197,7 +197,7 @@ pub(crate) async fn change_users<C: Cell>(State(app): State<Arc<App<C>>>, body: 
     }
 }
 
-pub(crate) async fn stop_test<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+pub(crate) async fn stop_test<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
     let _: Nothing = read(body).await?;
     let before = app.fleet.status().await?;
     let epoch = app.fleet.stop(StopReason::Interrupted, false, None).await?;
@@ -238,7 +238,7 @@ fn level(status: &FleetStatus) -> u64 {
     (level + 1e-9).floor() as u64
 }
 
-pub(crate) async fn workers<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
+pub(crate) async fn workers<C: FleetStores>(State(app): State<Arc<App<C>>>) -> Answer {
     let status = app.fleet.status().await?;
     let by_users = app.live.shown().await.as_ref().is_some_and(|shown| By::of(&shown.bundle) == By::Users);
     let level = if by_users { level(&status) } else { 0 };
@@ -260,7 +260,7 @@ pub(crate) async fn workers<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
     Ok(ok(&json!({"generated_at": shapes::unix_s(), "count": workers.len(), "workers": workers})))
 }
 
-pub(crate) async fn on_init_params<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
+pub(crate) async fn on_init_params<C: FleetStores>(State(app): State<Arc<App<C>>>) -> Answer {
     let offer = app.config.offer.as_ref();
     Ok(ok(&json!({
         "configured": offer.is_some(),

@@ -7,7 +7,7 @@ use axum::{
 };
 use http::{StatusCode, header};
 use serde_json::{Value, json};
-use squall_coord::Cell;
+use squall_coord::FleetStores;
 use squall_model::{RunPhase, StopReason};
 use squall_report::{Phase, Run, Tick, ending, json_line, result as result_of};
 use std::{sync::Arc, time::Duration};
@@ -20,7 +20,7 @@ use crate::{
     shapes,
 };
 
-pub(crate) async fn start<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+pub(crate) async fn start<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
     let mut test: NewTest = read(body).await?;
     add_params(&mut test.bundle, &test.params);
     let epoch = app.fleet.start(&test.bundle, test.params).await?;
@@ -29,7 +29,7 @@ pub(crate) async fn start<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -
 }
 
 /// The run as it is; between runs, how the last one was.
-pub(crate) async fn current<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
+pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<App<C>>>) -> Answer {
     let status = app.fleet.status().await?;
     app.live.catch_up(&status).await;
     let order = status.order.as_ref();
@@ -59,7 +59,7 @@ pub(crate) async fn current<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
         "revision": status.revision,
         "elapsed_s": if status.state == RunPhase::Idle { shown.map(|shown| shown.elapsed.as_secs_f64()) } else { status.elapsed_s },
         "measured_s": shown.map(|shown| shown.measured().as_secs_f64()),
-        "planned_s": order.map(|order| order.planned(elapsed).as_secs_f64()),
+        "planned_s": order.map(|order| order.planned_end(elapsed).as_secs_f64()),
         "name": shown.map(|shown| &shown.bundle.plan.name),
         "target": shown.map(|shown| &shown.bundle.plan.target),
         "driven_by": shown.map(|shown| By::of(&shown.bundle).name()),
@@ -78,7 +78,7 @@ pub(crate) async fn current<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
 }
 
 /// `squall.result/1` of a run that is over.
-pub(crate) async fn result<C: Cell>(State(app): State<Arc<App<C>>>, Path(epoch): Path<String>) -> Answer {
+pub(crate) async fn result<C: FleetStores>(State(app): State<Arc<App<C>>>, Path(epoch): Path<String>) -> Answer {
     let epoch: u64 =
         epoch.parse().map_err(|_| ApiError::validation(format!("`{epoch}` is not the number of a test")))?;
     let Some(run) = app.fleet.finished(epoch).await? else {
@@ -99,35 +99,35 @@ pub(crate) async fn result<C: Cell>(State(app): State<Arc<App<C>>>, Path(epoch):
     Ok(ok(&result_of(&run)))
 }
 
-pub(crate) async fn stop<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+pub(crate) async fn stop<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
     let stop: Stop = read(body).await?;
     let reason = if stop.abort { StopReason::Aborted } else { StopReason::Interrupted };
     let epoch = app.fleet.stop(reason, stop.abort, None).await?;
     Ok(ok(&json!({"epoch": epoch})))
 }
 
-pub(crate) async fn scale<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+pub(crate) async fn scale<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
     let scale: Scale = read(body).await?;
     let (epoch, before) = app.change_level(By::Users, scale.users as f64, Duration::ZERO).await?;
     Ok(ok(&json!({"epoch": epoch, "before": before.round(), "users": scale.users})))
 }
 
-pub(crate) async fn rate<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+pub(crate) async fn rate<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
     let rate: Rate = read(body).await?;
     let (epoch, before) = app.change_level(By::Rate, rate.rate, Duration::ZERO).await?;
     Ok(ok(&json!({"epoch": epoch, "before": before, "rate": rate.rate})))
 }
 
-pub(crate) async fn pause<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+pub(crate) async fn pause<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
     let _: Nothing = read(body).await?;
     Ok(ok(&json!({"epoch": app.fleet.pause().await?})))
 }
 
-pub(crate) async fn resume<C: Cell>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
+pub(crate) async fn resume<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
     let _: Nothing = read(body).await?;
     Ok(ok(&json!({"epoch": app.fleet.resume().await?})))
 }
 
-pub(crate) async fn workers<C: Cell>(State(app): State<Arc<App<C>>>) -> Answer {
+pub(crate) async fn workers<C: FleetStores>(State(app): State<Arc<App<C>>>) -> Answer {
     Ok(ok(&json!({"workers": app.fleet.workers().await?})))
 }

@@ -1,7 +1,7 @@
 //! A test from its start to its result, by the seed's routes and by `/api/v1`.
 
 use serde_json::json;
-use squall_coord::{Cell, MemberId, MemoryCell, Store};
+use squall_coord::{FleetStores, MemberId, MemoryCell, Store};
 use squall_model::{Arrivals, LoadModel, Profile};
 use squall_orchestrator::Fleet;
 use squall_web::{WebConfig, serve};

@@ -1,7 +1,7 @@
 //! Pools over the API.
 
 use serde_json::json;
-use squall_coord::{Cell, Link, PoolName, PoolStore, RedisCell};
+use squall_coord::{FleetStores, Link, PoolName, PoolStore, RedisCell};
 use squall_testkit::redis::RedisServer;
 use squall_web::WebConfig;
 use std::time::{Duration, Instant};

@@ -1,11 +1,11 @@
 //! A fleet with a leader and puppet workers, the API before it, and a client that sends exactly what it is told to.
 
 use serde_json::Value;
-use squall_coord::{Cell, MemoryCell, Report, RunStore};
+use squall_coord::{FleetStores, MemoryCell, Report, RunStore};
 use squall_metrics::{
-    Category, Delta, Kind, MetricId, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId, encode,
+    OutcomeCategory, Delta, MetricKind, MetricId, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample, SourceId, encode_delta,
 };
-use squall_model::{Bundle, Limits, Load, LoadModel, Pause, Plan, Profile, RunOrder, ShareSet, TaskSpec};
+use squall_model::{Bundle, WorkerLimits, Load, LoadModel, Pause, Plan, Profile, RunSpec, ShareSet, TaskSpec};
 use squall_orchestrator::{Fleet, Orchestrator, OrchestratorConfig};
 use squall_web::{Offer, WebConfig, serve};
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
@@ -42,7 +42,7 @@ pub(crate) async fn world_with(workers: usize, config: WebConfig) -> World {
 }
 
 /// The same with the keys of a server.
-pub(crate) async fn world_on<C: Cell>(cell: C, workers: usize, config: WebConfig) -> World<C> {
+pub(crate) async fn world_on<C: FleetStores>(cell: C, workers: usize, config: WebConfig) -> World<C> {
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let leader = Orchestrator::new(cell.clone(), OrchestratorConfig::new("leader"));
@@ -153,7 +153,7 @@ pub(crate) fn bundle_with(model: LoadModel) -> Bundle {
         arguments: vec!["shop.toml".into()],
         files: BTreeMap::new(),
         env: BTreeMap::new(),
-        limits: Limits {
+        limits: WorkerLimits {
             threads: None,
             max_users: 100,
             grace: Duration::from_secs(1),
@@ -169,16 +169,16 @@ pub(crate) fn offer() -> Offer {
 }
 
 /// What the probe `depth` sees: 42, but every third look finds nothing to look at.
-fn look(recorder: &mut Recorder, second: u64) {
+fn look(recorder: &mut MetricRecorder, second: u64) {
     let looks = recorder.metric(MetricKey::group("probe/depth"));
-    let saw = recorder.metric(MetricKey { kind: Kind::Custom, ..MetricKey::request("depth") });
+    let saw = recorder.metric(MetricKey { kind: MetricKind::Custom, ..MetricKey::request("depth") });
     let fails = second % 3 == 2;
-    let category = if fails { Category::Exception } else { Category::Ok };
+    let category = if fails { OutcomeCategory::Exception } else { OutcomeCategory::Ok };
     let outcome = Outcome::new(category, if fails { "KeyError" } else { "OK" });
     if fails {
-        recorder.note(looks, outcome, "no queue");
+        recorder.note_error(looks, outcome, "no queue");
     } else {
-        recorder.record(&sample(saw, 42, Outcome::new(Category::Ok, "PROBE_OK")));
+        recorder.record(&sample(saw, 42, Outcome::new(OutcomeCategory::Ok, "PROBE_OK")));
     }
     recorder.record(&sample(looks, 3, outcome));
 }
@@ -189,7 +189,7 @@ fn sample(metric: MetricId, service_ms: u64, outcome: Outcome) -> Sample {
 }
 
 /// Obeys the record as a worker does, but measures what it likes: ten requests a second.
-async fn puppet<C: Cell>(cell: C, id: String, instance: u64, held: ShareSet) {
+async fn puppet<C: FleetStores>(cell: C, id: String, instance: u64, held: ShareSet) {
     let run = cell.run();
     let (mut shipped, mut epoch, mut done) = (0, 0, 0);
     loop {
@@ -197,7 +197,7 @@ async fn puppet<C: Cell>(cell: C, id: String, instance: u64, held: ShareSet) {
         if record.epoch != epoch {
             (shipped, epoch) = (0, record.epoch);
         }
-        let order: Option<RunOrder> = serde_json::from_str(&record.order).ok();
+        let order: Option<RunSpec> = serde_json::from_str(&record.order).ok();
         let start = order.and_then(|order| order.start_at_ms).unwrap_or(u64::MAX);
         let seconds = record.now_ms.saturating_sub(start) / 1000;
         let stopping = record.state == "STOPPING" && done != epoch;
@@ -228,11 +228,11 @@ async fn puppet<C: Cell>(cell: C, id: String, instance: u64, held: ShareSet) {
     }
 }
 
-async fn ship<C: Cell>(cell: &C, instance: u64, epoch: u64, second: u64, last: bool) {
-    let mut recorder = Recorder::new(RecorderConfig::default());
+async fn ship<C: FleetStores>(cell: &C, instance: u64, epoch: u64, second: u64, last: bool) {
+    let mut recorder = MetricRecorder::new(RecorderConfig::default());
     let metric = recorder.metric(MetricKey::request("browse"));
     for number in 0..EACH_SECOND {
-        recorder.sent();
+        recorder.count_sent();
         let status = if number == 0 { 500 } else { 200 };
         recorder.record(&sample(metric, number + 1, Outcome::of_status(status)));
     }
@@ -240,5 +240,5 @@ async fn ship<C: Cell>(cell: &C, instance: u64, epoch: u64, second: u64, last: b
     let (metrics, errors, engine) = recorder.harvest(5, 1);
     let source = SourceId { instance, thread: 0 };
     let delta = Delta { source, seq: second, second: second as u32, metrics, errors, engine, last };
-    cell.run().ship(epoch, &format!("{instance:016x}.0"), second, &encode(&delta)).await.unwrap();
+    cell.run().ship(epoch, &format!("{instance:016x}.0"), second, &encode_delta(&delta)).await.unwrap();
 }

@@ -1,7 +1,7 @@
 //! A worker whose store is away keeps what it has measured, and does not measure for ever.
 
-use squall_coord::{BEGINNING, Cell, Link, RedisCell, RunStore, ShippedDelta};
-use squall_model::{Arrivals, Bundle, Load, LoadModel, Profile, RunOrder, RunPhase};
+use squall_coord::{BEGINNING, FleetStores, Link, RedisCell, RunStore, ShippedDelta};
+use squall_model::{Arrivals, Bundle, Load, LoadModel, Profile, RunSpec, RunPhase};
 use squall_testkit::redis::RedisServer;
 use squall_worker::{Host, Opened, Worker, WorkerConfig};
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ async fn deltas_wait_for_a_store_that_is_away_within_a_bound() {
     let said = |field: &str| count(&status.borrow().report, field);
 
     let (run, bundle) = (cell.run(), bundle());
-    let mut order = RunOrder::new(
+    let mut order = RunSpec::new(
         "r",
         run.put(&serde_json::to_vec(&bundle).unwrap()).await.unwrap(),
         bundle.plan.load.model.profile().clone(),

@@ -1,8 +1,8 @@
 //! Workers that come late, and that leave while their users still use what they have borrowed.
 
-use squall_coord::{Cell, MemoryCell, PoolName, PoolStore, RunStore, Store};
-use squall_engine::{Driver, DriverError, DriverThread, Iteration, Loan, Probe, Seat, VirtualUser};
-use squall_model::{Bundle, Load, LoadModel, Pause, Profile, RunOrder, RunPhase, Stock};
+use squall_coord::{FleetStores, MemoryCell, PoolName, PoolStore, RunStore, Store};
+use squall_engine::{Driver, DriverError, DriverThread, Iteration, ResourceLease, ThreadRecorder, UserIdentity, VirtualUser};
+use squall_model::{Bundle, Load, LoadModel, Pause, Profile, RunSpec, RunPhase, PoolContents};
 use squall_worker::{Host, Opened, Worker, WorkerConfig};
 use std::{
     sync::Arc,
@@ -24,17 +24,17 @@ struct Borrowing {
 
 struct User {
     of: Borrowing,
-    probe: Probe,
-    loan: Option<Loan>,
+    probe: ThreadRecorder,
+    loan: Option<ResourceLease>,
 }
 
-struct Thread(Borrowing, Probe);
+struct Thread(Borrowing, ThreadRecorder);
 
 impl Host for Borrowing {
     type Driver = Borrowing;
 
     fn open(&self, _: &Bundle) -> Result<Opened<Borrowing>, String> {
-        let stock = vec![Stock { pool: "only".to_owned(), payloads: vec!["{}".to_owned()] }];
+        let stock = vec![PoolContents { pool: "only".to_owned(), payloads: vec!["{}".to_owned()] }];
         let (driver, threads) = (self.clone(), Some(1));
         Ok(Opened { driver, threads, plan: None, beside: Vec::new(), stock, rations: Vec::new(), hooks: None })
     }
@@ -43,7 +43,7 @@ impl Host for Borrowing {
 impl Driver for Borrowing {
     type Thread = Thread;
 
-    fn thread(&self, probe: Probe) -> Result<Thread, DriverError> {
+    fn thread(&self, probe: ThreadRecorder) -> Result<Thread, DriverError> {
         Ok(Thread(self.clone(), probe))
     }
 }
@@ -51,16 +51,16 @@ impl Driver for Borrowing {
 impl DriverThread for Thread {
     type User = User;
 
-    fn user(&self, _: Seat) -> User {
+    fn user(&self, _: UserIdentity) -> User {
         User { of: self.0.clone(), probe: self.1.clone(), loan: None }
     }
 }
 
 impl VirtualUser for User {
     async fn iterate(&mut self, _: Iteration) -> bool {
-        let lender = self.probe.lender().expect("there are pools");
+        let lender = self.probe.resources().expect("there are pools");
         if self.loan.is_none() {
-            self.loan = lender.take("only", PATIENCE).await.ok();
+            self.loan = lender.acquire("only", PATIENCE).await.ok();
         }
         self.of.using.send_modify(|using| *using += 1);
         if let Ok(permit) = self.of.go.acquire().await {
@@ -86,7 +86,7 @@ fn bundle(users: Profile) -> Bundle {
 async fn run_for(run: &impl RunStore, planned: Duration, lasts: Duration, ago: Duration) {
     let bundle = bundle(users(planned));
     let name = run.put(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
-    let mut order = RunOrder::new("r", name, users(lasts));
+    let mut order = RunSpec::new("r", name, users(lasts));
     let seen = run.record().await.unwrap();
     let text = serde_json::to_string(&order).unwrap();
     let seen = run.replace(&seen, RunPhase::Preparing.name(), &text, true).await.unwrap().expect("alone");

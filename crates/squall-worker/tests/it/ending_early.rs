@@ -1,9 +1,9 @@
 //! Workers that end their part of a run before they are told to: they leave their load to others, and say why.
 
-use squall_coord::{BEGINNING, Cell, Link, MemoryCell, RedisCell, Report, RunStore, ShippedDelta, Store};
-use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Seat, VirtualUser};
+use squall_coord::{BEGINNING, FleetStores, Link, MemoryCell, RedisCell, Report, RunStore, ShippedDelta, Store};
+use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::decode;
-use squall_model::{Bundle, Load, LoadModel, Pause, Profile, RunOrder, RunPhase};
+use squall_model::{Bundle, Load, LoadModel, Pause, Profile, RunSpec, RunPhase};
 use squall_testkit::redis::RedisServer;
 use squall_worker::{Host, Opened, Worker, WorkerConfig};
 use std::{
@@ -40,7 +40,7 @@ impl Host for Counting {
 impl Driver for Counting {
     type Thread = Counting;
 
-    fn thread(&self, _: Probe) -> Result<Counting, DriverError> {
+    fn thread(&self, _: ThreadRecorder) -> Result<Counting, DriverError> {
         Ok(self.clone())
     }
 }
@@ -48,7 +48,7 @@ impl Driver for Counting {
 impl DriverThread for Counting {
     type User = Counting;
 
-    fn user(&self, _: Seat) -> Counting {
+    fn user(&self, _: UserIdentity) -> Counting {
         self.clone()
     }
 }
@@ -71,17 +71,17 @@ fn bundle(lasts: Duration) -> Bundle {
 }
 
 /// A worker at work on a run of its own.
-struct Scene<C: Cell> {
+struct Scene<C: FleetStores> {
     cell: C,
     host: Counting,
-    order: RunOrder,
+    order: RunSpec,
     stop: CancellationToken,
     working: tokio::task::JoinHandle<()>,
     status: tokio::sync::watch::Receiver<squall_worker::WorkerStatus>,
     begun: Instant,
 }
 
-impl<C: Cell> Scene<C> {
+impl<C: FleetStores> Scene<C> {
     /// The load goes on, and something of it has been shipped.
     async fn begin(cell: C, lasts: Duration, most_waiting: usize) -> Scene<C> {
         let (host, stop) = (Counting::default(), CancellationToken::new());
@@ -95,7 +95,7 @@ impl<C: Cell> Scene<C> {
         let run = cell.run();
         let bundle = bundle(lasts);
         let name = run.put(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
-        let order = RunOrder::new("r", name, bundle.plan.load.model.profile().clone());
+        let order = RunSpec::new("r", name, bundle.plan.load.model.profile().clone());
         let mut scene = Scene { cell, host, order, stop, working, status, begun: Instant::now() };
         scene.until_held("its shares", 256).await;
         scene.put(RunPhase::Preparing, true).await;

@@ -5,9 +5,9 @@ mod coming_and_going;
 mod ending_early;
 mod rations;
 
-use squall_coord::{Cell, MemoryCell, Report, RunStore, Store};
-use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Seat, VirtualUser};
-use squall_model::{Bundle, Limits, Load, Plan, TaskSpec};
+use squall_coord::{FleetStores, MemoryCell, Report, RunStore, Store};
+use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
+use squall_model::{Bundle, WorkerLimits, Load, Plan, TaskSpec};
 use squall_worker::{Host, Opened, Worker, WorkerConfig, WorkerError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ pub(crate) fn bundle_of(load: Load, grace: Duration) -> Bundle {
     let tasks = vec![TaskSpec::new("a")];
     let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
     let (slack, late_after) = (Duration::from_millis(1), Duration::from_secs(1));
-    let limits = Limits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
+    let limits = WorkerLimits { threads: None, max_users: 10, grace, slack, late_after, phases: false };
     Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false, together: Vec::new() }
 }
 
@@ -40,7 +40,7 @@ impl Host for Closed {
 impl Driver for Nothing {
     type Thread = Nothing;
 
-    fn thread(&self, _: Probe) -> Result<Nothing, DriverError> {
+    fn thread(&self, _: ThreadRecorder) -> Result<Nothing, DriverError> {
         Ok(Nothing)
     }
 }
@@ -48,7 +48,7 @@ impl Driver for Nothing {
 impl DriverThread for Nothing {
     type User = Nothing;
 
-    fn user(&self, _: Seat) -> Nothing {
+    fn user(&self, _: UserIdentity) -> Nothing {
         Nothing
     }
 }

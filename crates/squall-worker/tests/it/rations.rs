@@ -1,9 +1,9 @@
 //! What a whole fleet uses once each: so many iterations, and a row for every one of them. Workers in this process, a record written by hand.
 
-use squall_coord::{Cell, Counter, Counters, MemoryCell, RunStore};
-use squall_engine::{Driver, DriverError, DriverThread, Iteration, Probe, Ration, Seat, Tickets, VirtualUser};
+use squall_coord::{FleetStores, Counter, Counters, MemoryCell, RunStore};
+use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, SharedCounter, UserIdentity, NumberQuota, VirtualUser};
 use squall_metrics::{MetricId, MetricKey, Outcome};
-use squall_model::{Bundle, ITERATIONS, Load, LoadModel, Pause, Profile, RunOrder, RunPhase, StopOrder, StopReason};
+use squall_model::{Bundle, ITERATIONS_COUNTER, Load, LoadModel, Pause, Profile, RunSpec, RunPhase, RunStopRequest, StopReason};
 use squall_worker::{Host, Opened, Worker, WorkerConfig};
 use std::{
     collections::BTreeSet,
@@ -31,21 +31,21 @@ struct Rows {
 
 struct User {
     log: Log,
-    rows: Tickets,
-    probe: Probe,
+    rows: NumberQuota,
+    probe: ThreadRecorder,
     metric: MetricId,
 }
 
-struct Source(Rows, Tickets);
+struct Source(Rows, NumberQuota);
 
-struct Thread(Rows, Tickets, Probe);
+struct Thread(Rows, NumberQuota, ThreadRecorder);
 
 impl Host for Rows {
     type Driver = Source;
 
     fn open(&self, _: &Bundle) -> Result<Opened<Source>, String> {
-        let (tickets, supply) = Tickets::supplied();
-        let rations = vec![Ration { name: "rows".to_owned(), limit: self.limit, supply }];
+        let (tickets, supply) = NumberQuota::with_refill();
+        let rations = vec![SharedCounter { name: "rows".to_owned(), limit: self.limit, refill }];
         let driver = Source(self.clone(), tickets);
         Ok(Opened { driver, threads: Some(2), plan: None, beside: Vec::new(), stock: Vec::new(), rations, hooks: None })
     }
@@ -54,7 +54,7 @@ impl Host for Rows {
 impl Driver for Source {
     type Thread = Thread;
 
-    fn thread(&self, probe: Probe) -> Result<Thread, DriverError> {
+    fn thread(&self, probe: ThreadRecorder) -> Result<Thread, DriverError> {
         Ok(Thread(self.0.clone(), self.1.clone(), probe))
     }
 }
@@ -62,7 +62,7 @@ impl Driver for Source {
 impl DriverThread for Thread {
     type User = User;
 
-    fn user(&self, _: Seat) -> User {
+    fn user(&self, _: UserIdentity) -> User {
         let Thread(Rows { log, .. }, rows, probe) = self;
         let metric = probe.metric(MetricKey::request("a"));
         User { log: log.clone(), rows: rows.clone(), probe: probe.clone(), metric }
@@ -71,7 +71,7 @@ impl DriverThread for Thread {
 
 impl VirtualUser for User {
     async fn iterate(&mut self, iteration: Iteration) -> bool {
-        let row = self.rows.next().await;
+        let row = self.rows.acquire().await;
         self.log.rows.lock().unwrap().push(row);
         if let Some(flight) = self.probe.begin(self.metric, iteration.intended, iteration.started) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -111,7 +111,7 @@ impl Fleet {
     }
 
     /// Changes the record as a leader would.
-    async fn order(&self, phase: RunPhase, order: &RunOrder, begins: bool) -> u64 {
+    async fn order(&self, phase: RunPhase, order: &RunSpec, begins: bool) -> u64 {
         let run = self.cell.run();
         let seen = run.record().await.unwrap();
         let text = serde_json::to_string(order).unwrap();
@@ -119,10 +119,10 @@ impl Fleet {
     }
 
     /// Begins at once; everybody who is there takes part.
-    async fn begin(&self, bundle: &Bundle) -> RunOrder {
+    async fn begin(&self, bundle: &Bundle) -> RunSpec {
         let run = self.cell.run();
         let name = run.put(&serde_json::to_vec(bundle).unwrap()).await.unwrap();
-        let mut order = RunOrder::new("r", name, bundle.plan.load.model.profile().clone());
+        let mut order = RunSpec::new("r", name, bundle.plan.load.model.profile().clone());
         assert_eq!(self.order(RunPhase::Preparing, &order, true).await, 1);
         self.until("ready workers", |_| true, self.workers.len(), "ready").await;
         order.start_at_ms = Some(run.record().await.unwrap().now_ms);
@@ -137,7 +137,7 @@ impl Fleet {
             let reports = self.cell.run().reports().await.unwrap();
             let saying = reports.values().filter(|report| report.get(field).is_some_and(|run| run == "1")).count();
             let counters = self.cell.run().counters(1).await.unwrap();
-            if saying == count && counted(counters.get(ITERATIONS).unwrap_or(&Counter::default())) {
+            if saying == count && counted(counters.get(ITERATIONS_COUNTER).unwrap_or(&Counter::default())) {
                 return;
             }
             assert!(begin.elapsed() < PATIENCE, "waited in vain for {what}: {saying} {field}, {counters:?}");
@@ -145,8 +145,8 @@ impl Fleet {
         }
     }
 
-    async fn stop(&self, mut order: RunOrder) {
-        order.stop = Some(StopOrder { reason: StopReason::Completed, abort: false, asked_at_ms: 0, message: None });
+    async fn stop(&self, mut order: RunSpec) {
+        order.stop = Some(RunStopRequest { reason: StopReason::Completed, abort: false, asked_at_ms: 0, message: None });
         self.order(RunPhase::Stopping, &order, false).await;
     }
 
@@ -202,9 +202,9 @@ async fn what_a_worker_takes_along_is_used_by_nobody_else() {
     stop.cancel();
     leaving.await.expect("no panic");
     let begin = Instant::now();
-    while !run.counters(1).await.unwrap().get(ITERATIONS).is_some_and(is_used_up) {
+    while !run.counters(1).await.unwrap().get(ITERATIONS_COUNTER).is_some_and(is_used_up) {
         // As a leader does again and again with those it does not hear.
-        for counter in [ITERATIONS, "rows"] {
+        for counter in [ITERATIONS_COUNTER, "rows"] {
             run.write_off(1, counter, &dead).await.unwrap();
         }
         assert!(begin.elapsed() < PATIENCE, "waited in vain: {:?}", run.counters(1).await.unwrap());
@@ -216,7 +216,7 @@ async fn what_a_worker_takes_along_is_used_by_nobody_else() {
     let different: BTreeSet<u64> = given.iter().copied().collect();
     assert_eq!(given.len(), different.len(), "no row was used twice");
     let counters = run.counters(1).await.unwrap();
-    let taken_along: u64 = counters[ITERATIONS].sources.values().map(|source| source.held()).sum();
+    let taken_along: u64 = counters[ITERATIONS_COUNTER].sources.values().map(|source| source.held()).sum();
     assert!(rows.len() as u64 + taken_along >= 5000 && rows.len() <= 5000, "{} and {taken_along}", rows.len());
     fleet.end().await;
 }

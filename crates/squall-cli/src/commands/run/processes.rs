@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::options;
 use crate::{
     args::RunArgs,
-    exit::{PASSED, Refusal, chain},
+    exit::{PASSED, Refusal, error_chain},
     program::{Host, Hosted, Member, Program, SET_UP, unstocked},
 };
 
@@ -62,5 +62,5 @@ pub(super) fn serve<D: Driver>(args: &RunArgs, program: &Program<D>, part: Part,
         lending.abort();
         served
     });
-    served.map(|()| PASSED).map_err(|error| Refusal::new(chain(&error)))
+    served.map(|()| PASSED).map_err(|error| Refusal::new(error_chain(&error)))
 }

@@ -8,7 +8,7 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Axis, Chart, Dataset, GraphType},
 };
-use squall_metrics::Second;
+use squall_metrics::RunSecond;
 use squall_model::{LoadModel, Plan};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
 }
 
 /// The part of the timeline shown, and its ends in seconds.
-fn shown<'a>(scene: &Scene<'a>) -> (&'a [Second], [f64; 2]) {
+fn shown<'a>(scene: &Scene<'a>) -> (&'a [RunSecond], [f64; 2]) {
     let timeline = &scene.view.timeline;
     let from = timeline.len().saturating_sub(SPAN_S as usize);
     let to = (from as u32 + planned_s(scene.plan).clamp(1, SPAN_S)).max(timeline.len() as u32);
@@ -55,10 +55,10 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     let (seconds, bounds) = shown(scene);
     let open = matches!(scene.plan.load.model, LoadModel::Open { .. });
     // Iterations are what an open plan promises; with several requests each, requests would not be comparable with it.
-    let count = |second: &Second| if open { second.iterations } else { second.requests } as f64;
-    let value = |second: &Second| count(second) / squall_report::length_of(second.t_s, scene.live.elapsed);
+    let count = |second: &RunSecond| if open { second.iterations } else { second.requests } as f64;
+    let value = |second: &RunSecond| count(second) / squall_report::length_of(second.t_s, scene.live.elapsed);
     // Nothing is counted during warm-up; a line at 0 would say that nothing was sent.
-    let counted = |second: &&Second| f64::from(second.t_s) > scene.plan.load.warm_up.as_secs_f64();
+    let counted = |second: &&RunSecond| f64::from(second.t_s) > scene.plan.load.warm_up.as_secs_f64();
     let counted = seconds.iter().filter(counted);
     let points: Vec<_> = counted.map(|second| (f64::from(second.t_s) - 0.5, value(second))).collect();
     let profile = scene.plan.load.model.profile();
@@ -89,7 +89,7 @@ fn load_now(scene: &Scene<'_>, open: bool) -> String {
 fn draw_times(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     let (seconds, bounds) = shown(scene);
     let measured = || seconds.iter().filter(|second| second.requests > 0);
-    let points = |value: fn(&Second) -> u64| -> Vec<_> {
+    let points = |value: fn(&RunSecond) -> u64| -> Vec<_> {
         measured().map(|second| (f64::from(second.t_s) - 0.5, value(second) as f64)).collect()
     };
     let (p50, p99) = (points(|second| second.p50), points(|second| second.p99));

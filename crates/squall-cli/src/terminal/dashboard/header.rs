@@ -23,7 +23,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
         Span::styled("squall ", Style::new().fg(tint::ACCENT).add_modifier(Modifier::BOLD)),
         Span::raw(printable(&scene.plan.name)).bold(),
     ]);
-    if let Some(target) = scene.plan.target_apart() {
+    if let Some(target) = scene.plan.distinct_target() {
         names.push_span(Span::styled("  →  ", Style::new().fg(tint::DIM)));
         names.push_span(Span::raw(printable(target)));
     }

@@ -7,7 +7,7 @@ use ratatui::{
     text::{Line, Span},
     widgets::Paragraph,
 };
-use squall_model::{Quantity, ThresholdResult};
+use squall_model::{StatisticUnit, ThresholdResult};
 
 use super::{Scene, footer::in_one_line, header::printable, panel, tint};
 use crate::terminal::format::{count, percent, rate, time};
@@ -57,11 +57,11 @@ fn line<'a>(result: &ThresholdResult) -> Line<'a> {
 }
 
 fn value(result: &ThresholdResult) -> String {
-    match (result.value, result.threshold.statistic.quantity()) {
+    match (result.value, result.threshold.statistic.unit()) {
         (None, _) => "nothing yet".to_owned(),
-        (Some(value), Quantity::Time) => time(value),
-        (Some(value), Quantity::Fraction) => percent(value),
-        (Some(value), Quantity::PerSecond) => format!("{}/s", rate(value)),
-        (Some(value), Quantity::Count) => count(value as u64),
+        (Some(value), StatisticUnit::Time) => time(value),
+        (Some(value), StatisticUnit::Fraction) => percent(value),
+        (Some(value), StatisticUnit::PerSecond) => format!("{}/s", rate(value)),
+        (Some(value), StatisticUnit::Count) => count(value as u64),
     }
 }

@@ -7,7 +7,7 @@ use ratatui::{
     text::{Line, Span, Text},
     widgets::{Cell, Row, Table},
 };
-use squall_metrics::{Category, Histogram, Kind, MetricView};
+use squall_metrics::{OutcomeCategory, Histogram, MetricKind, MetricView};
 
 use super::{Scene, header::printable, panel, tint};
 use crate::terminal::format::{count, rate, time};
@@ -91,9 +91,9 @@ fn columns(rows: &[Figures], width: usize) -> Vec<(usize, usize)> {
 
 fn figures(scene: &Scene<'_>, metric: &MetricView, sum: bool) -> Figures {
     let name = match metric.key.kind {
-        Kind::Request => printable(&metric.key.name),
-        Kind::Group => format!("{} (group)", printable(&metric.key.name)),
-        Kind::Custom => format!("{} (custom)", printable(&metric.key.name)),
+        MetricKind::Request => printable(&metric.key.name),
+        MetricKind::Group => format!("{} (group)", printable(&metric.key.name)),
+        MetricKind::Custom => format!("{} (custom)", printable(&metric.key.name)),
     };
     let seconds = &scene.view.timeline;
     let length = squall_report::length_of(seconds.len() as u32, scene.live.elapsed);
@@ -152,11 +152,11 @@ pub(super) fn draw_outcomes(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>
     frame.render_widget(ratatui::widgets::Paragraph::new(lines).block(panel(Span::from(title).bold())), area);
 }
 
-fn tone(category: Category) -> Color {
+fn tone(category: OutcomeCategory) -> Color {
     match category {
-        Category::Ok => tint::GOOD,
-        Category::CheckFailed | Category::Timeout => tint::WARN,
-        Category::ProtocolError | Category::TransportError | Category::Exception => tint::BAD,
+        OutcomeCategory::Ok => tint::GOOD,
+        OutcomeCategory::CheckFailed | OutcomeCategory::Timeout => tint::WARN,
+        OutcomeCategory::ProtocolError | OutcomeCategory::TransportError | OutcomeCategory::Exception => tint::BAD,
     }
 }
 

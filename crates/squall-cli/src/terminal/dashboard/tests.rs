@@ -1,6 +1,6 @@
 use super::*;
 use ratatui::{Terminal, backend::TestBackend};
-use squall_metrics::{Collector, Delta, MetricKey, Outcome, Recorder, RecorderConfig, Sample, SourceId};
+use squall_metrics::{Collector, Delta, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample, SourceId};
 use squall_model::{Arrivals, Load, LoadModel, Profile, TaskSpec};
 use squall_orchestrator::LivePhase;
 
@@ -9,17 +9,17 @@ fn view(seconds: u32) -> RunView {
     let source = SourceId { instance: 0, thread: 0 };
     let mut collector = Collector::new([source], 1);
     for second in 0..seconds {
-        let mut recorder = Recorder::new(RecorderConfig::default());
+        let mut recorder = MetricRecorder::new(RecorderConfig::default());
         for (name, requests) in [("browse", 30u64), ("buy", 10)] {
             let metric = recorder.metric(MetricKey::request(name));
             for i in 0..requests {
-                recorder.sent();
+                recorder.count_sent();
                 let status = if name == "buy" && i == 0 { 503 } else { 200 };
                 let service = Duration::from_millis(5 + i + u64::from(second % 7) * 3);
                 let (wait, outcome) = (Duration::ZERO, Outcome::of_status(status));
                 let (bytes_in, bytes_out, warm_up) = (400, 90, false);
                 recorder.record(&Sample { metric, wait, service, outcome, bytes_in, bytes_out, warm_up });
-                recorder.iteration(Duration::from_micros(120), false);
+                recorder.record_iteration(Duration::from_micros(120), false);
             }
         }
         let (metrics, errors, engine) = recorder.harvest(12, 3);

@@ -1,0 +1,163 @@
+//! The atomic steps on one space of members and units, and what they answer.
+//! Refuses to decide who should hold what: it records, checks and counts. Called by [`crate::Seat`] and by operators' tools.
+
+use std::{collections::BTreeMap, future::Future, time::Duration};
+
+use crate::{Assignment, Epoch, MemberId, Revision, UnitId};
+
+/// A live member as the store sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name.
+    pub id: MemberId,
+    /// How long ago it joined, by the store's clock.
+    pub age: Duration,
+    /// How long it lives without a further beat, by the store's clock.
+    pub expires_in: Duration,
+    /// Whether it is on its way out and should be given nothing more.
+    pub leaving: bool,
+}
+
+/// A unit held by a member.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lease {
+    /// What is held.
+    pub unit: UnitId,
+    /// Which grant it is.
+    pub epoch: Epoch,
+}
+
+/// Everything in a space at one instant. Members are in the order they joined; expired ones are already gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Changes so far.
+    pub revision: Revision,
+    /// Who is alive, oldest first.
+    pub members: Vec<Member>,
+    /// Who should hold what.
+    pub assignment: Assignment,
+    /// Who does hold what.
+    pub leases: BTreeMap<UnitId, (MemberId, Epoch)>,
+}
+
+/// What concerns one member at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Changes so far.
+    pub revision: Revision,
+    /// How many members there are.
+    pub members: usize,
+    /// How many of those that are not on their way out joined before it; `None`: it is not a member.
+    pub before: Option<usize>,
+    /// What it should hold.
+    pub assigned: Vec<UnitId>,
+    /// Who holds what is assigned to it, and what else it holds itself.
+    pub leases: BTreeMap<UnitId, (MemberId, Epoch)>,
+}
+
+impl View {
+    /// What of this concerns `member`.
+    #[must_use]
+    pub fn of(&self, member: &MemberId) -> Look {
+        let mut look = Look { revision: self.revision, members: self.members.len(), ..Look::default() };
+        if let Some(at) = self.members.iter().position(|one| one.id == *member) {
+            look.before = Some(self.members[..at].iter().filter(|one| !one.leaving).count());
+            look.assigned = self.assignment.get(member).cloned().unwrap_or_default();
+            let concerns = |unit: &UnitId, holder: &MemberId| holder == member || look.assigned.contains(unit);
+            let leases = self.leases.iter().filter(|(unit, (holder, _))| concerns(unit, holder));
+            look.leases = leases.map(|(unit, lease)| (unit.clone(), lease.clone())).collect();
+        }
+        look
+    }
+}
+
+/// The answer to a beat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beat {
+    /// Still a member.
+    Alive {
+        /// To compare with the one last seen.
+        revision: Revision,
+        /// When the assignment was last changed: all that concerns a member that neither assigns nor waits for anything.
+        assigned: Revision,
+    },
+    /// The membership had expired, and with it everything held.
+    Gone,
+}
+
+/// The answer to an acquire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    /// One answer per unit asked for, in order: the epoch, or `None` where somebody holds the unit.
+    Units(Vec<Option<Epoch>>),
+    /// The asker is not a member (any more).
+    Gone,
+    /// An administrator has closed the space for a moment; nothing is granted.
+    Closed,
+}
+
+/// Why a step could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The store did not answer, or is still coming up; whether the step was done is unknown.
+    #[error("the coordination store did not answer")]
+    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The store answered with an error.
+    #[error("the coordination store refused a step")]
+    Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A key is in use for something else.
+    #[error(
+        "key `{key}` holds a {found}, but Squall keeps a {expected} there: use another `--fleet` (for streams `--namespace`), or remove the key"
+    )]
+    WrongType {
+        /// The key's full name.
+        key: String,
+        /// The type it should have.
+        expected: &'static str,
+        /// The type it has.
+        found: String,
+    },
+}
+
+/// One space. Every method is one atomic step, and every step first sweeps: members whose time is over lose their place
+/// and their leases before anything else is looked at. Only the store's clock counts.
+pub trait Store: Clone + Send + Sync + 'static {
+    /// Becomes a member for `ttl`. Joining twice is the same as joining once.
+    fn join(&self, member: &MemberId, ttl: Duration) -> impl Future<Output = Result<Revision, StoreError>> + Send;
+
+    /// Stays a member for another `ttl`.
+    fn beat(&self, member: &MemberId, ttl: Duration) -> impl Future<Output = Result<Beat, StoreError>> + Send;
+
+    /// Says that the member is on its way out; it stays a member until it leaves or expires. Never taken back.
+    fn retire(&self, member: &MemberId) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Stops being a member and gives everything back. Leaving twice is the same as leaving once.
+    fn leave(&self, member: &MemberId) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Removes expired members and frees what they held; says who they were.
+    fn sweep(&self) -> impl Future<Output = Result<Vec<MemberId>, StoreError>> + Send;
+
+    /// Reads everything.
+    fn view(&self) -> impl Future<Output = Result<View, StoreError>> + Send;
+
+    /// Reads what concerns one member; cheaper than everything where there are many.
+    fn look(&self, member: &MemberId) -> impl Future<Output = Result<Look, StoreError>> + Send {
+        async move { Ok(self.view().await?.of(member)) }
+    }
+
+    /// Replaces the assignment if nothing has changed since `expected`; says whether it did.
+    fn assign(
+        &self,
+        expected: Revision,
+        assignment: &Assignment,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Takes those of `units` that nobody holds.
+    fn acquire(&self, member: &MemberId, units: &[UnitId]) -> impl Future<Output = Result<Acquired, StoreError>> + Send;
+
+    /// Gives leases back; those that are not the member's any more are left alone. Says how many were given back.
+    fn release(&self, member: &MemberId, leases: &[Lease]) -> impl Future<Output = Result<usize, StoreError>> + Send;
+
+    /// Waits until the revision is above `seen`, or `within` has passed; never blocks other steps.
+    fn changed(&self, seen: Revision, within: Duration) -> impl Future<Output = Result<(), StoreError>> + Send;
+}

@@ -1,0 +1,343 @@
+//! Duties that change while a run goes on: shares move, the load is raised and lowered.
+
+use crate::drivers::{Scripted, closed, config, open, run};
+use squall_engine::{ShareAssignment, Engine, EngineConfig, SendBudget};
+use squall_model::{Arrivals, Load, LoadModel, Profile, RunSpec, ShareSet, ProfileStage};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+const S: fn(u64) -> Duration = Duration::from_secs;
+
+#[tokio::test]
+async fn a_process_starts_only_what_its_shares_hold() {
+    let driver = Scripted::new(|_| MS(1));
+    let shares = ShareSet::ALL.part(1, 3);
+    let config = EngineConfig { shares, ..config(open(500.0, S(1)), &driver) };
+    let log = driver.log.clone();
+    run(driver, config, |_, _| {}).await;
+    let numbers: BTreeSet<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+    assert_eq!(numbers, (0..500).filter(|n| shares.contains(*n)).collect());
+}
+
+#[tokio::test]
+async fn shares_gained_are_taken_up_where_the_run_is() {
+    let driver = Scripted::new(|_| MS(1));
+    let (half, profile) = (ShareSet::ALL.part(0, 2), Profile::constant(512.0, S(4)).unwrap());
+    let config = EngineConfig { shares: half, ..config(open(512.0, S(4)), &driver) };
+    let log = driver.log.clone();
+    run(driver, config, |engine, view| {
+        if view.timeline.len() == 2 {
+            engine.set_assignment(ShareAssignment::new(ShareSet::ALL, profile.clone(), MS(2005)));
+        }
+    })
+    .await;
+    let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+    numbers.sort_unstable();
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "nothing is started twice");
+    let early = numbers.iter().filter(|n| **n < 1024).count();
+    let late = numbers.iter().filter(|n| **n >= 1536).count();
+    assert_eq!((early, late), (512, 512), "half before the change, everything well after it");
+}
+
+/// The most users are the whole fleet's: whoever gives up shares gives up users, busy or idle, and gets them back with shares.
+#[tokio::test]
+async fn users_beyond_the_shares_that_are_left_go() {
+    for (rate, fewest) in [(400.0, 4), (1.0, 0)] {
+        let driver = Scripted::new(|_| MS(50));
+        let profile = Profile::constant(rate, S(6)).unwrap();
+        let quarter = ShareSet::from_iter(0..4);
+        let config = EngineConfig { max_users: 16, threads: 1, ..config(open(rate, S(6)), &driver) };
+        let (view, _) = run(driver, config, |engine, view| match view.timeline.len() {
+            1 => drop(engine.set_assignment(ShareAssignment::new(quarter, profile.clone(), Duration::ZERO))),
+            4 => drop(engine.set_assignment(ShareAssignment::new(ShareSet::ALL, profile.clone(), Duration::ZERO))),
+            _ => {}
+        })
+        .await;
+        let users: Vec<u64> = view.timeline.iter().map(|second| second.users).collect();
+        assert!((fewest..=4).contains(&users[3]), "{rate}: {users:?}");
+        if fewest > 0 {
+            assert_eq!((users[0], users[4]), (16, 16), "{rate}: {users:?}");
+        }
+    }
+}
+
+/// Found by a reader: what waited for a user went on through the pause.
+#[tokio::test]
+async fn a_pause_holds_what_waits_for_a_user_too() {
+    let driver = Scripted::new(|_| MS(50));
+    let leash = SendBudget::new(1);
+    // One user makes 20 a second at most; the rest waits.
+    let load = open(40.0, S(3));
+    let config = EngineConfig { send_budget: Some(leash.clone()), threads: 1, max_users: 1, ..config(load, &driver) };
+    let mut order = RunSpec::new("r", "b", Profile::constant(40.0, S(3)).unwrap());
+    let (view, _) = run(driver, config, |engine, view| {
+        match view.timeline.len() {
+            1 => order.pause(MS(1200)).unwrap(),
+            4 => order.resume(MS(4200)).unwrap(),
+            _ => return,
+        }
+        leash.set_paused(order.paused.is_some());
+        engine.set_assignment(ShareAssignment::new(ShareSet::ALL, order.profile.clone(), Duration::ZERO));
+    })
+    .await;
+    let made: Vec<u64> = view.timeline.iter().map(|second| second.requests).collect();
+    assert_eq!((made[2], made[3]), (0, 0), "{made:?}");
+    assert!(made[0] > 5 && made[5] > 5, "{made:?}");
+}
+
+#[tokio::test]
+async fn the_load_can_be_changed_while_it_runs() {
+    let driver = Scripted::new(|_| MS(1));
+    let config = config(open(100.0, S(3)), &driver);
+    let profile = Profile::constant(100.0, S(3)).unwrap();
+    // From the second 2 on, ten times as much for a second.
+    let faster = profile.replace_tail(S(2), &[ProfileStage { duration: S(1), from: 1000.0, to: 1000.0 }]).unwrap();
+    let (view, _) = run(driver, config, |engine, view| {
+        if view.timeline.len() == 1 {
+            engine.set_assignment(ShareAssignment::new(ShareSet::ALL, faster.clone(), MS(1010)));
+        }
+    })
+    .await;
+    assert_eq!(view.all.requests, 200 + 1000);
+}
+
+#[tokio::test]
+async fn users_move_with_their_shares() {
+    let driver = Scripted::new(|_| MS(1));
+    let profile = Profile::constant(8.0, S(4)).unwrap();
+    let config = config(closed(8.0, MS(5), S(4)), &driver);
+    let (view, _) = run(driver, config, |engine, view| {
+        let shares = match view.timeline.len() {
+            1 => ShareSet::ALL.part(0, 4),
+            2 => ShareSet::ALL,
+            _ => return,
+        };
+        engine.set_assignment(ShareAssignment::new(shares, profile.clone(), S(view.timeline.len() as u64) + MS(10)));
+    })
+    .await;
+    let users: Vec<_> = view.timeline.iter().map(|s| s.users).collect();
+    assert_eq!(users[..3], [8, 2, 8]);
+}
+
+/// A user that goes to another thread begins anew, so whoever stays in the process stays on its thread.
+#[tokio::test]
+async fn users_whose_shares_stay_are_not_started_again() {
+    let driver = Scripted::new(|_| MS(1));
+    let (log, profile) = (driver.log.clone(), Profile::constant(32.0, S(3)).unwrap());
+    // One of two workers, when a third joins.
+    let half = ShareSet::ALL.part(0, 2);
+    let third = half.without(half.part(2, 3));
+    let config = EngineConfig { shares: half, ..config(closed(32.0, MS(5), S(3)), &driver) };
+    run(driver, config, |engine, view| {
+        if view.timeline.len() == 1 {
+            engine.set_assignment(ShareAssignment::new(third, profile.clone(), Duration::ZERO));
+        }
+    })
+    .await;
+    assert_eq!(log.started.load(Ordering::SeqCst), 16);
+}
+
+/// Shares that wander between two processes of two threads each, with a gap in which nobody holds them: everything is started once.
+#[tokio::test]
+async fn no_start_is_lost_or_repeated_when_shares_change_hands() {
+    const RUN: Duration = Duration::from_secs(2);
+    let profile = Profile::constant(2000.0, RUN).unwrap();
+    let driver = Scripted::new(|_| Duration::ZERO);
+    let log = driver.log.clone();
+    let mut engines = Vec::new();
+    let other = Scripted { log: log.clone(), ..Scripted::new(|_| Duration::ZERO) };
+    for (driver, shares) in [(driver, ShareSet::ALL), (other, ShareSet::NONE)] {
+        let leash = Some(SendBudget::new(2));
+        let config = EngineConfig { shares, send_budget, threads: 2, ..config(open(2000.0, RUN), &driver) };
+        engines.push(Engine::prepare(driver, config).await.unwrap());
+    }
+    let start = Instant::now();
+    engines.iter().for_each(|engine| engine.start(start));
+    let mut held = [ShareSet::ALL, ShareSet::NONE];
+    for round in 0..12u32 {
+        tokio::time::sleep(MS(100)).await;
+        let moving = held[0].part(round as usize % 3, 3);
+        let kept = held[0].without(moving);
+        let at = engines[0].set_assignment(ShareAssignment::new(kept, profile.clone(), Duration::ZERO));
+        tokio::time::sleep(MS(40)).await;
+        // The other takes them up later, from where they were left.
+        let left: BTreeMap<u32, Duration> = moving.iter().map(|share| (share, at)).collect();
+        let gained: ShareSet = held[1].iter().chain(moving.iter()).collect();
+        let taken = ShareAssignment { resume_from: Arc::new(left), ..ShareAssignment::new(gained, profile.clone(), Duration::ZERO) };
+        engines[1].set_assignment(taken);
+        held = [gained, kept];
+        engines.swap(0, 1);
+    }
+    for mut engine in engines {
+        while engine.next_delta().await.is_some() {}
+        engine.join().unwrap();
+    }
+    let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..4000).collect::<Vec<_>>());
+}
+
+/// Shares may move while everybody waits for the start. CI once saw the very first start made twice.
+#[tokio::test]
+async fn duties_that_change_before_the_start_start_nothing_twice() {
+    let profile = Profile::constant(100.0, S(1)).unwrap();
+    let driver = Scripted::new(|_| Duration::ZERO);
+    let (log, leash) = (driver.log.clone(), Some(SendBudget::new(2)));
+    let config = EngineConfig { shares: ShareSet::NONE, send_budget, threads: 2, ..config(open(100.0, S(1)), &driver) };
+    let mut engine = Engine::prepare(driver, config).await.unwrap();
+    engine.start(Instant::now() + MS(200));
+    for shares in [ShareSet::ALL, ShareSet::ALL.part(0, 2), ShareSet::ALL.part(1, 2), ShareSet::ALL] {
+        assert_eq!(engine.set_assignment(ShareAssignment::new(shares, profile.clone(), Duration::ZERO)), Duration::ZERO);
+    }
+    while engine.next_delta().await.is_some() {}
+    engine.join().unwrap();
+    let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+}
+
+/// Clocks differ: the last holder may have gone on to what is still to come here.
+#[tokio::test]
+async fn what_a_faster_clock_has_started_is_not_started_again() {
+    let profile = Profile::constant(100.0, S(2)).unwrap();
+    let driver = Scripted::new(|_| Duration::ZERO);
+    let (log, leash) = (driver.log.clone(), Some(SendBudget::new(2)));
+    let config = EngineConfig { shares: ShareSet::NONE, send_budget, threads: 2, ..config(open(100.0, S(2)), &driver) };
+    let mut engine = Engine::prepare(driver, config).await.unwrap();
+    engine.start(Instant::now());
+    let left = Arc::new((0..256).map(|share| (share, S(1))).collect());
+    let at = engine.set_assignment(ShareAssignment { resume_from, ..ShareAssignment::new(ShareSet::ALL, profile, Duration::ZERO) });
+    assert!(at >= S(1));
+    while engine.next_delta().await.is_some() {}
+    engine.join().unwrap();
+    let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (100..200).collect::<Vec<_>>());
+}
+
+/// The only worker left and another came half a minute later: it began with everything that had been due meanwhile.
+#[tokio::test]
+async fn what_nobody_held_for_long_is_not_made_up_for() {
+    let begun = |profile: Profile, now: Duration, left: [Duration; 2]| async move {
+        let driver = Scripted::new(|_| Duration::ZERO);
+        let (log, leash) = (driver.log.clone(), Some(SendBudget::new(2)));
+        let rate = LoadModel::Open { rate: profile.clone(), arrivals: Arrivals::Even };
+        let load = Load { model: rate, iterations: None, warm_up: Duration::ZERO };
+        let config = EngineConfig { shares: ShareSet::NONE, send_budget, threads: 2, ..config(load, &driver) };
+        let mut engine = Engine::prepare(driver, config).await.unwrap();
+        engine.start(Instant::now().checked_sub(now).expect("this machine is not new"));
+        // Two kinds of shares, each left at its own time.
+        let left = Arc::new((0..256).map(|share| (share, left[share as usize % 2])).collect());
+        engine.set_assignment(ShareAssignment { resume_from, ..ShareAssignment::new(ShareSet::ALL, profile, Duration::ZERO) });
+        while engine.next_delta().await.is_some() {}
+        engine.join().unwrap();
+        let mut numbers: Vec<u64> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    // Even shares have been nobody's for seven seconds, odd ones for two.
+    let made = begun(Profile::constant(100.0, S(11)).unwrap(), S(8), [S(1), S(6)]).await;
+    let odd: Vec<u64> = (600..800).filter(|number| number % 2 == 1).collect();
+    assert_eq!(made.iter().copied().filter(|number| *number < 800).collect::<Vec<_>>(), odd);
+    assert!(made.contains(&1098), "what is due from then on is made by all");
+    // A pause of twenty seconds in between does not count.
+    let paused = Profile::constant(100.0, S(1)).unwrap();
+    let stage = |duration: Duration, level: f64| ProfileStage { duration, from: level, to: level };
+    let paused = paused.replace_tail(S(1), &[stage(S(20), 0.0), stage(S(1), 100.0)]).unwrap();
+    let made = begun(paused, MS(21_500), [MS(900), MS(900)]).await;
+    assert_eq!(made, (90..200).collect::<Vec<_>>());
+}
+
+/// A place that was uncertain for a moment and is certain again, with nobody else having had it.
+#[tokio::test]
+async fn a_leash_that_holds_again_is_gone_on_with() {
+    let driver = Scripted::new(|_| MS(1));
+    let leash = SendBudget::new(1);
+    let config = EngineConfig { send_budget: Some(leash.clone()), threads: 1, ..config(open(500.0, S(4)), &driver) };
+    let log = driver.log.clone();
+    leash.set_valid_until(Instant::now() + MS(500));
+    run(driver, config, |_, view| {
+        if view.timeline.len() == 2 {
+            leash.set_valid_until(Instant::now() + S(3600));
+        }
+    })
+    .await;
+    let mut numbers: Vec<_> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
+    numbers.sort_unstable();
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "nothing is started twice");
+    assert!(numbers.contains(&1999), "the load goes on to the end");
+    assert!(!numbers.contains(&700), "what was due while it was fenced is left alone");
+}
+
+/// A process that was frozen for longer than its leash finds a backlog when it wakes; it must not send it.
+#[tokio::test]
+async fn without_a_leash_to_stand_on_nothing_is_started() {
+    let driver = Scripted::new(|_| MS(1));
+    let leash = SendBudget::new(1);
+    let config = EngineConfig { send_budget: Some(leash.clone()), threads: 1, ..config(open(500.0, S(2)), &driver) };
+    let log = driver.log.clone();
+    leash.set_valid_until(Instant::now() + S(1));
+    let (view, _) = run(driver, config, |_, _| {}).await;
+    // The run began after the leash was set, so number 500 was never due while it held; how many were made before is the machine's.
+    let made = log.iterations.lock().unwrap().clone();
+    assert!(made.iter().all(|(number, _)| *number <= 500), "{made:?}");
+    assert_eq!(view.accounting().sent, made.len() as u64);
+}
+
+/// Nobody held the shares when the load was to begin: that is not the target's doing, and the report must say so.
+#[tokio::test]
+async fn shares_that_nobody_held_at_the_start_are_behind_their_schedule() {
+    let profile = Profile::constant(100.0, S(2)).unwrap();
+    let driver = Scripted::new(|_| Duration::ZERO);
+    let config = EngineConfig {
+        shares: ShareSet::NONE,
+        send_budget: Some(SendBudget::new(1)),
+        threads: 1,
+        ..config(open(100.0, S(2)), &driver)
+    };
+    let mut engine = Engine::prepare(driver, config).await.unwrap();
+    engine.start(Instant::now().checked_sub(S(1)).unwrap());
+    let left = Arc::new((0..256).map(|share| (share, Duration::ZERO)).collect());
+    engine.set_assignment(ShareAssignment { resume_from, ..ShareAssignment::new(ShareSet::ALL, profile, Duration::ZERO) });
+    let mut behind = 0;
+    while let Some(delta) = engine.next_delta().await {
+        let lag = &delta.engine.schedule_lag;
+        behind += lag.count() - lag.count_at_most(MS(400).as_nanos() as u64);
+    }
+    engine.join().unwrap();
+    assert!(behind >= 50, "{behind} of the hundred that were due before anybody held them");
+}
+
+/// A thread that was stalled when it was told to end left what was due before, and nobody counted it.
+#[tokio::test]
+async fn what_was_due_before_a_drain_is_made_or_counted() {
+    static STALLED: AtomicBool = AtomicBool::new(false);
+    let driver = Scripted::new(|number| {
+        if number == 0 {
+            STALLED.store(true, Ordering::SeqCst);
+            std::thread::sleep(MS(400));
+        }
+        Duration::ZERO
+    });
+    let config = EngineConfig { threads: 1, ..config(open(100.0, S(60)), &driver) };
+    let mut engine = Engine::prepare(driver, config).await.unwrap();
+    engine.start(Instant::now());
+    while !STALLED.load(Ordering::SeqCst) {
+        tokio::time::sleep(MS(1)).await;
+    }
+    tokio::time::sleep(MS(200)).await;
+    engine.stop_handle().drain();
+    let mut counted = 0;
+    while let Some(delta) = engine.next_delta().await {
+        counted += delta.engine.iterations + delta.engine.dropped;
+    }
+    engine.join().unwrap();
+    assert!(counted >= 20, "{counted}");
+}

@@ -1,0 +1,43 @@
+//! The name of a metric. A metric is a series of samples that belong together: a request, or a group of them.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Whether samples of a metric are requests or spans around requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MetricKind {
+    /// Counts towards the run's totals.
+    Request,
+    /// A named group or a whole task: timed, but no request of its own.
+    Group,
+    /// Emitted by the scenario's own code.
+    Custom,
+}
+
+/// What identifies a metric within a run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MetricKey {
+    pub name: String,
+    pub kind: MetricKind,
+    pub group: Option<String>,
+    pub tags: BTreeMap<String, String>,
+}
+
+impl MetricKey {
+    pub fn request(name: impl Into<String>) -> MetricKey {
+        MetricKey { name: name.into(), kind: MetricKind::Request, group: None, tags: BTreeMap::new() }
+    }
+
+    pub fn group(name: impl Into<String>) -> MetricKey {
+        MetricKey { kind: MetricKind::Group, ..MetricKey::request(name) }
+    }
+
+    /// Its name in stores and APIs: its group before it, its tags after it.
+    pub fn id(&self) -> String {
+        let group = self.group.as_ref().map(|group| format!("{group}/")).unwrap_or_default();
+        let tags: Vec<String> = self.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let tags = if tags.is_empty() { String::new() } else { format!("{{{}}}", tags.join(",")) };
+        format!("{group}{}{tags}", self.name)
+    }
+}

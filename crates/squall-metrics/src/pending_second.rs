@@ -1,0 +1,119 @@
+//! A second that is still being added up, from threads or from workers. It only adds; when it is whole is decided by the
+//! [`Alignment`](crate::align::Alignment).
+
+use std::sync::Arc;
+
+use crate::{Delta, EngineDelta, ErrorNote, MetricDelta, MetricKey, Outcome};
+
+/// Most distinct failure messages kept of a second, and of a run.
+pub(crate) const MAX_MESSAGES: usize = 200;
+
+/// A second that not all sources have reported yet.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct PendingSecond {
+    pub(crate) metrics: Vec<MetricDelta>,
+    pub(crate) errors: Vec<ErrorNote>,
+    pub(crate) engine: EngineDelta,
+}
+
+impl PendingSecond {
+    pub(crate) fn of(delta: Delta) -> PendingSecond {
+        PendingSecond { metrics: delta.metrics, errors: delta.errors, engine: delta.engine }
+    }
+
+    /// The same without what is a state rather than a count: in another second it would be counted twice.
+    pub(crate) fn without_gauges(mut self) -> PendingSecond {
+        (self.engine.users, self.engine.busy, self.engine.peak_users) = (0, 0, 0);
+        self
+    }
+
+    pub(crate) fn merge(&mut self, other: PendingSecond) {
+        // Sources name their metrics in much the same order: the next one is nearly always found at once.
+        let mut expected = 0;
+        for theirs in other.metrics {
+            let (before, after) = self.metrics.split_at(expected);
+            let found = after.iter().position(|mine| mine.key == theirs.key).map(|at| at + expected);
+            let found = found.or_else(|| before.iter().position(|mine| mine.key == theirs.key));
+            match found {
+                Some(at) => {
+                    self.metrics[at].merge(theirs);
+                    expected = at + 1;
+                }
+                None => self.metrics.push(theirs),
+            }
+        }
+        other.errors.into_iter().for_each(|note| add_note(&mut self.errors, note));
+        self.engine.merge(&other.engine);
+    }
+}
+
+/// Adds a failure to those of its kind.
+pub(crate) fn add_note(notes: &mut Vec<ErrorNote>, note: ErrorNote) {
+    let ErrorNote { metric, outcome, message, count } = note;
+    note_failure(notes, MAX_MESSAGES, (&metric, outcome, &message), count);
+}
+
+/// Adds a failure to those of its kind. Once there are `most` kinds, a new one is only counted, with the others of its metric and outcome:
+/// texts that carry an id would never end.
+pub(crate) fn note_failure(
+    notes: &mut Vec<ErrorNote>,
+    most: usize,
+    (metric, outcome, message): (&Arc<MetricKey>, Outcome, &str),
+    count: u64,
+) {
+    let mut add = |message: &str, most: usize| {
+        let same = |n: &ErrorNote| n.outcome == outcome && n.message == message && n.metric == *metric;
+        match notes.iter().position(same) {
+            Some(at) => notes[at].count += count,
+            None if notes.len() < most => {
+                notes.push(ErrorNote { metric: metric.clone(), outcome, message: message.to_owned(), count });
+            }
+            None => return false,
+        }
+        true
+    };
+    if !add(message, most) {
+        add(OTHER_MESSAGES, usize::MAX);
+    }
+}
+
+/// Stands for all messages that were not kept apart.
+const OTHER_MESSAGES: &str = "(other messages)";
+
+impl MetricDelta {
+    fn merge(&mut self, other: MetricDelta) {
+        for (outcome, n) in other.outcomes {
+            match self.outcomes.iter_mut().find(|(mine, _)| *mine == outcome) {
+                Some((_, mine)) => *mine += n,
+                None => self.outcomes.push((outcome, n)),
+            }
+        }
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.service.merge(&other.service);
+        self.response.merge(&other.response);
+        self.wait.merge(&other.wait);
+        match (&mut self.phases, other.phases) {
+            (Some(mine), Some(theirs)) => mine.iter_mut().zip(theirs.iter()).for_each(|(m, t)| m.merge(t)),
+            (mine @ None, theirs) => *mine = theirs,
+            (Some(_), None) => {}
+        }
+    }
+}
+
+impl EngineDelta {
+    fn merge(&mut self, other: &EngineDelta) {
+        self.sent += other.sent;
+        self.recorded += other.recorded;
+        self.warm_up += other.warm_up;
+        self.unsent += other.unsent;
+        self.peak_users += other.peak_users;
+        self.iterations += other.iterations;
+        self.dropped += other.dropped;
+        self.late += other.late;
+        self.metrics_refused += other.metrics_refused;
+        self.users += other.users;
+        self.busy += other.busy;
+        self.schedule_lag.merge(&other.schedule_lag);
+    }
+}

@@ -1,0 +1,60 @@
+//! The deltas of one worker's engine threads as one delta a second, to be shipped. It only adds up: no clock, no I/O.
+
+use crate::{
+    Delta, SourceId,
+    second_aligner::{SecondAligner, SourceProgress, ClosedSeconds, MergeError},
+};
+
+/// Adds the deltas of several threads up to deltas of one source.
+///
+/// A second leaves when all threads have reported it, even if nothing happened in it: whoever collects waits for it. Seconds
+/// that every thread skipped (a machine that stood still) are skipped here too; the numbers of the deltas have no gaps.
+pub struct ThreadMerger {
+    source: SourceId,
+    next_seq: u64,
+    aligner: SecondAligner,
+}
+
+impl ThreadMerger {
+    /// `source`: who the folded deltas come from; `threads`: everybody who has to report a second.
+    pub fn new(source: SourceId, threads: impl IntoIterator<Item = SourceId>) -> ThreadMerger {
+        ThreadMerger { source, next_seq: 0, aligner: SecondAligner::new(threads) }
+    }
+
+    /// Merges a thread's `delta`; returns the seconds that are whole by it, in order. The very last is marked as such.
+    pub fn merge(&mut self, delta: Delta) -> Result<Vec<Delta>, MergeError> {
+        let ready = self.aligner.add_delta(delta)?;
+        Ok(self.number_deltas(ready))
+    }
+
+    /// The seconds that wait for threads of which nothing more will come. None is marked as the last, because something is missing.
+    pub fn flush_incomplete(&mut self) -> Vec<Delta> {
+        let silent = self.aligner.sources.iter().filter(|(_, progress)| progress.complete_below != SourceProgress::ALL);
+        let silent: Vec<SourceId> = silent.map(|(thread, _)| *thread).collect();
+        let ready = silent.into_iter().flat_map(|thread| self.aligner.mark_lost(thread)).collect();
+        let mut deltas = self.number_deltas(ready);
+        deltas.iter_mut().for_each(|delta| delta.last = false);
+        deltas
+    }
+
+    /// Whether every thread has said its last.
+    pub fn is_complete(&self) -> bool {
+        self.aligner.is_complete()
+    }
+
+    fn number_deltas(&mut self, ready: ClosedSeconds) -> Vec<Delta> {
+        let (source, seq) = (self.source, self.next_seq);
+        let (complete, seconds) = (self.is_complete(), ready.len());
+        self.next_seq += seconds as u64;
+        let delta = |(i, (second, pending)): (usize, (u32, crate::pending_second::PendingSecond))| Delta {
+            source,
+            seq: seq + i as u64,
+            second,
+            metrics: pending.metrics,
+            errors: pending.errors,
+            engine: pending.engine,
+            last: complete && i + 1 == seconds,
+        };
+        ready.into_iter().enumerate().map(delta).collect()
+    }
+}
