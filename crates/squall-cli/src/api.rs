@@ -2,7 +2,7 @@
 
 use http::Method;
 use serde_json::Value;
-use squall_http::{Body, Connector, HttpConfig, Prepared, Request, Session, TlsOptions};
+use squall_http::{BodyMode, Connector, HttpConfig, PreparedRequest, HttpRequest, Session, TlsOptions};
 use std::time::{Duration, Instant};
 
 use crate::{args::ApiArgs, command_line::without_login, exit::Refusal, up_state};
@@ -128,7 +128,7 @@ impl Api {
             let error = error.to_string().replace(&self.base, &self.shown);
             Refusal::new(format!("--api {}: {error}", self.shown))
         };
-        let mut request = Request::new(method, &format!("{}{path}", self.base)).map_err(|error| refuse(&error))?;
+        let mut request = HttpRequest::new(method, &format!("{}{path}", self.base)).map_err(|error| refuse(&error))?;
         if let Some(token) = &self.token {
             request.headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
         }
@@ -136,8 +136,8 @@ impl Api {
             request.headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
             request.body = body.to_string().into();
         }
-        let request = Prepared::new(&request, &self.connector).map_err(|error| refuse(&error))?;
-        let exchange = self.runtime.block_on(self.session.send(&request, Body::Keep));
+        let request = PreparedRequest::new(&request, &self.connector).map_err(|error| refuse(&error))?;
+        let exchange = self.runtime.block_on(self.session.send(&request, BodyMode::Keep));
         let response = exchange.result.map_err(|error| {
             // The flags of this command are others than those of a run.
             let error = error.to_string().replace("--ca FILE, or --insecure", "--api-ca FILE");

@@ -1,6 +1,6 @@
 //! Where a fleet keeps what it shares: opened the same way by whoever takes part.
 
-use squall_coord::{Link, LinkError, RedisCell};
+use squall_coord::{RedisClient, RedisConnectError, RedisFleetStores};
 
 use crate::{
     command_line::without_login,
@@ -9,19 +9,19 @@ use crate::{
 };
 
 /// The store of the fleet called `name` on the server at `url`. What is waited for meanwhile is given to `waiting`.
-pub(crate) async fn open(url: &str, name: &str, waiting: impl FnOnce(&str)) -> Result<RedisCell, Refusal> {
+pub(crate) async fn open(url: &str, name: &str, waiting: impl FnOnce(&str)) -> Result<RedisFleetStores, Refusal> {
     let link = connect(url, waiting).await?;
     if name.is_empty() && link.is_cluster() {
         return Err(Refusal::new(
             "a cluster needs a fleet with a name: without one its keys lie on different nodes. Give --fleet NAME",
         ));
     }
-    Ok(RedisCell::new(&link, name))
+    Ok(RedisFleetStores::new(&link, name))
 }
 
 /// Connects to the server at `url`.
-pub(crate) async fn connect(url: &str, waiting: impl FnOnce(&str)) -> Result<Link, Refusal> {
-    let mut opening = Box::pin(Link::open(url));
+pub(crate) async fn connect(url: &str, waiting: impl FnOnce(&str)) -> Result<RedisClient, Refusal> {
+    let mut opening = Box::pin(RedisClient::open(url));
     let opened = match tokio::time::timeout(SILENCE, &mut opening).await {
         Ok(opened) => opened,
         Err(_) => {
@@ -33,18 +33,18 @@ pub(crate) async fn connect(url: &str, waiting: impl FnOnce(&str)) -> Result<Lin
 }
 
 /// Why a Redis server cannot be used: an address that is none, or that names a file that cannot be read, is a mistake of whoever wrote it.
-fn refusal(error: &LinkError) -> Refusal {
+fn refusal(error: &RedisConnectError) -> Refusal {
     match error {
         // What is wrong with it is not always known, and a category alone says nothing.
-        LinkError::Address { source, .. } if source.detail().is_none_or(str::is_empty) => {
+        RedisConnectError::InvalidAddress { source, .. } if source.detail().is_none_or(str::is_empty) => {
             Refusal::new(error.to_string())
         }
-        LinkError::Address { .. } => Refusal::new(error_chain(error)),
-        LinkError::Connect { url, source } if source.category() == "invalid client config" => {
+        RedisConnectError::InvalidAddress { .. } => Refusal::new(error_chain(error)),
+        RedisConnectError::Connect { url, source } if source.category() == "invalid client config" => {
             let what = source.detail().map_or_else(|| source.to_string(), str::to_owned);
             Refusal::new(format!("the options of {url} cannot be used: {what}"))
         }
-        LinkError::Connect { url, source } => {
+        RedisConnectError::Connect { url, source } => {
             let text = error_chain(error);
             // A server without TLS waits for the rest of what it takes for a command, or says that there is none such.
             let tls = url.starts_with("rediss") || url.starts_with("valkeys");

@@ -253,7 +253,7 @@ impl<D: Driver> Program<D> {
 
     pub(crate) fn phases(&self) -> bool {
         match self {
-            Program::Declared { scenario, .. } => scenario.http().phases,
+            Program::Declared { scenario, .. } => scenario.http().record_phases,
             Program::Hosted(hosted) => hosted.phases,
         }
     }

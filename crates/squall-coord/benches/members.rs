@@ -13,46 +13,46 @@ use std::{
 };
 
 use squall_coord::{
-    Item, ItemId, Link, MemberId, Notice, PoolKeys, PoolName, PoolStore, RedisPools, RedisRun, RedisStore, Report,
-    RunKeys, RunStore, Seat, SeatConfig, SpaceKeys, Store, UnitId,
+    PoolItem, ItemId, RedisClient, MemberId, LeaseEvent, PoolKeys, PoolName, PoolStore, RedisPoolStore, RedisRunStore, RedisLeaseStore, WorkerReport,
+    RunKeys, RunStore, Membership, MembershipConfig, LeaseKeys, LeaseStore, UnitId,
 };
 use squall_testkit::redis::RedisServer;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-const UNITS: u32 = 256;
+const UNIT_COUNT: u32 = 256;
 /// As a worker has them.
-const BEAT: Duration = Duration::from_millis(1150);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1150);
 const TTL: Duration = Duration::from_millis(3500);
 /// Machines do not start within the same millisecond.
-const ARRIVAL: Duration = Duration::from_millis(10);
+const JOIN_INTERVAL: Duration = Duration::from_millis(10);
 
-fn keys() -> SpaceKeys {
-    SpaceKeys::under("squall:{bench}:shares")
+fn keys() -> LeaseKeys {
+    LeaseKeys::with_prefix("squall:{bench}:shares")
 }
 
-async fn member(link: Link, name: String, stop: CancellationToken) {
-    let config = SeatConfig {
-        beat: BEAT,
+async fn run_member(link: RedisClient, name: String, stop: CancellationToken) {
+    let config = MembershipConfig {
+        heartbeat_interval: HEARTBEAT_INTERVAL,
         ttl: TTL,
-        ..SeatConfig::new(MemberId::new(&*name), (0..UNITS).map(UnitId::from).collect())
+        ..MembershipConfig::new(MemberId::new(&*name), (0..UNIT_COUNT).map(UnitId::from).collect())
     };
-    let (seat, mut handle) = Seat::new(RedisStore::new(&link, keys()), config).expect("timings that fit");
+    let (seat, mut handle) = Membership::new(RedisLeaseStore::new(&link, keys()), config).expect("timings that fit");
     let use_leases = async {
-        while let Some(notice) = handle.notices.recv().await {
-            if let Notice::Drain(lease) = notice {
+        while let Some(notice) = handle.events.recv().await {
+            if let LeaseEvent::Drain(lease) = notice {
                 handle.release(lease);
             }
         }
     };
-    tokio::join!(seat.run(stop.clone()), use_leases, report(link, name, stop));
+    tokio::join!(seat.run(stop.clone()), use_leases, send_reports(link, name, stop));
 }
 
 /// What a worker says of itself once a beat.
-async fn report(link: Link, name: String, stop: CancellationToken) {
-    let run = RedisRun::new(&link, RunKeys::new("squall:{bench}:"));
-    let report: Report = (0..18).map(|n| (format!("field_{n}"), "123456".to_owned())).collect();
-    let mut beats = tokio::time::interval(BEAT);
+async fn send_reports(link: RedisClient, name: String, stop: CancellationToken) {
+    let run = RedisRunStore::new(&link, RunKeys::new("squall:{bench}:"));
+    let report: WorkerReport = (0..18).map(|n| (format!("field_{n}"), "123456".to_owned())).collect();
+    let mut beats = tokio::time::interval(HEARTBEAT_INTERVAL);
     while !stop.is_cancelled() {
         beats.tick().await;
         // A server that is busy is asked again at the next beat.
@@ -61,8 +61,8 @@ async fn report(link: Link, name: String, stop: CancellationToken) {
 }
 
 /// Calls of each command so far: those that were sent, and those that scripts made.
-async fn calls(link: &Link) -> BTreeMap<String, u64> {
-    let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut link.commands()).await.expect("answers");
+async fn command_counts(link: &RedisClient) -> BTreeMap<String, u64> {
+    let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut link.connection()).await.expect("answers");
     let line = |line: &str| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
@@ -71,7 +71,7 @@ async fn calls(link: &Link) -> BTreeMap<String, u64> {
 }
 
 /// Commands per second that came over connections: MONITOR tells those of scripts apart.
-fn sent(port: u16, seconds: u64) -> f64 {
+fn measure_command_rate(port: u16, seconds: u64) -> f64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server runs");
     stream.write_all(b"MONITOR\r\n").expect("the server runs");
     let mut lines = BufReader::new(stream).split(b'\n').map_while(Result::ok).skip(1);
@@ -84,8 +84,8 @@ fn sent(port: u16, seconds: u64) -> f64 {
     f64::from(count) / began.elapsed().as_secs_f64()
 }
 
-async fn server_cpu(link: &Link) -> f64 {
-    let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut link.commands()).await.expect("answers");
+async fn server_cpu(link: &RedisClient) -> f64 {
+    let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut link.connection()).await.expect("answers");
     let seconds = |name: &str| {
         let line = info.lines().find_map(|line| line.strip_prefix(name)).and_then(|value| value.trim().parse().ok());
         line.unwrap_or(0.0)
@@ -94,18 +94,18 @@ async fn server_cpu(link: &Link) -> f64 {
 }
 
 /// A real orchestrator, which leads and has nothing to do.
-struct Orchestrator(Child);
+struct OrchestratorProcess(Child);
 
-impl Orchestrator {
-    fn start(program: &str, redis: &str) -> Orchestrator {
+impl OrchestratorProcess {
+    fn start(program: &str, redis: &str) -> OrchestratorProcess {
         let mut command = Command::new(program);
         command.args(["orchestrator", "--fleet", "bench", "--listen", "127.0.0.1:0", "--redis", redis]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        Orchestrator(child.unwrap_or_else(|error| panic!("{program} does not start: {error}")))
+        OrchestratorProcess(child.unwrap_or_else(|error| panic!("{program} does not start: {error}")))
     }
 
     /// Seconds of CPU so far.
-    fn cpu(&self) -> f64 {
+    fn cpu_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("the orchestrator runs");
         // Behind the name, which may contain anything: the 12th and 13th number, in ticks of 10 ms.
         let numbers = stat.rsplit(')').next().unwrap_or_default().split(' ');
@@ -114,7 +114,7 @@ impl Orchestrator {
     }
 }
 
-impl Drop for Orchestrator {
+impl Drop for OrchestratorProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -127,21 +127,21 @@ async fn main() {
     let (members, seconds) = (numbers.next().unwrap_or(1000), numbers.next().unwrap_or(20));
     let program = std::env::var("SQUALL").expect("SQUALL names the program whose orchestrator is measured");
     let server = RedisServer::start_with(&["--save", "", "--maxclients", "15000"]);
-    let link = Link::open(&server.url()).await.expect("the server runs");
-    let pools = RedisPools::new(&link, &RedisStore::new(&link, keys()), PoolKeys::new("squall:{bench}:"));
-    let items: Vec<Item> = (0..100).map(|n| Item { id: ItemId::from(n), payload: n.to_string() }).collect();
+    let link = RedisClient::open(&server.url()).await.expect("the server runs");
+    let pools = RedisPoolStore::new(&link, &RedisLeaseStore::new(&link, keys()), PoolKeys::new("squall:{bench}:"));
+    let items: Vec<PoolItem> = (0..100).map(|n| PoolItem { id: ItemId::from(n), payload: n.to_string() }).collect();
     pools.put(&PoolName::new("accounts").expect("a name"), &items, None, None).await.expect("put");
     let (stop, began) = (CancellationToken::new(), Instant::now());
     let mut tasks = JoinSet::new();
     for number in 0..members {
-        tasks.spawn(member(link.clone(), format!("w{number}"), stop.clone()));
-        tokio::time::sleep(ARRIVAL).await;
+        tasks.spawn(run_member(link.clone(), format!("w{number}"), stop.clone()));
+        tokio::time::sleep(JOIN_INTERVAL).await;
     }
-    let store = RedisStore::new(&link, keys());
+    let store = RedisLeaseStore::new(&link, keys());
     let settled = loop {
         // A thousand that come at once keep the server busy for longer than an answer may take.
-        let view = store.view().await.unwrap_or_default();
-        let spread = view.leases.len() == UNITS as usize && view.members.len() as u64 == members;
+        let view = store.snapshot().await.unwrap_or_default();
+        let spread = view.leases.len() == UNIT_COUNT as usize && view.members.len() as u64 == members;
         let wanted = view.assignment.iter().flat_map(|(member, units)| units.iter().map(move |unit| (unit, member)));
         if spread && wanted.clone().all(|(unit, member)| view.leases.get(unit).is_some_and(|(by, _)| by == member)) {
             break began.elapsed();
@@ -149,19 +149,19 @@ async fn main() {
         assert!(began.elapsed() < Duration::from_secs(120), "not settled: {} leases", view.leases.len());
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
-    println!("{members} members joined and {UNITS} units settled in {:.1} s", settled.as_secs_f64());
+    println!("{members} members joined and {UNIT_COUNT} units settled in {:.1} s", settled.as_secs_f64());
     tokio::time::sleep(Duration::from_secs(3)).await;
 
-    let orchestrator = Orchestrator::start(&program, &server.url());
+    let orchestrator = OrchestratorProcess::start(&program, &server.url());
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let (before, cpu, from) = (calls(&link).await, server_cpu(&link).await, Instant::now());
-    let of_orchestrator = orchestrator.cpu();
+    let (before, cpu, from) = (command_counts(&link).await, server_cpu(&link).await, Instant::now());
+    let of_orchestrator = orchestrator.cpu_seconds();
     tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let (after, elapsed) = (calls(&link).await, from.elapsed().as_secs_f64());
+    let (after, elapsed) = (command_counts(&link).await, from.elapsed().as_secs_f64());
     let server_share = (server_cpu(&link).await - cpu) / elapsed;
-    let orchestrator_share = (orchestrator.cpu() - of_orchestrator) / elapsed;
+    let orchestrator_share = (orchestrator.cpu_seconds() - of_orchestrator) / elapsed;
     // Afterwards: the server works harder while somebody listens to it.
-    let sent = sent(server.port(), seconds);
+    let sent = measure_command_rate(server.port(), seconds);
     drop(orchestrator);
 
     let rate = |name: &str| {

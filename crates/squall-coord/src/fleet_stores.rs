@@ -2,14 +2,14 @@
 //! back ends, so that a whole fleet can live in one process or on one server.
 
 use crate::{
-    Link, MemoryPools, MemoryRun, MemoryStore, PoolKeys, PoolStore, RedisPools, RedisRun, RedisStore, RunKeys,
-    RunStore, SpaceKeys, Store,
+    RedisClient, MemoryPoolStore, MemoryRunStore, MemoryLeaseStore, PoolKeys, PoolStore, RedisPoolStore, RedisRunStore, RedisLeaseStore, RunKeys,
+    RunStore, LeaseKeys, LeaseStore,
 };
 
 /// The stores of one fleet. Clones share them.
 pub trait FleetStores: Clone + Send + Sync + 'static {
     /// Who holds which share of the load, and who leads.
-    type Leases: Store;
+    type Leases: LeaseStore;
     /// The record of the run.
     type Run: RunStore;
     /// Things that users borrow.
@@ -30,90 +30,90 @@ pub trait FleetStores: Clone + Send + Sync + 'static {
 
 /// A fleet within this process.
 #[derive(Clone, Debug)]
-pub struct MemoryCell {
-    workers: MemoryStore,
-    orchestrators: MemoryStore,
-    run: MemoryRun,
-    pools: MemoryPools,
+pub struct MemoryFleetStores {
+    workers: MemoryLeaseStore,
+    orchestrators: MemoryLeaseStore,
+    run: MemoryRunStore,
+    pools: MemoryPoolStore,
 }
 
-impl Default for MemoryCell {
+impl Default for MemoryFleetStores {
     fn default() -> Self {
-        let workers = MemoryStore::default();
-        let pools = MemoryPools::new(&workers);
-        Self { workers, orchestrators: MemoryStore::default(), run: MemoryRun::with_pools(&pools), pools }
+        let workers = MemoryLeaseStore::default();
+        let pools = MemoryPoolStore::new(&workers);
+        Self { workers, orchestrators: MemoryLeaseStore::default(), run: MemoryRunStore::with_pools(&pools), pools }
     }
 }
 
-impl FleetStores for MemoryCell {
-    type Leases = MemoryStore;
-    type Run = MemoryRun;
-    type Pools = MemoryPools;
+impl FleetStores for MemoryFleetStores {
+    type Leases = MemoryLeaseStore;
+    type Run = MemoryRunStore;
+    type Pools = MemoryPoolStore;
 
-    fn workers(&self) -> MemoryStore {
+    fn workers(&self) -> MemoryLeaseStore {
         self.workers.clone()
     }
 
-    fn orchestrators(&self) -> MemoryStore {
+    fn orchestrators(&self) -> MemoryLeaseStore {
         self.orchestrators.clone()
     }
 
-    fn run(&self) -> MemoryRun {
+    fn run(&self) -> MemoryRunStore {
         self.run.clone()
     }
 
-    fn pools(&self) -> MemoryPools {
+    fn pools(&self) -> MemoryPoolStore {
         self.pools.clone()
     }
 }
 
 /// A fleet on a Redis or Valkey server.
 #[derive(Clone)]
-pub struct RedisCell {
-    workers: RedisStore,
-    orchestrators: RedisStore,
-    run: RedisRun,
-    pools: RedisPools,
+pub struct RedisFleetStores {
+    workers: RedisLeaseStore,
+    orchestrators: RedisLeaseStore,
+    run: RedisRunStore,
+    pools: RedisPoolStore,
 }
 
-impl RedisCell {
+impl RedisFleetStores {
     /// The fleet whose keys begin with [`prefix`] of its name, on the server at the other end of `link`.
-    pub fn new(link: &Link, name: &str) -> Self {
-        let prefix = prefix(name);
-        let workers = RedisStore::new(link, SpaceKeys::under(&format!("{prefix}shares")));
+    pub fn new(link: &RedisClient, name: &str) -> Self {
+        let prefix = fleet_key_prefix(name);
+        let workers = RedisLeaseStore::new(link, LeaseKeys::with_prefix(&format!("{prefix}shares")));
         Self {
-            pools: RedisPools::new(link, &workers, PoolKeys::new(&prefix)),
+            pools: RedisPoolStore::new(link, &workers, PoolKeys::new(&fleet_key_prefix)),
             workers,
-            orchestrators: RedisStore::new(link, SpaceKeys::under(&format!("{prefix}lead"))),
-            run: RedisRun::new(link, RunKeys::new(prefix)),
+            orchestrators: RedisLeaseStore::new(link, LeaseKeys::with_prefix(&format!("{prefix}lead"))),
+            run: RedisRunStore::new(link, RunKeys::new(fleet_key_prefix)),
         }
     }
 }
 
 /// What the keys of a fleet begin with: `squall:{name}:`, all in one cluster slot; for an empty name nothing, which gives the
 /// seed's own key names.
-pub fn prefix(name: &str) -> String {
+pub fn fleet_key_prefix(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!("squall:{{{name}}}:") }
 }
 
-impl FleetStores for RedisCell {
-    type Leases = RedisStore;
-    type Run = RedisRun;
-    type Pools = RedisPools;
+impl FleetStores for RedisFleetStores {
+    type Leases = RedisLeaseStore;
+    type Run = RedisRunStore;
+    type Pools = RedisPoolStore;
 
-    fn workers(&self) -> RedisStore {
+    fn workers(&self) -> RedisLeaseStore {
         self.workers.clone()
     }
 
-    fn orchestrators(&self) -> RedisStore {
+    fn orchestrators(&self) -> RedisLeaseStore {
         self.orchestrators.clone()
     }
 
-    fn run(&self) -> RedisRun {
+    fn run(&self) -> RedisRunStore {
         self.run.clone()
     }
 
-    fn pools(&self) -> RedisPools {
+    fn pools(&self) -> RedisPoolStore {
         self.pools.clone()
     }
 }

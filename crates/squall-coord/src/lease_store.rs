@@ -3,11 +3,11 @@
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use crate::{Assignment, Epoch, MemberId, Revision, UnitId};
+use crate::{UnitAssignment, Epoch, MemberId, Revision, UnitId};
 
 /// A live member as the store sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct LiveMember {
     /// Its name.
     pub id: MemberId,
     /// How long ago it joined, by the store's clock.
@@ -29,39 +29,39 @@ pub struct Lease {
 
 /// Everything in a space at one instant. Members are in the order they joined; expired ones are already gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
+pub struct LeaseSnapshot {
     /// Changes so far.
     pub revision: Revision,
     /// Who is alive, oldest first.
-    pub members: Vec<Member>,
+    pub members: Vec<LiveMember>,
     /// Who should hold what.
-    pub assignment: Assignment,
+    pub assignment: UnitAssignment,
     /// Who does hold what.
     pub leases: BTreeMap<UnitId, (MemberId, Epoch)>,
 }
 
 /// What concerns one member at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct MemberSnapshot {
     /// Changes so far.
     pub revision: Revision,
     /// How many members there are.
-    pub members: usize,
+    pub member_count: usize,
     /// How many of those that are not on their way out joined before it; `None`: it is not a member.
-    pub before: Option<usize>,
+    pub older_members: Option<usize>,
     /// What it should hold.
     pub assigned: Vec<UnitId>,
     /// Who holds what is assigned to it, and what else it holds itself.
     pub leases: BTreeMap<UnitId, (MemberId, Epoch)>,
 }
 
-impl View {
+impl LeaseSnapshot {
     /// What of this concerns `member`.
     #[must_use]
-    pub fn of(&self, member: &MemberId) -> Look {
-        let mut look = Look { revision: self.revision, members: self.members.len(), ..Look::default() };
+    pub fn for_member(&self, member: &MemberId) -> MemberSnapshot {
+        let mut look = MemberSnapshot { revision: self.revision, member_count: self.members.len(), ..MemberSnapshot::default() };
         if let Some(at) = self.members.iter().position(|one| one.id == *member) {
-            look.before = Some(self.members[..at].iter().filter(|one| !one.leaving).count());
+            look.older_members = Some(self.members[..at].iter().filter(|one| !one.leaving).count());
             look.assigned = self.assignment.get(member).cloned().unwrap_or_default();
             let concerns = |unit: &UnitId, holder: &MemberId| holder == member || look.assigned.contains(unit);
             let leases = self.leases.iter().filter(|(unit, (holder, _))| concerns(unit, holder));
@@ -73,27 +73,27 @@ impl View {
 
 /// The answer to a beat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beat {
+pub enum HeartbeatOutcome {
     /// Still a member.
     Alive {
         /// To compare with the one last seen.
         revision: Revision,
         /// When the assignment was last changed: all that concerns a member that neither assigns nor waits for anything.
-        assigned: Revision,
+        assignment_revision: Revision,
     },
     /// The membership had expired, and with it everything held.
-    Gone,
+    Expired,
 }
 
 /// The answer to an acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Acquired {
+pub enum LeaseAcquireOutcome {
     /// One answer per unit asked for, in order: the epoch, or `None` where somebody holds the unit.
-    Units(Vec<Option<Epoch>>),
+    Granted(Vec<Option<Epoch>>),
     /// The asker is not a member (any more).
-    Gone,
+    NotMember,
     /// An administrator has closed the space for a moment; nothing is granted.
-    Closed,
+    Paused,
 }
 
 /// Why a step could not be done.
@@ -104,7 +104,7 @@ pub enum StoreError {
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The store answered with an error.
     #[error("the coordination store refused a step")]
-    Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Rejected(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A key is in use for something else.
     #[error(
         "key `{key}` holds a {found}, but Squall keeps a {expected} there: use another `--fleet` (for streams `--namespace`), or remove the key"
@@ -121,15 +121,15 @@ pub enum StoreError {
 
 /// One space. Every method is one atomic step, and every step first sweeps: members whose time is over lose their place
 /// and their leases before anything else is looked at. Only the store's clock counts.
-pub trait Store: Clone + Send + Sync + 'static {
+pub trait LeaseStore: Clone + Send + Sync + 'static {
     /// Becomes a member for `ttl`. Joining twice is the same as joining once.
     fn join(&self, member: &MemberId, ttl: Duration) -> impl Future<Output = Result<Revision, StoreError>> + Send;
 
     /// Stays a member for another `ttl`.
-    fn beat(&self, member: &MemberId, ttl: Duration) -> impl Future<Output = Result<Beat, StoreError>> + Send;
+    fn heartbeat(&self, member: &MemberId, ttl: Duration) -> impl Future<Output = Result<HeartbeatOutcome, StoreError>> + Send;
 
     /// Says that the member is on its way out; it stays a member until it leaves or expires. Never taken back.
-    fn retire(&self, member: &MemberId) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn mark_leaving(&self, member: &MemberId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Stops being a member and gives everything back. Leaving twice is the same as leaving once.
     fn leave(&self, member: &MemberId) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -138,26 +138,26 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn sweep(&self) -> impl Future<Output = Result<Vec<MemberId>, StoreError>> + Send;
 
     /// Reads everything.
-    fn view(&self) -> impl Future<Output = Result<View, StoreError>> + Send;
+    fn snapshot(&self) -> impl Future<Output = Result<LeaseSnapshot, StoreError>> + Send;
 
     /// Reads what concerns one member; cheaper than everything where there are many.
-    fn look(&self, member: &MemberId) -> impl Future<Output = Result<Look, StoreError>> + Send {
-        async move { Ok(self.view().await?.of(member)) }
+    fn member_snapshot(&self, member: &MemberId) -> impl Future<Output = Result<MemberSnapshot, StoreError>> + Send {
+        async move { Ok(self.snapshot().await?.for_member(member)) }
     }
 
     /// Replaces the assignment if nothing has changed since `expected`; says whether it did.
     fn assign(
         &self,
         expected: Revision,
-        assignment: &Assignment,
+        assignment: &UnitAssignment,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Takes those of `units` that nobody holds.
-    fn acquire(&self, member: &MemberId, units: &[UnitId]) -> impl Future<Output = Result<Acquired, StoreError>> + Send;
+    fn acquire(&self, member: &MemberId, units: &[UnitId]) -> impl Future<Output = Result<LeaseAcquireOutcome, StoreError>> + Send;
 
     /// Gives leases back; those that are not the member's any more are left alone. Says how many were given back.
     fn release(&self, member: &MemberId, leases: &[Lease]) -> impl Future<Output = Result<usize, StoreError>> + Send;
 
     /// Waits until the revision is above `seen`, or `within` has passed; never blocks other steps.
-    fn changed(&self, seen: Revision, within: Duration) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn wait_for_change(&self, seen: Revision, within: Duration) -> impl Future<Output = Result<(), StoreError>> + Send;
 }

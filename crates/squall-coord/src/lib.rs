@@ -18,21 +18,21 @@ mod membership;
 mod spread;
 mod lease_store;
 
-pub use fleet_stores::{FleetStores, MemoryCell, RedisCell, prefix};
+pub use fleet_stores::{FleetStores, MemoryFleetStores, RedisFleetStores, fleet_key_prefix};
 pub use ids::{Epoch, MemberId, Revision, UnitId};
-pub use memory_lease_store::MemoryStore;
+pub use memory_lease_store::MemoryLeaseStore;
 pub use pool::{
-    AcquireError, Answer, Ask, Borrower, Counted, Hold, Item, ItemId, Listed, MemoryPools, PATIENCE, PoolCounts,
-    PoolName, PoolNameError, PoolStore, Released, Stocked, Ticket, create, ensure,
+    AcquireError, PoolRequestOutcome, PoolRequest, ResourceHolder, AllPoolCounts, PoolLease, PoolItem, ItemId, PoolItemStatus, MemoryPoolStore, TURN_TIMEOUT, PoolCounts,
+    PoolName, PoolNameError, PoolStore, PoolReleaseOutcome, FillResult, PoolRequestId, add_pool_items, ensure_pool_size,
 };
 pub use redis::{
-    BlockingLink, Commands, Link, LinkError, PoolKeys, RedisPools, RedisStore, SpaceKeys, expect_numbers, expect_types,
-    passing,
+    BlockingConnection, SharedConnection, RedisClient, RedisConnectError, PoolKeys, RedisPoolStore, RedisLeaseStore, LeaseKeys, find_non_number, find_wrong_type,
+    is_transient,
 };
 pub use run::{
-    BEGINNING, Counter, Counters, Draw, Drawn, Heard, Holding, MemoryRun, RedisRun, Report, Reported, RunKeys,
-    RunRecord, RunStore, Series, Shipped, ShippedDelta, Showcase, ShownSecond, ShownUsers, USERS_AT_ONCE, UserMove,
+    START_POSITION, CounterState, CounterStore, BlockRequest, BlockGrant, ReportReceipt, SourceAllocation, MemoryRunStore, RedisRunStore, WorkerReport, ReportOutcome, RunKeys,
+    RunRecord, RunStore, SeriesKind, ShipOutcome, ShippedDelta, CompatView, SecondRow, UserLocations, MAX_USERS_PER_MOVE, UserMove,
 };
-pub use membership::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Tenure};
-pub use spread::{Assignment, spread};
-pub use lease_store::{Acquired, Beat, Lease, Look, Member, Store, StoreError, View};
+pub use membership::{LeaseEvent, Membership, MembershipConfig, MembershipConfigError, MembershipHandle, LeaseValidity};
+pub use spread::{UnitAssignment, spread};
+pub use lease_store::{LeaseAcquireOutcome, HeartbeatOutcome, Lease, MemberSnapshot, LiveMember, LeaseStore, StoreError, LeaseSnapshot};

@@ -10,38 +10,38 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{Acquired, Assignment, Beat, Epoch, Lease, Member, MemberId, Revision, Store, StoreError, UnitId, View};
+use crate::{LeaseAcquireOutcome, UnitAssignment, HeartbeatOutcome, Epoch, Lease, LiveMember, MemberId, Revision, LeaseStore, StoreError, UnitId, LeaseSnapshot};
 
 /// One space in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryStore {
-    state: Arc<Mutex<State>>,
+pub struct MemoryLeaseStore {
+    state: Arc<Mutex<MemoryLeaseState>>,
     /// Wakes waiters in the order they came, unlike a watch channel: a simulation depends on it.
     changes: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MemoryLeaseState {
     skew: Duration,
     revision: Revision,
     /// Of the last assignment.
-    assigned: Revision,
-    epoch: u64,
-    members: BTreeMap<MemberId, Place>,
+    assignment_revision: Revision,
+    last_epoch: u64,
+    members: BTreeMap<MemberId, MemberEntry>,
     leases: BTreeMap<UnitId, (MemberId, Epoch)>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct MemberEntry {
     joined: Instant,
     /// Orders members that joined at the same instant.
-    entry: u64,
-    until: Instant,
+    join_order: u64,
+    expires_at: Instant,
     leaving: bool,
     assigned: Vec<UnitId>,
 }
 
-impl MemoryStore {
+impl MemoryLeaseStore {
     /// An empty space.
     pub fn new() -> Self {
         Self::default()
@@ -60,93 +60,93 @@ impl MemoryStore {
     /// Whether somebody is a member whose time is not over.
     pub(crate) fn is_alive(&self, member: &MemberId) -> bool {
         let state = self.state.lock().expect("no step panics");
-        state.members.get(member).is_some_and(|place| place.until > Instant::now() + state.skew)
+        state.members.get(member).is_some_and(|place| place.expires_at > Instant::now() + state.skew)
     }
 
     /// Enters a step: the time now, and the state after the sweep with the names of those it removed.
-    fn enter(&self) -> (Instant, MutexGuard<'_, State>, Vec<MemberId>) {
+    fn lock_and_sweep(&self) -> (Instant, MutexGuard<'_, MemoryLeaseState>, Vec<MemberId>) {
         let mut state = self.state.lock().expect("no step panics");
         let now = Instant::now() + state.skew;
         let dead: Vec<MemberId> =
-            state.members.iter().filter(|(_, place)| place.until <= now).map(|(id, _)| id.clone()).collect();
+            state.members.iter().filter(|(_, place)| place.expires_at <= now).map(|(id, _)| id.clone()).collect();
         for id in &dead {
             state.remove(id);
         }
         if !dead.is_empty() {
-            self.announce(&mut state);
+            self.bump_revision(&mut state);
         }
         (now, state, dead)
     }
 
-    fn announce(&self, state: &mut State) -> Revision {
+    fn bump_revision(&self, state: &mut MemoryLeaseState) -> Revision {
         state.revision.0 += 1;
         self.changes.notify_waiters();
         state.revision
     }
 }
 
-impl State {
+impl MemoryLeaseState {
     fn remove(&mut self, id: &MemberId) {
         self.members.remove(id);
         self.leases.retain(|_, (holder, _)| holder != id);
     }
 }
 
-impl Store for MemoryStore {
+impl LeaseStore for MemoryLeaseStore {
     async fn join(&self, member: &MemberId, ttl: Duration) -> Result<Revision, StoreError> {
-        let (now, mut state, _) = self.enter();
+        let (now, mut state, _) = self.lock_and_sweep();
         if let Some(place) = state.members.get_mut(member) {
-            place.until = now + ttl;
+            place.expires_at = now + ttl;
             return Ok(state.revision);
         }
-        let revision = self.announce(&mut state);
-        let place = Place { joined: now, entry: revision.0, until: now + ttl, leaving: false, assigned: Vec::new() };
+        let revision = self.bump_revision(&mut state);
+        let place = MemberEntry { joined: now, join_order: revision.0, expires_at: now + ttl, leaving: false, assigned: Vec::new() };
         state.members.insert(member.clone(), place);
         Ok(revision)
     }
 
-    async fn beat(&self, member: &MemberId, ttl: Duration) -> Result<Beat, StoreError> {
-        let (now, mut state, _) = self.enter();
-        let Some(place) = state.members.get_mut(member) else { return Ok(Beat::Gone) };
-        place.until = now + ttl;
-        Ok(Beat::Alive { revision: state.revision, assigned: state.assigned })
+    async fn heartbeat(&self, member: &MemberId, ttl: Duration) -> Result<HeartbeatOutcome, StoreError> {
+        let (now, mut state, _) = self.lock_and_sweep();
+        let Some(place) = state.members.get_mut(member) else { return Ok(HeartbeatOutcome::Expired) };
+        place.expires_at = now + ttl;
+        Ok(HeartbeatOutcome::Alive { revision: state.revision, assignment_revision: state.assignment_revision })
     }
 
-    async fn retire(&self, member: &MemberId) -> Result<(), StoreError> {
-        let (_, mut state, _) = self.enter();
+    async fn mark_leaving(&self, member: &MemberId) -> Result<(), StoreError> {
+        let (_, mut state, _) = self.lock_and_sweep();
         if let Some(place) = state.members.get_mut(member)
             && !std::mem::replace(&mut place.leaving, true)
         {
-            self.announce(&mut state);
+            self.bump_revision(&mut state);
         }
         Ok(())
     }
 
     async fn leave(&self, member: &MemberId) -> Result<(), StoreError> {
-        let (_, mut state, _) = self.enter();
+        let (_, mut state, _) = self.lock_and_sweep();
         if state.members.contains_key(member) {
             state.remove(member);
-            self.announce(&mut state);
+            self.bump_revision(&mut state);
         }
         Ok(())
     }
 
     async fn sweep(&self) -> Result<Vec<MemberId>, StoreError> {
-        Ok(self.enter().2)
+        Ok(self.lock_and_sweep().2)
     }
 
-    async fn view(&self) -> Result<View, StoreError> {
-        let (now, state, _) = self.enter();
-        let mut places: Vec<(&MemberId, &Place)> = state.members.iter().collect();
-        places.sort_by_key(|(_, place)| place.entry);
-        Ok(View {
+    async fn snapshot(&self) -> Result<LeaseSnapshot, StoreError> {
+        let (now, state, _) = self.lock_and_sweep();
+        let mut places: Vec<(&MemberId, &MemberEntry)> = state.members.iter().collect();
+        places.sort_by_key(|(_, place)| place.join_order);
+        Ok(LeaseSnapshot {
             revision: state.revision,
             members: places
                 .iter()
-                .map(|(id, place)| Member {
+                .map(|(id, place)| LiveMember {
                     id: (*id).clone(),
                     age: now - place.joined,
-                    expires_in: place.until - now,
+                    expires_in: place.expires_at - now,
                     leaving: place.leaving,
                 })
                 .collect(),
@@ -155,38 +155,38 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn assign(&self, expected: Revision, assignment: &Assignment) -> Result<bool, StoreError> {
-        let (_, mut state, _) = self.enter();
+    async fn assign(&self, expected: Revision, assignment: &UnitAssignment) -> Result<bool, StoreError> {
+        let (_, mut state, _) = self.lock_and_sweep();
         if state.revision != expected {
             return Ok(false);
         }
         for (id, place) in &mut state.members {
             place.assigned = assignment.get(id).cloned().unwrap_or_default();
         }
-        state.assigned = self.announce(&mut state);
+        state.assignment_revision = self.bump_revision(&mut state);
         Ok(true)
     }
 
-    async fn acquire(&self, member: &MemberId, units: &[UnitId]) -> Result<Acquired, StoreError> {
-        let (_, mut state, _) = self.enter();
+    async fn acquire(&self, member: &MemberId, units: &[UnitId]) -> Result<LeaseAcquireOutcome, StoreError> {
+        let (_, mut state, _) = self.lock_and_sweep();
         if !state.members.contains_key(member) {
-            return Ok(Acquired::Gone);
+            return Ok(LeaseAcquireOutcome::NotMember);
         }
         let grants = units.iter().map(|unit| {
             if let Some((holder, epoch)) = state.leases.get(unit) {
                 // Of its own it is told again: its first answer may have got lost.
                 return (holder == member).then_some(*epoch);
             }
-            state.epoch += 1;
-            let epoch = Epoch(state.epoch);
+            state.last_epoch += 1;
+            let epoch = Epoch(state.last_epoch);
             state.leases.insert(unit.clone(), (member.clone(), epoch));
             Some(epoch)
         });
-        Ok(Acquired::Units(grants.collect()))
+        Ok(LeaseAcquireOutcome::Granted(grants.collect()))
     }
 
     async fn release(&self, member: &MemberId, leases: &[Lease]) -> Result<usize, StoreError> {
-        let (_, mut state, _) = self.enter();
+        let (_, mut state, _) = self.lock_and_sweep();
         let before = state.leases.len();
         for lease in leases {
             if state.leases.get(&lease.unit) == Some(&(member.clone(), lease.epoch)) {
@@ -195,12 +195,12 @@ impl Store for MemoryStore {
         }
         let released = before - state.leases.len();
         if released > 0 {
-            self.announce(&mut state);
+            self.bump_revision(&mut state);
         }
         Ok(released)
     }
 
-    async fn changed(&self, seen: Revision, within: Duration) -> Result<(), StoreError> {
+    async fn wait_for_change(&self, seen: Revision, within: Duration) -> Result<(), StoreError> {
         let mut change = pin!(self.changes.notified());
         change.as_mut().enable();
         if self.state.lock().expect("no step panics").revision <= seen {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::{MemberId, UnitId};
 
 /// Which units each member should hold. Members without units have an entry with an empty list.
-pub type Assignment = BTreeMap<MemberId, Vec<UnitId>>;
+pub type UnitAssignment = BTreeMap<MemberId, Vec<UnitId>>;
 
 /// Spreads `units` over `members`, starting from `previous`.
 ///
@@ -26,11 +26,11 @@ pub type Assignment = BTreeMap<MemberId, Vec<UnitId>>;
 /// assert_eq!(both[&b], [1, 3].map(Unit::from));
 /// ```
 #[must_use]
-pub fn spread(units: &[UnitId], members: &[MemberId], previous: &Assignment) -> Assignment {
+pub fn spread(units: &[UnitId], members: &[MemberId], previous: &UnitAssignment) -> UnitAssignment {
     if members.is_empty() {
-        return Assignment::new();
+        return UnitAssignment::new();
     }
-    let owners = squall_spread::spread_units(&holders(units, members, previous), members.len(), squall_spread::round_robin);
+    let owners = squall_spread::spread_units(&current_holders(units, members, previous), members.len(), squall_spread::round_robin);
     let mut held = vec![Vec::new(); members.len()];
     for (unit, owner) in units.iter().zip(owners) {
         held[owner].push(unit.clone());
@@ -39,7 +39,7 @@ pub fn spread(units: &[UnitId], members: &[MemberId], previous: &Assignment) -> 
 }
 
 /// Which of the members, if any, has each unit; one that several claim is the first's.
-fn holders(units: &[UnitId], members: &[MemberId], previous: &Assignment) -> Vec<Option<usize>> {
+fn current_holders(units: &[UnitId], members: &[MemberId], previous: &UnitAssignment) -> Vec<Option<usize>> {
     let position: HashMap<&UnitId, usize> = units.iter().enumerate().map(|(at, unit)| (unit, at)).collect();
     let mut holders = vec![None; units.len()];
     for (member, id) in members.iter().enumerate() {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn fresh_members_are_served_in_turn() {
-        let got = spread(&units(7), &members(&["a", "b", "c"]), &Assignment::new());
+        let got = spread(&units(7), &members(&["a", "b", "c"]), &UnitAssignment::new());
         let of = |name: &str| got[&MemberId::new(name)].clone();
         assert_eq!(of("a"), [0, 3, 6].map(UnitId::from));
         assert_eq!(of("b"), [1, 4].map(UnitId::from));
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn nobody_gets_nothing() {
-        assert!(spread(&units(5), &[], &Assignment::new()).is_empty());
+        assert!(spread(&units(5), &[], &UnitAssignment::new()).is_empty());
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
     }
 
     /// By how many of the first units members differ, for the worst number of them.
-    fn unevenness(units: &[UnitId], assignment: &Assignment) -> usize {
+    fn unevenness(units: &[UnitId], assignment: &UnitAssignment) -> usize {
         let owned = assignment.iter().enumerate().flat_map(|(at, (_, held))| held.iter().map(move |unit| (unit, at)));
         let owners: HashMap<&UnitId, usize> = owned.collect();
         let mut counts = vec![0; assignment.len()];
@@ -106,11 +106,11 @@ mod tests {
     fn the_first_units_are_spread_evenly_whoever_joins_or_leaves() {
         let units = units(256);
         let everybody: Vec<MemberId> = (0..9).map(|n| MemberId::new(format!("m{n}"))).collect();
-        let mut joined = Assignment::new();
+        let mut joined = UnitAssignment::new();
         for count in 1..everybody.len() {
             let (members, more) = (&everybody[..count], &everybody[..=count]);
             joined = spread(&units, members, &joined);
-            let fresh = spread(&units, members, &Assignment::new());
+            let fresh = spread(&units, members, &UnitAssignment::new());
             assert_eq!(unevenness(&units, &fresh), usize::from(count > 1), "{count} from nothing");
             let first = |member: &MemberId| joined[member].iter().filter(|unit| units[..count].contains(unit)).count();
             assert!(members.iter().all(|member| first(member) == 1), "{count} units for {count} that came one by one");
@@ -126,10 +126,10 @@ mod tests {
     }
 
     /// Any number of units, any members, any previous state, also one with strangers and vanished units in it.
-    fn situations() -> impl Strategy<Value = (Vec<UnitId>, Vec<MemberId>, Assignment)> {
+    fn situations() -> impl Strategy<Value = (Vec<UnitId>, Vec<MemberId>, UnitAssignment)> {
         (0u32..70, 1usize..12, proptest::collection::vec((0u32..80, 0usize..16), 0..90)).prop_map(
             |(count, present, history)| {
-                let mut previous = Assignment::new();
+                let mut previous = UnitAssignment::new();
                 let mut seen = HashSet::new();
                 for (unit, owner) in history {
                     if seen.insert(unit) {
@@ -183,7 +183,7 @@ mod tests {
         fn the_first_units_stay_spread(steps in proptest::collection::vec((any::<bool>(), 0usize..6), 0..10)) {
             let units = units(256);
             let mut members = members(&["a", "b", "c"]);
-            let mut now = spread(&units, &members, &Assignment::new());
+            let mut now = spread(&units, &members, &UnitAssignment::new());
             for (number, (comes, who)) in steps.into_iter().enumerate() {
                 if members.len() > 1 && (!comes || members.len() == 6) {
                     members.remove(who % members.len());

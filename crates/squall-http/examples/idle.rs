@@ -1,14 +1,14 @@
 //! What an idle user costs: `idle URL [USERS]` opens that many keep-alive connections and prints the growth of RSS.
 //! Sockets live in the kernel and are not part of it.
 
-use squall_http::{Body, Connector, HttpConfig, Prepared, Request, Session};
+use squall_http::{BodyMode, Connector, HttpConfig, PreparedRequest, HttpRequest, Session};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let url = arguments.next().ok_or("usage: idle URL [USERS]")?;
     let users: usize = arguments.next().map_or(Ok(10_000), |text| text.parse())?;
     let connector = Connector::new(HttpConfig::default())?;
-    let request = Prepared::new(&Request::get(&url)?, &connector)?;
+    let request = PreparedRequest::new(&HttpRequest::get(&url)?, &connector)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let (mut session, request) = (Session::new(&connector), request.clone());
             tasks.spawn_local(async move {
                 let released = hold.notified();
-                let failed = session.send(&request, Body::Keep).await.result.err();
+                let failed = session.send(&request, BodyMode::Keep).await.result.err();
                 let _ = ready.send(failed).await;
                 released.await;
             });

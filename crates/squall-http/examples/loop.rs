@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use squall_http::{Body, Connector, HttpConfig, Prepared, Request, Session};
+use squall_http::{BodyMode, Connector, HttpConfig, PreparedRequest, HttpRequest, Session};
 
 thread_local! {
     static LATENCY: RefCell<Histogram<u64>> =
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tls: squall_http::TlsOptions { insecure: true, ..Default::default() },
         ..HttpConfig::default()
     })?;
-    let request = Prepared::new(&Request::get(&url)?, &connector)?;
+    let request = PreparedRequest::new(&HttpRequest::get(&url)?, &connector)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let end = Instant::now() + Duration::from_secs(seconds);
     let local = tokio::task::LocalSet::new();
@@ -47,10 +47,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-async fn user(mut session: Session, request: Prepared, end: Instant) -> u64 {
+async fn user(mut session: Session, request: PreparedRequest, end: Instant) -> u64 {
     let mut errors = 0;
     loop {
-        let exchange = session.send(&request, Body::Discard).await;
+        let exchange = session.send(&request, BodyMode::Discard).await;
         if let Err(error) = &exchange.result {
             errors += 1;
             if errors == 1 {

@@ -36,7 +36,7 @@ pub struct HttpConfig {
     /// A longer body, on the wire or decoded, fails as `BODY_TOO_LARGE`. Default 256 MiB.
     pub max_body_bytes: usize,
     /// Measure dns, connect, tls, first byte and body. Default `false`.
-    pub phases: bool,
+    pub record_phases: bool,
     /// Names answered from here instead of by DNS. A port of 0 means the URL's.
     pub resolve: Vec<(String, SocketAddr)>,
     /// Each session keeps the cookies that it is given and sends them back. Default `true`.
@@ -58,7 +58,7 @@ impl Default for HttpConfig {
             unix_socket: None,
             max_head_bytes: 64 * 1024,
             max_body_bytes: 256 * 1024 * 1024,
-            phases: false,
+            record_phases: false,
             resolve: Vec::new(),
             cookies: true,
         }

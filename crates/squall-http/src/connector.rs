@@ -7,7 +7,7 @@ use rustls_pki_types::ServerName;
 use url::Url;
 
 use crate::config::HttpConfig;
-use crate::dial::Names;
+use crate::dial::DnsCache;
 use crate::error::ConnectorError;
 use crate::request::{basic_auth, percent_decode};
 use crate::tls;
@@ -15,21 +15,21 @@ use crate::tls;
 /// Checked settings, cheap to clone and to share between threads.
 #[derive(Debug, Clone)]
 pub struct Connector {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectorState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ConnectorState {
     config: HttpConfig,
-    proxy: Option<Proxy>,
+    proxy: Option<ProxySettings>,
     server_name: Option<ServerName<'static>>,
     tls: OnceLock<Arc<ClientConfig>>,
-    names: Names,
+    dns_cache: DnsCache,
 }
 
 /// A proxy as we use it.
 #[derive(Debug)]
-pub(crate) struct Proxy {
+pub(crate) struct ProxySettings {
     pub(crate) kind: ProxyKind,
     pub(crate) host: url::Host<String>,
     pub(crate) port: u16,
@@ -53,7 +53,7 @@ impl Connector {
             ("max_head_bytes", config.max_head_bytes == 0),
         ] {
             if zero {
-                return Err(ConnectorError::Zero { what });
+                return Err(ConnectorError::ZeroLimit { what });
             }
         }
         let options = &config.tls;
@@ -64,11 +64,11 @@ impl Connector {
             let _ = tls.set(tls::client_config(options, config.version)?);
         }
         Ok(Connector {
-            shared: Arc::new(Shared {
-                proxy: config.proxy.as_ref().map(Proxy::new).transpose()?,
+            shared: Arc::new(ConnectorState {
+                proxy: config.proxy.as_ref().map(ProxySettings::new).transpose()?,
                 server_name: options.server_name.as_deref().map(tls::server_name).transpose()?,
                 tls,
-                names: Names::default(),
+                dns_cache: DnsCache::default(),
                 config,
             }),
         })
@@ -79,12 +79,12 @@ impl Connector {
         &self.shared.config
     }
 
-    pub(crate) fn proxy(&self) -> Option<&Proxy> {
+    pub(crate) fn proxy(&self) -> Option<&ProxySettings> {
         self.shared.proxy.as_ref()
     }
 
-    pub(crate) fn names(&self) -> &Names {
-        &self.shared.names
+    pub(crate) fn dns_cache(&self) -> &DnsCache {
+        &self.shared.dns_cache
     }
 
     pub(crate) fn server_name(&self) -> Option<&ServerName<'static>> {
@@ -100,8 +100,8 @@ impl Connector {
     }
 }
 
-impl Proxy {
-    fn new(url: &Url) -> Result<Proxy, ConnectorError> {
+impl ProxySettings {
+    fn new(url: &Url) -> Result<ProxySettings, ConnectorError> {
         // The URL may hold a password: messages name only its scheme and host.
         let shown = format!("{}://{}", url.scheme(), url.host_str().unwrap_or(""));
         let kind = match url.scheme() {
@@ -120,6 +120,6 @@ impl Proxy {
         let credentials = (!user.is_empty() || password.is_some())
             .then(|| (percent_decode(user), password.map(percent_decode).unwrap_or_default()));
         let authorization = credentials.as_ref().map(|(user, password)| basic_auth(user, password));
-        Ok(Proxy { kind, host, port, credentials, authorization })
+        Ok(ProxySettings { kind, host, port, credentials, authorization })
     }
 }

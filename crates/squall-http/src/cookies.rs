@@ -8,38 +8,38 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use cookie::{Cookie, Expiration};
 
 use crate::origin::Origin;
-use crate::request::Prepared;
-use crate::response::Headers;
+use crate::request::PreparedRequest;
+use crate::response::HeaderIter;
 
 /// As many as browsers keep for one site; further ones are not taken, so a server cannot fill our memory.
 const MAX_COOKIES: usize = 180;
 /// Longer names and values together are not taken, as in browsers.
 const MAX_COOKIE_BYTES: usize = 4096;
 /// Further away than any run is long, and near enough to be added to any clock.
-const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
+const MAX_COOKIE_LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
 
 /// The cookies of one user, shared by all that it has open: sessions, streams, WebSockets. Borrowed only for a moment, never across
 /// a wait.
 #[derive(Debug, Default, Clone)]
-pub struct Cookies(Rc<RefCell<Jar>>);
+pub struct Cookies(Rc<RefCell<CookieJar>>);
 
 impl Cookies {
     pub(crate) fn clear(&self) {
-        *self.0.borrow_mut() = Jar::default();
+        *self.0.borrow_mut() = CookieJar::default();
     }
 
     /// Keeps what the answer to `request` sets.
-    pub(crate) fn take(&self, request: &Prepared, headers: Headers<'_>) {
-        self.0.borrow_mut().take(&request.origin, request.path_and_query(), headers);
+    pub(crate) fn store_from_response(&self, request: &PreparedRequest, headers: HeaderIter<'_>) {
+        self.0.borrow_mut().store_from_response(&request.origin, request.path_and_query(), headers);
     }
 
     /// The bytes of `request` with what goes to its target; `out` holds them if there is anything to add.
-    pub(crate) fn add_to<'w>(&self, request: &'w Prepared, now: Instant, out: &'w mut Vec<u8>) -> &'w [u8] {
+    pub(crate) fn render_request<'w>(&self, request: &'w PreparedRequest, now: Instant, out: &'w mut Vec<u8>) -> &'w [u8] {
         let mut jar = self.0.borrow_mut();
         if jar.cookies.is_empty() {
             return request.as_bytes();
         }
-        let line = jar.line_for(request, now);
+        let line = jar.header_for_request(request, now);
         if line.is_empty() {
             return request.as_bytes();
         }
@@ -48,20 +48,20 @@ impl Cookies {
     }
 
     /// What goes to the target of `request`, as a line.
-    pub(crate) fn line(&self, request: &Prepared, now: Instant) -> String {
-        self.0.borrow_mut().line_for(request, now).to_owned()
+    pub(crate) fn cookie_header(&self, request: &PreparedRequest, now: Instant) -> String {
+        self.0.borrow_mut().header_for_request(request, now).to_owned()
     }
 }
 
 #[derive(Debug, Default)]
-struct Jar {
+struct CookieJar {
     /// Longer paths first, then older ones: the order in which they are sent.
-    cookies: Vec<Stored>,
-    line: String,
+    cookies: Vec<StoredCookie>,
+    header_buffer: String,
 }
 
 #[derive(Debug)]
-struct Stored {
+struct StoredCookie {
     name: Box<str>,
     value: Box<str>,
     domain: Box<str>,
@@ -69,65 +69,65 @@ struct Stored {
     host_only: bool,
     path: Box<str>,
     secure: bool,
-    until: Option<Instant>,
+    expires_at: Option<Instant>,
 }
 
-impl Jar {
+impl CookieJar {
     /// Takes the Set-Cookie headers of a response. One that is malformed or for another domain is ignored, as browsers do.
-    fn take(&mut self, origin: &Origin, target: &str, headers: Headers<'_>) {
+    fn store_from_response(&mut self, origin: &Origin, target: &str, headers: HeaderIter<'_>) {
         let now = Instant::now();
         for (_, value) in headers.filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
             if let Ok(cookie) = Cookie::parse(value) {
-                self.store(origin, path(target), &cookie, now);
+                self.store(origin, path_of_target(target), &cookie, now);
             }
         }
     }
 
     /// What is added to this request: what goes to its target and what it does not say itself.
-    fn line_for(&mut self, request: &Prepared, now: Instant) -> &str {
-        self.line(&request.origin, request.path_and_query(), now, |name| !request.has_cookie(name))
+    fn header_for_request(&mut self, request: &PreparedRequest, now: Instant) -> &str {
+        self.render_header(&request.origin, request.path_and_query(), now, |name| !request.has_cookie(name))
     }
 
     /// What goes to this target: `a=1; b=2`, or nothing.
-    fn line(&mut self, origin: &Origin, target: &str, now: Instant, wanted: impl Fn(&str) -> bool) -> &str {
-        self.line.clear();
-        let path = path(target);
-        for cookie in self.cookies.iter().filter(|cookie| cookie.goes_to(origin, path, now) && wanted(&cookie.name)) {
-            if !self.line.is_empty() {
-                self.line.push_str("; ");
+    fn render_header(&mut self, origin: &Origin, target: &str, now: Instant, wanted: impl Fn(&str) -> bool) -> &str {
+        self.header_buffer.clear();
+        let path = path_of_target(target);
+        for cookie in self.cookies.iter().filter(|cookie| cookie.is_sent_to(origin, path, now) && wanted(&cookie.name)) {
+            if !self.header_buffer.is_empty() {
+                self.header_buffer.push_str("; ");
             }
-            self.line.push_str(&cookie.name);
-            self.line.push('=');
-            self.line.push_str(&cookie.value);
+            self.header_buffer.push_str(&cookie.name);
+            self.header_buffer.push('=');
+            self.header_buffer.push_str(&cookie.value);
         }
-        &self.line
+        &self.header_buffer
     }
 
     fn store(&mut self, origin: &Origin, path: &str, cookie: &Cookie<'_>, now: Instant) {
         if cookie.name().len() + cookie.value().len() > MAX_COOKIE_BYTES {
             return;
         }
-        if !allowed(origin, cookie) {
+        if !may_be_set(origin, cookie) {
             return;
         }
-        let Some((domain, host_only)) = domain(origin, cookie.domain()) else { return };
+        let Some((domain, host_only)) = cookie_domain(origin, cookie.domain()) else { return };
         let path = match cookie.path() {
             Some(path) if path.starts_with('/') => path,
             _ => default_path(path),
         };
-        let lasting = lasting(cookie);
-        let same = |other: &Stored| *other.name == *cookie.name() && *other.domain == *domain && *other.path == *path;
+        let lasting = lifetime(cookie);
+        let same = |other: &StoredCookie| *other.name == *cookie.name() && *other.domain == *domain && *other.path == *path;
         let old = self.cookies.iter().position(same);
         if lasting == Some(Duration::ZERO) {
             old.map(|index| self.cookies.remove(index));
             return;
         }
-        let stored = Stored {
+        let stored = StoredCookie {
             name: cookie.name().into(),
             value: cookie.value().into(),
             path: path.into(),
             secure: cookie.secure() == Some(true),
-            until: lasting.map(|lasting| now + lasting.min(FOREVER)),
+            expires_at: lasting.map(|lasting| now + lasting.min(MAX_COOKIE_LIFETIME)),
             domain: domain.into(),
             host_only,
         };
@@ -135,7 +135,7 @@ impl Jar {
             self.cookies[index] = stored;
             return;
         }
-        self.cookies.retain(|other| other.until.is_none_or(|until| until > now));
+        self.cookies.retain(|other| other.expires_at.is_none_or(|until| until > now));
         if self.cookies.len() < MAX_COOKIES {
             let at = self.cookies.partition_point(|other| other.path.len() >= stored.path.len());
             self.cookies.insert(at, stored);
@@ -143,19 +143,19 @@ impl Jar {
     }
 }
 
-impl Stored {
-    fn goes_to(&self, origin: &Origin, path: &str, now: Instant) -> bool {
+impl StoredCookie {
+    fn is_sent_to(&self, origin: &Origin, path: &str, now: Instant) -> bool {
         let host = origin.host_text();
-        let domain = if self.host_only { *host == *self.domain } else { below(host, &self.domain) };
+        let domain = if self.host_only { *host == *self.domain } else { domain_matches(host, &self.domain) };
         domain
-            && within(path, &self.path)
+            && path_matches(path, &self.path)
             && (!self.secure || origin.is_trustworthy())
-            && self.until.is_none_or(|until| until > now)
+            && self.expires_at.is_none_or(|until| until > now)
     }
 }
 
 /// Whether a cookie keeps what its name promises (RFC 6265bis) and comes from where a Secure one may come from.
-fn allowed(origin: &Origin, cookie: &Cookie<'_>) -> bool {
+fn may_be_set(origin: &Origin, cookie: &Cookie<'_>) -> bool {
     let secure = cookie.secure() == Some(true);
     let promises =
         |prefix: &str| cookie.name().get(..prefix.len()).is_some_and(|name| name.eq_ignore_ascii_case(prefix));
@@ -164,19 +164,19 @@ fn allowed(origin: &Origin, cookie: &Cookie<'_>) -> bool {
 }
 
 /// Which hosts may see a cookie; `None` if its setter may not set it.
-fn domain(origin: &Origin, asked: Option<&str>) -> Option<(String, bool)> {
+fn cookie_domain(origin: &Origin, asked: Option<&str>) -> Option<(String, bool)> {
     let host = origin.host_text();
     let asked = asked.map(|asked| asked.trim_start_matches('.').to_ascii_lowercase()).filter(|asked| !asked.is_empty());
     match asked {
         None => Some((host.to_owned(), true)),
-        Some(asked) if asked == host => Some((asked, origin.is_address())),
-        Some(asked) if asked.contains('.') && below(host, &asked) && !origin.is_address() => Some((asked, false)),
+        Some(asked) if asked == host => Some((asked, origin.is_ip_address())),
+        Some(asked) if asked.contains('.') && domain_matches(host, &asked) && !origin.is_ip_address() => Some((asked, false)),
         Some(_) => None,
     }
 }
 
 /// How long from now; `None` for as long as the user lives, zero for no longer.
-fn lasting(cookie: &Cookie<'_>) -> Option<Duration> {
+fn lifetime(cookie: &Cookie<'_>) -> Option<Duration> {
     if let Some(age) = cookie.max_age() {
         return Some(Duration::try_from(age).unwrap_or(Duration::ZERO));
     }
@@ -187,17 +187,17 @@ fn lasting(cookie: &Cookie<'_>) -> Option<Duration> {
 }
 
 /// `host` is `domain` or ends in a dot and `domain`.
-fn below(host: &str, domain: &str) -> bool {
+fn domain_matches(host: &str, domain: &str) -> bool {
     host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 /// `path` is `prefix` or lies under it.
-fn within(path: &str, prefix: &str) -> bool {
+fn path_matches(path: &str, prefix: &str) -> bool {
     let rest = path.strip_prefix(prefix);
     rest.is_some_and(|rest| rest.is_empty() || prefix.ends_with('/') || rest.starts_with('/'))
 }
 
-fn path(target: &str) -> &str {
+fn path_of_target(target: &str) -> &str {
     target.split_once('?').map_or(target, |(path, _)| path)
 }
 
@@ -216,17 +216,17 @@ mod tests {
     /// What `url` is sent after `setter` has set `cookies`.
     #[track_caller]
     fn check(setter: &str, cookies: &[&str], url: &str, expected: &str) {
-        let (mut jar, now) = (Jar::default(), Instant::now());
+        let (mut jar, now) = (CookieJar::default(), Instant::now());
         let parts = |url: &str| {
             let url = url::Url::parse(url).expect("a URL");
-            (Origin::of(&url).expect("an origin"), url.path().to_owned())
+            (Origin::from_url(&url).expect("an origin"), url.path().to_owned())
         };
         let (origin, path) = parts(setter);
         for cookie in cookies {
             jar.store(&origin, &path, &Cookie::parse(*cookie).expect("a cookie"), now);
         }
         let (origin, path) = parts(url);
-        assert_eq!(jar.line(&origin, &path, now, |_| true), expected, "{cookies:?} from {setter} to {url}");
+        assert_eq!(jar.render_header(&origin, &path, now, |_| true), expected, "{cookies:?} from {setter} to {url}");
     }
 
     #[test]
@@ -286,8 +286,8 @@ mod tests {
 
     #[test]
     fn a_jar_does_not_grow_without_end() {
-        let origin = Origin::of(&url::Url::parse("http://a.test/").expect("a URL")).expect("an origin");
-        let mut jar = Jar::default();
+        let origin = Origin::from_url(&url::Url::parse("http://a.test/").expect("a URL")).expect("an origin");
+        let mut jar = CookieJar::default();
         for number in 0..1000 {
             jar.store(&origin, "/", &Cookie::new(format!("k{number}"), "v"), Instant::now());
         }

@@ -1,43 +1,43 @@
 //! Content codings: what we ask for and how it is undone, within the body's limit (a small body can hold a huge one).
 
-mod unpack;
+mod body_decoder;
 
 use std::io::{self, Read};
 
 use crate::error::HttpError;
-use crate::parse::Encoding;
-use crate::response::Headers;
-pub(crate) use unpack::Unpacking;
+use crate::parse::ContentEncoding;
+use crate::response::HeaderIter;
+pub(crate) use body_decoder::BodyDecoder;
 
 /// The value of Accept-Encoding.
-pub(crate) const ACCEPTED: &str = "gzip, deflate, br, zstd";
+pub(crate) const ACCEPT_ENCODING: &str = "gzip, deflate, br, zstd";
 
 /// Codings on top of each other that are undone; nobody honest uses as many.
-const MOST_CODINGS: usize = 4;
+const MAX_CODINGS: usize = 4;
 
 /// Undoes `encoding`; `None` where there is nothing that we could undo. `headers` are asked only where there are several codings.
 pub(crate) fn decode(
-    encoding: Encoding,
-    headers: Headers<'_>,
+    encoding: ContentEncoding,
+    headers: HeaderIter<'_>,
     body: &[u8],
     limit: usize,
 ) -> Option<Result<Vec<u8>, HttpError>> {
     match encoding {
-        Encoding::Several => decode_several(headers, body, limit),
-        one => undo(one, body, limit),
+        ContentEncoding::Several => decode_several(headers, body, limit),
+        one => decode_one(one, body, limit),
     }
 }
 
 /// The last coding was applied last, so it is undone first. Each step is held to the body's limit.
 #[cold]
-fn decode_several(headers: Headers<'_>, body: &[u8], limit: usize) -> Option<Result<Vec<u8>, HttpError>> {
-    let codings = match to_undo(headers)? {
+fn decode_several(headers: HeaderIter<'_>, body: &[u8], limit: usize) -> Option<Result<Vec<u8>, HttpError>> {
+    let codings = match codings_to_decode(headers)? {
         Ok(codings) => codings,
         Err(error) => return Some(Err(error)),
     };
     let mut body = std::borrow::Cow::Borrowed(body);
     for coding in codings {
-        match undo(coding, &body, limit)? {
+        match decode_one(coding, &body, limit)? {
             Ok(decoded) => body = decoded.into(),
             Err(error) => return Some(Err(error)),
         }
@@ -46,27 +46,27 @@ fn decode_several(headers: Headers<'_>, body: &[u8], limit: usize) -> Option<Res
 }
 
 /// The codings of a body that has several, in the order in which they are undone; `None` if there is one that we do not know.
-fn to_undo(headers: Headers<'_>) -> Option<Result<Vec<Encoding>, HttpError>> {
+fn codings_to_decode(headers: HeaderIter<'_>) -> Option<Result<Vec<ContentEncoding>, HttpError>> {
     let lines = headers.filter(|(name, _)| name.eq_ignore_ascii_case("content-encoding"));
-    let mut codings: Vec<Encoding> = lines.flat_map(|(_, value)| Encoding::list(value.as_bytes())).collect();
-    if codings.contains(&Encoding::Other) {
+    let mut codings: Vec<ContentEncoding> = lines.flat_map(|(_, value)| ContentEncoding::parse_list(value.as_bytes())).collect();
+    if codings.contains(&ContentEncoding::Other) {
         return None;
     }
-    if codings.len() > MOST_CODINGS {
-        let reason = format!("{} codings on top of each other; at most {MOST_CODINGS} are undone", codings.len());
+    if codings.len() > MAX_CODINGS {
+        let reason = format!("{} codings on top of each other; at most {MAX_CODINGS} are undone", codings.len());
         return Some(Err(HttpError::BadEncoding { encoding: "several", reason }));
     }
     codings.reverse();
     Some(Ok(codings))
 }
 
-fn undo(encoding: Encoding, body: &[u8], limit: usize) -> Option<Result<Vec<u8>, HttpError>> {
+fn decode_one(encoding: ContentEncoding, body: &[u8], limit: usize) -> Option<Result<Vec<u8>, HttpError>> {
     let (name, decoded) = match encoding {
-        Encoding::Identity | Encoding::Several | Encoding::Other => return None,
-        Encoding::Gzip => ("gzip", read_all(flate2::read::MultiGzDecoder::new(body), limit)),
-        Encoding::Deflate => ("deflate", deflate(body, limit)),
-        Encoding::Brotli => ("br", read_all(brotli_decompressor::Decompressor::new(body, 4096), limit)),
-        Encoding::Zstd => {
+        ContentEncoding::Identity | ContentEncoding::Several | ContentEncoding::Other => return None,
+        ContentEncoding::Gzip => ("gzip", read_all(flate2::read::MultiGzDecoder::new(body), limit)),
+        ContentEncoding::Deflate => ("deflate", deflate(body, limit)),
+        ContentEncoding::Brotli => ("br", read_all(brotli_decompressor::Decompressor::new(body, 4096), limit)),
+        ContentEncoding::Zstd => {
             let decoder = zstd::stream::read::Decoder::with_buffer(body);
             ("zstd", decoder.and_then(|decoder| read_all(decoder, limit)))
         }

@@ -1,6 +1,6 @@
 //! Makes connections: name, socket, proxy, handshake. Rare compared with requests, so it may allocate and use timers.
 
-mod names;
+mod dns_cache;
 mod proxy;
 mod tcp;
 
@@ -15,37 +15,37 @@ use tokio_rustls::TlsConnector;
 use crate::config::HttpVersion;
 use crate::connector::Connector;
 use crate::error::HttpError;
-use crate::io::{Io, Socket};
-use crate::lane::Watch;
-use crate::origin::{Origin, Scheme};
-use crate::response::Phases;
+use crate::connection_stream::{ConnectionStream, PlainSocket};
+use crate::http1_connection::ExchangeOptions;
+use crate::origin::{Origin, UrlScheme};
+use crate::response::ExchangePhases;
 use crate::tls;
-pub(crate) use names::Names;
-pub(crate) use proxy::forwards;
+pub(crate) use dns_cache::DnsCache;
+pub(crate) use proxy::uses_forward_proxy;
 
 /// An open connection and what is spoken on it.
 #[derive(Debug)]
-pub(crate) struct Dialled {
-    pub(crate) io: Io,
+pub(crate) struct DialedConnection {
+    pub(crate) io: ConnectionStream,
     pub(crate) http2: bool,
 }
 
 /// Where a connection leads and what may be spoken on it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Way<'a> {
+pub(crate) struct DialTarget<'a> {
     connector: &'a Connector,
     origin: &'a Origin,
     version: HttpVersion,
 }
 
-impl<'a> Way<'a> {
-    pub(crate) fn new(connector: &'a Connector, origin: &'a Origin) -> Way<'a> {
-        Way { connector, origin, version: connector.config().version }
+impl<'a> DialTarget<'a> {
+    pub(crate) fn new(connector: &'a Connector, origin: &'a Origin) -> DialTarget<'a> {
+        DialTarget { connector, origin, version: connector.config().version }
     }
 
     /// For what HTTP/2 cannot carry, whatever the settings say of requests.
-    pub(crate) fn http1(self) -> Way<'a> {
-        Way { version: HttpVersion::Http1, ..self }
+    pub(crate) fn force_http1(self) -> DialTarget<'a> {
+        DialTarget { version: HttpVersion::Http1, ..self }
     }
 
     fn tls(&self) -> Arc<ClientConfig> {
@@ -54,13 +54,13 @@ impl<'a> Way<'a> {
             return usual.clone();
         }
         let mut own = ClientConfig::clone(usual);
-        own.alpn_protocols = tls::protocols(self.version);
+        own.alpn_protocols = tls::alpn_protocols(self.version);
         Arc::new(own)
     }
 }
 
 /// Opens a connection within the connect limit and the request's own.
-pub(crate) async fn dial(way: Way<'_>, watch: Watch, phases: &mut Phases) -> Result<Dialled, HttpError> {
+pub(crate) async fn dial(way: DialTarget<'_>, watch: ExchangeOptions, phases: &mut ExchangePhases) -> Result<DialedConnection, HttpError> {
     let limit = way.connector.config().connect_timeout;
     let deadline = watch.deadline.min(Instant::now() + limit);
     match tokio::time::timeout_at(deadline.into(), connect(way, deadline, phases)).await {
@@ -70,27 +70,27 @@ pub(crate) async fn dial(way: Way<'_>, watch: Watch, phases: &mut Phases) -> Res
     }
 }
 
-async fn connect(way: Way<'_>, deadline: Instant, phases: &mut Phases) -> Result<Dialled, HttpError> {
-    let Way { connector, origin, version } = way;
+async fn connect(way: DialTarget<'_>, deadline: Instant, phases: &mut ExchangePhases) -> Result<DialedConnection, HttpError> {
+    let DialTarget { connector, origin, version } = way;
     let config = connector.config();
     let socket = if let Some(path) = &config.unix_socket {
         let begin = Instant::now();
         let stream = UnixStream::connect(path).await;
         let stream = stream.map_err(|error| HttpError::from_connect(path.display().to_string(), error))?;
         phases.connect = begin.elapsed();
-        Socket::Unix(stream)
+        PlainSocket::Unix(stream)
     } else if let Some(proxy) = connector.proxy() {
         proxy::open(connector, proxy, origin, deadline, phases).await?
     } else {
-        Socket::Tcp(tcp::open(connector, &origin.host, origin.port, deadline, phases).await?)
+        PlainSocket::Tcp(tcp::open(connector, &origin.host, origin.port, deadline, phases).await?)
     };
     match origin.scheme {
-        Scheme::Http => Ok(Dialled { io: Io::Plain(socket), http2: version == HttpVersion::Http2 }),
-        Scheme::Https => handshake(way, socket, phases).await,
+        UrlScheme::Http => Ok(DialedConnection { io: ConnectionStream::Plain(socket), http2: version == HttpVersion::Http2 }),
+        UrlScheme::Https => handshake(way, socket, phases).await,
     }
 }
 
-async fn handshake(way: Way<'_>, socket: Socket, phases: &mut Phases) -> Result<Dialled, HttpError> {
+async fn handshake(way: DialTarget<'_>, socket: PlainSocket, phases: &mut ExchangePhases) -> Result<DialedConnection, HttpError> {
     let begin = Instant::now();
     let name: ServerName<'static> = match way.connector.server_name() {
         Some(name) => name.clone(),
@@ -104,5 +104,5 @@ async fn handshake(way: Way<'_>, socket: Socket, phases: &mut Phases) -> Result<
     if !http2 && way.version == HttpVersion::Http2 {
         return Err(HttpError::H2 { reason: "the server did not agree to h2".into() });
     }
-    Ok(Dialled { io: Io::Tls(Box::new(stream)), http2 })
+    Ok(DialedConnection { io: ConnectionStream::Tls(Box::new(stream)), http2 })
 }

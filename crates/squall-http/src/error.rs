@@ -19,7 +19,7 @@ pub enum ConnectorError {
     BadPem { what: &'static str, path: PathBuf, reason: String },
     /// Only one of certificate and key was given.
     #[error("a client certificate needs its key and the other way round: {missing} is missing")]
-    HalfClientIdentity { missing: &'static str },
+    IncompleteClientIdentity { missing: &'static str },
     /// The name to verify is not a host name.
     #[error("{name:?} is not a valid TLS server name")]
     BadServerName { name: String },
@@ -28,7 +28,7 @@ pub enum ConnectorError {
     BadProxy { url: String, reason: &'static str },
     /// A limit is zero.
     #[error("{what} must be greater than 0")]
-    Zero { what: &'static str },
+    ZeroLimit { what: &'static str },
 }
 
 /// A request that cannot be sent; reported before any byte is.
@@ -39,22 +39,22 @@ pub enum RequestError {
     BadUrl { url: String, reason: String },
     /// Neither http nor https.
     #[error("{scheme}:// is not supported; use http:// or https://")]
-    Scheme { scheme: String },
+    UnsupportedScheme { scheme: String },
     /// The URL names no host.
     #[error("the URL {url:?} has no host")]
     NoHost { url: String },
     /// Not a header name.
     #[error("{name:?} is not a valid header name")]
-    HeaderName { name: String },
+    InvalidHeaderName { name: String },
     /// A header value with a line break or another control character.
     #[error("the value of header {name} contains a line break or another control character")]
-    HeaderValue { name: String },
+    InvalidHeaderValue { name: String },
     /// A header that the client itself must set.
     #[error("header {name} is set by squall; remove it")]
     ReservedHeader { name: String },
     /// A path with a line break or another control character, or not starting with `/`.
     #[error("the path {path:?} {reason}")]
-    Path { path: String, reason: &'static str },
+    InvalidPath { path: String, reason: &'static str },
     /// One redirect more than are followed.
     #[error("the redirects do not end")]
     TooManyRedirects,
@@ -92,7 +92,7 @@ pub enum HttpError {
     #[error("no connection within {after:?}")]
     ConnectTimeout { after: Duration },
     /// The handshake failed or the certificate was not accepted.
-    #[error("TLS: {}", crate::tls::explain(reason))]
+    #[error("TLS: {}", crate::tls::describe_error(reason))]
     Tls { reason: io::Error },
     /// The proxy could not be reached or refused.
     #[error("proxy: {reason}")]
@@ -134,7 +134,7 @@ pub enum HttpError {
 
 /// The coarse class of a failed exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Category {
+pub enum HttpErrorCategory {
     /// The peer does not speak the protocol properly.
     Protocol,
     /// Bytes could not be moved.
@@ -143,13 +143,13 @@ pub enum Category {
     Timeout,
 }
 
-impl Category {
+impl HttpErrorCategory {
     /// The word used in results.
     pub fn as_str(self) -> &'static str {
         match self {
-            Category::Protocol => "protocol_error",
-            Category::Transport => "transport_error",
-            Category::Timeout => "timeout",
+            HttpErrorCategory::Protocol => "protocol_error",
+            HttpErrorCategory::Transport => "transport_error",
+            HttpErrorCategory::Timeout => "timeout",
         }
     }
 }
@@ -181,22 +181,22 @@ impl HttpError {
     }
 
     /// The class of this outcome, as a word: `protocol_error`, `transport_error` or `timeout`.
-    pub fn category(&self) -> &'static str {
-        self.class().as_str()
+    pub fn category_name(&self) -> &'static str {
+        self.error_category().as_str()
     }
 
     /// The class of this outcome.
-    pub fn class(&self) -> Category {
+    pub fn error_category(&self) -> HttpErrorCategory {
         match self {
             HttpError::Timeout { .. } | HttpError::ConnectTimeout { .. } | HttpError::DnsTimeout { .. } => {
-                Category::Timeout
+                HttpErrorCategory::Timeout
             }
             HttpError::Malformed { .. }
             | HttpError::HeadTooLarge { .. }
             | HttpError::BodyTooLarge { .. }
             | HttpError::H2 { .. }
             | HttpError::H2Refused { .. }
-            | HttpError::BadEncoding { .. } => Category::Protocol,
+            | HttpError::BadEncoding { .. } => HttpErrorCategory::Protocol,
             HttpError::Dns { .. }
             | HttpError::ConnectRefused { .. }
             | HttpError::ConnectFailed { .. }
@@ -206,12 +206,12 @@ impl HttpError {
             | HttpError::Reset { .. }
             | HttpError::Closed
             | HttpError::Truncated
-            | HttpError::Io { .. } => Category::Transport,
+            | HttpError::Io { .. } => HttpErrorCategory::Transport,
         }
     }
 
     /// True where the target was never reached: no request byte can have arrived.
-    pub fn unreachable(&self) -> bool {
+    pub fn is_unreachable(&self) -> bool {
         matches!(
             self,
             HttpError::Dns { .. }
@@ -226,7 +226,7 @@ impl HttpError {
     }
 
     /// True where this machine could not even try: the request never left it, whatever the target is like.
-    pub fn never_left(&self) -> bool {
+    pub fn failed_before_sending(&self) -> bool {
         matches!(self, HttpError::LocalLimit { .. })
     }
 
@@ -247,7 +247,7 @@ impl HttpError {
     /// Classifies an error of an attempt to connect.
     pub(crate) fn from_connect(address: String, reason: io::Error) -> HttpError {
         match reason {
-            reason if is_local(&reason) => HttpError::LocalLimit { reason },
+            reason if is_local_resource_error(&reason) => HttpError::LocalLimit { reason },
             _ if reason.kind() == io::ErrorKind::ConnectionRefused => HttpError::ConnectRefused { address },
             _ => HttpError::ConnectFailed { address, reason },
         }
@@ -255,7 +255,7 @@ impl HttpError {
 }
 
 /// Whether an attempt failed for want of something of ours, not of the target's.
-pub(crate) fn is_local(reason: &io::Error) -> bool {
+pub(crate) fn is_local_resource_error(reason: &io::Error) -> bool {
     // EMFILE, ENFILE, EADDRNOTAVAIL, ENOBUFS, ENOMEM.
     reason.raw_os_error().is_some_and(|code| [24, 23, 99, 105, 12].contains(&code))
 }

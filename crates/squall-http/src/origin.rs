@@ -8,19 +8,19 @@ use crate::error::RequestError;
 
 /// The two schemes that we speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Scheme {
+pub enum UrlScheme {
     /// Plain.
     Http,
     /// With TLS.
     Https,
 }
 
-impl Scheme {
+impl UrlScheme {
     /// As URLs have it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
+            UrlScheme::Http => "http",
+            UrlScheme::Https => "https",
         }
     }
 }
@@ -28,7 +28,7 @@ impl Scheme {
 /// One connection target.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
-    pub(crate) scheme: Scheme,
+    pub(crate) scheme: UrlScheme,
     pub(crate) host: Host<String>,
     pub(crate) port: u16,
     /// The host as URLs have it, in lower case.
@@ -36,12 +36,12 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    pub(crate) fn of(url: &Url) -> Result<Origin, RequestError> {
+    pub(crate) fn from_url(url: &Url) -> Result<Origin, RequestError> {
         let scheme = match url.scheme() {
-            "http" => Scheme::Http,
-            "https" => Scheme::Https,
+            "http" => UrlScheme::Http,
+            "https" => UrlScheme::Https,
             other => {
-                return Err(RequestError::Scheme { scheme: other.into() });
+                return Err(RequestError::UnsupportedScheme { scheme: other.into() });
             }
         };
         let host = url.host().ok_or_else(|| RequestError::NoHost { url: url.to_string() })?.to_owned();
@@ -60,13 +60,13 @@ impl Origin {
     }
 
     /// The host is an IP address.
-    pub(crate) fn is_address(&self) -> bool {
+    pub(crate) fn is_ip_address(&self) -> bool {
         !matches!(self.host, Host::Domain(_))
     }
 
     /// Nobody can listen in: TLS, or this machine.
     pub(crate) fn is_trustworthy(&self) -> bool {
-        self.scheme == Scheme::Https
+        self.scheme == UrlScheme::Https
             || match &self.host {
                 Host::Ipv4(address) => address.is_loopback(),
                 Host::Ipv6(address) => address.is_loopback(),
@@ -82,7 +82,7 @@ impl Origin {
     /// As the Host header has it: the port only where it is not the scheme's own.
     pub(crate) fn host_header(&self) -> String {
         match (self.scheme, self.port) {
-            (Scheme::Http, 80) | (Scheme::Https, 443) => self.host.to_string(),
+            (UrlScheme::Http, 80) | (UrlScheme::Https, 443) => self.host.to_string(),
             _ => self.authority(),
         }
     }

@@ -2,7 +2,7 @@
 
 mod redirect;
 mod render;
-mod target;
+mod path_encoding;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use http::Method;
 use url::Url;
 
 use crate::connector::Connector;
-use crate::dial::forwards;
+use crate::dial::uses_forward_proxy;
 use crate::error::RequestError;
-use crate::origin::{Origin, Scheme};
-pub use render::ABSENT;
-use render::Constant;
+use crate::origin::{Origin, UrlScheme};
+pub use render::OMIT_HEADER;
+use render::FixedHead;
 pub(crate) use render::percent_decode;
 
 /// What to ask for.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct HttpRequest {
     /// Method.
     pub method: Method,
     /// Absolute URL; a user and password in it become basic authentication.
@@ -35,17 +35,17 @@ pub struct Request {
     pub timeout: Option<Duration>,
 }
 
-impl Request {
+impl HttpRequest {
     /// A request without headers or body.
-    pub fn new(method: Method, url: &str) -> Result<Request, RequestError> {
+    pub fn new(method: Method, url: &str) -> Result<HttpRequest, RequestError> {
         let url =
             Url::parse(url).map_err(|error| RequestError::BadUrl { url: url.into(), reason: error.to_string() })?;
-        Ok(Request { method, url, headers: Vec::new(), body: Bytes::new(), timeout: None })
+        Ok(HttpRequest { method, url, headers: Vec::new(), body: Bytes::new(), timeout: None })
     }
 
     /// A GET request.
-    pub fn get(url: &str) -> Result<Request, RequestError> {
-        Request::new(Method::GET, url)
+    pub fn get(url: &str) -> Result<HttpRequest, RequestError> {
+        HttpRequest::new(Method::GET, url)
     }
 }
 
@@ -56,74 +56,74 @@ pub fn basic_auth(user: &str, password: &str) -> String {
 
 /// A request in the form in which it is sent.
 #[derive(Debug, Clone)]
-pub struct Prepared {
+pub struct PreparedRequest {
     pub(crate) origin: Arc<Origin>,
     pub(crate) method: Method,
     pub(crate) timeout: Option<Duration>,
     /// Redirects followed to get here.
-    hops: u32,
+    redirects_followed: u32,
     connector: Connector,
-    constant: Arc<Constant>,
+    fixed_head: Arc<FixedHead>,
     /// Path and query, encoded.
-    target: String,
+    path_and_query: String,
     /// Head and body.
-    wire: Vec<u8>,
+    rendered: Vec<u8>,
     /// Where the jar's cookies go.
-    cookie_at: usize,
+    cookie_insert_offset: usize,
     /// Where the head's closing line break ends.
-    body_at: usize,
+    body_offset: usize,
     /// Where its own cookies begin, if it has any.
-    cookies_from: Option<usize>,
-    closes: bool,
+    own_cookies_offset: Option<usize>,
+    closes_connection: bool,
 }
 
-impl Prepared {
+impl PreparedRequest {
     /// Checks and renders a request.
-    pub fn new(request: &Request, connector: &Connector) -> Result<Prepared, RequestError> {
-        let origin = Origin::of(&request.url)?;
-        if origin.scheme == Scheme::Https {
+    pub fn new(request: &HttpRequest, connector: &Connector) -> Result<PreparedRequest, RequestError> {
+        let origin = Origin::from_url(&request.url)?;
+        if origin.scheme == UrlScheme::Https {
             connector.tls();
         }
-        let forward = forwards(connector, &origin);
-        let constant = Constant::new(request, &origin, connector, forward)?;
-        let mut prepared = Prepared {
+        let forward = uses_forward_proxy(connector, &origin);
+        let constant = FixedHead::new(request, &origin, connector, forward)?;
+        let mut prepared = PreparedRequest {
             origin: Arc::new(origin),
             method: request.method.clone(),
             timeout: request.timeout,
-            hops: 0,
+            redirects_followed: 0,
             connector: connector.clone(),
-            constant: Arc::new(constant),
-            target: String::new(),
-            wire: Vec::new(),
-            cookie_at: 0,
-            body_at: 0,
-            cookies_from: None,
-            closes: false,
+            fixed_head: Arc::new(constant),
+            path_and_query: String::new(),
+            rendered: Vec::new(),
+            cookie_insert_offset: 0,
+            body_offset: 0,
+            own_cookies_offset: None,
+            closes_connection: false,
         };
         let url = &request.url;
         let path = match url.query() {
             Some(query) => format!("{}?{query}", url.path()),
             None => url.path().to_owned(),
         };
-        prepared.patch(&path, &[], &request.body)?;
+        prepared.update(&path, &[], &request.body)?;
         Ok(prepared)
     }
 
     /// Renders again into the same buffers, with another path, these headers, and this body. A header stands in for the constant ones
     /// of its name; cookies are joined. A refused patch changes nothing.
-    pub fn patch(&mut self, path_and_query: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
+    pub fn update(&mut self, path_and_query: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
         for (name, value) in headers {
-            render::check(name, value)?;
+            render::check_header(name, value)?;
         }
-        target::encode(path_and_query, &mut self.target)?;
+        path_encoding::encode_path(path_and_query, &mut self.path_and_query)?;
         self.render(headers, body);
         Ok(())
     }
 
     /// The same with the path as it stands: only the headers and the body change.
-    pub fn dress(&mut self, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
+    pub fn update_keeping_path(&mut self, headers: &[(&str, &str)], body: &[u8]) -> Result<(), RequestError> {
         for (name, value) in headers {
-            render::check(name, value)?;
+            render::check_header(name, value)?;
         }
         self.render(headers, body);
         Ok(())
@@ -136,27 +136,27 @@ impl Prepared {
 
     /// Path and query as sent.
     pub fn path_and_query(&self) -> &str {
-        &self.target
+        &self.path_and_query
     }
 
     /// Its connection is not to be used again.
-    pub(crate) fn closes(&self) -> bool {
-        self.closes
+    pub(crate) fn closes_connection(&self) -> bool {
+        self.closes_connection
     }
 
     /// The URL as it now stands.
     pub fn url(&self) -> Url {
-        let text = format!("{}{}", self.origin, self.target);
+        let text = format!("{}{}", self.origin, self.path_and_query);
         Url::parse(&text).expect("an origin from a URL and an encoded path make a URL")
     }
 
     /// Head and body as sent, without the jar's cookies.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.wire
+        &self.rendered
     }
 
     /// The body.
     pub fn body(&self) -> &[u8] {
-        &self.wire[self.body_at..]
+        &self.rendered[self.body_offset..]
     }
 }

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use crate::error::HttpError;
-use crate::parse::Reader;
+use crate::parse::ResponseParser;
 
 /// What to do with a response's body. It is always read to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Body {
+pub enum BodyMode {
     /// Count it and forget it; it is not decoded either.
     Discard,
     /// Keep it, decoded, for a check or an extractor.
@@ -18,7 +18,7 @@ pub enum Body {
 #[derive(Debug)]
 pub struct Exchange<'s> {
     /// The response, whatever its status, or why there is none.
-    pub result: Result<Response<'s>, HttpError>,
+    pub result: Result<HttpResponse<'s>, HttpError>,
     /// When [`crate::Session::send`] began.
     pub started: Instant,
     /// When the last byte had been read, or the failure was known.
@@ -28,14 +28,14 @@ pub struct Exchange<'s> {
     /// Bytes written, head included (for HTTPS: before encryption).
     pub bytes_out: u64,
     /// Where the time went; only with [`crate::HttpConfig::phases`].
-    pub phases: Option<Phases>,
+    pub phases: Option<ExchangePhases>,
     /// A connection was made, or tried, for this request.
     pub new_connection: bool,
 }
 
 /// Where the time of one exchange went; zero where nothing was to do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Phases {
+pub struct ExchangePhases {
     /// Resolving the name.
     pub dns: Duration,
     /// Connecting, through a proxy too.
@@ -50,15 +50,15 @@ pub struct Phases {
 
 /// A complete response.
 #[derive(Clone, Copy)]
-pub struct Response<'s> {
+pub struct HttpResponse<'s> {
     /// Status code.
     pub status: u16,
-    reader: &'s Reader,
+    reader: &'s ResponseParser,
 }
 
-impl<'s> Response<'s> {
-    pub(crate) fn new(reader: &'s Reader) -> Response<'s> {
-        Response { status: reader.facts().status, reader }
+impl<'s> HttpResponse<'s> {
+    pub(crate) fn new(reader: &'s ResponseParser) -> HttpResponse<'s> {
+        HttpResponse { status: reader.parsed_head().status, reader }
     }
 
     /// The first value of a header; names are compared without regard to case. `None` also where it is not UTF-8.
@@ -67,13 +67,13 @@ impl<'s> Response<'s> {
     }
 
     /// All headers in the order in which they came, except those whose value is not UTF-8.
-    pub fn headers(&self) -> Headers<'s> {
-        Headers::of(self.reader.head())
+    pub fn headers(&self) -> HeaderIter<'s> {
+        HeaderIter::from_head(self.reader.raw_head())
     }
 
     /// The head as it came, status line included; [`Headers::of`] reads it again.
-    pub fn head(&self) -> &'s [u8] {
-        self.reader.head()
+    pub fn raw_head(&self) -> &'s [u8] {
+        self.reader.raw_head()
     }
 
     /// The decoded body; empty unless it was asked for with [`Body::Keep`].
@@ -82,7 +82,7 @@ impl<'s> Response<'s> {
     }
 }
 
-impl std::fmt::Debug for Response<'_> {
+impl std::fmt::Debug for HttpResponse<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Response")
             .field("status", &self.status)
@@ -94,14 +94,14 @@ impl std::fmt::Debug for Response<'_> {
 
 /// Iterates over the lines of a head that has been parsed before.
 #[derive(Debug, Clone)]
-pub struct Headers<'s> {
+pub struct HeaderIter<'s> {
     rest: &'s [u8],
 }
 
-impl<'s> Headers<'s> {
+impl<'s> HeaderIter<'s> {
     /// The headers of a kept [`Response::head`].
-    pub fn of(head: &'s [u8]) -> Headers<'s> {
-        let mut headers = Headers { rest: head };
+    pub fn from_head(head: &'s [u8]) -> HeaderIter<'s> {
+        let mut headers = HeaderIter { rest: head };
         // httparse allows empty lines before the status line.
         while headers.next_line().is_some_and(<[u8]>::is_empty) {}
         headers
@@ -115,7 +115,7 @@ impl<'s> Headers<'s> {
     }
 }
 
-impl<'s> Iterator for Headers<'s> {
+impl<'s> Iterator for HeaderIter<'s> {
     type Item = (&'s str, &'s str);
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -8,49 +8,49 @@ use std::time::Instant;
 use crate::connector::Connector;
 use crate::cookies::Cookies;
 use crate::decode::decode;
-use crate::dial::{self, Way};
+use crate::dial::{self, DialTarget};
 use crate::error::HttpError;
-use crate::h2::H2;
-use crate::lane::{After, Lane, Watch};
+use crate::http2_connection::Http2Connection;
+use crate::http1_connection::{AfterExchange, Http1Connection, ExchangeOptions};
 use crate::origin::Origin;
-use crate::parse::{Encoding, Expect, Limits, Reader};
-use crate::request::Prepared;
-use crate::response::{Body, Exchange, Phases, Response};
-use crate::timer::Timer;
+use crate::parse::{ContentEncoding, ResponseExpectation, ParseLimits, ResponseParser};
+use crate::request::PreparedRequest;
+use crate::response::{BodyMode, Exchange, ExchangePhases, HttpResponse};
+use crate::request_timer::RequestTimer;
 
 /// Buffers larger than this are given back instead of kept for the next response.
-const KEPT_BUFFER_BYTES: usize = 16 * 1024;
+const MAX_KEPT_BUFFER_BYTES: usize = 16 * 1024;
 
 /// A virtual user's HTTP client. Stays on its thread, with all that shares its cookies.
 #[derive(Debug)]
 pub struct Session {
     connector: Connector,
-    slots: Vec<Slot>,
-    reader: Reader,
-    timer: Timer,
+    connections: Vec<PooledConnection>,
+    reader: ResponseParser,
+    timer: RequestTimer,
     cookies: Cookies,
     /// The request as sent, where cookies make it differ from its rendering.
-    wire: Vec<u8>,
+    request_buffer: Vec<u8>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct PooledConnection {
     origin: Arc<Origin>,
-    connection: Connection,
+    connection: HttpConnection,
 }
 
 /// HTTP/2 is boxed: most users have none.
 #[derive(Debug)]
-enum Connection {
-    Lane(Lane),
-    H2(Box<H2>),
+enum HttpConnection {
+    Http1(Http1Connection),
+    Http2(Box<Http2Connection>),
 }
 
-impl Connection {
+impl HttpConnection {
     fn is_usable(&mut self) -> bool {
         match self {
-            Connection::Lane(lane) => lane.is_usable(),
-            Connection::H2(h2) => h2.is_usable(),
+            HttpConnection::Http1(lane) => lane.is_usable(),
+            HttpConnection::Http2(h2) => h2.is_usable(),
         }
     }
 }
@@ -64,14 +64,14 @@ impl Session {
     /// One more session of a user whose cookies these are.
     pub fn with_cookies(connector: &Connector, cookies: Cookies) -> Session {
         let config = connector.config();
-        let limits = Limits { head: config.max_head_bytes, body: config.max_body_bytes };
+        let limits = ParseLimits { head: config.max_head_bytes, body: config.max_body_bytes };
         Session {
             connector: connector.clone(),
-            slots: Vec::new(),
-            reader: Reader::new(limits),
-            timer: Timer::default(),
+            connections: Vec::new(),
+            reader: ResponseParser::new(limits),
+            timer: RequestTimer::default(),
             cookies,
-            wire: Vec::new(),
+            request_buffer: Vec::new(),
         }
     }
 
@@ -80,52 +80,52 @@ impl Session {
     /// [`Prepared::redirect`].
     ///
     /// Dropping the future abandons the exchange; its connection is not used again.
-    pub async fn send(&mut self, request: &Prepared, body: Body) -> Exchange<'_> {
+    pub async fn send(&mut self, request: &PreparedRequest, body: BodyMode) -> Exchange<'_> {
         let started = Instant::now();
         let config = self.connector.config();
         let timeout = request.timeout.unwrap_or(config.timeout);
-        let watch = Watch { deadline: started + timeout, timeout, phases: config.phases };
-        self.reader.trim(KEPT_BUFFER_BYTES);
-        self.reader.begin(Expect { head_only: request.method == http::Method::HEAD, keep: body == Body::Keep });
+        let watch = ExchangeOptions { deadline: started + timeout, timeout, record_phases: config.record_phases };
+        self.reader.trim(MAX_KEPT_BUFFER_BYTES);
+        self.reader.begin(ResponseExpectation { head_only: request.method == http::Method::HEAD, keep_body: body == BodyMode::Keep });
         let mut dialled = None;
-        let index = match self.idle_slot(&request.origin) {
+        let index = match self.find_idle_connection(&request.origin) {
             Some(index) => index,
-            None => match Box::pin(self.open(request, watch, &mut dialled)).await {
+            None => match Box::pin(self.open_connection(request, watch, &mut dialled)).await {
                 Ok(index) => index,
-                Err(error) => return failed(error, started, watch, dialled),
+                Err(error) => return failed_exchange(error, started, watch, dialled),
             },
         };
-        let sent_at = if watch.phases { Instant::now() } else { started };
-        let traffic = match &mut self.slots[index].connection {
-            Connection::Lane(lane) => {
-                let wire = self.cookies.add_to(request, started, &mut self.wire);
+        let sent_at = if watch.record_phases { Instant::now() } else { started };
+        let traffic = match &mut self.connections[index].connection {
+            HttpConnection::Http1(lane) => {
+                let wire = self.cookies.render_request(request, started, &mut self.request_buffer);
                 self.timer.start(started, watch.deadline);
-                lane.begin();
+                lane.begin_exchange();
                 let (reader, timer) = (&mut self.reader, &mut self.timer);
                 let outcome = poll_fn(|cx| match lane.poll(cx, wire, reader, watch) {
                     Poll::Ready(outcome) => Poll::Ready(outcome),
                     Poll::Pending => timer.poll(cx).map(|()| Err(HttpError::Timeout { after: timeout })),
                 })
                 .await;
-                Traffic {
+                ExchangeOutcome {
                     outcome,
                     bytes_in: reader.received(),
                     bytes_out: lane.written() as u64,
-                    first_byte: lane.first_byte(),
+                    first_byte: lane.first_byte_at(),
                 }
             }
-            Connection::H2(h2) => {
-                let cookies = self.cookies.line(request, started);
+            HttpConnection::Http2(h2) => {
+                let cookies = self.cookies.cookie_header(request, started);
                 Box::pin(exchange_h2(h2, request, &cookies, &mut self.reader, watch, dialled.is_some())).await
             }
         };
         let ended = Instant::now();
-        let phases = watch.phases.then(|| {
+        let phases = watch.record_phases.then(|| {
             let first = traffic.first_byte.unwrap_or(ended);
-            Phases { first_byte: first - sent_at, body: ended - first, ..dialled.unwrap_or_default() }
+            ExchangePhases { first_byte: first - sent_at, body: ended - first, ..dialled.unwrap_or_default() }
         });
-        if !matches!(traffic.outcome, Ok(After::Reuse)) || request.closes() {
-            self.slots.swap_remove(index);
+        if !matches!(traffic.outcome, Ok(AfterExchange::Reuse)) || request.closes_connection() {
+            self.connections.swap_remove(index);
         }
         // A server may close a connection that it has kept for long enough; what crossed its goodbye goes out on a new one.
         if dialled.is_none() && matches!(traffic.outcome, Err(HttpError::H2Refused { .. })) {
@@ -133,7 +133,7 @@ impl Session {
             let (bytes_in, bytes_out) = (traffic.bytes_in + again.bytes_in, traffic.bytes_out + again.bytes_out);
             return Exchange { started, bytes_in, bytes_out, ..again };
         }
-        let result = traffic.outcome.and_then(|_| self.finish(request));
+        let result = traffic.outcome.and_then(|_| self.finish_response(request));
         Exchange {
             started,
             ended,
@@ -141,7 +141,7 @@ impl Session {
             bytes_out: traffic.bytes_out,
             phases,
             new_connection: dialled.is_some(),
-            result: result.map(|()| Response::new(&self.reader)),
+            result: result.map(|()| HttpResponse::new(&self.reader)),
         }
     }
 
@@ -151,13 +151,13 @@ impl Session {
     }
 
     /// Bytes read and written by an exchange whose future was dropped; its connection is closed.
-    pub fn abandon(&mut self) -> (u64, u64) {
+    pub fn close_abandoned(&mut self) -> (u64, u64) {
         let mut moved = (0, 0);
         let received = self.reader.received();
-        self.slots.retain(|slot| {
+        self.connections.retain(|slot| {
             let (bytes_in, bytes_out) = match &slot.connection {
-                Connection::Lane(lane) if lane.is_busy() => (received, lane.written() as u64),
-                Connection::H2(h2) if h2.is_busy() => h2.bytes(),
+                HttpConnection::Http1(lane) if lane.is_busy() => (received, lane.written() as u64),
+                HttpConnection::Http2(h2) if h2.is_busy() => h2.exchange_bytes(),
                 _ => return true,
             };
             moved = (moved.0 + bytes_in, moved.1 + bytes_out);
@@ -173,57 +173,57 @@ impl Session {
 
     /// Closes all connections.
     pub fn close(&mut self) {
-        self.slots.clear();
+        self.connections.clear();
     }
 
     /// Gives back the memory of the last response; worth calling before a long pause.
     pub fn trim(&mut self) {
         self.reader.trim(0);
-        self.wire = Vec::new();
+        self.request_buffer = Vec::new();
     }
 
     /// An open connection to this origin, if there is one that the server has not closed.
-    fn idle_slot(&mut self, origin: &Arc<Origin>) -> Option<usize> {
-        let index = self.slots.iter().position(|slot| Arc::ptr_eq(&slot.origin, origin) || slot.origin == *origin)?;
-        if self.slots[index].connection.is_usable() {
+    fn find_idle_connection(&mut self, origin: &Arc<Origin>) -> Option<usize> {
+        let index = self.connections.iter().position(|slot| Arc::ptr_eq(&slot.origin, origin) || slot.origin == *origin)?;
+        if self.connections[index].connection.is_usable() {
             return Some(index);
         }
-        self.slots.swap_remove(index);
+        self.connections.swap_remove(index);
         None
     }
 
     /// Makes a connection; a rare path, kept apart and boxed so that the usual future stays small.
-    async fn open(
+    async fn open_connection(
         &mut self,
-        request: &Prepared,
-        watch: Watch,
-        dialled: &mut Option<Phases>,
+        request: &PreparedRequest,
+        watch: ExchangeOptions,
+        dialled: &mut Option<ExchangePhases>,
     ) -> Result<usize, HttpError> {
-        let phases = dialled.insert(Phases::default());
-        let made = dial::dial(Way::new(&self.connector, &request.origin), watch, phases).await?;
+        let phases = dialled.insert(ExchangePhases::default());
+        let made = dial::dial(DialTarget::new(&self.connector, &request.origin), watch, phases).await?;
         let connection = if made.http2 {
-            let opening = H2::open(made.io, self.connector.config().max_head_bytes);
+            let opening = Http2Connection::open(made.io, self.connector.config().max_head_bytes);
             let opened = tokio::time::timeout_at(watch.deadline.into(), opening).await;
-            Connection::H2(Box::new(opened.map_err(|_| HttpError::Timeout { after: watch.timeout })??))
+            HttpConnection::Http2(Box::new(opened.map_err(|_| HttpError::Timeout { after: watch.timeout })??))
         } else {
-            Connection::Lane(Lane::new(made.io))
+            HttpConnection::Http1(Http1Connection::new(made.io))
         };
-        self.slots.push(Slot { origin: request.origin.clone(), connection });
-        Ok(self.slots.len() - 1)
+        self.connections.push(PooledConnection { origin: request.origin.clone(), connection });
+        Ok(self.connections.len() - 1)
     }
 
     /// What remains once the last byte has been read, outside the measured time: cookies and decoding.
-    fn finish(&mut self, request: &Prepared) -> Result<(), HttpError> {
-        let facts = *self.reader.facts();
+    fn finish_response(&mut self, request: &PreparedRequest) -> Result<(), HttpError> {
+        let facts = *self.reader.parsed_head();
         if facts.sets_cookie && self.connector.config().cookies {
-            self.cookies.take(request, Response::new(&self.reader).headers());
+            self.cookies.store_from_response(request, HttpResponse::new(&self.reader).headers());
         }
-        if facts.encoding != Encoding::Identity
+        if facts.encoding != ContentEncoding::Identity
             && self.connector.config().decompress
             && !self.reader.body().is_empty()
             && let Some(decoded) = decode(
                 facts.encoding,
-                Response::new(&self.reader).headers(),
+                HttpResponse::new(&self.reader).headers(),
                 self.reader.body(),
                 self.reader.limits().body,
             )
@@ -235,36 +235,36 @@ impl Session {
 }
 
 /// What an exchange left behind, over either protocol.
-struct Traffic {
-    outcome: Result<After, HttpError>,
+struct ExchangeOutcome {
+    outcome: Result<AfterExchange, HttpError>,
     bytes_in: u64,
     bytes_out: u64,
     first_byte: Option<Instant>,
 }
 
 async fn exchange_h2(
-    h2: &mut H2,
-    request: &Prepared,
+    h2: &mut Http2Connection,
+    request: &PreparedRequest,
     cookies: &str,
-    reader: &mut Reader,
-    watch: Watch,
+    reader: &mut ResponseParser,
+    watch: ExchangeOptions,
     new: bool,
-) -> Traffic {
-    h2.begin(new);
+) -> ExchangeOutcome {
+    h2.begin_exchange(new);
     let outcome = h2.exchange(request, cookies, reader, watch).await;
-    let (bytes_in, bytes_out) = h2.bytes();
-    Traffic { outcome: outcome.map(|()| After::Reuse), bytes_in, bytes_out, first_byte: h2.first_byte() }
+    let (bytes_in, bytes_out) = h2.exchange_bytes();
+    ExchangeOutcome { outcome: outcome.map(|()| AfterExchange::Reuse), bytes_in, bytes_out, first_byte: h2.first_byte_at() }
 }
 
 #[cold]
-fn failed<'s>(error: HttpError, started: Instant, watch: Watch, dialled: Option<Phases>) -> Exchange<'s> {
+fn failed_exchange<'s>(error: HttpError, started: Instant, watch: ExchangeOptions, dialled: Option<ExchangePhases>) -> Exchange<'s> {
     Exchange {
         result: Err(error),
         started,
         ended: Instant::now(),
         bytes_in: 0,
         bytes_out: 0,
-        phases: dialled.filter(|_| watch.phases),
+        phases: dialled.filter(|_| watch.record_phases),
         new_connection: true,
     }
 }

@@ -1,7 +1,7 @@
 //! TLS settings: whom to trust, who we are, which protocols to offer. Reads the files once, at start-up.
 
-mod explain;
-mod verify;
+mod error_text;
+mod certificate_verifier;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use crate::config::{HttpVersion, TlsOptions};
 use crate::error::ConnectorError;
-pub(crate) use explain::explain;
-use verify::{Trust, Verifier};
+pub(crate) use error_text::describe_error;
+use certificate_verifier::{Trust, Verifier};
 
 /// Builds the settings of every handshake.
 pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Result<Arc<ClientConfig>, ConnectorError> {
@@ -29,7 +29,7 @@ pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Resul
         .expect("the provider supports TLS 1.2 and 1.3");
     let trust = match &options.ca {
         _ if options.insecure => Some(Trust::Anybody),
-        Some(path) => Some(pinned(path, provider.clone())?),
+        Some(path) => Some(pinned_trust(path, provider.clone())?),
         None => None,
     };
     let builder = match trust {
@@ -38,8 +38,8 @@ pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Resul
     };
     let mut config = match (&options.client_cert, &options.client_key) {
         (None, None) => builder.with_no_client_auth(),
-        (Some(_), None) => return Err(ConnectorError::HalfClientIdentity { missing: "the key" }),
-        (None, Some(_)) => return Err(ConnectorError::HalfClientIdentity { missing: "the certificate" }),
+        (Some(_), None) => return Err(ConnectorError::IncompleteClientIdentity { missing: "the key" }),
+        (None, Some(_)) => return Err(ConnectorError::IncompleteClientIdentity { missing: "the certificate" }),
         (Some(cert), Some(key)) => {
             let chain = certificates("client certificate", cert)?;
             builder.with_client_auth_cert(chain, private_key(key)?).map_err(|error| ConnectorError::BadPem {
@@ -49,14 +49,14 @@ pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Resul
             })?
         }
     };
-    config.alpn_protocols = protocols(version);
+    config.alpn_protocols = alpn_protocols(version);
     // Every virtual user is a client of its own: tickets shared between them would make handshakes look cheap.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
 /// What a handshake offers to speak.
-pub(crate) fn protocols(version: HttpVersion) -> Vec<Vec<u8>> {
+pub(crate) fn alpn_protocols(version: HttpVersion) -> Vec<Vec<u8>> {
     match version {
         HttpVersion::Auto => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         HttpVersion::Http1 => vec![b"http/1.1".to_vec()],
@@ -71,7 +71,7 @@ pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>, ConnectorEr
 }
 
 /// `--ca`: those that the file's certificates vouch for, and the holders of these certificates themselves.
-fn pinned(path: &Path, provider: Arc<CryptoProvider>) -> Result<Trust, ConnectorError> {
+fn pinned_trust(path: &Path, provider: Arc<CryptoProvider>) -> Result<Trust, ConnectorError> {
     let what = "CA certificate";
     let bad = |reason: String| ConnectorError::BadPem { what, path: path.into(), reason };
     let certificates = certificates(what, path)?;

@@ -6,7 +6,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict, PyMapping, PyString},
 };
-use squall_http::ABSENT;
+use squall_http::OMIT_HEADER;
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -102,7 +102,7 @@ impl Client {
             let name = name.to_str()?;
             // `auth=` stands in for it.
             if options.auth.is_none() || !name.eq_ignore_ascii_case("authorization") {
-                headers.push((name, value.as_ref().map_or(Ok(ABSENT), |value| value.to_str())?));
+                headers.push((name, value.as_ref().map_or(Ok(OMIT_HEADER), |value| value.to_str())?));
             }
         }
         headers.extend(extra.iter().map(|(name, value)| (*name, value.as_str())));

@@ -196,7 +196,7 @@ fn open_one(loaded: &Bound<'_, PyAny>, mut overrides: Overrides, prefixed: bool)
     let script = Arc::new(Script::read(loaded, wiring).map_err(in_words)?);
     try_constant(loaded.py(), &script)?;
     let description = describe(&scenario.plan, &script);
-    let phases = scenario.http().phases;
+    let phases = scenario.http().record_phases;
     // One thread steps all users: more would only wait for each other's turn at the interpreter.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if script.needs_python { 1 } else { cores };

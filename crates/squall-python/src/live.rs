@@ -3,7 +3,7 @@
 
 use pyo3::{exceptions::PyStopAsyncIteration, prelude::*};
 use squall_engine::ThreadRecorder;
-use squall_http::{Connector, LiveAnswer, Prepared, RequestError};
+use squall_http::{Connector, StreamingResponse, PreparedRequest, RequestError};
 use squall_metrics::{OutcomeCategory, MetricKey, Outcome};
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -27,7 +27,7 @@ pub(crate) struct Live<S> {
 /// The part that outlives a call.
 pub(crate) struct Link<S> {
     connector: Connector,
-    request: Prepared,
+    request: PreparedRequest,
     pub(crate) name: String,
     /// Locked only for a moment, so that one may send while one waits for a message.
     state: Mutex<S>,
@@ -85,7 +85,7 @@ impl Refused {
 impl<S: Moves + Send + 'static> Live<S> {
     pub(crate) fn new(
         connector: Connector,
-        request: Prepared,
+        request: PreparedRequest,
         name: String,
         state: S,
         port: Option<Py<Port>>,
@@ -129,16 +129,16 @@ impl<S> Link<S> {
     pub(crate) async fn open(
         &self,
         means: &Means<'_>,
-        judge: impl FnOnce(&LiveAnswer) -> Result<(), Refused>,
-    ) -> PyResult<LiveAnswer> {
+        judge: impl FnOnce(&StreamingResponse) -> Result<(), Refused>,
+    ) -> PyResult<StreamingResponse> {
         let (answer, _, ()) = self.ask(means, &self.request, &self.name, judge).await?;
         Ok(answer)
     }
 
     /// Sends the request, follows redirects as other requests do, and waits for the head of the last answer. Also says when that began.
-    pub(crate) async fn open_at_last(&self, means: &Means<'_>) -> PyResult<(LiveAnswer, Instant)> {
+    pub(crate) async fn open_at_last(&self, means: &Means<'_>) -> PyResult<(StreamingResponse, Instant)> {
         let judge =
-            |request: &Prepared, answer: &LiveAnswer| answer.redirect(request).transpose().map_err(Refused::redirect);
+            |request: &PreparedRequest, answer: &StreamingResponse| answer.redirect(request).transpose().map_err(Refused::redirect);
         let (mut answer, begun, mut next) =
             self.ask(means, &self.request, &self.name, |answer| judge(&self.request, answer)).await?;
         while let Some(request) = next {
@@ -151,22 +151,22 @@ impl<S> Link<S> {
     async fn ask<T>(
         &self,
         means: &Means<'_>,
-        request: &Prepared,
+        request: &PreparedRequest,
         name: &str,
-        judge: impl FnOnce(&LiveAnswer) -> Result<T, Refused>,
-    ) -> PyResult<(LiveAnswer, Instant, T)> {
+        judge: impl FnOnce(&StreamingResponse) -> Result<T, Refused>,
+    ) -> PyResult<(StreamingResponse, Instant, T)> {
         let metric = means.request(name);
         let due = Instant::now();
         let started = means.probe.wait_for_budget(due).await;
         let Some(flight) = means.probe.begin(metric, due, started) else {
             return Err(Python::attach(|py| raise::fenced(py, name)));
         };
-        let answer = match LiveAnswer::open(&self.connector, request, &means.cookies).await {
+        let answer = match StreamingResponse::open(&self.connector, request, &means.cookies).await {
             Ok(answer) => answer,
             Err(error) => {
                 let outcome = failure(&error);
                 means.probe.note_error(metric, outcome, &error.to_string());
-                match error.never_left() {
+                match error.failed_before_sending() {
                     true => flight.end_unsent(Instant::now(), outcome),
                     false => flight.end(Instant::now(), outcome, 0, 0),
                 }

@@ -12,12 +12,12 @@ fn class<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyType>>, name: &str
 pub(crate) fn request_failed(py: Python<'_>, error: &HttpError, name: &str) -> PyErr {
     static FAILED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     static TIMEOUT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let made = match error.class() {
-        squall_http::Category::Timeout => class(py, &TIMEOUT, "RequestTimeout"),
+    let made = match error.error_category() {
+        squall_http::HttpErrorCategory::Timeout => class(py, &TIMEOUT, "RequestTimeout"),
         _ => class(py, &FAILED, "RequestError"),
     };
     let message = format!("{name}: {error}");
-    made.and_then(|class| class.call1((message, error.code(), error.category())))
+    made.and_then(|class| class.call1((message, error.code(), error.category_name())))
         .map_or_else(|error| error, PyErr::from_value)
 }
 

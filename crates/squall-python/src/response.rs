@@ -5,7 +5,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict, PyIterator, PyList, PyString},
 };
-use squall_http::Headers as Lines;
+use squall_http::HeaderIter as Lines;
 use std::{sync::OnceLock, time::Duration};
 
 use crate::{decode, raise};
@@ -22,8 +22,8 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    pub(crate) fn new(response: &squall_http::Response<'_>, elapsed: Duration) -> Response {
-        let (head, body) = (response.head(), response.body());
+    pub(crate) fn new(response: &squall_http::HttpResponse<'_>, elapsed: Duration) -> Response {
+        let (head, body) = (response.raw_head(), response.body());
         let mut buffer = Vec::with_capacity(head.len() + body.len());
         buffer.extend_from_slice(head);
         buffer.extend_from_slice(body);
@@ -41,7 +41,7 @@ impl Response {
     }
 
     fn lines(&self) -> Lines<'_> {
-        Lines::of(&self.buffer[..self.body_at])
+        Lines::from_head(&self.buffer[..self.body_at])
     }
 
     fn header(&self, name: &str) -> Option<&str> {

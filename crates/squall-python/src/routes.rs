@@ -2,7 +2,7 @@
 //! or a body of its own. Sends nothing.
 
 use http::Method;
-use squall_http::{Connector, Prepared, Request, RequestError, basic_auth};
+use squall_http::{Connector, PreparedRequest, HttpRequest, RequestError, basic_auth};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -54,10 +54,10 @@ struct Route {
     origin: Option<String>,
     name: Arc<str>,
     /// As it is sent when a call brings nothing of its own.
-    plain: Arc<Prepared>,
+    plain: Arc<PreparedRequest>,
     /// Copies that are not in flight. In boxes, because they change hands several times per request.
     #[allow(clippy::vec_box)]
-    idle: Vec<Box<Prepared>>,
+    idle: Vec<Box<PreparedRequest>>,
 }
 
 /// A request that is ready to be sent.
@@ -71,8 +71,8 @@ pub(crate) struct Call {
 
 /// Rendered bytes, of the route or of this call.
 pub(crate) enum Ready {
-    Shared(Arc<Prepared>),
-    Own(Box<Prepared>),
+    Shared(Arc<PreparedRequest>),
+    Own(Box<PreparedRequest>),
 }
 
 /// What a call asks for.
@@ -89,7 +89,7 @@ pub(crate) struct Ask<'a> {
 }
 
 impl Call {
-    pub(crate) fn request(&self) -> &Prepared {
+    pub(crate) fn request(&self) -> &PreparedRequest {
         match &self.request {
             Ready::Shared(shared) => shared,
             Ready::Own(own) => own,
@@ -130,10 +130,10 @@ impl Routes {
         let same_path = ask.query.is_none() && ask.name.is_none();
         if same_path && own.path_and_query() == route.plain.path_and_query() {
             drop(table);
-            own.dress(&ask.headers, ask.body)?;
+            own.update_keeping_path(&ask.headers, ask.body)?;
         } else {
             drop(table);
-            own.patch(&self.path(ask.url, ask.query.as_deref()), &ask.headers, ask.body)?;
+            own.update(&self.path(ask.url, ask.query.as_deref()), &ask.headers, ask.body)?;
         }
         Ok(Call { route: route_index, name, request: Ready::Own(own) })
     }
@@ -146,7 +146,7 @@ impl Routes {
         let route = table.add(ask, &name, &own);
         drop(table);
         if !plain {
-            own.patch(&self.path(ask.url, ask.query.as_deref()), &ask.headers, ask.body)?;
+            own.update(&self.path(ask.url, ask.query.as_deref()), &ask.headers, ask.body)?;
         }
         Ok(Call { route, name, request: Ready::Own(Box::new(own)) })
     }
@@ -167,14 +167,14 @@ impl Routes {
     }
 
     /// The request of a route: without what differs from call to call.
-    fn prepare(&self, ask: &Ask<'_>) -> Result<Prepared, RequestError> {
+    fn prepare(&self, ask: &Ask<'_>) -> Result<PreparedRequest, RequestError> {
         let mut request = match is_absolute(ask.url) {
-            true => Request::new(ask.method.clone(), ask.url)?,
+            true => HttpRequest::new(ask.method.clone(), ask.url)?,
             false if has_scheme(ask.url) => {
                 let reason = "only http:// and https:// can be asked".to_owned();
                 return Err(RequestError::BadUrl { url: ask.url.to_owned(), reason });
             }
-            false => Request {
+            false => HttpRequest {
                 method: ask.method.clone(),
                 url: self.shared.base.url.clone().ok_or_else(|| no_target(ask.url))?,
                 headers: Vec::new(),
@@ -184,9 +184,9 @@ impl Routes {
         };
         request.headers.clone_from(&self.shared.headers);
         request.timeout = ask.timeout;
-        let mut prepared = Prepared::new(&request, &self.shared.connector)?;
+        let mut prepared = PreparedRequest::new(&request, &self.shared.connector)?;
         // Without the query of the call that happens to be the first.
-        prepared.patch(&self.path(ask.url, None), &[], &[])?;
+        prepared.update(&self.path(ask.url, None), &[], &[])?;
         Ok(prepared)
     }
 
@@ -226,7 +226,7 @@ impl Table {
         })
     }
 
-    fn add(&mut self, ask: &Ask<'_>, name: &Arc<str>, prepared: &Prepared) -> Option<usize> {
+    fn add(&mut self, ask: &Ask<'_>, name: &Arc<str>, prepared: &PreparedRequest) -> Option<usize> {
         if self.routes.len() >= MOST_ROUTES {
             return None;
         }
@@ -251,7 +251,7 @@ impl Table {
 #[cold]
 fn no_target(path: &str) -> RequestError {
     let reason = "has no target to start from: give --target, or @scenario(target=\"http://…\")";
-    RequestError::Path { path: path.to_owned(), reason }
+    RequestError::InvalidPath { path: path.to_owned(), reason }
 }
 
 /// Scheme, host and port of an absolute URL.
@@ -276,7 +276,7 @@ fn is_absolute(url: &str) -> bool {
 }
 
 /// The method and the path, without the query.
-fn route_name(method: &Method, prepared: &Prepared) -> Arc<str> {
+fn route_name(method: &Method, prepared: &PreparedRequest) -> Arc<str> {
     let path = prepared.path_and_query();
     Arc::from(format!("{method} {}", &path[..path.find('?').unwrap_or(path.len())]))
 }

@@ -6,7 +6,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict, PyTuple},
 };
-use squall_http::{Connector, Headers, LiveAnswer, Prepared};
+use squall_http::{Connector, HeaderIter, StreamingResponse, PreparedRequest};
 use squall_metrics::{OutcomeCategory, Outcome};
 use std::{
     future::poll_fn,
@@ -29,7 +29,7 @@ pub(crate) struct StreamedAnswer(Live<State>);
 
 #[derive(Default)]
 struct State {
-    answer: Option<LiveAnswer>,
+    answer: Option<StreamingResponse>,
     status: u16,
     head: Vec<u8>,
     begun: Option<Instant>,
@@ -53,7 +53,7 @@ impl Moves for State {
 }
 
 impl StreamedAnswer {
-    pub(crate) fn new(connector: Connector, request: Prepared, name: String, port: Option<Py<Port>>) -> StreamedAnswer {
+    pub(crate) fn new(connector: Connector, request: PreparedRequest, name: String, port: Option<Py<Port>>) -> StreamedAnswer {
         StreamedAnswer(Live::new(connector, request, name, State::default(), port))
     }
 
@@ -113,7 +113,7 @@ impl StreamedAnswer {
         slf.get().0.job(slf.py(), move |link, means| {
             Box::pin(async move {
                 let (answer, begun) = link.open_at_last(&means).await?;
-                let (status, head) = (answer.status(), answer.head().to_vec());
+                let (status, head) = (answer.status(), answer.raw_head().to_vec());
                 let begun = Some(begun);
                 *link.state() = State { answer: Some(answer), status, head, begun, ..State::default() };
                 Ok(this.into_any())
@@ -161,7 +161,7 @@ impl StreamedAnswer {
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let found = PyDict::new(py);
-        for (name, value) in Headers::of(&self.0.state().head) {
+        for (name, value) in HeaderIter::from_head(&self.0.state().head) {
             found.set_item(name.to_ascii_lowercase(), value)?;
         }
         Ok(found)

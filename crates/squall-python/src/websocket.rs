@@ -7,7 +7,7 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyString, PyTuple},
 };
-use squall_http::{Connector, Headers, HttpError, LiveAnswer, Prepared, RawStream};
+use squall_http::{Connector, HeaderIter, HttpError, StreamingResponse, PreparedRequest, UpgradedStream};
 use squall_metrics::{OutcomeCategory, Outcome};
 use std::{
     future::poll_fn,
@@ -45,14 +45,14 @@ pub(crate) struct WebSocket(Live<Socket>);
 /// The connection, once it is open, and what the server must answer to open it.
 struct Socket {
     accept: String,
-    open: Option<WebSocketStream<RawStream>>,
+    open: Option<WebSocketStream<UpgradedStream>>,
     /// What was read and written by the time it was closed.
     moved: (u64, u64),
 }
 
 impl Moves for Socket {
     fn moved(&self) -> (u64, u64) {
-        self.open.as_ref().map_or(self.moved, |socket| socket.get_ref().moved())
+        self.open.as_ref().map_or(self.moved, |socket| socket.get_ref().bytes_transferred())
     }
 }
 
@@ -73,7 +73,7 @@ impl Handshake {
     }
 
     /// Whether the server agrees.
-    fn judge(accept: &str, answer: &LiveAnswer) -> Result<(), Refused> {
+    fn judge(accept: &str, answer: &StreamingResponse) -> Result<(), Refused> {
         let refused =
             |category, code, reason| Err(Refused { code: FAILED, outcome: Outcome::new(category, code), reason });
         let status = answer.status();
@@ -99,14 +99,14 @@ impl Handshake {
     }
 }
 
-fn header<'a>(answer: &'a LiveAnswer, name: &str) -> Option<&'a str> {
-    Headers::of(answer.head()).find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+fn header<'a>(answer: &'a StreamingResponse, name: &str) -> Option<&'a str> {
+    HeaderIter::from_head(answer.raw_head()).find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
 impl WebSocket {
     pub(crate) fn new(
         connector: Connector,
-        request: Prepared,
+        request: PreparedRequest,
         name: String,
         handshake: Handshake,
         port: Option<Py<Port>>,
@@ -208,7 +208,7 @@ impl Link<Socket> {
     fn with<T>(
         &self,
         cx: &mut Context<'_>,
-        poll: impl FnOnce(Pin<&mut WebSocketStream<RawStream>>, &mut Context<'_>) -> Poll<Option<T>>,
+        poll: impl FnOnce(Pin<&mut WebSocketStream<UpgradedStream>>, &mut Context<'_>) -> Poll<Option<T>>,
     ) -> Poll<Option<T>> {
         match &mut self.state().open {
             Some(socket) => poll(Pin::new(socket), cx),
@@ -226,7 +226,7 @@ impl WebSocket {
             Box::pin(async move {
                 let accept = link.state().accept.clone();
                 let answer = link.open(&means, |answer| Handshake::judge(&accept, answer)).await?;
-                let (stream, rest) = answer.into_stream();
+                let (stream, rest) = answer.into_upgraded();
                 let socket = WebSocketStream::from_partially_read(stream, rest, Role::Client, None).await;
                 link.state().open = Some(socket);
                 Ok(this.into_any())

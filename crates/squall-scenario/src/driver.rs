@@ -8,7 +8,7 @@ mod render;
 mod user;
 
 use squall_engine::{Driver, DriverError, DriverThread, ResourceLease, ThreadRecorder, SharedCounter, RequestsPerIteration, UserIdentity};
-use squall_http::Prepared;
+use squall_http::PreparedRequest;
 use squall_metrics::{MetricId, MetricKey};
 use squall_model::Segment;
 use std::{
@@ -106,9 +106,9 @@ struct LaneStep {
     redirect: Cell<Option<MetricId>>,
     group: Option<MetricId>,
     /// The request as it is sent if it is constant, else what others are copied from.
-    prepared: Prepared,
+    prepared: PreparedRequest,
     /// Rendered requests that are not in flight.
-    idle: RefCell<Vec<Prepared>>,
+    idle: RefCell<Vec<PreparedRequest>>,
 }
 
 impl Lane {
@@ -134,7 +134,7 @@ fn is_plain(step: &Step) -> bool {
 
 impl LaneStep {
     fn new(step: &Step, program: &Program, probe: &ThreadRecorder) -> Result<LaneStep, DriverError> {
-        let prepared = Prepared::new(&step.request.constant, &program.connector);
+        let prepared = PreparedRequest::new(&step.request.constant, &program.connector);
         Ok(LaneStep {
             metric: probe.metric(step.metric.clone()),
             redirect: Cell::new(None),

@@ -67,7 +67,7 @@ pub(crate) struct Step {
 #[derive(Debug)]
 pub(crate) struct RequestSpec {
     /// The request itself if nothing changes, else its constant part.
-    pub(crate) constant: squall_http::Request,
+    pub(crate) constant: squall_http::HttpRequest,
     pub(crate) dynamic: Option<Dynamic>,
     /// Method and path as written, for people.
     pub(crate) shown: String,

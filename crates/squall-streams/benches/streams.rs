@@ -246,7 +246,7 @@ async fn cpu(app: &App) -> Result<(f64, f64), BoxError> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
     let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-    let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut app.link().commands()).await?;
+    let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut app.link().connection()).await?;
     let server = info.lines().filter_map(|line| line.strip_prefix("used_cpu_").and_then(|rest| rest.split_once(':')));
     let server = server
         .filter(|(name, _)| ["sys", "user"].contains(name))

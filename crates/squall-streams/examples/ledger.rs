@@ -45,10 +45,10 @@ async fn main() -> Result<(), BoxError> {
     Ok(worker.await?)
 }
 
-async fn book(mut events: Events<Order>, link: squall_coord::Link) -> Result<(), BoxError> {
+async fn book(mut events: Events<Order>, link: squall_coord::RedisClient) -> Result<(), BoxError> {
     let (partition, fence) = (events.partition(), events.fence());
     let script = redis::Script::new(BOOK);
-    let mut commands = link.commands();
+    let mut commands = link.connection();
     while let Some(event) = events.next().await {
         let line = format!("{partition} {} {} {}", event.id, fence.epoch, event.record.number);
         // Unfenced, as most effects in the world are: this one can be late by the iteration in hand, the ledger cannot.

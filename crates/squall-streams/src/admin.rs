@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use redis::{FromRedisValue, RedisError, Value, streams::StreamInfoGroupsReply};
 use serde::Serialize;
-use squall_coord::{Commands, Link, RedisStore, Store, StoreError, View, expect_types};
+use squall_coord::{SharedConnection, RedisClient, RedisLeaseStore, LeaseStore, StoreError, LeaseSnapshot, find_wrong_type};
 
 use crate::{
     hash::Hasher,
@@ -89,18 +89,18 @@ pub struct PartitionLag {
 /// Operators' tools on one server and namespace.
 #[derive(Clone)]
 pub struct Admin {
-    link: Link,
+    link: RedisClient,
     namespace: Namespace,
 }
 
 impl Admin {
     /// Tools for a namespace.
-    pub fn new(link: Link, namespace: Namespace) -> Self {
+    pub fn new(link: RedisClient, namespace: Namespace) -> Self {
         Self { link, namespace }
     }
 
-    fn commands(&self) -> Commands {
-        self.link.commands()
+    fn commands(&self) -> SharedConnection {
+        self.link.connection()
     }
 
     /// The stored definition of a stream, if anybody has opened it.
@@ -193,12 +193,12 @@ impl Admin {
     }
 
     /// Who runs a processor and who holds which partition.
-    pub async fn members(&self, name: &ProcessorName) -> Result<View, AdminError> {
-        Ok(self.space(name).view().await?)
+    pub async fn members(&self, name: &ProcessorName) -> Result<LeaseSnapshot, AdminError> {
+        Ok(self.space(name).snapshot().await?)
     }
 
-    fn space(&self, name: &ProcessorName) -> RedisStore {
-        RedisStore::new(&self.link, self.namespace.space(name))
+    fn space(&self, name: &ProcessorName) -> RedisLeaseStore {
+        RedisLeaseStore::new(&self.link, self.namespace.space(name))
     }
 
     /// Partitions that stand still, with the reason as JSON.
@@ -218,7 +218,7 @@ impl Admin {
 
     /// Refuses a key that is in use for something else, by name.
     async fn expect(&self, key: &str, kind: &'static str) -> Result<(), AdminError> {
-        match expect_types(&mut self.commands(), &[(key, kind)]).await {
+        match find_wrong_type(&mut self.commands(), &[(key, kind)]).await {
             Some(wrong) => Err(wrong.into()),
             None => Ok(()),
         }
@@ -343,7 +343,7 @@ impl Admin {
             let last = if from_start { "0-0".to_owned() } else { self.last_id(&key).await? };
             positions.push((key, last));
         }
-        Ok(Tail { link: self.link.blocking(), positions })
+        Ok(Tail { link: self.link.blocking_connection(), positions })
     }
 
     async fn last_id(&self, key: &str) -> Result<String, AdminError> {
@@ -362,7 +362,7 @@ fn is_id(text: &str) -> bool {
 
 /// A reader that takes nothing: no group, no acknowledgement.
 pub struct Tail {
-    link: squall_coord::BlockingLink,
+    link: squall_coord::BlockingConnection,
     positions: Vec<(String, String)>,
 }
 

@@ -1,7 +1,7 @@
 //! The app: a name, a server and a namespace, from which streams and workers are made. Refuses to hold global state.
 
 use serde::{Serialize, de::DeserializeOwned};
-use squall_coord::{Link, LinkError};
+use squall_coord::{RedisClient, RedisConnectError};
 
 use crate::{
     names::{NameError, Namespace, StreamName, check_app},
@@ -17,7 +17,7 @@ pub enum ConnectError {
     Name(#[from] NameError),
     /// No server.
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Link(#[from] RedisConnectError),
     /// Plain key names on a cluster.
     #[error(
         "a cluster needs a namespace: without one, the keys of a partition lie on different nodes. Leave out the empty namespace, \
@@ -27,7 +27,7 @@ pub enum ConnectError {
 }
 
 /// Refuses the empty namespace, whose keys have no hash tags, on a cluster.
-pub(crate) fn check_namespace(link: &Link, namespace: &Namespace) -> Result<(), ConnectError> {
+pub(crate) fn check_namespace(link: &RedisClient, namespace: &Namespace) -> Result<(), ConnectError> {
     if link.is_cluster() && *namespace == Namespace::plain() { Err(ConnectError::Scattered) } else { Ok(()) }
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn check_namespace(link: &Link, namespace: &Namespace) -> Result<(), 
 #[derive(Clone)]
 pub struct App {
     name: String,
-    link: Link,
+    link: RedisClient,
     namespace: Namespace,
 }
 
@@ -48,7 +48,7 @@ impl App {
     /// Connects in a namespace of your choice.
     pub async fn connect_in(name: &str, url: &str, namespace: Namespace) -> Result<Self, ConnectError> {
         check_app(name)?;
-        let link = Link::open(url).await?;
+        let link = RedisClient::open(url).await?;
         check_namespace(&link, &namespace)?;
         Ok(Self { name: name.to_owned(), link, namespace })
     }
@@ -69,7 +69,7 @@ impl App {
     }
 
     /// The connection.
-    pub fn link(&self) -> &Link {
+    pub fn link(&self) -> &RedisClient {
         &self.link
     }
 

@@ -3,7 +3,7 @@
 use std::{sync::LazyLock, time::Duration};
 
 use redis::Script;
-use squall_coord::Link;
+use squall_coord::RedisClient;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -18,7 +18,7 @@ pub(crate) const TERM: Duration = Duration::from_millis(3500);
 
 /// Who strives for what.
 pub(crate) struct Candidate {
-    pub(crate) link: Link,
+    pub(crate) link: RedisClient,
     pub(crate) key: String,
     pub(crate) worker: String,
     /// How long it leads without being heard of.
@@ -30,7 +30,7 @@ pub(crate) async fn campaign(candidate: Candidate, leading: watch::Sender<bool>,
     let Candidate { link, key, worker, term } = candidate;
     let poll = POLL.min(term.mul_f64(1.0 / 3.5));
     let mut until = Instant::now();
-    let mut commands = link.commands();
+    let mut commands = link.connection();
     while !stop.is_cancelled() {
         let sent = Instant::now();
         let asked: Result<i64, _> = tokio::time::timeout(

@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use squall_coord::{Epoch, SpaceKeys};
+use squall_coord::{Epoch, LeaseKeys};
 
 /// Where keys live. The default, `squall`, puts `squall:` before every key and hash-tags it, so that the keys of one
 /// partition, and those of one processor, share a cluster slot. The empty namespace gives the seed's names exactly.
@@ -183,16 +183,16 @@ impl Namespace {
     }
 
     /// Where the executors of a processor meet.
-    pub fn space(&self, name: &ProcessorName) -> SpaceKeys {
+    pub fn space(&self, name: &ProcessorName) -> LeaseKeys {
         let name = self.tag(name);
-        SpaceKeys {
+        LeaseKeys {
             members: self.key("__memb", format_args!("{name}")).into(),
             live: self.key("__live", format_args!("{name}")).into(),
-            held: self.key("__held", format_args!("{name}")).into(),
+            leases: self.key("__held", format_args!("{name}")).into(),
             control: self.key("__ctrl", format_args!("{name}")).into(),
             admin: self.key("__lock", format_args!("{name}.admin")).into(),
-            beat_prefix: self.key("__beat", format_args!("{name}.")).into(),
-            units_word: "partitions",
+            heartbeat_prefix: self.key("__beat", format_args!("{name}.")).into(),
+            units_field: "partitions",
         }
     }
 }
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(&*space.control, "__ctrl:myapp.orders.printer");
         assert_eq!(seed.lock(&printer(), 3), "__lock:myapp.orders.printer.3");
         assert_eq!(&*space.admin, "__lock:myapp.orders.printer.admin");
-        assert_eq!(space.beat(&squall_coord::MemberId::new("x")), "__beat:myapp.orders.printer.x");
+        assert_eq!(space.heartbeat_key(&squall_coord::MemberId::new("x")), "__beat:myapp.orders.printer.x");
         assert_eq!(seed.leader("myapp"), "__lead:myapp");
     }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use redis::{FromRedisValue, RedisError, Script, ScriptInvocation};
-use squall_coord::{Commands, Epoch, Link, MemberId, StoreError, expect_types};
+use squall_coord::{SharedConnection, Epoch, RedisClient, MemberId, StoreError, find_wrong_type};
 
 use self::fetch::Reading;
 use crate::{
@@ -89,12 +89,12 @@ pub(crate) struct Partition {
     reading: Arc<Reading>,
     namespace: Namespace,
     name: ProcessorName,
-    commands: Commands,
+    commands: SharedConnection,
 }
 
 impl Partition {
     pub(crate) fn new(
-        link: &Link,
+        link: &RedisClient,
         namespace: &Namespace,
         name: &ProcessorName,
         number: u32,
@@ -112,7 +112,7 @@ impl Partition {
             reading: Reading::new(link.is_cluster()),
             namespace: namespace.clone(),
             name: name.clone(),
-            commands: link.commands(),
+            commands: link.connection(),
         }
     }
 
@@ -184,7 +184,7 @@ impl Partition {
         };
         if source.to_string().contains("WRONGTYPE") {
             let keys = [(&*self.lock, "hash"), (&*self.events, "stream"), (&*self.quarantine, "string")];
-            if let Some(wrong) = expect_types(&mut self.commands.clone(), &keys).await {
+            if let Some(wrong) = find_wrong_type(&mut self.commands.clone(), &keys).await {
                 return Err(PartitionError::WrongType(wrong));
             }
         }

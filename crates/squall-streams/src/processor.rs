@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, future::BoxFuture};
 use serde::{Serialize, de::DeserializeOwned};
-use squall_coord::Link;
+use squall_coord::RedisClient;
 
 use crate::{
     events::Events,
@@ -76,7 +76,7 @@ pub(crate) type Invoke = Arc<dyn Fn(Arc<Lane>) -> BoxFuture<'static, Result<(), 
 /// A function over a stream, one call per partition.
 pub struct Processor {
     pub(crate) name: Result<ProcessorName, NameError>,
-    pub(crate) link: Link,
+    pub(crate) link: RedisClient,
     pub(crate) namespace: Namespace,
     pub(crate) partitions: u32,
     pub(crate) settings: Settings,

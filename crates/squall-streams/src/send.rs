@@ -9,7 +9,7 @@ use std::{
 use futures_util::future::try_join_all;
 use redis::{RedisError, Script, Value};
 use serde::{Serialize, de::DeserializeOwned};
-use squall_coord::{Commands, Link, StoreError, expect_types, passing};
+use squall_coord::{SharedConnection, RedisClient, StoreError, find_wrong_type, is_transient};
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
@@ -91,7 +91,7 @@ fn lagging(behind: &str) -> String {
 
 /// Appends to the partitions of one stream. At most one batch per partition is on its way, which keeps retries in order.
 pub(crate) struct Sender {
-    commands: Commands,
+    commands: SharedConnection,
     /// Its name, where the server remembers what a producer has sent.
     producer: String,
     lanes: Vec<Lane>,
@@ -109,7 +109,7 @@ struct Lane {
 
 impl Sender {
     pub(crate) async fn open(
-        link: &Link,
+        link: &RedisClient,
         namespace: &Namespace,
         name: &StreamName,
         partitions: u32,
@@ -122,7 +122,7 @@ impl Sender {
             sequence: Arc::default(),
         });
         Self {
-            commands: link.commands(),
+            commands: link.connection(),
             lanes: lanes.collect(),
             producer: if remembers_producers(link).await { sender } else { String::new() },
             size,
@@ -161,7 +161,7 @@ impl Sender {
                     WhenFull::Wait(patience) if begin.elapsed() < patience => patience,
                     _ => return Err(SendError::Full { key, size, behind }),
                 },
-                Err(SendError::Redis { source, .. }) if passing(&source) && begin.elapsed() < RETRY_FOR => RETRY_FOR,
+                Err(SendError::Redis { source, .. }) if is_transient(&source) && begin.elapsed() < RETRY_FOR => RETRY_FOR,
                 Err(error) => return Err(error),
             };
             tokio::time::sleep(wait.min(patience.saturating_sub(begin.elapsed()))).await;
@@ -204,7 +204,7 @@ impl Sender {
     async fn explain(&self, lane: &Lane, source: RedisError) -> SendError {
         if source.to_string().contains("WRONGTYPE") {
             let keys = [(&*lane.events, "stream"), (&*lane.sent, "string")];
-            if let Some(wrong) = expect_types(&mut self.commands.clone(), &keys).await {
+            if let Some(wrong) = find_wrong_type(&mut self.commands.clone(), &keys).await {
                 return SendError::WrongType(wrong);
             }
         }
@@ -213,9 +213,9 @@ impl Sender {
 }
 
 /// Whether the server has `XADD … IDMP` (Redis 8.6). A server that does not say is taken for one that has not.
-async fn remembers_producers(link: &Link) -> bool {
+async fn remembers_producers(link: &RedisClient) -> bool {
     let told: Result<Vec<Value>, RedisError> =
-        redis::cmd("COMMAND").arg("INFO").arg("XCFGSET").query_async(&mut link.commands()).await;
+        redis::cmd("COMMAND").arg("INFO").arg("XCFGSET").query_async(&mut link.connection()).await;
     told.is_ok_and(|told| matches!(told.first(), Some(Value::Array(_))))
 }
 

@@ -6,7 +6,7 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 use redis::RedisError;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use squall_coord::{Link, StoreError, expect_types};
+use squall_coord::{RedisClient, StoreError, find_wrong_type};
 
 use crate::{
     codec::{Codec, Compression, EncodeError, Layout, to_json},
@@ -79,7 +79,7 @@ type KeyOf<R> = Arc<dyn Fn(&R, &Value) -> Value + Send + Sync>;
 
 /// Describes a stream before it is opened. Made by [`crate::App::stream`].
 pub struct StreamBuilder<R> {
-    pub(crate) link: Link,
+    pub(crate) link: RedisClient,
     pub(crate) namespace: Namespace,
     pub(crate) name: Result<StreamName, NameError>,
     key: Option<KeyOf<R>>,
@@ -92,7 +92,7 @@ pub struct StreamBuilder<R> {
 }
 
 impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
-    pub(crate) fn new(link: Link, namespace: Namespace, name: Result<StreamName, NameError>) -> Self {
+    pub(crate) fn new(link: RedisClient, namespace: Namespace, name: Result<StreamName, NameError>) -> Self {
         Self {
             link,
             namespace,
@@ -206,7 +206,7 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
 
 /// Stores the definition if there is none; whoever comes later must have the same.
 async fn agree(
-    link: &Link,
+    link: &RedisClient,
     namespace: &Namespace,
     name: &StreamName,
     partitions: u32,
@@ -217,11 +217,11 @@ async fn agree(
     pipeline.atomic().hset_nx(&key, "partitions", partitions).ignore();
     pipeline.hset_nx(&key, "hasher", hasher.to_string()).ignore();
     pipeline.hget(&key, "partitions").hget(&key, "hasher");
-    let stored: Result<(String, String), RedisError> = pipeline.query_async(&mut link.commands()).await;
+    let stored: Result<(String, String), RedisError> = pipeline.query_async(&mut link.connection()).await;
     let (stored_partitions, stored_hasher) = match stored {
         Ok(stored) => stored,
         Err(source) => {
-            let wrong = expect_types(&mut link.commands(), &[(&key, "hash")]).await;
+            let wrong = find_wrong_type(&mut link.connection(), &[(&key, "hash")]).await;
             return Err(wrong.map_or(OpenError::Redis { name: name.clone(), source }, OpenError::WrongType));
         }
     };
@@ -247,7 +247,7 @@ impl<R> Clone for Stream<R> {
 }
 
 struct Inner<R> {
-    link: Link,
+    link: RedisClient,
     namespace: Namespace,
     name: StreamName,
     key: Option<KeyOf<R>>,
@@ -273,7 +273,7 @@ impl<R> Stream<R> {
         self.inner.codec
     }
 
-    pub(crate) fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> &RedisClient {
         &self.inner.link
     }
 

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use squall_coord::Link;
+use squall_coord::RedisClient;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -21,7 +21,7 @@ use crate::{
 pub struct Worker {
     app: String,
     id: String,
-    link: Link,
+    link: RedisClient,
     namespace: Namespace,
     processors: Vec<Processor>,
     tasks: Vec<Task>,
@@ -29,7 +29,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(app: String, link: Link, namespace: Namespace) -> Self {
+    pub(crate) fn new(app: String, link: RedisClient, namespace: Namespace) -> Self {
         let id = uuid::Uuid::new_v4().simple().to_string();
         Self { app, id, link, namespace, processors: Vec::new(), tasks: Vec::new(), term: TERM }
     }

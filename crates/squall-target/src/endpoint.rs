@@ -3,7 +3,7 @@
 /// An endpoint of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Endpoint {
+pub enum TargetEndpoint {
     Index,
     Login,
     Products,
@@ -25,66 +25,66 @@ pub enum Endpoint {
 }
 
 /// Every endpoint that is counted, with its path and what it does.
-const TABLE: [(Endpoint, &str, &str); Endpoint::COUNTED] = [
-    (Endpoint::Index, "/", "GET: this guide"),
-    (Endpoint::Login, "/auth/login", "POST {\"username\":…,\"password\":…}: an access_token"),
-    (Endpoint::Products, "/api/products", "GET ?page=1: a page of 20 products"),
-    (Endpoint::Product, "/api/products/{id}", "GET: one product, 1 to 400"),
-    (Endpoint::Orders, "/api/orders", "POST {\"product_id\":7,\"quantity\":1} with a bearer token: an order"),
-    (Endpoint::Order, "/api/orders/{id}", "GET: one order"),
-    (Endpoint::Health, "/health", "GET: {\"status\":\"ok\"}"),
-    (Endpoint::Delay, "/delay/{ms}", "answers after so many milliseconds"),
-    (Endpoint::RandomDelay, "/random-delay", "?min=5&max=50: answers after a random time in milliseconds"),
-    (Endpoint::Fail, "/fail", "?rate=0.1&status=500: fails this share of requests"),
-    (Endpoint::Bytes, "/bytes/{n}", "answers with a body of n bytes"),
-    (Endpoint::Echo, "/echo", "answers with the request as JSON"),
-    (Endpoint::Redirect, "/redirect/{n}", "redirects n times, then to /health"),
-    (Endpoint::Freeze, "/freeze/{ms}", "answers at once; every later answer waits until the freeze is over"),
-    (Endpoint::Other, "(other)", "anything else: 404"),
+const ENDPOINTS: [(TargetEndpoint, &str, &str); TargetEndpoint::COUNTED] = [
+    (TargetEndpoint::Index, "/", "GET: this guide"),
+    (TargetEndpoint::Login, "/auth/login", "POST {\"username\":…,\"password\":…}: an access_token"),
+    (TargetEndpoint::Products, "/api/products", "GET ?page=1: a page of 20 products"),
+    (TargetEndpoint::Product, "/api/products/{id}", "GET: one product, 1 to 400"),
+    (TargetEndpoint::Orders, "/api/orders", "POST {\"product_id\":7,\"quantity\":1} with a bearer token: an order"),
+    (TargetEndpoint::Order, "/api/orders/{id}", "GET: one order"),
+    (TargetEndpoint::Health, "/health", "GET: {\"status\":\"ok\"}"),
+    (TargetEndpoint::Delay, "/delay/{ms}", "answers after so many milliseconds"),
+    (TargetEndpoint::RandomDelay, "/random-delay", "?min=5&max=50: answers after a random time in milliseconds"),
+    (TargetEndpoint::Fail, "/fail", "?rate=0.1&status=500: fails this share of requests"),
+    (TargetEndpoint::Bytes, "/bytes/{n}", "answers with a body of n bytes"),
+    (TargetEndpoint::Echo, "/echo", "answers with the request as JSON"),
+    (TargetEndpoint::Redirect, "/redirect/{n}", "redirects n times, then to /health"),
+    (TargetEndpoint::Freeze, "/freeze/{ms}", "answers at once; every later answer waits until the freeze is over"),
+    (TargetEndpoint::Other, "(other)", "anything else: 404"),
 ];
 
-impl Endpoint {
-    pub(crate) const COUNTED: usize = Endpoint::Stats as usize;
+impl TargetEndpoint {
+    pub(crate) const COUNTED: usize = TargetEndpoint::Stats as usize;
 
     /// Every counted endpoint and its path.
-    pub(crate) fn all() -> impl Iterator<Item = (Endpoint, &'static str)> {
-        TABLE.iter().map(|(endpoint, path, _)| (*endpoint, *path))
+    pub(crate) fn all() -> impl Iterator<Item = (TargetEndpoint, &'static str)> {
+        ENDPOINTS.iter().map(|(endpoint, path, _)| (*endpoint, *path))
     }
 
     /// The endpoint of `path` and the rest of it, where the endpoint has one.
-    pub(crate) fn of(path: &str) -> (Endpoint, &str) {
+    pub(crate) fn match_path(path: &str) -> (TargetEndpoint, &str) {
         let exact = match path {
-            "/api/products" => Endpoint::Products,
-            "/health" => Endpoint::Health,
-            "/" => Endpoint::Index,
-            "/auth/login" => Endpoint::Login,
-            "/api/orders" => Endpoint::Orders,
-            "/random-delay" => Endpoint::RandomDelay,
-            "/fail" => Endpoint::Fail,
-            "/echo" => Endpoint::Echo,
-            "/stats" => Endpoint::Stats,
-            _ => return Endpoint::with_argument(path),
+            "/api/products" => TargetEndpoint::Products,
+            "/health" => TargetEndpoint::Health,
+            "/" => TargetEndpoint::Index,
+            "/auth/login" => TargetEndpoint::Login,
+            "/api/orders" => TargetEndpoint::Orders,
+            "/random-delay" => TargetEndpoint::RandomDelay,
+            "/fail" => TargetEndpoint::Fail,
+            "/echo" => TargetEndpoint::Echo,
+            "/stats" => TargetEndpoint::Stats,
+            _ => return TargetEndpoint::match_prefix(path),
         };
         (exact, "")
     }
 
-    fn with_argument(path: &str) -> (Endpoint, &str) {
-        const PREFIXES: [(&str, Endpoint); 6] = [
-            ("/api/products/", Endpoint::Product),
-            ("/api/orders/", Endpoint::Order),
-            ("/delay/", Endpoint::Delay),
-            ("/bytes/", Endpoint::Bytes),
-            ("/redirect/", Endpoint::Redirect),
-            ("/freeze/", Endpoint::Freeze),
+    fn match_prefix(path: &str) -> (TargetEndpoint, &str) {
+        const PREFIXES: [(&str, TargetEndpoint); 6] = [
+            ("/api/products/", TargetEndpoint::Product),
+            ("/api/orders/", TargetEndpoint::Order),
+            ("/delay/", TargetEndpoint::Delay),
+            ("/bytes/", TargetEndpoint::Bytes),
+            ("/redirect/", TargetEndpoint::Redirect),
+            ("/freeze/", TargetEndpoint::Freeze),
         ];
         let found = PREFIXES.iter().find_map(|(prefix, endpoint)| Some((*endpoint, path.strip_prefix(prefix)?)));
-        found.filter(|(_, argument)| !argument.is_empty()).unwrap_or((Endpoint::Other, ""))
+        found.filter(|(_, argument)| !argument.is_empty()).unwrap_or((TargetEndpoint::Other, ""))
     }
 }
 
 /// The endpoints as people read them.
-pub fn guide() -> String {
-    let lines = TABLE.iter().take(Endpoint::Other as usize).map(|(_, path, what)| format!("{path:<20}{what}\n"));
+pub fn endpoint_guide() -> String {
+    let lines = ENDPOINTS.iter().take(TargetEndpoint::Other as usize).map(|(_, path, what)| format!("{path:<20}{what}\n"));
     lines.collect::<String>() + "/stats              GET: how many requests each of these has received\n"
 }
 
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_table_is_in_the_order_of_the_endpoints() {
-        for (at, (endpoint, ..)) in TABLE.iter().enumerate() {
+        for (at, (endpoint, ..)) in ENDPOINTS.iter().enumerate() {
             assert_eq!(*endpoint as usize, at);
         }
     }
@@ -102,14 +102,14 @@ mod tests {
     #[test]
     fn paths_lead_to_their_endpoints() {
         for (path, expected) in [
-            ("/api/products", (Endpoint::Products, "")),
-            ("/api/products/7", (Endpoint::Product, "7")),
-            ("/api/products/", (Endpoint::Other, "")),
-            ("/delay/20", (Endpoint::Delay, "20")),
-            ("/stats", (Endpoint::Stats, "")),
-            ("/nothing", (Endpoint::Other, "")),
+            ("/api/products", (TargetEndpoint::Products, "")),
+            ("/api/products/7", (TargetEndpoint::Product, "7")),
+            ("/api/products/", (TargetEndpoint::Other, "")),
+            ("/delay/20", (TargetEndpoint::Delay, "20")),
+            ("/stats", (TargetEndpoint::Stats, "")),
+            ("/nothing", (TargetEndpoint::Other, "")),
         ] {
-            assert_eq!(Endpoint::of(path), expected, "{path}");
+            assert_eq!(TargetEndpoint::match_path(path), expected, "{path}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A fast shop API to try load tests on: `squall target`, and the counting server of other rooms' tests. It keeps no state that
 //! grows with use and knows nothing of load tests; what it received is told by `/stats` and [`Target::requests`].
 
-mod content;
+mod repeating_body;
 mod endpoint;
 mod query;
 mod respond;
@@ -9,5 +9,5 @@ mod server;
 mod shop;
 mod stats;
 
-pub use endpoint::{Endpoint, guide};
-pub use server::{StartError, Target};
+pub use endpoint::{TargetEndpoint, endpoint_guide};
+pub use server::{TargetStartError, TargetServer};

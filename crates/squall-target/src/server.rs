@@ -20,7 +20,7 @@ use std::{
 use tokio::{net::TcpStream, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Endpoint, respond::respond, shop::Shop, stats::Stats};
+use crate::{TargetEndpoint, respond::respond, shop::Shop, stats::RequestStats};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -35,16 +35,16 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(20);
 /// println!("try curl {}", target.url("/api/products"));
 /// ```
 #[derive(Debug)]
-pub struct Target {
+pub struct TargetServer {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<TargetState>,
     stop: CancellationToken,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Why the target cannot be started.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum TargetStartError {
     #[error("`{listen}` is not an address to listen on: write HOST:PORT, for example 127.0.0.1:8089")]
     Address { listen: String, source: io::Error },
     #[error("cannot listen on {addr}")]
@@ -55,23 +55,23 @@ pub enum StartError {
 
 /// What all serving threads have in common.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct TargetState {
     pub(crate) shop: Shop,
-    pub(crate) stats: Stats,
-    pub(crate) freeze: Freeze,
+    pub(crate) stats: RequestStats,
+    pub(crate) freeze: ResponseFreeze,
 }
 
 /// A time until which every answer waits.
 #[derive(Debug)]
-pub(crate) struct Freeze {
+pub(crate) struct ResponseFreeze {
     origin: Instant,
     /// Nanoseconds after `origin`; 0 is never.
     until_ns: AtomicU64,
 }
 
-impl Freeze {
-    fn new() -> Freeze {
-        Freeze { origin: Instant::now(), until_ns: AtomicU64::new(0) }
+impl ResponseFreeze {
+    fn new() -> ResponseFreeze {
+        ResponseFreeze { origin: Instant::now(), until_ns: AtomicU64::new(0) }
     }
 
     pub(crate) fn start(&self, until: Instant) {
@@ -87,22 +87,22 @@ impl Freeze {
     }
 }
 
-impl Target {
+impl TargetServer {
     /// Serves on one thread; port 0 takes a free one.
-    pub fn start(listen: &str) -> Result<Target, StartError> {
-        Target::start_on(listen, 1)
+    pub fn start(listen: &str) -> Result<TargetServer, TargetStartError> {
+        TargetServer::start_on(listen, 1)
     }
 
     /// Serves on `threads` threads.
-    pub fn start_on(listen: &str, threads: usize) -> Result<Target, StartError> {
-        let addr = resolve(listen).map_err(|source| StartError::Address { listen: listen.to_owned(), source })?;
+    pub fn start_on(listen: &str, threads: usize) -> Result<TargetServer, TargetStartError> {
+        let addr = resolve(listen).map_err(|source| TargetStartError::Address { listen: listen.to_owned(), source })?;
         let bound = bind_all(addr, threads.max(1));
-        let (addr, listeners) = bound.map_err(|source| StartError::Bind { addr, source })?;
-        let (shop, stats, freeze) = (Shop::new(), Stats::new(listeners.len()), Freeze::new());
-        let (shared, stop) = (Arc::new(Shared { shop, stats, freeze }), CancellationToken::new());
-        let mut target = Target { addr, shared, stop, threads: Vec::new() };
+        let (addr, listeners) = bound.map_err(|source| TargetStartError::Bind { addr, source })?;
+        let (shop, stats, freeze) = (Shop::new(), RequestStats::new(listeners.len()), ResponseFreeze::new());
+        let (shared, stop) = (Arc::new(TargetState { shop, stats, freeze }), CancellationToken::new());
+        let mut target = TargetServer { addr, shared, stop, threads: Vec::new() };
         for (thread, listener) in listeners.into_iter().enumerate() {
-            let spawned = target.spawn(thread, listener).map_err(|source| StartError::Thread { source })?;
+            let spawned = target.spawn(thread, listener).map_err(|source| TargetStartError::Thread { source })?;
             target.threads.push(spawned);
         }
         Ok(target)
@@ -114,7 +114,7 @@ impl Target {
         let listener = runtime.block_on(async { tokio::net::TcpListener::from_std(listener) })?;
         let name = format!("target-{thread}");
         std::thread::Builder::new().name(name).spawn(move || {
-            runtime.block_on(stop.run_until_cancelled(accept(listener, shared, thread)));
+            runtime.block_on(stop.run_until_cancelled(accept_connections(listener, shared, thread)));
         })
     }
 
@@ -134,8 +134,8 @@ impl Target {
     }
 
     /// Requests received so far at one endpoint.
-    pub fn requests_of(&self, endpoint: Endpoint) -> u64 {
-        self.shared.stats.of(endpoint)
+    pub fn requests_of(&self, endpoint: TargetEndpoint) -> u64 {
+        self.shared.stats.count_of(endpoint)
     }
 
     /// Lets every answer wait for `length` from now on, as a stop-the-world pause of the server would.
@@ -144,7 +144,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for TargetServer {
     fn drop(&mut self) {
         self.stop.cancel();
         // A thread that panicked has said so on stderr; there is nothing to add while dropping.
@@ -181,13 +181,13 @@ fn bind(addr: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, thread: usize) {
+async fn accept_connections(listener: tokio::net::TcpListener, shared: Arc<TargetState>, thread: usize) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(serve(stream, shared.clone(), thread));
+                    connections.spawn(serve_connection(stream, shared.clone(), thread));
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
             },
@@ -196,7 +196,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, thread: 
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>, thread: usize) {
+async fn serve_connection(stream: TcpStream, shared: Arc<TargetState>, thread: usize) {
     let service = service_fn(move |request| respond(shared.clone(), thread, request));
     // Without this, small answers would wait for the client's acknowledgement.
     let _ = stream.set_nodelay(true);

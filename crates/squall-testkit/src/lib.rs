@@ -1,7 +1,7 @@
 //! Development only: redis-server launcher, targets, fault proxies, what was told.
 
-pub mod hostile;
-pub mod proxy;
+pub mod scripted_server;
+pub mod fault_proxy;
 pub mod redis;
 pub mod tls;
-pub mod told;
+pub mod tracing_capture;

@@ -1,7 +1,7 @@
 //! A private redis-server (or Valkey) for one test: own port, own folder, no persistence unless asked for, gone on drop.
 //! Refuses to touch any server it did not start.
 
-mod groups;
+mod topologies;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-pub use groups::{RedisCluster, SentinelGroup};
+pub use topologies::{RedisCluster, SentinelGroup};
 
 /// How often another free port is tried when somebody was faster.
 const ATTEMPTS: usize = 20;

@@ -13,7 +13,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 
-use crate::hostile::Stream;
+use crate::scripted_server::ScriptStream;
 
 /// A certificate authority with a directory for what it issues.
 pub struct Authority {
@@ -120,7 +120,7 @@ impl Authority {
 }
 
 /// Wraps the sockets of a [`crate::hostile::Hostile`] server in TLS.
-pub fn wrap(config: Arc<ServerConfig>) -> impl Fn(TcpStream) -> io::Result<Box<dyn Stream>> + Send + Sync {
+pub fn wrap(config: Arc<ServerConfig>) -> impl Fn(TcpStream) -> io::Result<Box<dyn ScriptStream>> + Send + Sync {
     move |socket| {
         let connection = ServerConnection::new(config.clone()).map_err(io::Error::other)?;
         Ok(Box::new(Tls(StreamOwned::new(connection, socket))))
@@ -145,7 +145,7 @@ impl Write for Tls {
     }
 }
 
-impl Stream for Tls {
+impl ScriptStream for Tls {
     fn reset(&mut self) {
         self.0.sock.reset();
     }

@@ -271,7 +271,7 @@ impl<C: FleetStores> Live<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_coord::{MemoryCell, RunStore};
+    use squall_coord::{MemoryFleetStores, RunStore};
     use squall_model::{WorkerLimits, Load, Pause, Plan, Profile, RunSpec, TaskSpec};
 
     fn bundle(name: &str) -> Bundle {
@@ -290,14 +290,14 @@ mod tests {
     /// A Redis without persistence counts epochs from 1 again.
     #[tokio::test]
     async fn another_run_with_the_same_epoch_is_shown_instead() {
-        let cell = MemoryCell::default();
+        let cell = MemoryFleetStores::default();
         let (run, live) = (cell.run(), Live::new(Fleet::new(cell)));
         for (raise, name) in [(true, "first"), (false, "second")] {
             let bundle = bundle(name);
-            let kept = run.put(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
+            let kept = run.put_bundle(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
             let order = RunSpec::new(name, kept, bundle.plan.load.model.profile().clone());
-            let (seen, text) = (run.record().await.unwrap(), serde_json::to_string(&order).unwrap());
-            run.replace(&seen, RunPhase::Running.name(), &text, raise).await.unwrap().expect("alone");
+            let (seen, text) = (run.read_record().await.unwrap(), serde_json::to_string(&order).unwrap());
+            run.compare_and_set(&seen, RunPhase::Running.name(), &text, raise).await.unwrap().expect("alone");
             assert!(live.look().await.unwrap(), "there is something new");
             let shown = live.shown().await;
             let shown = shown.as_ref().map(|shown| (shown.epoch, shown.bundle.plan.name.as_str()));

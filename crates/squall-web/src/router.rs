@@ -7,7 +7,7 @@ use axum::{
     routing::{MethodRouter, get, post},
 };
 use http::StatusCode;
-use squall_coord::{FleetStores, MemoryCell};
+use squall_coord::{FleetStores, MemoryFleetStores};
 use std::sync::Arc;
 
 use crate::{
@@ -21,7 +21,7 @@ pub const OPENAPI: &str = include_str!("openapi.json");
 
 /// Method and path of everything that is served.
 pub fn router_paths() -> Vec<(&'static str, &'static str)> {
-    table::<MemoryCell>().paths
+    table::<MemoryFleetStores>().paths
 }
 
 type Shared<C> = Arc<App<C>>;

@@ -8,7 +8,7 @@ pub(crate) mod seed;
 pub(crate) mod tests;
 
 use serde_json::Value;
-use squall_coord::{FleetStores, Counted, PoolCounts, PoolStore, StoreError};
+use squall_coord::{FleetStores, AllPoolCounts, PoolCounts, PoolStore, StoreError};
 use squall_model::{Bundle, LoadModel, RunPhase};
 use squall_orchestrator::{Fleet, FleetStatus};
 use std::{collections::BTreeMap, time::Duration};
@@ -67,7 +67,7 @@ impl<C: FleetStores> App<C> {
 
     /// Every pool that can be counted, and those that cannot with the reason in words; those are counted.
     async fn pools(&self) -> Result<(Vec<PoolCounts>, BTreeMap<String, String>), StoreError> {
-        let Counted { pools, refused } = self.fleet.cell().pools().counts().await?;
+        let AllPoolCounts { pools, failed: refused } = self.fleet.cell().pools().count_all().await?;
         for (pool, error) in &refused {
             Counters::count(&self.live.counters.refused_pools);
             tracing::warn!(%pool, %error, "a pool cannot be used");

@@ -2,7 +2,7 @@
 //! of the last seconds. Who goes faster than that asks for more before it has used what there is. Only when the store has an announcement
 //! may more be sent; so if this process dies, what it may have sent is known.
 
-use squall_coord::{RunStore, Shipped};
+use squall_coord::{RunStore, ShipOutcome};
 use squall_engine::SendBudget;
 use squall_model::SendBudgetReport;
 use std::{
@@ -140,10 +140,10 @@ impl<R: RunStore> Announcer<R> {
         let mut retry = FIRST_RETRY;
         loop {
             match self.run.ship(self.epoch, &source, self.turn, &bytes).await {
-                Ok(Shipped::Taken | Shipped::Known) => break,
-                Ok(Shipped::Stale) => return Err(Stale),
+                Ok(ShipOutcome::Appended | ShipOutcome::Duplicate) => break,
+                Ok(ShipOutcome::RunEnded) => return Err(Stale),
                 // The store has lost earlier ones, of which only the last counts.
-                Ok(Shipped::Gap(expected)) => self.turn = expected,
+                Ok(ShipOutcome::Gap(expected)) => self.turn = expected,
                 Err(error) => {
                     debug!(%error, "could not be announced yet");
                     tokio::time::sleep(retry).await;
@@ -189,19 +189,19 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_coord::{BEGINNING, MemoryRun};
+    use squall_coord::{START_POSITION, MemoryRunStore};
 
     /// A worker that could announce nothing more would hold its load, and make none of it.
     #[tokio::test]
     async fn announcements_go_on_where_the_store_has_lost_some() {
-        let (run, leash) = (MemoryRun::new(), SendBudget::new(1));
-        run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
+        let (run, leash) = (MemoryRunStore::new(), SendBudget::new(1));
+        run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
         let first = (vec![10], None);
         let mut announcer =
             Announcer::new(run.clone(), (1, 7), leash, first, Duration::from_secs(1), Starts::default());
         announcer.turn = 5;
         assert!(announcer.begin().await.is_ok());
-        assert_eq!((run.deltas(1, BEGINNING, 9).await.unwrap().len(), announcer.turn), (1, 1));
+        assert_eq!((run.deltas(1, START_POSITION, 9).await.unwrap().len(), announcer.turn), (1, 1));
     }
 
     /// What a worker may send alone is what it sends in the time that it may go on alone.

@@ -1,7 +1,7 @@
 //! The shares that a worker holds, and how they change hands so that no start is lost or made twice: whoever gives one up notes before when it
 //! has started everything of it, whoever gets it goes on from there. Asks for no share: that is the seat's.
 
-use squall_coord::{Lease, Notice, RunStore, StoreError};
+use squall_coord::{Lease, LeaseEvent, RunStore, StoreError};
 use squall_model::{Profile, ShareSet};
 use std::collections::{BTreeMap, BTreeSet};
 use tracing::{debug, warn};
@@ -35,23 +35,23 @@ impl Holding {
     }
 
     /// Learns of a share; says whether one was lost.
-    pub(crate) fn hear(&mut self, notice: Notice) -> bool {
+    pub(crate) fn hear(&mut self, notice: LeaseEvent) -> bool {
         let share = |lease: &Lease| lease.unit.as_str().parse::<u32>().ok();
         self.due = true;
         match notice {
-            Notice::Granted(lease) => {
+            LeaseEvent::Granted(lease) => {
                 if let Some(share) = share(&lease) {
                     self.held.insert(share, lease);
                 }
                 false
             }
-            Notice::Drain(lease) => {
+            LeaseEvent::Drain(lease) => {
                 if let Some(share) = share(&lease).filter(|share| self.held.get(share) == Some(&lease)) {
                     self.draining.insert(share);
                 }
                 false
             }
-            Notice::Dropped(lease) => {
+            LeaseEvent::Lost(lease) => {
                 let Some(share) = share(&lease).filter(|share| self.held.get(share) == Some(&lease)) else {
                     return false;
                 };
@@ -119,7 +119,7 @@ async fn leave<R: RunStore>(run: &R, epoch: u64, shares: impl Iterator<Item = u3
     if notes.is_empty() {
         return;
     }
-    if let Err(error) = run.note(epoch, &notes).await {
+    if let Err(error) = run.set_notes(epoch, &notes).await {
         // The next holder then goes on from when it gets them.
         debug!(%error, "could not say where shares were left");
     }
@@ -147,7 +147,7 @@ async fn take_over<R: RunStore>(
     };
     let left = shares.iter().filter_map(left).collect();
     let taken: Vec<_> = shares.iter().map(|share| (left_note(share), "taken".to_owned())).collect();
-    run.note(epoch, &taken).await?;
+    run.set_notes(epoch, &taken).await?;
     Ok(Some(left))
 }
 
@@ -158,13 +158,13 @@ fn left_note(share: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_coord::MemoryRun;
+    use squall_coord::MemoryRunStore;
 
     /// Found by a reader: after Redis had come back empty a worker began with everything since the start of the run, once more.
     #[tokio::test]
     async fn a_store_that_has_forgotten_the_run_is_no_beginning() {
-        let (run, half) = (MemoryRun::new(), ShareSet::ALL.part(0, 2));
-        let epoch = run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
+        let (run, half) = (MemoryRunStore::new(), ShareSet::ALL.part(0, 2));
+        let epoch = run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
         let begun = take_over(&run, epoch, half, ShareSet::NONE).await.unwrap().expect("nobody has begun");
         assert!(begun.len() == 128 && begun.values().all(|places| *places == Places::BEGINNING), "{begun:?}");
         let rest = ShareSet::ALL.without(half);
@@ -172,8 +172,8 @@ mod tests {
         assert_eq!(more.len(), 128);
         // Whoever had them has not said how far it was.
         assert_eq!(take_over(&run, epoch, half, ShareSet::NONE).await.unwrap(), Some(BTreeMap::new()));
-        let empty = MemoryRun::new();
-        empty.replace(&empty.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("another run");
+        let empty = MemoryRunStore::new();
+        empty.compare_and_set(&empty.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("another run");
         assert_eq!(take_over(&empty, epoch, half, ShareSet::ALL).await.unwrap(), None);
     }
 }

@@ -68,7 +68,7 @@ async fn note<R: RunStore>(run: &R, epoch: u64, what: &str, ended: Result<String
         }
     };
     for _ in 0..ATTEMPTS {
-        match run.note(epoch, &[(what.to_owned(), text.clone())]).await {
+        match run.set_notes(epoch, &[(what.to_owned(), text.clone())]).await {
             Ok(()) => return,
             Err(error) => warn!(%error, what, "how a hook ended could not be noted yet"),
         }

@@ -332,7 +332,7 @@ impl Job {
 /// Says how many requests this worker will have sent at most, once its load is over: should it die while it drains, no more is missing.
 async fn note_seal<R: RunStore>(run: R, epoch: u64, instance: u64, leash: SendBudget) {
     let note = (format!("sealed:{instance:016x}"), leash.final_limit_total().await.to_string());
-    while let Err(error) = run.note(epoch, std::slice::from_ref(&note)).await {
+    while let Err(error) = run.set_notes(epoch, std::slice::from_ref(&note)).await {
         debug!(%error, "could not say yet how much was sent");
         tokio::time::sleep(SEAL_AGAIN).await;
     }

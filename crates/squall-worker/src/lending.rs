@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value};
 use squall_coord::{
-    AcquireError, Borrower, FleetStores as _, Epoch, Hold, Item, ItemId, MemberId, MemoryCell, PoolName, PoolNameError,
-    PoolStore, Store as _, StoreError,
+    AcquireError, ResourceHolder, FleetStores as _, Epoch, PoolLease, PoolItem, ItemId, MemberId, MemoryFleetStores, PoolName, PoolNameError,
+    PoolStore, LeaseStore as _, StoreError,
 };
 use squall_engine::{ResourceRequest, ResourceError, ResourceClient, GrantedResource};
 use squall_model::PoolContents;
@@ -58,14 +58,14 @@ pub(crate) async fn fill<P: PoolStore>(
             pools.put(&pool, &[], None, Some(run)).await?;
             continue;
         }
-        pools.renew(&pool, run).await?;
+        pools.reset_for_run(&pool, run).await?;
         let mine = one.payloads.iter().enumerate().filter(|(at, _)| *at as u64 % portion.of == portion.number);
         let mine: Vec<(usize, &String)> = mine.collect();
         if pools.count(&pool).await?.total >= mine.len() as u64 {
             continue;
         }
         for batch in mine.chunks(BATCH) {
-            let things: Vec<Item> =
+            let things: Vec<PoolItem> =
                 batch.iter().map(|(at, payload)| thing(&pool, ItemId::from(*at as u64), payload)).collect();
             pools.put(&pool, &things, None, Some(run)).await?;
         }
@@ -76,25 +76,25 @@ pub(crate) async fn fill<P: PoolStore>(
 /// A line to the pools of a fleet, and the task that serves it until nobody holds the line.
 pub(crate) fn lend<P: PoolStore>(pools: P, holder: MemberId, run: Epoch) -> (ResourceClient, JoinHandle<()>) {
     let (lender, asks) = ResourceClient::new();
-    let keeper = Keeper { borrower: Borrower::new(pools.clone(), holder, run), pools, run, portion: Portion::ALL };
+    let keeper = Keeper { borrower: ResourceHolder::new(pools.clone(), holder, run), pools, run, portion: Portion::ALL };
     (lender, tokio::spawn(keeper.serve(asks)))
 }
 
 /// A line to pools in this process, stocked with `stock`, and the task that serves it until nobody holds the line.
 pub async fn lend_here(stock: &[PoolContents], portion: Portion) -> Result<(ResourceClient, JoinHandle<()>), StockError> {
-    let cell = MemoryCell::default();
+    let cell = MemoryFleetStores::default();
     let (holder, run) = (MemberId::new("here"), Epoch(1));
     cell.workers().join(&holder, FOR_EVER).await?;
     fill(&cell.pools(), stock, run, portion).await?;
     let (lender, asks) = ResourceClient::new();
-    let keeper = Keeper { borrower: Borrower::new(cell.pools(), holder, run), pools: cell.pools(), run, portion };
+    let keeper = Keeper { borrower: ResourceHolder::new(cell.pools(), holder, run), pools: cell.pools(), run, portion };
     Ok((lender, tokio::spawn(keeper.serve(asks))))
 }
 
 /// The other end of the users' line.
 #[derive(Clone)]
 struct Keeper<P> {
-    borrower: Borrower<P>,
+    borrower: ResourceHolder<P>,
     pools: P,
     run: Epoch,
     portion: Portion,
@@ -103,18 +103,18 @@ struct Keeper<P> {
 /// What became of something that was asked for.
 enum Settled {
     /// Lent; if nobody waited for it any more, its return is on its way.
-    Lent(u64, Hold),
+    Lent(u64, PoolLease),
     Nothing,
 }
 
 impl<P: PoolStore> Keeper<P> {
     async fn serve(self, mut asks: UnboundedReceiver<ResourceRequest>) {
-        let mut lent: HashMap<u64, Hold> = HashMap::new();
+        let mut lent: HashMap<u64, PoolLease> = HashMap::new();
         // Given back before this task knew that it was lent: the answer goes straight to the user.
         let mut early: Vec<u64> = Vec::new();
         let mut under_way: JoinSet<Settled> = JoinSet::new();
         let mut next = 0;
-        let mut settling = Box::pin(self.borrower.settling());
+        let mut settling = Box::pin(self.borrower.run_cleanup());
         loop {
             tokio::select! {
                 ask = asks.recv() => match ask {
@@ -153,7 +153,7 @@ impl<P: PoolStore> Keeper<P> {
             self.clone().give_back(hold).await;
         }
         // Whoever waits for this has a limit; what is still owed then goes back with the next run, or with this worker.
-        self.borrower.settled().await;
+        self.borrower.finish_cleanup().await;
     }
 
     async fn answer(self, number: u64, ask: ResourceRequest) -> Settled {
@@ -180,7 +180,7 @@ impl<P: PoolStore> Keeper<P> {
         Settled::Nothing
     }
 
-    async fn take(&self, pool: &str, wait: Duration) -> Result<Hold, ResourceError> {
+    async fn take(&self, pool: &str, wait: Duration) -> Result<PoolLease, ResourceError> {
         self.borrower.acquire(&name(pool)?, wait).await.map_err(|error| match error {
             AcquireError::Exhausted { .. } => ResourceError::Exhausted(error.to_string()),
             _ => ResourceError::Refused(error.to_string()),
@@ -190,7 +190,7 @@ impl<P: PoolStore> Keeper<P> {
     async fn number(&self, pool: &str, limit: Option<u64>) -> Result<Option<u64>, ResourceError> {
         let (Portion { number, of }, pool) = (self.portion, name(pool)?);
         loop {
-            let given = self.pools.number(&pool, self.run, limit).await.map_err(refused)?;
+            let given = self.pools.next_item_number(&pool, self.run, limit).await.map_err(refused)?;
             // Others' numbers are passed over, in a pool that is this process's own; so each names the thing that it is for.
             if given.is_none_or(|given| given % of == number) {
                 return Ok(given);
@@ -204,7 +204,7 @@ impl<P: PoolStore> Keeper<P> {
         self.pools.put(&pool, &[made], None, Some(self.run)).await.map(|_| ()).map_err(refused)
     }
 
-    async fn give_back(self, hold: Hold) -> Settled {
+    async fn give_back(self, hold: PoolLease) -> Settled {
         if let Err(error) = self.borrower.release(&hold).await {
             // The borrower owes it.
             debug!(pool = %hold.pool, %error, "something could not be given back yet");
@@ -215,10 +215,10 @@ impl<P: PoolStore> Keeper<P> {
 
 /// A thing as it is stored: with what the seed and the API note about theirs, where it has no fields of these names. Everything else stays
 /// as it was written.
-fn thing(pool: &PoolName, id: ItemId, payload: &str) -> Item {
+fn thing(pool: &PoolName, id: ItemId, payload: &str) -> PoolItem {
     let fields = serde_json::from_str::<Map<String, Value>>(payload);
     let (Ok(fields), Some(open)) = (fields, payload.trim_end().strip_suffix('}')) else {
-        return Item { id, payload: payload.to_owned() };
+        return PoolItem { id, payload: payload.to_owned() };
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
     let marks =
@@ -228,7 +228,7 @@ fn thing(pool: &PoolName, id: ItemId, payload: &str) -> Item {
         stored += &format!("{between}\"{name}\":{mark}");
         between = ",";
     }
-    Item { id, payload: stored + "}" }
+    PoolItem { id, payload: stored + "}" }
 }
 
 fn name(pool: &str) -> Result<PoolName, ResourceError> {
@@ -242,7 +242,7 @@ fn refused(error: impl std::fmt::Display) -> ResourceError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_coord::{Link, RedisCell};
+    use squall_coord::{RedisClient, RedisFleetStores};
     use squall_testkit::redis::RedisServer;
     use std::{
         future::Future,
@@ -302,7 +302,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_is_given_back_while_the_store_is_away_can_be_borrowed_again() {
         let mut server = RedisServer::start_persistent();
-        let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "away");
+        let cell = RedisFleetStores::new(&RedisClient::open(&server.url()).await.unwrap(), "away");
         let (pools, holder, run) = (cell.pools(), MemberId::new("here"), Epoch(1));
         cell.workers().join(&holder, FOR_EVER).await.unwrap();
         fill(&pools, &stock(1), run, Portion::ALL).await.unwrap();
@@ -385,11 +385,11 @@ mod tests {
     /// What somebody has put into the pool of a factory is there when a run begins, and nothing is made under its names.
     #[tokio::test]
     async fn what_a_factorys_pool_has_is_kept_and_handed_out_first() {
-        let (cell, holder, run) = (MemoryCell::default(), MemberId::new("here"), Epoch(1));
+        let (cell, holder, run) = (MemoryFleetStores::default(), MemberId::new("here"), Epoch(1));
         cell.workers().join(&holder, FOR_EVER).await.unwrap();
         let (pools, users) = (cell.pools(), PoolName::new("users").unwrap());
         let make = |id: ItemId| async move { Ok::<_, StoreError>(format!("{{\"made\":{id}}}")) };
-        squall_coord::ensure(&pools, &users, 3, make).await.unwrap();
+        squall_coord::ensure_pool_size(&pools, &users, 3, make).await.unwrap();
         let factory = [PoolContents { pool: "users".into(), payloads: Vec::new() }];
         fill(&pools, &factory, run, Portion::ALL).await.unwrap();
         assert_eq!(pools.count(&users).await.unwrap().total, 3);

@@ -1,7 +1,7 @@
 //! A worker's place among those who make the load: a seat that runs beside the worker's loop. When it is taken and given up is the
 //! worker's to say.
 
-use squall_coord::{Notice, Seat, SeatConfig, SeatConfigError, SeatHandle, Store};
+use squall_coord::{LeaseEvent, Membership, MembershipConfig, MembershipConfigError, MembershipHandle, LeaseStore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -10,12 +10,12 @@ pub(crate) struct Place {
     sitting: JoinHandle<()>,
     retire: CancellationToken,
     leave: CancellationToken,
-    pub(crate) handle: SeatHandle,
+    pub(crate) handle: MembershipHandle,
 }
 
 impl Place {
-    pub(crate) fn take<S: Store>(members: S, config: SeatConfig) -> Result<Place, SeatConfigError> {
-        let (seat, handle) = Seat::new(members, config)?;
+    pub(crate) fn take<S: LeaseStore>(members: S, config: MembershipConfig) -> Result<Place, MembershipConfigError> {
+        let (seat, handle) = Membership::new(members, config)?;
         let (retire, leave) = (CancellationToken::new(), CancellationToken::new());
         let sitting = tokio::spawn(seat.run_until(retire.clone(), leave.clone()));
         Ok(Place { sitting, retire, leave, handle })
@@ -41,9 +41,9 @@ impl Place {
     }
 
     /// What the seat of a place has to say; never, if there is none, and `None` when it has ended.
-    pub(crate) async fn next_notice(place: &mut Option<Place>) -> Option<Notice> {
+    pub(crate) async fn next_notice(place: &mut Option<Place>) -> Option<LeaseEvent> {
         match place {
-            Some(place) => place.handle.notices.recv().await,
+            Some(place) => place.handle.events.recv().await,
             None => std::future::pending().await,
         }
     }

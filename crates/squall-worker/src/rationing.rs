@@ -1,7 +1,7 @@
 //! Supplies the users here with numbers that the whole fleet uses once each: iterations of a run that has so many, rows of data. Draws as
 //! much as is used in a moment, gives back what nobody took, and says what was used, so that whoever waits for the last of them elsewhere knows.
 
-use squall_coord::{Draw, Drawn, RunStore};
+use squall_coord::{BlockRequest, BlockGrant, RunStore};
 use squall_engine::{QuotaStatus, SharedCounter};
 use std::{
     ops::Range,
@@ -121,7 +121,7 @@ impl<R: RunStore> Supplier<R> {
         if most == 0 && back.is_empty() && !to_say {
             return Ok(if need.available > 0 || need.taken != self.stated { LOOK } else { REST });
         }
-        let Drawn { block, left, elsewhere } = self.draw(need, back, most).await?;
+        let BlockGrant { block, remaining: left, held_by_others: elsewhere } = self.draw(need, back, most).await?;
         self.left = left;
         if !block.is_empty() {
             self.given = Instant::now();
@@ -147,12 +147,12 @@ impl<R: RunStore> Supplier<R> {
     }
 
     /// One draw, as often as it takes.
-    async fn draw(&mut self, need: QuotaStatus, back: Vec<Range<u64>>, most: u64) -> Result<Drawn, Stale> {
+    async fn draw(&mut self, need: QuotaStatus, back: Vec<Range<u64>>, most: u64) -> Result<BlockGrant, Stale> {
         self.turn += 1;
-        let draw = Draw { turn: self.turn, used: need.taken, back, most, limit: self.ration.limit };
+        let draw = BlockRequest { sequence: self.turn, used: need.taken, returned_blocks: back, max_count: most, limit: self.ration.limit };
         let mut retry = FIRST_RETRY;
         loop {
-            match self.run.draw(self.epoch, &self.ration.name, &self.source, &draw).await {
+            match self.run.acquire_block(self.epoch, &self.ration.name, &self.source, &draw).await {
                 Ok(drawn) => {
                     self.stated = need.taken;
                     return drawn.ok_or(Stale);

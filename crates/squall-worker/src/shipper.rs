@@ -1,6 +1,6 @@
 //! Ships deltas one by one, each as often as it takes. Knows nothing of what they say.
 
-use squall_coord::{RunStore, Shipped as Answer};
+use squall_coord::{RunStore, ShipOutcome as Answer};
 use squall_metrics::{Delta, encode_delta};
 use std::{
     collections::VecDeque,
@@ -80,8 +80,8 @@ async fn ship_all<R: RunStore>(
         let mut retry = FIRST_RETRY;
         while let Some((seq, bytes)) = shipped.get(next) {
             match run.ship(epoch, &source, *seq, bytes).await {
-                Ok(Answer::Taken | Answer::Known) => next += 1,
-                Ok(Answer::Stale) => {
+                Ok(Answer::Appended | Answer::Duplicate) => next += 1,
+                Ok(Answer::RunEnded) => {
                     debug!(epoch, "another run has begun; what was measured in the old one is dropped");
                     state.stale.store(true, Ordering::SeqCst);
                     return;
@@ -143,7 +143,7 @@ impl Shipped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_coord::{BEGINNING, Link, RedisRun, RunKeys};
+    use squall_coord::{START_POSITION, RedisClient, RedisRunStore, RunKeys};
     use squall_metrics::{EngineDelta, SourceId, decode};
     use squall_testkit::redis::RedisServer;
 
@@ -162,27 +162,27 @@ mod tests {
     #[tokio::test]
     async fn what_the_store_has_lost_is_shipped_again() {
         let server = RedisServer::start();
-        let link = Link::open(&server.url()).await.unwrap();
-        let run = RedisRun::new(&link, RunKeys::new("t:"));
-        let epoch = run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
+        let link = RedisClient::open(&server.url()).await.unwrap();
+        let run = RedisRunStore::new(&link, RunKeys::new("t:"));
+        let epoch = run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
         let shipper = Shipper::start(run.clone(), epoch, "s".to_owned(), 120);
         (0..5).for_each(|seq| shipper.ship(delta(seq)));
         everything_is_in(&shipper).await;
-        let there = run.deltas(epoch, BEGINNING, 10).await.unwrap();
+        let there = run.deltas(epoch, START_POSITION, 10).await.unwrap();
         assert_eq!(there.len(), 5);
         // It goes back to when it had three.
         let mut lose = redis::cmd("XDEL");
-        lose.arg(run.keys().deltas(epoch)).arg(&there[3].place).arg(&there[4].place);
-        let _: i64 = lose.query_async(&mut link.commands()).await.unwrap();
+        lose.arg(run.keys().deltas(epoch)).arg(&there[3].position).arg(&there[4].position);
+        let _: i64 = lose.query_async(&mut link.connection()).await.unwrap();
         let knows = async |last: i64| {
             let mut knows = redis::cmd("HSET");
             knows.arg(run.keys().shipped(epoch)).arg("s").arg(last);
-            let _: i64 = knows.query_async(&mut link.commands()).await.unwrap();
+            let _: i64 = knows.query_async(&mut link.connection()).await.unwrap();
         };
         knows(2).await;
         shipper.ship(delta(5));
         everything_is_in(&shipper).await;
-        let there = run.deltas(epoch, BEGINNING, 10).await.unwrap();
+        let there = run.deltas(epoch, START_POSITION, 10).await.unwrap();
         let seqs: Vec<u64> = there.iter().map(|delta| decode(&delta.bytes).unwrap().seq).collect();
         assert_eq!((seqs, shipper.is_forgotten()), ((0..6).collect(), false));
         // Nobody has shipped what it wants now.

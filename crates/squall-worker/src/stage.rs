@@ -99,7 +99,7 @@ async fn build<H: Host, R: RunStore, P: PoolStore>(
 ) -> Result<Job, String> {
     let mut asked = 0;
     let bytes = loop {
-        match run.get(bundle).await {
+        match run.get_bundle(bundle).await {
             // A store that is away for a moment does not make this worker useless for the whole run.
             Err(StoreError::Unreachable(_)) if asked < FETCHES => asked += 1,
             other => break other.map_err(|error| error.to_string())?,

@@ -1,6 +1,6 @@
 //! The loop of a worker: reports once a beat, reads the record when it has changed, takes and gives back shares, passes deltas on.
 
-use squall_coord::{FleetStores, MemberId, Notice, Report, Reported, RunStore, Seat, SeatConfig, SeatConfigError, SeatHandle};
+use squall_coord::{FleetStores, MemberId, LeaseEvent, WorkerReport, ReportOutcome, RunStore, Membership, MembershipConfig, MembershipConfigError, MembershipHandle};
 use squall_model::{CommandEnvelope, HookAssignment, RunSpec, RunPhase};
 use std::{
     collections::BTreeSet,
@@ -46,7 +46,7 @@ impl WorkerConfig {
 /// What a worker last said of itself, for those who look at it from outside.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerStatus {
-    pub report: Report,
+    pub report: WorkerReport,
     /// When the store last heard it.
     pub heard: Option<Instant>,
 }
@@ -55,7 +55,7 @@ pub struct WorkerStatus {
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     #[error(transparent)]
-    Timings(#[from] SeatConfigError),
+    Timings(#[from] MembershipConfigError),
     #[error("another worker that is alive is called `{0}`: give this one another --id")]
     NameTaken(String),
 }
@@ -140,13 +140,13 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
     /// Works until `stop`, then drains: shares go to others, what is under way is finished, everything measured is shipped.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), WorkerError> {
         let beat = self.config.beat.min(self.config.ttl / 3);
-        let seat = SeatConfig { beat, ttl: self.config.ttl, ..SeatConfig::new(self.member(), share_units()) };
+        let seat = MembershipConfig { heartbeat_interval: beat, ttl: self.config.ttl, ..MembershipConfig::new(self.member(), share_units()) };
         // Timings that do not fit are refused before anybody hears of this worker.
-        Seat::new(self.cell.workers(), seat.clone())?;
+        Membership::new(self.cell.workers(), seat.clone())?;
         let run = self.cell.run();
         self.claim(&run, &stop).await?;
         let mut place: Option<Place> = None;
-        let mut commands = run.listen(&self.config.id);
+        let mut commands = run.subscribe(&self.config.id);
         let mut beats = tokio::time::interval(beat);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut goodbye = None;
@@ -169,8 +169,8 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
             }
             if let Some(Place { handle, .. }) = &mut place {
                 // Looked at before the notices: by then everything that was lost before it has been told.
-                let until = handle.tenure.until().into_std();
-                while let Ok(notice) = handle.notices.try_recv() {
+                let until = handle.validity.expires_at().into_std();
+                while let Ok(notice) = handle.events.try_recv() {
                     self.hear(notice);
                 }
                 if self.holding.is_due() {
@@ -198,7 +198,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
         if self.name_taken {
             return Err(WorkerError::NameTaken(self.config.id));
         }
-        if let Err(error) = run.forget(&self.config.id).await {
+        if let Err(error) = run.remove_worker(&self.config.id).await {
             debug!(%error, "could not say good-bye; the report will expire");
         }
         Ok(())
@@ -209,7 +209,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
         let mut last = None;
         loop {
             let report = self.report();
-            let Ok(Reported::Taken(heard)) = run.report(&self.config.id, &report, self.config.ttl).await else {
+            let Ok(ReportOutcome::NameTaken(heard)) = run.report(&self.config.id, &report, self.config.ttl).await else {
                 // A store that does not answer is the beats' to wait for.
                 return Ok(());
             };
@@ -227,7 +227,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
 
     /// Takes a place among those who make the load, or gives it up: shares held by somebody who makes nothing of them are load that
     /// nobody makes.
-    fn sit_or_leave(&self, place: &mut Option<Place>, seat: &SeatConfig) -> Result<(), SeatConfigError> {
+    fn sit_or_leave(&self, place: &mut Option<Place>, seat: &MembershipConfig) -> Result<(), MembershipConfigError> {
         match place {
             Some(taken) if !self.leaving && taken.has_ended() => *place = None,
             // Who leaves keeps its place until its users are done: what they have borrowed is theirs until then.
@@ -280,7 +280,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
         }
     }
 
-    fn hear(&mut self, notice: Notice) {
+    fn hear(&mut self, notice: LeaseEvent) {
         self.unsure = true;
         if self.holding.hear(notice) {
             // Whoever lost a share has lost its place, and with it what its users had borrowed.
@@ -289,7 +289,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
     }
 
     /// Tells the engine what it holds now, and gives back what was asked for.
-    async fn change_duty(&mut self, run: &C::Run, handle: &SeatHandle) {
+    async fn change_duty(&mut self, run: &C::Run, handle: &MembershipHandle) {
         let job = match &mut self.stage {
             Stage::Working(job) => Some(&mut **job),
             Stage::Idle | Stage::Preparing { .. } | Stage::Done { .. } => None,
@@ -304,17 +304,17 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
         if let Some(messages) = self.refusals.due(asked) {
             warn!(messages, "more messages were refused");
         }
-        self.trusted = place.is_some_and(|place| place.handle.tenure.valid());
+        self.trusted = place.is_some_and(|place| place.handle.validity.is_valid());
         if !self.trusted {
             self.stage.lapse();
         }
         let report = self.report();
         match run.report(&self.config.id, &report, self.config.ttl).await {
-            Ok(Reported::Taken(_)) => {
+            Ok(ReportOutcome::NameTaken(_)) => {
                 warn!(worker = self.config.id, "was away too long: another worker has its name now");
                 self.name_taken = true;
             }
-            Ok(Reported::Heard(heard)) => {
+            Ok(ReportOutcome::Accepted(heard)) => {
                 self.clock.learn(asked, heard.now_ms);
                 self.status.send_modify(|status| status.heard = Some(asked));
                 let is_another = self.order.as_ref().is_some_and(|(epoch, ..)| *epoch != heard.epoch);
@@ -328,7 +328,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
         self.look_at_job(run).await;
     }
 
-    fn report(&mut self) -> Report {
+    fn report(&mut self) -> WorkerReport {
         let vitals = self.machine.look();
         let healthy = if (self.trusted || self.sits_out()) && !self.leaving { "healthy" } else { "unhealthy" };
         let (ready, done, waiting, sent, threads) = match &self.stage {
@@ -336,7 +336,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
             Stage::Done { epoch } => (*epoch, *epoch, 0, 0, 0),
             Stage::Idle | Stage::Preparing { .. } => (0, 0, 0, 0, 0),
         };
-        let mut report: Report = [
+        let mut report: WorkerReport = [
             ("status", healthy.to_owned()),
             ("cpu_percent", format!("{:.1}", vitals.cpu_percent)),
             ("cpu_s", format!("{:.3}", vitals.cpu_s)),
@@ -393,7 +393,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
     /// Reads the record and does what it says; says whether it could.
     async fn read(&mut self, run: &C::Run) -> bool {
         let asked = Instant::now();
-        let record = match run.record().await {
+        let record = match run.read_record().await {
             Ok(record) => record,
             Err(error) => {
                 debug!(%error, "the record could not be read");
@@ -408,7 +408,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
             }
             phase => phase.unwrap_or_default(),
         };
-        if record.order.is_empty() {
+        if record.spec.is_empty() {
             // No run, or a store that has forgotten it; whatever is made here is nobody's.
             self.seen_revision = record.revision;
             self.order = None;
@@ -416,7 +416,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
             self.give_up();
             return true;
         }
-        let order: RunSpec = match serde_json::from_str(&record.order) {
+        let order: RunSpec = match serde_json::from_str(&record.spec) {
             Ok(order) => order,
             Err(error) => {
                 warn!(%error, "the order of the run cannot be read; it is ignored");
@@ -553,7 +553,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
         self.stage = Stage::Done { epoch: job.epoch };
         if let Some(end) = job.load_end() {
             let note = (format!("ended:{:016x}", self.instance), end.as_nanos().to_string());
-            if let Err(error) = run.note(job.epoch, &[note]).await {
+            if let Err(error) = run.set_notes(job.epoch, &[note]).await {
                 debug!(%error, "could not say when the load was over");
             }
         }

@@ -1,7 +1,7 @@
 //! `squall orchestrator`: leads the fleet whenever nobody else does and serves its API, in the foreground until it is told to stop.
 
 use clap::Parser;
-use squall_coord::{FleetStores, MemoryCell};
+use squall_coord::{FleetStores, MemoryFleetStores};
 use squall_engine::Driver;
 use squall_orchestrator::{Fleet, Orchestrator, OrchestratorConfig};
 use squall_web::{Offer, OfferParam, TlsFiles, Token, WebConfig};
@@ -47,7 +47,7 @@ async fn lead<H: Host>(args: &OrchestratorArgs, host: &H, config: WebConfig) -> 
                 Box::pin(serve_cell(cell, id, config, listener, stop.clone())).await
             }
             (None, workers) => {
-                let cell = MemoryCell::default();
+                let cell = MemoryFleetStores::default();
                 let serving = serve_cell(cell.clone(), id, config, listener, stop.clone());
                 let working = in_memory(cell, host, workers.unwrap_or(1), stop.clone());
                 tokio::try_join!(serving, working).map(|_| ())
@@ -86,7 +86,7 @@ async fn serve_cell<C: FleetStores>(
 }
 
 /// The workers of a fleet that lives in this process.
-async fn in_memory<H: Host>(cell: MemoryCell, host: &H, workers: u16, stop: CancellationToken) -> Result<(), Refusal> {
+async fn in_memory<H: Host>(cell: MemoryFleetStores, host: &H, workers: u16, stop: CancellationToken) -> Result<(), Refusal> {
     let mut tasks = tokio::task::JoinSet::new();
     for number in 1..=workers {
         let config = WorkerConfig::new(format!("worker-{number}"));

@@ -1,6 +1,6 @@
 //! `squall target`: serves the built-in shop until it is told to stop.
 
-use squall_target::Target;
+use squall_target::TargetServer;
 use std::net::ToSocketAddrs;
 
 use crate::{
@@ -23,7 +23,7 @@ pub(crate) fn serve(args: &TargetArgs) -> Result<u8, Refusal> {
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
     let stop = BlockingStop::listen().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
-    let target = Target::start_on(&args.listen, threads).map_err(|error| Refusal::new(error_chain(&error)))?;
+    let target = TargetServer::start_on(&args.listen, threads).map_err(|error| Refusal::new(error_chain(&error)))?;
     let plural = if threads == 1 { "" } else { "s" };
     print::stdout(
         format!(

@@ -1,7 +1,7 @@
 //! Every documented exit code.
 
 use crate::support::{Desk, target};
-use squall_testkit::hostile::refused_address;
+use squall_testkit::scripted_server::refused_address;
 
 #[test]
 fn a_run_that_keeps_its_promises_passes_with_0() {

@@ -9,8 +9,8 @@
 use crate::support::{Desk, Ended, Running, ask_redis, target, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
-use squall_target::Target;
-use squall_testkit::{proxy::FaultProxy, redis::RedisServer};
+use squall_target::TargetServer;
+use squall_testkit::{fault_proxy::FaultProxy, redis::RedisServer};
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -97,7 +97,7 @@ fn whatever_fails_in_whatever_phase_the_books_are_right() {
 struct Fleet {
     desk: Desk,
     redis: RedisServer,
-    target: Target,
+    target: TargetServer,
     victim: Running,
     leader: Running,
     helper: Running,

@@ -1,7 +1,7 @@
 //! `--find-max` on a server whose capacity is known: one request at a time, 10 ms each.
 
 use crate::support::{Desk, Notebook, target};
-use squall_testkit::hostile::refused_address;
+use squall_testkit::scripted_server::refused_address;
 use std::time::Duration;
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::support::{Desk, Notebook, Running, ask_redis, get, target, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
-use squall_target::Target;
+use squall_target::TargetServer;
 use squall_testkit::redis::RedisServer;
 use std::{
     io::{Read, Write},
@@ -15,7 +15,7 @@ use std::{
 struct Fleet {
     desk: Desk,
     redis: RedisServer,
-    target: Target,
+    target: TargetServer,
     workers: Vec<(String, Running)>,
     expires_after: &'static str,
 }

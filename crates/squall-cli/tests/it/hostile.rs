@@ -2,12 +2,12 @@
 
 use crate::support::{Desk, number};
 use serde_json::Value;
-use squall_testkit::hostile::{Hostile, Step};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 /// Runs ten requests against a script; gives the outcomes by code.
 #[track_caller]
-fn outcomes(script: Vec<Step>, extra: &[&str]) -> Value {
-    let (server, desk) = (Hostile::start(script), Desk::new());
+fn outcomes(script: Vec<ServerStep>, extra: &[&str]) -> Value {
+    let (server, desk) = (ScriptedServer::start(script), Desk::new());
     let (_, result) = desk.result(&[&[&server.url("/"), "--users", "2", "--requests", "10"], extra].concat());
     assert_eq!(number(&result, "/totals/requests"), 10.0, "the run went on to its end");
     assert_eq!(number(&result, "/accounting/sent"), number(&result, "/accounting/reported"));
@@ -16,7 +16,7 @@ fn outcomes(script: Vec<Step>, extra: &[&str]) -> Value {
 }
 
 #[track_caller]
-fn check(script: Vec<Step>, extra: &[&str], category: &str) {
+fn check(script: Vec<ServerStep>, extra: &[&str], category: &str) {
     let result = outcomes(script, extra);
     let text = result["outcomes"].to_string();
     assert_eq!(number(&result, "/totals/errors"), 10.0, "{text}");
@@ -25,28 +25,28 @@ fn check(script: Vec<Step>, extra: &[&str], category: &str) {
 
 #[test]
 fn each_kind_of_misbehaviour_has_its_own_outcome() {
-    let head = || Step::send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+    let head = || ServerStep::send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
     std::thread::scope(|scope| {
-        scope.spawn(|| check(vec![Step::Read, Step::Reset], &[], "transport_error"));
-        scope.spawn(|| check(vec![Step::Read, head(), Step::Reset], &[], "transport_error"));
-        scope.spawn(|| check(vec![Step::Read, Step::send("HELLO\r\n\r\n"), Step::Close], &[], "protocol_error"));
-        let endless = || vec![Step::Read, Step::send("HTTP/1.1 200 OK\r\n"), Step::Endless(b"X-More: x\r\n".to_vec())];
+        scope.spawn(|| check(vec![ServerStep::Read, ServerStep::Reset], &[], "transport_error"));
+        scope.spawn(|| check(vec![ServerStep::Read, head(), ServerStep::Reset], &[], "transport_error"));
+        scope.spawn(|| check(vec![ServerStep::Read, ServerStep::send("HELLO\r\n\r\n"), ServerStep::Close], &[], "protocol_error"));
+        let endless = || vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\n"), ServerStep::SendForever(b"X-More: x\r\n".to_vec())];
         scope.spawn(move || check(endless(), &[], "protocol_error"));
-        scope.spawn(|| check(vec![Step::Read, head(), Step::Hang], &["--timeout", "200ms"], "timeout"));
+        scope.spawn(|| check(vec![ServerStep::Read, head(), ServerStep::Hang], &["--timeout", "200ms"], "timeout"));
         scope.spawn(|| {
-            check(vec![Step::Read, Step::respond("x"), Step::Again], &["--expect-body", "y"], "check_failed")
+            check(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Restart], &["--expect-body", "y"], "check_failed")
         });
     });
 }
 
 #[test]
 fn a_server_that_closes_its_connections_is_still_served_by() {
-    let goodbye = Step::send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
-    let announced = outcomes(vec![Step::Read, goodbye, Step::Close], &[]);
+    let goodbye = ServerStep::send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
+    let announced = outcomes(vec![ServerStep::Read, goodbye, ServerStep::Close], &[]);
     assert_eq!(number(&announced, "/totals/errors"), 0.0, "{}", announced["outcomes"]);
 
     // Without a word, the next request may be on its way already; that one is lost and is counted as what it is.
-    let silent = outcomes(vec![Step::Read, Step::respond("x"), Step::Close], &[]);
+    let silent = outcomes(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Close], &[]);
     for outcome in silent["outcomes"].as_array().unwrap() {
         let code = outcome["code"].as_str().unwrap();
         assert!(["HTTP_200", "CLOSED", "RESET"].contains(&code), "{outcome}");
@@ -55,7 +55,7 @@ fn a_server_that_closes_its_connections_is_still_served_by() {
 
 #[test]
 fn a_name_that_does_not_exist_and_a_tls_failure_are_outcomes() {
-    let plain = Hostile::start(vec![Step::respond("I speak no TLS"), Step::Hang]);
+    let plain = ScriptedServer::start(vec![ServerStep::respond("I speak no TLS"), ServerStep::Hang]);
     // No label may have 64 bytes: the system's resolver refuses this name itself, whatever servers there are.
     let nowhere = format!("http://{}.invalid/", "x".repeat(64));
     for (url, expected) in [(nowhere, "DNS_FAILURE"), (plain.url("/").replace("http://", "https://"), "TLS_FAILURE")] {

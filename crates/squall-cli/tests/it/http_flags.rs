@@ -1,12 +1,12 @@
 //! The HTTP flags arrive at the server, as it sees them.
 
 use crate::support::{Desk, number, target};
-use squall_target::Endpoint;
-use squall_testkit::hostile::{Hostile, Step};
+use squall_target::TargetEndpoint;
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 /// Sends one request with these flags; gives it as the server read it.
 fn request(flags: &[&str]) -> String {
-    let (server, desk) = (Hostile::start(vec![Step::Read, Step::respond("ok"), Step::Again]), Desk::new());
+    let (server, desk) = (ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("ok"), ServerStep::Restart]), Desk::new());
     desk.write("body.txt", "from a file");
     let (code, _) = desk.result(&[&[&server.url("/path?a=1"), "--users", "1", "--requests", "1"], flags].concat());
     assert_eq!(code, 0, "{flags:?}");
@@ -46,7 +46,7 @@ fn http2_redirects_and_phases_work() {
     assert_eq!(code, 0);
     let (_, followed) = desk.result(&[&[target.url("/redirect/3").as_str()], &few[..]].concat());
     assert_eq!(number(&followed, "/totals/errors"), 0.0);
-    assert!(target.requests_of(Endpoint::Redirect) >= 6);
+    assert!(target.requests_of(TargetEndpoint::Redirect) >= 6);
     let before = target.requests();
     let (_, stopped) = desk.result(&[&[&target.url("/redirect/3"), "--no-redirects"], &few[..]].concat());
     assert_eq!(target.requests() - before, 2, "{}", stopped["outcomes"]);

@@ -1,7 +1,7 @@
 //! Runs the program and reads what it leaves behind.
 
 use serde_json::Value;
-use squall_target::Target;
+use squall_target::TargetServer;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -162,8 +162,8 @@ impl Drop for Running {
     }
 }
 
-pub(crate) fn target() -> Target {
-    Target::start("127.0.0.1:0").expect("a free port")
+pub(crate) fn target() -> TargetServer {
+    TargetServer::start("127.0.0.1:0").expect("a free port")
 }
 
 /// Waits until `done` holds.

@@ -1,8 +1,8 @@
 //! One member's loop in a space: joins, beats, takes what is assigned to it, gives back what is not.
 //! Refuses to use what it holds; it tells the owner of the [`SeatHandle`], who does and who gives leases back when done.
 
-mod plan;
-mod tenure;
+mod lease_plan;
+mod lease_validity;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,33 +14,33 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use self::plan::{Held, Plan, plan};
-pub use self::tenure::Tenure;
-use crate::{Acquired, Beat, Lease, MemberId, Revision, Store, StoreError, UnitId};
+use self::lease_plan::{HeldLease, LeasePlan, plan_from_snapshot};
+pub use self::lease_validity::LeaseValidity;
+use crate::{LeaseAcquireOutcome, HeartbeatOutcome, Lease, MemberId, Revision, LeaseStore, StoreError, UnitId};
 
 /// How long the watcher waits at the store before it asks again. Beats tell of changes too, so it may be long.
-const WATCH: Duration = Duration::from_secs(20);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(20);
 /// Below this many members everybody looks at every change at once.
-const CROWD: usize = 50;
+const LARGE_GROUP_MEMBERS: usize = 50;
 /// How much longer each further member makes everybody wait between two looks: changes among a thousand members come in
 /// bursts, and everybody looking at each of them would be a million views.
-const PER_MEMBER: Duration = Duration::from_millis(1);
+const REFRESH_DELAY_PER_MEMBER: Duration = Duration::from_millis(1);
 /// In a crowd, whoever neither assigns nor waits for anything looks only when the assignment has changed, and otherwise after this
 /// many beats with any change at all. Everybody looking at every arrival of a thousand would keep the server from hearing beats,
 /// and members that are not heard expire and arrive again.
-const BACK_ROW_BEATS: u32 = 10;
+const PASSIVE_REFRESH_HEARTBEATS: u32 = 10;
 /// How soon a failed step is tried again; doubled up to the beat.
-const RETRY: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// How a member behaves.
 #[derive(Clone, Debug)]
-pub struct SeatConfig {
+pub struct MembershipConfig {
     /// Its name.
     pub member: MemberId,
     /// Everything there is to hold, the same for all members.
     pub units: Vec<UnitId>,
     /// Time between beats. Default 1 s.
-    pub beat: Duration,
+    pub heartbeat_interval: Duration,
     /// How long the member lives without a beat; at least three beats. Default 3.5 s.
     pub ttl: Duration,
     /// How long a new member waits for others to arrive before units move to it. Default 250 ms.
@@ -49,36 +49,36 @@ pub struct SeatConfig {
 
 /// Timings that cannot work together.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum SeatConfigError {
+pub enum MembershipConfigError {
     /// One late beat would already cost the membership.
     #[error("a member must live for at least three beats: {ttl:?} is less than 3 × {beat:?}")]
-    ShortLife {
+    TtlTooShort {
         /// Time between beats.
-        beat: Duration,
+        heartbeat_interval: Duration,
         /// Life without a beat.
         ttl: Duration,
     },
     /// No time between beats.
     #[error("the time between beats must not be zero")]
-    NoBeat,
+    ZeroHeartbeatInterval,
 }
 
-impl SeatConfig {
+impl MembershipConfig {
     /// A member with default timings.
     pub fn new(member: MemberId, units: Vec<UnitId>) -> Self {
         Self {
             member,
             units,
-            beat: Duration::from_secs(1),
+            heartbeat_interval: Duration::from_secs(1),
             ttl: Duration::from_millis(3500),
             join_delay: Duration::from_millis(250),
         }
     }
 
-    fn check(&self) -> Result<(), SeatConfigError> {
-        match (self.beat, self.ttl) {
-            (Duration::ZERO, _) => Err(SeatConfigError::NoBeat),
-            (beat, ttl) if ttl < beat * 3 => Err(SeatConfigError::ShortLife { beat, ttl }),
+    fn check(&self) -> Result<(), MembershipConfigError> {
+        match (self.heartbeat_interval, self.ttl) {
+            (Duration::ZERO, _) => Err(MembershipConfigError::ZeroHeartbeatInterval),
+            (beat, ttl) if ttl < beat * 3 => Err(MembershipConfigError::TtlTooShort { heartbeat_interval: beat, ttl }),
             _ => Ok(()),
         }
     }
@@ -86,81 +86,81 @@ impl SeatConfig {
 
 /// What the holder of leases has to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum LeaseEvent {
     /// Ours now.
     Granted(Lease),
     /// Finish what is in hand, then give it back with [`SeatHandle::release`].
     Drain(Lease),
     /// Not ours any more: stop at once, there is nothing to give back.
-    Dropped(Lease),
+    Lost(Lease),
 }
 
 /// The other end of a [`Seat`].
 #[derive(Debug)]
-pub struct SeatHandle {
+pub struct MembershipHandle {
     /// What happens. Unbounded, but never longer than a few notices per unit.
-    pub notices: mpsc::UnboundedReceiver<Notice>,
+    pub events: mpsc::UnboundedReceiver<LeaseEvent>,
     /// Whether leases may be used right now.
-    pub tenure: Tenure,
-    returns: mpsc::UnboundedSender<Lease>,
+    pub validity: LeaseValidity,
+    releases: mpsc::UnboundedSender<Lease>,
 }
 
-impl SeatHandle {
+impl MembershipHandle {
     /// Gives a lease back, after draining or because it turned out to be worthless.
     pub fn release(&self, lease: Lease) {
         // A seat that has ended holds nothing any more, so there is nobody to tell.
-        let _ = self.returns.send(lease);
+        let _ = self.releases.send(lease);
     }
 }
 
 /// One member's loop.
-pub struct Seat<S> {
+pub struct Membership<S> {
     store: S,
-    config: SeatConfig,
-    held: BTreeMap<UnitId, Held>,
-    tenure: Tenure,
-    notices: mpsc::UnboundedSender<Notice>,
-    returns: mpsc::UnboundedReceiver<Lease>,
+    config: MembershipConfig,
+    leases: BTreeMap<UnitId, HeldLease>,
+    validity: LeaseValidity,
+    events: mpsc::UnboundedSender<LeaseEvent>,
+    releases: mpsc::UnboundedReceiver<Lease>,
     /// Given back by their users, not yet in the store.
-    returned: Vec<Lease>,
+    pending_releases: Vec<Lease>,
     joined: bool,
-    retiring: bool,
+    leaving: bool,
     /// The store knows that it is.
-    retired: bool,
+    leaving_recorded: bool,
     /// When to look at the store next, apart from beats and wake-ups.
-    look_at: Option<Instant>,
-    looked: Instant,
+    refresh_at: Option<Instant>,
+    last_refresh: Instant,
     failures: u32,
     /// The last beat was. A server that only reads answers looks and is of no use.
-    heard: bool,
+    last_heartbeat_ok: bool,
     /// How often the membership has expired.
-    expired: u32,
+    expiry_count: u32,
 }
 
-impl<S: Store> Seat<S> {
+impl<S: LeaseStore> Membership<S> {
     /// A seat and the handle through which its leases are used.
-    pub fn new(store: S, config: SeatConfig) -> Result<(Self, SeatHandle), SeatConfigError> {
+    pub fn new(store: S, config: MembershipConfig) -> Result<(Self, MembershipHandle), MembershipConfigError> {
         config.check()?;
         let (notices, notice_rx) = mpsc::unbounded_channel();
         let (return_tx, returns) = mpsc::unbounded_channel();
-        let tenure = Tenure::new();
-        let handle = SeatHandle { notices: notice_rx, tenure: tenure.clone(), returns: return_tx };
+        let tenure = LeaseValidity::new();
+        let handle = MembershipHandle { events: notice_rx, validity: tenure.clone(), releases: return_tx };
         let seat = Self {
             store,
             config,
-            held: BTreeMap::new(),
-            tenure,
-            notices,
-            returns,
-            returned: Vec::new(),
+            leases: BTreeMap::new(),
+            validity: tenure,
+            events: notices,
+            releases: returns,
+            pending_releases: Vec::new(),
             joined: false,
-            retiring: false,
-            retired: false,
-            look_at: None,
-            looked: Instant::now(),
+            leaving: false,
+            leaving_recorded: false,
+            refresh_at: None,
+            last_refresh: Instant::now(),
             failures: 0,
-            heard: false,
-            expired: 0,
+            last_heartbeat_ok: false,
+            expiry_count: 0,
         };
         Ok((seat, handle))
     }
@@ -175,26 +175,26 @@ impl<S: Store> Seat<S> {
     /// The same for whoever needs its place for longer than its leases: it drains from `stop` on, and leaves when `leave` says so as well,
     /// unless its membership has expired by then.
     pub async fn run_until(mut self, stop: CancellationToken, leave: CancellationToken) {
-        let (seen_tx, seen_rx) = watch::channel(Seen::default());
+        let (seen_tx, seen_rx) = watch::channel(WatchState::default());
         let (kick_tx, mut kick) = mpsc::channel(1);
         let mut watcher = JoinSet::new();
         watcher.spawn(watch_changes(self.store.clone(), seen_rx, kick_tx));
-        let mut beats = tokio::time::interval(self.config.beat);
+        let mut beats = tokio::time::interval(self.config.heartbeat_interval);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 // In order, so that a simulation with the same seed takes the same path. No arm is ready for ever.
                 biased;
-                () = stop.cancelled(), if !self.retiring => self.retire().await,
-                () = leave.cancelled(), if self.retiring && self.is_free() => break,
-                () = tokio::time::sleep_until(self.tenure.until()), if !self.held.is_empty() => self.distrust(),
-                _ = beats.tick() => self.beat(&seen_tx).await,
-                Some(lease) = self.returns.recv() => self.take_back(lease).await,
-                Some(()) = kick.recv() => self.look(&seen_tx).await,
-                () = until(self.look_at), if self.look_at.is_some() => self.look(&seen_tx).await,
+                () = stop.cancelled(), if !self.leaving => self.start_leaving().await,
+                () = leave.cancelled(), if self.leaving && self.holds_no_leases() => break,
+                () = tokio::time::sleep_until(self.validity.expires_at()), if !self.leases.is_empty() => self.drop_unconfirmed_leases(),
+                _ = beats.tick() => self.heartbeat(&seen_tx).await,
+                Some(lease) = self.releases.recv() => self.release_returned(lease).await,
+                Some(()) = kick.recv() => self.refresh(&seen_tx).await,
+                () = sleep_until_some(self.refresh_at), if self.refresh_at.is_some() => self.refresh(&seen_tx).await,
             }
             // Whoever has lost its place has nothing to keep, and must not join again.
-            if self.retiring && self.is_free() && (!self.joined || leave.is_cancelled()) {
+            if self.leaving && self.holds_no_leases() && (!self.joined || leave.is_cancelled()) {
                 break;
             }
         }
@@ -203,51 +203,51 @@ impl<S: Store> Seat<S> {
         }
     }
 
-    fn is_free(&self) -> bool {
-        self.held.is_empty() && self.returned.is_empty()
+    fn holds_no_leases(&self) -> bool {
+        self.leases.is_empty() && self.pending_releases.is_empty()
     }
 
     /// Says that we are alive; joins if we are not a member.
-    async fn beat(&mut self, seen: &watch::Sender<Seen>) {
-        if self.retiring && !self.retired {
-            self.tell_retired().await;
+    async fn heartbeat(&mut self, seen: &watch::Sender<WatchState>) {
+        if self.leaving && !self.leaving_recorded {
+            self.record_leaving().await;
         }
         let sent = Instant::now();
         let (member, ttl) = (&self.config.member, self.config.ttl);
         let known = *seen.borrow();
         let outcome = if self.joined {
-            self.store.beat(member, ttl).await
+            self.store.heartbeat(member, ttl).await
         } else {
             let joined = self.store.join(member, ttl).await;
-            joined.map(|revision| Beat::Alive { revision, assigned: revision })
+            joined.map(|revision| HeartbeatOutcome::Alive { revision, assignment_revision: revision })
         };
         match outcome {
-            Ok(Beat::Alive { revision, assigned }) => {
-                self.tenure.extend(sent, ttl);
-                self.heard = true;
+            Ok(HeartbeatOutcome::Alive { revision, assignment_revision: assigned }) => {
+                self.validity.extend(sent, ttl);
+                self.last_heartbeat_ok = true;
                 if !self.joined {
                     info!(member = %self.config.member, "joined");
                 }
                 let fresh = std::mem::replace(&mut self.joined, true);
-                let patience = self.config.beat * if known.watching { 0 } else { BACK_ROW_BEATS };
-                let news = revision != known.revision && self.looked.elapsed() >= patience;
+                let patience = self.config.heartbeat_interval * if known.watching { 0 } else { PASSIVE_REFRESH_HEARTBEATS };
+                let news = revision != known.revision && self.last_refresh.elapsed() >= patience;
                 if !fresh || news || assigned > known.revision || self.failures > 0 {
-                    self.look(seen).await;
+                    self.refresh(seen).await;
                 }
             }
-            Ok(Beat::Gone) => self.lose(),
+            Ok(HeartbeatOutcome::Expired) => self.handle_expiry(),
             Err(error) => {
-                self.heard = false;
-                self.failed("beat", &error);
+                self.last_heartbeat_ok = false;
+                self.schedule_retry("beat", &error);
             }
         }
     }
 
     /// Everything is gone; try to join at once.
-    fn lose(&mut self) {
-        self.expired += 1;
-        let (member, held, ttl) = (&self.config.member, self.held.len(), self.config.ttl);
-        match self.expired {
+    fn handle_expiry(&mut self) {
+        self.expiry_count += 1;
+        let (member, held, ttl) = (&self.config.member, self.leases.len(), self.config.ttl);
+        match self.expiry_count {
             1 => warn!(%member, held, "membership expired; joining again"),
             times => warn!(
                 %member, held, times, ?ttl,
@@ -255,135 +255,135 @@ impl<S: Store> Seat<S> {
                  live keeps its place (squall worker --expires-after)"
             ),
         }
-        self.drop_all();
-        self.tenure.end();
+        self.drop_all_leases();
+        self.validity.expire();
         self.joined = false;
-        self.returned.clear();
-        self.look_at = Some(Instant::now());
+        self.pending_releases.clear();
+        self.refresh_at = Some(Instant::now());
     }
 
     /// Too long without an answer: nothing may be used any more. The store may still have it as ours, so look at once.
-    fn distrust(&mut self) {
-        self.drop_all();
-        self.look_at = Some(Instant::now());
+    fn drop_unconfirmed_leases(&mut self) {
+        self.drop_all_leases();
+        self.refresh_at = Some(Instant::now());
     }
 
-    fn drop_all(&mut self) {
-        for (unit, held) in std::mem::take(&mut self.held) {
-            self.notify(Notice::Dropped(Lease { unit, epoch: held.epoch }));
+    fn drop_all_leases(&mut self) {
+        for (unit, held) in std::mem::take(&mut self.leases) {
+            self.send_event(LeaseEvent::Lost(Lease { unit, epoch: held.epoch }));
         }
     }
 
     /// Reads the space and does what the plan says.
-    async fn look(&mut self, seen: &watch::Sender<Seen>) {
-        self.look_at = None;
-        self.looked = Instant::now();
+    async fn refresh(&mut self, seen: &watch::Sender<WatchState>) {
+        self.refresh_at = None;
+        self.last_refresh = Instant::now();
         if !self.joined {
             // Boxed: beat and look call each other once.
-            return Box::pin(self.beat(seen)).await;
+            return Box::pin(self.heartbeat(seen)).await;
         }
         // In a crowd only those who may have to assign read everything. Who has just come does not know yet whether it is one.
-        let known = seen.borrow().members;
-        if known == 0 || known >= CROWD {
-            let look = match self.store.look(&self.config.member).await {
+        let known = seen.borrow().member_count;
+        if known == 0 || known >= LARGE_GROUP_MEMBERS {
+            let look = match self.store.member_snapshot(&self.config.member).await {
                 Ok(look) => look,
-                Err(error) => return self.failed("look", &error),
+                Err(error) => return self.schedule_retry("look", &error),
             };
-            if look.members >= CROWD && !plan::may_assign(look.before) {
-                let waits = look.assigned.iter().any(|unit| !self.held.contains_key(unit));
-                let watching = waits || plan::in_front(look.before);
-                seen.send_replace(Seen { revision: look.revision, members: look.members, watching });
-                let plan = plan::follow(&look, &self.config.member, &self.held);
-                return self.act(plan, look.revision).await;
+            if look.member_count >= LARGE_GROUP_MEMBERS && !lease_plan::may_assign(look.older_members) {
+                let waits = look.assigned.iter().any(|unit| !self.leases.contains_key(unit));
+                let watching = waits || lease_plan::is_standby_assigner(look.older_members);
+                seen.send_replace(WatchState { revision: look.revision, member_count: look.member_count, watching });
+                let plan = lease_plan::plan_from_member_snapshot(&look, &self.config.member, &self.leases);
+                return self.handle_plan(plan, look.revision).await;
             }
         }
-        let view = match self.store.view().await {
+        let view = match self.store.snapshot().await {
             Ok(view) => view,
-            Err(error) => return self.failed("view", &error),
+            Err(error) => return self.schedule_retry("view", &error),
         };
-        seen.send_replace(Seen { revision: view.revision, members: view.members.len(), watching: true });
+        seen.send_replace(WatchState { revision: view.revision, member_count: view.members.len(), watching: true });
         let (member, units) = (&self.config.member, &self.config.units);
-        let plan = plan(&view, member, units, self.config.join_delay, &self.held);
-        self.act(plan, view.revision).await;
+        let plan = plan_from_snapshot(&view, member, units, self.config.join_delay, &self.leases);
+        self.handle_plan(plan, view.revision).await;
     }
 
-    async fn act(&mut self, plan: Option<Plan>, revision: Revision) {
-        let Some(plan) = plan else { return self.lose() };
-        if let Err(error) = self.follow(plan, revision).await {
-            self.failed("step", &error);
-        } else if self.heard && std::mem::take(&mut self.failures) > 0 {
+    async fn handle_plan(&mut self, plan: Option<LeasePlan>, revision: Revision) {
+        let Some(plan) = plan else { return self.handle_expiry() };
+        if let Err(error) = self.apply_plan(plan, revision).await {
+            self.schedule_retry("step", &error);
+        } else if self.last_heartbeat_ok && std::mem::take(&mut self.failures) > 0 {
             info!(member = %self.config.member, "the store can be used again");
         }
     }
 
-    async fn follow(&mut self, plan: Plan, revision: Revision) -> Result<(), StoreError> {
-        self.look_at = plan.look_again.map(|wait| Instant::now() + wait);
+    async fn apply_plan(&mut self, plan: LeasePlan, revision: Revision) -> Result<(), StoreError> {
+        self.refresh_at = plan.refresh_after.map(|wait| Instant::now() + wait);
         for lease in plan.drop {
-            self.held.remove(&lease.unit);
-            self.notify(Notice::Dropped(lease));
+            self.leases.remove(&lease.unit);
+            self.send_event(LeaseEvent::Lost(lease));
         }
         for lease in plan.drain {
             self.drain(lease);
         }
-        if !plan.strays.is_empty() {
-            self.store.release(&self.config.member, &plan.strays).await?;
+        if !plan.orphaned.is_empty() {
+            self.store.release(&self.config.member, &plan.orphaned).await?;
         }
-        if let Some(assignment) = plan.assign {
+        if let Some(assignment) = plan.new_assignment {
             // Whoever was faster has raised the revision, and the watcher wakes us for it.
             let done = self.store.assign(revision, &assignment).await?;
             debug!(member = %self.config.member, done, "assignment");
             return Ok(());
         }
-        if plan.acquire.is_empty() || self.retiring {
+        if plan.acquire.is_empty() || self.leaving {
             return Ok(());
         }
         match self.store.acquire(&self.config.member, &plan.acquire).await? {
-            Acquired::Units(grants) => {
+            LeaseAcquireOutcome::Granted(grants) => {
                 for (unit, epoch) in plan.acquire.into_iter().zip(grants) {
                     let Some(epoch) = epoch else { continue };
-                    self.held.insert(unit.clone(), Held { epoch, draining: false });
-                    self.notify(Notice::Granted(Lease { unit, epoch }));
+                    self.leases.insert(unit.clone(), HeldLease { epoch, draining: false });
+                    self.send_event(LeaseEvent::Granted(Lease { unit, epoch }));
                 }
             }
-            Acquired::Gone => self.lose(),
-            Acquired::Closed => self.look_at = Some(Instant::now() + self.config.beat),
+            LeaseAcquireOutcome::NotMember => self.handle_expiry(),
+            LeaseAcquireOutcome::Paused => self.refresh_at = Some(Instant::now() + self.config.heartbeat_interval),
         }
         Ok(())
     }
 
     fn drain(&mut self, lease: Lease) {
-        if let Some(held) = self.held.get_mut(&lease.unit) {
+        if let Some(held) = self.leases.get_mut(&lease.unit) {
             held.draining = true;
         }
-        self.notify(Notice::Drain(lease));
+        self.send_event(LeaseEvent::Drain(lease));
     }
 
     /// Leases come back in bunches; one step returns them all.
-    async fn take_back(&mut self, first: Lease) {
+    async fn release_returned(&mut self, first: Lease) {
         let mut next = Some(first);
         while let Some(lease) = next {
-            if self.held.get(&lease.unit).is_some_and(|held| held.epoch == lease.epoch) {
-                self.held.remove(&lease.unit);
-                self.returned.push(lease);
+            if self.leases.get(&lease.unit).is_some_and(|held| held.epoch == lease.epoch) {
+                self.leases.remove(&lease.unit);
+                self.pending_releases.push(lease);
             }
-            next = self.returns.try_recv().ok();
+            next = self.releases.try_recv().ok();
         }
-        match self.store.release(&self.config.member, &self.returned).await {
+        match self.store.release(&self.config.member, &self.pending_releases).await {
             // Released leases raise the revision, so everybody, this member too, looks again.
-            Ok(_) => self.returned.clear(),
+            Ok(_) => self.pending_releases.clear(),
             Err(error) => {
                 // Not in `held`, so the next look finds them as strays and gives them back.
-                self.returned.clear();
-                self.failed("release", &error);
+                self.pending_releases.clear();
+                self.schedule_retry("release", &error);
             }
         }
     }
 
-    async fn retire(&mut self) {
-        self.retiring = true;
-        self.tell_retired().await;
+    async fn start_leaving(&mut self) {
+        self.leaving = true;
+        self.record_leaving().await;
         let leases: Vec<Lease> = self
-            .held
+            .leases
             .iter()
             .filter(|(_, held)| !held.draining)
             .map(|(unit, held)| Lease { unit: unit.clone(), epoch: held.epoch })
@@ -394,15 +394,15 @@ impl<S: Store> Seat<S> {
     }
 
     /// Until the store knows it, others would leave units to this member that it does not take.
-    async fn tell_retired(&mut self) {
-        match self.store.retire(&self.config.member).await {
-            Ok(_) => self.retired = true,
-            Err(error) => self.failed("retire", &error),
+    async fn record_leaving(&mut self) {
+        match self.store.mark_leaving(&self.config.member).await {
+            Ok(_) => self.leaving_recorded = true,
+            Err(error) => self.schedule_retry("retire", &error),
         }
     }
 
-    fn failed(&mut self, step: &str, error: &StoreError) {
-        let wait = (RETRY * 2u32.pow(self.failures.min(8))).min(self.config.beat);
+    fn schedule_retry(&mut self, step: &str, error: &StoreError) {
+        let wait = (RETRY_DELAY * 2u32.pow(self.failures.min(8))).min(self.config.heartbeat_interval);
         let (member, cause) = (&self.config.member, std::error::Error::source(error));
         // Once for each time that the store is away.
         match self.failures {
@@ -410,32 +410,32 @@ impl<S: Store> Seat<S> {
             _ => debug!(%member, step, %error, ?cause, "store step failed"),
         }
         self.failures += 1;
-        self.look_at = Some(Instant::now() + wait);
+        self.refresh_at = Some(Instant::now() + wait);
     }
 
-    fn notify(&self, notice: Notice) {
+    fn send_event(&self, notice: LeaseEvent) {
         // The handle is dropped only when nobody uses leases any more.
-        let _ = self.notices.send(notice);
+        let _ = self.events.send(notice);
     }
 }
 
 /// What the last look showed, as far as the watcher has to know.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct WatchState {
     revision: Revision,
-    members: usize,
+    member_count: usize,
     /// Whether every change is of interest, or only those that a beat tells of.
     watching: bool,
 }
 
-impl Seen {
-    fn pause(self) -> Duration {
-        let members = u32::try_from(self.members.saturating_sub(CROWD)).unwrap_or(u32::MAX);
-        PER_MEMBER.saturating_mul(members)
+impl WatchState {
+    fn refresh_delay(self) -> Duration {
+        let members = u32::try_from(self.member_count.saturating_sub(LARGE_GROUP_MEMBERS)).unwrap_or(u32::MAX);
+        REFRESH_DELAY_PER_MEMBER.saturating_mul(members)
     }
 }
 
-async fn until(at: Option<Instant>) {
+async fn sleep_until_some(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
@@ -443,7 +443,7 @@ async fn until(at: Option<Instant>) {
 }
 
 /// Wakes the seat when the space changes; waits for it to have looked before watching again.
-async fn watch_changes<S: Store>(store: S, mut seen: watch::Receiver<Seen>, kick: mpsc::Sender<()>) {
+async fn watch_changes<S: LeaseStore>(store: S, mut seen: watch::Receiver<WatchState>, kick: mpsc::Sender<()>) {
     loop {
         if seen.changed().await.is_err() {
             return;
@@ -452,11 +452,11 @@ async fn watch_changes<S: Store>(store: S, mut seen: watch::Receiver<Seen>, kick
         if !known.watching {
             continue;
         }
-        if !known.pause().is_zero() {
-            tokio::time::sleep(known.pause()).await;
+        if !known.refresh_delay().is_zero() {
+            tokio::time::sleep(known.refresh_delay()).await;
         }
-        if store.changed(known.revision, WATCH).await.is_err() {
-            tokio::time::sleep(RETRY * 4).await;
+        if store.wait_for_change(known.revision, WATCH_TIMEOUT).await.is_err() {
+            tokio::time::sleep(RETRY_DELAY * 4).await;
         }
         if kick.send(()).await.is_err() {
             return;

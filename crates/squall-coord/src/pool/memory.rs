@@ -11,133 +11,133 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    Answer, Ask, CALLS, Hold, Item, ItemId, Listed, PATIENCE, PoolCounts, PoolName, PoolStore, Released, Ticket,
+    PoolRequestOutcome, PoolRequest, MAX_NOTIFIED_WAITERS, PoolLease, PoolItem, ItemId, PoolItemStatus, TURN_TIMEOUT, PoolCounts, PoolName, PoolStore, PoolReleaseOutcome, PoolRequestId,
 };
-use crate::{Epoch, MemberId, MemoryStore, Revision, StoreError};
+use crate::{Epoch, MemberId, MemoryLeaseStore, Revision, StoreError};
 
 /// The pools of the members of one [`MemoryStore`]. Clones share them.
 #[derive(Clone, Debug)]
-pub struct MemoryPools {
-    members: MemoryStore,
-    state: Arc<Mutex<State>>,
-    calls: Arc<Notify>,
+pub struct MemoryPoolStore {
+    members: MemoryLeaseStore,
+    state: Arc<Mutex<MemoryPoolState>>,
+    turn_notify: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MemoryPoolState {
     run: Epoch,
-    pools: BTreeMap<PoolName, Pool>,
+    pools: BTreeMap<PoolName, PoolState>,
     /// How often anybody was called.
-    calls: u64,
+    notification_count: u64,
 }
 
 #[derive(Debug, Default)]
-struct Pool {
+struct PoolState {
     payloads: BTreeMap<ItemId, String>,
     available: BTreeSet<ItemId>,
-    held: BTreeMap<ItemId, Record>,
-    grants: u64,
-    arrivals: u64,
+    held: BTreeMap<ItemId, HeldItem>,
+    last_grant: u64,
+    last_arrival: u64,
     /// For which run it was last emptied.
-    renewed: Option<Epoch>,
+    last_reset_run: Option<Epoch>,
     /// For which run numbers were last given out, and the next one to look at.
-    numbered: Option<Epoch>,
-    numbers: u64,
+    numbering_run: Option<Epoch>,
+    next_number: u64,
     /// By the order in which they came.
-    waiting: BTreeMap<u64, Waiter>,
+    queue: BTreeMap<u64, QueuedRequest>,
 }
 
 #[derive(Clone, Debug)]
-struct Record {
+struct HeldItem {
     holder: MemberId,
     run: Epoch,
     grant: Epoch,
-    ticket: Ticket,
+    request_id: PoolRequestId,
 }
 
 #[derive(Debug)]
-struct Waiter {
-    ticket: Ticket,
+struct QueuedRequest {
+    request_id: PoolRequestId,
     holder: MemberId,
     run: Epoch,
-    until: Instant,
+    expires_at: Instant,
     /// When, and by which call.
-    called: Option<(Instant, u64)>,
+    notified: Option<(Instant, u64)>,
 }
 
 /// What a step has to know of the world around the pools.
-struct Moment<'a> {
+struct StepContext<'a> {
     now: Instant,
     run: Epoch,
-    members: &'a MemoryStore,
+    members: &'a MemoryLeaseStore,
 }
 
-impl Moment<'_> {
-    fn counts(&self, holder: &MemberId, run: Epoch) -> bool {
+impl StepContext<'_> {
+    fn is_active_holder(&self, holder: &MemberId, run: Epoch) -> bool {
         run >= self.run && self.members.is_alive(holder)
     }
 
-    fn waits(&self, waiter: &Waiter) -> bool {
-        let patient = waiter.called.is_none_or(|(at, _)| self.now < at + PATIENCE);
-        waiter.until > self.now && patient && self.counts(&waiter.holder, waiter.run)
+    fn is_still_waiting(&self, waiter: &QueuedRequest) -> bool {
+        let patient = waiter.notified.is_none_or(|(at, _)| self.now < at + TURN_TIMEOUT);
+        waiter.expires_at > self.now && patient && self.is_active_holder(&waiter.holder, waiter.run)
     }
 }
 
-impl Pool {
-    fn give_back(&mut self, id: &ItemId) {
+impl PoolState {
+    fn return_item(&mut self, id: &ItemId) {
         if self.held.remove(id).is_some() {
             self.available.insert(id.clone());
         }
     }
 
     /// Takes back what is held by nobody that counts.
-    fn reap(&mut self, moment: &Moment<'_>) -> u64 {
+    fn reclaim_abandoned(&mut self, moment: &StepContext<'_>) -> u64 {
         let lost: Vec<ItemId> = self
             .held
             .iter()
-            .filter(|(_, record)| !moment.counts(&record.holder, record.run))
+            .filter(|(_, record)| !moment.is_active_holder(&record.holder, record.run))
             .map(|(id, _)| id.clone())
             .collect();
-        lost.iter().for_each(|id| self.give_back(id));
+        lost.iter().for_each(|id| self.return_item(id));
         lost.len() as u64
     }
 
     /// Removes tickets that wait no longer from among the first `count`.
-    fn clean(&mut self, moment: &Moment<'_>, count: usize) {
+    fn remove_expired_requests(&mut self, moment: &StepContext<'_>, count: usize) {
         let mut checked = 0;
-        self.waiting.retain(|_, waiter| {
-            let stays = checked >= count || moment.waits(waiter);
+        self.queue.retain(|_, waiter| {
+            let stays = checked >= count || moment.is_still_waiting(waiter);
             checked += usize::from(stays);
             stays
         });
     }
 
-    fn place(&self, ticket: &Ticket) -> Option<u64> {
-        self.waiting.iter().find(|(_, waiter)| waiter.ticket == *ticket).map(|(place, _)| *place)
+    fn queue_position(&self, ticket: &PoolRequestId) -> Option<u64> {
+        self.queue.iter().find(|(_, waiter)| waiter.request_id == *ticket).map(|(place, _)| *place)
     }
 
     /// Calls those whose turn it is and who have not been called yet; says whether there was anybody.
-    fn call(&mut self, moment: &Moment<'_>, number: u64) -> bool {
-        let window = self.available.len().min(CALLS);
-        self.clean(moment, window);
+    fn notify_next(&mut self, moment: &StepContext<'_>, number: u64) -> bool {
+        let window = self.available.len().min(MAX_NOTIFIED_WAITERS);
+        self.remove_expired_requests(moment, window);
         let mut any = false;
-        for waiter in self.waiting.values_mut().take(window).filter(|waiter| waiter.called.is_none()) {
-            waiter.called = Some((moment.now, number));
+        for waiter in self.queue.values_mut().take(window).filter(|waiter| waiter.notified.is_none()) {
+            waiter.notified = Some((moment.now, number));
             any = true;
         }
         any
     }
 
-    fn hold(&self, name: &PoolName, id: &ItemId) -> Option<Hold> {
-        let Record { holder, run, grant, .. } = self.held.get(id)?.clone();
-        Some(Hold { pool: name.clone(), id: id.clone(), holder, run, grant, payload: self.payloads[id].clone() })
+    fn lease(&self, name: &PoolName, id: &ItemId) -> Option<PoolLease> {
+        let HeldItem { holder, run, grant, .. } = self.held.get(id)?.clone();
+        Some(PoolLease { pool: name.clone(), id: id.clone(), holder, run, grant, payload: self.payloads[id].clone() })
     }
 }
 
-impl MemoryPools {
+impl MemoryPoolStore {
     /// Pools for the members of `members`; there are none yet.
-    pub fn new(members: &MemoryStore) -> Self {
-        Self { members: members.clone(), state: Arc::default(), calls: Arc::default() }
+    pub fn new(members: &MemoryLeaseStore) -> Self {
+        Self { members: members.clone(), state: Arc::default(), turn_notify: Arc::default() }
     }
 
     /// Says that a run has begun: everything of earlier ones is over. A lower one changes nothing. (In Redis the key
@@ -147,28 +147,28 @@ impl MemoryPools {
         state.run = state.run.max(run);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryPoolState> {
         self.state.lock().expect("no step panics")
     }
 
     /// Does something to one pool at one moment, then calls whoever is next.
-    fn step<T>(&self, state: &mut State, name: &PoolName, act: impl FnOnce(&mut Pool, &Moment<'_>) -> T) -> Option<T> {
-        let moment = Moment { now: self.members.now(), run: state.run, members: &self.members };
+    fn run_step<T>(&self, state: &mut MemoryPoolState, name: &PoolName, act: impl FnOnce(&mut PoolState, &StepContext<'_>) -> T) -> Option<T> {
+        let moment = StepContext { now: self.members.now(), run: state.run, members: &self.members };
         let pool = state.pools.get_mut(name)?;
         let outcome = act(pool, &moment);
-        if pool.call(&moment, state.calls + 1) {
-            state.calls += 1;
-            self.calls.notify_waiters();
+        if pool.notify_next(&moment, state.notification_count + 1) {
+            state.notification_count += 1;
+            self.turn_notify.notify_waiters();
         }
         Some(outcome)
     }
 
     /// Whether the ticket is in the queue and has not been called after `seen`.
-    fn is_waiting(&self, ask: &Ask, seen: Revision) -> bool {
+    fn is_waiting(&self, ask: &PoolRequest, seen: Revision) -> bool {
         let state = self.lock();
         let Some(pool) = state.pools.get(&ask.pool) else { return false };
-        let waiter = pool.place(&ask.ticket).and_then(|place| pool.waiting.get(&place));
-        waiter.is_some_and(|waiter| waiter.called.is_none_or(|(_, call)| call <= seen.0))
+        let waiter = pool.queue_position(&ask.request_id).and_then(|place| pool.queue.get(&place));
+        waiter.is_some_and(|waiter| waiter.notified.is_none_or(|(_, call)| call <= seen.0))
     }
 
     fn names(&self) -> Vec<PoolName> {
@@ -176,11 +176,11 @@ impl MemoryPools {
     }
 }
 
-impl PoolStore for MemoryPools {
+impl PoolStore for MemoryPoolStore {
     async fn put(
         &self,
         pool: &PoolName,
-        items: &[Item],
+        items: &[PoolItem],
         up_to: Option<u64>,
         run: Option<Epoch>,
     ) -> Result<Vec<ItemId>, StoreError> {
@@ -189,7 +189,7 @@ impl PoolStore for MemoryPools {
             return Ok(Vec::new());
         }
         state.pools.entry(pool.clone()).or_default();
-        let added = self.step(&mut state, pool, |pool, _| {
+        let added = self.run_step(&mut state, pool, |pool, _| {
             let mut added = Vec::new();
             for item in items {
                 let full = up_to.is_some_and(|limit| pool.payloads.len() as u64 >= limit);
@@ -205,96 +205,96 @@ impl PoolStore for MemoryPools {
         Ok(added.unwrap_or_default())
     }
 
-    async fn renew(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
+    async fn reset_for_run(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
         let mut state = self.lock();
-        if run < state.run || state.pools.get(pool).is_some_and(|pool| pool.renewed >= Some(run)) {
+        if run < state.run || state.pools.get(pool).is_some_and(|pool| pool.last_reset_run >= Some(run)) {
             return Ok(false);
         }
         let old = state.pools.remove(pool).unwrap_or_default();
-        let empty = Pool { grants: old.grants, arrivals: old.arrivals, renewed: Some(run), ..Pool::default() };
+        let empty = PoolState { last_grant: old.last_grant, last_arrival: old.last_arrival, last_reset_run: Some(run), ..PoolState::default() };
         state.pools.insert(pool.clone(), empty);
         Ok(true)
     }
 
-    async fn number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
+    async fn next_item_number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
         let mut state = self.lock();
         if run < state.run {
             return Ok(None);
         }
         let pool = state.pools.entry(pool.clone()).or_default();
-        if pool.numbered < Some(run) {
-            (pool.numbered, pool.numbers) = (Some(run), 0);
+        if pool.numbering_run < Some(run) {
+            (pool.numbering_run, pool.next_number) = (Some(run), 0);
         }
-        while pool.payloads.contains_key(&ItemId::from(pool.numbers)) {
-            pool.numbers += 1;
+        while pool.payloads.contains_key(&ItemId::from(pool.next_number)) {
+            pool.next_number += 1;
         }
-        let number = Some(pool.numbers).filter(|number| limit.is_none_or(|limit| *number < limit));
-        pool.numbers += u64::from(number.is_some());
+        let number = Some(pool.next_number).filter(|number| limit.is_none_or(|limit| *number < limit));
+        pool.next_number += u64::from(number.is_some());
         Ok(number)
     }
 
-    async fn ask(&self, ask: &Ask, wait: Duration) -> Result<Answer, StoreError> {
+    async fn try_acquire(&self, ask: &PoolRequest, wait: Duration) -> Result<PoolRequestOutcome, StoreError> {
         let mut state = self.lock();
-        let seen = Revision(state.calls);
+        let seen = Revision(state.notification_count);
         if ask.run < state.run {
-            return Ok(Answer::Stale(state.run));
+            return Ok(PoolRequestOutcome::RunEnded(state.run));
         }
         if !self.members.is_alive(&ask.holder) {
-            return Ok(Answer::Gone);
+            return Ok(PoolRequestOutcome::NotMember);
         }
-        let answer = self.step(&mut state, &ask.pool, |pool, moment| {
-            if let Some((id, _)) = pool.held.iter().find(|(_, record)| record.ticket == ask.ticket) {
-                return Answer::Granted(pool.hold(&ask.pool, id).expect("found just now"));
+        let answer = self.run_step(&mut state, &ask.pool, |pool, moment| {
+            if let Some((id, _)) = pool.held.iter().find(|(_, record)| record.request_id == ask.request_id) {
+                return PoolRequestOutcome::Granted(pool.lease(&ask.pool, id).expect("found just now"));
             }
             if pool.available.is_empty() {
-                pool.reap(moment);
+                pool.reclaim_abandoned(moment);
             }
-            let place = pool.place(&ask.ticket);
-            if let Some(waiter) = place.and_then(|place| pool.waiting.get_mut(&place)) {
-                waiter.called = None;
+            let place = pool.queue_position(&ask.request_id);
+            if let Some(waiter) = place.and_then(|place| pool.queue.get_mut(&place)) {
+                waiter.notified = None;
             }
-            pool.clean(moment, pool.available.len().min(CALLS));
-            let place = pool.place(&ask.ticket);
-            let ahead = place.map_or(pool.waiting.len(), |place| pool.waiting.range(..place).count());
+            pool.remove_expired_requests(moment, pool.available.len().min(MAX_NOTIFIED_WAITERS));
+            let place = pool.queue_position(&ask.request_id);
+            let ahead = place.map_or(pool.queue.len(), |place| pool.queue.range(..place).count());
             if ahead < pool.available.len() {
                 let id = pool.available.pop_first().expect("more than ahead");
-                place.map(|place| pool.waiting.remove(&place));
-                pool.grants += 1;
-                let (holder, ticket) = (ask.holder.clone(), ask.ticket.clone());
-                pool.held.insert(id.clone(), Record { holder, run: ask.run, grant: Epoch(pool.grants), ticket });
-                return Answer::Granted(pool.hold(&ask.pool, &id).expect("inserted just now"));
+                place.map(|place| pool.queue.remove(&place));
+                pool.last_grant += 1;
+                let (holder, ticket) = (ask.holder.clone(), ask.request_id.clone());
+                pool.held.insert(id.clone(), HeldItem { holder, run: ask.run, grant: Epoch(pool.last_grant), request_id: ticket });
+                return PoolRequestOutcome::Granted(pool.lease(&ask.pool, &id).expect("inserted just now"));
             }
             if wait.is_zero() {
-                place.map(|place| pool.waiting.remove(&place));
-                return Answer::Empty;
+                place.map(|place| pool.queue.remove(&place));
+                return PoolRequestOutcome::NoneAvailable;
             }
             if place.is_none() {
-                pool.arrivals += 1;
-                let (ticket, holder) = (ask.ticket.clone(), ask.holder.clone());
-                let waiter = Waiter { ticket, holder, run: ask.run, until: moment.now + wait, called: None };
-                pool.waiting.insert(pool.arrivals, waiter);
+                pool.last_arrival += 1;
+                let (ticket, holder) = (ask.request_id.clone(), ask.holder.clone());
+                let waiter = QueuedRequest { request_id: ticket, holder, run: ask.run, expires_at: moment.now + wait, notified: None };
+                pool.queue.insert(pool.last_arrival, waiter);
             }
-            Answer::Waiting { ahead: ahead as u64, seen }
+            PoolRequestOutcome::Queued { ahead: ahead as u64, seen_notifications: seen }
         });
-        Ok(answer.unwrap_or(Answer::NoPool))
+        Ok(answer.unwrap_or(PoolRequestOutcome::NoPool))
     }
 
-    async fn forget(&self, pool: &PoolName, ticket: &Ticket) -> Result<bool, StoreError> {
-        let outcome = self.step(&mut self.lock(), pool, |pool, _| {
-            let id = pool.held.iter().find(|(_, record)| record.ticket == *ticket).map(|(id, _)| id.clone());
+    async fn cancel_request(&self, pool: &PoolName, ticket: &PoolRequestId) -> Result<bool, StoreError> {
+        let outcome = self.run_step(&mut self.lock(), pool, |pool, _| {
+            let id = pool.held.iter().find(|(_, record)| record.request_id == *ticket).map(|(id, _)| id.clone());
             if let Some(id) = &id {
-                pool.give_back(id);
+                pool.return_item(id);
             }
-            let place = pool.place(ticket).map(|place| pool.waiting.remove(&place));
+            let place = pool.queue_position(ticket).map(|place| pool.queue.remove(&place));
             id.is_some() || place.is_some()
         });
         Ok(outcome.unwrap_or(false))
     }
 
-    async fn called(&self, ask: &Ask, seen: Revision, within: Duration) -> Result<(), StoreError> {
+    async fn wait_for_turn(&self, ask: &PoolRequest, seen: Revision, within: Duration) -> Result<(), StoreError> {
         let waiting = async {
             loop {
-                let mut call = pin!(self.calls.notified());
+                let mut call = pin!(self.turn_notify.notified());
                 call.as_mut().enable();
                 if !self.is_waiting(ask, seen) {
                     return;
@@ -306,30 +306,30 @@ impl PoolStore for MemoryPools {
         Ok(())
     }
 
-    async fn release(&self, hold: &Hold) -> Result<Released, StoreError> {
+    async fn release(&self, hold: &PoolLease) -> Result<PoolReleaseOutcome, StoreError> {
         let mut state = self.lock();
         if hold.run < state.run {
-            return Ok(Released::Stale(state.run));
+            return Ok(PoolReleaseOutcome::RunEnded(state.run));
         }
-        let done = self.step(&mut state, &hold.pool, |pool, _| {
+        let done = self.run_step(&mut state, &hold.pool, |pool, _| {
             let given = (&hold.holder, hold.run, hold.grant);
             let ours =
                 pool.held.get(&hold.id).is_some_and(|record| (&record.holder, record.run, record.grant) == given);
             if ours {
-                pool.give_back(&hold.id);
+                pool.return_item(&hold.id);
             }
             ours
         });
-        Ok(if done == Some(true) { Released::Done } else { Released::NotHeld })
+        Ok(if done == Some(true) { PoolReleaseOutcome::Released } else { PoolReleaseOutcome::NotHeld })
     }
 
     async fn release_all(&self, holder: &MemberId) -> Result<u64, StoreError> {
         let returned = self.names().into_iter().filter_map(|name| {
-            self.step(&mut self.lock(), &name, |pool, _| {
+            self.run_step(&mut self.lock(), &name, |pool, _| {
                 let ids: Vec<ItemId> =
                     pool.held.iter().filter(|(_, r)| r.holder == *holder).map(|(id, _)| id.clone()).collect();
-                ids.iter().for_each(|id| pool.give_back(id));
-                pool.waiting.retain(|_, waiter| waiter.holder != *holder);
+                ids.iter().for_each(|id| pool.return_item(id));
+                pool.queue.retain(|_, waiter| waiter.holder != *holder);
                 ids.len() as u64
             })
         });
@@ -338,9 +338,9 @@ impl PoolStore for MemoryPools {
 
     async fn sweep(&self) -> Result<u64, StoreError> {
         let returned = self.names().into_iter().filter_map(|name| {
-            self.step(&mut self.lock(), &name, |pool, moment| {
-                pool.clean(moment, usize::MAX);
-                pool.reap(moment)
+            self.run_step(&mut self.lock(), &name, |pool, moment| {
+                pool.remove_expired_requests(moment, usize::MAX);
+                pool.reclaim_abandoned(moment)
             })
         });
         Ok(returned.sum())
@@ -353,16 +353,16 @@ impl PoolStore for MemoryPools {
     async fn count(&self, pool: &PoolName) -> Result<PoolCounts, StoreError> {
         let state = self.lock();
         let (total, available, held, waiting) = state.pools.get(pool).map_or((0, 0, 0, 0), |pool| {
-            (pool.payloads.len(), pool.available.len(), pool.held.len(), pool.waiting.len())
+            (pool.payloads.len(), pool.available.len(), pool.held.len(), pool.queue.len())
         });
         let [total, available, held, waiting] = [total, available, held, waiting].map(|count| count as u64);
         Ok(PoolCounts { pool: pool.clone(), total, available, held, waiting })
     }
 
-    async fn list(&self, pool: &PoolName, limit: usize) -> Result<Vec<Listed>, StoreError> {
+    async fn list(&self, pool: &PoolName, limit: usize) -> Result<Vec<PoolItemStatus>, StoreError> {
         let state = self.lock();
         let Some(pool) = state.pools.get(pool) else { return Ok(Vec::new()) };
-        let list = |(id, payload): (&ItemId, &String)| Listed {
+        let list = |(id, payload): (&ItemId, &String)| PoolItemStatus {
             id: id.clone(),
             payload: payload.clone(),
             held: pool.held.get(id).map(|record| (record.holder.clone(), record.run, record.grant)),

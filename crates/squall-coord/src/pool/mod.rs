@@ -2,28 +2,28 @@
 //! Refuses to know what is inside a payload, and to wait: [`Borrower`] waits. A holder is a member of a space; what it
 //! holds goes back when it is no member any more, or when its run is over.
 
-mod borrower;
+mod resource_holder;
 mod memory;
 mod names;
-mod stock;
+mod fill;
 
 use std::{future::Future, time::Duration};
 
-pub use borrower::{AcquireError, Borrower};
-pub use memory::MemoryPools;
-pub use names::{ItemId, PoolName, PoolNameError, Ticket};
-pub use stock::{Stocked, create, ensure};
+pub use resource_holder::{AcquireError, ResourceHolder};
+pub use memory::MemoryPoolStore;
+pub use names::{ItemId, PoolName, PoolNameError, PoolRequestId};
+pub use fill::{FillResult, add_pool_items, ensure_pool_size};
 
 use crate::{Epoch, MemberId, Revision, StoreError};
 
 /// How long somebody whose turn it is may take to come for it before the next in the queue is called.
-pub const PATIENCE: Duration = Duration::from_secs(3);
+pub const TURN_TIMEOUT: Duration = Duration::from_secs(3);
 /// How many waiters are called at once at most; each that comes calls the next.
-pub(crate) const CALLS: usize = 100;
+pub(crate) const MAX_NOTIFIED_WAITERS: usize = 100;
 
 /// One thing to put into a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct PoolItem {
     /// Its name in the pool.
     pub id: ItemId,
     /// What a borrower gets to see, usually a JSON object.
@@ -32,7 +32,7 @@ pub struct Item {
 
 /// Somebody asking for anything out of a pool.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct PoolRequest {
     /// The pool.
     pub pool: PoolName,
     /// The member that will hold it.
@@ -40,12 +40,12 @@ pub struct Ask {
     /// The run it is for; refused when a later one has begun.
     pub run: Epoch,
     /// Asking twice with the same ticket is asking once: the place in the queue, or what was given, stays the same.
-    pub ticket: Ticket,
+    pub request_id: PoolRequestId,
 }
 
 /// Something borrowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct PoolLease {
     /// Where it belongs.
     pub pool: PoolName,
     /// Which one it is.
@@ -62,35 +62,35 @@ pub struct Hold {
 
 /// The answer to somebody asking.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum PoolRequestOutcome {
     /// Here it is.
-    Granted(Hold),
+    Granted(PoolLease),
     /// In the queue.
-    Waiting {
+    Queued {
         /// How many came earlier and are still waiting.
         ahead: u64,
         /// Calls up to this one do not concern this asker.
-        seen: Revision,
+        seen_notifications: Revision,
     },
     /// Nothing there that is not somebody else's turn, and the asker did not want to wait.
-    Empty,
+    NoneAvailable,
     /// There is no such pool.
     NoPool,
     /// The asker is not a member (any more).
-    Gone,
+    NotMember,
     /// The asker's run is over; this is the current one.
-    Stale(Epoch),
+    RunEnded(Epoch),
 }
 
 /// The answer to giving something back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Released {
+pub enum PoolReleaseOutcome {
     /// It is free again.
-    Done,
+    Released,
     /// It was not held by this grant any more; nothing was changed.
     NotHeld,
     /// The run is over and nothing was changed: what it held goes back by the sweep. This is the current run.
-    Stale(Epoch),
+    RunEnded(Epoch),
 }
 
 /// A pool in numbers, all of one instant: `total` = `available` + `held`.
@@ -110,16 +110,16 @@ pub struct PoolCounts {
 
 /// All pools in numbers.
 #[derive(Debug, Default)]
-pub struct Counted {
+pub struct AllPoolCounts {
     /// In the order of their names.
     pub pools: Vec<PoolCounts>,
     /// Those whose keys hold somebody else's values.
-    pub refused: Vec<(PoolName, StoreError)>,
+    pub failed: Vec<(PoolName, StoreError)>,
 }
 
 /// One thing in a pool and who has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct PoolItemStatus {
     /// Which one.
     pub id: ItemId,
     /// What was put in.
@@ -137,18 +137,18 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
     fn put(
         &self,
         pool: &PoolName,
-        items: &[Item],
+        items: &[PoolItem],
         up_to: Option<u64>,
         run: Option<Epoch>,
     ) -> impl Future<Output = Result<Vec<ItemId>, StoreError>> + Send;
 
     /// Empties a pool once for a run: whoever asks first does it, whoever asks again changes nothing, and neither does an earlier
     /// run. Says whether it was emptied now.
-    fn renew(&self, pool: &PoolName, run: Epoch) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn reset_for_run(&self, pool: &PoolName, run: Epoch) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// A number below `limit` that nobody has been given in this run and that names nothing in the pool; `None` when there is none, or the
     /// run is over. Things that are made on demand are made once each by it; what was not made is given out again in the next run.
-    fn number(
+    fn next_item_number(
         &self,
         pool: &PoolName,
         run: Epoch,
@@ -156,21 +156,21 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
 
     /// Takes something, or a place in the queue for `wait`; zero means not to queue.
-    fn ask(&self, ask: &Ask, wait: Duration) -> impl Future<Output = Result<Answer, StoreError>> + Send;
+    fn try_acquire(&self, ask: &PoolRequest, wait: Duration) -> impl Future<Output = Result<PoolRequestOutcome, StoreError>> + Send;
 
     /// Gives up a ticket: its place in the queue, or what it was given. Says whether there was anything to give up.
-    fn forget(&self, pool: &PoolName, ticket: &Ticket) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn cancel_request(&self, pool: &PoolName, ticket: &PoolRequestId) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Waits until the asker is called after `seen`, or `within` has passed; never blocks other steps.
-    fn called(
+    fn wait_for_turn(
         &self,
-        ask: &Ask,
+        ask: &PoolRequest,
         seen: Revision,
         within: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Gives something back.
-    fn release(&self, hold: &Hold) -> impl Future<Output = Result<Released, StoreError>> + Send;
+    fn release(&self, hold: &PoolLease) -> impl Future<Output = Result<PoolReleaseOutcome, StoreError>> + Send;
 
     /// Gives back everything that a member has out of any pool, and its places in queues; says how many things it had. A pool that
     /// cannot be used keeps it from none of the others.
@@ -188,14 +188,14 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
     fn count(&self, pool: &PoolName) -> impl Future<Output = Result<PoolCounts, StoreError>> + Send;
 
     /// Counts every pool, in the order of their names; with those that cannot be counted, and why.
-    fn counts(&self) -> impl Future<Output = Result<Counted, StoreError>> + Send {
+    fn count_all(&self) -> impl Future<Output = Result<AllPoolCounts, StoreError>> + Send {
         async move {
-            let mut counted = Counted::default();
+            let mut counted = AllPoolCounts::default();
             for pool in self.names().await? {
                 match self.count(&pool).await {
                     Ok(counts) => counted.pools.push(counts),
                     Err(error @ StoreError::Unreachable(_)) => return Err(error),
-                    Err(error) => counted.refused.push((pool, error)),
+                    Err(error) => counted.failed.push((pool, error)),
                 }
             }
             Ok(counted)
@@ -203,5 +203,5 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
     }
 
     /// Lists up to `limit` things of a pool, in no order. What moves meanwhile may be missed or listed twice.
-    fn list(&self, pool: &PoolName, limit: usize) -> impl Future<Output = Result<Vec<Listed>, StoreError>> + Send;
+    fn list(&self, pool: &PoolName, limit: usize) -> impl Future<Output = Result<Vec<PoolItemStatus>, StoreError>> + Send;
 }

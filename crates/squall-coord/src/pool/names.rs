@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-const LONGEST: usize = 128;
+const MAX_NAME_LENGTH: usize = 128;
 /// What stands in the place of an id in the keys that a pool has for itself.
-const RESERVED: [&str; 6] = ["available", "pool_loaded_count", "held", "holders", "waiting", "tickets"];
+const RESERVED_IDS: [&str; 6] = ["available", "pool_loaded_count", "held", "holders", "waiting", "tickets"];
 
 /// A name that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +26,7 @@ impl PoolName {
     /// Checks a name.
     pub fn new(name: impl Into<String>) -> Result<Self, PoolNameError> {
         let rule = "1 to 128 letters, digits, `_`, `.`, `:` and `-`";
-        check("resource name", name.into(), rule, |c| c == ':').map(Self)
+        check_name("resource name", name.into(), rule, |c| c == ':').map(Self)
     }
 
     /// The name as it stands in the store.
@@ -49,15 +49,15 @@ impl ItemId {
     /// Checks a name.
     pub fn new(name: impl Into<String>) -> Result<Self, PoolNameError> {
         let rule = "1 to 128 letters, digits, `_`, `.` and `-`, and none of the words a pool keeps for itself";
-        let name = check("resource id", name.into(), rule, |_| false)?;
-        if RESERVED.contains(&name.as_str()) {
+        let name = check_name("resource id", name.into(), rule, |_| false)?;
+        if RESERVED_IDS.contains(&name.as_str()) {
             return Err(PoolNameError { kind: "resource id", name, rule });
         }
         Ok(Self(name))
     }
 
     /// As it came out of the store, which has only checked ones.
-    pub(crate) fn stored(name: String) -> Self {
+    pub(crate) fn from_stored(name: String) -> Self {
         Self(name)
     }
 
@@ -79,14 +79,14 @@ impl fmt::Display for ItemId {
     }
 }
 
-fn check(
+fn check_name(
     kind: &'static str,
     name: String,
     rule: &'static str,
     also: impl Fn(char) -> bool,
 ) -> Result<String, PoolNameError> {
     let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') || also(c);
-    if name.is_empty() || name.len() > LONGEST || !name.chars().all(fine) {
+    if name.is_empty() || name.len() > MAX_NAME_LENGTH || !name.chars().all(fine) {
         return Err(PoolNameError { kind, name, rule });
     }
     Ok(name)
@@ -94,9 +94,9 @@ fn check(
 
 /// One request, however often it is repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(String);
+pub struct PoolRequestId(String);
 
-impl Ticket {
+impl PoolRequestId {
     /// A ticket nobody else has.
     pub fn unique() -> Self {
         Self(uuid::Uuid::new_v4().simple().to_string())
@@ -120,7 +120,7 @@ mod tests {
             assert!(ItemId::new(bad).is_err(), "{bad:?}");
         }
         assert!(ItemId::new("a:b").is_err());
-        assert!(RESERVED.iter().all(|word| ItemId::new(*word).is_err()));
+        assert!(RESERVED_IDS.iter().all(|word| ItemId::new(*word).is_err()));
         assert_eq!(ItemId::new("7").unwrap(), ItemId::from(7));
     }
 }

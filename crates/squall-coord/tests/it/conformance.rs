@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use squall_coord::{Acquired, Beat, Epoch, Lease, MemoryStore, Store, StoreError, UnitId};
+use squall_coord::{LeaseAcquireOutcome, HeartbeatOutcome, Epoch, Lease, MemoryLeaseStore, LeaseStore, StoreError, UnitId};
 use squall_testkit::redis::RedisServer;
 
 use crate::support::{Advance, keys, member, redis_space, units};
@@ -45,18 +45,18 @@ both! {
 async fn joining_twice_is_joining_once(store: impl Advance) {
     let first = store.join(&member("a"), TTL).await.unwrap();
     assert_eq!(store.join(&member("a"), TTL).await.unwrap(), first);
-    assert_eq!(store.view().await.unwrap().members.len(), 1);
+    assert_eq!(store.snapshot().await.unwrap().members.len(), 1);
 }
 
 async fn a_beat_renews_and_an_expired_one_is_gone(store: impl Advance) {
     store.join(&member("a"), TTL).await.unwrap();
     store.advance(TTL * 9 / 10);
-    assert!(matches!(store.beat(&member("a"), TTL).await.unwrap(), Beat::Alive { .. }));
+    assert!(matches!(store.heartbeat(&member("a"), TTL).await.unwrap(), HeartbeatOutcome::Alive { .. }));
     store.advance(TTL * 9 / 10);
-    assert!(matches!(store.beat(&member("a"), TTL).await.unwrap(), Beat::Alive { .. }));
+    assert!(matches!(store.heartbeat(&member("a"), TTL).await.unwrap(), HeartbeatOutcome::Alive { .. }));
     store.advance(TTL);
-    assert_eq!(store.beat(&member("a"), TTL).await.unwrap(), Beat::Gone);
-    assert_eq!(store.view().await.unwrap().members, []);
+    assert_eq!(store.heartbeat(&member("a"), TTL).await.unwrap(), HeartbeatOutcome::Expired);
+    assert_eq!(store.snapshot().await.unwrap().members, []);
 }
 
 async fn an_expired_member_frees_what_it_held(store: impl Advance) {
@@ -66,8 +66,8 @@ async fn an_expired_member_frees_what_it_held(store: impl Advance) {
     store.advance(TTL);
     assert_eq!(store.sweep().await.unwrap(), [member("a")]);
     assert_eq!(store.sweep().await.unwrap(), []);
-    assert!(store.view().await.unwrap().leases.is_empty());
-    assert_eq!(store.acquire(&member("b"), &units(1)).await.unwrap(), Acquired::Units(vec![Some(Epoch(4))]));
+    assert!(store.snapshot().await.unwrap().leases.is_empty());
+    assert_eq!(store.acquire(&member("b"), &units(1)).await.unwrap(), LeaseAcquireOutcome::Granted(vec![Some(Epoch(4))]));
 }
 
 async fn a_unit_has_one_holder(store: impl Advance) {
@@ -75,15 +75,15 @@ async fn a_unit_has_one_holder(store: impl Advance) {
     store.join(&member("b"), TTL).await.unwrap();
     store.acquire(&member("a"), &units(1)).await.unwrap();
     let answer = store.acquire(&member("b"), &units(2)).await.unwrap();
-    assert_eq!(answer, Acquired::Units(vec![None, Some(Epoch(2))]));
-    assert_eq!(store.view().await.unwrap().leases[&UnitId::from(0)], (member("a"), Epoch(1)));
+    assert_eq!(answer, LeaseAcquireOutcome::Granted(vec![None, Some(Epoch(2))]));
+    assert_eq!(store.snapshot().await.unwrap().leases[&UnitId::from(0)], (member("a"), Epoch(1)));
 }
 
 async fn every_grant_has_a_higher_epoch(store: impl Advance) {
     store.join(&member("a"), TTL).await.unwrap();
     for round in 1..=5 {
         let answer = store.acquire(&member("a"), &units(1)).await.unwrap();
-        assert_eq!(answer, Acquired::Units(vec![Some(Epoch(round))]));
+        assert_eq!(answer, LeaseAcquireOutcome::Granted(vec![Some(Epoch(round))]));
         let lease = Lease { unit: UnitId::from(0), epoch: Epoch(round) };
         assert_eq!(store.release(&member("a"), &[lease]).await.unwrap(), 1);
     }
@@ -96,10 +96,10 @@ async fn a_repeated_acquire_is_answered_as_it_was(store: impl Advance) {
     }
     store.acquire(&member("b"), &units(1)).await.unwrap();
     let answer = store.acquire(&member("a"), &units(3)).await.unwrap();
-    assert_eq!(answer, Acquired::Units(vec![None, Some(Epoch(2)), Some(Epoch(3))]));
-    let before = store.view().await.unwrap();
+    assert_eq!(answer, LeaseAcquireOutcome::Granted(vec![None, Some(Epoch(2)), Some(Epoch(3))]));
+    let before = store.snapshot().await.unwrap();
     assert_eq!(store.acquire(&member("a"), &units(3)).await.unwrap(), answer);
-    let after = store.view().await.unwrap();
+    let after = store.snapshot().await.unwrap();
     assert_eq!((after.leases, after.revision), (before.leases, before.revision));
 }
 
@@ -107,19 +107,19 @@ async fn a_stale_release_changes_nothing(store: impl Advance) {
     store.join(&member("a"), TTL).await.unwrap();
     store.join(&member("b"), TTL).await.unwrap();
     store.acquire(&member("a"), &units(1)).await.unwrap();
-    let before = store.view().await.unwrap();
+    let before = store.snapshot().await.unwrap();
     let lease = |epoch| Lease { unit: UnitId::from(0), epoch: Epoch(epoch) };
     assert_eq!(store.release(&member("b"), &[lease(1)]).await.unwrap(), 0);
     assert_eq!(store.release(&member("a"), &[lease(2)]).await.unwrap(), 0);
-    let after = store.view().await.unwrap();
+    let after = store.snapshot().await.unwrap();
     assert_eq!((before.revision, before.leases), (after.revision, after.leases));
 }
 
 async fn strangers_get_nothing(store: impl Advance) {
-    assert_eq!(store.acquire(&member("x"), &units(1)).await.unwrap(), Acquired::Gone);
-    assert_eq!(store.beat(&member("x"), TTL).await.unwrap(), Beat::Gone);
+    assert_eq!(store.acquire(&member("x"), &units(1)).await.unwrap(), LeaseAcquireOutcome::NotMember);
+    assert_eq!(store.heartbeat(&member("x"), TTL).await.unwrap(), HeartbeatOutcome::Expired);
     store.leave(&member("x")).await.unwrap();
-    assert_eq!(store.view().await.unwrap().revision.0, 0);
+    assert_eq!(store.snapshot().await.unwrap().revision.0, 0);
 }
 
 async fn an_assignment_from_an_old_view_is_refused(store: impl Advance) {
@@ -128,24 +128,24 @@ async fn an_assignment_from_an_old_view_is_refused(store: impl Advance) {
     let wanted = [(member("a"), units(2)), (member("b"), vec![])].into();
     assert!(!store.assign(old, &wanted).await.unwrap());
     assert!(store.assign(new, &wanted).await.unwrap());
-    assert_eq!(store.view().await.unwrap().assignment, wanted);
+    assert_eq!(store.snapshot().await.unwrap().assignment, wanted);
 }
 
 async fn leaving_gives_everything_back(store: impl Advance) {
     store.join(&member("a"), TTL).await.unwrap();
     store.acquire(&member("a"), &units(5)).await.unwrap();
     store.leave(&member("a")).await.unwrap();
-    let view = store.view().await.unwrap();
+    let view = store.snapshot().await.unwrap();
     assert!(view.leases.is_empty() && view.members.is_empty() && view.assignment.is_empty());
 }
 
 async fn retiring_is_seen_and_keeps_leases(store: impl Advance) {
     store.join(&member("a"), TTL).await.unwrap();
     store.acquire(&member("a"), &units(1)).await.unwrap();
-    store.retire(&member("a")).await.unwrap();
-    let revision = store.view().await.unwrap().revision;
-    store.retire(&member("a")).await.unwrap();
-    let view = store.view().await.unwrap();
+    store.mark_leaving(&member("a")).await.unwrap();
+    let revision = store.snapshot().await.unwrap().revision;
+    store.mark_leaving(&member("a")).await.unwrap();
+    let view = store.snapshot().await.unwrap();
     assert!(view.members[0].leaving);
     assert_eq!(view.leases.len(), 1);
     assert_eq!(view.revision, revision);
@@ -154,11 +154,11 @@ async fn retiring_is_seen_and_keeps_leases(store: impl Advance) {
 async fn a_change_wakes_the_waiting(store: impl Advance) {
     let seen = store.join(&member("a"), TTL).await.unwrap();
     let waiting = store.clone();
-    let waiter = tokio::spawn(async move { waiting.changed(seen, Duration::from_secs(60)).await });
+    let waiter = tokio::spawn(async move { waiting.wait_for_change(seen, Duration::from_secs(60)).await });
     store.join(&member("b"), TTL).await.unwrap();
     tokio::time::timeout(Duration::from_secs(30), waiter).await.expect("woken, not timed out").unwrap().unwrap();
     // What has happened already does not make anybody wait.
-    store.changed(seen, Duration::from_secs(60)).await.unwrap();
+    store.wait_for_change(seen, Duration::from_secs(60)).await.unwrap();
 }
 
 async fn members_are_listed_in_joining_order(store: impl Advance) {
@@ -166,17 +166,17 @@ async fn members_are_listed_in_joining_order(store: impl Advance) {
         store.join(&member(name), TTL).await.unwrap();
     }
     let names: Vec<String> =
-        store.view().await.unwrap().members.into_iter().map(|member| member.id.to_string()).collect();
+        store.snapshot().await.unwrap().members.into_iter().map(|member| member.id.to_string()).collect();
     assert_eq!(names, ["z", "a", "m"]);
 }
 
 #[tokio::test]
 async fn wrong_key_types_are_reported_by_name() {
     let server = RedisServer::start();
-    let link = squall_coord::Link::open(&server.url()).await.unwrap();
+    let link = squall_coord::RedisClient::open(&server.url()).await.unwrap();
     let keys = keys("taken");
-    let _: () = ::redis::cmd("LPUSH").arg(&*keys.held).arg("x").query_async(&mut link.commands()).await.unwrap();
-    let store = squall_coord::RedisStore::new(&link, keys);
+    let _: () = ::redis::cmd("LPUSH").arg(&*keys.leases).arg("x").query_async(&mut link.connection()).await.unwrap();
+    let store = squall_coord::RedisLeaseStore::new(&link, keys);
     let error = store.join(&member("a"), TTL).await.unwrap_err();
     assert!(
         matches!(&error, StoreError::WrongType { key, expected: "hash", found } if key == "held:taken" && found == "list")
@@ -187,11 +187,11 @@ async fn wrong_key_types_are_reported_by_name() {
 #[tokio::test]
 async fn a_members_record_of_another_kind_is_an_error_that_names_the_key() {
     let server = RedisServer::start();
-    let link = squall_coord::Link::open(&server.url()).await.unwrap();
+    let link = squall_coord::RedisClient::open(&server.url()).await.unwrap();
     let keys = keys("foreign");
     let _: () =
-        ::redis::cmd("SET").arg(&*keys.members).arg("not json").query_async(&mut link.commands()).await.unwrap();
-    let store = squall_coord::RedisStore::new(&link, keys);
+        ::redis::cmd("SET").arg(&*keys.members).arg("not json").query_async(&mut link.connection()).await.unwrap();
+    let store = squall_coord::RedisLeaseStore::new(&link, keys);
     let error = store.join(&member("a"), TTL).await.unwrap_err();
     let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     assert!(cause.contains("memb:foreign"), "{error}: {cause}");
@@ -200,11 +200,11 @@ async fn a_members_record_of_another_kind_is_an_error_that_names_the_key() {
 #[tokio::test]
 async fn nothing_is_granted_while_an_administrator_has_closed_the_space() {
     let server = RedisServer::start();
-    let link = squall_coord::Link::open(&server.url()).await.unwrap();
+    let link = squall_coord::RedisClient::open(&server.url()).await.unwrap();
     let store = redis_space(&server, "closed").await;
-    let _: () = ::redis::cmd("SET").arg("admin:closed").arg("x").query_async(&mut link.commands()).await.unwrap();
+    let _: () = ::redis::cmd("SET").arg("admin:closed").arg("x").query_async(&mut link.connection()).await.unwrap();
     store.join(&member("a"), TTL).await.unwrap();
-    assert_eq!(store.acquire(&member("a"), &units(1)).await.unwrap(), Acquired::Closed);
+    assert_eq!(store.acquire(&member("a"), &units(1)).await.unwrap(), LeaseAcquireOutcome::Paused);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use proptest::{prelude::*, test_runner::TestRunner};
-use squall_coord::{Counters, Draw, Drawn, Link, MemoryRun, RedisRun, RunKeys, RunStore};
+use squall_coord::{CounterStore, BlockRequest, BlockGrant, RedisClient, MemoryRunStore, RedisRunStore, RunKeys, RunStore};
 use squall_testkit::redis::RedisServer;
 
 const LIMIT: u64 = 40;
@@ -32,7 +32,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// One source as it knows itself.
 #[derive(Default)]
 struct Worker {
-    last: Draw,
+    last: BlockRequest,
     answer: Range<u64>,
     hand: Vec<u64>,
 }
@@ -42,18 +42,18 @@ fn blocks(numbers: &[u64]) -> Vec<Range<u64>> {
 }
 
 async fn begun<R: RunStore>(run: &R) -> u64 {
-    let seen = run.record().await.unwrap();
-    run.replace(&seen, "RUNNING", "{}", true).await.unwrap().expect("nobody else is here").epoch
+    let seen = run.read_record().await.unwrap();
+    run.compare_and_set(&seen, "RUNNING", "{}", true).await.unwrap().expect("nobody else is here").epoch
 }
 
 /// Both must answer alike.
-async fn both(model: &MemoryRun, real: &RedisRun, source: &str, draw: &Draw) -> Drawn {
-    let expected = model.draw(1, "rows", source, draw).await.unwrap().expect("the run is on");
-    assert_eq!(real.draw(1, "rows", source, draw).await.unwrap(), Some(expected.clone()), "{source} {draw:?}");
+async fn both(model: &MemoryRunStore, real: &RedisRunStore, source: &str, draw: &BlockRequest) -> BlockGrant {
+    let expected = model.acquire_block(1, "rows", source, draw).await.unwrap().expect("the run is on");
+    assert_eq!(real.acquire_block(1, "rows", source, draw).await.unwrap(), Some(expected.clone()), "{source} {draw:?}");
     expected
 }
 
-async fn play(steps: &[Step], model: MemoryRun, real: RedisRun) {
+async fn play(steps: &[Step], model: MemoryRunStore, real: RedisRunStore) {
     assert_eq!((begun(&model).await, begun(&real).await), (1, 1));
     let mut workers: [Worker; 3] = Default::default();
     let mut used: BTreeMap<u64, usize> = BTreeMap::new();
@@ -67,14 +67,14 @@ async fn play(steps: &[Step], model: MemoryRun, real: RedisRun) {
                 }
                 let back = if give_back { std::mem::take(&mut worker.hand) } else { Vec::new() };
                 let mine = used.values().filter(|by| **by == who).count() as u64;
-                let draw = Draw { turn: worker.last.turn + 1, used: mine, back: blocks(&back), most, limit: LIMIT };
+                let draw = BlockRequest { sequence: worker.last.sequence + 1, used: mine, returned_blocks: blocks(&back), max_count: most, limit: LIMIT };
                 let drawn = both(&model, &real, &who.to_string(), &draw).await;
                 assert!(drawn.block.end - drawn.block.start <= most && drawn.block.end <= LIMIT);
-                assert!(most == 0 || drawn.left == 0 || !drawn.block.is_empty(), "there was something");
+                assert!(most == 0 || drawn.remaining == 0 || !drawn.block.is_empty(), "there was something");
                 worker.hand.extend(drawn.block.clone());
                 (worker.last, worker.answer) = (draw, drawn.block);
             }
-            Step::Repeat(who) if workers[who].last.turn > 0 => {
+            Step::Repeat(who) if workers[who].last.sequence > 0 => {
                 let drawn = both(&model, &real, &who.to_string(), &workers[who].last).await;
                 assert_eq!(drawn.block, workers[who].answer, "a repeated draw is answered as it was");
             }
@@ -96,8 +96,8 @@ async fn play(steps: &[Step], model: MemoryRun, real: RedisRun) {
         let counters = model.counters(1).await.unwrap();
         assert_eq!(real.counters(1).await.unwrap(), counters);
         if let Some(counter) = counters.get("rows") {
-            let known = counter.used() + counter.sources.values().map(|source| source.held()).sum::<u64>();
-            assert_eq!(counter.left() + known, LIMIT, "every number is somewhere");
+            let known = counter.used() + counter.sources.values().map(|source| source.unused()).sum::<u64>();
+            assert_eq!(counter.remaining() + known, LIMIT, "every number is somewhere");
         }
     }
 }
@@ -106,12 +106,12 @@ async fn play(steps: &[Step], model: MemoryRun, real: RedisRun) {
 fn every_number_is_given_out_once_and_none_is_forgotten() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let link = runtime.block_on(Link::open(&server.url())).unwrap();
+    let link = runtime.block_on(RedisClient::open(&server.url())).unwrap();
     let mut runner =
         TestRunner::new(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() });
     let outcome = runner.run(&steps(), |steps| {
         let keys = RunKeys::new(format!("squall:{{{:x}}}:", fastrand::u64(..)));
-        runtime.block_on(play(&steps, MemoryRun::new(), RedisRun::new(&link, keys)));
+        runtime.block_on(play(&steps, MemoryRunStore::new(), RedisRunStore::new(&link, keys)));
         Ok(())
     });
     outcome.unwrap();
@@ -119,23 +119,23 @@ fn every_number_is_given_out_once_and_none_is_forgotten() {
 
 async fn only_in_its_run<R: RunStore>(run: R) {
     let epoch = begun(&run).await;
-    let draw = Draw { turn: 1, most: 3, limit: 5, ..Draw::default() };
+    let draw = BlockRequest { sequence: 1, max_count: 3, limit: 5, ..BlockRequest::default() };
     assert_eq!(
-        run.draw(epoch, "a b:c", "w", &draw).await.unwrap(),
-        Some(Drawn { block: 0..3, left: 2, elsewhere: 0 }),
+        run.acquire_block(epoch, "a b:c", "w", &draw).await.unwrap(),
+        Some(BlockGrant { block: 0..3, remaining: 2, held_by_others: 0 }),
         "any name will do"
     );
-    assert_eq!(run.counters(epoch).await.unwrap()["a b:c"].out(), 3);
+    assert_eq!(run.counters(epoch).await.unwrap()["a b:c"].outstanding(), 3);
     let next = begun(&run).await;
-    assert_eq!(run.draw(epoch, "a b:c", "w", &draw).await.unwrap(), None, "another run is on");
+    assert_eq!(run.acquire_block(epoch, "a b:c", "w", &draw).await.unwrap(), None, "another run is on");
     assert_eq!(run.write_off(epoch, "a b:c", "w").await.unwrap(), None);
-    assert_eq!(run.draw(next, "a b:c", "x", &draw).await.unwrap().unwrap().block, 0..3);
+    assert_eq!(run.acquire_block(next, "a b:c", "x", &draw).await.unwrap().unwrap().block, 0..3);
 }
 
 #[tokio::test]
 async fn an_earlier_run_draws_nothing() {
-    only_in_its_run(MemoryRun::new()).await;
+    only_in_its_run(MemoryRunStore::new()).await;
     let server = RedisServer::start();
-    let link = Link::open(&server.url()).await.unwrap();
-    only_in_its_run(RedisRun::new(&link, RunKeys::new("squall:{t}:"))).await;
+    let link = RedisClient::open(&server.url()).await.unwrap();
+    only_in_its_run(RedisRunStore::new(&link, RunKeys::new("squall:{t}:"))).await;
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use squall_coord::{
-    Acquired, Assignment, Epoch, Lease, MemberId, MemoryStore, RedisStore, Revision, Store, UnitId, View, spread,
+    LeaseAcquireOutcome, UnitAssignment, Epoch, Lease, MemberId, MemoryLeaseStore, RedisLeaseStore, Revision, LeaseStore, UnitId, LeaseSnapshot, spread,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -54,11 +54,11 @@ fn named(who: u8) -> MemberId {
     member(&format!("m{who}"))
 }
 
-async fn apply(step: &Step, store: &impl Advance, view: &View) -> String {
+async fn apply(step: &Step, store: &impl Advance, view: &LeaseSnapshot) -> String {
     match step {
         Step::Join(who) => format!("{:?}", store.join(&named(*who), TTL).await.unwrap()),
-        Step::Beat(who) => format!("{:?}", store.beat(&named(*who), TTL).await.unwrap()),
-        Step::Retire(who) => format!("{:?}", store.retire(&named(*who)).await.unwrap()),
+        Step::Beat(who) => format!("{:?}", store.heartbeat(&named(*who), TTL).await.unwrap()),
+        Step::Retire(who) => format!("{:?}", store.mark_leaving(&named(*who)).await.unwrap()),
         Step::Leave(who) => format!("{:?}", store.leave(&named(*who)).await.unwrap()),
         Step::Sweep => {
             let mut dead = store.sweep().await.unwrap();
@@ -84,20 +84,20 @@ async fn apply(step: &Step, store: &impl Advance, view: &View) -> String {
             let mut answers = String::new();
             for _ in 0..3 {
                 for other in (0..4).filter(|other| other != who) {
-                    answers += &format!("{:?}", store.beat(&named(other), TTL).await.unwrap());
+                    answers += &format!("{:?}", store.heartbeat(&named(other), TTL).await.unwrap());
                 }
                 store.advance(TTL / 10 * 4);
             }
-            answers + &format!("{:?}", store.beat(&named(*who), TTL).await.unwrap())
+            answers + &format!("{:?}", store.heartbeat(&named(*who), TTL).await.unwrap())
         }
         Step::Wait(tenths) => format!("{:?}", store.advance(TTL / 10 * *tenths)),
     }
 }
 
-type Facts = (Revision, Vec<(MemberId, bool)>, Assignment, BTreeMap<UnitId, (MemberId, Epoch)>);
+type Facts = (Revision, Vec<(MemberId, bool)>, UnitAssignment, BTreeMap<UnitId, (MemberId, Epoch)>);
 
 /// Everything but times, which the two clocks do not share.
-fn facts(view: View) -> Facts {
+fn facts(view: LeaseSnapshot) -> Facts {
     (view.revision, view.members.into_iter().map(|m| (m.id, m.leaving)).collect(), view.assignment, view.leases)
 }
 
@@ -128,24 +128,24 @@ fn check(step: &Step, before: Facts, after: Facts, granted: &mut u64) -> Result<
 fn both_stores_give_the_same_answers() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let link = runtime.block_on(squall_coord::Link::open(&server.url())).unwrap();
+    let link = runtime.block_on(squall_coord::RedisClient::open(&server.url())).unwrap();
     let mut runner =
         TestRunner::new(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() });
     let outcome = runner.run(&steps(), |steps| {
         runtime.block_on(async {
-            let model = MemoryStore::new();
-            let real = RedisStore::new(&link, keys(&format!("case-{:x}", fastrand::u64(..))));
+            let model = MemoryLeaseStore::new();
+            let real = RedisLeaseStore::new(&link, keys(&format!("case-{:x}", fastrand::u64(..))));
             let mut granted = 0;
             for step in &steps {
-                let before = model.view().await.unwrap();
+                let before = model.snapshot().await.unwrap();
                 let expected = apply(step, &model, &before).await;
                 let got = apply(step, &real, &before).await;
                 prop_assert_eq!(expected, got, "{:?}", step);
-                let after = facts(real.view().await.unwrap());
-                prop_assert_eq!(facts(model.view().await.unwrap()), after.clone(), "{:?}", step);
+                let after = facts(real.snapshot().await.unwrap());
+                prop_assert_eq!(facts(model.snapshot().await.unwrap()), after.clone(), "{:?}", step);
                 for who in 0..4 {
-                    let expected = model.view().await.unwrap().of(&named(who));
-                    prop_assert_eq!(expected, real.look(&named(who)).await.unwrap(), "{:?}", step);
+                    let expected = model.snapshot().await.unwrap().for_member(&named(who));
+                    prop_assert_eq!(expected, real.member_snapshot(&named(who)).await.unwrap(), "{:?}", step);
                 }
                 check(step, facts(before), after, &mut granted)?;
             }
@@ -159,19 +159,19 @@ fn both_stores_give_the_same_answers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn racing_members_never_share_a_unit() {
     let server = RedisServer::start();
-    let link = squall_coord::Link::open(&server.url()).await.unwrap();
+    let link = squall_coord::RedisClient::open(&server.url()).await.unwrap();
     let holders: std::sync::Arc<Vec<std::sync::atomic::AtomicU32>> =
         std::sync::Arc::new((0..UNITS).map(|_| Default::default()).collect());
     let mut tasks = tokio::task::JoinSet::new();
     for who in 0..8 {
-        let store = RedisStore::new(&link, keys("race"));
+        let store = RedisLeaseStore::new(&link, keys("race"));
         let holders = holders.clone();
         tasks.spawn(async move {
             let me = named(who);
             store.join(&me, TTL).await.unwrap();
             for round in 0..150u32 {
                 let unit = (round + u32::from(who)) % UNITS;
-                let Acquired::Units(grants) = store.acquire(&me, &[UnitId::from(unit)]).await.unwrap() else {
+                let LeaseAcquireOutcome::Granted(grants) = store.acquire(&me, &[UnitId::from(unit)]).await.unwrap() else {
                     panic!("gone")
                 };
                 let Some(epoch) = grants[0] else { continue };

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use squall_coord::{
-    AcquireError, Answer, Ask, Borrower, Epoch, Hold, Item, ItemId, Link, MemberId, PATIENCE, PoolCounts, PoolName,
-    PoolStore, RedisPools, Released, Store, StoreError, Ticket, create, ensure,
+    AcquireError, PoolRequestOutcome, PoolRequest, ResourceHolder, Epoch, PoolLease, PoolItem, ItemId, RedisClient, MemberId, TURN_TIMEOUT, PoolCounts, PoolName,
+    PoolStore, RedisPoolStore, PoolReleaseOutcome, LeaseStore, StoreError, PoolRequestId, add_pool_items, ensure_pool_size,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -39,12 +39,12 @@ fn accounts() -> PoolName {
     PoolName::new("accounts").unwrap()
 }
 
-fn items(count: u64) -> Vec<Item> {
-    (1..=count).map(|n| Item { id: ItemId::from(n), payload: format!("{{\"n\":{n}}}") }).collect()
+fn items(count: u64) -> Vec<PoolItem> {
+    (1..=count).map(|n| PoolItem { id: ItemId::from(n), payload: format!("{{\"n\":{n}}}") }).collect()
 }
 
-fn ask(who: &str) -> Ask {
-    Ask { pool: accounts(), holder: member(who), run: RUN, ticket: Ticket::unique() }
+fn ask(who: &str) -> PoolRequest {
+    PoolRequest { pool: accounts(), holder: member(who), run: RUN, request_id: PoolRequestId::unique() }
 }
 
 async fn cell_with(cell: &impl Cell, count: u64, members: &[&str]) {
@@ -54,29 +54,29 @@ async fn cell_with(cell: &impl Cell, count: u64, members: &[&str]) {
     cell.pools().put(&accounts(), &items(count), None, None).await.unwrap();
 }
 
-async fn take(cell: &impl Cell, who: &str) -> Hold {
-    match cell.pools().ask(&ask(who), Duration::ZERO).await.unwrap() {
-        Answer::Granted(hold) => hold,
+async fn take(cell: &impl Cell, who: &str) -> PoolLease {
+    match cell.pools().try_acquire(&ask(who), Duration::ZERO).await.unwrap() {
+        PoolRequestOutcome::Granted(hold) => hold,
         other => panic!("{other:?}"),
     }
 }
 
 async fn counts(cell: &impl Cell) -> (u64, u64, u64, u64) {
-    let PoolCounts { total, available, held, waiting, .. } = cell.pools().counts().await.unwrap().pools.remove(0);
+    let PoolCounts { total, available, held, waiting, .. } = cell.pools().count_all().await.unwrap().pools.remove(0);
     (total, available, held, waiting)
 }
 
-async fn queue(cell: &impl Cell, who: &str, ahead: u64) -> Ask {
+async fn queue(cell: &impl Cell, who: &str, ahead: u64) -> PoolRequest {
     let ask = ask(who);
-    match cell.pools().ask(&ask, LONG).await.unwrap() {
-        Answer::Waiting { ahead: found, .. } => assert_eq!(found, ahead),
+    match cell.pools().try_acquire(&ask, LONG).await.unwrap() {
+        PoolRequestOutcome::Queued { ahead: found, .. } => assert_eq!(found, ahead),
         other => panic!("{other:?}"),
     }
     ask
 }
 
-async fn is_granted(cell: &impl Cell, ask: &Ask) -> bool {
-    matches!(cell.pools().ask(ask, LONG).await.unwrap(), Answer::Granted(_))
+async fn is_granted(cell: &impl Cell, ask: &PoolRequest) -> bool {
+    matches!(cell.pools().try_acquire(ask, LONG).await.unwrap(), PoolRequestOutcome::Granted(_))
 }
 
 async fn what_is_borrowed_is_nobody_elses(cell: impl Cell) {
@@ -86,9 +86,9 @@ async fn what_is_borrowed_is_nobody_elses(cell: impl Cell) {
     ids.sort();
     assert_eq!(ids, ["1", "2", "3"]);
     assert!(holds.iter().all(|hold| hold.payload == format!("{{\"n\":{}}}", hold.id)));
-    assert_eq!(cell.pools().ask(&ask("b"), Duration::ZERO).await.unwrap(), Answer::Empty);
+    assert_eq!(cell.pools().try_acquire(&ask("b"), Duration::ZERO).await.unwrap(), PoolRequestOutcome::NoneAvailable);
     assert_eq!(counts(&cell).await, (3, 0, 3, 0));
-    assert_eq!(cell.pools().release(&holds[0]).await.unwrap(), Released::Done);
+    assert_eq!(cell.pools().release(&holds[0]).await.unwrap(), PoolReleaseOutcome::Released);
     assert_eq!(take(&cell, "b").await.id, holds[0].id);
 }
 
@@ -104,7 +104,7 @@ async fn the_seeds_pool_sync_race_hands_nothing_out_twice(cell: impl Cell) {
     assert_eq!(cell.pools().put(&accounts(), &all, Some(20), None).await.unwrap().len(), 10);
     held.push(take(&cell, "a").await.id);
     assert_eq!(cell.pools().put(&accounts(), &all, Some(20), None).await.unwrap(), []);
-    while let Answer::Granted(hold) = cell.pools().ask(&ask("b"), Duration::ZERO).await.unwrap() {
+    while let PoolRequestOutcome::Granted(hold) = cell.pools().try_acquire(&ask("b"), Duration::ZERO).await.unwrap() {
         assert!(!held.contains(&hold.id), "{} is held twice", hold.id);
         held.push(hold.id);
     }
@@ -114,32 +114,32 @@ async fn the_seeds_pool_sync_race_hands_nothing_out_twice(cell: impl Cell) {
 async fn ensuring_counts_what_is_there_and_numbers_the_rest(cell: impl Cell) {
     let (pools, pool) = (cell.pools(), accounts());
     let make = |id: ItemId| async move { Ok::<_, StoreError>(format!("made {id}")) };
-    let named = Item { id: ItemId::new("3").unwrap(), payload: "by hand".into() };
+    let named = PoolItem { id: ItemId::new("3").unwrap(), payload: "by hand".into() };
     pools.put(&pool, &[named], None, None).await.unwrap();
     let ids = |numbers: &[u64]| numbers.iter().copied().map(ItemId::from).collect::<Vec<_>>();
     // 3 is taken, so the numbering steps over it.
-    let stocked = ensure(pools, &pool, 4, make).await.unwrap();
+    let stocked = ensure_pool_size(pools, &pool, 4, make).await.unwrap();
     assert_eq!((stocked.existing, stocked.created, stocked.current), (1, ids(&[2, 4, 5]), 4));
-    let again = ensure(pools, &pool, 4, make).await.unwrap();
+    let again = ensure_pool_size(pools, &pool, 4, make).await.unwrap();
     assert_eq!((again.existing, again.created, again.current), (4, vec![], 4));
-    let more = create(pools, &pool, 1200, make).await.unwrap();
+    let more = add_pool_items(pools, &pool, 1200, make).await.unwrap();
     assert_eq!((more.existing, more.created.len(), more.current), (4, 1200, 1204));
     // A failing factory leaves nothing behind.
-    let fail = |_: ItemId| async { Err::<String, _>(StoreError::Refused("factory".into())) };
-    assert!(ensure(pools, &pool, 1300, fail).await.is_err());
+    let fail = |_: ItemId| async { Err::<String, _>(StoreError::Rejected("factory".into())) };
+    assert!(ensure_pool_size(pools, &pool, 1300, fail).await.is_err());
     assert_eq!(counts(&cell).await, (1204, 1204, 0, 0));
 }
 
 async fn only_the_holders_current_grant_gives_back(cell: impl Cell) {
     cell_with(&cell, 1, &["a", "b"]).await;
     let first = take(&cell, "a").await;
-    let stolen = Hold { holder: member("b"), ..first.clone() };
-    assert_eq!(cell.pools().release(&stolen).await.unwrap(), Released::NotHeld);
-    assert_eq!(cell.pools().release(&first).await.unwrap(), Released::Done);
-    assert_eq!(cell.pools().release(&first).await.unwrap(), Released::NotHeld);
+    let stolen = PoolLease { holder: member("b"), ..first.clone() };
+    assert_eq!(cell.pools().release(&stolen).await.unwrap(), PoolReleaseOutcome::NotHeld);
+    assert_eq!(cell.pools().release(&first).await.unwrap(), PoolReleaseOutcome::Released);
+    assert_eq!(cell.pools().release(&first).await.unwrap(), PoolReleaseOutcome::NotHeld);
     let second = take(&cell, "a").await;
     assert!(second.grant > first.grant);
-    assert_eq!(cell.pools().release(&first).await.unwrap(), Released::NotHeld);
+    assert_eq!(cell.pools().release(&first).await.unwrap(), PoolReleaseOutcome::NotHeld);
     assert_eq!(counts(&cell).await, (1, 0, 1, 0));
 }
 
@@ -147,12 +147,12 @@ async fn a_stale_run_changes_nothing_and_its_things_come_back(cell: impl Cell) {
     cell_with(&cell, 1, &["a"]).await;
     let old = take(&cell, "a").await;
     cell.begin_run(Epoch(2)).await;
-    assert_eq!(cell.pools().release(&old).await.unwrap(), Released::Stale(Epoch(2)));
-    assert_eq!(cell.pools().ask(&ask("a"), LONG).await.unwrap(), Answer::Stale(Epoch(2)));
+    assert_eq!(cell.pools().release(&old).await.unwrap(), PoolReleaseOutcome::RunEnded(Epoch(2)));
+    assert_eq!(cell.pools().try_acquire(&ask("a"), LONG).await.unwrap(), PoolRequestOutcome::RunEnded(Epoch(2)));
     assert_eq!(counts(&cell).await, (1, 0, 1, 0));
     assert_eq!(cell.pools().sweep().await.unwrap(), 1);
     assert_eq!(cell.pools().sweep().await.unwrap(), 0);
-    let new = Ask { run: Epoch(2), ..ask("a") };
+    let new = PoolRequest { run: Epoch(2), ..ask("a") };
     assert!(is_granted(&cell, &new).await);
 }
 
@@ -165,7 +165,7 @@ async fn a_dead_holders_things_come_back(cell: impl Cell) {
     // Whoever finds nothing sweeps first.
     let again = take(&cell, "b").await;
     assert_eq!(again.id, lost.id);
-    assert_eq!(cell.pools().release(&lost).await.unwrap(), Released::NotHeld);
+    assert_eq!(cell.pools().release(&lost).await.unwrap(), PoolReleaseOutcome::NotHeld);
     cell.members().leave(&member("b")).await.unwrap();
     assert_eq!(cell.pools().sweep().await.unwrap(), 2);
     assert_eq!(counts(&cell).await, (2, 2, 0, 0));
@@ -173,11 +173,11 @@ async fn a_dead_holders_things_come_back(cell: impl Cell) {
 
 async fn strangers_and_unknown_pools_are_told_apart(cell: impl Cell) {
     cell.members().join(&member("a"), TTL).await.unwrap();
-    assert_eq!(cell.pools().ask(&ask("a"), LONG).await.unwrap(), Answer::NoPool);
+    assert_eq!(cell.pools().try_acquire(&ask("a"), LONG).await.unwrap(), PoolRequestOutcome::NoPool);
     cell_with(&cell, 1, &[]).await;
-    assert_eq!(cell.pools().ask(&ask("x"), LONG).await.unwrap(), Answer::Gone);
+    assert_eq!(cell.pools().try_acquire(&ask("x"), LONG).await.unwrap(), PoolRequestOutcome::NotMember);
     assert_eq!(counts(&cell).await, (1, 1, 0, 0));
-    let borrower = Borrower::new(cell.pools().clone(), member("a"), RUN);
+    let borrower = ResourceHolder::new(cell.pools().clone(), member("a"), RUN);
     let error = borrower.acquire(&PoolName::new("wallets").unwrap(), LONG).await.unwrap_err();
     assert!(error.to_string().contains("no resource pool `wallets`"), "{error}");
 }
@@ -185,11 +185,11 @@ async fn strangers_and_unknown_pools_are_told_apart(cell: impl Cell) {
 async fn asking_twice_with_one_ticket_is_asking_once(cell: impl Cell) {
     cell_with(&cell, 2, &["a"]).await;
     let same = ask("a");
-    let first = cell.pools().ask(&same, Duration::ZERO).await.unwrap();
-    assert_eq!(cell.pools().ask(&same, Duration::ZERO).await.unwrap(), first);
+    let first = cell.pools().try_acquire(&same, Duration::ZERO).await.unwrap();
+    assert_eq!(cell.pools().try_acquire(&same, Duration::ZERO).await.unwrap(), first);
     assert_eq!(counts(&cell).await, (2, 1, 1, 0));
-    assert!(cell.pools().forget(&accounts(), &same.ticket).await.unwrap());
-    assert!(!cell.pools().forget(&accounts(), &same.ticket).await.unwrap());
+    assert!(cell.pools().cancel_request(&accounts(), &same.request_id).await.unwrap());
+    assert!(!cell.pools().cancel_request(&accounts(), &same.request_id).await.unwrap());
     assert_eq!(counts(&cell).await, (2, 2, 0, 0));
 }
 
@@ -199,7 +199,7 @@ async fn nobody_overtakes(cell: impl Cell) {
     let (b, c) = (queue(&cell, "b", 0).await, queue(&cell, "c", 1).await);
     cell.pools().release(&hold).await.unwrap();
     assert!(!is_granted(&cell, &c).await, "b came first");
-    assert_eq!(cell.pools().ask(&ask("a"), Duration::ZERO).await.unwrap(), Answer::Empty);
+    assert_eq!(cell.pools().try_acquire(&ask("a"), Duration::ZERO).await.unwrap(), PoolRequestOutcome::NoneAvailable);
     assert!(is_granted(&cell, &b).await);
     assert_eq!(counts(&cell).await, (1, 0, 1, 1));
 }
@@ -213,7 +213,7 @@ async fn a_dead_waiter_does_not_block_the_queue(cell: impl Cell) {
     queue(&cell, "b", 0).await;
     cell.members().advance(TTL);
     let c = ask("c");
-    cell.pools().ask(&c, LONG).await.unwrap();
+    cell.pools().try_acquire(&c, LONG).await.unwrap();
     cell.pools().release(&hold).await.unwrap();
     assert!(is_granted(&cell, &c).await);
     assert_eq!(counts(&cell).await, (1, 0, 1, 0));
@@ -226,15 +226,15 @@ async fn a_silent_waiter_does_not_block_the_queue(cell: impl Cell) {
     cell.pools().release(&hold).await.unwrap();
     assert!(!is_granted(&cell, &c).await);
     // b was called and lives, but does not come.
-    cell.members().advance(PATIENCE);
+    cell.members().advance(TURN_TIMEOUT);
     assert!(is_granted(&cell, &c).await);
-    assert!(matches!(cell.pools().ask(&b, LONG).await.unwrap(), Answer::Waiting { ahead: 0, .. }));
+    assert!(matches!(cell.pools().try_acquire(&b, LONG).await.unwrap(), PoolRequestOutcome::Queued { ahead: 0, .. }));
 }
 
 async fn a_waiter_gets_what_is_given_back(cell: impl Cell) {
     cell_with(&cell, 1, &["a", "b"]).await;
     let mut hold = take(&cell, "a").await;
-    let borrowers = ["a", "b"].map(|who| Borrower::new(cell.pools().clone(), member(who), RUN));
+    let borrowers = ["a", "b"].map(|who| ResourceHolder::new(cell.pools().clone(), member(who), RUN));
     let mut waiting = tokio::task::JoinSet::new();
     for n in 0..6 {
         let borrower = borrowers[n % 2].clone();
@@ -244,7 +244,7 @@ async fn a_waiter_gets_what_is_given_back(cell: impl Cell) {
         }
     }
     for _ in 0..6 {
-        assert_eq!(cell.pools().release(&hold).await.unwrap(), Released::Done);
+        assert_eq!(cell.pools().release(&hold).await.unwrap(), PoolReleaseOutcome::Released);
         let next = tokio::time::timeout(Duration::from_secs(60), waiting.join_next()).await.expect("called");
         hold = next.expect("somebody waits").unwrap();
     }
@@ -254,7 +254,7 @@ async fn a_waiter_gets_what_is_given_back(cell: impl Cell) {
 async fn waiting_ends_at_the_deadline(cell: impl Cell) {
     cell_with(&cell, 1, &["a"]).await;
     take(&cell, "a").await;
-    let borrower = Borrower::new(cell.pools().clone(), member("a"), RUN);
+    let borrower = ResourceHolder::new(cell.pools().clone(), member("a"), RUN);
     let error = borrower.acquire(&accounts(), Duration::from_millis(50)).await.unwrap_err();
     assert!(matches!(error, AcquireError::Exhausted { .. }), "{error}");
     assert!(error.to_string().contains("became free within 50ms"), "{error}");
@@ -267,7 +267,7 @@ async fn waiting_ends_at_the_deadline(cell: impl Cell) {
 async fn an_abandoned_wait_leaves_nothing_behind(cell: impl Cell) {
     cell_with(&cell, 1, &["a"]).await;
     let hold = take(&cell, "a").await;
-    let borrower = Borrower::new(cell.pools().clone(), member("a"), RUN);
+    let borrower = ResourceHolder::new(cell.pools().clone(), member("a"), RUN);
     let waiting = borrower.clone();
     let task = tokio::spawn(async move { waiting.acquire(&accounts(), LONG).await });
     while counts(&cell).await.3 == 0 {
@@ -276,7 +276,7 @@ async fn an_abandoned_wait_leaves_nothing_behind(cell: impl Cell) {
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
     // Its next step tells the store, and the thing goes to whoever asks.
-    assert_eq!(borrower.release(&hold).await.unwrap(), Released::Done);
+    assert_eq!(borrower.release(&hold).await.unwrap(), PoolReleaseOutcome::Released);
     assert_eq!(counts(&cell).await, (1, 1, 0, 0));
     borrower.acquire(&accounts(), Duration::ZERO).await.unwrap();
 }
@@ -287,12 +287,12 @@ async fn releasing_everything_takes_back_things_and_places(cell: impl Cell) {
     cell.pools().put(&spare, &items(1), None, None).await.unwrap();
     take(&cell, "a").await;
     let other = take(&cell, "b").await;
-    cell.pools().ask(&Ask { pool: spare, ..ask("a") }, LONG).await.unwrap();
+    cell.pools().try_acquire(&PoolRequest { pool: spare, ..ask("a") }, LONG).await.unwrap();
     queue(&cell, "a", 0).await;
     assert_eq!(cell.pools().release_all(&member("a")).await.unwrap(), 2);
     assert_eq!(cell.pools().release_all(&member("a")).await.unwrap(), 0);
     assert_eq!(counts(&cell).await, (2, 1, 1, 0));
-    assert_eq!(cell.pools().release(&other).await.unwrap(), Released::Done);
+    assert_eq!(cell.pools().release(&other).await.unwrap(), PoolReleaseOutcome::Released);
 }
 
 async fn things_are_listed_with_their_holders(cell: impl Cell) {
@@ -317,10 +317,10 @@ async fn what_is_put_in_for_a_run_that_is_over_stays_out(cell: impl Cell) {
         pools.put(&accounts(), &items(9)[ids], None, run.map(Epoch)).await.unwrap().len()
     };
     cell.begin_run(Epoch(7)).await;
-    assert!(pools.renew(&pool, Epoch(7)).await.unwrap());
+    assert!(pools.reset_for_run(&pool, Epoch(7)).await.unwrap());
     assert_eq!(put(0..2, Some(7)).await, 2);
     cell.begin_run(Epoch(8)).await;
-    assert!(pools.renew(&pool, Epoch(8)).await.unwrap());
+    assert!(pools.reset_for_run(&pool, Epoch(8)).await.unwrap());
     assert_eq!(put(2..4, Some(7)).await, 0);
     assert_eq!(counts(&cell).await, (0, 0, 0, 0));
     assert_eq!((put(0..1, Some(8)).await, put(1..3, None).await), (1, 2));
@@ -333,9 +333,9 @@ async fn what_is_put_in_for_a_run_that_is_over_stays_out(cell: impl Cell) {
 /// Two failed sign-ups of two left the pool empty in every later run.
 async fn numbers_of_things_that_were_not_made_are_given_out_again_in_the_next_run(cell: impl Cell) {
     let (pools, pool) = (cell.pools(), accounts());
-    let number = |run| async move { pools.number(&accounts(), Epoch(run), Some(2)).await.unwrap() };
+    let number = |run| async move { pools.next_item_number(&accounts(), Epoch(run), Some(2)).await.unwrap() };
     assert_eq!([number(1).await, number(1).await, number(1).await], [Some(0), Some(1), None]);
-    let made = Item { id: ItemId::from(0), payload: "made".into() };
+    let made = PoolItem { id: ItemId::from(0), payload: "made".into() };
     pools.put(&pool, &[made], None, None).await.unwrap();
     cell.begin_run(Epoch(2)).await;
     assert_eq!(number(1).await, None, "its run is over");
@@ -346,12 +346,12 @@ async fn numbers_of_things_that_were_not_made_are_given_out_again_in_the_next_ru
 #[tokio::test]
 async fn the_empty_prefix_has_the_seeds_names() {
     let server = RedisServer::start();
-    let link = Link::open(&server.url()).await.unwrap();
-    let members = squall_coord::RedisStore::new(&link, crate::support::keys(""));
-    let pools = squall_coord::RedisPools::new(&link, &members, squall_coord::PoolKeys::new(""));
+    let link = RedisClient::open(&server.url()).await.unwrap();
+    let members = squall_coord::RedisLeaseStore::new(&link, crate::support::keys(""));
+    let pools = squall_coord::RedisPoolStore::new(&link, &members, squall_coord::PoolKeys::new(""));
     pools.put(&accounts(), &items(2), None, None).await.unwrap();
     let read = |command: &str, key: &str| {
-        let (mut command, mut commands) = (::redis::cmd(command), link.commands());
+        let (mut command, mut commands) = (::redis::cmd(command), link.connection());
         command.arg(key);
         async move { command.query_async::<Vec<String>>(&mut commands).await.unwrap() }
     };
@@ -366,12 +366,12 @@ async fn the_empty_prefix_has_the_seeds_names() {
 #[tokio::test]
 async fn wrong_key_types_and_lost_payloads_are_reported_by_name() {
     let server = RedisServer::start();
-    let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "wrong");
+    let cell = RedisCell::new(&RedisClient::open(&server.url()).await.unwrap(), "wrong");
     cell_with(&cell, 1, &["a"]).await;
-    let mut commands = cell.link.commands();
+    let mut commands = cell.link.connection();
     let _: i64 =
         ::redis::cmd("DEL").arg("squall:{wrong}:resource:accounts:1").query_async(&mut commands).await.unwrap();
-    let error = cell.pools().ask(&ask("a"), Duration::ZERO).await.unwrap_err();
+    let error = cell.pools().try_acquire(&ask("a"), Duration::ZERO).await.unwrap_err();
     assert!(error.to_string().contains("resource:accounts:1` holds a nothing"), "{error}");
     let key = "squall:{wrong}:resource:accounts:waiting";
     let _: () = ::redis::cmd("SET").arg(key).arg("x").query_async(&mut commands).await.unwrap();
@@ -383,21 +383,21 @@ async fn wrong_key_types_and_lost_payloads_are_reported_by_name() {
 #[tokio::test]
 async fn a_foreign_value_in_one_pool_spoils_no_other() {
     let server = RedisServer::start();
-    let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "spoilt");
+    let cell = RedisCell::new(&RedisClient::open(&server.url()).await.unwrap(), "spoilt");
     cell_with(&cell, 1, &["a"]).await;
-    let mut commands = cell.link.commands();
+    let mut commands = cell.link.connection();
     let resources = "squall:{spoilt}:resources";
     for (pool, value) in [("odd", "x"), ("negative", "-1"), ("typed", "1")] {
         let _: i64 = ::redis::cmd("HSET").arg(resources).arg(pool).arg(value).query_async(&mut commands).await.unwrap();
     }
     let available = "squall:{spoilt}:resource:typed:available";
     let _: i64 = ::redis::cmd("LPUSH").arg(available).arg("z").query_async(&mut commands).await.unwrap();
-    let counted = cell.pools().counts().await.unwrap();
+    let counted = cell.pools().count_all().await.unwrap();
     assert_eq!(
         counted.pools.iter().map(|pool| (pool.pool.as_str(), pool.total)).collect::<Vec<_>>(),
         [("accounts", 1)]
     );
-    let said: Vec<String> = counted.refused.iter().map(|(pool, error)| format!("{pool}: {error}")).collect();
+    let said: Vec<String> = counted.failed.iter().map(|(pool, error)| format!("{pool}: {error}")).collect();
     assert_eq!(said.len(), 3, "{said:?}");
     assert!(said[0].contains("resources, field negative` holds a text that is none (`-1`)"), "{said:?}");
     assert!(said[1].contains("resources, field odd` holds a text that is none (`x`)"), "{said:?}");
@@ -405,10 +405,10 @@ async fn a_foreign_value_in_one_pool_spoils_no_other() {
     // Filling the spoilt one is refused by name; the others are filled, held and swept as ever.
     let make = |_| async { Ok::<_, StoreError>("{}".to_owned()) };
     let odd = PoolName::new("odd").unwrap();
-    let error = squall_coord::create(cell.pools(), &odd, 1, make).await.unwrap_err();
+    let error = squall_coord::add_pool_items(cell.pools(), &odd, 1, make).await.unwrap_err();
     assert!(error.to_string().contains("field odd"), "{error}");
-    assert_eq!(squall_coord::create(cell.pools(), &accounts(), 1, make).await.unwrap().current, 2);
-    assert!(matches!(cell.pools().ask(&ask("a"), Duration::ZERO).await.unwrap(), Answer::Granted(_)));
+    assert_eq!(squall_coord::add_pool_items(cell.pools(), &accounts(), 1, make).await.unwrap().current, 2);
+    assert!(matches!(cell.pools().try_acquire(&ask("a"), Duration::ZERO).await.unwrap(), PoolRequestOutcome::Granted(_)));
     cell.members().leave(&member("a")).await.unwrap();
     let waiting = "squall:{spoilt}:resource:aaa:waiting";
     let _: i64 = ::redis::cmd("HSET").arg(resources).arg("aaa").arg(0).query_async(&mut commands).await.unwrap();
@@ -423,13 +423,13 @@ async fn a_foreign_value_in_one_pool_spoils_no_other() {
 #[tokio::test]
 async fn the_queue_is_one_over_all_workers() {
     let server = RedisServer::start();
-    let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "queue");
+    let cell = RedisCell::new(&RedisClient::open(&server.url()).await.unwrap(), "queue");
     let names = ["a", "b", "c", "d"];
     cell_with(&cell, 1, &names).await;
     let mut workers = Vec::new();
     for name in names {
-        let own = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "queue");
-        workers.push(Borrower::new(own.pools().clone(), member(name), RUN));
+        let own = RedisCell::new(&RedisClient::open(&server.url()).await.unwrap(), "queue");
+        workers.push(ResourceHolder::new(own.pools().clone(), member(name), RUN));
     }
     for _ in 0..20 {
         let (order, longest) = one_after_the_other(&cell, &workers).await;
@@ -437,7 +437,7 @@ async fn the_queue_is_one_over_all_workers() {
         everybody.sort_unstable();
         assert_eq!(everybody, (0..12).collect::<Vec<_>>(), "each of them had it once");
         // Who is called and says nothing for this long loses its turn; a machine that stalls may do that to anybody.
-        if longest < PATIENCE {
+        if longest < TURN_TIMEOUT {
             assert_eq!(order, everybody);
             return;
         }
@@ -446,7 +446,7 @@ async fn the_queue_is_one_over_all_workers() {
 }
 
 /// In which order twelve waiters had it, and how long the longest of them took to come for it.
-async fn one_after_the_other(cell: &RedisCell, workers: &[Borrower<RedisPools>]) -> (Vec<usize>, Duration) {
+async fn one_after_the_other(cell: &RedisCell, workers: &[ResourceHolder<RedisPoolStore>]) -> (Vec<usize>, Duration) {
     let first = workers[0].acquire(&accounts(), Duration::ZERO).await.unwrap();
     let (told, mut came) = tokio::sync::mpsc::unbounded_channel();
     let mut waiting = tokio::task::JoinSet::new();
@@ -455,7 +455,7 @@ async fn one_after_the_other(cell: &RedisCell, workers: &[Borrower<RedisPools>])
         waiting.spawn(async move {
             let hold = worker.acquire(&accounts(), LONG).await.unwrap();
             told.send((n, Instant::now())).unwrap();
-            assert_eq!(worker.release(&hold).await.unwrap(), Released::Done);
+            assert_eq!(worker.release(&hold).await.unwrap(), PoolReleaseOutcome::Released);
         });
         while counts(cell).await.3 <= n as u64 {
             tokio::task::yield_now().await;

@@ -12,8 +12,8 @@ use std::{
 };
 
 use squall_coord::{
-    AcquireError, Answer, Ask, Borrower, Epoch, Hold, Item, ItemId, Link, Listed, MemberId, PoolCounts, PoolName,
-    PoolStore, Released, Revision, Store, StoreError, Ticket, create,
+    AcquireError, PoolRequestOutcome, PoolRequest, ResourceHolder, Epoch, PoolLease, PoolItem, ItemId, RedisClient, PoolItemStatus, MemberId, PoolCounts, PoolName,
+    PoolStore, PoolReleaseOutcome, Revision, LeaseStore, StoreError, PoolRequestId, add_pool_items,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -32,8 +32,8 @@ fn accounts() -> PoolName {
     PoolName::new("accounts").unwrap()
 }
 
-fn numbered(ids: std::ops::Range<u64>) -> Vec<Item> {
-    ids.map(|n| Item { id: ItemId::from(n), payload: format!("p{n}") }).collect()
+fn numbered(ids: std::ops::Range<u64>) -> Vec<PoolItem> {
+    ids.map(|n| PoolItem { id: ItemId::from(n), payload: format!("p{n}") }).collect()
 }
 
 fn away() -> StoreError {
@@ -67,29 +67,29 @@ impl<P: PoolStore> PoolStore for Shaky<P> {
     async fn put(
         &self,
         pool: &PoolName,
-        items: &[Item],
+        items: &[PoolItem],
         up_to: Option<u64>,
         run: Option<Epoch>,
     ) -> Result<Vec<ItemId>, StoreError> {
         self.here()?.put(pool, items, up_to, run).await
     }
-    async fn renew(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
-        self.here()?.renew(pool, run).await
+    async fn reset_for_run(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
+        self.here()?.reset_for_run(pool, run).await
     }
-    async fn number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
-        self.here()?.number(pool, run, limit).await
+    async fn next_item_number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
+        self.here()?.next_item_number(pool, run, limit).await
     }
-    async fn ask(&self, ask: &Ask, wait: Duration) -> Result<Answer, StoreError> {
+    async fn try_acquire(&self, ask: &PoolRequest, wait: Duration) -> Result<PoolRequestOutcome, StoreError> {
         assert!(self.asks.fetch_add(1, Ordering::SeqCst) < 1000, "asked without a pause");
-        self.here()?.ask(ask, wait).await
+        self.here()?.try_acquire(ask, wait).await
     }
-    async fn forget(&self, pool: &PoolName, ticket: &Ticket) -> Result<bool, StoreError> {
-        self.here()?.forget(pool, ticket).await
+    async fn cancel_request(&self, pool: &PoolName, ticket: &PoolRequestId) -> Result<bool, StoreError> {
+        self.here()?.cancel_request(pool, ticket).await
     }
-    async fn called(&self, ask: &Ask, seen: Revision, within: Duration) -> Result<(), StoreError> {
-        if self.deaf { Err(away()) } else { self.pools.called(ask, seen, within).await }
+    async fn wait_for_turn(&self, ask: &PoolRequest, seen: Revision, within: Duration) -> Result<(), StoreError> {
+        if self.deaf { Err(away()) } else { self.pools.wait_for_turn(ask, seen, within).await }
     }
-    async fn release(&self, hold: &Hold) -> Result<Released, StoreError> {
+    async fn release(&self, hold: &PoolLease) -> Result<PoolReleaseOutcome, StoreError> {
         self.here()?.release(hold).await
     }
     async fn release_all(&self, holder: &MemberId) -> Result<u64, StoreError> {
@@ -104,17 +104,17 @@ impl<P: PoolStore> PoolStore for Shaky<P> {
     async fn count(&self, pool: &PoolName) -> Result<PoolCounts, StoreError> {
         self.here()?.count(pool).await
     }
-    async fn list(&self, pool: &PoolName, limit: usize) -> Result<Vec<Listed>, StoreError> {
+    async fn list(&self, pool: &PoolName, limit: usize) -> Result<Vec<PoolItemStatus>, StoreError> {
         self.here()?.list(pool, limit).await
     }
 }
 
 /// A pool of one thing, and somebody who may borrow it through a store that can be away.
-async fn one_thing<C: Cell>(cell: &C) -> (Shaky<C::Pools>, Borrower<Shaky<C::Pools>>) {
+async fn one_thing<C: Cell>(cell: &C) -> (Shaky<C::Pools>, ResourceHolder<Shaky<C::Pools>>) {
     cell.members().join(&member("a"), TTL).await.unwrap();
     cell.pools().put(&accounts(), &numbered(1..2), None, None).await.unwrap();
     let shaky = Shaky::over(cell.pools());
-    (shaky.clone(), Borrower::new(shaky, member("a"), RUN))
+    (shaky.clone(), ResourceHolder::new(shaky, member("a"), RUN))
 }
 
 async fn what_could_not_be_given_back_goes_back_with_the_next_step(cell: impl Cell) {
@@ -130,13 +130,13 @@ async fn what_could_not_be_given_back_goes_back_with_the_next_step(cell: impl Ce
         borrower.acquire(&accounts(), Duration::ZERO).await.unwrap_err().to_string().find("no `accounts`"),
         Some(0)
     );
-    assert_eq!(borrower.release(&again).await.unwrap(), Released::Done);
+    assert_eq!(borrower.release(&again).await.unwrap(), PoolReleaseOutcome::Released);
 }
 
 async fn what_is_owed_is_settled_without_another_step(cell: impl Cell) {
     let (shaky, borrower) = one_thing(&cell).await;
     let settling = borrower.clone();
-    let settling = tokio::spawn(async move { settling.settling().await });
+    let settling = tokio::spawn(async move { settling.run_cleanup().await });
     let hold = borrower.acquire(&accounts(), Duration::ZERO).await.unwrap();
     let waiter = borrower.clone();
     let waiting = tokio::spawn(async move { waiter.acquire(&accounts(), LONG).await });
@@ -147,7 +147,7 @@ async fn what_is_owed_is_settled_without_another_step(cell: impl Cell) {
     assert!(waiting.await.unwrap_err().is_cancelled());
     shaky.set_away(false);
     until(&cell, |counts| (counts.available, counts.held, counts.waiting) == (1, 0, 0)).await;
-    borrower.settled().await;
+    borrower.finish_cleanup().await;
     settling.abort();
 }
 
@@ -161,14 +161,14 @@ async fn until(cell: &impl Cell, fits: impl Fn(&PoolCounts) -> bool) {
 #[tokio::test]
 async fn a_spoilt_pool_keeps_nothing_from_going_back_to_another() {
     let server = RedisServer::start();
-    let link = Link::open(&server.url()).await.unwrap();
+    let link = RedisClient::open(&server.url()).await.unwrap();
     let cell = RedisCell::new(&link, "spoilt");
     let (shaky, borrower) = one_thing(&cell).await;
     let wallets = PoolName::new("wallets").unwrap();
     cell.pools().put(&wallets, &numbered(1..2), None, None).await.unwrap();
     let account = borrower.acquire(&accounts(), Duration::ZERO).await.unwrap();
     let wallet = borrower.acquire(&wallets, Duration::ZERO).await.unwrap();
-    let (waiting, mut commands) = ("squall:{spoilt}:resource:accounts:waiting", link.commands());
+    let (waiting, mut commands) = ("squall:{spoilt}:resource:accounts:waiting", link.connection());
     let _: () = ::redis::cmd("SET").arg(waiting).arg("x").query_async(&mut commands).await.unwrap();
     assert!(matches!(borrower.release(&account).await, Err(StoreError::WrongType { .. })));
     shaky.set_away(true);
@@ -177,7 +177,7 @@ async fn a_spoilt_pool_keeps_nothing_from_going_back_to_another() {
     borrower.acquire(&wallets, Duration::ZERO).await.unwrap();
     // And when somebody has removed what spoils it, the other goes back as well.
     let _: i64 = ::redis::cmd("DEL").arg(waiting).query_async(&mut commands).await.unwrap();
-    borrower.settled().await;
+    borrower.finish_cleanup().await;
     until(&cell, |counts| counts.available == 1).await;
 }
 
@@ -188,7 +188,7 @@ async fn who_cannot_hear_asks_again_after_a_pause() {
     let (mut shaky, borrower) = one_thing(&cell).await;
     borrower.acquire(&accounts(), Duration::ZERO).await.unwrap();
     shaky.deaf = true;
-    let (asks, deaf) = (shaky.asks.clone(), Borrower::new(shaky, member("a"), RUN));
+    let (asks, deaf) = (shaky.asks.clone(), ResourceHolder::new(shaky, member("a"), RUN));
     let tired = deaf.acquire(&accounts(), Duration::from_secs(10)).await.unwrap_err();
     assert!(matches!(tired, AcquireError::Exhausted { .. }), "{tired}");
     let asks = asks.load(Ordering::SeqCst);
@@ -196,20 +196,20 @@ async fn who_cannot_hear_asks_again_after_a_pause() {
 }
 
 /// How often the server has carried out a command since it was last told to forget.
-async fn calls(link: &Link, command: &str) -> u64 {
-    let stats: String = ::redis::cmd("INFO").arg("commandstats").query_async(&mut link.commands()).await.unwrap();
+async fn calls(link: &RedisClient, command: &str) -> u64 {
+    let stats: String = ::redis::cmd("INFO").arg("commandstats").query_async(&mut link.connection()).await.unwrap();
     let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
     line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
 }
 
-async fn forget_calls(link: &Link) {
-    let _: () = ::redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut link.commands()).await.unwrap();
+async fn forget_calls(link: &RedisClient) {
+    let _: () = ::redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut link.connection()).await.unwrap();
 }
 
 #[tokio::test]
 async fn foreign_entries_among_the_calls_are_read_once() {
     let server = RedisServer::start();
-    let link = Link::open(&server.url()).await.unwrap();
+    let link = RedisClient::open(&server.url()).await.unwrap();
     let cell = RedisCell::new(&link, "foreign");
     let (_, borrower) = one_thing(&cell).await;
     let hold = borrower.acquire(&accounts(), Duration::ZERO).await.unwrap();
@@ -218,7 +218,7 @@ async fn foreign_entries_among_the_calls_are_read_once() {
     for (id, field, value) in entries {
         let mut add = ::redis::cmd("XADD");
         add.arg("squall:{foreign}:resources:calls").arg(id).arg(field).arg(value);
-        let _: String = add.query_async(&mut link.commands()).await.unwrap();
+        let _: String = add.query_async(&mut link.connection()).await.unwrap();
     }
     forget_calls(&link).await;
     let tired = borrower.acquire(&accounts(), Duration::from_millis(500)).await.unwrap_err();
@@ -238,17 +238,17 @@ async fn foreign_entries_among_the_calls_are_read_once() {
 async fn numbers_that_are_taken_are_looked_at_once() {
     const THINGS: u64 = 2500;
     let server = RedisServer::start();
-    let link = Link::open(&server.url()).await.unwrap();
+    let link = RedisClient::open(&server.url()).await.unwrap();
     let cell = RedisCell::new(&link, "numbers");
     cell.pools().put(&accounts(), &numbered(0..THINGS), None, None).await.unwrap();
     forget_calls(&link).await;
-    assert_eq!(cell.pools().number(&accounts(), RUN, Some(THINGS)).await.unwrap(), None);
+    assert_eq!(cell.pools().next_item_number(&accounts(), RUN, Some(THINGS)).await.unwrap(), None);
     assert!(calls(&link, "exists").await <= THINGS);
     assert!(calls(&link, "evalsha").await >= 3, "no step looks at thousands while everybody waits");
     forget_calls(&link).await;
-    assert_eq!(cell.pools().number(&accounts(), RUN, Some(THINGS)).await.unwrap(), None);
+    assert_eq!(cell.pools().next_item_number(&accounts(), RUN, Some(THINGS)).await.unwrap(), None);
     assert_eq!(calls(&link, "exists").await, 0);
-    assert_eq!(cell.pools().number(&accounts(), RUN, None).await.unwrap(), Some(THINGS));
+    assert_eq!(cell.pools().next_item_number(&accounts(), RUN, None).await.unwrap(), Some(THINGS));
 }
 
 /// Everything the server is told from now on, word by word.
@@ -279,16 +279,16 @@ impl Overheard {
 #[tokio::test]
 async fn a_repeated_put_is_answered_as_it_was() {
     let server = RedisServer::start();
-    let link = Link::open(&server.url()).await.unwrap();
+    let link = RedisClient::open(&server.url()).await.unwrap();
     let cell = RedisCell::new(&link, "repeated");
     // One thing, so the numbers begin with 2, which is taken.
     cell.pools().put(&accounts(), &numbered(2..3), None, None).await.unwrap();
     let mut overheard = Overheard::on(&server);
     let make = |id: ItemId| async move { Ok::<_, StoreError>(format!("made {id}")) };
-    let created = create(cell.pools(), &accounts(), 3, make).await.unwrap().created;
+    let created = add_pool_items(cell.pools(), &accounts(), 3, make).await.unwrap().created;
     assert_eq!(created, [3, 4, 5].map(ItemId::from));
     let told = overheard.script_with("made 4");
     let mut again = ::redis::cmd(&told[0]);
-    let answer: Vec<i64> = again.arg(&told[1..]).query_async(&mut link.commands()).await.unwrap();
+    let answer: Vec<i64> = again.arg(&told[1..]).query_async(&mut link.connection()).await.unwrap();
     assert_eq!((answer, cell.pools().count(&accounts()).await.unwrap().total), (vec![0, 1, 1], 4));
 }

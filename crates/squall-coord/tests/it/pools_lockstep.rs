@@ -8,7 +8,7 @@ use std::{
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use squall_coord::{
-    Answer, Ask, Epoch, Hold, Item, ItemId, Link, MemberId, PoolName, PoolStore, Released, Store, Ticket,
+    PoolRequestOutcome, PoolRequest, Epoch, PoolLease, PoolItem, ItemId, RedisClient, MemberId, PoolName, PoolStore, PoolReleaseOutcome, LeaseStore, PoolRequestId,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -74,8 +74,8 @@ fn pool() -> PoolName {
 /// What one side has seen so far; both sides number their asks and holds alike.
 struct Side<C> {
     cell: C,
-    asks: Vec<Ask>,
-    holds: Vec<Hold>,
+    asks: Vec<PoolRequest>,
+    holds: Vec<PoolLease>,
 }
 
 impl<C: Cell> Side<C> {
@@ -83,40 +83,40 @@ impl<C: Cell> Side<C> {
         Self { cell, asks: Vec::new(), holds: Vec::new() }
     }
 
-    async fn ask(&mut self, ask: &Ask, wait: Duration) -> String {
-        match self.cell.pools().ask(ask, wait).await.unwrap() {
-            Answer::Granted(hold) => {
+    async fn ask(&mut self, ask: &PoolRequest, wait: Duration) -> String {
+        match self.cell.pools().try_acquire(ask, wait).await.unwrap() {
+            PoolRequestOutcome::Granted(hold) => {
                 let told = format!("granted {} to {} for {}", hold.grant, hold.holder, hold.run);
                 if !self.holds.contains(&hold) {
                     self.holds.push(hold);
                 }
                 told
             }
-            Answer::Waiting { ahead, .. } => format!("waiting after {ahead}"),
+            PoolRequestOutcome::Queued { ahead, .. } => format!("waiting after {ahead}"),
             other => format!("{other:?}"),
         }
     }
 
     /// Does a step; the answer is comparable.
-    async fn apply(&mut self, step: &Step, run: Epoch, tickets: &[Ticket]) -> String {
+    async fn apply(&mut self, step: &Step, run: Epoch, tickets: &[PoolRequestId]) -> String {
         let (members, pools) = (self.cell.members().clone(), self.cell.pools().clone());
         match step {
             Step::Join(who) => format!("{:?}", members.join(&named(*who), TTL).await.unwrap()),
             Step::Kill(who) => format!("{:?}", members.leave(&named(*who)).await.unwrap()),
             Step::Put(count, limit, before) => {
-                let items: Vec<Item> =
-                    (1..=*count).map(|n| Item { id: ItemId::from(n), payload: format!("p{n}") }).collect();
+                let items: Vec<PoolItem> =
+                    (1..=*count).map(|n| PoolItem { id: ItemId::from(n), payload: format!("p{n}") }).collect();
                 let run = before.map(|before| Epoch(run.0 - before));
                 format!("{:?}", pools.put(&pool(), &items, *limit, run).await.unwrap())
             }
             Step::Renew(now) => {
                 let run = Epoch(run.0 - u64::from(!now));
-                format!("{:?}", pools.renew(&pool(), run).await.unwrap())
+                format!("{:?}", pools.reset_for_run(&pool(), run).await.unwrap())
             }
-            Step::Number(limit) => format!("{:?}", pools.number(&pool(), run, *limit).await.unwrap()),
+            Step::Number(limit) => format!("{:?}", pools.next_item_number(&pool(), run, *limit).await.unwrap()),
             Step::Ask(who, wait) => {
                 let ticket = tickets[self.asks.len()].clone();
-                let ask = Ask { pool: pool(), holder: named(*who), run, ticket };
+                let ask = PoolRequest { pool: pool(), holder: named(*who), run, request_id: ticket };
                 self.asks.push(ask.clone());
                 self.ask(&ask, if *wait { TTL * 100 } else { Duration::ZERO }).await
             }
@@ -125,7 +125,7 @@ impl<C: Cell> Side<C> {
                 None => String::new(),
             },
             Step::Forget(which) => match self.asks.get(which % self.asks.len().max(1)) {
-                Some(ask) => format!("{:?}", pools.forget(&pool(), &ask.ticket).await.unwrap()),
+                Some(ask) => format!("{:?}", pools.cancel_request(&pool(), &ask.request_id).await.unwrap()),
                 None => String::new(),
             },
             Step::Release(which) => match self.holds.get(which % self.holds.len().max(1)) {
@@ -141,7 +141,7 @@ impl<C: Cell> Side<C> {
                         _ => forged.run = Epoch(0),
                     }
                     let outcome = pools.release(&forged).await.unwrap();
-                    assert_ne!(outcome, Released::Done, "a forged release was accepted");
+                    assert_ne!(outcome, PoolReleaseOutcome::Released, "a forged release was accepted");
                     format!("{outcome:?}")
                 }
                 None => String::new(),
@@ -149,14 +149,14 @@ impl<C: Cell> Side<C> {
             Step::ReleaseAll(who) => format!("{:?}", pools.release_all(&named(*who)).await.unwrap()),
             Step::Sweep => format!("{:?}", pools.sweep().await.unwrap()),
             Step::BeginRun => format!("{:?}", self.cell.begin_run(run).await),
-            Step::Pass(0) => format!("{:?}", members.advance(squall_coord::PATIENCE)),
+            Step::Pass(0) => format!("{:?}", members.advance(squall_coord::TURN_TIMEOUT)),
             Step::Pass(tenths) => format!("{:?}", members.advance(TTL / 10 * *tenths)),
         }
     }
 
     /// What both sides must agree on, and checks of what neither may ever show.
     async fn facts(&self) -> (u64, u64, u64, u64, BTreeMap<MemberId, usize>, BTreeSet<(Epoch, Epoch)>) {
-        let Some(counts) = self.cell.pools().counts().await.unwrap().pools.pop() else { return Default::default() };
+        let Some(counts) = self.cell.pools().count_all().await.unwrap().pools.pop() else { return Default::default() };
         let listed = self.cell.pools().list(&pool(), 1000).await.unwrap();
         let ids: BTreeSet<&ItemId> = listed.iter().map(|one| &one.id).collect();
         assert_eq!(ids.len(), listed.len(), "something is both free and held: {listed:?}");
@@ -181,14 +181,14 @@ impl<C: Cell> Side<C> {
 fn both_pools_give_the_same_answers_and_lose_nothing() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let link = runtime.block_on(Link::open(&server.url())).unwrap();
+    let link = runtime.block_on(RedisClient::open(&server.url())).unwrap();
     let mut runner =
         TestRunner::new(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() });
     let outcome = runner.run(&steps(), |steps| {
         runtime.block_on(async {
             let mut model = Side::new(MemoryCell::new());
             let mut real = Side::new(RedisCell::new(&link, &format!("case-{:x}", fastrand::u64(..))));
-            let tickets: Vec<Ticket> = steps.iter().map(|_| Ticket::unique()).collect();
+            let tickets: Vec<PoolRequestId> = steps.iter().map(|_| PoolRequestId::unique()).collect();
             let mut run = Epoch(1);
             for step in &steps {
                 run.0 += u64::from(matches!(step, Step::BeginRun));
@@ -208,9 +208,9 @@ fn both_pools_give_the_same_answers_and_lose_nothing() {
 async fn racing_borrowers_never_share_a_thing() {
     const THINGS: u64 = 3;
     let server = RedisServer::start();
-    let link = Link::open(&server.url()).await.unwrap();
+    let link = RedisClient::open(&server.url()).await.unwrap();
     let cell = RedisCell::new(&link, "race");
-    let items: Vec<Item> = (1..=THINGS).map(|n| Item { id: ItemId::from(n), payload: n.to_string() }).collect();
+    let items: Vec<PoolItem> = (1..=THINGS).map(|n| PoolItem { id: ItemId::from(n), payload: n.to_string() }).collect();
     let users: std::sync::Arc<Vec<std::sync::atomic::AtomicU32>> =
         std::sync::Arc::new((0..=THINGS).map(|_| Default::default()).collect());
     let mut tasks = tokio::task::JoinSet::new();
@@ -219,7 +219,7 @@ async fn racing_borrowers_never_share_a_thing() {
         let (cell, users, items) = (RedisCell::new(&link, "race"), users.clone(), items.clone());
         tasks.spawn(async move {
             cell.members().join(&named(who), TTL).await.unwrap();
-            let borrower = squall_coord::Borrower::new(cell.pools().clone(), named(who), Epoch(1));
+            let borrower = squall_coord::ResourceHolder::new(cell.pools().clone(), named(who), Epoch(1));
             for _ in 0..40 {
                 cell.pools().put(&pool(), &items, Some(THINGS), None).await.unwrap();
                 let hold = borrower.acquire(&pool(), Duration::from_secs(300)).await.unwrap();
@@ -227,13 +227,13 @@ async fn racing_borrowers_never_share_a_thing() {
                 assert_eq!(at.swap(u32::from(who) + 1, std::sync::atomic::Ordering::SeqCst), 0, "used twice");
                 tokio::task::yield_now().await;
                 at.store(0, std::sync::atomic::Ordering::SeqCst);
-                assert_eq!(borrower.release(&hold).await.unwrap(), Released::Done);
+                assert_eq!(borrower.release(&hold).await.unwrap(), PoolReleaseOutcome::Released);
             }
         });
     }
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    let counts = cell.pools().counts().await.unwrap().pools.remove(0);
+    let counts = cell.pools().count_all().await.unwrap().pools.remove(0);
     assert_eq!((counts.total, counts.available, counts.held, counts.waiting), (THINGS, THINGS, 0, 0));
 }

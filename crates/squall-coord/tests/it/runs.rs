@@ -3,37 +3,37 @@
 use std::time::Duration;
 
 use squall_coord::{
-    BEGINNING, Counters, Link, MemoryRun, RedisRun, Report, Reported, RunKeys, RunRecord, RunStore, Shipped, Showcase,
+    START_POSITION, CounterStore, RedisClient, MemoryRunStore, RedisRunStore, WorkerReport, ReportOutcome, RunKeys, RunRecord, RunStore, ShipOutcome, CompatView,
     StoreError, UserMove,
 };
-use squall_testkit::{proxy::FaultProxy, redis::RedisServer};
+use squall_testkit::{fault_proxy::FaultProxy, redis::RedisServer};
 
-async fn redis_run(server: &RedisServer) -> RedisRun {
-    RedisRun::new(&Link::open(&server.url()).await.expect("the server runs"), RunKeys::new("squall:{t}:"))
+async fn redis_run(server: &RedisServer) -> RedisRunStore {
+    RedisRunStore::new(&RedisClient::open(&server.url()).await.expect("the server runs"), RunKeys::new("squall:{t}:"))
 }
 
 /// What must be the same of a record.
 fn core(record: RunRecord) -> (String, u64, u64, String) {
-    (record.state, record.epoch, record.revision, record.order)
+    (record.state, record.epoch, record.revision, record.spec)
 }
 
 /// One random life of a record; everything that was answered, in words.
 async fn live<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut said = Vec::new();
-    let mut old = run.record().await.unwrap();
+    let mut old = run.read_record().await.unwrap();
     // Places mean something only within their run.
-    let mut read = (0, BEGINNING.to_owned());
+    let mut read = (0, START_POSITION.to_owned());
     for step in 0..120 {
-        let epoch = run.record().await.unwrap().epoch.saturating_sub(u64::from(random.u8(..8) == 0));
+        let epoch = run.read_record().await.unwrap().epoch.saturating_sub(u64::from(random.u8(..8) == 0));
         let told = match random.u8(..9) {
             0 => {
-                let seen = if random.bool() { run.record().await.unwrap() } else { old.clone() };
-                let done = run.replace(&seen, &format!("S{step}"), &format!("{{{step}}}"), random.u8(..4) == 0).await;
+                let seen = if random.bool() { run.read_record().await.unwrap() } else { old.clone() };
+                let done = run.compare_and_set(&seen, &format!("S{step}"), &format!("{{{step}}}"), random.u8(..4) == 0).await;
                 format!("{:?}", done.unwrap().map(core))
             }
             1 => {
-                old = run.record().await.unwrap();
+                old = run.read_record().await.unwrap();
                 format!("{:?}", core(old.clone()))
             }
             2..=4 => {
@@ -41,40 +41,40 @@ async fn live<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
                 format!("{:?}", run.ship(epoch, &source, seq, format!("d{step}").as_bytes()).await.unwrap())
             }
             5 => {
-                let deltas = run.deltas(epoch, BEGINNING, random.usize(1..5)).await.unwrap();
-                read = (epoch, deltas.last().map_or(BEGINNING.to_owned(), |delta| delta.place.clone()));
+                let deltas = run.deltas(epoch, START_POSITION, random.usize(1..5)).await.unwrap();
+                read = (epoch, deltas.last().map_or(START_POSITION.to_owned(), |delta| delta.position.clone()));
                 format!("{:?}", deltas.into_iter().map(|delta| delta.bytes).collect::<Vec<_>>())
             }
             6 => {
-                let saved = run.saved(epoch).await.unwrap().map_or(BEGINNING.to_owned(), |(place, _)| place);
+                let saved = run.load_checkpoint(epoch).await.unwrap().map_or(START_POSITION.to_owned(), |(place, _)| place);
                 let before = if random.u8(..4) > 0 { saved } else { "9-9".to_owned() };
-                let place = if read.0 == epoch { &read.1 } else { BEGINNING };
-                let kept = run.save(epoch, &before, place, &[step]).await.unwrap();
-                format!("{kept} {:?}", run.saved(epoch).await.unwrap().map(|(_, made)| made))
+                let place = if read.0 == epoch { &read.1 } else { START_POSITION };
+                let kept = run.save_checkpoint(epoch, &before, place, &[step]).await.unwrap();
+                format!("{kept} {:?}", run.load_checkpoint(epoch).await.unwrap().map(|(_, made)| made))
             }
             7 => {
                 let note = (format!("n{}", random.u8(..3)), step.to_string());
-                run.note(epoch, &[note]).await.unwrap();
+                run.set_notes(epoch, &[note]).await.unwrap();
                 format!("{:?}", run.notes(epoch).await.unwrap())
             }
             _ => {
                 let worker = format!("w{}", random.u8(..3));
                 let life = random.u8(..2).to_string();
-                let report: Report = [("ready", step.to_string()), ("instance", life)]
+                let report: WorkerReport = [("ready", step.to_string()), ("instance", life)]
                     .map(|(field, value)| (field.to_owned(), value))
                     .into();
                 let told = match random.bool() {
                     true => match run.report(&worker, &report, Duration::from_secs(60)).await.unwrap() {
-                        Reported::Heard(_) => "heard",
-                        Reported::Taken(_) => "taken",
+                        ReportOutcome::Accepted(_) => "heard",
+                        ReportOutcome::NameTaken(_) => "taken",
                     },
                     false => {
-                        run.forget(&worker).await.unwrap();
+                        run.remove_worker(&worker).await.unwrap();
                         "forgotten"
                     }
                 };
                 let reports = run.reports().await.unwrap();
-                let shown = |(id, report): (&String, &Report)| format!("{id}={:?}", report.get("ready"));
+                let shown = |(id, report): (&String, &WorkerReport)| format!("{id}={:?}", report.get("ready"));
                 format!("{told}: {}", reports.iter().map(shown).collect::<Vec<_>>().join(" "))
             }
         };
@@ -87,14 +87,14 @@ async fn live<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
 async fn redis_answers_as_memory_does() {
     for seed in 0..20 {
         let server = RedisServer::start();
-        let (model, real) = (live(&MemoryRun::new(), seed).await, live(&redis_run(&server).await, seed).await);
+        let (model, real) = (live(&MemoryRunStore::new(), seed).await, live(&redis_run(&server).await, seed).await);
         assert_eq!(model, real, "seed {seed}");
     }
 }
 
 async fn only_one_of_two_begins<R: RunStore>(run: R) {
-    let seen = run.record().await.unwrap();
-    let begin = || run.replace(&seen, "PREPARING", "{}", true);
+    let seen = run.read_record().await.unwrap();
+    let begin = || run.compare_and_set(&seen, "PREPARING", "{}", true);
     let (first, second) = tokio::join!(begin(), begin());
     let begun: Vec<_> = [first.unwrap(), second.unwrap()].into_iter().flatten().collect();
     assert_eq!(begun.len(), 1, "epoch and state change together, once");
@@ -103,7 +103,7 @@ async fn only_one_of_two_begins<R: RunStore>(run: R) {
 
 #[tokio::test]
 async fn a_run_begins_once() {
-    only_one_of_two_begins(MemoryRun::new()).await;
+    only_one_of_two_begins(MemoryRunStore::new()).await;
     let server = RedisServer::start();
     only_one_of_two_begins(redis_run(&server).await).await;
 }
@@ -113,17 +113,17 @@ async fn a_run_begins_once() {
 async fn a_run_finds_nothing_of_one_that_had_its_number() {
     let server = RedisServer::start();
     let run = redis_run(&server).await;
-    let link = Link::open(&server.url()).await.unwrap();
+    let link = RedisClient::open(&server.url()).await.unwrap();
     for time in 0..2 {
-        let begun = run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap();
+        let begun = run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap();
         assert_eq!(begun.epoch, 1, "time {time}");
-        assert_eq!(run.deltas(1, BEGINNING, 10).await.unwrap(), [], "time {time}");
-        assert!(run.saved(1).await.unwrap().is_none() && run.notes(1).await.unwrap().is_empty(), "time {time}");
+        assert_eq!(run.deltas(1, START_POSITION, 10).await.unwrap(), [], "time {time}");
+        assert!(run.load_checkpoint(1).await.unwrap().is_none() && run.notes(1).await.unwrap().is_empty(), "time {time}");
         assert!(run.counters(1).await.unwrap().is_empty(), "time {time}");
-        assert_eq!(run.ship(1, "a", 0, b"0").await.unwrap(), Shipped::Taken, "time {time}");
-        assert!(run.save(1, BEGINNING, "1-1", b"made").await.unwrap(), "time {time}");
-        run.note(1, &[("a".to_owned(), "b".to_owned())]).await.unwrap();
-        let _: i64 = redis::cmd("DEL").arg(run.keys().epoch()).query_async(&mut link.commands()).await.unwrap();
+        assert_eq!(run.ship(1, "a", 0, b"0").await.unwrap(), ShipOutcome::Appended, "time {time}");
+        assert!(run.save_checkpoint(1, START_POSITION, "1-1", b"made").await.unwrap(), "time {time}");
+        run.set_notes(1, &[("a".to_owned(), "b".to_owned())]).await.unwrap();
+        let _: i64 = redis::cmd("DEL").arg(run.keys().epoch()).query_async(&mut link.connection()).await.unwrap();
     }
 }
 
@@ -132,32 +132,32 @@ async fn a_run_finds_nothing_of_one_that_had_its_number() {
 async fn an_epoch_that_is_no_number_makes_no_delta_stale() {
     let server = RedisServer::start();
     let run = redis_run(&server).await;
-    let epoch = run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
-    let link = Link::open(&server.url()).await.unwrap();
+    let epoch = run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
+    let link = RedisClient::open(&server.url()).await.unwrap();
     let set = async |value: String| {
         let key = run.keys().epoch();
-        let _: () = redis::cmd("SET").arg(key).arg(value).query_async(&mut link.commands()).await.unwrap();
+        let _: () = redis::cmd("SET").arg(key).arg(value).query_async(&mut link.connection()).await.unwrap();
     };
     set("{garbage".to_owned()).await;
     let error = run.ship(epoch, "a", 0, b"0").await.expect_err("nobody can say which run is on");
     assert!(matches!(&error, StoreError::WrongType { key, .. } if *key == run.keys().epoch()), "{error}");
     set(epoch.to_string()).await;
-    assert_eq!(run.ship(epoch, "a", 0, b"0").await.unwrap(), Shipped::Taken);
+    assert_eq!(run.ship(epoch, "a", 0, b"0").await.unwrap(), ShipOutcome::Appended);
 }
 
 async fn deltas_go_in_once_and_in_order<R: RunStore>(run: R) {
-    let seen = run.record().await.unwrap();
-    let epoch = run.replace(&seen, "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
-    assert_eq!(run.ship(epoch, "a", 0, b"0").await.unwrap(), Shipped::Taken);
-    assert_eq!(run.ship(epoch, "a", 0, b"0").await.unwrap(), Shipped::Known);
-    assert_eq!(run.ship(epoch, "a", 2, b"2").await.unwrap(), Shipped::Gap(1));
-    assert_eq!(run.ship(epoch - 1, "a", 1, b"1").await.unwrap(), Shipped::Stale);
-    assert_eq!(run.deltas(epoch, BEGINNING, 10).await.unwrap().len(), 1);
+    let seen = run.read_record().await.unwrap();
+    let epoch = run.compare_and_set(&seen, "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
+    assert_eq!(run.ship(epoch, "a", 0, b"0").await.unwrap(), ShipOutcome::Appended);
+    assert_eq!(run.ship(epoch, "a", 0, b"0").await.unwrap(), ShipOutcome::Duplicate);
+    assert_eq!(run.ship(epoch, "a", 2, b"2").await.unwrap(), ShipOutcome::Gap(1));
+    assert_eq!(run.ship(epoch - 1, "a", 1, b"1").await.unwrap(), ShipOutcome::RunEnded);
+    assert_eq!(run.deltas(epoch, START_POSITION, 10).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_delta_is_shipped_once_and_only_into_its_run() {
-    deltas_go_in_once_and_in_order(MemoryRun::new()).await;
+    deltas_go_in_once_and_in_order(MemoryRunStore::new()).await;
     let server = RedisServer::start();
     deltas_go_in_once_and_in_order(redis_run(&server).await).await;
 }
@@ -165,11 +165,11 @@ async fn a_delta_is_shipped_once_and_only_into_its_run() {
 #[tokio::test]
 async fn a_wake_up_reaches_whoever_listens() {
     async fn check<R: RunStore>(run: R) {
-        let mut heard = run.listen("w1");
+        let mut heard = run.subscribe("w1");
         // Redis says when it has subscribed; memory always has.
         let first = tokio::time::timeout(Duration::from_secs(10), async {
             loop {
-                if run.call("w1", "up").await.unwrap() > 0 {
+                if run.publish("w1", "up").await.unwrap() > 0 {
                     return heard.recv().await;
                 }
                 tokio::task::yield_now().await;
@@ -178,7 +178,7 @@ async fn a_wake_up_reaches_whoever_listens() {
         let first = first.await.expect("somebody listens").expect("it is still there");
         assert!(first.is_empty() || first == b"up");
     }
-    check(MemoryRun::new()).await;
+    check(MemoryRunStore::new()).await;
     let server = RedisServer::start();
     check(redis_run(&server).await).await;
 }
@@ -187,9 +187,9 @@ async fn a_wake_up_reaches_whoever_listens() {
 async fn a_key_of_somebody_else_is_named() {
     let server = RedisServer::start();
     let run = redis_run(&server).await;
-    let mut commands = Link::open(&server.url()).await.unwrap().commands();
-    redis::cmd("SADD").arg(run.keys().order()).arg("x").query_async::<()>(&mut commands).await.unwrap();
-    let error = run.record().await.unwrap_err().to_string();
+    let mut commands = RedisClient::open(&server.url()).await.unwrap().connection();
+    redis::cmd("SADD").arg(run.keys().spec()).arg("x").query_async::<()>(&mut commands).await.unwrap();
+    let error = run.read_record().await.unwrap_err().to_string();
     assert!(error.contains("test:order") && error.contains("set"), "{error}");
 }
 
@@ -197,9 +197,9 @@ async fn a_key_of_somebody_else_is_named() {
 async fn a_report_that_is_none_hides_no_other() {
     let server = RedisServer::start();
     let run = redis_run(&server).await;
-    let healthy: Report = [("status".to_owned(), "healthy".to_owned())].into();
+    let healthy: WorkerReport = [("status".to_owned(), "healthy".to_owned())].into();
     run.report("good", &healthy, Duration::from_secs(600)).await.unwrap();
-    let mut commands = Link::open(&server.url()).await.unwrap().commands();
+    let mut commands = RedisClient::open(&server.url()).await.unwrap().connection();
     for (name, command, value) in [("list", "RPUSH", &b"x"[..]), ("bytes", "HSET", b"\xff")] {
         redis::cmd("SADD").arg(run.keys().workers()).arg(name).query_async::<()>(&mut commands).await.unwrap();
         let mut foreign = redis::cmd(command);
@@ -219,16 +219,16 @@ async fn a_report_that_is_none_hides_no_other() {
 async fn a_large_plan_has_the_time_that_it_takes() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
-    let link = Link::open(&format!("redis://127.0.0.1:{}/", proxy.port())).await.unwrap();
-    let run = RedisRun::new(&link, RunKeys::new("squall:{t}:"));
+    let link = RedisClient::open(&format!("redis://127.0.0.1:{}/", proxy.port())).await.unwrap();
+    let run = RedisRunStore::new(&link, RunKeys::new("squall:{t}:"));
     let plan: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
     // A quarter of a MiB per second: longer than a beat's answer may take.
     proxy.delay(Duration::from_millis(60));
-    let name = run.put(&plan).await.unwrap();
-    assert!(run.get(&name).await.unwrap().is_some_and(|kept| kept == plan));
+    let name = run.put_bundle(&plan).await.unwrap();
+    assert!(run.get_bundle(&name).await.unwrap().is_some_and(|kept| kept == plan));
     // Whoever asks for little is not held up by it.
     proxy.heal();
-    assert_eq!(run.get("none").await.unwrap(), None);
+    assert_eq!(run.get_bundle("none").await.unwrap(), None);
 }
 
 /// Found by a reader: the numbers were thought to be those below their count, so that what was left above stayed for ever.
@@ -236,21 +236,21 @@ async fn a_large_plan_has_the_time_that_it_takes() {
 async fn users_are_found_where_an_earlier_leader_has_taken_some_down() {
     let server = RedisServer::start();
     let run = redis_run(&server).await;
-    run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
+    run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
     let users: Vec<u64> = (0..3000).collect();
     for part in users.chunks(1000) {
         let moved = UserMove { users: part, from: None, to: Some("w"), running: true };
-        assert!(run.show_users(1, moved).await.unwrap());
+        assert!(run.move_users(1, moved).await.unwrap());
     }
     let gone = UserMove { users: &users[..1000], from: Some("w"), to: None, running: false };
-    assert!(run.show_users(1, gone).await.unwrap());
+    assert!(run.move_users(1, gone).await.unwrap());
     // What is not ours in the set is left alone.
-    let link = Link::open(&server.url()).await.unwrap();
+    let link = RedisClient::open(&server.url()).await.unwrap();
     let mut add = redis::cmd("SADD");
     add.arg(run.keys().users()).arg("x").arg("-1").arg("1000000").arg("18446744073709551616").arg(&b"\xff"[..]);
-    let added: u64 = add.query_async(&mut link.commands()).await.unwrap();
+    let added: u64 = add.query_async(&mut link.connection()).await.unwrap();
     assert_eq!(added, 5);
-    let shown = run.shown_users(1_000_000).await.unwrap();
+    let shown = run.user_locations(1_000_000).await.unwrap();
     assert!(shown.keys().copied().eq(1000..3000), "{:?}", shown.keys());
     assert!(shown.values().all(|place| place.as_ref() == Some(&("w".to_owned(), true))));
 }
@@ -259,21 +259,21 @@ async fn users_are_found_where_an_earlier_leader_has_taken_some_down() {
 #[tokio::test]
 async fn a_fleet_in_one_process_forgets_runs_after_a_day() {
     const HOURS: fn(u64) -> Duration = |hours| Duration::from_secs(hours * 3600);
-    let run = MemoryRun::new();
-    let name = run.put(b"plan").await.unwrap();
-    run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
-    assert_eq!(run.ship(1, "s", 0, b"d").await.unwrap(), Shipped::Taken);
-    assert!(run.save(1, BEGINNING, "1-0", b"made").await.unwrap());
-    run.note(1, &[("n".to_owned(), "v".to_owned())]).await.unwrap();
+    let run = MemoryRunStore::new();
+    let name = run.put_bundle(b"plan").await.unwrap();
+    run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
+    assert_eq!(run.ship(1, "s", 0, b"d").await.unwrap(), ShipOutcome::Appended);
+    assert!(run.save_checkpoint(1, START_POSITION, "1-0", b"made").await.unwrap());
+    run.set_notes(1, &[("n".to_owned(), "v".to_owned())]).await.unwrap();
     // A run that goes on keeps what it needs.
     for _ in 0..3 {
         run.advance(HOURS(20));
-        run.keep(1, &name).await.unwrap();
+        run.extend_retention(1, &name).await.unwrap();
     }
-    assert_eq!(run.get(&name).await.unwrap().as_deref(), Some(&b"plan"[..]));
-    assert_eq!((run.notes(1).await.unwrap().len(), run.deltas(1, BEGINNING, 9).await.unwrap().len()), (1, 1));
+    assert_eq!(run.get_bundle(&name).await.unwrap().as_deref(), Some(&b"plan"[..]));
+    assert_eq!((run.notes(1).await.unwrap().len(), run.deltas(1, START_POSITION, 9).await.unwrap().len()), (1, 1));
     run.advance(HOURS(25));
-    assert_eq!((run.get(&name).await.unwrap(), run.saved(1).await.unwrap()), (None, None));
-    assert_eq!((run.notes(1).await.unwrap().len(), run.deltas(1, BEGINNING, 9).await.unwrap().len()), (0, 0));
-    assert_eq!(run.record().await.unwrap().epoch, 1, "the record stays");
+    assert_eq!((run.get_bundle(&name).await.unwrap(), run.load_checkpoint(1).await.unwrap()), (None, None));
+    assert_eq!((run.notes(1).await.unwrap().len(), run.deltas(1, START_POSITION, 9).await.unwrap().len()), (0, 0));
+    assert_eq!(run.read_record().await.unwrap().epoch, 1, "the record stays");
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use squall_coord::{MemoryStore, Notice, Seat, SeatConfig, SeatConfigError, Store, UnitId};
+use squall_coord::{MemoryLeaseStore, LeaseEvent, Membership, MembershipConfig, MembershipConfigError, LeaseStore, UnitId};
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -17,24 +17,24 @@ struct Node {
     stop: CancellationToken,
     tasks: JoinSet<()>,
     held: Arc<Mutex<BTreeSet<UnitId>>>,
-    told: Arc<Mutex<Vec<Notice>>>,
+    told: Arc<Mutex<Vec<LeaseEvent>>>,
 }
 
 impl Node {
-    fn start(store: impl Store, name: &str, count: u32) -> Self {
-        let (seat, mut handle) = Seat::new(store, SeatConfig::new(member(name), units(count))).unwrap();
+    fn start(store: impl LeaseStore, name: &str, count: u32) -> Self {
+        let (seat, mut handle) = Membership::new(store, MembershipConfig::new(member(name), units(count))).unwrap();
         let (stop, held, told) =
             (CancellationToken::new(), Arc::<Mutex<BTreeSet<UnitId>>>::default(), Arc::<Mutex<Vec<_>>>::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(seat.run(stop.clone()));
         let (mine, log) = (held.clone(), told.clone());
         tasks.spawn(async move {
-            while let Some(notice) = handle.notices.recv().await {
+            while let Some(notice) = handle.events.recv().await {
                 log.lock().unwrap().push(notice.clone());
                 match notice {
-                    Notice::Granted(lease) => drop(mine.lock().unwrap().insert(lease.unit)),
-                    Notice::Dropped(lease) => drop(mine.lock().unwrap().remove(&lease.unit)),
-                    Notice::Drain(lease) => {
+                    LeaseEvent::Granted(lease) => drop(mine.lock().unwrap().insert(lease.unit)),
+                    LeaseEvent::Lost(lease) => drop(mine.lock().unwrap().remove(&lease.unit)),
+                    LeaseEvent::Drain(lease) => {
                         mine.lock().unwrap().remove(&lease.unit);
                         handle.release(lease);
                     }
@@ -48,7 +48,7 @@ impl Node {
         self.held.lock().unwrap().len()
     }
 
-    fn told(&self) -> Vec<Notice> {
+    fn told(&self) -> Vec<LeaseEvent> {
         std::mem::take(&mut *self.told.lock().unwrap())
     }
 
@@ -68,7 +68,7 @@ async fn seconds(count: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_lone_member_takes_everything_after_the_join_delay() {
-    let store = MemoryStore::new();
+    let store = MemoryLeaseStore::new();
     let node = Node::start(store, "a", 8);
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(node.holds(), 0);
@@ -79,7 +79,7 @@ async fn a_lone_member_takes_everything_after_the_join_delay() {
 
 #[tokio::test(start_paused = true)]
 async fn units_that_do_not_move_hear_nothing_of_a_rebalance() {
-    let store = MemoryStore::new();
+    let store = MemoryLeaseStore::new();
     let a = Node::start(store.clone(), "a", 8);
     seconds(1).await;
     a.told();
@@ -88,14 +88,14 @@ async fn units_that_do_not_move_hear_nothing_of_a_rebalance() {
     assert_eq!((a.holds(), b.holds()), (4, 4));
     let told = a.told();
     assert_eq!(told.len(), 4, "four drains and nothing else: {told:?}");
-    assert!(told.iter().all(|notice| matches!(notice, Notice::Drain(_))));
+    assert!(told.iter().all(|notice| matches!(notice, LeaseEvent::Drain(_))));
     a.leave().await;
     b.leave().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leaving_member_hands_over_at_once() {
-    let store = MemoryStore::new();
+    let store = MemoryLeaseStore::new();
     let a = Node::start(store.clone(), "a", 8);
     let b = Node::start(store.clone(), "b", 8);
     seconds(2).await;
@@ -106,21 +106,21 @@ async fn a_leaving_member_hands_over_at_once() {
     }
     assert!(left.elapsed() < Duration::from_millis(100), "{:?}", left.elapsed());
     b.leave().await;
-    assert!(store.view().await.unwrap().members.is_empty());
+    assert!(store.snapshot().await.unwrap().members.is_empty());
 }
 
 /// It may hold other things by its membership than units.
 #[tokio::test(start_paused = true)]
 async fn a_place_is_kept_until_its_holder_leaves() {
     for expires in [false, true] {
-        let store = MemoryStore::new();
-        let (seat, mut handle) = Seat::new(store.clone(), SeatConfig::new(member("a"), units(8))).unwrap();
+        let store = MemoryLeaseStore::new();
+        let (seat, mut handle) = Membership::new(store.clone(), MembershipConfig::new(member("a"), units(8))).unwrap();
         let (stop, leave) = (CancellationToken::new(), CancellationToken::new());
         let mut sitting = JoinSet::new();
         sitting.spawn(seat.run_until(stop.clone(), leave.clone()));
         sitting.spawn(async move {
-            while let Some(notice) = handle.notices.recv().await {
-                if let Notice::Drain(lease) = notice {
+            while let Some(notice) = handle.events.recv().await {
+                if let LeaseEvent::Drain(lease) = notice {
                     handle.release(lease);
                 }
             }
@@ -129,7 +129,7 @@ async fn a_place_is_kept_until_its_holder_leaves() {
         seconds(2).await;
         stop.cancel();
         seconds(60).await;
-        let view = store.view().await.unwrap();
+        let view = store.snapshot().await.unwrap();
         let leaver = view.members.iter().find(|it| it.id == member("a")).expect("it has not left");
         assert!(leaver.leaving && b.holds() == 8, "{view:?}");
         if expires {
@@ -139,14 +139,14 @@ async fn a_place_is_kept_until_its_holder_leaves() {
             leave.cancel();
         }
         while sitting.join_next().await.is_some() {}
-        assert_eq!(store.view().await.unwrap().members.len(), 1);
+        assert_eq!(store.snapshot().await.unwrap().members.len(), 1);
         b.leave().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_crashed_member_is_replaced_within_five_seconds() {
-    let store = MemoryStore::new();
+    let store = MemoryLeaseStore::new();
     let a = Node::start(store.clone(), "a", 8);
     let b = Node::start(store, "b", 8);
     seconds(2).await;
@@ -161,7 +161,7 @@ async fn a_crashed_member_is_replaced_within_five_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn more_members_than_units_leaves_some_with_nothing() {
-    let store = MemoryStore::new();
+    let store = MemoryLeaseStore::new();
     let nodes: Vec<Node> = (0..5).map(|n| Node::start(store.clone(), &format!("m{n}"), 3)).collect();
     seconds(3).await;
     assert_eq!(nodes.iter().map(Node::holds).sum::<usize>(), 3);
@@ -170,7 +170,7 @@ async fn more_members_than_units_leaves_some_with_nothing() {
 
 #[test]
 fn a_life_of_less_than_three_beats_is_refused() {
-    let config = SeatConfig { ttl: Duration::from_secs(2), ..SeatConfig::new(member("a"), units(1)) };
-    let expected = SeatConfigError::ShortLife { beat: Duration::from_secs(1), ttl: Duration::from_secs(2) };
-    assert_eq!(Seat::new(MemoryStore::new(), config).err(), Some(expected));
+    let config = MembershipConfig { ttl: Duration::from_secs(2), ..MembershipConfig::new(member("a"), units(1)) };
+    let expected = MembershipConfigError::TtlTooShort { heartbeat_interval: Duration::from_secs(1), ttl: Duration::from_secs(2) };
+    assert_eq!(Membership::new(MemoryLeaseStore::new(), config).err(), Some(expected));
 }

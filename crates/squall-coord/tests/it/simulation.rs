@@ -11,8 +11,8 @@ use std::{
 };
 
 use squall_coord::{
-    Acquired, Assignment, Beat, Lease, MemberId, MemoryStore, Notice, Revision, Seat, SeatConfig, Store, StoreError,
-    Tenure, UnitId, View,
+    LeaseAcquireOutcome, UnitAssignment, HeartbeatOutcome, Lease, MemberId, MemoryLeaseStore, LeaseEvent, Revision, Membership, MembershipConfig, LeaseStore, StoreError,
+    LeaseValidity, UnitId, LeaseSnapshot,
 };
 use tokio::{
     sync::Notify,
@@ -83,7 +83,7 @@ impl Process {
 
 #[derive(Clone)]
 struct FaultyStore {
-    store: MemoryStore,
+    store: MemoryLeaseStore,
     process: Process,
 }
 
@@ -97,15 +97,15 @@ macro_rules! faulty {
     }};
 }
 
-impl Store for FaultyStore {
+impl LeaseStore for FaultyStore {
     async fn join(&self, member: &MemberId, ttl: Duration) -> Result<Revision, StoreError> {
         faulty!(self, self.store.join(member, ttl))
     }
-    async fn beat(&self, member: &MemberId, ttl: Duration) -> Result<Beat, StoreError> {
-        faulty!(self, self.store.beat(member, ttl))
+    async fn heartbeat(&self, member: &MemberId, ttl: Duration) -> Result<HeartbeatOutcome, StoreError> {
+        faulty!(self, self.store.heartbeat(member, ttl))
     }
-    async fn retire(&self, member: &MemberId) -> Result<(), StoreError> {
-        faulty!(self, self.store.retire(member))
+    async fn mark_leaving(&self, member: &MemberId) -> Result<(), StoreError> {
+        faulty!(self, self.store.mark_leaving(member))
     }
     async fn leave(&self, member: &MemberId) -> Result<(), StoreError> {
         faulty!(self, self.store.leave(member))
@@ -113,20 +113,20 @@ impl Store for FaultyStore {
     async fn sweep(&self) -> Result<Vec<MemberId>, StoreError> {
         faulty!(self, self.store.sweep())
     }
-    async fn view(&self) -> Result<View, StoreError> {
-        faulty!(self, self.store.view())
+    async fn snapshot(&self) -> Result<LeaseSnapshot, StoreError> {
+        faulty!(self, self.store.snapshot())
     }
-    async fn assign(&self, expected: Revision, assignment: &Assignment) -> Result<bool, StoreError> {
+    async fn assign(&self, expected: Revision, assignment: &UnitAssignment) -> Result<bool, StoreError> {
         faulty!(self, self.store.assign(expected, assignment))
     }
-    async fn acquire(&self, member: &MemberId, units: &[UnitId]) -> Result<Acquired, StoreError> {
+    async fn acquire(&self, member: &MemberId, units: &[UnitId]) -> Result<LeaseAcquireOutcome, StoreError> {
         faulty!(self, self.store.acquire(member, units))
     }
     async fn release(&self, member: &MemberId, leases: &[Lease]) -> Result<usize, StoreError> {
         faulty!(self, self.store.release(member, leases))
     }
-    async fn changed(&self, seen: Revision, within: Duration) -> Result<(), StoreError> {
-        faulty!(self, self.store.changed(seen, within))
+    async fn wait_for_change(&self, seen: Revision, within: Duration) -> Result<(), StoreError> {
+        faulty!(self, self.store.wait_for_change(seen, within))
     }
 }
 
@@ -140,7 +140,7 @@ struct Resource {
 
 #[derive(Clone)]
 struct World {
-    store: MemoryStore,
+    store: MemoryLeaseStore,
     resources: Arc<Mutex<BTreeMap<UnitId, Resource>>>,
     seed: u64,
 }
@@ -179,14 +179,14 @@ async fn work(
     process: Process,
     me: MemberId,
     lease: Lease,
-    tenure: Tenure,
+    tenure: LeaseValidity,
     stop: CancellationToken,
 ) -> Lease {
     process.breathe().await;
     let Some(mut next) = world.fence(&lease) else { return lease };
-    while !stop.is_cancelled() && tenure.valid() {
+    while !stop.is_cancelled() && tenure.is_valid() {
         // The local clock says the lease is ours: then the store must say so too.
-        let holder = world.store.view().await.unwrap().leases.get(&lease.unit).cloned();
+        let holder = world.store.snapshot().await.unwrap().leases.get(&lease.unit).cloned();
         assert_eq!(
             holder,
             Some((me.clone(), lease.epoch)),
@@ -204,7 +204,7 @@ async fn work(
     lease
 }
 
-async fn hold(world: World, process: Process, me: MemberId, mut handle: squall_coord::SeatHandle) {
+async fn hold(world: World, process: Process, me: MemberId, mut handle: squall_coord::MembershipHandle) {
     // By lease, not by unit: the work on a dropped lease may end after the next grant of the same unit.
     let mut working: BTreeMap<Lease, CancellationToken> = BTreeMap::new();
     let mut tasks = JoinSet::new();
@@ -216,14 +216,14 @@ async fn hold(world: World, process: Process, me: MemberId, mut handle: squall_c
                 working.remove(&lease);
                 handle.release(lease);
             }
-            notice = handle.notices.recv() => match notice {
+            notice = handle.events.recv() => match notice {
                 None => return,
-                Some(Notice::Granted(lease)) => {
+                Some(LeaseEvent::Granted(lease)) => {
                     let stop = CancellationToken::new();
                     working.insert(lease.clone(), stop.clone());
-                    tasks.spawn(work(world.clone(), process.clone(), me.clone(), lease, handle.tenure.clone(), stop));
+                    tasks.spawn(work(world.clone(), process.clone(), me.clone(), lease, handle.validity.clone(), stop));
                 }
-                Some(Notice::Drain(lease) | Notice::Dropped(lease)) => {
+                Some(LeaseEvent::Drain(lease) | LeaseEvent::Lost(lease)) => {
                     if let Some(stop) = working.get(&lease) { stop.cancel(); }
                 }
             },
@@ -241,7 +241,7 @@ fn start(world: &World, name: String, dice: &Dice, faulty: &Arc<AtomicBool>) -> 
     let process =
         Process { paused: Arc::default(), resumed: Arc::default(), faulty: faulty.clone(), dice: dice.clone() };
     let store = FaultyStore { store: world.store.clone(), process: process.clone() };
-    let (seat, handle) = Seat::new(store, SeatConfig::new(member(&name), units(UNITS))).unwrap();
+    let (seat, handle) = Membership::new(store, MembershipConfig::new(member(&name), units(UNITS))).unwrap();
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     tasks.spawn(seat.run(stop.clone()));
@@ -253,7 +253,7 @@ fn start(world: &World, name: String, dice: &Dice, faulty: &Arc<AtomicBool>) -> 
 async fn simulate(seed: u64) -> (u64, u64) {
     let dice = Dice(Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))));
     let resources = units(UNITS).into_iter().map(|unit| (unit, Resource::default())).collect();
-    let world = World { store: MemoryStore::new(), resources: Arc::new(Mutex::new(resources)), seed };
+    let world = World { store: MemoryLeaseStore::new(), resources: Arc::new(Mutex::new(resources)), seed };
     let faulty = Arc::new(AtomicBool::new(true));
     let mut nodes: Vec<Node> = (0..3).map(|n| start(&world, format!("n{n}"), &dice, &faulty)).collect();
     let mut born = nodes.len();
@@ -288,7 +288,7 @@ async fn simulate(seed: u64) -> (u64, u64) {
     faulty.store(false, Relaxed);
     let before: Vec<u64> = world.resources.lock().unwrap().values().map(|resource| resource.done).collect();
     sleep(CALM).await;
-    let view = world.store.view().await.unwrap();
+    let view = world.store.snapshot().await.unwrap();
     assert_eq!(view.leases.len(), UNITS as usize, "seed {seed}: every unit is held once trouble is over: {view:?}");
     let mut shares: BTreeMap<MemberId, u32> = view.members.iter().map(|member| (member.id.clone(), 0)).collect();
     view.leases.values().for_each(|(holder, _)| *shares.get_mut(holder).unwrap() += 1);

@@ -3,42 +3,42 @@
 use std::time::Duration;
 
 use squall_coord::{
-    Epoch, Link, MemberId, MemoryPools, MemoryStore, PoolKeys, PoolStore, RedisPools, RedisStore, SpaceKeys, Store,
+    Epoch, RedisClient, MemberId, MemoryPoolStore, MemoryLeaseStore, PoolKeys, PoolStore, RedisPoolStore, RedisLeaseStore, LeaseKeys, LeaseStore,
     UnitId,
 };
 use squall_testkit::redis::RedisServer;
 
 /// A store whose clock can be moved forward.
-pub(crate) trait Advance: Store {
+pub(crate) trait Advance: LeaseStore {
     fn advance(&self, by: Duration);
 }
 
-impl Advance for MemoryStore {
+impl Advance for MemoryLeaseStore {
     fn advance(&self, by: Duration) {
         self.advance(by);
     }
 }
 
-impl Advance for RedisStore {
+impl Advance for RedisLeaseStore {
     fn advance(&self, by: Duration) {
         self.advance(by);
     }
 }
 
-pub(crate) fn keys(space: &str) -> SpaceKeys {
-    SpaceKeys {
+pub(crate) fn keys(space: &str) -> LeaseKeys {
+    LeaseKeys {
         members: format!("memb:{space}").into(),
         live: format!("live:{space}").into(),
-        held: format!("held:{space}").into(),
+        leases: format!("held:{space}").into(),
         control: format!("ctrl:{space}").into(),
         admin: format!("admin:{space}").into(),
-        beat_prefix: format!("beat:{space}.").into(),
-        units_word: "partitions",
+        heartbeat_prefix: format!("beat:{space}.").into(),
+        units_field: "partitions",
     }
 }
 
-pub(crate) async fn redis_space(server: &RedisServer, space: &str) -> RedisStore {
-    RedisStore::new(&Link::open(&server.url()).await.expect("the server runs"), keys(space))
+pub(crate) async fn redis_space(server: &RedisServer, space: &str) -> RedisLeaseStore {
+    RedisLeaseStore::new(&RedisClient::open(&server.url()).await.expect("the server runs"), keys(space))
 }
 
 pub(crate) fn member(name: &str) -> MemberId {
@@ -59,22 +59,22 @@ pub(crate) trait Cell: Clone + Send + Sync + 'static {
 }
 
 #[derive(Clone)]
-pub(crate) struct MemoryCell(MemoryStore, MemoryPools);
+pub(crate) struct MemoryCell(MemoryLeaseStore, MemoryPoolStore);
 
 impl MemoryCell {
     pub(crate) fn new() -> Self {
-        let members = MemoryStore::new();
-        Self(members.clone(), MemoryPools::new(&members))
+        let members = MemoryLeaseStore::new();
+        Self(members.clone(), MemoryPoolStore::new(&members))
     }
 }
 
 impl Cell for MemoryCell {
-    type Members = MemoryStore;
-    type Pools = MemoryPools;
-    fn members(&self) -> &MemoryStore {
+    type Members = MemoryLeaseStore;
+    type Pools = MemoryPoolStore;
+    fn members(&self) -> &MemoryLeaseStore {
         &self.0
     }
-    fn pools(&self) -> &MemoryPools {
+    fn pools(&self) -> &MemoryPoolStore {
         &self.1
     }
     async fn begin_run(&self, run: Epoch) {
@@ -84,40 +84,40 @@ impl Cell for MemoryCell {
 
 #[derive(Clone)]
 pub(crate) struct RedisCell {
-    pub(crate) link: Link,
+    pub(crate) link: RedisClient,
     prefix: String,
-    members: RedisStore,
-    pools: RedisPools,
+    members: RedisLeaseStore,
+    pools: RedisPoolStore,
 }
 
 impl RedisCell {
     /// A cell with the keys that a fleet gives it.
-    pub(crate) fn new(link: &Link, name: &str) -> Self {
+    pub(crate) fn new(link: &RedisClient, name: &str) -> Self {
         let prefix = format!("squall:{{{name}}}:");
         let mut space = keys("workers");
-        for key in [&mut space.members, &mut space.live, &mut space.held, &mut space.control, &mut space.admin] {
+        for key in [&mut space.members, &mut space.live, &mut space.leases, &mut space.control, &mut space.admin] {
             *key = format!("{prefix}{key}").into();
         }
-        space.beat_prefix = format!("{prefix}{}", space.beat_prefix).into();
-        let members = RedisStore::new(link, space);
-        let pools = RedisPools::new(link, &members, PoolKeys::new(&prefix));
+        space.heartbeat_prefix = format!("{prefix}{}", space.heartbeat_prefix).into();
+        let members = RedisLeaseStore::new(link, space);
+        let pools = RedisPoolStore::new(link, &members, PoolKeys::new(&prefix));
         Self { link: link.clone(), prefix, members, pools }
     }
 }
 
 impl Cell for RedisCell {
-    type Members = RedisStore;
-    type Pools = RedisPools;
-    fn members(&self) -> &RedisStore {
+    type Members = RedisLeaseStore;
+    type Pools = RedisPoolStore;
+    fn members(&self) -> &RedisLeaseStore {
         &self.members
     }
-    fn pools(&self) -> &RedisPools {
+    fn pools(&self) -> &RedisPoolStore {
         &self.pools
     }
     async fn begin_run(&self, run: Epoch) {
         let mut set = ::redis::cmd("SET");
         set.arg(format!("{}test:epoch", self.prefix)).arg(run.0);
-        let _: () = set.query_async(&mut self.link.commands()).await.unwrap();
+        let _: () = set.query_async(&mut self.link.connection()).await.unwrap();
     }
 }
 

@@ -9,9 +9,9 @@ use std::{
 };
 
 use squall_coord::{
-    Acquired, Assignment, Beat, Lease, MemberId, MemoryStore, Revision, Seat, SeatConfig, Store, StoreError, UnitId, View,
+    LeaseAcquireOutcome, UnitAssignment, HeartbeatOutcome, Lease, MemberId, MemoryLeaseStore, Revision, Membership, MembershipConfig, LeaseStore, StoreError, UnitId, LeaseSnapshot,
 };
-use squall_testkit::told;
+use squall_testkit::tracing_capture;
 use tokio_util::sync::CancellationToken;
 use tracing::Level;
 
@@ -20,28 +20,28 @@ use crate::support::{member, units};
 /// A server that is out of memory, or follows another one.
 #[derive(Clone, Default)]
 struct ReadOnly {
-    store: MemoryStore,
+    store: MemoryLeaseStore,
     refuses: Arc<AtomicBool>,
 }
 
 impl ReadOnly {
-    fn writing(&self) -> Result<&MemoryStore, StoreError> {
+    fn writing(&self) -> Result<&MemoryLeaseStore, StoreError> {
         match self.refuses.load(Relaxed) {
-            true => Err(StoreError::Refused("OOM".into())),
+            true => Err(StoreError::Rejected("OOM".into())),
             false => Ok(&self.store),
         }
     }
 }
 
-impl Store for ReadOnly {
+impl LeaseStore for ReadOnly {
     async fn join(&self, member: &MemberId, ttl: Duration) -> Result<Revision, StoreError> {
         self.writing()?.join(member, ttl).await
     }
-    async fn beat(&self, member: &MemberId, ttl: Duration) -> Result<Beat, StoreError> {
-        self.writing()?.beat(member, ttl).await
+    async fn heartbeat(&self, member: &MemberId, ttl: Duration) -> Result<HeartbeatOutcome, StoreError> {
+        self.writing()?.heartbeat(member, ttl).await
     }
-    async fn retire(&self, member: &MemberId) -> Result<(), StoreError> {
-        self.writing()?.retire(member).await
+    async fn mark_leaving(&self, member: &MemberId) -> Result<(), StoreError> {
+        self.writing()?.mark_leaving(member).await
     }
     async fn leave(&self, member: &MemberId) -> Result<(), StoreError> {
         self.writing()?.leave(member).await
@@ -49,33 +49,33 @@ impl Store for ReadOnly {
     async fn sweep(&self) -> Result<Vec<MemberId>, StoreError> {
         self.writing()?.sweep().await
     }
-    async fn view(&self) -> Result<View, StoreError> {
-        self.store.view().await
+    async fn snapshot(&self) -> Result<LeaseSnapshot, StoreError> {
+        self.store.snapshot().await
     }
-    async fn assign(&self, expected: Revision, assignment: &Assignment) -> Result<bool, StoreError> {
+    async fn assign(&self, expected: Revision, assignment: &UnitAssignment) -> Result<bool, StoreError> {
         self.writing()?.assign(expected, assignment).await
     }
-    async fn acquire(&self, member: &MemberId, units: &[UnitId]) -> Result<Acquired, StoreError> {
+    async fn acquire(&self, member: &MemberId, units: &[UnitId]) -> Result<LeaseAcquireOutcome, StoreError> {
         self.writing()?.acquire(member, units).await
     }
     async fn release(&self, member: &MemberId, leases: &[Lease]) -> Result<usize, StoreError> {
         self.writing()?.release(member, leases).await
     }
-    async fn changed(&self, seen: Revision, within: Duration) -> Result<(), StoreError> {
-        self.store.changed(seen, within).await
+    async fn wait_for_change(&self, seen: Revision, within: Duration) -> Result<(), StoreError> {
+        self.store.wait_for_change(seen, within).await
     }
 }
 
 /// What was said to people since the last look.
 fn said() -> Vec<String> {
-    told::take_mine(Level::INFO).iter().map(|told| told.message().to_owned()).collect()
+    tracing_capture::take_mine(Level::INFO).iter().map(|told| tracing_capture.message().to_owned()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_only_reads_is_said_to_be_unusable_once() {
-    told::listen();
+    tracing_capture::listen();
     let store = ReadOnly::default();
-    let (seat, handle) = Seat::new(store.clone(), SeatConfig::new(member("a"), units(4))).unwrap();
+    let (seat, handle) = Membership::new(store.clone(), MembershipConfig::new(member("a"), units(4))).unwrap();
     let seat = tokio::spawn(seat.run(CancellationToken::new()));
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(said(), ["joined"]);

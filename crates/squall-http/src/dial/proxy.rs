@@ -8,20 +8,20 @@ use url::Host;
 
 use super::tcp;
 use crate::config::HttpVersion;
-use crate::connector::{Connector, Proxy, ProxyKind};
+use crate::connector::{Connector, ProxySettings, ProxyKind};
 use crate::error::HttpError;
-use crate::io::Socket;
-use crate::origin::{Origin, Scheme};
-use crate::response::Phases;
+use crate::connection_stream::PlainSocket;
+use crate::origin::{Origin, UrlScheme};
+use crate::response::ExchangePhases;
 
 /// A longer answer to CONNECT is refused.
-const MAX_ANSWER_BYTES: usize = 16 * 1024;
+const MAX_CONNECT_RESPONSE_BYTES: usize = 16 * 1024;
 
 /// True where requests themselves name the origin, and no tunnel is made.
-pub(crate) fn forwards(connector: &Connector, origin: &Origin) -> bool {
+pub(crate) fn uses_forward_proxy(connector: &Connector, origin: &Origin) -> bool {
     let config = connector.config();
     config.unix_socket.is_none()
-        && origin.scheme == Scheme::Http
+        && origin.scheme == UrlScheme::Http
         && config.version != HttpVersion::Http2
         && connector.proxy().is_some_and(|proxy| proxy.kind == ProxyKind::Http)
 }
@@ -29,11 +29,11 @@ pub(crate) fn forwards(connector: &Connector, origin: &Origin) -> bool {
 /// Opens a connection that leads to `origin`.
 pub(super) async fn open(
     connector: &Connector,
-    proxy: &Proxy,
+    proxy: &ProxySettings,
     origin: &Origin,
     deadline: Instant,
-    phases: &mut Phases,
-) -> Result<Socket, HttpError> {
+    phases: &mut ExchangePhases,
+) -> Result<PlainSocket, HttpError> {
     let begin = Instant::now();
     let opened = tcp::open(connector, &proxy.host, proxy.port, deadline, phases).await;
     let mut stream = opened.map_err(|error| match error {
@@ -41,16 +41,16 @@ pub(super) async fn open(
         error => HttpError::Proxy { reason: error.to_string() },
     })?;
     let tunnel = match proxy.kind {
-        ProxyKind::Http if forwards(connector, origin) => Ok(()),
-        ProxyKind::Http => tunnel(&mut stream, proxy, origin).await,
-        ProxyKind::Socks5 => socks5(&mut stream, proxy, origin).await,
+        ProxyKind::Http if uses_forward_proxy(connector, origin) => Ok(()),
+        ProxyKind::Http => connect_tunnel(&mut stream, proxy, origin).await,
+        ProxyKind::Socks5 => socks5_handshake(&mut stream, proxy, origin).await,
     };
     tunnel.map_err(|refusal| HttpError::Proxy { reason: refusal.to_string() })?;
     phases.connect = begin.elapsed().saturating_sub(phases.dns);
-    Ok(Socket::Tcp(stream))
+    Ok(PlainSocket::Tcp(stream))
 }
 
-async fn tunnel(stream: &mut TcpStream, proxy: &Proxy, origin: &Origin) -> std::io::Result<()> {
+async fn connect_tunnel(stream: &mut TcpStream, proxy: &ProxySettings, origin: &Origin) -> std::io::Result<()> {
     let authority = origin.authority();
     let mut request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n");
     if let Some(value) = &proxy.authorization {
@@ -62,7 +62,7 @@ async fn tunnel(stream: &mut TcpStream, proxy: &Proxy, origin: &Origin) -> std::
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
         answer.push(stream.read_u8().await?);
-        if answer.len() > MAX_ANSWER_BYTES {
+        if answer.len() > MAX_CONNECT_RESPONSE_BYTES {
             return Err(std::io::Error::other("the answer to CONNECT is endless"));
         }
     }
@@ -78,7 +78,7 @@ async fn tunnel(stream: &mut TcpStream, proxy: &Proxy, origin: &Origin) -> std::
 }
 
 /// RFC 1928, with the user name and password of RFC 1929. Names are resolved by the proxy.
-async fn socks5(stream: &mut TcpStream, proxy: &Proxy, origin: &Origin) -> std::io::Result<()> {
+async fn socks5_handshake(stream: &mut TcpStream, proxy: &ProxySettings, origin: &Origin) -> std::io::Result<()> {
     let refuse = |reason: &'static str| Err(std::io::Error::other(reason));
     let methods: &[u8] = if proxy.credentials.is_some() { &[5, 2, 0, 2] } else { &[5, 1, 0] };
     stream.write_all(methods).await?;

@@ -8,7 +8,7 @@ use url::Host;
 
 use crate::connector::Connector;
 use crate::error::HttpError;
-use crate::response::Phases;
+use crate::response::ExchangePhases;
 
 /// Connects to the first address that accepts. An address that does not answer gets its share of the time, no more.
 pub(super) async fn open(
@@ -16,10 +16,10 @@ pub(super) async fn open(
     host: &Host<String>,
     port: u16,
     deadline: Instant,
-    phases: &mut Phases,
+    phases: &mut ExchangePhases,
 ) -> Result<TcpStream, HttpError> {
     let begin = Instant::now();
-    let addresses = connector.names().resolve(connector.config(), host, port, deadline).await?;
+    let addresses = connector.dns_cache().resolve(connector.config(), host, port, deadline).await?;
     let resolved = Instant::now();
     phases.dns = resolved - begin;
     let mut last = None;

@@ -1,10 +1,10 @@
 //! The chunked transfer coding, byte by byte where it is framing and slice by slice where it is data.
 //! Extensions and trailers are skipped, within the head's limit.
 
-use super::{ParseError, Reader};
+use super::{ParseError, ResponseParser};
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum ChunkedState {
     /// Before the first digit of a size.
     SizeStart,
     Size,
@@ -24,33 +24,33 @@ enum State {
 
 /// Where in a chunked body we are.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Chunked {
-    state: State,
+pub(super) struct ChunkedDecoder {
+    state: ChunkedState,
     size: u64,
     /// Bytes of extensions and trailers so far.
-    extra: usize,
+    overhead_bytes: usize,
 }
 
-impl Default for Chunked {
+impl Default for ChunkedDecoder {
     fn default() -> Self {
-        Chunked { state: State::SizeStart, size: 0, extra: 0 }
+        ChunkedDecoder { state: ChunkedState::SizeStart, size: 0, overhead_bytes: 0 }
     }
 }
 
-impl Chunked {
+impl ChunkedDecoder {
     pub(super) fn done(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.state, ChunkedState::Done)
     }
 
     /// Takes what belongs to the body and returns what does not.
-    pub(super) fn feed<'i>(&mut self, mut input: &'i [u8], reader: &mut Reader) -> Result<&'i [u8], ParseError> {
+    pub(super) fn feed<'i>(&mut self, mut input: &'i [u8], reader: &mut ResponseParser) -> Result<&'i [u8], ParseError> {
         while !self.done() {
-            if let State::Data(left) = self.state {
+            if let ChunkedState::Data(left) = self.state {
                 let take = input.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                 reader.take_body(&input[..take])?;
                 input = &input[take..];
                 let left = left - take as u64;
-                self.state = if left == 0 { State::DataCr } else { State::Data(left) };
+                self.state = if left == 0 { ChunkedState::DataCr } else { ChunkedState::Data(left) };
                 if left > 0 {
                     break;
                 }
@@ -64,46 +64,46 @@ impl Chunked {
         Ok(input)
     }
 
-    fn step(&mut self, byte: u8, reader: &Reader) -> Result<State, ParseError> {
+    fn step(&mut self, byte: u8, reader: &ResponseParser) -> Result<ChunkedState, ParseError> {
         let next = match (self.state, byte) {
-            (State::SizeStart, _) => {
+            (ChunkedState::SizeStart, _) => {
                 self.size = hex(byte).ok_or(ParseError::Malformed("chunk without a size"))?;
-                State::Size
+                ChunkedState::Size
             }
-            (State::Size, b'\r') | (State::Extension, b'\r') => State::SizeLf,
-            (State::Size, b';' | b' ' | b'\t') => State::Extension,
-            (State::Size, _) => {
+            (ChunkedState::Size, b'\r') | (ChunkedState::Extension, b'\r') => ChunkedState::SizeLf,
+            (ChunkedState::Size, b';' | b' ' | b'\t') => ChunkedState::Extension,
+            (ChunkedState::Size, _) => {
                 let digit = hex(byte).ok_or(ParseError::Malformed("invalid chunk size"))?;
                 let shifted = self.size.checked_mul(16).ok_or(ParseError::Malformed("chunk size overflows"))?;
                 self.size = shifted + digit;
-                State::Size
+                ChunkedState::Size
             }
-            (State::Extension, b'\n') => {
+            (ChunkedState::Extension, b'\n') => {
                 return Err(ParseError::Malformed("line feed in a chunk extension"));
             }
-            (State::Extension, _) => self.skip(reader, State::Extension)?,
-            (State::SizeLf, b'\n') if self.size == 0 => State::TrailerStart,
-            (State::SizeLf, b'\n') if self.size > reader.limits.body as u64 => {
+            (ChunkedState::Extension, _) => self.skip(reader, ChunkedState::Extension)?,
+            (ChunkedState::SizeLf, b'\n') if self.size == 0 => ChunkedState::TrailerStart,
+            (ChunkedState::SizeLf, b'\n') if self.size > reader.limits.body as u64 => {
                 return Err(ParseError::BodyTooLarge);
             }
-            (State::SizeLf, b'\n') => State::Data(self.size),
-            (State::DataCr, b'\r') => State::DataLf,
-            (State::DataLf, b'\n') => State::SizeStart,
-            (State::TrailerStart, b'\r') => State::EndLf,
-            (State::TrailerStart, b'\n') | (State::EndLf, b'\n') => State::Done,
-            (State::Trailer, b'\n') => State::TrailerStart,
-            (State::TrailerStart | State::Trailer, _) => self.skip(reader, State::Trailer)?,
-            (State::SizeLf | State::DataCr | State::DataLf | State::EndLf, _) => {
+            (ChunkedState::SizeLf, b'\n') => ChunkedState::Data(self.size),
+            (ChunkedState::DataCr, b'\r') => ChunkedState::DataLf,
+            (ChunkedState::DataLf, b'\n') => ChunkedState::SizeStart,
+            (ChunkedState::TrailerStart, b'\r') => ChunkedState::EndLf,
+            (ChunkedState::TrailerStart, b'\n') | (ChunkedState::EndLf, b'\n') => ChunkedState::Done,
+            (ChunkedState::Trailer, b'\n') => ChunkedState::TrailerStart,
+            (ChunkedState::TrailerStart | ChunkedState::Trailer, _) => self.skip(reader, ChunkedState::Trailer)?,
+            (ChunkedState::SizeLf | ChunkedState::DataCr | ChunkedState::DataLf | ChunkedState::EndLf, _) => {
                 return Err(ParseError::Malformed("chunk not ended by CRLF"));
             }
-            (State::Data(_) | State::Done, _) => unreachable!("taken by feed"),
+            (ChunkedState::Data(_) | ChunkedState::Done, _) => unreachable!("taken by feed"),
         };
         Ok(next)
     }
 
-    fn skip(&mut self, reader: &Reader, next: State) -> Result<State, ParseError> {
-        self.extra += 1;
-        if self.extra > reader.limits.head { Err(ParseError::HeadTooLarge) } else { Ok(next) }
+    fn skip(&mut self, reader: &ResponseParser, next: ChunkedState) -> Result<ChunkedState, ParseError> {
+        self.overhead_bytes += 1;
+        if self.overhead_bytes > reader.limits.head { Err(ParseError::HeadTooLarge) } else { Ok(next) }
     }
 }
 

@@ -9,7 +9,7 @@ const MAX_HEADERS: usize = 128;
 
 /// How the end of the body is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Framing {
+pub enum BodyFraming {
     /// There is none.
     #[default]
     None,
@@ -23,7 +23,7 @@ pub enum Framing {
 
 /// How the body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Encoding {
+pub enum ContentEncoding {
     /// Not at all.
     #[default]
     Identity,
@@ -41,50 +41,50 @@ pub enum Encoding {
     Other,
 }
 
-impl Encoding {
+impl ContentEncoding {
     /// The codings of one line, without those that change nothing.
-    pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = Encoding> {
-        items(value).map(Encoding::named).filter(|coding| *coding != Encoding::Identity)
+    pub(crate) fn parse_list(value: &[u8]) -> impl Iterator<Item = ContentEncoding> {
+        list_items(value).map(ContentEncoding::from_name).filter(|coding| *coding != ContentEncoding::Identity)
     }
 
-    fn named(name: &[u8]) -> Encoding {
+    fn from_name(name: &[u8]) -> ContentEncoding {
         match name {
-            c if c.eq_ignore_ascii_case(b"identity") => Encoding::Identity,
-            c if c.eq_ignore_ascii_case(b"gzip") || c.eq_ignore_ascii_case(b"x-gzip") => Encoding::Gzip,
-            c if c.eq_ignore_ascii_case(b"deflate") => Encoding::Deflate,
-            c if c.eq_ignore_ascii_case(b"br") => Encoding::Brotli,
-            c if c.eq_ignore_ascii_case(b"zstd") => Encoding::Zstd,
-            _ => Encoding::Other,
+            c if c.eq_ignore_ascii_case(b"identity") => ContentEncoding::Identity,
+            c if c.eq_ignore_ascii_case(b"gzip") || c.eq_ignore_ascii_case(b"x-gzip") => ContentEncoding::Gzip,
+            c if c.eq_ignore_ascii_case(b"deflate") => ContentEncoding::Deflate,
+            c if c.eq_ignore_ascii_case(b"br") => ContentEncoding::Brotli,
+            c if c.eq_ignore_ascii_case(b"zstd") => ContentEncoding::Zstd,
+            _ => ContentEncoding::Other,
         }
     }
 }
 
 /// What a head says, as far as the client itself needs to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Head {
+pub struct ResponseHead {
     /// Status code, 100 to 999.
     pub status: u16,
     /// Bytes of the head.
     pub length: usize,
     /// How the body ends.
-    pub framing: Framing,
+    pub framing: BodyFraming,
     /// The server will keep the connection.
     pub keep_alive: bool,
     /// How the body is compressed.
-    pub encoding: Encoding,
+    pub encoding: ContentEncoding,
     /// There is a Set-Cookie header.
     pub sets_cookie: bool,
 }
 
-impl Head {
+impl ResponseHead {
     /// A response before the real one. 101 is final: the connection is no longer ours to read.
-    pub fn interim(&self) -> bool {
+    pub fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
     }
 }
 
 /// Parses a head at the start of `input`; `None` when it is not complete.
-pub(super) fn parse(input: &[u8], head_only: bool) -> Result<Option<Head>, ParseError> {
+pub(super) fn parse(input: &[u8], head_only: bool) -> Result<Option<ResponseHead>, ParseError> {
     let mut lines = [MaybeUninit::uninit(); MAX_HEADERS];
     let mut response = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, input, &mut lines);
@@ -98,11 +98,11 @@ pub(super) fn parse(input: &[u8], head_only: bool) -> Result<Option<Head>, Parse
     if status < 100 {
         return Err(ParseError::Malformed("status code below 100"));
     }
-    let mut fields = Fields::default();
+    let mut fields = HeaderScan::default();
     for header in response.headers.iter() {
-        fields.take(header.name, header.value)?;
+        fields.record_header(header.name, header.value)?;
     }
-    Ok(Some(fields.head(status, length, response.version == Some(1), head_only)))
+    Ok(Some(fields.into_response_head(status, length, response.version == Some(1), head_only)))
 }
 
 fn reason(error: httparse::Error) -> &'static str {
@@ -118,45 +118,45 @@ fn reason(error: httparse::Error) -> &'static str {
 }
 
 #[derive(Default)]
-struct Fields {
+struct HeaderScan {
     length: Option<u64>,
-    transfer: Option<Transfer>,
+    transfer: Option<TransferCoding>,
     close: bool,
     keep: bool,
-    encoding: Encoding,
+    encoding: ContentEncoding,
     sets_cookie: bool,
 }
 
 #[derive(Clone, Copy)]
-enum Transfer {
+enum TransferCoding {
     Chunked,
     Unframed,
 }
 
-impl Fields {
+impl HeaderScan {
     /// Looks only at names of a length that matters: most headers cost one comparison.
-    fn take(&mut self, name: &str, value: &[u8]) -> Result<(), ParseError> {
+    fn record_header(&mut self, name: &str, value: &[u8]) -> Result<(), ParseError> {
         match name.len() {
-            14 if same(name.as_bytes(), b"Content-Length") => self.take_length(value)?,
-            17 if same(name.as_bytes(), b"Transfer-Encoding") => self.take_transfer(value)?,
-            10 if same(name.as_bytes(), b"Connection") => {
-                for option in items(value) {
-                    self.close |= same(option, b"close");
-                    self.keep |= same(option, b"keep-alive");
+            14 if eq_header_name(name.as_bytes(), b"Content-Length") => self.record_length(value)?,
+            17 if eq_header_name(name.as_bytes(), b"Transfer-Encoding") => self.record_transfer(value)?,
+            10 if eq_header_name(name.as_bytes(), b"Connection") => {
+                for option in list_items(value) {
+                    self.close |= eq_header_name(option, b"close");
+                    self.keep |= eq_header_name(option, b"keep-alive");
                 }
             }
-            10 if same(name.as_bytes(), b"Set-Cookie") => self.sets_cookie = true,
-            16 if same(name.as_bytes(), b"Content-Encoding") => self.take_encoding(value),
+            10 if eq_header_name(name.as_bytes(), b"Set-Cookie") => self.sets_cookie = true,
+            16 if eq_header_name(name.as_bytes(), b"Content-Encoding") => self.record_encoding(value),
             _ => {}
         }
         Ok(())
     }
 
     /// `5`, or the same number repeated as `5, 5` or in two lines; anything else could be read in two ways.
-    fn take_length(&mut self, value: &[u8]) -> Result<(), ParseError> {
+    fn record_length(&mut self, value: &[u8]) -> Result<(), ParseError> {
         let mut any = false;
         for item in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
-            let length = number(item).ok_or(ParseError::Malformed("invalid Content-Length"))?;
+            let length = parse_decimal(item).ok_or(ParseError::Malformed("invalid Content-Length"))?;
             if self.length.is_some_and(|other| other != length) {
                 return Err(ParseError::Malformed("conflicting Content-Length"));
             }
@@ -166,62 +166,62 @@ impl Fields {
         if any { Ok(()) } else { Err(ParseError::Malformed("invalid Content-Length")) }
     }
 
-    fn take_transfer(&mut self, value: &[u8]) -> Result<(), ParseError> {
-        for coding in items(value) {
+    fn record_transfer(&mut self, value: &[u8]) -> Result<(), ParseError> {
+        for coding in list_items(value) {
             if coding.eq_ignore_ascii_case(b"chunked") {
-                if matches!(self.transfer, Some(Transfer::Chunked)) {
+                if matches!(self.transfer, Some(TransferCoding::Chunked)) {
                     return Err(ParseError::Malformed("chunked twice"));
                 }
-                self.transfer = Some(Transfer::Chunked);
+                self.transfer = Some(TransferCoding::Chunked);
             } else if !coding.eq_ignore_ascii_case(b"identity") {
-                if matches!(self.transfer, Some(Transfer::Chunked)) {
+                if matches!(self.transfer, Some(TransferCoding::Chunked)) {
                     return Err(ParseError::Malformed("chunked is not the last transfer coding"));
                 }
-                self.transfer = Some(Transfer::Unframed);
-                self.encoding = Encoding::Other;
+                self.transfer = Some(TransferCoding::Unframed);
+                self.encoding = ContentEncoding::Other;
             }
         }
         Ok(())
     }
 
-    fn take_encoding(&mut self, value: &[u8]) {
-        for coding in Encoding::list(value) {
+    fn record_encoding(&mut self, value: &[u8]) {
+        for coding in ContentEncoding::parse_list(value) {
             self.encoding = match self.encoding {
-                Encoding::Identity => coding,
+                ContentEncoding::Identity => coding,
                 // A transfer coding that we cannot undo lies on top.
-                Encoding::Other => Encoding::Other,
-                _ => Encoding::Several,
+                ContentEncoding::Other => ContentEncoding::Other,
+                _ => ContentEncoding::Several,
             };
         }
     }
 
-    fn head(self, status: u16, length: usize, http11: bool, head_only: bool) -> Head {
+    fn into_response_head(self, status: u16, length: usize, http11: bool, head_only: bool) -> ResponseHead {
         let bodiless = head_only || status < 200 || status == 204 || status == 304;
         let framing = match (self.transfer, self.length) {
-            _ if bodiless => Framing::None,
-            (Some(Transfer::Chunked), _) => Framing::Chunked,
-            (Some(Transfer::Unframed), _) | (None, None) => Framing::UntilClose,
-            (None, Some(length)) => Framing::Length(length),
+            _ if bodiless => BodyFraming::None,
+            (Some(TransferCoding::Chunked), _) => BodyFraming::Chunked,
+            (Some(TransferCoding::Unframed), _) | (None, None) => BodyFraming::UntilClose,
+            (None, Some(length)) => BodyFraming::Length(length),
         };
         let wanted = if http11 { !self.close } else { self.keep && !self.close };
         // Both headers at once smell of smuggling: the chunks count, and the connection is not trusted again.
         let doubtful = self.transfer.is_some() && self.length.is_some();
-        let keep_alive = wanted && !doubtful && framing != Framing::UntilClose && status != 101;
-        Head { status, length, framing, keep_alive, encoding: self.encoding, sets_cookie: self.sets_cookie }
+        let keep_alive = wanted && !doubtful && framing != BodyFraming::UntilClose && status != 101;
+        ResponseHead { status, length, framing, keep_alive, encoding: self.encoding, sets_cookie: self.sets_cookie }
     }
 }
 
 /// Equal without regard to case; quick where the usual spelling is used, which a plain comparison tells.
-fn same(text: &[u8], usual: &[u8]) -> bool {
+fn eq_header_name(text: &[u8], usual: &[u8]) -> bool {
     text == usual || text.eq_ignore_ascii_case(usual)
 }
 
-fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|item| !item.is_empty())
 }
 
 /// Decimal digits only: no sign, no space, no overflow.
-fn number(digits: &[u8]) -> Option<u64> {
+fn parse_decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

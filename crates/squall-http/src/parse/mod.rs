@@ -6,12 +6,12 @@
 mod chunked;
 mod head;
 
-use chunked::Chunked;
-pub use head::{Encoding, Framing, Head};
+use chunked::ChunkedDecoder;
+pub use head::{ContentEncoding, BodyFraming, ResponseHead};
 
 /// What is accepted at most.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ParseLimits {
     /// Bytes of the head; also of chunk extensions and trailers together.
     pub head: usize,
     /// Bytes of the body.
@@ -20,11 +20,11 @@ pub struct Limits {
 
 /// What is known of the response before it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Expect {
+pub struct ResponseExpectation {
     /// The request was HEAD, so there is no body whatever the head says.
     pub head_only: bool,
     /// Keep the body's bytes.
-    pub keep: bool,
+    pub keep_body: bool,
 }
 
 /// Why bytes are not a response.
@@ -49,48 +49,48 @@ pub enum ParseError {
 
 /// What a piece led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fed {
+pub enum ParseProgress {
     /// The response goes on.
-    More,
+    NeedsMore,
     /// The response is complete; this many bytes of the piece belong to it.
-    Done(usize),
+    Complete(usize),
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Stage {
+enum ParseState {
     Head,
     Length(u64),
-    Chunked(Chunked),
+    Chunked(ChunkedDecoder),
     UntilClose,
     Done,
 }
 
 /// The reader of one connection's responses, one after the other.
 #[derive(Debug)]
-pub struct Reader {
-    limits: Limits,
-    expect: Expect,
-    stage: Stage,
-    facts: Head,
-    head: Vec<u8>,
+pub struct ResponseParser {
+    limits: ParseLimits,
+    expect: ResponseExpectation,
+    state: ParseState,
+    parsed_head: ResponseHead,
+    raw_head: Vec<u8>,
     /// `head` is the whole head of the last response and `facts` are its facts. Heads are self-delimiting, so a
     /// response that begins with the same bytes has the same facts: under load, most are not parsed at all.
-    known: bool,
+    head_cached: bool,
     body: Vec<u8>,
     body_bytes: u64,
     received: u64,
 }
 
-impl Reader {
+impl ResponseParser {
     /// A reader that owns no memory yet.
-    pub fn new(limits: Limits) -> Reader {
-        Reader {
+    pub fn new(limits: ParseLimits) -> ResponseParser {
+        ResponseParser {
             limits,
-            expect: Expect { head_only: false, keep: false },
-            stage: Stage::Done,
-            facts: Head::default(),
-            head: Vec::new(),
-            known: false,
+            expect: ResponseExpectation { head_only: false, keep_body: false },
+            state: ParseState::Done,
+            parsed_head: ResponseHead::default(),
+            raw_head: Vec::new(),
+            head_cached: false,
             body: Vec::new(),
             body_bytes: 0,
             received: 0,
@@ -98,12 +98,12 @@ impl Reader {
     }
 
     /// Forgets the last response and waits for the next.
-    pub fn begin(&mut self, expect: Expect) {
-        self.known = self.known && self.expect.head_only == expect.head_only;
+    pub fn begin(&mut self, expect: ResponseExpectation) {
+        self.head_cached = self.head_cached && self.expect.head_only == expect.head_only;
         self.expect = expect;
-        self.stage = Stage::Head;
-        if !self.known {
-            self.head.clear();
+        self.state = ParseState::Head;
+        if !self.head_cached {
+            self.raw_head.clear();
         }
         self.body.clear();
         self.body_bytes = 0;
@@ -111,80 +111,80 @@ impl Reader {
     }
 
     /// Takes the next piece. Bytes that turn out to be no response have been received all the same.
-    pub fn feed(&mut self, input: &[u8]) -> Result<Fed, ParseError> {
+    pub fn feed(&mut self, input: &[u8]) -> Result<ParseProgress, ParseError> {
         let fed = self.advance(input);
         self.received += match fed {
-            Ok(Fed::Done(used)) => used as u64,
-            Ok(Fed::More) | Err(_) => input.len() as u64,
+            Ok(ParseProgress::Complete(used)) => used as u64,
+            Ok(ParseProgress::NeedsMore) | Err(_) => input.len() as u64,
         };
         fed
     }
 
-    fn advance(&mut self, input: &[u8]) -> Result<Fed, ParseError> {
+    fn advance(&mut self, input: &[u8]) -> Result<ParseProgress, ParseError> {
         let mut rest = input;
         loop {
-            rest = match self.stage {
-                Stage::Head => match self.feed_head(rest)? {
+            rest = match self.state {
+                ParseState::Head => match self.feed_head(rest)? {
                     Some(rest) => rest,
                     None => break,
                 },
-                Stage::Length(left) => {
+                ParseState::Length(left) => {
                     let take = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                     self.take_body(&rest[..take])?;
                     let left = left - take as u64;
-                    self.stage = if left == 0 { Stage::Done } else { Stage::Length(left) };
+                    self.state = if left == 0 { ParseState::Done } else { ParseState::Length(left) };
                     &rest[take..]
                 }
-                Stage::Chunked(mut chunked) => {
+                ParseState::Chunked(mut chunked) => {
                     let rest = chunked.feed(rest, self)?;
-                    self.stage = if chunked.done() { Stage::Done } else { Stage::Chunked(chunked) };
+                    self.state = if chunked.done() { ParseState::Done } else { ParseState::Chunked(chunked) };
                     rest
                 }
-                Stage::UntilClose => {
+                ParseState::UntilClose => {
                     self.take_body(rest)?;
                     &[]
                 }
-                Stage::Done => break,
+                ParseState::Done => break,
             };
-            if rest.is_empty() && !matches!(self.stage, Stage::Done) {
+            if rest.is_empty() && !matches!(self.state, ParseState::Done) {
                 break;
             }
         }
-        let done = matches!(self.stage, Stage::Done);
-        Ok(if done { Fed::Done(input.len() - rest.len()) } else { Fed::More })
+        let done = matches!(self.state, ParseState::Done);
+        Ok(if done { ParseProgress::Complete(input.len() - rest.len()) } else { ParseProgress::NeedsMore })
     }
 
     /// The stream has ended. Right only where the end of the stream is the end of the body.
     pub fn finish(&mut self) -> Result<(), ParseError> {
-        match self.stage {
-            Stage::Done => Ok(()),
-            Stage::UntilClose => {
-                self.stage = Stage::Done;
+        match self.state {
+            ParseState::Done => Ok(()),
+            ParseState::UntilClose => {
+                self.state = ParseState::Done;
                 Ok(())
             }
-            Stage::Head if self.received == 0 => Err(ParseError::Closed),
+            ParseState::Head if self.received == 0 => Err(ParseError::Closed),
             // Bytes without a line end may have waited unjudged: rubbish is not "truncated".
-            Stage::Head => match head::parse(&self.head, self.expect.head_only) {
+            ParseState::Head => match head::parse(&self.raw_head, self.expect.head_only) {
                 Err(error) => Err(error),
                 Ok(_) => Err(ParseError::Truncated),
             },
-            Stage::Length(_) | Stage::Chunked(_) => Err(ParseError::Truncated),
+            ParseState::Length(_) | ParseState::Chunked(_) => Err(ParseError::Truncated),
         }
     }
 
     /// What it accepts at most.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> ParseLimits {
         self.limits
     }
 
     /// The facts of the head; meaningful once it has been read.
-    pub fn facts(&self) -> &Head {
-        &self.facts
+    pub fn parsed_head(&self) -> &ResponseHead {
+        &self.parsed_head
     }
 
     /// The head's bytes, status line included.
-    pub fn head(&self) -> &[u8] {
-        &self.head
+    pub fn raw_head(&self) -> &[u8] {
+        &self.raw_head
     }
 
     /// The body's bytes as sent, unframed; empty unless kept.
@@ -198,7 +198,7 @@ impl Reader {
     }
 
     /// Hands out what has come of the body and forgets it.
-    pub(crate) fn take_piece(&mut self) -> Vec<u8> {
+    pub(crate) fn take_body_chunk(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.body)
     }
 
@@ -208,26 +208,26 @@ impl Reader {
     }
 
     /// Takes a head that another protocol (HTTP/2) has framed, in HTTP/1 form.
-    pub(crate) fn adopt_head(&mut self, text: &[u8]) -> Result<(), ParseError> {
-        self.check_head(text.len())?;
-        self.known = false;
-        self.head.clear();
-        self.facts = head::parse(text, true)?.ok_or(ParseError::Malformed("incomplete head"))?;
-        self.head.extend_from_slice(text);
-        self.stage = Stage::Done;
+    pub(crate) fn set_head(&mut self, text: &[u8]) -> Result<(), ParseError> {
+        self.check_head_size(text.len())?;
+        self.head_cached = false;
+        self.raw_head.clear();
+        self.parsed_head = head::parse(text, true)?.ok_or(ParseError::Malformed("incomplete head"))?;
+        self.raw_head.extend_from_slice(text);
+        self.state = ParseState::Done;
         Ok(())
     }
 
     /// Takes a part of a body that another protocol has framed.
-    pub(crate) fn adopt_body(&mut self, bytes: &[u8]) -> Result<(), ParseError> {
+    pub(crate) fn append_body(&mut self, bytes: &[u8]) -> Result<(), ParseError> {
         self.take_body(bytes)
     }
 
     /// Gives memory back that a usual response does not need.
     pub(crate) fn trim(&mut self, keep: usize) {
-        if self.head.capacity() > keep {
-            self.head = Vec::new();
-            self.known = false;
+        if self.raw_head.capacity() > keep {
+            self.raw_head = Vec::new();
+            self.head_cached = false;
         }
         if self.body.capacity() > keep {
             self.body = Vec::new();
@@ -236,66 +236,66 @@ impl Reader {
 
     /// Takes what belongs to the head; `None`: all of it, and more is needed.
     fn feed_head<'i>(&mut self, input: &'i [u8]) -> Result<Option<&'i [u8]>, ParseError> {
-        if self.known {
-            if input.starts_with(&self.head) {
-                let length = self.head.len();
-                self.enter_body(self.facts)?;
+        if self.head_cached {
+            if input.starts_with(&self.raw_head) {
+                let length = self.raw_head.len();
+                self.begin_body(self.parsed_head)?;
                 return Ok(Some(&input[length..]));
             }
-            self.known = false;
-            self.head.clear();
+            self.head_cached = false;
+            self.raw_head.clear();
         }
-        let before = self.head.len();
+        let before = self.raw_head.len();
         if before == 0 {
             // The usual case: the whole head in one piece, parsed where it lies.
             let Some(facts) = head::parse(input, self.expect.head_only)? else {
-                self.check_head(input.len())?;
-                self.head.extend_from_slice(input);
+                self.check_head_size(input.len())?;
+                self.raw_head.extend_from_slice(input);
                 return Ok(None);
             };
-            self.check_head(facts.length)?;
-            self.head.extend_from_slice(&input[..facts.length]);
-            self.enter_body(facts)?;
+            self.check_head_size(facts.length)?;
+            self.raw_head.extend_from_slice(&input[..facts.length]);
+            self.begin_body(facts)?;
             return Ok(Some(&input[facts.length..]));
         }
         // Parsing again from the start at every byte would be quadratic: wait for a line end.
-        self.head.extend_from_slice(input);
-        let parsed = if input.contains(&b'\n') { head::parse(&self.head, self.expect.head_only)? } else { None };
+        self.raw_head.extend_from_slice(input);
+        let parsed = if input.contains(&b'\n') { head::parse(&self.raw_head, self.expect.head_only)? } else { None };
         let Some(facts) = parsed else {
-            self.check_head(self.head.len())?;
+            self.check_head_size(self.raw_head.len())?;
             return Ok(None);
         };
-        self.check_head(facts.length)?;
-        self.head.truncate(facts.length);
-        self.enter_body(facts)?;
+        self.check_head_size(facts.length)?;
+        self.raw_head.truncate(facts.length);
+        self.begin_body(facts)?;
         Ok(Some(&input[facts.length - before..]))
     }
 
-    fn check_head(&self, length: usize) -> Result<(), ParseError> {
+    fn check_head_size(&self, length: usize) -> Result<(), ParseError> {
         if length > self.limits.head { Err(ParseError::HeadTooLarge) } else { Ok(()) }
     }
 
-    fn enter_body(&mut self, facts: Head) -> Result<(), ParseError> {
-        self.facts = facts;
-        if facts.interim() {
-            self.head.clear();
+    fn begin_body(&mut self, facts: ResponseHead) -> Result<(), ParseError> {
+        self.parsed_head = facts;
+        if facts.is_interim() {
+            self.raw_head.clear();
             return Ok(());
         }
-        self.known = true;
-        self.stage = match facts.framing {
-            Framing::None | Framing::Length(0) => Stage::Done,
-            Framing::Length(length) if length > self.limits.body as u64 => {
+        self.head_cached = true;
+        self.state = match facts.framing {
+            BodyFraming::None | BodyFraming::Length(0) => ParseState::Done,
+            BodyFraming::Length(length) if length > self.limits.body as u64 => {
                 return Err(ParseError::BodyTooLarge);
             }
-            Framing::Length(length) => {
+            BodyFraming::Length(length) => {
                 // Trust a stated length only so far: memory is taken as bytes come.
-                if self.expect.keep {
+                if self.expect.keep_body {
                     self.body.reserve(length.min(64 * 1024) as usize);
                 }
-                Stage::Length(length)
+                ParseState::Length(length)
             }
-            Framing::Chunked => Stage::Chunked(Chunked::default()),
-            Framing::UntilClose => Stage::UntilClose,
+            BodyFraming::Chunked => ParseState::Chunked(ChunkedDecoder::default()),
+            BodyFraming::UntilClose => ParseState::UntilClose,
         };
         Ok(())
     }
@@ -305,7 +305,7 @@ impl Reader {
         if self.body_bytes > self.limits.body as u64 {
             return Err(ParseError::BodyTooLarge);
         }
-        if self.expect.keep {
+        if self.expect.keep_body {
             self.body.extend_from_slice(bytes);
         }
         Ok(())

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LIMITS: Limits = Limits { head: 4096, body: 4096 };
-const KEEP: Expect = Expect { head_only: false, keep: true };
+const LIMITS: ParseLimits = ParseLimits { head: 4096, body: 4096 };
+const KEEP: ResponseExpectation = ResponseExpectation { head_only: false, keep_body: true };
 
 /// What a reader made of a response that came in pieces and then ended.
 #[derive(Debug, PartialEq)]
@@ -16,12 +16,12 @@ struct Outcome {
     keep_alive: bool,
 }
 
-fn read(pieces: &[&[u8]], expect: Expect) -> Result<Outcome, ParseError> {
-    let mut reader = Reader::new(LIMITS);
+fn read(pieces: &[&[u8]], expect: ResponseExpectation) -> Result<Outcome, ParseError> {
+    let mut reader = ResponseParser::new(LIMITS);
     reader.begin(expect);
     let mut done = false;
     for piece in pieces {
-        if matches!(reader.feed(piece)?, Fed::Done(_)) {
+        if matches!(reader.feed(piece)?, ParseProgress::Complete(_)) {
             done = true;
             break;
         }
@@ -29,7 +29,7 @@ fn read(pieces: &[&[u8]], expect: Expect) -> Result<Outcome, ParseError> {
     if !done {
         reader.finish()?;
     }
-    let facts = reader.facts();
+    let facts = reader.parsed_head();
     Ok(Outcome {
         status: facts.status,
         body: reader.body().to_vec(),
@@ -90,7 +90,7 @@ fn interim_responses_are_skipped() {
 #[test]
 fn a_response_to_head_has_no_body() {
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n";
-    let outcome = read(&[head], Expect { head_only: true, keep: true }).expect("a valid response");
+    let outcome = read(&[head], ResponseExpectation { head_only: true, keep_body: true }).expect("a valid response");
     assert_eq!((outcome.received, outcome.keep_alive), (head.len() as u64, true));
 }
 
@@ -156,22 +156,22 @@ fn an_early_end_is_told_from_none() {
 
 #[test]
 fn bytes_after_a_response_are_left_over() {
-    let mut reader = Reader::new(LIMITS);
+    let mut reader = ResponseParser::new(LIMITS);
     reader.begin(KEEP);
     let response = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 500 Evil\r\n";
-    assert_eq!(reader.feed(response), Ok(Fed::Done(response.len() - 19)));
+    assert_eq!(reader.feed(response), Ok(ParseProgress::Complete(response.len() - 19)));
 }
 
 /// One reader for all responses of a connection, as the session uses it.
-fn read_in_turn(reader: &mut Reader, response: &[u8], expect: Expect) -> (u16, Vec<u8>, Vec<u8>, Fed) {
+fn read_in_turn(reader: &mut ResponseParser, response: &[u8], expect: ResponseExpectation) -> (u16, Vec<u8>, Vec<u8>, ParseProgress) {
     reader.begin(expect);
     let fed = reader.feed(response).expect("a valid response");
-    (reader.facts().status, reader.head().to_vec(), reader.body().to_vec(), fed)
+    (reader.parsed_head().status, reader.raw_head().to_vec(), reader.body().to_vec(), fed)
 }
 
 #[test]
 fn a_head_like_the_last_one_is_recognised_and_no_other() {
-    let mut reader = Reader::new(LIMITS);
+    let mut reader = ResponseParser::new(LIMITS);
     let first = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab";
     let longer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: y\r\n\r\ncd";
     let other = b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nef";
@@ -179,17 +179,17 @@ fn a_head_like_the_last_one_is_recognised_and_no_other() {
         let (status, head, body, fed) = read_in_turn(&mut reader, response, KEEP);
         assert_eq!(status == 404, response == other);
         assert_eq!([head, body].concat(), response);
-        assert_eq!(fed, Fed::Done(response.len()));
+        assert_eq!(fed, ParseProgress::Complete(response.len()));
     }
     // The same head after a HEAD request has no body.
-    let head_only = Expect { head_only: true, keep: true };
-    assert_eq!(read_in_turn(&mut reader, first, head_only).3, Fed::Done(first.len() - 2));
-    assert_eq!(read_in_turn(&mut reader, first, KEEP).3, Fed::Done(first.len()));
+    let head_only = ResponseExpectation { head_only: true, keep_body: true };
+    assert_eq!(read_in_turn(&mut reader, first, head_only).3, ParseProgress::Complete(first.len() - 2));
+    assert_eq!(read_in_turn(&mut reader, first, KEEP).3, ParseProgress::Complete(first.len()));
 }
 
 #[test]
 fn a_failure_or_a_trim_forgets_the_last_head() {
-    let mut reader = Reader::new(LIMITS);
+    let mut reader = ResponseParser::new(LIMITS);
     let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab";
     for _ in 0..2 {
         read_in_turn(&mut reader, response, KEEP);
@@ -199,7 +199,7 @@ fn a_failure_or_a_trim_forgets_the_last_head() {
         reader.trim(0);
         assert_eq!(read_in_turn(&mut reader, response, KEEP).2, b"ab");
         reader.begin(KEEP);
-        assert_eq!(reader.feed(&response[..20]), Ok(Fed::More));
+        assert_eq!(reader.feed(&response[..20]), Ok(ParseProgress::NeedsMore));
         assert_eq!(reader.finish(), Err(ParseError::Truncated));
     }
 }
@@ -317,10 +317,10 @@ proptest! {
 
     #[test]
     fn headers_are_found_as_they_were_sent(model in model()) {
-        let mut reader = Reader::new(LIMITS);
+        let mut reader = ResponseParser::new(LIMITS);
         reader.begin(KEEP);
         reader.feed(&model.render()).expect("a valid response");
-        let response = crate::Response::new(&reader);
+        let response = crate::HttpResponse::new(&reader);
         let found: Vec<(String, String)> = response
             .headers()
             .filter(|(name, _)| name.starts_with("x-"))
@@ -336,19 +336,19 @@ proptest! {
         models in prop::collection::vec(model(), 1..4),
         order in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..8),
     ) {
-        let mut reader = Reader::new(LIMITS);
+        let mut reader = ResponseParser::new(LIMITS);
         for (which, at) in order {
             let model = which.get(&models);
             let wire = model.render();
             reader.begin(KEEP);
-            let mut fed = Fed::More;
+            let mut fed = ParseProgress::NeedsMore;
             for piece in cut(&wire, &[at]) {
                 fed = reader.feed(piece).expect("a valid response");
             }
-            if fed == Fed::More {
+            if fed == ParseProgress::NeedsMore {
                 reader.finish().expect("ended by the close");
             }
-            prop_assert_eq!((reader.facts().status, reader.body()), (model.status, &model.body[..]));
+            prop_assert_eq!((reader.parsed_head().status, reader.body()), (model.status, &model.body[..]));
             prop_assert_eq!(reader.received(), wire.len() as u64);
         }
     }

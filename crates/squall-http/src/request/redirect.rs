@@ -3,34 +3,34 @@
 use bytes::Bytes;
 use http::Method;
 
-use super::{Prepared, Request};
+use super::{PreparedRequest, HttpRequest};
 use crate::error::RequestError;
-use crate::response::Response;
+use crate::response::HttpResponse;
 
 /// Meaningless or dangerous at another origin.
 const ORIGIN_BOUND: [&str; 3] = ["authorization", "cookie", "host"];
 /// Set anew by every rendering.
-const RENDERED: [&str; 2] = ["content-length", "proxy-authorization"];
+const SET_BY_RENDERER: [&str; 2] = ["content-length", "proxy-authorization"];
 
-impl Prepared {
+impl PreparedRequest {
     /// The request that a response's redirect asks for; `None` if it is no redirect or none are followed.
     ///
     /// 301, 302 and 303 lead to GET (HEAD stays HEAD), 307 and 308 repeat the request. Credentials and cookies that the
     /// request itself carried do not travel to another origin.
-    pub fn redirect(&self, response: &Response<'_>) -> Option<Result<Prepared, RequestError>> {
+    pub fn redirect(&self, response: &HttpResponse<'_>) -> Option<Result<PreparedRequest, RequestError>> {
         if !matches!(response.status, 301 | 302 | 303 | 307 | 308) {
             return None;
         }
         let location = response.header("location")?;
         match self.connector.config().max_redirects {
             0 => return None,
-            most if self.hops >= most => return Some(Err(RequestError::TooManyRedirects)),
+            most if self.redirects_followed >= most => return Some(Err(RequestError::TooManyRedirects)),
             _ => {}
         }
         Some(self.follow(response.status, location))
     }
 
-    fn follow(&self, status: u16, location: &str) -> Result<Prepared, RequestError> {
+    fn follow(&self, status: u16, location: &str) -> Result<PreparedRequest, RequestError> {
         let from = self.url();
         let url = from
             .join(location)
@@ -44,20 +44,20 @@ impl Prepared {
         };
         let travels = |name: &str| {
             let one_of = |names: &[&str]| names.iter().any(|other| other.eq_ignore_ascii_case(name));
-            !(one_of(&RENDERED)
+            !(one_of(&SET_BY_RENDERER)
                 || !same_origin && one_of(&ORIGIN_BOUND)
                 || !repeat && name.to_ascii_lowercase().starts_with("content-"))
         };
         let headers = self.header_lines().filter(|(name, _)| travels(name));
-        let request = Request {
+        let request = HttpRequest {
             method,
             url,
             headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             body: if repeat { Bytes::copy_from_slice(self.body()) } else { Bytes::new() },
             timeout: self.timeout,
         };
-        let mut next = Prepared::new(&request, &self.connector)?;
-        next.hops = self.hops + 1;
+        let mut next = PreparedRequest::new(&request, &self.connector)?;
+        next.redirects_followed = self.redirects_followed + 1;
         Ok(next)
     }
 }

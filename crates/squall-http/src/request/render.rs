@@ -5,71 +5,71 @@ use std::ops::Range;
 
 use http::Method;
 
-use super::{Prepared, Request, basic_auth};
+use super::{PreparedRequest, HttpRequest, basic_auth};
 use crate::connector::Connector;
 use crate::error::RequestError;
 use crate::origin::Origin;
 
 /// What is the same in every rendering of one request.
 #[derive(Debug)]
-pub(super) struct Constant {
+pub(super) struct FixedHead {
     /// Method, space, and with a forward proxy the origin.
-    start: Vec<u8>,
+    request_line_start: Vec<u8>,
     /// Header lines.
-    lines: Vec<u8>,
+    header_lines: Vec<u8>,
     /// Where their names are.
-    names: Vec<Range<usize>>,
+    name_ranges: Vec<Range<usize>>,
     /// The request's own cookies, joined.
     cookie: String,
     /// It announces the end of its connection.
-    pub(super) closes: bool,
+    pub(super) closes_connection: bool,
 }
 
-impl Constant {
+impl FixedHead {
     /// Writes the lines, without those that one of `headers` stands in for.
-    fn write(&self, headers: &[(&str, &str)], wire: &mut Vec<u8>) {
+    fn write_lines(&self, headers: &[(&str, &str)], wire: &mut Vec<u8>) {
         let given = |name: &[u8]| headers.iter().any(|(other, _)| other.as_bytes().eq_ignore_ascii_case(name));
-        let names = || self.names.iter().map(|range| &self.lines[range.clone()]);
+        let names = || self.name_ranges.iter().map(|range| &self.header_lines[range.clone()]);
         if !names().any(given) {
-            wire.extend_from_slice(&self.lines);
+            wire.extend_from_slice(&self.header_lines);
             return;
         }
-        let ends = self.names.iter().skip(1).map(|range| range.start).chain([self.lines.len()]);
-        for (name, end) in self.names.iter().zip(ends) {
-            if !given(&self.lines[name.clone()]) {
-                wire.extend_from_slice(&self.lines[name.start..end]);
+        let ends = self.name_ranges.iter().skip(1).map(|range| range.start).chain([self.header_lines.len()]);
+        for (name, end) in self.name_ranges.iter().zip(ends) {
+            if !given(&self.header_lines[name.clone()]) {
+                wire.extend_from_slice(&self.header_lines[name.start..end]);
             }
         }
     }
 
     pub(super) fn new(
-        request: &Request,
+        request: &HttpRequest,
         origin: &Origin,
         connector: &Connector,
         forward: bool,
-    ) -> Result<Constant, RequestError> {
+    ) -> Result<FixedHead, RequestError> {
         let mut start = format!("{} ", request.method).into_bytes();
         if forward {
             start.extend_from_slice(origin.to_string().as_bytes());
         }
-        let mut constant = Constant {
-            start,
-            lines: Vec::new(),
-            names: Vec::new(),
+        let mut constant = FixedHead {
+            request_line_start: start,
+            header_lines: Vec::new(),
+            name_ranges: Vec::new(),
             cookie: String::new(),
-            closes: !connector.config().keep_alive,
+            closes_connection: !connector.config().keep_alive,
         };
         let has = |name: &str| request.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
         let mut default = |name: &str, value: &str| {
             if !has(name) {
-                line(&mut constant.lines, name, value);
+                write_header_line(&mut constant.header_lines, name, value);
             }
         };
         default("Host", &origin.host_header());
         default("User-Agent", concat!("squall/", env!("CARGO_PKG_VERSION")));
         default("Accept", "*/*");
         if connector.config().decompress {
-            default("Accept-Encoding", crate::decode::ACCEPTED);
+            default("Accept-Encoding", crate::decode::ACCEPT_ENCODING);
         }
         if !connector.config().keep_alive {
             default("Connection", "close");
@@ -84,74 +84,74 @@ impl Constant {
             default("Proxy-Authorization", value);
         }
         for (name, value) in &request.headers {
-            check(name, value)?;
-            constant.closes |= closes(name, value);
-            field(&mut constant.lines, &mut constant.cookie, name, value);
+            check_header(name, value)?;
+            constant.closes_connection |= announces_close(name, value);
+            write_header(&mut constant.header_lines, &mut constant.cookie, name, value);
         }
         let mut at = 0;
-        for line in constant.lines.split_inclusive(|&byte| byte == b'\n') {
+        for line in constant.header_lines.split_inclusive(|&byte| byte == b'\n') {
             let name = line.iter().position(|&byte| byte == b':').unwrap_or(0);
-            constant.names.push(at..at + name);
+            constant.name_ranges.push(at..at + name);
             at += line.len();
         }
         Ok(constant)
     }
 }
 
-impl Prepared {
+impl PreparedRequest {
     /// Writes head and body anew; the headers have been checked.
     pub(super) fn render(&mut self, headers: &[(&str, &str)], body: &[u8]) {
-        let constant = self.constant.clone();
-        let wire = &mut self.wire;
+        let constant = self.fixed_head.clone();
+        let wire = &mut self.rendered;
         wire.clear();
-        wire.extend_from_slice(&constant.start);
-        wire.extend_from_slice(self.target.as_bytes());
+        wire.extend_from_slice(&constant.request_line_start);
+        wire.extend_from_slice(self.path_and_query.as_bytes());
         wire.extend_from_slice(b" HTTP/1.1\r\n");
-        constant.write(headers, wire);
+        constant.write_lines(headers, wire);
         let mut cookie = String::new();
-        self.closes = constant.closes;
-        for (name, value) in headers.iter().filter(|(_, value)| !is_absent(value)) {
-            self.closes |= closes(name, value);
-            field(wire, &mut cookie, name, value);
+        self.closes_connection = constant.closes_connection;
+        for (name, value) in headers.iter().filter(|(_, value)| !is_omitted(value)) {
+            self.closes_connection |= announces_close(name, value);
+            write_header(wire, &mut cookie, name, value);
         }
         let sends_body = matches!(self.method, Method::POST | Method::PUT | Method::PATCH);
         if sends_body || !body.is_empty() {
             write!(wire, "Content-Length: {}\r\n", body.len()).expect("writing to a Vec cannot fail");
         }
-        self.cookies_from = None;
+        self.own_cookies_offset = None;
         if !(cookie.is_empty() && constant.cookie.is_empty()) {
             wire.extend_from_slice(b"Cookie: ");
-            self.cookies_from = Some(wire.len());
+            self.own_cookies_offset = Some(wire.len());
             wire.extend_from_slice(constant.cookie.as_bytes());
             if !cookie.is_empty() && !constant.cookie.is_empty() {
                 wire.extend_from_slice(b"; ");
             }
             wire.extend_from_slice(cookie.as_bytes());
-            self.cookie_at = wire.len();
+            self.cookie_insert_offset = wire.len();
             wire.extend_from_slice(b"\r\n");
         } else {
-            self.cookie_at = wire.len();
+            self.cookie_insert_offset = wire.len();
         }
         wire.extend_from_slice(b"\r\n");
-        self.body_at = wire.len();
+        self.body_offset = wire.len();
         wire.extend_from_slice(body);
     }
 
     /// Renders once more into `out`, with these cookies too.
     pub(crate) fn render_with_cookies(&self, cookies: &str, out: &mut Vec<u8>) {
         out.clear();
-        out.extend_from_slice(&self.wire[..self.cookie_at]);
-        out.extend_from_slice(if self.cookies_from.is_some() { b"; " } else { b"Cookie: " });
+        out.extend_from_slice(&self.rendered[..self.cookie_insert_offset]);
+        out.extend_from_slice(if self.own_cookies_offset.is_some() { b"; " } else { b"Cookie: " });
         out.extend_from_slice(cookies.as_bytes());
-        if self.cookies_from.is_none() {
+        if self.own_cookies_offset.is_none() {
             out.extend_from_slice(b"\r\n");
         }
-        out.extend_from_slice(&self.wire[self.cookie_at..]);
+        out.extend_from_slice(&self.rendered[self.cookie_insert_offset..]);
     }
 
     /// Whether the request itself says what this cookie is.
     pub(crate) fn has_cookie(&self, name: &str) -> bool {
-        let own = self.cookies_from.map_or(&[][..], |from| &self.wire[from..self.cookie_at]);
+        let own = self.own_cookies_offset.map_or(&[][..], |from| &self.rendered[from..self.cookie_insert_offset]);
         own.split(|&byte| byte == b';').any(|pair| {
             let pair = pair.trim_ascii_start();
             pair.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
@@ -160,18 +160,18 @@ impl Prepared {
 
     /// The header lines as rendered.
     pub(crate) fn header_lines(&self) -> impl Iterator<Item = (&str, &str)> {
-        let head = std::str::from_utf8(&self.wire[..self.body_at]).expect("a head is rendered from strings");
+        let head = std::str::from_utf8(&self.rendered[..self.body_offset]).expect("a head is rendered from strings");
         head.split("\r\n").skip(1).filter_map(|line| line.split_once(": "))
     }
 }
 
 /// Refuses what is not a header, could end its line, or would contradict the framing that we set.
-pub(super) fn check(name: &str, value: &str) -> Result<(), RequestError> {
+pub(super) fn check_header(name: &str, value: &str) -> Result<(), RequestError> {
     if name.is_empty() || !name.bytes().all(is_token) {
-        return Err(RequestError::HeaderName { name: name.into() });
+        return Err(RequestError::InvalidHeaderName { name: name.into() });
     }
-    if !is_absent(value) && value.bytes().any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f) {
-        return Err(RequestError::HeaderValue { name: name.into() });
+    if !is_omitted(value) && value.bytes().any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f) {
+        return Err(RequestError::InvalidHeaderValue { name: name.into() });
     }
     if name.eq_ignore_ascii_case("transfer-encoding") {
         return Err(RequestError::ReservedHeader { name: name.into() });
@@ -180,14 +180,14 @@ pub(super) fn check(name: &str, value: &str) -> Result<(), RequestError> {
 }
 
 /// The value of a header that is to be left out of one request, also where the client would send one of its own: this very text.
-pub static ABSENT: &str = "\0 left out";
+pub static OMIT_HEADER: &str = "\0 left out";
 
-fn is_absent(value: &str) -> bool {
-    std::ptr::eq(value, ABSENT)
+fn is_omitted(value: &str) -> bool {
+    std::ptr::eq(value, OMIT_HEADER)
 }
 
 /// Writes a header's line; cookies are gathered, since a request may have only one Cookie line.
-fn field(lines: &mut Vec<u8>, cookie: &mut String, name: &str, value: &str) {
+fn write_header(lines: &mut Vec<u8>, cookie: &mut String, name: &str, value: &str) {
     if name.eq_ignore_ascii_case("cookie") {
         if !cookie.is_empty() {
             cookie.push_str("; ");
@@ -195,27 +195,27 @@ fn field(lines: &mut Vec<u8>, cookie: &mut String, name: &str, value: &str) {
         cookie.push_str(value.trim());
     } else if !name.eq_ignore_ascii_case("content-length") {
         // Recorded requests carry a length; ours is computed from the body and cannot be wrong.
-        line(lines, name, value.trim());
+        write_header_line(lines, name, value.trim());
     }
 }
 
-fn line(lines: &mut Vec<u8>, name: &str, value: &str) {
+fn write_header_line(lines: &mut Vec<u8>, name: &str, value: &str) {
     for part in [name, ": ", value, "\r\n"] {
         lines.extend_from_slice(part.as_bytes());
     }
 }
 
 /// Whether a header announces the end of its connection.
-fn closes(name: &str, value: &str) -> bool {
+fn announces_close(name: &str, value: &str) -> bool {
     name.eq_ignore_ascii_case("connection") && value.to_ascii_lowercase().contains("close")
 }
 
 fn is_token(byte: u8) -> bool {
-    TOKEN[usize::from(byte)]
+    TOKEN_BYTES[usize::from(byte)]
 }
 
 /// Asked for every byte of every name that a call brings along.
-static TOKEN: [bool; 256] = {
+static TOKEN_BYTES: [bool; 256] = {
     let mut token = [false; 256];
     let mut byte = 0;
     while byte < 256 {

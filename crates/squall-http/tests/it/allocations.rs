@@ -3,8 +3,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use squall_http::{Body, Session};
-use squall_testkit::hostile::{Hostile, Step};
+use squall_http::{BodyMode, Session};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 use crate::{connector, get};
 
@@ -39,8 +39,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-async fn taken_by_a_hundred_requests(response: &str, body: Body) -> usize {
-    let server = Hostile::start(vec![Step::Read, Step::send(response), Step::Again]);
+async fn taken_by_a_hundred_requests(response: &str, body: BodyMode) -> usize {
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(response), ServerStep::Restart]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
@@ -58,28 +58,28 @@ async fn taken_by_a_hundred_requests(response: &str, body: Body) -> usize {
 async fn a_steady_user_takes_no_memory() {
     let response = "HTTP/1.1 200 OK\r\nDate: today\r\nServer: x\r\nContent-Length: 65\r\n\r\n";
     let response = format!("{response}{}", "x".repeat(65));
-    assert_eq!(taken_by_a_hundred_requests(&response, Body::Discard).await, 0);
-    assert_eq!(taken_by_a_hundred_requests(&response, Body::Keep).await, 0);
+    assert_eq!(taken_by_a_hundred_requests(&response, BodyMode::Discard).await, 0);
+    assert_eq!(taken_by_a_hundred_requests(&response, BodyMode::Keep).await, 0);
 }
 
 #[tokio::test]
 async fn a_user_with_cookies_takes_no_memory_either() {
-    let server = Hostile::start(vec![
-        Step::Read,
-        Step::send("HTTP/1.1 200 OK\r\nSet-Cookie: session=abc\r\nContent-Length: 0\r\n\r\n"),
-        Step::Read,
-        Step::respond("x"),
-        Step::Goto(2),
+    let server = ScriptedServer::start(vec![
+        ServerStep::Read,
+        ServerStep::send("HTTP/1.1 200 OK\r\nSet-Cookie: session=abc\r\nContent-Length: 0\r\n\r\n"),
+        ServerStep::Read,
+        ServerStep::respond("x"),
+        ServerStep::Goto(2),
     ]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
     for _ in 0..3 {
-        session.send(&request, Body::Discard).await.result.expect("a response");
+        session.send(&request, BodyMode::Discard).await.result.expect("a response");
     }
     let before = TAKEN.get();
     for _ in 0..100 {
-        session.send(&request, Body::Discard).await.result.expect("a response");
+        session.send(&request, BodyMode::Discard).await.result.expect("a response");
     }
     assert_eq!(TAKEN.get() - before, 0);
     assert!(server.last_request().contains("\r\nCookie: session=abc\r\n"));
@@ -88,7 +88,7 @@ async fn a_user_with_cookies_takes_no_memory_either() {
 #[tokio::test]
 async fn chunked_bodies_take_no_memory_either() {
     let response = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
-    assert_eq!(taken_by_a_hundred_requests(response, Body::Keep).await, 0);
+    assert_eq!(taken_by_a_hundred_requests(response, BodyMode::Keep).await, 0);
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn patching_a_request_takes_no_memory() {
     let mut request = get(&connector, "http://127.0.0.1/");
     let mut patch = |page: usize| {
         let paths = ["/api/products?page=10", "/api/products?page=11"];
-        request.patch(paths[page % 2], &[("X-Request-Id", "123456")], b"{\"a\":1}").expect("a valid patch");
+        request.update(paths[page % 2], &[("X-Request-Id", "123456")], b"{\"a\":1}").expect("a valid patch");
     };
     (0..3).for_each(&mut patch);
     let before = TAKEN.get();
@@ -111,7 +111,7 @@ fn the_future_of_a_request_is_small() {
     let connector = connector(|_| {});
     let request = get(&connector, "http://127.0.0.1/");
     let mut session = Session::new(&connector);
-    let size = size_of_val(&session.send(&request, Body::Discard));
+    let size = size_of_val(&session.send(&request, BodyMode::Discard));
     assert!(size <= 512, "{size} bytes");
     assert!(size_of::<Session>() <= 512, "{} bytes", size_of::<Session>());
 }

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use squall_http::{Body, Session};
-use squall_testkit::hostile::{Hostile, Step};
+use squall_http::{BodyMode, Session};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 use crate::{connector, fetch, get};
 
@@ -38,11 +38,11 @@ pub(crate) fn brotli(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-fn encoded(coding: &str, body: &[u8]) -> Hostile {
+fn encoded(coding: &str, body: &[u8]) -> ScriptedServer {
     let mut response =
         format!("HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
     response.extend_from_slice(body);
-    Hostile::start(vec![Step::Read, Step::Send(response), Step::Again])
+    ScriptedServer::start(vec![ServerStep::Read, ServerStep::Send(response), ServerStep::Restart])
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn bytes_count_as_they_travelled() {
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
-    let exchange = session.send(&request, Body::Keep).await;
+    let exchange = session.send(&request, BodyMode::Keep).await;
     assert!(exchange.bytes_in < 1000);
     assert_eq!(exchange.result.expect("a response").body().len(), 100_000);
 }

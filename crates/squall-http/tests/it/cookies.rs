@@ -1,15 +1,15 @@
 //! Cookies belong to one user, go where they may, and end when told.
 
-use squall_http::{Body, Prepared, Request, Session};
-use squall_testkit::hostile::{Hostile, Step};
+use squall_http::{BodyMode, PreparedRequest, HttpRequest, Session};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 use crate::{connector, get, server};
 
-fn cookie_line(server: &Hostile) -> Option<String> {
+fn cookie_line(server: &ScriptedServer) -> Option<String> {
     server.last_request().lines().find_map(|line| line.strip_prefix("Cookie: ").map(str::to_owned))
 }
 
-fn setting(cookies: &[&str]) -> Hostile {
+fn setting(cookies: &[&str]) -> ScriptedServer {
     let lines: String = cookies.iter().map(|cookie| format!("Set-Cookie: {cookie}\r\n")).collect();
     server(&format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 0\r\n\r\n"))
 }
@@ -20,20 +20,20 @@ async fn a_cookie_is_sent_back_by_its_own_user_only() {
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
-    assert!(session.send(&request, Body::Discard).await.result.is_ok());
+    assert!(session.send(&request, BodyMode::Discard).await.result.is_ok());
     assert_eq!(cookie_line(&server), None);
-    let exchange = session.send(&request, Body::Discard).await;
+    let exchange = session.send(&request, BodyMode::Discard).await;
     assert!(exchange.result.is_ok());
     assert!(exchange.bytes_out > request.as_bytes().len() as u64);
     let mut sent: Vec<String> = cookie_line(&server).expect("cookies").split("; ").map(str::to_owned).collect();
     sent.sort();
     assert_eq!(sent, ["session=abc", "theme=dark"]);
 
-    assert!(Session::new(&connector).send(&request, Body::Discard).await.result.is_ok());
+    assert!(Session::new(&connector).send(&request, BodyMode::Discard).await.result.is_ok());
     assert_eq!(cookie_line(&server), None);
 
     session.clear_cookies();
-    assert!(session.send(&request, Body::Discard).await.result.is_ok());
+    assert!(session.send(&request, BodyMode::Discard).await.result.is_ok());
     assert_eq!(cookie_line(&server), None);
 }
 
@@ -45,7 +45,7 @@ async fn path_secure_expiry_and_domain_are_respected() {
     let mut session = Session::new(&connector);
     let open = get(&connector, "http://shop.test/");
     for _ in 0..2 {
-        assert!(session.send(&open, Body::Discard).await.result.is_ok());
+        assert!(session.send(&open, BodyMode::Discard).await.result.is_ok());
     }
     assert_eq!(cookie_line(&server).as_deref(), Some("e=5"));
 }
@@ -54,17 +54,17 @@ async fn path_secure_expiry_and_domain_are_respected() {
 async fn the_requests_own_cookies_share_the_line() {
     let server = setting(&["jar=1"]);
     let connector = connector(|_| {});
-    let mut request = Request::get(&server.url("/")).expect("a URL");
+    let mut request = HttpRequest::get(&server.url("/")).expect("a URL");
     request.headers.push(("Cookie".into(), "own=1".into()));
-    let mut request = Prepared::new(&request, &connector).expect("a valid request");
+    let mut request = PreparedRequest::new(&request, &connector).expect("a valid request");
     let mut session = Session::new(&connector);
-    assert!(session.send(&request, Body::Discard).await.result.is_ok());
+    assert!(session.send(&request, BodyMode::Discard).await.result.is_ok());
     assert_eq!(cookie_line(&server).as_deref(), Some("own=1"));
-    request.patch("/next", &[("cookie", "extra=2")], b"").expect("a valid patch");
-    assert!(session.send(&request, Body::Discard).await.result.is_ok());
+    request.update("/next", &[("cookie", "extra=2")], b"").expect("a valid patch");
+    assert!(session.send(&request, BodyMode::Discard).await.result.is_ok());
     assert_eq!(cookie_line(&server).as_deref(), Some("own=1; extra=2; jar=1"));
-    request.patch("/next", &[("cookie", "jar=2; ajar=3")], b"").expect("a valid patch");
-    assert!(session.send(&request, Body::Discard).await.result.is_ok());
+    request.update("/next", &[("cookie", "jar=2; ajar=3")], b"").expect("a valid patch");
+    assert!(session.send(&request, BodyMode::Discard).await.result.is_ok());
     assert_eq!(
         cookie_line(&server).as_deref(),
         Some("own=1; jar=2; ajar=3"),
@@ -78,25 +78,25 @@ async fn cookies_can_be_turned_off() {
     let connector = connector(|config| config.cookies = false);
     let mut session = Session::new(&connector);
     for _ in 0..2 {
-        assert!(session.send(&get(&connector, &server.url("/")), Body::Discard).await.result.is_ok());
+        assert!(session.send(&get(&connector, &server.url("/")), BodyMode::Discard).await.result.is_ok());
     }
     assert_eq!(cookie_line(&server), None);
 }
 
 #[tokio::test]
 async fn a_body_stays_whole_when_cookies_are_added() {
-    let server = Hostile::start(vec![
-        Step::Read,
-        Step::send("HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nContent-Length: 0\r\n\r\n"),
-        Step::Again,
+    let server = ScriptedServer::start(vec![
+        ServerStep::Read,
+        ServerStep::send("HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nContent-Length: 0\r\n\r\n"),
+        ServerStep::Restart,
     ]);
     let connector = connector(|_| {});
-    let mut request = Request::new(http::Method::POST, &server.url("/")).expect("a URL");
+    let mut request = HttpRequest::new(http::Method::POST, &server.url("/")).expect("a URL");
     request.body = "payload".into();
-    let request = Prepared::new(&request, &connector).expect("a valid request");
+    let request = PreparedRequest::new(&request, &connector).expect("a valid request");
     let mut session = Session::new(&connector);
     for _ in 0..2 {
-        assert!(session.send(&request, Body::Discard).await.result.is_ok());
+        assert!(session.send(&request, BodyMode::Discard).await.result.is_ok());
     }
     assert!(server.last_request().ends_with("\r\nContent-Length: 7\r\nCookie: a=1\r\n\r\npayload"));
 }

@@ -1,19 +1,19 @@
 //! One hostile server for each way to fail: each has its own code, keeps its latency, and the user goes on.
 
-use squall_http::{Body, HttpConfig, HttpError, Session};
-use squall_testkit::hostile::{Hostile, Step, refused_address};
+use squall_http::{BodyMode, HttpConfig, HttpError, Session};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep, refused_address};
 
 use crate::{SHORT, connector, fetch, get, get_hastily};
 
 #[track_caller]
-fn check(script: Vec<Step>, code: &str, category: &str) {
+fn check(script: Vec<ServerStep>, code: &str, category: &str) {
     check_with(script, |_| {}, code, category);
 }
 
 /// Fails with `code` twice in a row (the second time on a new connection), with a latency and a category.
 #[track_caller]
-fn check_with(script: Vec<Step>, change: impl FnOnce(&mut HttpConfig), code: &str, category: &str) {
-    let server = Hostile::start(script);
+fn check_with(script: Vec<ServerStep>, change: impl FnOnce(&mut HttpConfig), code: &str, category: &str) {
+    let server = ScriptedServer::start(script);
     let connector = connector(change);
     let request = get(&connector, &server.url("/"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -21,10 +21,10 @@ fn check_with(script: Vec<Step>, change: impl FnOnce(&mut HttpConfig), code: &st
         let mut session = Session::new(&connector);
         let mut failures = Vec::new();
         for _ in 0..2 {
-            let exchange = session.send(&request, Body::Keep).await;
+            let exchange = session.send(&request, BodyMode::Keep).await;
             assert!(exchange.new_connection && exchange.ended > exchange.started);
             let error = exchange.result.expect_err("a failure");
-            failures.push((error.code(), error.category()));
+            failures.push((error.code(), error.category_name()));
         }
         failures
     });
@@ -40,11 +40,11 @@ async fn bytes_of_malformed_answers_are_counted() {
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc",
     ] {
-        let server = Hostile::start(vec![Step::Read, Step::send(answer), Step::Close]);
+        let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(answer), ServerStep::Close]);
         let connector = connector(|_| {});
         let request = get(&connector, &server.url("/"));
         let mut session = Session::new(&connector);
-        let exchange = session.send(&request, Body::Keep).await;
+        let exchange = session.send(&request, BodyMode::Keep).await;
         assert!(exchange.result.is_err(), "{answer:?}");
         assert_eq!(exchange.bytes_in, answer.len() as u64, "{answer:?}");
     }
@@ -52,12 +52,12 @@ async fn bytes_of_malformed_answers_are_counted() {
 
 #[tokio::test]
 async fn bytes_of_endless_headers_are_counted() {
-    let script = vec![Step::Read, Step::send("HTTP/1.1 200 OK\r\nX-Start: "), Step::Endless(vec![b'x'; 1000])];
-    let server = Hostile::start(script);
+    let script = vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\nX-Start: "), ServerStep::SendForever(vec![b'x'; 1000])];
+    let server = ScriptedServer::start(script);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
-    let exchange = session.send(&request, Body::Keep).await;
+    let exchange = session.send(&request, BodyMode::Keep).await;
     let limit = connector.config().max_head_bytes as u64;
     assert!(exchange.bytes_in > limit, "{} bytes, beyond the limit of {limit}", exchange.bytes_in);
     assert_eq!(exchange.result.expect_err("a failure").code(), "HEAD_TOO_LARGE");
@@ -69,10 +69,10 @@ async fn refused() {
     let connector = connector(|_| {});
     let request = get(&connector, &format!("http://{address}/"));
     let mut session = Session::new(&connector);
-    let exchange = session.send(&request, Body::Keep).await;
+    let exchange = session.send(&request, BodyMode::Keep).await;
     assert!(exchange.new_connection && exchange.ended > exchange.started);
     let error = exchange.result.expect_err("a failure");
-    assert_eq!((error.code(), error.category(), error.unreachable()), ("CONNECT_REFUSED", "transport_error", true));
+    assert_eq!((error.code(), error.category_name(), error.is_unreachable()), ("CONNECT_REFUSED", "transport_error", true));
     assert_eq!(error.to_string(), format!("{address} refused the connection"));
 }
 
@@ -85,74 +85,74 @@ async fn unknown_name() {
     let mut session = Session::new(&connector);
     // The second time from memory.
     for _ in 0..2 {
-        let exchange = session.send(&request, Body::Keep).await;
+        let exchange = session.send(&request, BodyMode::Keep).await;
         assert!(exchange.ended > exchange.started, "it has a latency");
         let error = exchange.result.expect_err("a failure");
-        assert_eq!((error.code(), error.category(), error.unreachable()), ("DNS_FAILURE", "transport_error", true));
+        assert_eq!((error.code(), error.category_name(), error.is_unreachable()), ("DNS_FAILURE", "transport_error", true));
         assert!(error.to_string().starts_with(&format!("cannot resolve {host}: ")), "{error}");
     }
 }
 
 #[test]
 fn reset_before_an_answer() {
-    check(vec![Step::Read, Step::Reset], "RESET", "transport_error");
+    check(vec![ServerStep::Read, ServerStep::Reset], "RESET", "transport_error");
 }
 
 #[test]
 fn reset_mid_head() {
-    check(vec![Step::Read, Step::send("HTTP/1.1 200 OK\r\nConte"), Step::Reset], "RESET", "transport_error");
+    check(vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\nConte"), ServerStep::Reset], "RESET", "transport_error");
 }
 
 #[test]
 fn reset_mid_body() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc";
-    check(vec![Step::Read, Step::send(head), Step::Reset], "RESET", "transport_error");
+    check(vec![ServerStep::Read, ServerStep::send(head), ServerStep::Reset], "RESET", "transport_error");
 }
 
 #[test]
 fn closed_without_an_answer() {
-    check(vec![Step::Read, Step::Close], "CLOSED", "transport_error");
+    check(vec![ServerStep::Read, ServerStep::Close], "CLOSED", "transport_error");
 }
 
 #[test]
 fn closed_mid_head() {
-    check(vec![Step::Read, Step::send("HTTP/1.1 200 OK\r\nConte"), Step::Close], "TRUNCATED", "transport_error");
+    check(vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\nConte"), ServerStep::Close], "TRUNCATED", "transport_error");
 }
 
 #[test]
 fn closed_mid_body() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc";
-    check(vec![Step::Read, Step::send(head), Step::Close], "TRUNCATED", "transport_error");
+    check(vec![ServerStep::Read, ServerStep::send(head), ServerStep::Close], "TRUNCATED", "transport_error");
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc";
-    check(vec![Step::Read, Step::send(head), Step::Close], "TRUNCATED", "transport_error");
+    check(vec![ServerStep::Read, ServerStep::send(head), ServerStep::Close], "TRUNCATED", "transport_error");
 }
 
 #[test]
 fn malformed_status_line() {
     check(
-        vec![Step::Read, Step::send("HTTP/1.1 two hundred\r\n\r\n"), Step::Hang],
+        vec![ServerStep::Read, ServerStep::send("HTTP/1.1 two hundred\r\n\r\n"), ServerStep::Hang],
         "MALFORMED_RESPONSE",
         "protocol_error",
     );
     check(
-        vec![Step::Read, Step::send("220 smtp.example ESMTP\r\n"), Step::Hang],
+        vec![ServerStep::Read, ServerStep::send("220 smtp.example ESMTP\r\n"), ServerStep::Hang],
         "MALFORMED_RESPONSE",
         "protocol_error",
     );
-    check(vec![Step::Read, Step::Send(vec![0, 0, 0, 4, 0]), Step::Close], "MALFORMED_RESPONSE", "protocol_error");
+    check(vec![ServerStep::Read, ServerStep::Send(vec![0, 0, 0, 4, 0]), ServerStep::Close], "MALFORMED_RESPONSE", "protocol_error");
 }
 
 #[test]
 fn conflicting_lengths() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab";
-    check(vec![Step::Read, Step::send(head), Step::Hang], "MALFORMED_RESPONSE", "protocol_error");
+    check(vec![ServerStep::Read, ServerStep::send(head), ServerStep::Hang], "MALFORMED_RESPONSE", "protocol_error");
 }
 
 #[test]
 fn endless_headers() {
     for line in ["X-Filler: on and on\r\n", "x"] {
         let script =
-            vec![Step::Read, Step::send("HTTP/1.1 200 OK\r\nX-Start: "), Step::Endless(line.as_bytes().repeat(100))];
+            vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\nX-Start: "), ServerStep::SendForever(line.as_bytes().repeat(100))];
         check(script, "HEAD_TOO_LARGE", "protocol_error");
     }
 }
@@ -161,15 +161,15 @@ fn endless_headers() {
 fn endless_body() {
     for head in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"] {
         let part = if head.contains("chunked") { "4\r\nmore\r\n" } else { "more" };
-        let script = vec![Step::Read, Step::send(head), Step::Endless(part.as_bytes().repeat(1000))];
+        let script = vec![ServerStep::Read, ServerStep::send(head), ServerStep::SendForever(part.as_bytes().repeat(1000))];
         check_with(script, |config| config.max_body_bytes = 1_000_000, "BODY_TOO_LARGE", "protocol_error");
     }
 }
 
 #[test]
 fn endless_body_within_limits_ends_with_the_timeout() {
-    let script = vec![Step::Read, Step::send("HTTP/1.1 200 OK\r\n\r\n"), Step::Endless(vec![b'x'; 10_000])];
-    let server = Hostile::start(script);
+    let script = vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\n\r\n"), ServerStep::SendForever(vec![b'x'; 10_000])];
+    let server = ScriptedServer::start(script);
     let connector = connector(|config| {
         config.timeout = SHORT;
         config.max_body_bytes = usize::MAX;
@@ -178,37 +178,37 @@ fn endless_body_within_limits_ends_with_the_timeout() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let code = runtime.block_on(async {
         let mut session = Session::new(&connector);
-        session.send(&request, Body::Discard).await.result.expect_err("a failure").code()
+        session.send(&request, BodyMode::Discard).await.result.expect_err("a failure").code()
     });
     assert_eq!(code, "TIMEOUT");
 }
 
 #[test]
 fn endless_interim_responses_end_with_the_timeout() {
-    let script = vec![Step::Read, Step::Endless(b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100))];
+    let script = vec![ServerStep::Read, ServerStep::SendForever(b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100))];
     check_with(script, |config| config.timeout = SHORT, "TIMEOUT", "timeout");
 }
 
 #[test]
 fn silence() {
-    check_with(vec![Step::Read, Step::Hang], |config| config.timeout = SHORT, "TIMEOUT", "timeout");
+    check_with(vec![ServerStep::Read, ServerStep::Hang], |config| config.timeout = SHORT, "TIMEOUT", "timeout");
 }
 
 #[test]
 fn slow_body() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc";
-    check_with(vec![Step::Read, Step::send(head), Step::Hang], |config| config.timeout = SHORT, "TIMEOUT", "timeout");
+    check_with(vec![ServerStep::Read, ServerStep::send(head), ServerStep::Hang], |config| config.timeout = SHORT, "TIMEOUT", "timeout");
 }
 
 #[tokio::test]
 async fn a_request_may_have_its_own_timeout() {
-    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Read, Step::Hang]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::Hang]);
     let connector = connector(|_| {});
     let patient = get(&connector, &server.url("/"));
     let hasty = get_hastily(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
-    assert!(session.send(&patient, Body::Discard).await.result.is_ok());
-    let error = session.send(&hasty, Body::Discard).await.result.expect_err("a failure");
+    assert!(session.send(&patient, BodyMode::Discard).await.result.is_ok());
+    let error = session.send(&hasty, BodyMode::Discard).await.result.expect_err("a failure");
     assert!(matches!(error, HttpError::Timeout { after } if after == SHORT));
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Response};
-use squall_http::{Body, HttpVersion, Prepared, Request, Session};
-use squall_testkit::hostile::{Hostile, Step};
+use squall_http::{BodyMode, HttpVersion, PreparedRequest, HttpRequest, Session};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 use squall_testkit::tls::{Authority, Validity};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -87,7 +87,7 @@ async fn prior_knowledge_works_and_the_connection_is_reused() {
     let request = get(&connector, &format!("http://{address}/a?b=c"));
     let mut session = Session::new(&connector);
     for round in 0..3 {
-        let exchange = session.send(&request, Body::Keep).await;
+        let exchange = session.send(&request, BodyMode::Keep).await;
         assert_eq!(exchange.new_connection, round == 0);
         assert!(exchange.bytes_in > 0 && exchange.bytes_out > 0 && exchange.ended > exchange.started);
         let response = exchange.result.expect("a response");
@@ -116,12 +116,12 @@ async fn alpn_chooses_http2() {
 async fn large_bodies_travel_both_ways() {
     let address = start(None).await;
     let connector = connector(|config| config.version = HttpVersion::Http2);
-    let mut request = Request::new(Method::POST, &format!("http://{address}/echo")).expect("a URL");
+    let mut request = HttpRequest::new(Method::POST, &format!("http://{address}/echo")).expect("a URL");
     request.body = Bytes::from(vec![b'z'; 3_000_000]);
-    let request = Prepared::new(&request, &connector).expect("a valid request");
+    let request = PreparedRequest::new(&request, &connector).expect("a valid request");
     let mut session = Session::new(&connector);
     for _ in 0..2 {
-        let exchange = session.send(&request, Body::Keep).await;
+        let exchange = session.send(&request, BodyMode::Keep).await;
         assert!(exchange.bytes_out > 3_000_000 && exchange.bytes_in > 3_000_000);
         assert_eq!(exchange.result.expect("a response").body().len(), 3_000_000 + "POST /echo ".len());
     }
@@ -133,8 +133,8 @@ async fn cookies_come_and_go_as_over_http1() {
     let connector = connector(|config| config.version = HttpVersion::Http2);
     let request = get(&connector, &format!("http://{address}/cookie"));
     let mut session = Session::new(&connector);
-    assert_eq!(session.send(&request, Body::Keep).await.result.expect("a response").body(), b"GET /cookie ");
-    assert_eq!(session.send(&request, Body::Keep).await.result.expect("a response").body(), b"GET /cookie id=7");
+    assert_eq!(session.send(&request, BodyMode::Keep).await.result.expect("a response").body(), b"GET /cookie ");
+    assert_eq!(session.send(&request, BodyMode::Keep).await.result.expect("a response").body(), b"GET /cookie id=7");
 }
 
 /// RFC 9113, 8.7: what a server gives back has not been processed, and is sent again on a new connection.
@@ -145,7 +145,7 @@ async fn a_request_that_was_given_back_is_sent_again() {
     let request = get(&connector, &format!("http://{address}/first"));
     let mut session = Session::new(&connector);
     for round in 0..3 {
-        let exchange = session.send(&request, Body::Keep).await;
+        let exchange = session.send(&request, BodyMode::Keep).await;
         assert!(exchange.new_connection, "{round}");
         assert_eq!(exchange.result.expect("a response").body(), b"GET /first ");
     }
@@ -188,7 +188,7 @@ async fn a_goodbye_without_an_error_is_none() {
     let request = get(&connector, &format!("http://{address}/"));
     let mut session = Session::new(&connector);
     for round in 0..4 {
-        let exchange = session.send(&request, Body::Discard).await;
+        let exchange = session.send(&request, BodyMode::Discard).await;
         assert!(exchange.new_connection, "{round}");
         assert_eq!(exchange.result.expect("a response").status, 200, "{round}");
     }
@@ -204,25 +204,25 @@ async fn failures_have_their_codes() {
     assert_eq!(fetch(&connector, &format!("http://{address}/reset")).await, Err("H2_REFUSED".into()));
     let hang = get_hastily(&connector, &format!("http://{address}/hang"));
     let mut hanging = Session::new(&connector);
-    let error = hanging.send(&hang, Body::Keep).await.result.expect_err("a failure");
+    let error = hanging.send(&hang, BodyMode::Keep).await.result.expect_err("a failure");
     assert_eq!(error.code(), "TIMEOUT");
-    let mut request = Request::new(Method::POST, &format!("http://{address}/echo")).expect("a URL");
+    let mut request = HttpRequest::new(Method::POST, &format!("http://{address}/echo")).expect("a URL");
     request.body = Bytes::from(vec![b'z'; 5000]);
-    let request = Prepared::new(&request, &connector).expect("a valid request");
+    let request = PreparedRequest::new(&request, &connector).expect("a valid request");
     let mut session = Session::new(&connector);
-    let error = session.send(&request, Body::Keep).await.result.expect_err("a failure");
+    let error = session.send(&request, BodyMode::Keep).await.result.expect_err("a failure");
     assert_eq!(error.code(), "BODY_TOO_LARGE");
 }
 
 #[tokio::test]
 async fn a_server_that_speaks_http1_or_leaves_is_told_apart() {
     let connector = connector(|config| config.version = HttpVersion::Http2);
-    let old = Hostile::start(vec![Step::send("HTTP/1.1 400 Bad Request\r\n\r\n"), Step::Hang]);
+    let old = ScriptedServer::start(vec![ServerStep::send("HTTP/1.1 400 Bad Request\r\n\r\n"), ServerStep::Hang]);
     let (request, mut session) = (get(&connector, &old.url("/")), Session::new(&connector));
-    let error = session.send(&request, Body::Discard).await.result.expect_err("a failure");
+    let error = session.send(&request, BodyMode::Discard).await.result.expect_err("a failure");
     assert_eq!(error.code(), "H2_ERROR");
     assert!(error.to_string().contains("the server answers in HTTP/1"), "{error}");
-    let leaving = Hostile::start(vec![Step::Read, Step::Close]);
+    let leaving = ScriptedServer::start(vec![ServerStep::Read, ServerStep::Close]);
     let code = fetch(&connector, &leaving.url("/")).await.expect_err("a failure");
     assert!(["CLOSED", "RESET"].contains(&code.as_str()), "{code}");
 }
@@ -249,7 +249,7 @@ async fn a_connection_that_ended_while_idle_is_replaced() {
     let request = get(&connector, &format!("http://{address}/"));
     let mut session = Session::new(&connector);
     for _ in 0..2 {
-        let exchange = session.send(&request, Body::Discard).await;
+        let exchange = session.send(&request, BodyMode::Discard).await;
         assert!(exchange.new_connection);
         assert_eq!(exchange.result.expect("a response").status, 200);
         gone.notified().await;

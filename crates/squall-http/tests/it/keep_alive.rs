@@ -1,15 +1,15 @@
 //! When connections are kept, replaced and dropped.
 
-use squall_http::{Body, Session};
-use squall_testkit::hostile::{Hostile, Step};
+use squall_http::{BodyMode, Session};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 use crate::{connector, get, get_hastily};
 
 /// Codes of `count` requests by one user.
-async fn codes(session: &mut Session, request: &squall_http::Prepared, count: usize) -> Vec<String> {
+async fn codes(session: &mut Session, request: &squall_http::PreparedRequest, count: usize) -> Vec<String> {
     let mut codes = Vec::new();
     for _ in 0..count {
-        let exchange = session.send(request, Body::Discard).await;
+        let exchange = session.send(request, BodyMode::Discard).await;
         codes.push(match exchange.result {
             Ok(response) => response.status.to_string(),
             Err(error) => error.code().to_owned(),
@@ -20,30 +20,30 @@ async fn codes(session: &mut Session, request: &squall_http::Prepared, count: us
 
 #[tokio::test]
 async fn an_abandoned_exchange_tells_what_it_had_moved() {
-    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Read, Step::send("HTTP/1.1 2"), Step::Hang]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::send("HTTP/1.1 2"), ServerStep::Hang]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
-    assert!(session.send(&request, Body::Discard).await.result.is_ok());
-    assert_eq!(session.abandon(), (0, 0), "nothing was abandoned");
+    assert!(session.send(&request, BodyMode::Discard).await.result.is_ok());
+    assert_eq!(session.close_abandoned(), (0, 0), "nothing was abandoned");
     let arrived = async {
         while server.requests() < 2 {
             tokio::task::yield_now().await;
         }
     };
     tokio::select! {
-        _ = session.send(&request, Body::Discard) => panic!("the answer never ends"),
+        _ = session.send(&request, BodyMode::Discard) => panic!("the answer never ends"),
         () = arrived => {}
     }
-    let (bytes_in, bytes_out) = session.abandon();
+    let (bytes_in, bytes_out) = session.close_abandoned();
     assert_eq!(bytes_out, request.as_bytes().len() as u64);
     assert!(bytes_in <= "HTTP/1.1 2".len() as u64);
-    assert_eq!(session.abandon(), (0, 0), "it is told once");
+    assert_eq!(session.close_abandoned(), (0, 0), "it is told once");
 }
 
 #[tokio::test]
 async fn without_keep_alive_every_request_has_its_connection() {
-    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Again]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Restart]);
     let connector = connector(|config| config.keep_alive = false);
     let request = get(&connector, &server.url("/"));
     assert_eq!(codes(&mut Session::new(&connector), &request, 3).await, ["200", "200", "200"]);
@@ -53,11 +53,11 @@ async fn without_keep_alive_every_request_has_its_connection() {
 
 #[tokio::test]
 async fn a_request_may_announce_the_end_of_its_connection() {
-    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Again]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Restart]);
     let connector = connector(|_| {});
-    let mut request = squall_http::Request::get(&server.url("/")).expect("a URL");
+    let mut request = squall_http::HttpRequest::get(&server.url("/")).expect("a URL");
     request.headers.push(("connection".into(), "Close".into()));
-    let request = squall_http::Prepared::new(&request, &connector).expect("a valid request");
+    let request = squall_http::PreparedRequest::new(&request, &connector).expect("a valid request");
     assert_eq!(codes(&mut Session::new(&connector), &request, 2).await, ["200", "200"]);
     assert_eq!(server.connections(), 2);
 }
@@ -65,7 +65,7 @@ async fn a_request_may_announce_the_end_of_its_connection() {
 #[tokio::test]
 async fn a_server_that_announces_its_close_costs_no_request() {
     let response = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx";
-    let server = Hostile::start(vec![Step::Read, Step::send(response), Step::Close]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(response), ServerStep::Close]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     assert_eq!(codes(&mut Session::new(&connector), &request, 3).await, ["200", "200", "200"]);
@@ -74,7 +74,7 @@ async fn a_server_that_announces_its_close_costs_no_request() {
 
 #[tokio::test]
 async fn a_connection_found_closed_before_writing_is_replaced_silently() {
-    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Read, Step::respond("x"), Step::Close]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::respond("x"), ServerStep::Close]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
@@ -89,7 +89,7 @@ async fn a_connection_found_closed_before_writing_is_replaced_silently() {
 
 #[tokio::test]
 async fn a_close_under_a_written_request_is_counted_and_not_retried() {
-    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Read, Step::Close]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::Close]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
@@ -100,7 +100,7 @@ async fn a_close_under_a_written_request_is_counted_and_not_retried() {
 #[tokio::test]
 async fn bytes_after_a_response_are_never_taken_for_the_next() {
     let response = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 500 Evil\r\nContent-Length: 0\r\n\r\n";
-    let server = Hostile::start(vec![Step::Read, Step::send(response), Step::Again]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(response), ServerStep::Restart]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     assert_eq!(codes(&mut Session::new(&connector), &request, 3).await, ["200", "200", "200"]);
@@ -109,7 +109,7 @@ async fn bytes_after_a_response_are_never_taken_for_the_next() {
 
 #[tokio::test]
 async fn a_failed_exchange_drops_its_connection() {
-    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Read, Step::Hang]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::Hang]);
     let connector = connector(|_| {});
     let patient = get(&connector, &server.url("/"));
     let hasty = get_hastily(&connector, &server.url("/"));
@@ -124,13 +124,13 @@ async fn a_failed_exchange_drops_its_connection() {
 #[tokio::test]
 async fn an_abandoned_exchange_does_not_leave_its_answer_to_the_next() {
     let server =
-        Hostile::start(vec![Step::Read, Step::respond("first"), Step::Read, Step::respond("other"), Step::Hang]);
+        ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("first"), ServerStep::Read, ServerStep::respond("other"), ServerStep::Hang]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
     assert_eq!(codes(&mut session, &request, 1).await, ["200"]);
     {
-        let abandoned = session.send(&request, Body::Keep);
+        let abandoned = session.send(&request, BodyMode::Keep);
         let mut abandoned = std::pin::pin!(abandoned);
         std::future::poll_fn(|cx| {
             assert!(abandoned.as_mut().poll(cx).is_pending());
@@ -138,14 +138,14 @@ async fn an_abandoned_exchange_does_not_leave_its_answer_to_the_next() {
         })
         .await;
     }
-    let exchange = session.send(&request, Body::Keep).await;
+    let exchange = session.send(&request, BodyMode::Keep).await;
     assert!(exchange.new_connection);
     assert_eq!(exchange.result.expect("a response").body(), b"first");
 }
 
 #[tokio::test]
 async fn a_closed_session_connects_again() {
-    let server = Hostile::start(vec![Step::Read, Step::respond("x"), Step::Again]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Restart]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
@@ -158,7 +158,7 @@ async fn a_closed_session_connects_again() {
 
 #[tokio::test]
 async fn each_origin_has_its_own_connection() {
-    let servers = [0, 1].map(|_| Hostile::start(vec![Step::Read, Step::respond("x"), Step::Again]));
+    let servers = [0, 1].map(|_| ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Restart]));
     let connector = connector(|_| {});
     let mut session = Session::new(&connector);
     for server in servers.iter().cycle().take(6) {

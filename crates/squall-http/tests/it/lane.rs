@@ -3,19 +3,19 @@
 use bytes::Bytes;
 use http::Method;
 use proptest::prelude::*;
-use squall_http::{Body, Prepared, Request, Session};
-use squall_testkit::hostile::{Hostile, Step};
+use squall_http::{BodyMode, PreparedRequest, HttpRequest, Session};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 use crate::{connector, fetch, get, server};
 
 #[tokio::test]
 async fn a_response_is_read_and_its_connection_is_reused() {
-    let server = Hostile::start(vec![Step::Read, Step::respond("hello"), Step::Again]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("hello"), ServerStep::Restart]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/a?b=c"));
     let mut session = Session::new(&connector);
     for round in 0..3 {
-        let exchange = session.send(&request, Body::Keep).await;
+        let exchange = session.send(&request, BodyMode::Keep).await;
         assert_eq!(exchange.new_connection, round == 0);
         assert_eq!(exchange.bytes_out, request.as_bytes().len() as u64);
         assert_eq!(exchange.bytes_in, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello".len() as u64);
@@ -30,12 +30,12 @@ async fn a_response_is_read_and_its_connection_is_reused() {
 
 #[tokio::test]
 async fn a_discarded_body_is_read_to_the_end_and_counted() {
-    let server = Hostile::start(vec![Step::Read, Step::respond(&"x".repeat(300_000)), Step::Again]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond(&"x".repeat(300_000)), ServerStep::Restart]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
     for _ in 0..2 {
-        let exchange = session.send(&request, Body::Discard).await;
+        let exchange = session.send(&request, BodyMode::Discard).await;
         assert_eq!(exchange.bytes_in, 300_000 + "HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n".len() as u64);
         assert!(exchange.result.expect("a response").body().is_empty());
     }
@@ -44,14 +44,14 @@ async fn a_discarded_body_is_read_to_the_end_and_counted() {
 
 #[tokio::test]
 async fn a_large_request_body_arrives_whole() {
-    let server = Hostile::start(vec![Step::Read, Step::respond("ok"), Step::Again]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("ok"), ServerStep::Restart]);
     let connector = connector(|_| {});
-    let mut request = Request::new(Method::POST, &server.url("/upload")).expect("a URL");
+    let mut request = HttpRequest::new(Method::POST, &server.url("/upload")).expect("a URL");
     request.body = Bytes::from(vec![b'y'; 5_000_000]);
-    let request = Prepared::new(&request, &connector).expect("a valid request");
+    let request = PreparedRequest::new(&request, &connector).expect("a valid request");
     let mut session = Session::new(&connector);
     for _ in 0..2 {
-        let exchange = session.send(&request, Body::Discard).await;
+        let exchange = session.send(&request, BodyMode::Discard).await;
         assert_eq!(exchange.bytes_out, request.as_bytes().len() as u64);
         assert_eq!(exchange.result.expect("a response").status, 200);
     }
@@ -62,35 +62,35 @@ async fn a_large_request_body_arrives_whole() {
 #[tokio::test]
 async fn an_answer_before_the_upload_ends_is_the_answer() {
     let refusal = "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    let server = Hostile::start(vec![Step::send(refusal), Step::Hang]);
+    let server = ScriptedServer::start(vec![ServerStep::send(refusal), ServerStep::Hang]);
     let connector = connector(|_| {});
-    let mut request = Request::new(Method::PUT, &server.url("/upload")).expect("a URL");
+    let mut request = HttpRequest::new(Method::PUT, &server.url("/upload")).expect("a URL");
     request.body = Bytes::from(vec![b'y'; 50_000_000]);
-    let request = Prepared::new(&request, &connector).expect("a valid request");
+    let request = PreparedRequest::new(&request, &connector).expect("a valid request");
     let mut session = Session::new(&connector);
-    let exchange = session.send(&request, Body::Discard).await;
+    let exchange = session.send(&request, BodyMode::Discard).await;
     assert_eq!(exchange.result.expect("a response").status, 413);
 }
 
 #[tokio::test]
 async fn interim_responses_head_and_empty_statuses_leave_the_connection_in_step() {
-    let server = Hostile::start(vec![
-        Step::Read,
-        Step::send("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"),
-        Step::Read,
-        Step::send("HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n"),
-        Step::Read,
-        Step::send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"),
-        Step::Read,
-        Step::respond("last"),
+    let server = ScriptedServer::start(vec![
+        ServerStep::Read,
+        ServerStep::send("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"),
+        ServerStep::Read,
+        ServerStep::send("HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n"),
+        ServerStep::Read,
+        ServerStep::send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"),
+        ServerStep::Read,
+        ServerStep::respond("last"),
     ]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
-    let head = Prepared::new(&Request::new(Method::HEAD, &server.url("/")).expect("a URL"), &connector)
+    let head = PreparedRequest::new(&HttpRequest::new(Method::HEAD, &server.url("/")).expect("a URL"), &connector)
         .expect("a valid request");
     let mut session = Session::new(&connector);
     for (request, status) in [(&request, 204), (&request, 304), (&head, 200), (&request, 200)] {
-        let exchange = session.send(request, Body::Keep).await;
+        let exchange = session.send(request, BodyMode::Keep).await;
         assert_eq!(exchange.result.expect("a response").status, status);
     }
     assert_eq!(server.connections(), 1);
@@ -106,7 +106,7 @@ async fn chunks_extensions_and_trailers_are_undone() {
 
 #[tokio::test]
 async fn a_body_may_end_with_the_connection() {
-    let server = Hostile::start(vec![Step::Read, Step::send("HTTP/1.1 200 OK\r\n\r\nall there is"), Step::Close]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\n\r\nall there is"), ServerStep::Close]);
     assert_eq!(fetch(&connector(|_| {}), &server.url("/")).await, Ok((200, "all there is".into())));
 }
 
@@ -123,7 +123,7 @@ fn a_response_split_at_any_byte_reads_the_same_over_a_socket() {
             pieces.push(RESPONSE[from..at].to_vec());
             from = at;
         }
-        let server = Hostile::start(vec![Step::Read, Step::SendPieces(pieces), Step::Again]);
+        let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::SendPieces(pieces), ServerStep::Restart]);
         let fetched = runtime.block_on(fetch(&connector(|_| {}), &server.url("/")));
         prop_assert_eq!(fetched, Ok((200, "hello world".to_owned())));
     });

@@ -2,8 +2,8 @@
 
 use std::future::poll_fn;
 
-use squall_http::{Body, Cookies, HttpVersion, LiveAnswer, Session};
-use squall_testkit::hostile::{Hostile, Step};
+use squall_http::{BodyMode, Cookies, HttpVersion, StreamingResponse, Session};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 use squall_testkit::tls::{self, Authority, Validity};
 
 use crate::codings::{brotli, gzip, raw_deflate, zlib};
@@ -12,21 +12,21 @@ use crate::{connector, get};
 const TEXT: &str = "squall squall squall squall squall squall";
 
 /// Sends this body byte by byte.
-fn dripping(coding: &str, body: &[u8]) -> Hostile {
+fn dripping(coding: &str, body: &[u8]) -> ScriptedServer {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\nContent-Length: {}\r\n\r\n", body.len());
     let mut pieces = vec![head.into_bytes()];
     pieces.extend(body.iter().map(|&byte| vec![byte]));
-    Hostile::start(vec![Step::Read, Step::SendPieces(pieces), Step::Hang])
+    ScriptedServer::start(vec![ServerStep::Read, ServerStep::SendPieces(pieces), ServerStep::Hang])
 }
 
-async fn piece(answer: &mut LiveAnswer) -> Result<Option<Vec<u8>>, String> {
+async fn piece(answer: &mut StreamingResponse) -> Result<Option<Vec<u8>>, String> {
     poll_fn(|cx| answer.poll_chunk(cx)).await.map_err(|error| error.code().to_owned())
 }
 
-async fn whole(server: &Hostile, limit: usize) -> Result<String, String> {
+async fn whole(server: &ScriptedServer, limit: usize) -> Result<String, String> {
     let connector = connector(|config| config.max_body_bytes = limit);
     let request = get(&connector, &server.url("/"));
-    let mut answer = LiveAnswer::open(&connector, &request, &Cookies::default()).await.expect("a head");
+    let mut answer = StreamingResponse::open(&connector, &request, &Cookies::default()).await.expect("a head");
     let mut read = Vec::new();
     while let Some(piece) = piece(&mut answer).await? {
         read.extend(piece);
@@ -62,10 +62,10 @@ async fn what_was_flushed_is_there_before_the_rest_comes() {
     encoder.write_all(b"data: 1\n\n").and_then(|()| encoder.flush()).expect("memory");
     let mut first = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n".to_vec();
     first.extend_from_slice(encoder.get_ref());
-    let server = Hostile::start(vec![Step::Read, Step::Send(first), Step::Hang]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::Send(first), ServerStep::Hang]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
-    let mut answer = LiveAnswer::open(&connector, &request, &Cookies::default()).await.expect("a head");
+    let mut answer = StreamingResponse::open(&connector, &request, &Cookies::default()).await.expect("a head");
     assert_eq!(piece(&mut answer).await, Ok(Some(b"data: 1\n\n".to_vec())));
 }
 
@@ -77,7 +77,7 @@ async fn a_body_may_be_longer_than_a_kept_one_but_a_piece_may_not_explode() {
     for (coding, body) in [("gzip", gzip(&zeros)), ("deflate", zlib(&zeros)), ("zstd", zstd)] {
         let mut response = format!("HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\n\r\n").into_bytes();
         response.extend(body);
-        let server = Hostile::start(vec![Step::Read, Step::Send(response), Step::Close]);
+        let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::Send(response), ServerStep::Close]);
         assert_eq!(whole(&server, 100_000).await, Err("BODY_TOO_LARGE".into()), "{coding}");
     }
 }
@@ -85,20 +85,20 @@ async fn a_body_may_be_longer_than_a_kept_one_but_a_piece_may_not_explode() {
 #[tokio::test]
 async fn cookies_are_the_users() {
     let answer = "HTTP/1.1 200 OK\r\nSet-Cookie: from=stream\r\nContent-Length: 0\r\n\r\n";
-    let streaming = Hostile::start(vec![Step::Read, Step::send(answer), Step::Hang]);
+    let streaming = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(answer), ServerStep::Hang]);
     let connector = connector(|_| {});
     let mut session = Session::new(&connector);
     let request = get(&connector, &streaming.url("/"));
-    LiveAnswer::open(&connector, &request, session.cookies()).await.expect("a head");
-    assert!(session.send(&request, Body::Discard).await.result.is_ok());
+    StreamingResponse::open(&connector, &request, session.cookies()).await.expect("a head");
+    assert!(session.send(&request, BodyMode::Discard).await.result.is_ok());
     assert!(streaming.last_request().contains("\r\nCookie: from=stream\r\n"));
-    let live = LiveAnswer::open(&connector, &request, session.cookies()).await.expect("a head");
+    let live = StreamingResponse::open(&connector, &request, session.cookies()).await.expect("a head");
     assert!(streaming.last_request().contains("\r\nCookie: from=stream\r\n"));
     assert_eq!(live.sent(), streaming.last_request().len() as u64);
 
     let more = Session::with_cookies(&connector, session.cookies().clone());
     session.clear_cookies();
-    LiveAnswer::open(&connector, &request, more.cookies()).await.expect("a head");
+    StreamingResponse::open(&connector, &request, more.cookies()).await.expect("a head");
     assert!(!streaming.last_request().contains("Cookie"), "they are the same cookies");
 }
 
@@ -106,12 +106,12 @@ async fn cookies_are_the_users() {
 async fn what_comes_after_the_answer_is_handed_over() {
     use tokio::io::AsyncReadExt;
     let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nfirst";
-    let server = Hostile::start(vec![Step::Read, Step::send(answer), Step::Close]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(answer), ServerStep::Close]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
-    let answer = LiveAnswer::open(&connector, &request, &Cookies::default()).await.expect("a head");
+    let answer = StreamingResponse::open(&connector, &request, &Cookies::default()).await.expect("a head");
     assert_eq!(answer.status(), 101);
-    let (mut stream, mut read) = answer.into_stream();
+    let (mut stream, mut read) = answer.into_upgraded();
     stream.read_to_end(&mut read).await.expect("bytes");
     assert_eq!(read, b"first");
 }
@@ -121,15 +121,15 @@ async fn a_server_that_prefers_http2_is_spoken_to_in_http1() {
     let authority = Authority::new();
     let identity = authority.issue(&["localhost"], Validity::Current);
     let config = Authority::server_config(&identity, None, &["h2", "http/1.1"]);
-    let script = vec![Step::Read, Step::respond("hello"), Step::Hang];
-    let server = Hostile::start_with(script, tls::wrap(config));
+    let script = vec![ServerStep::Read, ServerStep::respond("hello"), ServerStep::Hang];
+    let server = ScriptedServer::start_with(script, tls::wrap(config));
     for version in [HttpVersion::Auto, HttpVersion::Http1, HttpVersion::Http2] {
         let connector = connector(|config| {
             config.version = version;
             config.tls.ca = Some(authority.ca_file());
         });
         let request = get(&connector, &format!("https://localhost:{}/", server.address().port()));
-        let mut answer = LiveAnswer::open(&connector, &request, &Cookies::default()).await.expect("a head");
+        let mut answer = StreamingResponse::open(&connector, &request, &Cookies::default()).await.expect("a head");
         assert_eq!(piece(&mut answer).await, Ok(Some(b"hello".to_vec())), "{version:?}");
     }
 }

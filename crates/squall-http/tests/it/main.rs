@@ -17,8 +17,8 @@ mod tls;
 
 use std::time::Duration;
 
-use squall_http::{Body, Connector, HttpConfig, Prepared, Request, Session};
-use squall_testkit::hostile::{Hostile, Step};
+use squall_http::{BodyMode, Connector, HttpConfig, PreparedRequest, HttpRequest, Session};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 /// A client with default settings, except for what `change` changes.
 fn connector(change: impl FnOnce(&mut HttpConfig)) -> Connector {
@@ -28,22 +28,22 @@ fn connector(change: impl FnOnce(&mut HttpConfig)) -> Connector {
 }
 
 /// A GET request.
-fn get(connector: &Connector, url: &str) -> Prepared {
-    Prepared::new(&Request::get(url).expect("a URL"), connector).expect("a valid request")
+fn get(connector: &Connector, url: &str) -> PreparedRequest {
+    PreparedRequest::new(&HttpRequest::get(url).expect("a URL"), connector).expect("a valid request")
 }
 
 /// A GET request that gives up soon; for answers that never come.
-fn get_hastily(connector: &Connector, url: &str) -> Prepared {
-    let mut request = Request::get(url).expect("a URL");
+fn get_hastily(connector: &Connector, url: &str) -> PreparedRequest {
+    let mut request = HttpRequest::get(url).expect("a URL");
     request.timeout = Some(SHORT);
-    Prepared::new(&request, connector).expect("a valid request")
+    PreparedRequest::new(&request, connector).expect("a valid request")
 }
 
 /// Status and body of one GET by a new user.
 async fn fetch(connector: &Connector, url: &str) -> Result<(u16, String), String> {
     let mut session = Session::new(connector);
     let request = get(connector, url);
-    let exchange = session.send(&request, Body::Keep).await;
+    let exchange = session.send(&request, BodyMode::Keep).await;
     match exchange.result {
         Ok(response) => Ok((response.status, String::from_utf8_lossy(response.body()).into_owned())),
         Err(error) => Err(error.code().to_owned()),
@@ -51,8 +51,8 @@ async fn fetch(connector: &Connector, url: &str) -> Result<(u16, String), String
 }
 
 /// A server that answers every request with these bytes.
-fn server(response: &str) -> Hostile {
-    Hostile::start(vec![Step::Read, Step::send(response), Step::Again])
+fn server(response: &str) -> ScriptedServer {
+    ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(response), ServerStep::Restart])
 }
 
 /// Short, for tests in which it must pass.

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 
 use squall_http::{Connector, HttpConfig};
-use squall_testkit::hostile::{Hostile, Step, refused_address};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep, refused_address};
 use squall_testkit::tls::{Authority, Validity, wrap};
 
 use crate::{connector, fetch};
@@ -56,7 +56,7 @@ fn read_bytes<const N: usize>(client: &mut TcpStream) -> [u8; N] {
 
 #[tokio::test]
 async fn plain_requests_are_forwarded_with_their_whole_url_and_credentials() {
-    let proxy = Hostile::start(vec![Step::Read, Step::respond("from the proxy"), Step::Again]);
+    let proxy = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("from the proxy"), ServerStep::Restart]);
     let connector = through(&format!("http://me:s%40fe@{}", proxy.address()), |_| {});
     assert_eq!(fetch(&connector, "http://shop.test:81/a?b").await, Ok((200, "from the proxy".into())));
     let request = proxy.last_request();
@@ -69,7 +69,7 @@ async fn https_goes_through_a_tunnel() {
     let authority = Authority::new();
     let identity = authority.issue(&["shop.test"], Validity::Current);
     let config = Authority::server_config(&identity, None, &[]);
-    let server = Hostile::start_with(vec![Step::Read, Step::respond("secret")], wrap(config));
+    let server = ScriptedServer::start_with(vec![ServerStep::Read, ServerStep::respond("secret")], wrap(config));
     let target = server.address();
     let (address, asked) =
         relay(move |client| (read_head(client), target), b"HTTP/1.1 200 Connection established\r\n\r\n");
@@ -84,7 +84,7 @@ async fn https_goes_through_a_tunnel() {
 
 #[tokio::test]
 async fn socks5_with_credentials_leads_to_the_named_host() {
-    let server = Hostile::start(vec![Step::Read, Step::respond("hello")]);
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("hello")]);
     let target = server.address();
     let (address, asked) = relay(
         move |client| {
@@ -111,18 +111,18 @@ async fn a_proxy_that_fails_is_named_as_the_culprit() {
     let refused = through(&format!("http://{}", refused_address()), |_| {});
     assert_eq!(fetch(&refused, "http://shop.test/").await, failure);
     for script in [
-        vec![Step::Read, Step::send("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")],
-        vec![Step::Read, Step::send("HTTP/1.1 502 Bad Gateway\r\n\r\n")],
-        vec![Step::Read, Step::send("nonsense\r\n\r\n"), Step::Hang],
-        vec![Step::Read, Step::Close],
-        vec![Step::Read, Step::Endless(b"HTTP/1.1 200 OK\r\n".to_vec())],
+        vec![ServerStep::Read, ServerStep::send("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")],
+        vec![ServerStep::Read, ServerStep::send("HTTP/1.1 502 Bad Gateway\r\n\r\n")],
+        vec![ServerStep::Read, ServerStep::send("nonsense\r\n\r\n"), ServerStep::Hang],
+        vec![ServerStep::Read, ServerStep::Close],
+        vec![ServerStep::Read, ServerStep::SendForever(b"HTTP/1.1 200 OK\r\n".to_vec())],
     ] {
-        let proxy = Hostile::start(script);
+        let proxy = ScriptedServer::start(script);
         let connector = through(&format!("http://{}", proxy.address()), |_| {});
         assert_eq!(fetch(&connector, "https://shop.test/").await, failure);
     }
     for answer in [vec![5, 0xff], vec![4, 0], vec![5, 0, 5, 5, 0, 1]] {
-        let proxy = Hostile::start(vec![Step::Send(answer), Step::Hang]);
+        let proxy = ScriptedServer::start(vec![ServerStep::Send(answer), ServerStep::Hang]);
         let connector = through(&format!("socks5://{}", proxy.address()), |_| {});
         assert_eq!(fetch(&connector, "http://shop.test/").await, failure);
     }

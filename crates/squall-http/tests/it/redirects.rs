@@ -1,32 +1,32 @@
 //! Where redirects lead, and what travels along.
 
 use http::Method;
-use squall_http::{Body, Prepared, Request, RequestError, Session};
-use squall_testkit::hostile::{Hostile, Step};
+use squall_http::{BodyMode, PreparedRequest, HttpRequest, RequestError, Session};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 use crate::{connector, server};
 
-fn redirecting(status: u16, location: &str) -> Hostile {
+fn redirecting(status: u16, location: &str) -> ScriptedServer {
     server(&format!("HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"))
 }
 
 /// The request that follows a POST with body, credentials and a cookie of its own.
-async fn next(status: u16, location: &str, hops: u32) -> Option<Result<Prepared, RequestError>> {
+async fn next(status: u16, location: &str, hops: u32) -> Option<Result<PreparedRequest, RequestError>> {
     let server = redirecting(status, location);
     let connector = connector(|config| config.max_redirects = hops);
-    let mut request = Request::new(Method::POST, &server.url("/shop/cart?x=1")).expect("a URL");
+    let mut request = HttpRequest::new(Method::POST, &server.url("/shop/cart?x=1")).expect("a URL");
     request.headers =
         [("Authorization", "Bearer t"), ("Cookie", "own=1"), ("X-Trace", "7"), ("Content-Type", "text/plain")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .to_vec();
     request.body = "payload".into();
-    let request = Prepared::new(&request, &connector).expect("a valid request");
+    let request = PreparedRequest::new(&request, &connector).expect("a valid request");
     let mut session = Session::new(&connector);
-    let exchange = session.send(&request, Body::Discard).await;
+    let exchange = session.send(&request, BodyMode::Discard).await;
     request.redirect(&exchange.result.expect("a response"))
 }
 
-fn text(request: &Prepared) -> String {
+fn text(request: &PreparedRequest) -> String {
     String::from_utf8_lossy(request.as_bytes()).into_owned()
 }
 
@@ -66,17 +66,17 @@ async fn only_redirects_are_followed_and_only_so_far() {
     assert!(next(304, "/x", 5).await.is_none());
     assert!(next(302, "/x", 0).await.is_none());
     let refused = next(302, "ftp://host/file", 5).await.expect("a redirect");
-    assert_eq!(refused.expect_err("an unknown scheme"), RequestError::Scheme { scheme: "ftp".into() });
+    assert_eq!(refused.expect_err("an unknown scheme"), RequestError::UnsupportedScheme { scheme: "ftp".into() });
 }
 
 #[tokio::test]
 async fn a_circle_of_redirects_ends() {
     let server = redirecting(302, "/again");
     let connector = connector(|config| config.max_redirects = 4);
-    let mut request = Prepared::new(&Request::get(&server.url("/")).expect("a URL"), &connector).expect("valid");
+    let mut request = PreparedRequest::new(&HttpRequest::get(&server.url("/")).expect("a URL"), &connector).expect("valid");
     let mut session = Session::new(&connector);
     let ended = loop {
-        let exchange = session.send(&request, Body::Discard).await;
+        let exchange = session.send(&request, BodyMode::Discard).await;
         match request.redirect(&exchange.result.expect("a response")).expect("a redirect") {
             Ok(next) => request = next,
             Err(error) => break error,
@@ -88,15 +88,15 @@ async fn a_circle_of_redirects_ends() {
 
 #[tokio::test]
 async fn a_redirect_in_hostile_bytes_is_no_injection() {
-    let server = Hostile::start(vec![
-        Step::Read,
-        Step::send("HTTP/1.1 302 Found\r\nLocation: /a b\x0bc\r\nContent-Length: 0\r\n\r\n"),
-        Step::Hang,
+    let server = ScriptedServer::start(vec![
+        ServerStep::Read,
+        ServerStep::send("HTTP/1.1 302 Found\r\nLocation: /a b\x0bc\r\nContent-Length: 0\r\n\r\n"),
+        ServerStep::Hang,
     ]);
     let connector = connector(|_| {});
-    let request = Prepared::new(&Request::get(&server.url("/")).expect("a URL"), &connector).expect("valid");
+    let request = PreparedRequest::new(&HttpRequest::get(&server.url("/")).expect("a URL"), &connector).expect("valid");
     let mut session = Session::new(&connector);
-    let exchange = session.send(&request, Body::Discard).await;
+    let exchange = session.send(&request, BodyMode::Discard).await;
     // A control character makes the head malformed in the first place.
     assert_eq!(exchange.result.expect_err("a failure").code(), "MALFORMED_RESPONSE");
 }

@@ -1,18 +1,18 @@
 //! What a request looks like on the wire, and what cannot get there.
 
 use http::Method;
-use squall_http::{Prepared, Request, RequestError, basic_auth};
+use squall_http::{PreparedRequest, HttpRequest, RequestError, basic_auth};
 
 use crate::connector;
 
-fn prepare(request: &Request) -> Result<String, RequestError> {
+fn prepare(request: &HttpRequest) -> Result<String, RequestError> {
     let connector = connector(|config| config.decompress = false);
-    let prepared = Prepared::new(request, &connector)?;
+    let prepared = PreparedRequest::new(request, &connector)?;
     Ok(String::from_utf8_lossy(prepared.as_bytes()).into_owned())
 }
 
-fn with_header(name: &str, value: &str) -> Request {
-    let mut request = Request::get("http://localhost:8080/a").expect("a URL");
+fn with_header(name: &str, value: &str) -> HttpRequest {
+    let mut request = HttpRequest::get("http://localhost:8080/a").expect("a URL");
     request.headers.push((name.into(), value.into()));
     request
 }
@@ -20,7 +20,7 @@ fn with_header(name: &str, value: &str) -> Request {
 #[test]
 fn a_request_is_rendered_with_what_it_needs() {
     let version = env!("CARGO_PKG_VERSION");
-    let mut request = Request::new(Method::POST, "http://localhost:8080/a b?q=é#frag").expect("a URL");
+    let mut request = HttpRequest::new(Method::POST, "http://localhost:8080/a b?q=é#frag").expect("a URL");
     request.headers.push(("Content-Type".into(), "text/plain".into()));
     request.body = "hi".into();
     assert_eq!(
@@ -49,14 +49,14 @@ fn default_ports_are_left_out_of_the_host_header() {
         ("https://localhost:443/", "localhost"),
         ("http://[::1]:81/", "[::1]:81"),
     ] {
-        let text = prepare(&Request::get(url).expect("a URL")).expect("a valid request");
+        let text = prepare(&HttpRequest::get(url).expect("a URL")).expect("a valid request");
         assert!(text.contains(&format!("\r\nHost: {host}\r\n")), "{text}");
     }
 }
 
 #[test]
 fn credentials_in_the_url_become_basic_authentication() {
-    let text = prepare(&Request::get("http://al%40x:p%3Aw@localhost/").expect("a URL")).expect("a valid request");
+    let text = prepare(&HttpRequest::get("http://al%40x:p%3Aw@localhost/").expect("a URL")).expect("a valid request");
     assert!(text.contains(&format!("\r\nAuthorization: {}\r\n", basic_auth("al@x", "p:w"))), "{text}");
     assert_eq!(basic_auth("al@x", "p:w"), "Basic YWxAeDpwOnc=");
     assert!(!text.contains("al%40x"), "{text}");
@@ -66,10 +66,10 @@ fn credentials_in_the_url_become_basic_authentication() {
 fn line_breaks_cannot_be_smuggled_in() {
     for value in ["a\r\nX: y", "a\nb", "a\0b", "a\rb", "\x7f"] {
         let refused = prepare(&with_header("X-Test", value));
-        assert_eq!(refused, Err(RequestError::HeaderValue { name: "X-Test".into() }), "{value:?}");
+        assert_eq!(refused, Err(RequestError::InvalidHeaderValue { name: "X-Test".into() }), "{value:?}");
     }
     for name in ["", "a b", "a:b", "a\r\nb", "é"] {
-        assert_eq!(prepare(&with_header(name, "v")), Err(RequestError::HeaderName { name: name.into() }));
+        assert_eq!(prepare(&with_header(name, "v")), Err(RequestError::InvalidHeaderName { name: name.into() }));
     }
 }
 
@@ -82,25 +82,25 @@ fn framing_is_ours() {
 
 #[test]
 fn urls_that_cannot_be_asked_are_refused() {
-    assert!(matches!(Request::get("not a url"), Err(RequestError::BadUrl { .. })));
-    let ftp = Request::get("ftp://localhost/").expect("a URL");
-    assert_eq!(prepare(&ftp), Err(RequestError::Scheme { scheme: "ftp".into() }));
+    assert!(matches!(HttpRequest::get("not a url"), Err(RequestError::BadUrl { .. })));
+    let ftp = HttpRequest::get("ftp://localhost/").expect("a URL");
+    assert_eq!(prepare(&ftp), Err(RequestError::UnsupportedScheme { scheme: "ftp".into() }));
 }
 
 #[test]
 fn a_patch_changes_path_headers_and_body_and_nothing_else() {
     let connector = connector(|_| {});
-    let mut base = Request::new(Method::PUT, "http://localhost/old").expect("a URL");
+    let mut base = HttpRequest::new(Method::PUT, "http://localhost/old").expect("a URL");
     base.headers.push(("X-Constant".into(), "1".into()));
-    let mut prepared = Prepared::new(&base, &connector).expect("a valid request");
-    prepared.patch("/new?a=b c", &[("X-Dynamic", "2")], b"body").expect("a valid patch");
+    let mut prepared = PreparedRequest::new(&base, &connector).expect("a valid request");
+    prepared.update("/new?a=b c", &[("X-Dynamic", "2")], b"body").expect("a valid patch");
     let text = String::from_utf8_lossy(prepared.as_bytes()).into_owned();
     assert!(text.starts_with("PUT /new?a=b%20c HTTP/1.1\r\nHost: localhost\r\n"), "{text}");
     assert!(text.contains("X-Constant: 1\r\nX-Dynamic: 2\r\nContent-Length: 4\r\n\r\nbody"), "{text}");
     assert_eq!(prepared.url().as_str(), "http://localhost/new?a=b%20c");
 
     prepared
-        .patch("/x", &[("accept", "text/html"), ("HOST", "other"), ("x-constant", "3")], b"")
+        .update("/x", &[("accept", "text/html"), ("HOST", "other"), ("x-constant", "3")], b"")
         .expect("a valid patch");
     let text = String::from_utf8_lossy(prepared.as_bytes()).to_lowercase();
     for (name, value) in [("accept", "text/html"), ("host", "other"), ("x-constant", "3")] {
@@ -108,19 +108,19 @@ fn a_patch_changes_path_headers_and_body_and_nothing_else() {
         assert_eq!(lines, [format!("{name}: {value}")], "a header of a patch stands in for the constant one");
     }
 
-    let injected = prepared.patch("/x", &[("X-Dynamic", "2\r\nEvil: 1")], b"");
-    assert_eq!(injected, Err(RequestError::HeaderValue { name: "X-Dynamic".into() }));
-    assert!(matches!(prepared.patch("/x\r\nEvil: 1", &[], b""), Err(RequestError::Path { .. })));
-    assert!(matches!(prepared.patch("relative", &[], b""), Err(RequestError::Path { .. })));
+    let injected = prepared.update("/x", &[("X-Dynamic", "2\r\nEvil: 1")], b"");
+    assert_eq!(injected, Err(RequestError::InvalidHeaderValue { name: "X-Dynamic".into() }));
+    assert!(matches!(prepared.update("/x\r\nEvil: 1", &[], b""), Err(RequestError::InvalidPath { .. })));
+    assert!(matches!(prepared.update("relative", &[], b""), Err(RequestError::InvalidPath { .. })));
 }
 
 #[test]
 fn a_refused_patch_leaves_nothing_half_rendered() {
     let connector = connector(|_| {});
     let mut prepared =
-        Prepared::new(&Request::get("http://localhost/old").expect("a URL"), &connector).expect("a valid request");
+        PreparedRequest::new(&HttpRequest::get("http://localhost/old").expect("a URL"), &connector).expect("a valid request");
     let before = prepared.as_bytes().to_vec();
-    assert!(prepared.patch("/x\r\n", &[], b"").is_err());
-    assert!(prepared.patch("/x", &[("bad name", "x")], b"").is_err());
+    assert!(prepared.update("/x\r\n", &[], b"").is_err());
+    assert!(prepared.update("/x", &[("bad name", "x")], b"").is_err());
     assert_eq!(prepared.as_bytes(), before);
 }

@@ -4,13 +4,13 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use squall_http::{Body, IpFamily, Session};
-use squall_testkit::hostile::{Hostile, Step};
+use squall_http::{BodyMode, IpFamily, Session};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 use crate::{connector, fetch, get};
 
-fn hello() -> Hostile {
-    Hostile::start(vec![Step::Read, Step::respond("hello"), Step::Again])
+fn hello() -> ScriptedServer {
+    ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("hello"), ServerStep::Restart])
 }
 
 #[tokio::test]
@@ -82,18 +82,18 @@ fn answer(stream: &mut (impl Read + Write)) {
 #[tokio::test]
 async fn phases_are_measured_on_request_and_zero_where_a_connection_is_reused() {
     let server = hello();
-    let connector = connector(|config| config.phases = true);
+    let connector = connector(|config| config.record_phases = true);
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
-    let first = session.send(&request, Body::Discard).await;
+    let first = session.send(&request, BodyMode::Discard).await;
     let phases = first.phases.expect("asked for");
     assert!(phases.connect > Duration::ZERO && phases.first_byte > Duration::ZERO);
     assert_eq!(phases.tls, Duration::ZERO);
     let sum = phases.dns + phases.connect + phases.tls + phases.first_byte + phases.body;
     assert!(sum <= first.ended - first.started);
-    let second = session.send(&request, Body::Discard).await.phases.expect("asked for");
+    let second = session.send(&request, BodyMode::Discard).await.phases.expect("asked for");
     assert_eq!((second.dns, second.connect), (Duration::ZERO, Duration::ZERO));
 
     let silent = crate::connector(|_| {});
-    assert!(Session::new(&silent).send(&request, Body::Discard).await.phases.is_none());
+    assert!(Session::new(&silent).send(&request, BodyMode::Discard).await.phases.is_none());
 }

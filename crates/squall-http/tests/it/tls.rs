@@ -1,7 +1,7 @@
 //! HTTPS: whom we trust, who we are, and how it fails.
 
-use squall_http::{Body, HttpConfig, HttpVersion, Session};
-use squall_testkit::hostile::{Hostile, Step};
+use squall_http::{BodyMode, HttpConfig, HttpVersion, Session};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 use squall_testkit::tls::{Authority, Validity, wrap};
 
 use crate::{connector, fetch, get};
@@ -9,19 +9,19 @@ use crate::{connector, fetch, get};
 /// An authority and a server for 127.0.0.1 that it vouches for.
 struct Secure {
     authority: Authority,
-    server: Hostile,
+    server: ScriptedServer,
 }
 
 impl Secure {
-    fn start(names: &[&str], validity: Validity, script: Vec<Step>) -> Secure {
+    fn start(names: &[&str], validity: Validity, script: Vec<ServerStep>) -> Secure {
         let authority = Authority::new();
         let identity = authority.issue(names, validity);
-        let server = Hostile::start_with(script, wrap(Authority::server_config(&identity, None, &[])));
+        let server = ScriptedServer::start_with(script, wrap(Authority::server_config(&identity, None, &[])));
         Secure { authority, server }
     }
 
     fn hello() -> Secure {
-        Secure::start(&["127.0.0.1"], Validity::Current, vec![Step::Read, Step::respond("hello"), Step::Again])
+        Secure::start(&["127.0.0.1"], Validity::Current, vec![ServerStep::Read, ServerStep::respond("hello"), ServerStep::Restart])
     }
 
     fn url(&self) -> String {
@@ -52,7 +52,7 @@ async fn a_server_that_our_authority_vouches_for_is_trusted_and_kept() {
     let request = get(&connector, &secure.url());
     let mut session = Session::new(&connector);
     for round in 0..3 {
-        let exchange = session.send(&request, Body::Keep).await;
+        let exchange = session.send(&request, BodyMode::Keep).await;
         assert_eq!((exchange.new_connection, exchange.bytes_out), (round == 0, request.as_bytes().len() as u64));
         assert_eq!(exchange.result.expect("a response").body(), b"hello");
     }
@@ -78,25 +78,25 @@ async fn a_stranger_is_refused_unless_insecure() {
 
 #[tokio::test]
 async fn an_expired_certificate_is_refused() {
-    let secure = Secure::start(&["127.0.0.1"], Validity::Expired, vec![Step::Read, Step::respond("hello")]);
+    let secure = Secure::start(&["127.0.0.1"], Validity::Expired, vec![ServerStep::Read, ServerStep::respond("hello")]);
     assert_eq!(secure.fetch(|_| {}).await, failure());
 }
 
 #[tokio::test]
 async fn the_name_must_match_or_be_given() {
-    let secure = Secure::start(&["shop.test"], Validity::Current, vec![Step::Read, Step::respond("hello")]);
+    let secure = Secure::start(&["shop.test"], Validity::Current, vec![ServerStep::Read, ServerStep::respond("hello")]);
     assert_eq!(secure.fetch(|_| {}).await, failure());
     assert_eq!(secure.fetch(|config| config.tls.server_name = Some("shop.test".into())).await, hello());
 }
 
 /// What is said of a GET to a server with this identity by a client that trusts this file alone; "hello" if it went well.
 async fn said(identity: &squall_testkit::tls::Identity, trusted: std::path::PathBuf) -> String {
-    let script = vec![Step::Read, Step::respond("hello")];
-    let server = Hostile::start_with(script, wrap(Authority::server_config(identity, None, &[])));
+    let script = vec![ServerStep::Read, ServerStep::respond("hello")];
+    let server = ScriptedServer::start_with(script, wrap(Authority::server_config(identity, None, &[])));
     let connector = connector(|config| config.tls.ca = Some(trusted));
     let request = get(&connector, &format!("https://{}/", server.address()));
     let mut session = Session::new(&connector);
-    match session.send(&request, Body::Keep).await.result {
+    match session.send(&request, BodyMode::Keep).await.result {
         Ok(response) => String::from_utf8_lossy(response.body()).into_owned(),
         Err(error) => error.to_string(),
     }
@@ -140,29 +140,29 @@ async fn failures_are_said_in_words_with_a_hint() {
         "TLS: the server's certificate is not signed by an authority that is trusted here; \
          trust it with --ca FILE, or --insecure"
     );
-    let plain = Hostile::start(vec![Step::send("HTTP/1.1 400 Bad Request\r\n\r\n"), Step::Hang]);
-    let closing = Hostile::start(vec![Step::Close]);
+    let plain = ScriptedServer::start(vec![ServerStep::send("HTTP/1.1 400 Bad Request\r\n\r\n"), ServerStep::Hang]);
+    let closing = ScriptedServer::start(vec![ServerStep::Close]);
     let connector = connector(|_| {});
     for (server, part) in [(&plain, "is this an http:// port?"), (&closing, "closed the connection during")] {
         let request = get(&connector, &format!("https://{}/", server.address()));
         let mut session = Session::new(&connector);
-        let error = session.send(&request, Body::Keep).await.result.expect_err("a failure").to_string();
+        let error = session.send(&request, BodyMode::Keep).await.result.expect_err("a failure").to_string();
         assert!(error.contains(part), "{error}");
     }
 }
 
 #[tokio::test]
 async fn a_plain_text_port_is_a_tls_failure() {
-    let server = Hostile::start(vec![Step::send("HTTP/1.1 400 Bad Request\r\n\r\n"), Step::Hang]);
+    let server = ScriptedServer::start(vec![ServerStep::send("HTTP/1.1 400 Bad Request\r\n\r\n"), ServerStep::Hang]);
     let connector = connector(|_| {});
     assert_eq!(fetch(&connector, &format!("https://{}/", server.address())).await, failure());
-    let closing = Hostile::start(vec![Step::Close]);
+    let closing = ScriptedServer::start(vec![ServerStep::Close]);
     assert_eq!(fetch(&connector, &format!("https://{}/", closing.address())).await, failure());
 }
 
 #[tokio::test]
 async fn a_handshake_that_never_ends_times_out() {
-    let server = Hostile::start(vec![Step::Hang]);
+    let server = ScriptedServer::start(vec![ServerStep::Hang]);
     let connector = connector(|config| config.connect_timeout = crate::SHORT);
     assert_eq!(fetch(&connector, &format!("https://{}/", server.address())).await, Err("CONNECT_TIMEOUT".into()));
 }
@@ -172,7 +172,7 @@ async fn a_client_certificate_opens_the_door() {
     let (servers, clients) = (Authority::new(), Authority::new());
     let identity = servers.issue(&["127.0.0.1"], Validity::Current);
     let config = Authority::server_config(&identity, Some(&clients), &[]);
-    let server = Hostile::start_with(vec![Step::Read, Step::respond("hello")], wrap(config));
+    let server = ScriptedServer::start_with(vec![ServerStep::Read, ServerStep::respond("hello")], wrap(config));
     let url = format!("https://{}/", server.address());
     let us = clients.issue(&["client"], Validity::Current);
     let known = connector(|config| {
@@ -189,12 +189,12 @@ async fn a_client_certificate_opens_the_door() {
 #[tokio::test]
 async fn a_stream_cut_without_goodbye_is_not_the_end_of_a_body() {
     for (head, last, code) in [
-        ("HTTP/1.1 200 OK\r\n\r\npart", Step::Cut, Err("TRUNCATED".to_owned())),
-        ("HTTP/1.1 200 OK\r\n\r\nwhole", Step::Close, Ok((200, "whole".to_owned()))),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart", Step::Close, Err("TRUNCATED".to_owned())),
-        ("", Step::Cut, Err("CLOSED".to_owned())),
+        ("HTTP/1.1 200 OK\r\n\r\npart", ServerStep::CloseAbruptly, Err("TRUNCATED".to_owned())),
+        ("HTTP/1.1 200 OK\r\n\r\nwhole", ServerStep::Close, Ok((200, "whole".to_owned()))),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart", ServerStep::Close, Err("TRUNCATED".to_owned())),
+        ("", ServerStep::CloseAbruptly, Err("CLOSED".to_owned())),
     ] {
-        let script = vec![Step::Read, Step::send(head), last];
+        let script = vec![ServerStep::Read, ServerStep::send(head), last];
         let secure = Secure::start(&["127.0.0.1"], Validity::Current, script);
         assert_eq!(secure.fetch(|_| {}).await, code, "{head:?}");
     }
@@ -209,14 +209,14 @@ async fn http2_is_spoken_only_with_a_server_that_agrees() {
 
 #[tokio::test]
 async fn a_connection_that_ended_while_idle_is_replaced_silently() {
-    for last in [Step::Close, Step::Cut, Step::Reset] {
-        let script = vec![Step::Read, Step::respond("hello"), last.clone()];
+    for last in [ServerStep::Close, ServerStep::CloseAbruptly, ServerStep::Reset] {
+        let script = vec![ServerStep::Read, ServerStep::respond("hello"), last.clone()];
         let secure = Secure::start(&["127.0.0.1"], Validity::Current, script);
         let connector = connector(|config| config.tls.ca = Some(secure.authority.ca_file()));
         let request = get(&connector, &secure.url());
         let mut session = Session::new(&connector);
         for round in 1..=3 {
-            let exchange = session.send(&request, Body::Keep).await;
+            let exchange = session.send(&request, BodyMode::Keep).await;
             assert_eq!(exchange.result.expect("a response").body(), b"hello", "{last:?}");
             secure.server.wait_until_closed(round);
             tokio::task::yield_now().await;

@@ -1,7 +1,7 @@
 //! Shows the users of a closed run in the store, for those who look into it: which worker has which user follows from the shares that
 //! workers report and from the level of the load. Decides nothing; every look brings the store nearer to what is, in batches.
 
-use squall_coord::{FleetStores, Showcase, StoreError, USERS_AT_ONCE, UserMove};
+use squall_coord::{FleetStores, CompatView, StoreError, MAX_USERS_PER_MOVE, UserMove};
 use squall_model::{CommandType, SHARE_COUNT};
 use std::{
     collections::BTreeMap,
@@ -112,9 +112,9 @@ impl<C: FleetStores> Board<C> {
     async fn begin(&mut self) -> Result<(), StoreError> {
         let Begun::Not { anew } = self.begun else { return Ok(()) };
         if anew {
-            self.run().unshow(self.epoch).await?;
+            self.run().clear_compat_view(self.epoch).await?;
         }
-        let earlier = self.run().shown_users(MOST).await?;
+        let earlier = self.run().user_locations(MOST).await?;
         let end = earlier.last_key_value().map_or(0, |(last, _)| last + 1);
         self.shown = vec![Shown::Nowhere; end as usize];
         for (user, place) in earlier {
@@ -150,7 +150,7 @@ impl<C: FleetStores> Board<C> {
         }
         let (batches, whole) = plan(&self.shown, &wanted, PER_LOOK);
         for batch in batches {
-            for users in batch.users.chunks(USERS_AT_ONCE) {
+            for users in batch.users.chunks(MAX_USERS_PER_MOVE) {
                 self.move_users(users, batch.from, batch.to).await?;
             }
         }
@@ -171,7 +171,7 @@ impl<C: FleetStores> Board<C> {
         if waits {
             return Ok(());
         }
-        self.run().show_level(self.epoch, scene.level, scene.source).await?;
+        self.run().append_user_count(self.epoch, scene.level, scene.source).await?;
         (self.point, self.pointed) = (Some(now), Instant::now());
         Ok(())
     }
@@ -205,7 +205,7 @@ impl<C: FleetStores> Board<C> {
         let joined = to.map(name);
         let running = to.is_some_and(|place| place.running);
         let moved = UserMove { users, from: left.as_deref(), to: joined.as_deref(), running };
-        self.run().show_users(self.epoch, moved).await?;
+        self.run().move_users(self.epoch, moved).await?;
         for user in users {
             let at = usize::try_from(*user).unwrap_or(usize::MAX);
             if at >= self.shown.len() {

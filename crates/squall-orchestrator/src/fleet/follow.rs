@@ -2,7 +2,7 @@
 //! Decides nothing; the leader and every live view have one of these each, and the leader's is saved for whoever comes next.
 
 use serde::{Deserialize, Serialize};
-use squall_coord::{BEGINNING, FleetStores, RunStore, StoreError};
+use squall_coord::{START_POSITION, FleetStores, RunStore, StoreError};
 use squall_metrics::{Collector, MergeError, RunView, SourceId, decode};
 use squall_model::{SendBudgetReport, Plan, WorkerFacts, WorkerState};
 use std::{
@@ -117,8 +117,8 @@ impl<C: FleetStores> Follower<C> {
             epoch,
             window_s,
             collector: Collector::new([], window_s),
-            place: BEGINNING.to_owned(),
-            saved_place: BEGINNING.to_owned(),
+            place: START_POSITION.to_owned(),
+            saved_place: START_POSITION.to_owned(),
             crew: Crew::default(),
             judge: Judge::new(plan),
             loading: true,
@@ -130,9 +130,9 @@ impl<C: FleetStores> Follower<C> {
 
     /// Forgets what it has and takes up what was last saved.
     async fn reload(&mut self) -> Result<(), StoreError> {
-        let Some((place, made)) = self.run.saved(self.epoch).await? else {
+        let Some((place, made)) = self.run.load_checkpoint(self.epoch).await? else {
             // Nobody has, or it is gone: the next saving is the first again, and has everything that is known here.
-            BEGINNING.clone_into(&mut self.saved_place);
+            START_POSITION.clone_into(&mut self.saved_place);
             return Ok(());
         };
         if let Some((crew, collector)) = split(&made, self.window_s) {
@@ -306,7 +306,7 @@ impl<C: FleetStores> Follower<C> {
                     }
                     Err(_) => {}
                 }
-                self.place = shipped.place;
+                self.place = shipped.position;
             }
         }
     }
@@ -423,14 +423,14 @@ impl<C: FleetStores> Follower<C> {
 
     /// What a run needs must outlive it.
     pub(crate) async fn keep(&self, bundle: &str) -> Result<(), StoreError> {
-        self.run.keep(self.epoch, bundle).await
+        self.run.extend_retention(self.epoch, bundle).await
     }
 
     /// Keeps what was made so far for whoever comes next; `false` if somebody else has.
     pub(crate) async fn save(&mut self) -> Result<bool, StoreError> {
         self.crew.judged = self.judge.so_judged();
         let made = self.made();
-        let kept = self.run.save(self.epoch, &self.saved_place, &self.place, &made).await?;
+        let kept = self.run.save_checkpoint(self.epoch, &self.saved_place, &self.place, &made).await?;
         if kept {
             self.saved_place.clone_from(&self.place);
         } else {
@@ -475,7 +475,7 @@ pub(crate) fn source(instance: u64) -> SourceId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_coord::MemoryCell;
+    use squall_coord::MemoryFleetStores;
     use squall_metrics::{Delta, EngineDelta};
     use squall_model::{Load, LoadModel, Pause};
 
@@ -488,12 +488,12 @@ mod tests {
     /// Nobody waits for what will not come: a thread of it fell, or the store has lost what it had shipped.
     #[tokio::test]
     async fn a_worker_that_ended_before_its_time_is_not_waited_for_and_stated_once() {
-        let (cell, model) = (MemoryCell::default(), LoadModel::Closed { users: profile(), pause: Pause::NONE });
+        let (cell, model) = (MemoryFleetStores::default(), LoadModel::Closed { users: profile(), pause: Pause::NONE });
         let load = Load { model, iterations: None, warm_up: Duration::ZERO };
         let tasks = vec![squall_model::TaskSpec::new("a")];
         let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
         let run = cell.run();
-        run.replace(&run.record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
+        run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
         let mut follower = Follower::open(&cell, 1, &plan, 1).await.unwrap();
         let worker = |instance: u64, failed: u64, done: u64| WorkerInfo {
             id: format!("w{instance}"),
@@ -543,7 +543,7 @@ mod tests {
             collector.merge(delta).expect("it is the next");
         }
         assert_eq!(collector.view().engine.peak_users, 12, "the most of each worker");
-        let view = Follower::<MemoryCell>::view_of(&join(&crew, &collector)).expect("a saving");
+        let view = Follower::<MemoryFleetStores>::view_of(&join(&crew, &collector)).expect("a saving");
         assert_eq!(view.engine.peak_users, 9);
     }
 }

@@ -96,7 +96,7 @@ impl Which {
             Which::TearDown => order.tear_down = asked,
         }
         let phase = phase_of(record)?.name();
-        if fleet.cell().run().replace(record, phase, &text(&order), false).await?.is_some() {
+        if fleet.cell().run().compare_and_set(record, phase, &text(&order), false).await?.is_some() {
             let (kind, payload) = match self {
                 Which::SetUp => (CommandType::StartTest, starting(&order, bundle)),
                 Which::TearDown => (CommandType::StopTest, serde_json::Map::new()),

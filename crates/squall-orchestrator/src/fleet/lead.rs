@@ -2,7 +2,7 @@
 //! record and the savings. What is done about the run is [`Led`]'s.
 
 use squall_coord::{
-    FleetStores, MemberId, Notice, PoolStore, RunRecord, RunStore, Seat, SeatConfig, SeatConfigError, StoreError, UnitId,
+    FleetStores, MemberId, LeaseEvent, PoolStore, RunRecord, RunStore, Membership, MembershipConfig, MembershipConfigError, StoreError, UnitId,
 };
 use squall_model::{RunSpec, RunPhase, StopReason};
 use std::time::{Duration, Instant};
@@ -70,13 +70,13 @@ impl<C: FleetStores> Orchestrator<C> {
     }
 
     /// Leads whenever it holds the lead, until `stop`; then hands it over.
-    pub async fn run(mut self, stop: CancellationToken) -> Result<(), SeatConfigError> {
-        let seat = SeatConfig {
-            beat: self.config.beat,
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), MembershipConfigError> {
+        let seat = MembershipConfig {
+            heartbeat_interval: self.config.beat,
             ttl: self.config.ttl,
-            ..SeatConfig::new(self.member.clone(), vec![UnitId::new(LEAD)])
+            ..MembershipConfig::new(self.member.clone(), vec![UnitId::new(LEAD)])
         };
-        let (seat, mut handle) = Seat::new(self.fleet.cell().orchestrators(), seat)?;
+        let (seat, mut handle) = Membership::new(self.fleet.cell().orchestrators(), seat)?;
         // Dropped with everything else if a look panics: the lead must not stay with somebody who does not look any more.
         let mut sitting = JoinSet::new();
         sitting.spawn(seat.run(stop.clone()));
@@ -85,24 +85,24 @@ impl<C: FleetStores> Orchestrator<C> {
         let mut leading = false;
         loop {
             tokio::select! {
-                notice = handle.notices.recv() => match notice {
-                    Some(Notice::Granted(_)) => {
+                notice = handle.events.recv() => match notice {
+                    Some(LeaseEvent::Granted(_)) => {
                         info!(orchestrator = self.config.id, "leads");
                         leading = true;
                     }
-                    Some(Notice::Drain(lease)) => {
+                    Some(LeaseEvent::Drain(lease)) => {
                         leading = false;
                         (self.led, self.answered) = (None, None);
                         handle.release(lease);
                     }
-                    Some(Notice::Dropped(_)) => {
+                    Some(LeaseEvent::Lost(_)) => {
                         leading = false;
                         self.led = None;
                     }
                     None => break,
                 },
                 // Asked only then whether the lead is certain: one that is in doubt for a moment is looked at again.
-                _ = looks.tick(), if leading => if handle.tenure.valid() {
+                _ = looks.tick(), if leading => if handle.validity.is_valid() {
                     let looked = Box::pin(self.look()).await;
                     self.tell_trouble(looked.err());
                 },
@@ -141,7 +141,7 @@ impl<C: FleetStores> Orchestrator<C> {
             }
         }
         let run = self.fleet.cell().run();
-        let record = run.record().await?;
+        let record = run.read_record().await?;
         self.answered = Some(Instant::now());
         let silent = self.silent_since.take().map(|since| since.elapsed()).filter(|silent| *silent > self.config.ttl);
         let phase = phase_of(&record)?;
@@ -154,7 +154,7 @@ impl<C: FleetStores> Orchestrator<C> {
             Err(error) => {
                 // Nobody can make sense of it, so nobody is working on it: leave the fleet usable.
                 warn!(%error, "the run is given up");
-                run.replace(&record, RunPhase::Idle.name(), "", false).await?;
+                run.compare_and_set(&record, RunPhase::Idle.name(), "", false).await?;
                 return Ok(());
             }
         };
@@ -189,7 +189,7 @@ impl<C: FleetStores> Orchestrator<C> {
     /// Ends a run that nobody can go on with, so that the fleet is usable.
     async fn give_up(&self, record: &RunRecord, why: &str) -> Result<Option<Led<C>>, FleetError> {
         warn!(epoch = record.epoch, why, "the run is given up");
-        self.fleet.cell().run().replace(record, RunPhase::Idle.name(), "", false).await?;
+        self.fleet.cell().run().compare_and_set(record, RunPhase::Idle.name(), "", false).await?;
         Ok(None)
     }
 
@@ -197,7 +197,7 @@ impl<C: FleetStores> Orchestrator<C> {
         let bundle = match self.fleet.bundle(&order.bundle).await {
             Ok(Some(bundle)) => bundle,
             // It may come back, or let us in again.
-            Err(FleetError::Store(error @ (StoreError::Unreachable(_) | StoreError::Refused(_)))) => {
+            Err(FleetError::Store(error @ (StoreError::Unreachable(_) | StoreError::Rejected(_)))) => {
                 return Err(error.into());
             }
             // Nobody can read it, so nobody works on it: leave the fleet usable.
@@ -206,7 +206,7 @@ impl<C: FleetStores> Orchestrator<C> {
                 return self.give_up(record, &format!("its plan cannot be read: {error}")).await;
             }
         };
-        let saved = self.fleet.cell().run().saved(record.epoch).await?;
+        let saved = self.fleet.cell().run().load_checkpoint(record.epoch).await?;
         if saved.is_some_and(|(_, made)| Follower::<C>::view_of(&made).is_none()) {
             return self.give_up(record, "what was kept of it cannot be read").await;
         }

@@ -174,13 +174,13 @@ impl<C: FleetStores> Led<C> {
         }
         // What was done since the record was read has taken its time, and workers need theirs to hear of it.
         let (run, asked) = (fleet.cell().run(), Instant::now());
-        let latest = run.record().await?;
+        let latest = run.read_record().await?;
         if latest.revision != record.revision {
             return Ok(());
         }
         let lead_time = config.lead_time + ROUND_TRIPS * asked.elapsed();
         order.start_at_ms = Some(latest.now_ms + lead_time.as_millis() as u64);
-        if run.replace(&latest, next.name(), &text(&order), false).await?.is_some() {
+        if run.compare_and_set(&latest, next.name(), &text(&order), false).await?.is_some() {
             info!(epoch = record.epoch, workers = ready, "starts");
             fleet.wake(CommandType::StartTest, record.epoch, starting(&order, &self.bundle)).await;
         }
@@ -412,9 +412,9 @@ impl<C: FleetStores> Led<C> {
             ("facts".to_owned(), serde_json::to_string(&facts).expect("facts are text and numbers")),
             ("bundle".to_owned(), self.bundle_name.clone()),
         ];
-        run.note(epoch, &notes).await?;
+        run.set_notes(epoch, &notes).await?;
         let next = RunPhase::Stopping.step(PhaseEvent::Drained).unwrap_or_default();
-        if run.replace(record, next.name(), &record.order, false).await?.is_some() {
+        if run.compare_and_set(record, next.name(), &record.spec, false).await?.is_some() {
             info!(epoch, requests = view.all.requests, "the run is over");
         }
         Ok(())

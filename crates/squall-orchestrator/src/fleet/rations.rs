@@ -1,7 +1,7 @@
 //! What the fleet uses once each, as its leader sees it: whether all iterations of a limited run were used, and what was with workers that are
 //! gone. Gives nothing out.
 
-use squall_coord::{FleetStores, Counter, Counters, RunStore, StoreError};
+use squall_coord::{FleetStores, CounterState, CounterStore, RunStore, StoreError};
 use squall_model::{Bundle, ITERATIONS_COUNTER, LoadModel};
 use std::{
     collections::BTreeMap,
@@ -50,7 +50,7 @@ impl Rations {
                 follower.happened(elapsed, text);
             }
         }
-        Ok(counters.get(ITERATIONS_COUNTER).is_some_and(|counter| counter.left() == 0 && counter.out() == 0))
+        Ok(counters.get(ITERATIONS_COUNTER).is_some_and(|counter| counter.remaining() == 0 && counter.outstanding() == 0))
     }
 
     /// Iterations that can have begun, where each had to be drawn.
@@ -59,7 +59,7 @@ impl Rations {
             return Ok(None);
         }
         let counters = run.counters(epoch).await?;
-        Ok(Some(counters.get(ITERATIONS_COUNTER).map_or(0, |counter| counter.limit.saturating_sub(counter.left()))))
+        Ok(Some(counters.get(ITERATIONS_COUNTER).map_or(0, |counter| counter.limit.saturating_sub(counter.remaining()))))
     }
 
     /// Iterations that nobody is known to have made, if it had a limit and reached it; `made`: those that are reported, if those of all its
@@ -72,7 +72,7 @@ impl Rations {
     ) -> Result<Option<u64>, StoreError> {
         let Some(limit) = self.limit else { return Ok(None) };
         let counters = run.counters(epoch).await?;
-        let Some(counter) = counters.get(ITERATIONS_COUNTER).filter(|counter| counter.left() + counter.out() == 0) else {
+        let Some(counter) = counters.get(ITERATIONS_COUNTER).filter(|counter| counter.remaining() + counter.outstanding() == 0) else {
             return Ok(None);
         };
         // What was made during the warm-up is not in the report.
@@ -101,11 +101,11 @@ pub(super) fn load_end(notes: &BTreeMap<String, String>) -> Option<Duration> {
 
 /// Who holds numbers and is not heard any more: counter, source, instance.
 async fn gone<C: FleetStores>(
-    counters: &BTreeMap<String, Counter>,
+    counters: &BTreeMap<String, CounterState>,
     fleet: &Fleet<C>,
 ) -> Result<Vec<(String, String, u64)>, FleetError> {
     let holders = counters.iter().flat_map(|(name, counter)| {
-        let holds = counter.sources.iter().filter(|(_, holding)| !holding.lost && holding.held() > 0);
+        let holds = counter.sources.iter().filter(|(_, holding)| !holding.written_off && holding.unused() > 0);
         holds.map(|(source, _)| (name.clone(), source.clone(), instance_of(source)))
     });
     let holders: Vec<_> = holders.collect();

@@ -1,7 +1,7 @@
 //! Shows the merged seconds of every metric and probe in the store, for those who look into it. Reads the view; computes nothing.
 
 use serde_json::json;
-use squall_coord::{Series, Showcase, ShownSecond, StoreError};
+use squall_coord::{SeriesKind, CompatView, SecondRow, StoreError};
 use squall_metrics::{MetricSecond, RunView};
 use std::collections::BTreeMap;
 
@@ -25,36 +25,36 @@ impl Seconds {
     /// Shows what has been closed since. `start_ms`: when the run started.
     pub(crate) async fn show(
         &mut self,
-        store: &impl Showcase,
+        store: &impl CompatView,
         epoch: u64,
         start_ms: u64,
         view: &RunView,
     ) -> Result<(), StoreError> {
         for (t_s, rows) in self.rows(epoch, start_ms, view) {
-            store.show_second(epoch, end_ms(start_ms, t_s), &rows).await?;
+            store.append_second(epoch, end_ms(start_ms, t_s), &rows).await?;
             self.shown = t_s;
         }
         self.shown = self.shown.max(view.timeline.len() as u32);
         Ok(())
     }
 
-    fn rows(&self, epoch: u64, start_ms: u64, view: &RunView) -> BTreeMap<u32, Vec<ShownSecond>> {
-        let mut rows: BTreeMap<u32, Vec<ShownSecond>> = BTreeMap::new();
+    fn rows(&self, epoch: u64, start_ms: u64, view: &RunView) -> BTreeMap<u32, Vec<SecondRow>> {
+        let mut rows: BTreeMap<u32, Vec<SecondRow>> = BTreeMap::new();
         if view.timeline.len() as u32 <= self.shown {
             return rows;
         }
         for metric in &view.metrics {
             let fresh = metric.timeline.iter().rev().take_while(|second| second.t_s > self.shown);
             for second in fresh {
-                let (series, id) = (Series::Metric, metric.key.id());
-                let row = ShownSecond { series, id, row: row(epoch, start_ms, second) };
+                let (series, id) = (SeriesKind::Metric, metric.key.id());
+                let row = SecondRow { series, id, row: row(epoch, start_ms, second) };
                 rows.entry(second.t_s).or_default().push(row);
             }
         }
         for name in probe_names(view) {
             for second in probe_seconds(view, name, self.shown) {
-                let (series, id) = (Series::Probe, name.to_owned());
-                let row = ShownSecond { series, id, row: look(epoch, start_ms, name, &second) };
+                let (series, id) = (SeriesKind::Probe, name.to_owned());
+                let row = SecondRow { series, id, row: look(epoch, start_ms, name, &second) };
                 rows.entry(second.t_s).or_default().push(row);
             }
         }

@@ -118,8 +118,8 @@ impl<C: FleetStores> Fleet<C> {
     ) -> Result<u64, FleetError> {
         let run = self.cell.run();
         let bytes = serde_json::to_vec(bundle).expect("a bundle is text and numbers");
-        let name = run.put(&bytes).await?;
-        let record = run.record().await?;
+        let name = run.put_bundle(&bytes).await?;
+        let record = run.read_record().await?;
         if read_order(&record).is_ok_and(|order| order.run == name_of_run) {
             return Ok(record.epoch);
         }
@@ -140,13 +140,13 @@ impl<C: FleetStores> Fleet<C> {
             params,
             ..RunSpec::new(name_of_run, name, bundle.plan.load.model.profile().clone())
         };
-        match run.replace(&record, next.name(), &text(&order), true).await? {
+        match run.compare_and_set(&record, next.name(), &text(&order), true).await? {
             Some(record) => {
                 self.wake(CommandType::StartTest, record.epoch, starting(&order, bundle)).await;
                 Ok(record.epoch)
             }
             None => {
-                let now = run.record().await?;
+                let now = run.read_record().await?;
                 if read_order(&now).is_ok_and(|order| order.run == name_of_run) {
                     // The step was repeated below us, because its answer was lost.
                     return Ok(now.epoch);
@@ -176,7 +176,7 @@ impl<C: FleetStores> Fleet<C> {
     async fn stop_if(&self, meant: impl Fn(&RunSpec) -> bool, ending: Ending) -> Result<u64, FleetError> {
         let Ending { reason, abort, message } = ending;
         loop {
-            let record = self.cell.run().record().await?;
+            let record = self.cell.run().read_record().await?;
             let phase = phase_of(&record)?;
             let refuse =
                 |current| FleetError::InvalidState { action: "stop", current, expected: "PREPARING or RUNNING" };
@@ -194,7 +194,7 @@ impl<C: FleetStores> Fleet<C> {
                 asked_at_ms: known.as_ref().map_or(record.now_ms, |stop| stop.asked_at_ms),
                 message: known.and_then(|stop| stop.message).or_else(|| message.clone()),
             });
-            if self.cell.run().replace(&record, next.name(), &text(&order), false).await?.is_some() {
+            if self.cell.run().compare_and_set(&record, next.name(), &text(&order), false).await?.is_some() {
                 self.wake(CommandType::StopTest, record.epoch, Payload::new()).await;
                 return Ok(record.epoch);
             }
@@ -242,7 +242,7 @@ impl<C: FleetStores> Fleet<C> {
         change: impl Fn(&mut RunSpec, Duration) -> Result<T, RunChangeError>,
     ) -> Result<(u64, T), FleetError> {
         loop {
-            let record = self.cell.run().record().await?;
+            let record = self.cell.run().read_record().await?;
             let phase = phase_of(&record)?;
             let refused = || FleetError::InvalidState { action, current: phase, expected: "RUNNING" };
             // Of a run that is over the order is still there; of none there is no order to be read.
@@ -259,7 +259,7 @@ impl<C: FleetStores> Fleet<C> {
                 return Err(refused());
             }
             let changed = change(&mut order, at)?;
-            if self.cell.run().replace(&record, phase.name(), &text(&order), false).await?.is_some() {
+            if self.cell.run().compare_and_set(&record, phase.name(), &text(&order), false).await?.is_some() {
                 return Ok((record.epoch, changed));
             }
         }
@@ -267,13 +267,13 @@ impl<C: FleetStores> Fleet<C> {
 
     /// The fleet right now.
     pub async fn status(&self) -> Result<FleetStatus, FleetError> {
-        let record = self.cell.run().record().await?;
+        let record = self.cell.run().read_record().await?;
         status(&record, self.workers().await?)
     }
 
     /// The same for whoever looks again and again, as cheap as can be: workers as they were a moment ago, and none while there is no run.
     pub async fn glance(&self) -> Result<FleetStatus, FleetError> {
-        let record = self.cell.run().record().await?;
+        let record = self.cell.run().read_record().await?;
         let workers = match phase_of(&record)? {
             RunPhase::Idle => Vec::new(),
             RunPhase::Preparing | RunPhase::Running | RunPhase::Stopping => self.recent_workers().await?,
@@ -305,7 +305,7 @@ impl<C: FleetStores> Fleet<C> {
 
     /// The bundle of the run `epoch`, if its order is the one that is recorded.
     pub async fn bundle(&self, name: &str) -> Result<Option<Bundle>, FleetError> {
-        let Some(bytes) = self.cell.run().get(name).await? else { return Ok(None) };
+        let Some(bytes) = self.cell.run().get_bundle(name).await? else { return Ok(None) };
         serde_json::from_slice(&bytes)
             .map(Some)
             .map_err(|error| FleetError::Invalid(format!("the plan of the run cannot be read: {error}")))
@@ -319,7 +319,7 @@ impl<C: FleetStores> Fleet<C> {
         let unreadable = |what: &str| FleetError::Invalid(format!("the {what} of run {epoch} cannot be read"));
         let facts: RunFacts = serde_json::from_str(facts).map_err(|_| unreadable("facts"))?;
         let bundle = self.bundle(bundle).await?.ok_or_else(|| unreadable("plan"))?;
-        let (_, made) = run.saved(epoch).await?.ok_or_else(|| unreadable("measurements"))?;
+        let (_, made) = run.load_checkpoint(epoch).await?.ok_or_else(|| unreadable("measurements"))?;
         let view = Follower::<C>::view_of(&made).ok_or_else(|| unreadable("measurements"))?;
         Ok(Some(FinishedRun { bundle, view, facts }))
     }
@@ -333,7 +333,7 @@ impl<C: FleetStores> Fleet<C> {
         for id in reports.into_keys() {
             let (run, message) = (run.clone(), envelope(kind, epoch, payload.clone()).encode());
             calls.spawn(async move {
-                if let Err(error) = run.call(&id, &message).await {
+                if let Err(error) = run.publish(&id, &message).await {
                     tracing::debug!(worker = id, %error, "a wake-up was not sent");
                 }
             });
@@ -350,7 +350,7 @@ impl<C: FleetStores> Fleet<C> {
         users: &[u64],
     ) -> Result<u64, StoreError> {
         let message = envelope(kind, epoch, naming(users)).encode();
-        self.cell.run().call(worker, &message).await
+        self.cell.run().publish(worker, &message).await
     }
 }
 
@@ -420,7 +420,7 @@ pub(crate) fn phase_of(record: &RunRecord) -> Result<RunPhase, FleetError> {
 }
 
 pub(crate) fn read_order(record: &RunRecord) -> Result<RunSpec, FleetError> {
-    serde_json::from_str(&record.order)
+    serde_json::from_str(&record.spec)
         .map_err(|error| FleetError::Invalid(format!("the order of the run cannot be read: {error}")))
 }
 

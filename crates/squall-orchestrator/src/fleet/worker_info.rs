@@ -1,7 +1,7 @@
 //! A worker as its own report shows it. Reads what is there and forgives what is not: a report may be of another version.
 
 use serde::{Serialize, Serializer};
-use squall_coord::Report;
+use squall_coord::WorkerReport;
 use squall_model::{SHARE_COUNT, ShareSet};
 
 /// What is known of a worker.
@@ -71,8 +71,8 @@ pub fn holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
 }
 
 impl WorkerInfo {
-    pub fn read(id: &str, report: &Report) -> WorkerInfo {
-        fn number<T: std::str::FromStr + Default>(report: &Report, field: &str) -> T {
+    pub fn read(id: &str, report: &WorkerReport) -> WorkerInfo {
+        fn number<T: std::str::FromStr + Default>(report: &WorkerReport, field: &str) -> T {
             report.get(field).and_then(|text| text.parse().ok()).unwrap_or_default()
         }
         let text = |field: &str| report.get(field).cloned().unwrap_or_default();
@@ -114,7 +114,7 @@ mod tests {
     /// As a number most readers of JSON would round it.
     #[test]
     fn an_instance_is_shown_as_it_is_written_everywhere() {
-        let report: Report = [("instance".to_owned(), "fedcba9876543210".to_owned())].into();
+        let report: WorkerReport = [("instance".to_owned(), "fedcba9876543210".to_owned())].into();
         let worker = WorkerInfo::read("w", &report);
         assert_eq!(worker.instance, 0xfedc_ba98_7654_3210);
         assert_eq!(serde_json::to_value(&worker).expect("it is plain")["instance"], "fedcba9876543210");

@@ -19,7 +19,7 @@ fn open(rate: f64, lasts: Duration) -> Bundle {
 }
 
 async fn order(stage: &Stage) -> RunSpec {
-    serde_json::from_str(&stage.cell.run().record().await.unwrap().order).expect("an order")
+    serde_json::from_str(&stage.cell.run().read_record().await.unwrap().spec).expect("an order")
 }
 
 /// They were stated only if a worker was lost or the leader had changed.
@@ -93,7 +93,7 @@ async fn who_leaves_before_the_start_is_not_lost() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         *both[1].lock().expect("no panic") = None;
-        run.forget("w1").await.unwrap();
+        run.remove_worker("w1").await.unwrap();
         stage.until("SCARD", "workers", 1).await;
         // Some looks of the leader.
         let looks = || tokio::time::sleep(Duration::from_millis(1000));
@@ -103,7 +103,7 @@ async fn who_leaves_before_the_start_is_not_lost() {
             stage.until("SCARD", "workers", 2).await;
             looks().await;
         }
-        run.note(epoch, &["set_up", "tear_down"].map(|hook| (hook.to_owned(), "done:".to_owned()))).await.unwrap();
+        run.set_notes(epoch, &["set_up", "tear_down"].map(|hook| (hook.to_owned(), "done:".to_owned()))).await.unwrap();
         stage.until("GET", "test:state", "IDLE".to_owned()).await;
         let facts = fleet.finished(epoch).await.unwrap().expect("a result").facts.fleet.expect("a fleet");
         let state = |id: &str| facts.workers.iter().find(|worker| worker.id == id).map(|worker| worker.state);
@@ -125,7 +125,7 @@ async fn a_start_waits_until_every_share_is_held() {
     fleet.start(&open(50.0, Duration::from_secs(1)), BTreeMap::new()).await.expect("it starts");
     // Time in which it would start if it did not wait.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let before = stage.cell.run().record().await.unwrap().now_ms;
+    let before = stage.cell.run().read_record().await.unwrap().now_ms;
     *held.lock().expect("no panic") = Some(ShareSet::ALL);
     stage.until("GET", "test:state", "IDLE".to_owned()).await;
     assert!(order(&stage).await.start_at_ms > Some(before), "{before}: {:?}", order(&stage).await);
@@ -152,9 +152,9 @@ async fn a_run_that_is_stopped_during_its_set_up_is_torn_down() {
     until("set-up", &|order| order.set_up.is_some()).await;
     fleet.stop(StopReason::Interrupted, false, None).await.expect("it is prepared");
     // The set-up ends only now.
-    run.note(epoch, &[("set_up".to_owned(), "done:7".to_owned())]).await.unwrap();
+    run.set_notes(epoch, &[("set_up".to_owned(), "done:7".to_owned())]).await.unwrap();
     until("tear-down", &|order| order.tear_down.is_some()).await;
-    run.note(epoch, &[("tear_down".to_owned(), "done:".to_owned())]).await.unwrap();
+    run.set_notes(epoch, &[("tear_down".to_owned(), "done:".to_owned())]).await.unwrap();
     stage.until("GET", "test:state", "IDLE".to_owned()).await;
     stage.end().await;
 }
@@ -173,13 +173,13 @@ async fn a_worker_that_is_not_heard_for_a_moment_goes_on_with_the_set_up() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     *held.lock().expect("no panic") = None;
-    run.forget("w0").await.unwrap();
+    run.remove_worker("w0").await.unwrap();
     stage.until("SCARD", "workers", 0).await;
     // Some looks of the leader.
     tokio::time::sleep(Duration::from_millis(1000)).await;
     stage.join("w0", ShareSet::ALL);
     stage.until("SCARD", "workers", 1).await;
-    run.note(epoch, &[("set_up".to_owned(), "done:".to_owned())]).await.unwrap();
+    run.set_notes(epoch, &[("set_up".to_owned(), "done:".to_owned())]).await.unwrap();
     stage.until("GET", "test:state", "RUNNING".to_owned()).await;
     stage.end().await;
 }
@@ -201,11 +201,11 @@ async fn at_the_deadline_half_of_the_workers_are_enough_and_fewer_are_not() {
         let fleet = Fleet::new(stage.cell.clone());
         let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
         // Nobody leads yet: the deadline passes before anybody looks.
-        let (record, mut order) = (run.record().await.unwrap(), order(&stage).await);
+        let (record, mut order) = (run.read_record().await.unwrap(), order(&stage).await);
         assert!(order.ready_by_ms <= record.now_ms + 60_000, "a minute at most");
         order.ready_by_ms = record.now_ms;
         let text = serde_json::to_string(&order).unwrap();
-        run.replace(&record, &record.state, &text, false).await.unwrap().expect("nobody else is here");
+        run.compare_and_set(&record, &record.state, &text, false).await.unwrap().expect("nobody else is here");
         stage.lead();
         if slow.len() == 1 {
             stage.until("GET", "test:state", "RUNNING".to_owned()).await;

@@ -1,9 +1,9 @@
 //! One leader after the other: what the first knew the second knows, and the report says that there were two.
 
-use squall_coord::{FleetStores, Link, RedisCell, RunStore};
+use squall_coord::{FleetStores, RedisClient, RedisFleetStores, RunStore};
 use squall_model::{Bundle, RunPhase, ShareSet, StopReason};
 use squall_orchestrator::{Control, Ending, Fleet, FleetError, FleetRun, run_fleet};
-use squall_testkit::{proxy::FaultProxy, redis::RedisServer};
+use squall_testkit::{fault_proxy::FaultProxy, redis::RedisServer};
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -38,7 +38,7 @@ async fn a_change_of_leader_is_told_and_nobody_joins_again() {
 }
 
 /// A fleet of one worker, `w0`, that carries out a run; with its epoch, and whoever leads it.
-async fn under_way(bundle: &Bundle) -> (Stage, Fleet<RedisCell>, u64, CancellationToken) {
+async fn under_way(bundle: &Bundle) -> (Stage, Fleet<RedisFleetStores>, u64, CancellationToken) {
     let mut stage = Stage::new().await;
     stage.join("w0", ShareSet::ALL);
     let leader = stage.lead();
@@ -60,7 +60,7 @@ async fn saved_with(stage: &Stage, epoch: u64, text: &str) {
     let begin = Instant::now();
     loop {
         assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain for `{text}`");
-        let saved = stage.cell.run().saved(epoch).await.unwrap();
+        let saved = stage.cell.run().load_checkpoint(epoch).await.unwrap();
         if saved.is_some_and(|(_, made)| made.windows(text.len()).any(|part| part == text.as_bytes())) {
             return;
         }
@@ -99,7 +99,7 @@ async fn what_was_breached_under_one_leader_is_breached_under_the_next() {
 async fn a_store_that_went_back_to_an_older_saving_ends_no_leader() {
     let (mut stage, fleet, epoch, _) = under_way(&bundle(1.0)).await;
     let run = stage.cell.run();
-    let (_, older) = run.saved(epoch).await.unwrap().expect("it is saved before it starts");
+    let (_, older) = run.load_checkpoint(epoch).await.unwrap().expect("it is saved before it starts");
     // Two events: somebody comes and is lost.
     while fleet.status().await.unwrap().elapsed_s.is_none_or(|elapsed| elapsed < 1.0) {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -110,8 +110,8 @@ async fn a_store_that_went_back_to_an_older_saving_ends_no_leader() {
     saved_with(&stage, epoch, "late was lost").await;
     let key = format!("test:{epoch}:saved");
     let mut went_back = redis::cmd("HSET");
-    went_back.arg(format!("{}{key}", squall_coord::prefix("t"))).arg("place").arg("0-1").arg("made").arg(older);
-    let _: i64 = went_back.query_async(&mut stage.link.commands()).await.unwrap();
+    went_back.arg(format!("{}{key}", squall_coord::fleet_key_prefix("t"))).arg("place").arg("0-1").arg("made").arg(older);
+    let _: i64 = went_back.query_async(&mut stage.link.connection()).await.unwrap();
     // The leader's next saving is refused, and it takes up what is there.
     stage.join("later", ShareSet::NONE);
     saved_with(&stage, epoch, "later joined").await;
@@ -146,8 +146,8 @@ async fn a_store_that_was_away_is_told_of() {
     let mut stage = Stage::on(server).await;
     stage.join("w0", ShareSet::ALL);
     stage.until("SCARD", "workers", 1).await;
-    let link = Link::open(&format!("redis://127.0.0.1:{}/", proxy.port())).await.expect("the server runs");
-    let stop = stage.lead_by(RedisCell::new(&link, "t"));
+    let link = RedisClient::open(&format!("redis://127.0.0.1:{}/", proxy.port())).await.expect("the server runs");
+    let stop = stage.lead_by(RedisFleetStores::new(&link, "t"));
     let fleet = Fleet::new(stage.cell.clone());
     let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
     stage.until("GET", "test:state", "RUNNING".to_owned()).await;
@@ -170,8 +170,8 @@ async fn a_stop_that_the_store_has_not_heard_is_asked_for_again() {
     stage.join("w0", ShareSet::ALL);
     stage.lead();
     stage.until("SCARD", "workers", 1).await;
-    let link = Link::open(&format!("redis://127.0.0.1:{}/", proxy.port())).await.expect("the server runs");
-    let (cell, control, bundle) = (RedisCell::new(&link, "t"), Control::new(), bundle(1.0));
+    let link = RedisClient::open(&format!("redis://127.0.0.1:{}/", proxy.port())).await.expect("the server runs");
+    let (cell, control, bundle) = (RedisFleetStores::new(&link, "t"), Control::new(), bundle(1.0));
     let run = FleetRun { bundle: &bundle, params: BTreeMap::new(), keep_s: 1 };
     let asking = async {
         stage.until("GET", "test:state", Some("RUNNING".to_owned())).await;
@@ -231,8 +231,8 @@ async fn a_stop_of_a_run_that_is_over_ends_no_other() {
     stage.until("SCARD", "workers", 1).await;
     let (fleet, run) = (Fleet::new(stage.cell.clone()), stage.cell.run());
     fleet.start_as("first", &bundle(1.0), BTreeMap::new()).await.expect("it starts");
-    let record = run.record().await.unwrap();
-    run.replace(&record, RunPhase::Idle.name(), &record.order, false).await.unwrap().expect("nobody else is here");
+    let record = run.read_record().await.unwrap();
+    run.compare_and_set(&record, RunPhase::Idle.name(), &record.spec, false).await.unwrap().expect("nobody else is here");
     fleet.start_as("second", &bundle(1.0), BTreeMap::new()).await.expect("it starts");
     let stop = || Ending { reason: StopReason::Completed, abort: false, message: None };
     let refused = fleet.stop_run("first", stop()).await.unwrap_err();

@@ -16,7 +16,7 @@ fn half(of: u32) -> ShareSet {
 #[tokio::test]
 async fn the_start_of_a_run_by_rate_names_its_rate() {
     let mut stage = Stage::new().await;
-    let mut told = stage.cell.run().listen("w0");
+    let mut told = stage.cell.run().subscribe("w0");
     let _ = told.recv().await.expect("it listens");
     stage.join("w0", ShareSet::ALL);
     stage.until("SCARD", "workers", 1).await;
@@ -36,7 +36,7 @@ async fn the_start_of_a_run_by_rate_names_its_rate() {
 #[tokio::test]
 async fn users_are_shown_at_the_workers_that_have_them() {
     let mut stage = Stage::new().await;
-    let mut told = stage.cell.run().listen("w1");
+    let mut told = stage.cell.run().subscribe("w1");
     let _ = told.recv().await.expect("it listens");
     let (first, second) = (stage.join("w0", half(0)), stage.join("w1", half(1)));
     stage.lead();

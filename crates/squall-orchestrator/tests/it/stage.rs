@@ -1,6 +1,6 @@
 //! Workers that hold shares and report, but make no load: enough for a leader to lead a run from phase to phase.
 
-use squall_coord::{FleetStores, Link, RedisCell, Report, RunStore, prefix};
+use squall_coord::{FleetStores, RedisClient, RedisFleetStores, WorkerReport, RunStore, fleet_key_prefix};
 use squall_model::{Bundle, WorkerLimits, Load, LoadModel, Pause, Plan, Profile, RunPhase, ShareSet, TaskSpec};
 use squall_orchestrator::{Orchestrator, OrchestratorConfig};
 use squall_testkit::redis::RedisServer;
@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A fleet without load.
 pub(crate) struct Stage {
-    pub(crate) cell: RedisCell,
-    pub(crate) link: Link,
+    pub(crate) cell: RedisFleetStores,
+    pub(crate) link: RedisClient,
     tasks: JoinSet<()>,
     stop: CancellationToken,
     _server: RedisServer,
@@ -32,8 +32,8 @@ impl Stage {
     }
 
     pub(crate) async fn on(server: RedisServer) -> Stage {
-        let link = Link::open(&server.url()).await.expect("the server runs");
-        let cell = RedisCell::new(&link, "t");
+        let link = RedisClient::open(&server.url()).await.expect("the server runs");
+        let cell = RedisFleetStores::new(&link, "t");
         Stage { cell, link, tasks: JoinSet::new(), stop: CancellationToken::new(), _server: server }
     }
 
@@ -43,7 +43,7 @@ impl Stage {
     }
 
     /// The same by a way of its own.
-    pub(crate) fn lead_by(&mut self, cell: RedisCell) -> CancellationToken {
+    pub(crate) fn lead_by(&mut self, cell: RedisFleetStores) -> CancellationToken {
         let stop = self.stop.child_token();
         let ends = stop.clone();
         self.tasks.spawn(async move {
@@ -63,8 +63,8 @@ impl Stage {
     /// One command with these words, the first key being one of the fleet's.
     pub(crate) async fn ask<T: redis::FromRedisValue>(&self, command: &str, key: &str, rest: &[&str]) -> T {
         let mut asked = redis::cmd(command);
-        asked.arg(format!("{}{key}", prefix("t"))).arg(rest);
-        asked.query_async(&mut self.link.commands()).await.expect("it answers")
+        asked.arg(format!("{}{key}", fleet_key_prefix("t"))).arg(rest);
+        asked.query_async(&mut self.link.connection()).await.expect("it answers")
     }
 
     pub(crate) async fn until<T: redis::FromRedisValue + PartialEq + std::fmt::Debug>(
@@ -122,10 +122,10 @@ async fn report<R: RunStore>(run: R, id: String, held: Held, stop: CancellationT
     let instance = format!("{:016x}", id.bytes().fold(7u64, |sum, byte| sum * 31 + u64::from(byte)));
     while !stop.is_cancelled() {
         let Some(shares) = *held.lock().expect("no panic") else { return };
-        let record = run.record().await.expect("it answers");
+        let record = run.read_record().await.expect("it answers");
         let ends = matches!(RunPhase::from_name(&record.state), Some(RunPhase::Stopping | RunPhase::Idle));
         let done = if ends { record.epoch } else { 0 };
-        let report: Report = [
+        let report: WorkerReport = [
             ("status", "healthy".to_owned()),
             ("instance", instance.clone()),
             ("ready", record.epoch.to_string()),

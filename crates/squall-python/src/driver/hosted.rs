@@ -2,7 +2,7 @@
 //! at once if it wants. Ends when the function has, and its requests.
 
 use pyo3::{intern, prelude::*, types::PyTuple};
-use squall_http::{Body, Session};
+use squall_http::{BodyMode, Session};
 use squall_metrics::Outcome;
 use std::{
     future::poll_fn,
@@ -265,7 +265,7 @@ impl<'a> Visit<'a> {
             Work::Request(call) => {
                 let (mut session, late) = (self.borrow_session(), std::mem::take(&mut self.late));
                 Box::pin(async move {
-                    let told = exchange(shared, &mut session, &call, late, Body::Keep).await;
+                    let told = exchange(shared, &mut session, &call, late, BodyMode::Keep).await;
                     Performed { work: Done::One(told, call), sessions: Borrowed::One(session) }
                 })
             }

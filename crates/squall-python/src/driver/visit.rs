@@ -1,7 +1,7 @@
 //! One call of a scenario's function, from its first line to its last: steps it, performs what it asks for, records every request.
 
 use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyList};
-use squall_http::{Body, HttpError, Prepared, Session};
+use squall_http::{BodyMode, HttpError, PreparedRequest, Session};
 use squall_metrics::{OutcomeCategory, MetricId, Outcome};
 use squall_scenario::Aloft;
 use std::{
@@ -88,7 +88,7 @@ impl<'a> Visit<'a> {
                         Some(Work::Request(call)) if self.limit.is_none() => {
                             self.last = None;
                             let (shared, late) = (self.shared, std::mem::take(&mut self.late));
-                            let told = exchange(shared, &mut self.sessions.first, &call, late, Body::Keep).await;
+                            let told = exchange(shared, &mut self.sessions.first, &call, late, BodyMode::Keep).await;
                             self.answered(call, told)
                         }
                         Some(Work::Sleep(Duration::ZERO)) if self.in_time() => {
@@ -186,7 +186,7 @@ impl<'a> Visit<'a> {
         match work {
             Work::Request(call) => {
                 let (shared, late) = (self.shared, std::mem::take(&mut self.late));
-                let told = exchange(shared, &mut self.sessions.first, &call, late, Body::Keep).await;
+                let told = exchange(shared, &mut self.sessions.first, &call, late, BodyMode::Keep).await;
                 self.answered(call, told)
             }
             Work::Batch(calls) => self.batch(calls).await,
@@ -256,7 +256,7 @@ pub(super) async fn exchange_all<'p, 's>(
     late: Duration,
 ) -> Vec<Told<'p>> {
     let under_way = calls.iter().zip(sessions);
-    together(under_way.map(|(call, session)| exchange(shared, session, call, late, Body::Keep)).collect()).await
+    together(under_way.map(|(call, session)| exchange(shared, session, call, late, BodyMode::Keep)).collect()).await
 }
 
 /// What the code gets to see of a batch. The last answer counts for the check.
@@ -285,7 +285,7 @@ pub(super) async fn exchange<'p>(
     session: &mut Session,
     call: &Call,
     late: Duration,
-    body: Body,
+    body: BodyMode,
 ) -> Told<'p> {
     let metric = shared.metric(call);
     let (told, next) = hop(shared, session, call.request(), &call.name, metric, late, body).await;
@@ -299,8 +299,8 @@ async fn follow<'p>(
     shared: &'p Shared,
     session: &mut Session,
     call: &Call,
-    mut request: Box<Prepared>,
-    body: Body,
+    mut request: Box<PreparedRequest>,
+    body: BodyMode,
 ) -> Told<'p> {
     let name = format!("{} (redirect)", call.name);
     let metric = shared.request(&name);
@@ -316,12 +316,12 @@ async fn follow<'p>(
 async fn hop<'p>(
     shared: &'p Shared,
     session: &mut Session,
-    request: &Prepared,
+    request: &PreparedRequest,
     name: &str,
     metric: MetricId,
     late: Duration,
-    body: Body,
-) -> (Told<'p>, Option<Box<Prepared>>) {
+    body: BodyMode,
+) -> (Told<'p>, Option<Box<PreparedRequest>>) {
     let probe = &shared.probe;
     let due = Instant::now();
     let started = probe.wait_for_budget(due).await;
@@ -346,7 +346,7 @@ async fn hop<'p>(
             let outcome = failure(error);
             probe.note_error(metric, outcome, &error.to_string());
             let result = Err(Python::attach(|py| raise::request_failed(py, error, name)));
-            if error.never_left() {
+            if error.failed_before_sending() {
                 // There was nothing to send it by: the target saw nothing, and trying again at once would only heat this machine.
                 flight.end_unsent(exchange.ended, outcome);
                 tokio::time::sleep(STARVED).await;
@@ -371,7 +371,7 @@ async fn hop<'p>(
             (Told { result, landing: Some(landing) }, None)
         }
         None => {
-            let kept = (body == Body::Keep).then(|| Response::new(response, exchange.ended - exchange.started));
+            let kept = (body == BodyMode::Keep).then(|| Response::new(response, exchange.ended - exchange.started));
             (Told { result: Ok(kept), landing: Some(landing) }, None)
         }
     }
@@ -381,7 +381,7 @@ async fn hop<'p>(
 pub(super) async fn repeat(shared: &Shared, session: &mut Session, calls: &[Call], late: Duration) -> PyResult<()> {
     let mut late = late;
     for call in calls {
-        exchange(shared, session, call, std::mem::take(&mut late), Body::Discard).await.result?;
+        exchange(shared, session, call, std::mem::take(&mut late), BodyMode::Discard).await.result?;
     }
     Ok(())
 }
@@ -408,10 +408,10 @@ async fn together<F: Future>(futures: Box<[F]>) -> Vec<F::Output> {
 }
 
 pub(crate) fn failure(error: &HttpError) -> Outcome {
-    let category = match error.class() {
-        squall_http::Category::Protocol => OutcomeCategory::ProtocolError,
-        squall_http::Category::Transport => OutcomeCategory::TransportError,
-        squall_http::Category::Timeout => OutcomeCategory::Timeout,
+    let category = match error.error_category() {
+        squall_http::HttpErrorCategory::Protocol => OutcomeCategory::ProtocolError,
+        squall_http::HttpErrorCategory::Transport => OutcomeCategory::TransportError,
+        squall_http::HttpErrorCategory::Timeout => OutcomeCategory::Timeout,
     };
     Outcome::new(category, error.code())
 }

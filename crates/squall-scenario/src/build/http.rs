@@ -32,7 +32,7 @@ impl Builder<'_, '_> {
             decompress: on(&raw.compression, default.decompress),
             ip: ip(raw, self.problems),
             unix_socket: raw.unix_socket.as_ref().map(|given| self.located(given)),
-            phases: on(&raw.phases, default.phases),
+            record_phases: on(&raw.phases, default.record_phases),
             resolve: raw.resolve.iter().filter_map(|pair| resolve(pair, self.problems)).collect(),
             cookies: on(&raw.cookies, default.cookies),
             ..default

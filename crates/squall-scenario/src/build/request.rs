@@ -1,6 +1,6 @@
 //! Requests: where they go, what they carry, and which parts of them change from one to the next.
 
-use squall_http::{Connector, IpFamily, Prepared, Request};
+use squall_http::{Connector, IpFamily, PreparedRequest, HttpRequest};
 use std::cell::Cell;
 use url::Url;
 
@@ -124,7 +124,7 @@ impl Builder<'_, '_> {
                 return None;
             }
         };
-        let request = Request {
+        let request = HttpRequest {
             method: method.parse().unwrap_or_default(),
             url: parsed,
             headers: constant.iter().map(written).collect(),
@@ -146,7 +146,7 @@ impl Builder<'_, '_> {
     }
 
     /// Lets the client check what it will be given during the run.
-    fn try_out(&mut self, request: &Request, common: &Common, url: &Given<String>, headers: &[Header]) {
+    fn try_out(&mut self, request: &HttpRequest, common: &Common, url: &Given<String>, headers: &[Header]) {
         let http = common.connector.config();
         let direct = http.proxy.is_none() && http.unix_socket.is_none() && http.resolve.is_empty();
         let other_family = match (http.ip, request.url.host()) {
@@ -157,7 +157,7 @@ impl Builder<'_, '_> {
         if let Some(message) = other_family.filter(|_| direct) {
             self.problems.add(&url.place, message);
         }
-        let Err(error) = Prepared::new(request, &common.connector) else { return };
+        let Err(error) = PreparedRequest::new(request, &common.connector) else { return };
         let text = error.to_string();
         let guilty = headers.iter().find(|header| text.contains(&header.name) && !header.name.is_empty());
         match guilty {

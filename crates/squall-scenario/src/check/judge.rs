@@ -1,7 +1,7 @@
 //! Holds one response against its expectations. The first that fails decides the outcome.
 
 use serde_json::Value;
-use squall_http::Response;
+use squall_http::HttpResponse;
 use squall_metrics::{OutcomeCategory, OutcomeCode, Outcome};
 use std::{borrow::Cow, time::Duration};
 
@@ -10,12 +10,12 @@ use crate::template::{Context, Template, Unset};
 
 /// A response as checks and extractors see it; its JSON is read at most once.
 pub(crate) struct Answer<'r> {
-    pub(crate) response: Response<'r>,
+    pub(crate) response: HttpResponse<'r>,
     json: Option<Result<Value, String>>,
 }
 
 impl<'r> Answer<'r> {
-    pub(crate) fn new(response: Response<'r>) -> Answer<'r> {
+    pub(crate) fn new(response: HttpResponse<'r>) -> Answer<'r> {
         Answer { response, json: None }
     }
 

@@ -24,7 +24,7 @@ impl<'p, 's> Aloft<'p, 's> {
     /// Records how a request ended whose exchange was given up.
     pub fn cut_off(mut self, ended: Instant, outcome: Outcome) {
         if let Some(flight) = self.flight.take() {
-            let (bytes_in, bytes_out) = self.session.abandon();
+            let (bytes_in, bytes_out) = self.session.close_abandoned();
             flight.end(ended, outcome, bytes_in, bytes_out);
         }
     }
@@ -34,7 +34,7 @@ impl Drop for Aloft<'_, '_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(flight) = self.flight.take() {
-            let (bytes_in, bytes_out) = self.session.abandon();
+            let (bytes_in, bytes_out) = self.session.close_abandoned();
             flight.cancel(bytes_in, bytes_out);
         }
     }

@@ -1,7 +1,7 @@
 //! What an exchange means: its outcome, whether it is to be followed, and its record.
 
 use squall_engine::{InFlightRequest, ThreadRecorder};
-use squall_http::{Exchange, HttpError, Prepared, Response};
+use squall_http::{Exchange, HttpError, PreparedRequest, HttpResponse};
 use squall_metrics::{OutcomeCategory, MetricId, Outcome};
 
 use super::Shared;
@@ -12,7 +12,7 @@ pub(super) fn is_redirect(status: u16) -> bool {
 }
 
 /// The request that `response` leads to, or why it leads nowhere; `None` if it is to be judged as it is.
-pub(super) fn follow(step: &Step, request: &Prepared, response: &Response<'_>) -> Option<Result<Prepared, Verdict>> {
+pub(super) fn follow(step: &Step, request: &PreparedRequest, response: &HttpResponse<'_>) -> Option<Result<PreparedRequest, Verdict>> {
     if !is_redirect(response.status) || step.checks.wants_redirect(response.status) {
         return None;
     }
@@ -26,10 +26,10 @@ pub(super) fn follow(step: &Step, request: &Prepared, response: &Response<'_>) -
 
 /// The outcome of an exchange without a response.
 fn failure(error: &HttpError) -> Verdict {
-    let category = match error.class() {
-        squall_http::Category::Protocol => OutcomeCategory::ProtocolError,
-        squall_http::Category::Transport => OutcomeCategory::TransportError,
-        squall_http::Category::Timeout => OutcomeCategory::Timeout,
+    let category = match error.error_category() {
+        squall_http::HttpErrorCategory::Protocol => OutcomeCategory::ProtocolError,
+        squall_http::HttpErrorCategory::Transport => OutcomeCategory::TransportError,
+        squall_http::HttpErrorCategory::Timeout => OutcomeCategory::Timeout,
     };
     Verdict { outcome: Outcome::new(category, error.code()), note: Some(error.to_string()) }
 }
@@ -44,7 +44,7 @@ pub(super) fn land_failure(
     error: &HttpError,
 ) -> Outcome {
     let verdict = failure(error);
-    if error.never_left() {
+    if error.failed_before_sending() {
         flight.end_unsent(exchange.ended, verdict.outcome);
         probe.note_error(metric, verdict.outcome, &error.to_string());
     } else {
@@ -55,7 +55,7 @@ pub(super) fn land_failure(
 
 /// Whether this machine had nothing to send a request by. Trying again at once would only heat it.
 pub(super) fn is_starved(exchange: &Exchange<'_>) -> bool {
-    matches!(&exchange.result, Err(error) if error.never_left())
+    matches!(&exchange.result, Err(error) if error.failed_before_sending())
 }
 
 /// Records an exchange as judged.
@@ -80,9 +80,9 @@ pub(super) fn settle(
     shared: &Shared,
     step: &Step,
     metric: MetricId,
-    request: &Prepared,
+    request: &PreparedRequest,
     (flight, exchange): (InFlightRequest<'_>, &Exchange<'_>),
-) -> Result<Prepared, bool> {
+) -> Result<PreparedRequest, bool> {
     let probe = &shared.probe;
     let response = match &exchange.result {
         Ok(response) => response,

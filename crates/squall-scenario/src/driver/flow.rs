@@ -1,7 +1,7 @@
 //! Walks a user through the steps of a flow: draws its data, renders, sends, follows, judges, extracts, records, waits.
 
 use squall_engine::{FENCED, ResourceError, ResourceLease};
-use squall_http::{Body, Prepared, Session};
+use squall_http::{BodyMode, PreparedRequest, Session};
 use squall_metrics::{OutcomeCategory, MetricId, Outcome};
 use std::time::{Duration, Instant};
 
@@ -97,7 +97,7 @@ impl Walk<'_> {
     }
 
     /// Follows a redirect to its end.
-    pub(super) async fn hops(&mut self, step: &Step, here: &LaneStep, next: Prepared) -> bool {
+    pub(super) async fn hops(&mut self, step: &Step, here: &LaneStep, next: PreparedRequest) -> bool {
         let now = Instant::now();
         let times = Times { intended: now, started: now, deadline: None };
         self.exchange(step, here, None, Some(next), times).await.1.is_none()
@@ -230,11 +230,11 @@ impl Walk<'_> {
         step: &Step,
         here: &LaneStep,
         rendered: Option<Rendered<'_>>,
-        mut hop: Option<Prepared>,
+        mut hop: Option<PreparedRequest>,
         mut times: Times,
     ) -> Ended {
         let probe = &self.shared.probe;
-        let keep = if step.needs_body() { Body::Keep } else { Body::Discard };
+        let keep = if step.needs_body() { BodyMode::Keep } else { BodyMode::Discard };
         loop {
             let first = rendered.as_ref().map_or(&here.prepared, Rendered::get);
             let request = hop.as_ref().unwrap_or(first);

@@ -1,6 +1,6 @@
 //! Renders the changing parts of a request into buffers that are used again and again.
 
-use squall_http::Prepared;
+use squall_http::PreparedRequest;
 use std::cell::RefCell;
 
 use super::LaneStep;
@@ -34,12 +34,12 @@ impl From<Unset> for RenderError {
 
 /// A rendered request; goes back to where it came from when it is no longer needed.
 pub(super) struct Rendered<'l> {
-    prepared: Option<Prepared>,
-    home: &'l RefCell<Vec<Prepared>>,
+    prepared: Option<PreparedRequest>,
+    home: &'l RefCell<Vec<PreparedRequest>>,
 }
 
 impl Rendered<'_> {
-    pub(super) fn get(&self) -> &Prepared {
+    pub(super) fn get(&self) -> &PreparedRequest {
         self.prepared.as_ref().expect("it is there until it is dropped")
     }
 }
@@ -66,7 +66,7 @@ impl Scratch {
         let body = if dynamic.body.is_some() { self.body.as_bytes() } else { &spec.constant.body };
         let idle = lane.idle.borrow_mut().pop();
         let mut prepared = idle.unwrap_or_else(|| lane.prepared.clone());
-        match prepared.patch(path, &headers, body) {
+        match prepared.update(path, &headers, body) {
             Ok(()) => Ok(Rendered { prepared: Some(prepared), home: &lane.idle }),
             Err(error) => Err(RenderError::Refused(error.to_string())),
         }

@@ -1,7 +1,7 @@
 //! One virtual user: its session, its variables, its rows. Plain requests are sent right here; everything else is a flow.
 
 use squall_engine::{Iteration, ResourceLease, UserIdentity, UserStartError, VirtualUser};
-use squall_http::{Body, Session};
+use squall_http::{BodyMode, Session};
 use std::{rc::Rc, time::Instant};
 
 use super::{
@@ -101,7 +101,7 @@ impl VirtualUser for ScenarioUser {
         let started = probe.wait_for_budget(iteration.started).await;
         let Some(flight) = probe.begin(here.metric, iteration.intended, started) else { return false };
         let mut aloft = Aloft::new(flight, &mut self.session);
-        let exchange = aloft.session.send(&here.prepared, Body::Discard).await;
+        let exchange = aloft.session.send(&here.prepared, BodyMode::Discard).await;
         let flight = aloft.flight.take().expect("it has not landed yet");
         let step = &self.shared.program.tasks[index].steps[0];
         match &exchange.result {

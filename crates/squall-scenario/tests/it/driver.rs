@@ -3,7 +3,7 @@
 use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::{OutcomeCategory, MetricKind, RecorderConfig};
 use squall_model::TaskIndex;
-use squall_target::Endpoint;
+use squall_target::TargetEndpoint;
 use std::{collections::BTreeMap, time::Instant};
 
 use crate::harness::{Memory, Record, block_on, run, scenario, target, with_files};
@@ -358,7 +358,7 @@ fn what_is_in_flight_when_the_run_is_aborted_is_recorded() {
         let now = Instant::now();
         let iteration = Iteration { number: 0, task: TaskIndex(0), intended: now, started: now };
         let arrived = async {
-            while target.requests_of(Endpoint::Delay) == 0 {
+            while target.requests_of(TargetEndpoint::Delay) == 0 {
                 tokio::task::yield_now().await;
             }
         };

@@ -4,7 +4,7 @@ use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentit
 use squall_metrics::{EngineDelta, ErrorNote, MetricKind, MetricDelta, RecorderConfig};
 use squall_model::TaskIndex;
 use squall_scenario::{Files, Overrides, Scenario};
-use squall_target::Target;
+use squall_target::TargetServer;
 use std::{collections::BTreeMap, future::Future, io, time::Instant};
 
 /// Files and environment from memory.
@@ -22,16 +22,16 @@ impl Files for Memory {
     }
 }
 
-pub(crate) fn target() -> Target {
-    Target::start("127.0.0.1:0").expect("a free port")
+pub(crate) fn target() -> TargetServer {
+    TargetServer::start("127.0.0.1:0").expect("a free port")
 }
 
 /// A scenario against `target`; `rest` is everything below the target's line.
-pub(crate) fn scenario(target: &Target, rest: &str) -> Scenario {
+pub(crate) fn scenario(target: &TargetServer, rest: &str) -> Scenario {
     with_files(target, rest, Memory::default())
 }
 
-pub(crate) fn with_files(target: &Target, rest: &str, mut files: Memory) -> Scenario {
+pub(crate) fn with_files(target: &TargetServer, rest: &str, mut files: Memory) -> Scenario {
     let text = format!("target = \"{}\"\n{rest}", target.url(""));
     Scenario::parse("shop.toml", &text, &mut files, Overrides::default()).unwrap_or_else(|errors| panic!("{errors}"))
 }

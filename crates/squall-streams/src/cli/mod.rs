@@ -10,7 +10,7 @@ use std::{
 use args::{Look, Quarantine, Reset, SendFile, SendOne, Sending, Server, TailArgs};
 pub use args::{StreamCommand, WorkerArgs};
 use serde_json::{Value, json};
-use squall_coord::{Link, LinkError};
+use squall_coord::{RedisClient, RedisConnectError};
 
 use crate::{
     App, ConnectError, Hasher, NameError, Namespace, OpenError, ProcessorName, SendError, Stream, StreamName, WhenFull,
@@ -28,7 +28,7 @@ pub enum CliError {
     #[error(transparent)]
     Name(#[from] NameError),
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Link(#[from] RedisConnectError),
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -64,7 +64,7 @@ impl CliError {
     pub fn unreachable(&self) -> bool {
         matches!(
             self,
-            Self::Link(LinkError::Connect { .. }) | Self::Connect(ConnectError::Link(LinkError::Connect { .. }))
+            Self::Link(RedisConnectError::Connect { .. }) | Self::Connect(ConnectError::Link(RedisConnectError::Connect { .. }))
         )
     }
 }
@@ -99,7 +99,7 @@ async fn perform(command: StreamCommand, out: &mut impl Write) -> Result<ExitCod
 
 impl Server {
     async fn admin(&self) -> Result<Admin, CliError> {
-        let (link, namespace) = (Link::open(&self.redis).await?, Namespace::new(&self.namespace)?);
+        let (link, namespace) = (RedisClient::open(&self.redis).await?, Namespace::new(&self.namespace)?);
         check_namespace(&link, &namespace)?;
         Ok(Admin::new(link, namespace))
     }

@@ -97,7 +97,7 @@ async fn process(lane: &Arc<Lane>, job: &Job) -> Result<(), ExecutorError> {
             }
             continue;
         }
-        if !lane.tenure.valid() {
+        if !lane.tenure.is_valid() {
             // The membership has run out. Either the seat is about to drop the lease, or a late beat is about to save it.
             tokio::time::sleep(RETRY).await;
             continue;
@@ -156,7 +156,7 @@ fn trouble(lane: &Lane, outcome: Result<(), BoxError>) -> Option<Trouble> {
                 && lane.has_queued()
                 && !lane.quarantined()
                 && !lane.drain.is_cancelled()
-                && lane.tenure.valid();
+                && lane.tenure.is_valid();
             idle_return.then(|| Trouble {
                 events: Vec::new(),
                 error: "the processor returned without asking for an event".into(),

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use redis::{RedisError, Value};
-use squall_coord::{BlockingLink, Link};
+use squall_coord::{BlockingConnection, RedisClient};
 use tracing::debug;
 
 use crate::{
@@ -58,8 +58,8 @@ async fn fetch_one(hub: Arc<Hub>, lane: Arc<Lane>, fetch: Fetch) {
 }
 
 /// Watches idle lanes for ever; wakes those that have new events.
-pub(super) async fn watch(hub: Arc<Hub>, link: Link) {
-    let mut waiting = link.blocking();
+pub(super) async fn watch(hub: Arc<Hub>, link: RedisClient) {
+    let mut waiting = link.blocking_connection();
     loop {
         let idle: Vec<(Arc<Lane>, EntryId)> =
             hub.lanes().into_iter().filter_map(|lane| lane.idle().map(|from| (lane, from))).collect();
@@ -93,8 +93,8 @@ pub(super) async fn watch(hub: Arc<Hub>, link: Link) {
 /// Waits for events after the ids of idle lanes, or until the set of idle lanes changes. Answers the keys that have some.
 async fn wait(
     hub: &Hub,
-    link: &Link,
-    waiting: &mut BlockingLink,
+    link: &RedisClient,
+    waiting: &mut BlockingConnection,
     idle: &[(Arc<Lane>, EntryId)],
 ) -> Result<Vec<String>, RedisError> {
     let client = waiting.client_id().await?;
@@ -120,9 +120,9 @@ async fn wait(
     }
 }
 
-async fn unblock(link: &Link, client: i64) {
+async fn unblock(link: &RedisClient, client: i64) {
     let outcome: Result<i64, RedisError> =
-        redis::cmd("CLIENT").arg("UNBLOCK").arg(client).query_async(&mut link.commands()).await;
+        redis::cmd("CLIENT").arg("UNBLOCK").arg(client).query_async(&mut link.connection()).await;
     if !matches!(outcome, Ok(1)) {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

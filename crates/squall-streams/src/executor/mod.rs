@@ -9,7 +9,7 @@ mod reporter;
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::future::join_all;
-use squall_coord::{Lease, MemberId, Notice, RedisStore, Seat, SeatConfig, SeatConfigError, SeatHandle, UnitId};
+use squall_coord::{Lease, MemberId, LeaseEvent, RedisLeaseStore, Membership, MembershipConfig, MembershipConfigError, MembershipHandle, UnitId};
 use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval},
@@ -35,7 +35,7 @@ pub enum ExecutorError {
     Name(#[from] NameError),
     /// Timings that cannot work together.
     #[error(transparent)]
-    Timing(#[from] SeatConfigError),
+    Timing(#[from] MembershipConfigError),
     /// Settings under which nothing would ever happen.
     #[error(transparent)]
     Settings(#[from] ZeroSetting),
@@ -65,10 +65,10 @@ pub enum ExecutorError {
 
 struct Executor {
     job: Arc<Job>,
-    link: squall_coord::Link,
+    link: squall_coord::RedisClient,
     namespace: Namespace,
     member: MemberId,
-    handle: SeatHandle,
+    handle: MembershipHandle,
     lanes: BTreeMap<Lease, Arc<Lane>>,
     /// Whoever stops the worker drains its lanes at once: the seat's word for it may be a round trip away.
     stop: CancellationToken,
@@ -81,15 +81,15 @@ pub(crate) async fn execute(processor: Processor, stop: CancellationToken) -> Re
     settings.check()?;
     let member = MemberId::unique();
     let units = (0..processor.partitions).map(UnitId::from).collect();
-    let config = SeatConfig {
-        beat: settings.beat,
+    let config = MembershipConfig {
+        heartbeat_interval: settings.beat,
         ttl: settings.lease,
         join_delay: settings.join_delay,
-        ..SeatConfig::new(member.clone(), units)
+        ..MembershipConfig::new(member.clone(), units)
     };
     let link = processor.link.clone();
     let namespace = processor.namespace.clone();
-    let (seat, handle) = Seat::new(RedisStore::new(&link, namespace.space(&name)), config)?;
+    let (seat, handle) = Membership::new(RedisLeaseStore::new(&link, namespace.space(&name)), config)?;
     let hub = Hub::new(name, settings, processor.metrics.clone());
     let policy = processor.policy;
     let (invoke, middleware) = processor.into_invoke();
@@ -108,7 +108,7 @@ pub(crate) async fn execute(processor: Processor, stop: CancellationToken) -> Re
 }
 
 impl Executor {
-    async fn run(mut self, seat: Seat<RedisStore>, services: &mut JoinSet<()>) -> Result<(), ExecutorError> {
+    async fn run(mut self, seat: Membership<RedisLeaseStore>, services: &mut JoinSet<()>) -> Result<(), ExecutorError> {
         let stop = self.stop.clone();
         let mut seated = JoinSet::new();
         seated.spawn(seat.run(stop.clone()));
@@ -127,7 +127,7 @@ impl Executor {
                         stop.cancel();
                     }
                 }
-                notice = self.handle.notices.recv() => match notice {
+                notice = self.handle.events.recv() => match notice {
                     Some(notice) => self.obey(notice, &mut consumers),
                     None => break, // the seat has left
                 },
@@ -142,15 +142,15 @@ impl Executor {
         outcome
     }
 
-    fn obey(&mut self, notice: Notice, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
+    fn obey(&mut self, notice: LeaseEvent, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
         match notice {
-            Notice::Granted(lease) => self.take(lease, consumers),
-            Notice::Drain(lease) => {
+            LeaseEvent::Granted(lease) => self.take(lease, consumers),
+            LeaseEvent::Drain(lease) => {
                 if let Some(lane) = self.lanes.get(&lease) {
                     lane.drain.cancel();
                 }
             }
-            Notice::Dropped(lease) => {
+            LeaseEvent::Lost(lease) => {
                 if let Some(lane) = self.lanes.get(&lease) {
                     warn!(processor = %self.job.hub.name, partition = %lease.unit, epoch = %lease.epoch, "lease lost");
                     lane.abort.cancel();
@@ -170,7 +170,7 @@ impl Executor {
         add(&hub.metrics.held, 1);
         let claim = (self.member.clone(), lease.epoch, hub.settings.lease);
         let partition = Partition::new(&self.link, &self.namespace, &hub.name, number, claim);
-        let (tenure, drain) = (self.handle.tenure.clone(), self.stop.child_token());
+        let (tenure, drain) = (self.handle.validity.clone(), self.stop.child_token());
         let lane = Lane::new(partition, lease.clone(), tenure, drain, hub.clone());
         self.lanes.insert(lease.clone(), lane.clone());
         let job = self.job.clone();

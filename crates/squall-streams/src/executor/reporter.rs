@@ -5,14 +5,14 @@ use std::{
     time::Instant,
 };
 
-use squall_coord::Link;
+use squall_coord::RedisClient;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, info};
 
 use crate::{admin::Admin, hub::Hub, names::Namespace};
 
 /// Reports for ever.
-pub(super) async fn report(hub: Arc<Hub>, link: Link, namespace: Namespace) {
+pub(super) async fn report(hub: Arc<Hub>, link: RedisClient, namespace: Namespace) {
     let admin = Admin::new(link, namespace);
     let mut times = interval(hub.settings.report);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use squall_coord::{Lease, Tenure};
+use squall_coord::{Lease, LeaseValidity};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -27,7 +27,7 @@ use crate::{
 pub(crate) struct Lane {
     pub(crate) partition: Partition,
     pub(crate) lease: Lease,
-    pub(crate) tenure: Tenure,
+    pub(crate) tenure: LeaseValidity,
     /// Finish what is in hand, then stop.
     pub(crate) drain: CancellationToken,
     /// Stop at once: the lease is gone.
@@ -91,7 +91,7 @@ impl Lane {
     pub(crate) fn new(
         partition: Partition,
         lease: Lease,
-        tenure: Tenure,
+        tenure: LeaseValidity,
         drain: CancellationToken,
         hub: Arc<Hub>,
     ) -> Arc<Self> {
@@ -269,7 +269,7 @@ impl Lane {
     }
 
     fn ended(&self, state: &State) -> bool {
-        state.broken.is_some() || state.quarantined || self.drain.is_cancelled() || !self.tenure.valid()
+        state.broken.is_some() || state.quarantined || self.drain.is_cancelled() || !self.tenure.is_valid()
     }
 
     fn none<T>(&self, state: &State) -> Next<T> {

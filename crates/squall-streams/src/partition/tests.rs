@@ -10,13 +10,13 @@ const LEASE: Duration = Duration::from_secs(600);
 
 struct Place {
     _server: RedisServer,
-    link: Link,
+    link: RedisClient,
 }
 
 impl Place {
     async fn new() -> Self {
         let server = RedisServer::start();
-        Self { link: Link::open(&server.url()).await.unwrap(), _server: server }
+        Self { link: RedisClient::open(&server.url()).await.unwrap(), _server: server }
     }
 
     fn owner(&self, name: &str, epoch: u64) -> Partition {
@@ -38,7 +38,7 @@ impl Place {
     async fn add(&self, partition: &Partition, count: usize) -> Vec<EntryId> {
         let mut ids = Vec::new();
         for n in 0..count {
-            let id: String = self.link.commands().xadd(&partition.events, "*", &[("data", n)]).await.unwrap();
+            let id: String = self.link.connection().xadd(&partition.events, "*", &[("data", n)]).await.unwrap();
             ids.push(EntryId::parse(id.as_bytes()).unwrap());
         }
         ids
@@ -46,7 +46,7 @@ impl Place {
 
     async fn pending(&self, partition: &Partition) -> usize {
         let reply: redis::streams::StreamPendingReply =
-            self.link.commands().xpending(&partition.events, "printer").await.unwrap();
+            self.link.connection().xpending(&partition.events, "printer").await.unwrap();
         reply.count()
     }
 }
@@ -174,7 +174,7 @@ async fn a_vanished_group_is_told_apart() {
     let place = Place::new().await;
     let owner = place.owner("a", 1);
     owner.fence().await.unwrap();
-    let _: i64 = place.link.commands().del(&owner.events).await.unwrap();
+    let _: i64 = place.link.connection().del(&owner.events).await.unwrap();
     assert!(owner.fetch(1, None).await.unwrap_err().no_group());
 }
 
@@ -213,16 +213,16 @@ async fn a_read_that_was_given_up_on_takes_nothing_when_it_arrives_late() {
     let late = plain_read(&owner); // is stuck on its way
     owner.reading.given_up();
     assert_eq!(ids(owner.fetch(1, None).await.unwrap()), sent[..1], "through another gate");
-    let arrived: Result<Value, RedisError> = late.query_async(&mut place.link.commands()).await;
+    let arrived: Result<Value, RedisError> = late.query_async(&mut place.link.connection()).await;
     assert_eq!(arrived.unwrap_err().code(), Some("NOGROUP"));
     assert_eq!(ids(owner.fetch(5, None).await.unwrap()), sent[1..]);
     // One gate is open, and it has the owner's lease.
-    let gates: Vec<String> = place.link.commands().keys("*__gate*").await.unwrap();
+    let gates: Vec<String> = place.link.connection().keys("*__gate*").await.unwrap();
     assert_eq!(gates, [owner.gate()]);
-    let left: u64 = place.link.commands().pttl(owner.gate()).await.unwrap();
+    let left: u64 = place.link.connection().pttl(owner.gate()).await.unwrap();
     assert!(u128::from(left) <= LEASE.as_millis());
     owner.unfence().await.unwrap();
-    assert!(place.link.commands().keys::<_, Vec<String>>("*__gate*").await.unwrap().is_empty());
+    assert!(place.link.connection().keys::<_, Vec<String>>("*__gate*").await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn a_fence_that_arrives_late_does_not_open_an_old_gate() {
     owner.fetch(0, None).await.unwrap();
     assert_eq!(old.fence().await.unwrap(), Fenced::Refused);
     old.renew().await.unwrap();
-    assert!(first.query_async::<Value>(&mut place.link.commands()).await.is_err());
+    assert!(first.query_async::<Value>(&mut place.link.connection()).await.is_err());
 }
 
 #[tokio::test]
@@ -246,7 +246,7 @@ async fn owners_that_fence_at_once_leave_one_gate_open() {
     let owners: Vec<Partition> = (1..9).map(|epoch| place.owner("a", epoch)).collect();
     futures_util::future::join_all(owners.iter().map(Partition::fence)).await;
     let last = owners.last().unwrap();
-    assert_eq!(place.link.commands().keys::<_, Vec<String>>("*__gate*").await.unwrap(), [last.gate()]);
+    assert_eq!(place.link.connection().keys::<_, Vec<String>>("*__gate*").await.unwrap(), [last.gate()]);
     let sent = place.add(last, 1).await;
     for owner in &owners[..7] {
         assert!(refused(owner.fetch(1, None).await));
@@ -259,7 +259,7 @@ async fn other_fields_and_deleted_events_read_alike_both_ways() {
     let place = Place::new().await;
     for owner in place.both("a", 1) {
         owner.fence().await.unwrap();
-        let mut redis = place.link.commands();
+        let mut redis = place.link.connection();
         let sent = place.add(&owner, 1).await;
         let _: String = redis.xadd(&owner.events, "*", &[("a", "1"), ("data", "2")]).await.unwrap();
         let Fenced::Done(new) = owner.fetch(9, None).await.unwrap() else { panic!("refused") };

@@ -6,16 +6,16 @@ fn batch(count: usize) -> Vec<Routed> {
     (0..count).map(|n| Routed { partition: 0, fields: vec![(b"data".to_vec(), n.to_string().into_bytes())] }).collect()
 }
 
-async fn place() -> (RedisServer, Link, Sender) {
+async fn place() -> (RedisServer, RedisClient, Sender) {
     let server = RedisServer::start();
-    let link = Link::open(&server.url()).await.unwrap();
+    let link = RedisClient::open(&server.url()).await.unwrap();
     let name = StreamName::parse("shop.orders").unwrap();
     let sender = Sender::open(&link, &Namespace::default(), &name, 1, 10_000).await;
     (server, link, sender)
 }
 
-async fn length(link: &Link, lane: &Lane) -> u64 {
-    redis::cmd("XLEN").arg(&lane.events).query_async(&mut link.commands()).await.unwrap()
+async fn length(link: &RedisClient, lane: &Lane) -> u64 {
+    redis::cmd("XLEN").arg(&lane.events).query_async(&mut link.connection()).await.unwrap()
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn a_lost_memory_is_made_up_for_where_the_server_has_idmp() {
     let (_server, link, sender) = place().await;
     let lane = &sender.lanes[0];
     let ids = sender.once(lane, 1, &batch(150)).await.unwrap().unwrap();
-    let () = redis::cmd("DEL").arg(&lane.sent).query_async::<i64>(&mut link.commands()).await.map(drop).unwrap();
+    let () = redis::cmd("DEL").arg(&lane.sent).query_async::<i64>(&mut link.connection()).await.map(drop).unwrap();
     let again = sender.once(lane, 1, &batch(150)).await.unwrap().unwrap();
     if remembers_producers(&link).await {
         assert_eq!(again, ids);

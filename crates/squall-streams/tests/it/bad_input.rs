@@ -13,7 +13,7 @@ async fn raw(app: &squall_streams::App, parts: &[&[u8]]) {
     for part in &parts[1..] {
         command.arg(*part);
     }
-    let _: redis::Value = command.query_async(&mut app.link().commands()).await.unwrap();
+    let _: redis::Value = command.query_async(&mut app.link().connection()).await.unwrap();
 }
 
 const KEY: &[u8] = b"__strm:shop.orders.0";

@@ -18,9 +18,9 @@ async fn node() -> (RedisServer, App) {
     (0..16384).for_each(|slot| {
         slots.arg(slot);
     });
-    let _: redis::Value = slots.query_async(&mut app.link().commands()).await.unwrap();
+    let _: redis::Value = slots.query_async(&mut app.link().connection()).await.unwrap();
     eventually("the cluster is up", || async {
-        let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut app.link().commands()).await.unwrap();
+        let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut app.link().connection()).await.unwrap();
         info.contains("cluster_state:ok")
     })
     .await;

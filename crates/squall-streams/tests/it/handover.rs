@@ -102,7 +102,7 @@ async fn an_owner_that_was_fenced_off_cannot_acknowledge() {
         .arg("__lock:shop.orders.recorder.0")
         .arg("epoch")
         .arg(1)
-        .query_async(&mut app.link().commands())
+        .query_async(&mut app.link().connection())
         .await
         .unwrap();
     gate.add_permits(1);

@@ -77,7 +77,7 @@ fn ledger() -> PathBuf {
 
 async fn lines(app: &App, key: &str) -> Vec<Seen> {
     let lines: Vec<String> =
-        redis::cmd("LRANGE").arg(key).arg(0).arg(-1).query_async(&mut app.link().commands()).await.unwrap();
+        redis::cmd("LRANGE").arg(key).arg(0).arg(-1).query_async(&mut app.link().connection()).await.unwrap();
     lines
         .iter()
         .map(|line| {
@@ -94,7 +94,7 @@ async fn lines(app: &App, key: &str) -> Vec<Seen> {
 
 async fn booked(app: &App, count: usize) {
     eventually("everything booked", || async {
-        let length: usize = redis::cmd("LLEN").arg("ledger").query_async(&mut app.link().commands()).await.unwrap();
+        let length: usize = redis::cmd("LLEN").arg("ledger").query_async(&mut app.link().connection()).await.unwrap();
         length >= count && {
             let mut all: Vec<(u32, EntryId)> =
                 lines(app, "ledger").await.iter().map(|seen| (seen.partition, seen.id)).collect();
@@ -140,7 +140,7 @@ async fn trouble(seed: u64) {
     let mut sent = fill(&stream, 0, 200).await;
     // Wait until somebody works, so that trouble meets work.
     eventually("work has begun", || async {
-        redis::cmd("LLEN").arg("ledger").query_async::<u64>(&mut app.link().commands()).await.unwrap() > 20
+        redis::cmd("LLEN").arg("ledger").query_async::<u64>(&mut app.link().connection()).await.unwrap() > 20
     })
     .await;
     for round in 0..10u64 {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 async fn length(app: &App, key: &str) -> u64 {
-    redis::cmd("XLEN").arg(key).query_async(&mut app.link().commands()).await.unwrap()
+    redis::cmd("XLEN").arg(key).query_async(&mut app.link().connection()).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,7 +36,7 @@ async fn a_batch_whose_answer_got_lost_is_appended_once() {
         .arg("__strm:shop.orders.0")
         .arg("-")
         .arg("+")
-        .query_async(&mut steady.link().commands())
+        .query_async(&mut steady.link().connection())
         .await
         .unwrap();
     let stored: Vec<(String, String)> = entries.into_iter().map(|(id, fields)| (id, fields[1].clone())).collect();
@@ -80,7 +80,7 @@ async fn a_full_partition_fails_or_waits_and_loses_nothing() {
             command.split(' ').map(|word| if word == "K" { "__strm:shop.orders.0" } else { word }).collect();
         let mut line = redis::cmd(words[0]);
         line.arg(&words[1..]);
-        let _: redis::Value = line.query_async(&mut app.link().commands()).await.unwrap();
+        let _: redis::Value = line.query_async(&mut app.link().connection()).await.unwrap();
     }
     let error = failing.send(&orders(1)[0]).await.unwrap_err();
     assert!(error.to_string().contains("processor `recorder` has not acknowledged"), "{error}");

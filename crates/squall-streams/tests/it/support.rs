@@ -115,7 +115,7 @@ pub(crate) async fn pending(app: &App, stream: &Stream<Order>, group: &str) -> u
     for partition in 0..stream.partitions() {
         let key = app.namespace().events(stream.name(), partition);
         let summary: redis::Value =
-            redis::cmd("XPENDING").arg(key).arg(group).query_async(&mut app.link().commands()).await.unwrap();
+            redis::cmd("XPENDING").arg(key).arg(group).query_async(&mut app.link().connection()).await.unwrap();
         if let redis::Value::Array(parts) = summary
             && let Some(redis::Value::Int(count)) = parts.first()
         {

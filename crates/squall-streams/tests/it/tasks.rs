@@ -42,6 +42,6 @@ async fn one_worker_leads_and_another_follows_it() {
     let switch = ticks.iter().position(|name| *name == 2).unwrap();
     assert!(ticks[switch..].iter().all(|name| *name == 2), "never two at once");
     let leader: Option<String> =
-        redis::cmd("GET").arg("__lead:shop").query_async(&mut app.link().commands()).await.unwrap();
+        redis::cmd("GET").arg("__lead:shop").query_async(&mut app.link().connection()).await.unwrap();
     assert_eq!(leader, None, "the last one resigned");
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use squall_streams::{App, Namespace, Policy, Processor, Settings, StreamMetrics};
 use squall_testkit::{
     redis::RedisServer,
-    told::{self, Told},
+    tracing_capture::{self, Told},
 };
 
 use crate::support::{Order, Running, eventually, orders, quick};
@@ -13,13 +13,13 @@ use crate::support::{Order, Running, eventually, orders, quick};
 /// What was told about a processor under a message.
 fn about(processor: &str, message: &str) -> Vec<BTreeMap<String, String>> {
     let about =
-        |told: &Told| told.message() == message && told.fields.get("processor").is_some_and(|name| name == processor);
-    told::everything().into_iter().filter(about).map(|told| told.fields).collect()
+        |told: &Told| tracing_capture.message() == message && tracing_capture.fields.get("processor").is_some_and(|name| name == processor);
+    tracing_capture::everything().into_iter().filter(about).map(|told| tracing_capture.fields).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lag_throughput_rebalances_and_failures_are_told() {
-    told::listen();
+    tracing_capture::listen();
     let server = RedisServer::start();
     let app = App::connect_in("telling", &server.url(), Namespace::new("").unwrap()).await.unwrap();
     let stream = app.stream::<Order>("orders").partition_by("order_id").partitions(2).open().await.unwrap();

@@ -1,7 +1,7 @@
 //! The target over real sockets: what it answers, and that it counts every request exactly once.
 
 use serde_json::Value;
-use squall_target::{Endpoint, Target};
+use squall_target::{TargetEndpoint, TargetServer};
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Sends one request on a connection of its own; gives the status and the body.
-fn ask(target: &Target, head: &str, body: &str) -> (u16, String) {
+fn ask(target: &TargetServer, head: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(target.addr()).expect("the target listens");
     let (first, headers) = head.split_once('\n').unwrap_or((head, ""));
     let length = body.len();
@@ -22,8 +22,8 @@ fn ask(target: &Target, head: &str, body: &str) -> (u16, String) {
     (status, answer.split_once("\r\n\r\n").expect("a head").1.to_owned())
 }
 
-fn start() -> Target {
-    Target::start("127.0.0.1:0").expect("a free port")
+fn start() -> TargetServer {
+    TargetServer::start("127.0.0.1:0").expect("a free port")
 }
 
 #[track_caller]
@@ -72,7 +72,7 @@ fn a_customer_logs_in_orders_and_finds_the_order_again() {
     assert_eq!(status, 201, "{placed}");
     let id = serde_json::from_str::<Value>(&placed).unwrap()["id"].clone();
     assert_eq!(ask(&target, &format!("GET /api/orders/{id}"), ""), (200, placed));
-    assert_eq!(target.requests_of(Endpoint::Orders), 2);
+    assert_eq!(target.requests_of(TargetEndpoint::Orders), 2);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn bodies_have_exactly_the_length_asked_for() {
 
 #[test]
 fn stats_count_each_request_once_over_all_threads() {
-    let target = Target::start_on("127.0.0.1:0", 3).expect("a free port");
+    let target = TargetServer::start_on("127.0.0.1:0", 3).expect("a free port");
     for _ in 0..12 {
         ask(&target, "GET /health", "");
     }
@@ -109,10 +109,10 @@ fn a_freeze_holds_every_answer_back() {
 fn an_address_that_is_taken_or_malformed_is_refused() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().to_string();
-    assert!(Target::start(&taken).unwrap_err().to_string().contains("cannot listen"));
+    assert!(TargetServer::start(&taken).unwrap_err().to_string().contains("cannot listen"));
     let other = start();
-    assert!(Target::start(&other.addr().to_string()).is_err(), "two targets must not share a port unnoticed");
-    assert!(Target::start("nonsense").unwrap_err().to_string().contains("HOST:PORT"));
+    assert!(TargetServer::start(&other.addr().to_string()).is_err(), "two targets must not share a port unnoticed");
+    assert!(TargetServer::start("nonsense").unwrap_err().to_string().contains("HOST:PORT"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, header};
 use serde_json::json;
-use squall_coord::{FleetStores, Store};
+use squall_coord::{FleetStores, LeaseStore};
 use squall_report::prometheus::{Format, Scrape, text};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
@@ -29,7 +29,7 @@ pub(crate) async fn health() -> Response {
 /// of one that only reads, every orchestrator has gone soon. How many workers there are is said beside it.
 pub(crate) async fn readyz<C: FleetStores>(State(app): State<Arc<App<C>>>) -> Response {
     let asked = async {
-        let orchestrators = app.fleet.cell().orchestrators().view().await.ok()?;
+        let orchestrators = app.fleet.cell().orchestrators().snapshot().await.ok()?;
         let status = app.fleet.status().await.ok()?;
         Some(status.workers).filter(|_| !orchestrators.members.is_empty())
     };

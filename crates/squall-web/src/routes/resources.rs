@@ -6,7 +6,7 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use squall_coord::{FleetStores, ItemId, PoolName, PoolStore, Stocked, StoreError};
+use squall_coord::{FleetStores, ItemId, PoolName, PoolStore, FillResult, StoreError};
 use std::sync::Arc;
 
 use super::App;
@@ -81,7 +81,7 @@ pub(crate) async fn create<C: FleetStores>(State(app): State<Arc<App<C>>>, body:
     }
     let pool = pool_name(stock.name.clone())?;
     let (pools, make) = (app.fleet.cell().pools(), |id| thing(&pool, id, &stock.payload));
-    let stocked: Result<Stocked, StoreError> = squall_coord::create(&pools, &pool, stock.count, make).await;
+    let stocked: Result<FillResult, StoreError> = squall_coord::add_pool_items(&pools, &pool, stock.count, make).await;
     let stocked = stocked?;
     Ok(ok(&json!({
         "resource_name": pool.as_str(),
@@ -94,7 +94,7 @@ pub(crate) async fn ensure<C: FleetStores>(State(app): State<Arc<App<C>>>, body:
     let stock: Stock = read(body).await?;
     let pool = pool_name(stock.name.clone())?;
     let (pools, make) = (app.fleet.cell().pools(), |id| thing(&pool, id, &stock.payload));
-    let stocked: Result<Stocked, StoreError> = squall_coord::ensure(&pools, &pool, stock.count, make).await;
+    let stocked: Result<FillResult, StoreError> = squall_coord::ensure_pool_size(&pools, &pool, stock.count, make).await;
     let stocked = stocked?;
     Ok(ok(&json!({
         "resource_name": pool.as_str(),
@@ -110,7 +110,7 @@ fn pool_name(name: String) -> Result<PoolName, ApiError> {
     PoolName::new(name).map_err(|error| ApiError::validation(error.to_string()))
 }
 
-fn ids(stocked: &Stocked) -> Vec<&str> {
+fn ids(stocked: &FillResult) -> Vec<&str> {
     stocked.created.iter().map(ItemId::as_str).collect()
 }
 

@@ -90,7 +90,7 @@ async fn a_page_of_another_site_cannot_steer_the_fleet() {
 
 #[tokio::test]
 async fn others_are_not_let_in_without_a_token() {
-    let cell = squall_coord::MemoryCell::default();
+    let cell = squall_coord::MemoryFleetStores::default();
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let fleet = squall_orchestrator::Fleet::new(cell);
     let refused = squall_web::serve(fleet, WebConfig::local("test"), listener, CancellationToken::new()).await;
@@ -106,7 +106,7 @@ async fn https_is_served_with_a_certificate() {
     let swapped = TlsFiles { cert: identity.key_file.clone(), key: identity.cert_file.clone() };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let fleet = squall_orchestrator::Fleet::new(squall_coord::MemoryCell::default());
+    let fleet = squall_orchestrator::Fleet::new(squall_coord::MemoryFleetStores::default());
     let stop = CancellationToken::new();
     let config = WebConfig { tls: Some(files), ..WebConfig::local("test") };
     let serving = tokio::spawn(squall_web::serve(fleet.clone(), config, listener, stop.clone()));

@@ -1,7 +1,7 @@
 //! A test from its start to its result, by the seed's routes and by `/api/v1`.
 
 use serde_json::json;
-use squall_coord::{FleetStores, MemberId, MemoryCell, Store};
+use squall_coord::{FleetStores, MemberId, MemoryFleetStores, LeaseStore};
 use squall_model::{Arrivals, LoadModel, Profile};
 use squall_orchestrator::Fleet;
 use squall_web::{WebConfig, serve};
@@ -220,7 +220,7 @@ fn every_path_is_described_and_every_description_has_a_path() {
 /// Redis that is out of memory answers, and soon has forgotten whoever it does not hear.
 #[tokio::test]
 async fn a_store_that_hears_no_orchestrator_is_not_ready() {
-    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     tokio::spawn(serve(Fleet::new(cell.clone()), WebConfig::local("test"), listener, stop.clone()));

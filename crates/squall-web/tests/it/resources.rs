@@ -1,7 +1,7 @@
 //! Pools over the API.
 
 use serde_json::json;
-use squall_coord::{FleetStores, Link, PoolName, PoolStore, RedisCell};
+use squall_coord::{FleetStores, RedisClient, PoolName, PoolStore, RedisFleetStores};
 use squall_testkit::redis::RedisServer;
 use squall_web::WebConfig;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ async fn pools_are_created_filled_up_and_listed() {
     let first = items["items"].as_array().unwrap().iter().find(|item| item["resource_id"] == "1").unwrap();
     assert_eq!((&first["payload"]["plan"], &first["payload"]["resource_id"]), (&json!("gold"), &json!("1")));
     assert!(first["payload"]["created_at"].as_f64() > Some(0.0) && first["held"].is_null(), "{first}");
-    let counts = world.cell.pools().counts().await.unwrap().pools;
+    let counts = world.cell.pools().count_all().await.unwrap().pools;
     assert_eq!(counts[0].pool, PoolName::new("accounts").unwrap());
 }
 
@@ -59,12 +59,12 @@ async fn many_at_once_never_get_the_same_number() {
 #[tokio::test]
 async fn foreign_values_in_keys_are_named_and_stop_nothing_else() {
     let server = RedisServer::start();
-    let link = Link::open(&server.url()).await.unwrap();
+    let link = RedisClient::open(&server.url()).await.unwrap();
     let mut config = WebConfig::local("test");
     config.offer = Some(offer());
-    let world = world_on(RedisCell::new(&link, "odd"), 1, config).await;
+    let world = world_on(RedisFleetStores::new(&link, "odd"), 1, config).await;
     let ask = async |command: &str, arguments: &[&str]| {
-        let mut commands = link.commands();
+        let mut commands = link.connection();
         let _: redis::Value = redis::cmd(command).arg(arguments).query_async(&mut commands).await.unwrap();
     };
     ask("HSET", &["squall:{odd}:resources", "okpool", "x"]).await;

@@ -1,7 +1,7 @@
 //! A fleet with a leader and puppet workers, the API before it, and a client that sends exactly what it is told to.
 
 use serde_json::Value;
-use squall_coord::{FleetStores, MemoryCell, Report, RunStore};
+use squall_coord::{FleetStores, MemoryFleetStores, WorkerReport, RunStore};
 use squall_metrics::{
     OutcomeCategory, Delta, MetricKind, MetricId, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample, SourceId, encode_delta,
 };
@@ -23,7 +23,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Requests that a puppet reports for each second.
 pub(crate) const EACH_SECOND: u64 = 10;
 
-pub(crate) struct World<C = MemoryCell> {
+pub(crate) struct World<C = MemoryFleetStores> {
     pub(crate) addr: SocketAddr,
     pub(crate) cell: C,
     pub(crate) stop: CancellationToken,
@@ -38,7 +38,7 @@ pub(crate) async fn world(workers: usize) -> World {
 }
 
 pub(crate) async fn world_with(workers: usize, config: WebConfig) -> World {
-    world_on(MemoryCell::default(), workers, config).await
+    world_on(MemoryFleetStores::default(), workers, config).await
 }
 
 /// The same with the keys of a server.
@@ -193,11 +193,11 @@ async fn puppet<C: FleetStores>(cell: C, id: String, instance: u64, held: ShareS
     let run = cell.run();
     let (mut shipped, mut epoch, mut done) = (0, 0, 0);
     loop {
-        let record = run.record().await.unwrap();
+        let record = run.read_record().await.unwrap();
         if record.epoch != epoch {
             (shipped, epoch) = (0, record.epoch);
         }
-        let order: Option<RunSpec> = serde_json::from_str(&record.order).ok();
+        let order: Option<RunSpec> = serde_json::from_str(&record.spec).ok();
         let start = order.and_then(|order| order.start_at_ms).unwrap_or(u64::MAX);
         let seconds = record.now_ms.saturating_sub(start) / 1000;
         let stopping = record.state == "STOPPING" && done != epoch;
@@ -222,7 +222,7 @@ async fn puppet<C: FleetStores>(cell: C, id: String, instance: u64, held: ShareS
             ("held", held.to_hex()),
             ("last_heartbeat", (record.now_ms as f64 / 1e3).to_string()),
         ];
-        let report: Report = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let report: WorkerReport = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         run.report(&id, &report, Duration::from_secs(5)).await.unwrap();
         sleep(Duration::from_millis(20)).await;
     }

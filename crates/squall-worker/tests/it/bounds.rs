@@ -1,6 +1,6 @@
 //! A worker whose store is away keeps what it has measured, and does not measure for ever.
 
-use squall_coord::{BEGINNING, FleetStores, Link, RedisCell, RunStore, ShippedDelta};
+use squall_coord::{START_POSITION, FleetStores, RedisClient, RedisFleetStores, RunStore, ShippedDelta};
 use squall_model::{Arrivals, Bundle, Load, LoadModel, Profile, RunSpec, RunPhase};
 use squall_testkit::redis::RedisServer;
 use squall_worker::{Host, Opened, Worker, WorkerConfig};
@@ -32,7 +32,7 @@ fn bundle() -> Bundle {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deltas_wait_for_a_store_that_is_away_within_a_bound() {
     let mut server = RedisServer::start();
-    let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "bound");
+    let cell = RedisFleetStores::new(&RedisClient::open(&server.url()).await.unwrap(), "bound");
     let mut config = WorkerConfig::new("w");
     // Its place is its own all the time: nothing but the bound ends its load.
     (config.beat, config.ttl, config.most_waiting) = (Duration::from_millis(100), Duration::from_secs(600), 3);
@@ -47,22 +47,22 @@ async fn deltas_wait_for_a_store_that_is_away_within_a_bound() {
     let (run, bundle) = (cell.run(), bundle());
     let mut order = RunSpec::new(
         "r",
-        run.put(&serde_json::to_vec(&bundle).unwrap()).await.unwrap(),
+        run.put_bundle(&serde_json::to_vec(&bundle).unwrap()).await.unwrap(),
         bundle.plan.load.model.profile().clone(),
     );
-    let seen = run.record().await.unwrap();
+    let seen = run.read_record().await.unwrap();
     let text = serde_json::to_string(&order).unwrap();
-    let seen = run.replace(&seen, RunPhase::Preparing.name(), &text, true).await.unwrap().expect("alone");
+    let seen = run.compare_and_set(&seen, RunPhase::Preparing.name(), &text, true).await.unwrap().expect("alone");
     while said("ready") != 1 {
         patient();
         moment().await;
     }
     order.start_at_ms = Some(seen.now_ms);
     let text = serde_json::to_string(&order).unwrap();
-    run.replace(&seen, RunPhase::Running.name(), &text, false).await.unwrap().expect("alone");
+    run.compare_and_set(&seen, RunPhase::Running.name(), &text, false).await.unwrap().expect("alone");
     // It has begun when something has been shipped that is no announcement.
     let is_delta = |shipped: &ShippedDelta| squall_metrics::decode(&shipped.bytes).is_ok();
-    while !run.deltas(1, BEGINNING, 1000).await.unwrap().iter().any(is_delta) {
+    while !run.deltas(1, START_POSITION, 1000).await.unwrap().iter().any(is_delta) {
         patient();
         moment().await;
     }

@@ -1,6 +1,6 @@
 //! Workers that come late, and that leave while their users still use what they have borrowed.
 
-use squall_coord::{FleetStores, MemoryCell, PoolName, PoolStore, RunStore, Store};
+use squall_coord::{FleetStores, MemoryFleetStores, PoolName, PoolStore, RunStore, LeaseStore};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, ResourceLease, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_model::{Bundle, Load, LoadModel, Pause, Profile, RunSpec, RunPhase, PoolContents};
 use squall_worker::{Host, Opened, Worker, WorkerConfig};
@@ -85,21 +85,21 @@ fn bundle(users: Profile) -> Bundle {
 /// Starts a run that was planned for `planned`, is to last for `lasts` by now, and began some time ago.
 async fn run_for(run: &impl RunStore, planned: Duration, lasts: Duration, ago: Duration) {
     let bundle = bundle(users(planned));
-    let name = run.put(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
+    let name = run.put_bundle(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
     let mut order = RunSpec::new("r", name, users(lasts));
-    let seen = run.record().await.unwrap();
+    let seen = run.read_record().await.unwrap();
     let text = serde_json::to_string(&order).unwrap();
-    let seen = run.replace(&seen, RunPhase::Preparing.name(), &text, true).await.unwrap().expect("alone");
+    let seen = run.compare_and_set(&seen, RunPhase::Preparing.name(), &text, true).await.unwrap().expect("alone");
     order.start_at_ms = Some(seen.now_ms - ago.as_millis() as u64);
     let text = serde_json::to_string(&order).unwrap();
-    run.replace(&seen, RunPhase::Running.name(), &text, false).await.unwrap().expect("alone");
+    run.compare_and_set(&seen, RunPhase::Running.name(), &text, false).await.unwrap().expect("alone");
 }
 
 /// Found by a reader: a run that was paused goes on longer than planned, and whoever came after its planned end took shares and made
 /// nothing of them.
 #[tokio::test]
 async fn who_comes_after_the_planned_end_of_a_longer_run_takes_part() {
-    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
     run_for(&cell.run(), Duration::from_secs(1), HOUR, Duration::from_secs(60)).await;
     let host = Borrowing { using: Arc::default(), go: Arc::new(Semaphore::new(0)) };
     let mut config = WorkerConfig::new("w");
@@ -115,7 +115,7 @@ async fn who_comes_after_the_planned_end_of_a_longer_run_takes_part() {
 
 #[tokio::test]
 async fn what_a_leaver_still_uses_is_nobody_elses() {
-    let cell = MemoryCell::default();
+    let cell = MemoryFleetStores::default();
     let (run, pools, only) = (cell.run(), cell.pools(), PoolName::new("only").unwrap());
     let using = Arc::new(watch::Sender::default());
     let hosts: [Borrowing; 2] =
@@ -130,7 +130,7 @@ async fn what_a_leaver_still_uses_is_nobody_elses() {
     let began = Instant::now();
     let until = async |what: &str, done: &mut dyn FnMut(Vec<(String, u32)>) -> bool| {
         loop {
-            let view = cell.workers().view().await.unwrap();
+            let view = cell.workers().snapshot().await.unwrap();
             let held = |id: &str| view.leases.values().filter(|(by, _)| by.as_str().starts_with(id)).count() as u32;
             if done(["w0", "w1"].map(|id| (id.to_owned(), held(id))).into()) {
                 return;

@@ -1,6 +1,6 @@
 //! Workers that end their part of a run before they are told to: they leave their load to others, and say why.
 
-use squall_coord::{BEGINNING, FleetStores, Link, MemoryCell, RedisCell, Report, RunStore, ShippedDelta, Store};
+use squall_coord::{START_POSITION, FleetStores, RedisClient, MemoryFleetStores, RedisFleetStores, WorkerReport, RunStore, ShippedDelta, LeaseStore};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::decode;
 use squall_model::{Bundle, Load, LoadModel, Pause, Profile, RunSpec, RunPhase};
@@ -94,13 +94,13 @@ impl<C: FleetStores> Scene<C> {
         let working = tokio::spawn(async move { work.await.expect("it leaves in good order") });
         let run = cell.run();
         let bundle = bundle(lasts);
-        let name = run.put(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
+        let name = run.put_bundle(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
         let order = RunSpec::new("r", name, bundle.plan.load.model.profile().clone());
         let mut scene = Scene { cell, host, order, stop, working, status, begun: Instant::now() };
         scene.until_held("its shares", 256).await;
         scene.put(RunPhase::Preparing, true).await;
         scene.until("its users", |report| count(report, "ready") == 1).await;
-        scene.order.start_at_ms = Some(run.record().await.unwrap().now_ms);
+        scene.order.start_at_ms = Some(run.read_record().await.unwrap().now_ms);
         scene.put(RunPhase::Running, false).await;
         while scene.last_words().await.is_empty() {
             scene.moment("its first delta").await;
@@ -110,13 +110,13 @@ impl<C: FleetStores> Scene<C> {
 
     async fn put(&self, phase: RunPhase, raise: bool) {
         let (run, text) = (self.cell.run(), serde_json::to_string(&self.order).unwrap());
-        let seen = run.record().await.unwrap();
-        run.replace(&seen, phase.name(), &text, raise).await.unwrap().expect("alone");
+        let seen = run.read_record().await.unwrap();
+        run.compare_and_set(&seen, phase.name(), &text, raise).await.unwrap().expect("alone");
     }
 
     /// Of each delta that was shipped, whether it says that it is the last.
     async fn last_words(&self) -> Vec<bool> {
-        let shipped = self.cell.run().deltas(1, BEGINNING, 1000).await.unwrap();
+        let shipped = self.cell.run().deltas(1, START_POSITION, 1000).await.unwrap();
         shipped.iter().filter_map(|shipped| decode(&shipped.bytes).ok()).map(|delta| delta.last).collect()
     }
 
@@ -127,7 +127,7 @@ impl<C: FleetStores> Scene<C> {
     }
 
     /// Waits for a report that the worker would make.
-    async fn until(&self, what: &str, done: impl Fn(&Report) -> bool) -> Report {
+    async fn until(&self, what: &str, done: impl Fn(&WorkerReport) -> bool) -> WorkerReport {
         loop {
             let report = self.status.borrow().report.clone();
             if done(&report) {
@@ -138,7 +138,7 @@ impl<C: FleetStores> Scene<C> {
     }
 
     async fn until_held(&self, what: &str, shares: usize) {
-        while self.cell.workers().view().await.map_or(usize::MAX, |view| view.leases.len()) != shares {
+        while self.cell.workers().snapshot().await.map_or(usize::MAX, |view| view.leases.len()) != shares {
             self.moment(what).await;
         }
     }
@@ -157,7 +157,7 @@ impl<C: FleetStores> Scene<C> {
         while self.status.borrow().heard.zip(heard).is_none_or(|(now, then)| now < then + Duration::from_millis(200)) {
             self.moment("beats").await;
         }
-        assert!(self.cell.workers().view().await.unwrap().leases.is_empty(), "it stays away");
+        assert!(self.cell.workers().snapshot().await.unwrap().leases.is_empty(), "it stays away");
         assert_eq!(self.host.made.load(Ordering::SeqCst), made, "no load that nobody counts");
         self.put(RunPhase::Idle, false).await;
         self.until_held("its place in the next run", 256).await;
@@ -173,7 +173,7 @@ impl<C: FleetStores> Scene<C> {
 #[tokio::test]
 async fn who_was_cut_off_for_too_long_leaves_the_rest_of_the_run_to_others() {
     let mut server = RedisServer::start_persistent();
-    let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "cut_off");
+    let cell = RedisFleetStores::new(&RedisClient::open(&server.url()).await.unwrap(), "cut_off");
     let scene = Scene::begin(cell, HOUR, 2).await;
     server.kill();
     scene.until("too many deltas that wait", |report| count(report, "waiting") > 2).await;
@@ -187,10 +187,10 @@ async fn who_was_cut_off_for_too_long_leaves_the_rest_of_the_run_to_others() {
 #[tokio::test]
 async fn who_has_shipped_what_the_store_has_lost_ends_its_load() {
     let server = RedisServer::start();
-    let cell = RedisCell::new(&Link::open(&server.url()).await.unwrap(), "lost");
+    let cell = RedisFleetStores::new(&RedisClient::open(&server.url()).await.unwrap(), "lost");
     let scene = Scene::begin(cell, HOUR, 5).await;
     let is_delta = |shipped: &ShippedDelta| decode(&shipped.bytes).is_ok();
-    while scene.cell.run().deltas(1, BEGINNING, 100).await.unwrap().iter().filter(|one| is_delta(one)).count() < 7 {
+    while scene.cell.run().deltas(1, START_POSITION, 100).await.unwrap().iter().filter(|one| is_delta(one)).count() < 7 {
         scene.moment("deltas").await;
     }
     let mut answer = [0; 2];
@@ -203,7 +203,7 @@ async fn who_has_shipped_what_the_store_has_lost_ends_its_load() {
 
 #[tokio::test]
 async fn whose_code_panics_ends_its_part_and_ships_what_it_has_measured() {
-    let scene = Scene::begin(MemoryCell::default(), HOUR, 120).await;
+    let scene = Scene::begin(MemoryFleetStores::default(), HOUR, 120).await;
     scene.host.panics.store(true, Ordering::SeqCst);
     scene.until("its end", |report| count(report, "done") == 1).await;
     assert_eq!(scene.last_words().await.last(), Some(&true), "nothing is lost");
@@ -213,13 +213,13 @@ async fn whose_code_panics_ends_its_part_and_ships_what_it_has_measured() {
 /// Its load is over because it is over everywhere, and what its users have borrowed is theirs until the run is.
 #[tokio::test]
 async fn whose_load_is_over_by_its_own_clock_keeps_its_place() {
-    let scene = Scene::begin(MemoryCell::default(), Duration::from_millis(1500), 120).await;
+    let scene = Scene::begin(MemoryFleetStores::default(), Duration::from_millis(1500), 120).await;
     let report = scene.until("its end", |report| count(report, "done") == 1).await;
     assert_eq!((count(&report, "failed"), count(&report, "shares")), (0, 256), "{report:?}");
     let heard = scene.status.borrow().heard;
     while scene.status.borrow().heard.zip(heard).is_none_or(|(now, then)| now < then + Duration::from_millis(200)) {
         scene.moment("beats").await;
     }
-    assert_eq!(scene.cell.workers().view().await.unwrap().leases.len(), 256);
+    assert_eq!(scene.cell.workers().snapshot().await.unwrap().leases.len(), 256);
     scene.leave().await;
 }

@@ -5,7 +5,7 @@ mod coming_and_going;
 mod ending_early;
 mod rations;
 
-use squall_coord::{FleetStores, MemoryCell, Report, RunStore, Store};
+use squall_coord::{FleetStores, MemoryFleetStores, WorkerReport, RunStore, LeaseStore};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_model::{Bundle, WorkerLimits, Load, Plan, TaskSpec};
 use squall_worker::{Host, Opened, Worker, WorkerConfig, WorkerError};
@@ -59,7 +59,7 @@ impl VirtualUser for Nothing {
     }
 }
 
-async fn until(cell: &MemoryCell, what: &str, done: impl Fn(&Report) -> bool) -> Report {
+async fn until(cell: &MemoryFleetStores, what: &str, done: impl Fn(&WorkerReport) -> bool) -> WorkerReport {
     let begin = Instant::now();
     loop {
         if let Some(report) = cell.run().reports().await.unwrap().get("w").filter(|report| done(report)) {
@@ -70,12 +70,12 @@ async fn until(cell: &MemoryCell, what: &str, done: impl Fn(&Report) -> bool) ->
     }
 }
 
-fn count(report: &Report, field: &str) -> u64 {
+fn count(report: &WorkerReport, field: &str) -> u64 {
     report.get(field).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// A worker with quick beats that has reported once.
-async fn worker(cell: &MemoryCell, stop: &CancellationToken) -> tokio::task::JoinHandle<()> {
+async fn worker(cell: &MemoryFleetStores, stop: &CancellationToken) -> tokio::task::JoinHandle<()> {
     let mut config = WorkerConfig::new("w");
     // Nobody is forgotten because this machine is busy.
     (config.beat, config.ttl) = (Duration::from_millis(20), Duration::from_secs(600));
@@ -92,13 +92,13 @@ fn message(epoch: u64, kind: &str, payload: &str) -> String {
 
 #[tokio::test]
 async fn commands_that_are_none_and_commands_of_earlier_runs_are_counted_and_ignored() {
-    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
     let run = cell.run();
     // The third run, whose plan nobody has.
     let order = r#"{"run":"r","bundle":"b","profile":{"stages":[{"duration":{"secs":9,"nanos":0},"from":1.0,"to":1.0}]},"start_at_ms":null,"expected":[],"ready_by_ms":0}"#;
     for _ in 0..3 {
-        let seen = run.record().await.unwrap();
-        run.replace(&seen, "IDLE", order, true).await.unwrap().expect("nobody else is here");
+        let seen = run.read_record().await.unwrap();
+        run.compare_and_set(&seen, "IDLE", order, true).await.unwrap().expect("nobody else is here");
     }
     let working = worker(&cell, &stop).await;
     let bad = [
@@ -115,18 +115,18 @@ async fn commands_that_are_none_and_commands_of_earlier_runs_are_counted_and_ign
     for text in bad {
         // An empty message is the store's own: something may have been missed.
         expected += u64::from(!text.is_empty());
-        assert_eq!(run.call("w", text).await.unwrap(), 1, "it listens");
+        assert_eq!(run.publish("w", text).await.unwrap(), 1, "it listens");
     }
     until(&cell, "refusals", |report| count(report, "bad_commands") == expected).await;
     // Of the current run and of one that is to come: both only wake.
     for epoch in [3, 9] {
-        run.call("w", &message(epoch, "add_user", r#"{"user_ids":[1,2]}"#)).await.unwrap();
-        run.call("w", &message(epoch, "remove_user", r#"{"user_id":7}"#)).await.unwrap();
+        run.publish("w", &message(epoch, "add_user", r#"{"user_ids":[1,2]}"#)).await.unwrap();
+        run.publish("w", &message(epoch, "remove_user", r#"{"user_id":7}"#)).await.unwrap();
     }
     for (kind, payload) in [("start_test", r#"{"target_users":7,"init_params":{}}"#), ("stop_test", "{}")] {
-        run.call("w", &message(2, kind, payload)).await.unwrap();
+        run.publish("w", &message(2, kind, payload)).await.unwrap();
     }
-    run.call("w", &message(1, "add_user", r#"{"user_id":1}"#)).await.unwrap();
+    run.publish("w", &message(1, "add_user", r#"{"user_id":1}"#)).await.unwrap();
     let report = until(&cell, "stale ones", |report| count(report, "stale_commands") == 3).await;
     assert_eq!((count(&report, "bad_commands"), count(&report, "ready")), (expected, 0), "{report:?}");
     stop.cancel();
@@ -143,12 +143,12 @@ fn endless() -> String {
 
 #[tokio::test]
 async fn an_order_that_nobody_understands_is_ignored() {
-    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
     let run = cell.run();
     let working = worker(&cell, &stop).await;
     for order in ["nonsense", "{}", "[1,2]", "\u{0}", r#"{"bundle":1}"#, &endless()] {
-        let seen = run.record().await.unwrap();
-        run.replace(&seen, "RUNNING", order, true).await.unwrap().expect("nobody else is here");
+        let seen = run.read_record().await.unwrap();
+        run.compare_and_set(&seen, "RUNNING", order, true).await.unwrap().expect("nobody else is here");
     }
     let before = until(&cell, "a report", |_| true).await["last_heartbeat"].clone();
     let report = until(&cell, "another report", |report| report["last_heartbeat"] != before).await;
@@ -160,12 +160,12 @@ async fn an_order_that_nobody_understands_is_ignored() {
 /// Shares held by somebody who makes nothing of them are load that nobody makes.
 #[tokio::test]
 async fn who_cannot_carry_out_a_run_holds_no_shares_of_it() {
-    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
     let run = cell.run();
     let working = worker(&cell, &stop).await;
     let until_holding = async |holds: bool| {
         let begin = Instant::now();
-        while cell.workers().view().await.unwrap().leases.is_empty() == holds {
+        while cell.workers().snapshot().await.unwrap().leases.is_empty() == holds {
             assert!(begin.elapsed() < PATIENCE, "waited in vain for shares: {holds}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -177,13 +177,13 @@ async fn who_cannot_carry_out_a_run_holds_no_shares_of_it() {
         )
     };
     for epoch in 1..=2 {
-        let seen = run.record().await.unwrap();
-        let seen = run.replace(&seen, "RUNNING", &order(&epoch.to_string()), true).await.unwrap().expect("alone");
+        let seen = run.read_record().await.unwrap();
+        let seen = run.compare_and_set(&seen, "RUNNING", &order(&epoch.to_string()), true).await.unwrap().expect("alone");
         until_holding(false).await;
         let report = until(&cell, "a word", |report| count(report, "failed") == epoch).await;
         assert!(report["message"].contains("not in the store"), "{report:?}");
         // The next one may be for everybody.
-        run.replace(&seen, "IDLE", &order(&epoch.to_string()), false).await.unwrap().expect("alone");
+        run.compare_and_set(&seen, "IDLE", &order(&epoch.to_string()), false).await.unwrap().expect("alone");
         until_holding(true).await;
     }
     stop.cancel();
@@ -193,7 +193,7 @@ async fn who_cannot_carry_out_a_run_holds_no_shares_of_it() {
 /// The live holder keeps its name; when it is forgotten the newcomer has it.
 #[tokio::test]
 async fn a_name_belongs_to_one_worker_at_a_time() {
-    let (cell, stop) = (MemoryCell::default(), CancellationToken::new());
+    let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
     let working = worker(&cell, &stop).await;
     let instance = until(&cell, "the worker", |_| true).await["instance"].clone();
     let mut config = WorkerConfig::new("w");
@@ -206,7 +206,7 @@ async fn a_name_belongs_to_one_worker_at_a_time() {
     assert!(working.await.unwrap_err().is_cancelled());
     let newcomer = Worker::new(cell.clone(), Closed, config).run(stop.clone());
     let newcomer = tokio::spawn(async move { newcomer.await.expect("the name is free in the end") });
-    cell.run().forget("w").await.unwrap();
+    cell.run().remove_worker("w").await.unwrap();
     until(&cell, "the newcomer", |report| report["instance"] != instance).await;
     stop.cancel();
     newcomer.await.expect("no panic");

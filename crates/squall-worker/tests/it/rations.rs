@@ -1,6 +1,6 @@
 //! What a whole fleet uses once each: so many iterations, and a row for every one of them. Workers in this process, a record written by hand.
 
-use squall_coord::{FleetStores, Counter, Counters, MemoryCell, RunStore};
+use squall_coord::{FleetStores, CounterState, CounterStore, MemoryFleetStores, RunStore};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, SharedCounter, UserIdentity, NumberQuota, VirtualUser};
 use squall_metrics::{MetricId, MetricKey, Outcome};
 use squall_model::{Bundle, ITERATIONS_COUNTER, Load, LoadModel, Pause, Profile, RunSpec, RunPhase, RunStopRequest, StopReason};
@@ -89,7 +89,7 @@ fn bundle(users: f64, iterations: u64) -> Bundle {
 }
 
 struct Fleet {
-    cell: MemoryCell,
+    cell: MemoryFleetStores,
     log: Log,
     workers: Vec<(CancellationToken, JoinHandle<()>)>,
 }
@@ -97,7 +97,7 @@ struct Fleet {
 impl Fleet {
     /// So many workers, of which nobody is taken for dead.
     fn of(workers: usize, rows: u64) -> Fleet {
-        let (cell, log) = (MemoryCell::default(), Log::default());
+        let (cell, log) = (MemoryFleetStores::default(), Log::default());
         let workers = (0..workers).map(|at| {
             let mut config = WorkerConfig::new(format!("w{at}"));
             (config.beat, config.ttl) = (Duration::from_millis(20), Duration::from_secs(600));
@@ -113,31 +113,31 @@ impl Fleet {
     /// Changes the record as a leader would.
     async fn order(&self, phase: RunPhase, order: &RunSpec, begins: bool) -> u64 {
         let run = self.cell.run();
-        let seen = run.record().await.unwrap();
+        let seen = run.read_record().await.unwrap();
         let text = serde_json::to_string(order).unwrap();
-        run.replace(&seen, phase.name(), &text, begins).await.unwrap().expect("nobody else is here").epoch
+        run.compare_and_set(&seen, phase.name(), &text, begins).await.unwrap().expect("nobody else is here").epoch
     }
 
     /// Begins at once; everybody who is there takes part.
     async fn begin(&self, bundle: &Bundle) -> RunSpec {
         let run = self.cell.run();
-        let name = run.put(&serde_json::to_vec(bundle).unwrap()).await.unwrap();
+        let name = run.put_bundle(&serde_json::to_vec(bundle).unwrap()).await.unwrap();
         let mut order = RunSpec::new("r", name, bundle.plan.load.model.profile().clone());
         assert_eq!(self.order(RunPhase::Preparing, &order, true).await, 1);
         self.until("ready workers", |_| true, self.workers.len(), "ready").await;
-        order.start_at_ms = Some(run.record().await.unwrap().now_ms);
+        order.start_at_ms = Some(run.read_record().await.unwrap().now_ms);
         self.order(RunPhase::Running, &order, false).await;
         order
     }
 
     /// Waits until `count` workers report run 1 as `field`, and the counter of iterations is as it should be.
-    async fn until(&self, what: &str, counted: impl Fn(&Counter) -> bool, count: usize, field: &str) {
+    async fn until(&self, what: &str, counted: impl Fn(&CounterState) -> bool, count: usize, field: &str) {
         let begin = Instant::now();
         loop {
             let reports = self.cell.run().reports().await.unwrap();
             let saying = reports.values().filter(|report| report.get(field).is_some_and(|run| run == "1")).count();
             let counters = self.cell.run().counters(1).await.unwrap();
-            if saying == count && counted(counters.get(ITERATIONS_COUNTER).unwrap_or(&Counter::default())) {
+            if saying == count && counted(counters.get(ITERATIONS_COUNTER).unwrap_or(&CounterState::default())) {
                 return;
             }
             assert!(begin.elapsed() < PATIENCE, "waited in vain for {what}: {saying} {field}, {counters:?}");
@@ -158,8 +158,8 @@ impl Fleet {
     }
 }
 
-fn is_used_up(counter: &Counter) -> bool {
-    counter.limit > 0 && counter.left() == 0 && counter.out() == 0
+fn is_used_up(counter: &CounterState) -> bool {
+    counter.limit > 0 && counter.remaining() == 0 && counter.outstanding() == 0
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,7 +216,7 @@ async fn what_a_worker_takes_along_is_used_by_nobody_else() {
     let different: BTreeSet<u64> = given.iter().copied().collect();
     assert_eq!(given.len(), different.len(), "no row was used twice");
     let counters = run.counters(1).await.unwrap();
-    let taken_along: u64 = counters[ITERATIONS_COUNTER].sources.values().map(|source| source.held()).sum();
+    let taken_along: u64 = counters[ITERATIONS_COUNTER].sources.values().map(|source| source.unused()).sum();
     assert!(rows.len() as u64 + taken_along >= 5000 && rows.len() <= 5000, "{} and {taken_along}", rows.len());
     fleet.end().await;
 }

@@ -5,45 +5,45 @@ use std::{collections::BTreeMap, ops::Range};
 
 use redis::{AsyncCommands, Script};
 
-use super::{KEEP, RedisRun, millis};
+use super::{RUN_RETENTION, RedisRunStore, millis};
 use crate::{
     StoreError,
-    run::counter::{Counter, Counters, Draw, Drawn, Holding},
+    run::counter_store::{CounterState, CounterStore, BlockRequest, BlockGrant, SourceAllocation},
 };
 
 pub(super) struct CounterScripts {
-    draw: Script,
+    acquire_block: Script,
     write_off: Script,
 }
 
 impl CounterScripts {
     pub(super) fn new() -> Self {
         Self {
-            draw: Script::new(include_str!("../scripts/draw.lua")),
+            acquire_block: Script::new(include_str!("../scripts/draw.lua")),
             write_off: Script::new(include_str!("../scripts/write_off.lua")),
         }
     }
 }
 
-impl Counters for RedisRun {
-    async fn draw(&self, epoch: u64, counter: &str, source: &str, draw: &Draw) -> Result<Option<Drawn>, StoreError> {
+impl CounterStore for RedisRunStore {
+    async fn acquire_block(&self, epoch: u64, counter: &str, source: &str, draw: &BlockRequest) -> Result<Option<BlockGrant>, StoreError> {
         let keys = self.keys();
-        let mut call = self.inner.counters.draw.prepare_invoke();
+        let mut call = self.inner.counters.acquire_block.prepare_invoke();
         call.key(keys.epoch()).key(keys.counters(epoch)).arg(epoch).arg(counter).arg(source);
-        call.arg(draw.turn).arg(draw.used).arg(draw.most).arg(draw.limit).arg(millis(KEEP));
-        for block in &draw.back {
+        call.arg(draw.sequence).arg(draw.used).arg(draw.max_count).arg(draw.limit).arg(millis(RUN_RETENTION));
+        for block in &draw.returned_blocks {
             call.arg(block.start).arg(block.end);
         }
-        let drawn: Option<(u64, u64, u64, u64)> = self.run(&call).await?;
-        Ok(drawn.map(|(first, end, left, elsewhere)| Drawn { block: first..end, left, elsewhere }))
+        let drawn: Option<(u64, u64, u64, u64)> = self.invoke(&call).await?;
+        Ok(drawn.map(|(first, end, left, elsewhere)| BlockGrant { block: first..end, remaining: left, held_by_others: elsewhere }))
     }
 
-    async fn counters(&self, epoch: u64) -> Result<BTreeMap<String, Counter>, StoreError> {
-        let answer = self.commands().hgetall(self.keys().counters(epoch)).await;
-        let fields: BTreeMap<String, String> = self.told(answer).await?;
-        let mut counters: BTreeMap<String, Counter> = BTreeMap::new();
+    async fn counters(&self, epoch: u64) -> Result<BTreeMap<String, CounterState>, StoreError> {
+        let answer = self.connection().hgetall(self.keys().counters(epoch)).await;
+        let fields: BTreeMap<String, String> = self.check_reply(answer).await?;
+        let mut counters: BTreeMap<String, CounterState> = BTreeMap::new();
         for (field, value) in fields {
-            read(&mut counters, &field, &value);
+            parse_field(&mut counters, &field, &value);
         }
         Ok(counters)
     }
@@ -52,16 +52,16 @@ impl Counters for RedisRun {
         let keys = self.keys();
         let mut call = self.inner.counters.write_off.prepare_invoke();
         call.key(keys.epoch()).key(keys.counters(epoch)).arg(epoch).arg(counter).arg(source);
-        self.run(&call).await
+        self.invoke(&call).await
     }
 }
 
 /// Reads one field; one that nobody of us has written is passed over.
-fn read(counters: &mut BTreeMap<String, Counter>, field: &str, value: &str) {
+fn parse_field(counters: &mut BTreeMap<String, CounterState>, field: &str, value: &str) {
     let numbers: Vec<u64> = value.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect();
     if let Some((name, source)) = field.split_once(":by:") {
         if let [turn, first, end, drawn, returned, used, lost] = numbers[..] {
-            let holding = Holding { turn, block: first..end, drawn, returned, used, lost: lost != 0 };
+            let holding = SourceAllocation { sequence: turn, block: first..end, allocated: drawn, returned, used, written_off: lost != 0 };
             counters.entry(name.to_owned()).or_default().sources.insert(source.to_owned(), holding);
         }
         return;
@@ -72,7 +72,7 @@ fn read(counters: &mut BTreeMap<String, Counter>, field: &str, value: &str) {
         ("limit", [limit]) => counter.limit = *limit,
         ("next", [next]) => counter.next = *next,
         ("back", pairs) => {
-            counter.back = pairs.chunks_exact(2).map(|pair| Range { start: pair[0], end: pair[1] }).collect()
+            counter.returned_blocks = pairs.chunks_exact(2).map(|pair| Range { start: pair[0], end: pair[1] }).collect()
         }
         _ => {}
     }

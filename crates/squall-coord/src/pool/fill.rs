@@ -3,15 +3,15 @@
 
 use std::future::Future;
 
-use super::{Item, ItemId, PoolName, PoolStore};
+use super::{PoolItem, ItemId, PoolName, PoolStore};
 use crate::StoreError;
 
 /// Things per step; a step stops everybody else at the store meanwhile.
-const BATCH: u64 = 500;
+const ITEMS_PER_STEP: u64 = 500;
 
 /// What filling a pool came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stocked {
+pub struct FillResult {
     /// How many there were.
     pub existing: u64,
     /// What this call added.
@@ -22,34 +22,34 @@ pub struct Stocked {
 
 /// Sees to it that a pool has at least `target` things. `make` gets each new id and answers its payload; nothing of an
 /// id is seen before its payload is there. When two fill the same pool, the payload of whoever was first counts.
-pub async fn ensure<P, M, F, E>(pools: &P, pool: &PoolName, target: u64, make: M) -> Result<Stocked, E>
+pub async fn ensure_pool_size<P, M, F, E>(pools: &P, pool: &PoolName, target: u64, make: M) -> Result<FillResult, E>
 where
     P: PoolStore,
     M: FnMut(ItemId) -> F,
     F: Future<Output = Result<String, E>>,
     E: From<StoreError>,
 {
-    fill(pools, pool, Goal::Total(target), make).await
+    fill(pools, pool, FillTarget::AtLeast(target), make).await
 }
 
 /// Adds `count` things to a pool, however many it has. Otherwise as [`ensure`].
-pub async fn create<P, M, F, E>(pools: &P, pool: &PoolName, count: u64, make: M) -> Result<Stocked, E>
+pub async fn add_pool_items<P, M, F, E>(pools: &P, pool: &PoolName, count: u64, make: M) -> Result<FillResult, E>
 where
     P: PoolStore,
     M: FnMut(ItemId) -> F,
     F: Future<Output = Result<String, E>>,
     E: From<StoreError>,
 {
-    fill(pools, pool, Goal::More(count), make).await
+    fill(pools, pool, FillTarget::Add(count), make).await
 }
 
 #[derive(Clone, Copy)]
-enum Goal {
-    Total(u64),
-    More(u64),
+enum FillTarget {
+    AtLeast(u64),
+    Add(u64),
 }
 
-async fn fill<P, M, F, E>(pools: &P, pool: &PoolName, goal: Goal, mut make: M) -> Result<Stocked, E>
+async fn fill<P, M, F, E>(pools: &P, pool: &PoolName, goal: FillTarget, mut make: M) -> Result<FillResult, E>
 where
     P: PoolStore,
     M: FnMut(ItemId) -> F,
@@ -61,21 +61,21 @@ where
     let (mut current, mut created, mut next) = (existing, Vec::new(), existing + 1);
     loop {
         let missing = match goal {
-            Goal::Total(target) => target.saturating_sub(current),
-            Goal::More(count) => count - created.len() as u64,
+            FillTarget::AtLeast(target) => target.saturating_sub(current),
+            FillTarget::Add(count) => count - created.len() as u64,
         };
         if missing == 0 {
-            return Ok(Stocked { existing, created, current });
+            return Ok(FillResult { existing, created, current });
         }
         let mut items = Vec::new();
-        for number in next..next + missing.min(BATCH) {
+        for number in next..next + missing.min(ITEMS_PER_STEP) {
             let id = ItemId::from(number);
             let payload = make(id.clone()).await?;
-            items.push(Item { id, payload });
+            items.push(PoolItem { id, payload });
         }
         // Numbers that somebody else has taken are skipped by the store; the next round tries higher ones.
         next += items.len() as u64;
-        let up_to = if let Goal::Total(target) = goal { Some(target) } else { None };
+        let up_to = if let FillTarget::AtLeast(target) = goal { Some(target) } else { None };
         created.extend(pools.put(pool, &items, up_to, None).await?);
         current = total(pools, pool).await?;
         next = next.max(current + 1);

@@ -13,32 +13,32 @@ use tokio_rustls::client::TlsStream;
 
 /// A plain socket.
 #[derive(Debug)]
-pub(crate) enum Socket {
+pub(crate) enum PlainSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 /// A connection's stream. TLS is boxed: its state is large and most users have none.
 #[derive(Debug)]
-pub(crate) enum Io {
-    Plain(Socket),
-    Tls(Box<TlsStream<Socket>>),
+pub(crate) enum ConnectionStream {
+    Plain(PlainSocket),
+    Tls(Box<TlsStream<PlainSocket>>),
 }
 
 /// System calls by themselves: the C library's first ask, in a process of several threads, whether this one is being cancelled.
-impl Socket {
+impl PlainSocket {
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Socket::Tcp(stream) => stream.poll_read_ready(cx),
-            Socket::Unix(stream) => stream.poll_read_ready(cx),
+            PlainSocket::Tcp(stream) => stream.poll_read_ready(cx),
+            PlainSocket::Unix(stream) => stream.poll_read_ready(cx),
         }
     }
 
     /// Calls `attempt` if the socket may be ready; `WouldBlock` says that it is not, until epoll reports it again.
     fn try_io<T>(&self, interest: Interest, attempt: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
         match self {
-            Socket::Tcp(stream) => stream.try_io(interest, || attempt(stream.as_fd())),
-            Socket::Unix(stream) => stream.try_io(interest, || attempt(stream.as_fd())),
+            PlainSocket::Tcp(stream) => stream.try_io(interest, || attempt(stream.as_fd())),
+            PlainSocket::Unix(stream) => stream.try_io(interest, || attempt(stream.as_fd())),
         }
     }
 
@@ -69,20 +69,20 @@ impl Socket {
     }
 }
 
-impl Io {
+impl ConnectionStream {
     /// Writes at once what the socket takes, without asking a timer or a waker.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Io::Plain(socket) => socket.try_send(bytes),
-            Io::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+            ConnectionStream::Plain(socket) => socket.try_send(bytes),
+            ConnectionStream::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
     /// Reads once; 0 bytes are the end.
     pub(crate) fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
-            Io::Plain(socket) => socket.poll_recv(cx, buffer),
-            Io::Tls(stream) => {
+            ConnectionStream::Plain(socket) => socket.poll_recv(cx, buffer),
+            ConnectionStream::Tls(stream) => {
                 let mut buffer = ReadBuf::new(buffer);
                 ready!(Pin::new(stream.as_mut()).poll_read(cx, &mut buffer))?;
                 Poll::Ready(Ok(buffer.filled().len()))
@@ -92,13 +92,13 @@ impl Io {
 
     /// True while an idle connection is open and silent. Costs no system call unless epoll has reported something:
     /// `try_read` looks at the stored readiness first, and a short read has cleared that.
-    pub(crate) fn is_quiet(&mut self) -> bool {
+    pub(crate) fn is_idle(&mut self) -> bool {
         let mut probe = [0u8; 1];
         let read = match self {
-            Io::Plain(Socket::Tcp(stream)) => stream.try_read(&mut probe),
-            Io::Plain(Socket::Unix(stream)) => stream.try_read(&mut probe),
+            ConnectionStream::Plain(PlainSocket::Tcp(stream)) => stream.try_read(&mut probe),
+            ConnectionStream::Plain(PlainSocket::Unix(stream)) => stream.try_read(&mut probe),
             // Session tickets and key updates arrive on their own; only TLS itself can tell them from data.
-            Io::Tls(stream) => {
+            ConnectionStream::Tls(stream) => {
                 let mut cx = Context::from_waker(Waker::noop());
                 let mut buffer = ReadBuf::new(&mut probe);
                 return Pin::new(stream.as_mut()).poll_read(&mut cx, &mut buffer).is_pending();
@@ -133,5 +133,5 @@ macro_rules! delegate {
     };
 }
 
-delegate!(Socket, Socket::Tcp(stream) => stream, Socket::Unix(stream) => stream);
-delegate!(Io, Io::Plain(socket) => socket, Io::Tls(stream) => stream.as_mut());
+delegate!(PlainSocket, PlainSocket::Tcp(stream) => stream, PlainSocket::Unix(stream) => stream);
+delegate!(ConnectionStream, ConnectionStream::Plain(socket) => socket, ConnectionStream::Tls(stream) => stream.as_mut());

@@ -3,7 +3,7 @@
 //! `h2` itself rather than hyper: hyper wants an executor to detach tasks on; here the connection's one task has an
 //! owner, and ends with it.
 
-mod counted;
+mod counting_stream;
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -16,41 +16,41 @@ use h2::{RecvStream, SendStream};
 use tokio::task::JoinHandle;
 
 use crate::error::HttpError;
-use crate::io::Io;
-use crate::lane::Watch;
-use crate::parse::{ParseError, Reader};
-use crate::request::Prepared;
-use counted::{Counted, Counts};
+use crate::connection_stream::ConnectionStream;
+use crate::http1_connection::ExchangeOptions;
+use crate::parse::{ParseError, ResponseParser};
+use crate::request::PreparedRequest;
+use counting_stream::{CountingStream, ByteCounts};
 
 /// Room for a response in flight without waiting for window updates.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 
 /// One HTTP/2 connection.
 #[derive(Debug)]
-pub(crate) struct H2 {
+pub(crate) struct Http2Connection {
     sender: SendRequest<Bytes>,
-    driver: Driver,
-    counts: Counts,
+    task: ConnectionTask,
+    counts: ByteCounts,
     /// Counters at the start of the exchange in hand.
-    before: (u64, u64),
+    counts_at_start: (u64, u64),
     busy: bool,
-    first_byte: Option<Instant>,
+    first_byte_at: Option<Instant>,
 }
 
 /// The task that moves the connection's frames, also while the user pauses; ends when its owner is dropped.
 #[derive(Debug)]
-struct Driver(JoinHandle<()>);
+struct ConnectionTask(JoinHandle<()>);
 
-impl Drop for Driver {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl H2 {
+impl Http2Connection {
     /// Greets the server.
-    pub(crate) async fn open(io: Io, max_head_bytes: usize) -> Result<H2, HttpError> {
-        let (io, counts) = Counted::new(io);
+    pub(crate) async fn open(io: ConnectionStream, max_head_bytes: usize) -> Result<Http2Connection, HttpError> {
+        let (io, counts) = CountingStream::new(io);
         let (sender, connection) = h2::client::Builder::new()
             .enable_push(false)
             .initial_window_size(WINDOW_BYTES)
@@ -59,17 +59,17 @@ impl H2 {
             .handshake(io)
             .await
             .map_err(from_h2)?;
-        let driver = Driver(tokio::spawn(async move {
+        let driver = ConnectionTask(tokio::spawn(async move {
             // A failure of the connection reaches the exchange through its stream.
             let _ = connection.await;
         }));
-        Ok(H2 { sender, driver, counts, before: (0, 0), busy: false, first_byte: None })
+        Ok(Http2Connection { sender, task: driver, counts, counts_at_start: (0, 0), busy: false, first_byte_at: None })
     }
 
     /// False when the connection has ended meanwhile or an exchange was abandoned.
     pub(crate) fn is_usable(&mut self) -> bool {
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        !self.busy && !self.driver.0.is_finished() && !matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Err(_)))
+        !self.busy && !self.task.0.is_finished() && !matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Err(_)))
     }
 
     /// An exchange is under way, or was abandoned.
@@ -78,38 +78,38 @@ impl H2 {
     }
 
     /// Starts an exchange; its bytes count from here, except on a new connection, where the greeting counts too.
-    pub(crate) fn begin(&mut self, new: bool) {
-        self.before = if new { (0, 0) } else { self.counts.get() };
+    pub(crate) fn begin_exchange(&mut self, new: bool) {
+        self.counts_at_start = if new { (0, 0) } else { self.counts.get() };
         self.busy = true;
-        self.first_byte = None;
+        self.first_byte_at = None;
     }
 
     /// Bytes read and written in this exchange.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
+    pub(crate) fn exchange_bytes(&self) -> (u64, u64) {
         let (read, written) = self.counts.get();
-        (read - self.before.0, written - self.before.1)
+        (read - self.counts_at_start.0, written - self.counts_at_start.1)
     }
 
     /// When the head of the answer came.
-    pub(crate) fn first_byte(&self) -> Option<Instant> {
-        self.first_byte
+    pub(crate) fn first_byte_at(&self) -> Option<Instant> {
+        self.first_byte_at
     }
 
     /// Sends a request and reads its response into `reader`.
     pub(crate) async fn exchange(
         &mut self,
-        request: &Prepared,
+        request: &PreparedRequest,
         cookies: &str,
-        reader: &mut Reader,
-        watch: Watch,
+        reader: &mut ResponseParser,
+        watch: ExchangeOptions,
     ) -> Result<(), HttpError> {
-        let outcome = tokio::time::timeout_at(watch.deadline.into(), self.run(request, cookies, reader)).await;
+        let outcome = tokio::time::timeout_at(watch.deadline.into(), self.send_and_receive(request, cookies, reader)).await;
         match outcome {
             Ok(Ok(())) => {
                 self.busy = false;
                 Ok(())
             }
-            Ok(Err(_)) if self.counts.http1() => {
+            Ok(Err(_)) if self.counts.saw_http1() => {
                 Err(HttpError::H2 { reason: "the server answers in HTTP/1: leave --http2 out".into() })
             }
             Ok(Err(error)) => Err(error),
@@ -117,20 +117,20 @@ impl H2 {
         }
     }
 
-    async fn run(&mut self, request: &Prepared, cookies: &str, reader: &mut Reader) -> Result<(), HttpError> {
+    async fn send_and_receive(&mut self, request: &PreparedRequest, cookies: &str, reader: &mut ResponseParser) -> Result<(), HttpError> {
         poll_fn(|cx| self.sender.poll_ready(cx)).await.map_err(from_h2)?;
         let body = request.body();
-        let message = message(request, cookies)?;
+        let message = build_request(request, cookies)?;
         let (response, upload) = self.sender.send_request(message, body.is_empty()).map_err(from_h2)?;
-        let (head, stream) = answer(response, upload, Bytes::copy_from_slice(body)).await?.into_parts();
-        self.first_byte = Some(Instant::now());
-        reader.adopt_head(&render_head(&head)).map_err(|error| from_parse(error, reader))?;
+        let (head, stream) = await_response_head(response, upload, Bytes::copy_from_slice(body)).await?.into_parts();
+        self.first_byte_at = Some(Instant::now());
+        reader.set_head(&render_head(&head)).map_err(|error| from_parse(error, reader))?;
         read_body(stream, reader).await
     }
 }
 
 /// Waits for the head of the response while the body goes out; a server may answer before it has read all.
-async fn answer(
+async fn await_response_head(
     response: ResponseFuture,
     upload: SendStream<Bytes>,
     body: Bytes,
@@ -156,10 +156,10 @@ async fn send_body(mut stream: SendStream<Bytes>, mut body: Bytes) -> Result<(),
     Ok(())
 }
 
-async fn read_body(mut stream: RecvStream, reader: &mut Reader) -> Result<(), HttpError> {
+async fn read_body(mut stream: RecvStream, reader: &mut ResponseParser) -> Result<(), HttpError> {
     while let Some(part) = stream.data().await {
         let part = part.map_err(from_h2)?;
-        reader.adopt_body(&part).map_err(|error| from_parse(error, reader))?;
+        reader.append_body(&part).map_err(|error| from_parse(error, reader))?;
         let _ = stream.flow_control().release_capacity(part.len());
     }
     stream.trailers().await.map_err(from_h2)?;
@@ -167,7 +167,7 @@ async fn read_body(mut stream: RecvStream, reader: &mut Reader) -> Result<(), Ht
 }
 
 /// The request in HTTP/2's form: from the lines that HTTP/1.1 would send, without those about the connection.
-fn message(request: &Prepared, cookies: &str) -> Result<http::Request<()>, HttpError> {
+fn build_request(request: &PreparedRequest, cookies: &str) -> Result<http::Request<()>, HttpError> {
     const CONNECTION: [&str; 6] = ["host", "connection", "keep-alive", "upgrade", "proxy-connection", "te"];
     let host = request.header_lines().find(|(name, _)| name.eq_ignore_ascii_case("host"));
     let scheme = request.origin.scheme.as_str();
@@ -200,8 +200,8 @@ fn render_head(head: &http::response::Parts) -> Vec<u8> {
     text
 }
 
-fn from_parse(error: ParseError, reader: &Reader) -> HttpError {
-    crate::lane::from_parse(error, reader.limits())
+fn from_parse(error: ParseError, reader: &ResponseParser) -> HttpError {
+    crate::http1_connection::from_parse(error, reader.limits())
 }
 
 fn from_h2(error: h2::Error) -> HttpError {

@@ -6,39 +6,39 @@ use rustls::{AlertDescription, CertificateError, Error};
 
 use super::verify::OWN_AUTHORITY;
 
-const UNKNOWN: &str = "the server's certificate is not signed by an authority that is trusted here; trust it with --ca FILE, or --insecure";
+const UNTRUSTED_ISSUER_TEXT: &str = "the server's certificate is not signed by an authority that is trusted here; trust it with --ca FILE, or --insecure";
 
 /// How a server that has no more to say looks, depending on what was still under way.
-const ENDED: [io::ErrorKind; 3] =
+const CONNECTION_ENDED_KINDS: [io::ErrorKind; 3] =
     [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
 
 /// Why a handshake or a record failed.
-pub(crate) fn explain(error: &io::Error) -> String {
+pub(crate) fn describe_error(error: &io::Error) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-        Some(Error::InvalidCertificate(error)) => certificate(error),
-        Some(Error::AlertReceived(alert)) => refusal(*alert),
+        Some(Error::InvalidCertificate(error)) => describe_certificate_error(error),
+        Some(Error::AlertReceived(alert)) => describe_alert(*alert),
         Some(Error::InvalidMessage(_)) => "the server's answer is not TLS; is this an http:// port?".to_owned(),
         Some(Error::PeerIncompatible(reason)) => {
-            format!("the server and squall have no version or cipher of TLS in common ({})", words(reason))
+            format!("the server and squall have no version or cipher of TLS in common ({})", split_camel_case(reason))
         }
         Some(Error::NoApplicationProtocol) => "the server speaks none of the HTTP versions offered".to_owned(),
-        Some(error) => words(error),
-        None if ENDED.contains(&error.kind()) => {
+        Some(error) => split_camel_case(error),
+        None if CONNECTION_ENDED_KINDS.contains(&error.kind()) => {
             "the server closed the connection during the handshake; is this an https:// port?".to_owned()
         }
         None => error.to_string(),
     }
 }
 
-fn certificate(error: &CertificateError) -> String {
+fn describe_certificate_error(error: &CertificateError) -> String {
     match error {
-        CertificateError::UnknownIssuer => UNKNOWN.to_owned(),
+        CertificateError::UnknownIssuer => UNTRUSTED_ISSUER_TEXT.to_owned(),
         CertificateError::BadSignature => {
             "a signature of the server is wrong: its certificate is not from the authority that is trusted here under that \
              name; trust it with --ca FILE, or --insecure"
                 .to_owned()
         }
-        CertificateError::Other(other) if other.0.to_string() == OWN_AUTHORITY => UNKNOWN.to_owned(),
+        CertificateError::Other(other) if other.0.to_string() == OWN_AUTHORITY => UNTRUSTED_ISSUER_TEXT.to_owned(),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "the server's certificate has expired; renew it, or --insecure".to_owned()
         }
@@ -50,18 +50,18 @@ fn certificate(error: &CertificateError) -> String {
                 .to_owned()
         }
         CertificateError::NotValidForNameContext { expected, presented } => {
-            let names: Vec<&str> = presented.iter().map(|name| bare(name)).collect();
+            let names: Vec<&str> = presented.iter().map(|name| bare_name(name)).collect();
             let (names, expected) = (names.join(", "), expected.to_str());
             format!(
                 "the server's certificate is not for {expected} but for {names}; use --server-name NAME, or --insecure"
             )
         }
-        other => format!("the server's certificate cannot be used ({}); --insecure accepts it", words(other)),
+        other => format!("the server's certificate cannot be used ({}); --insecure accepts it", split_camel_case(other)),
     }
 }
 
 /// What the server told us.
-fn refusal(alert: AlertDescription) -> String {
+fn describe_alert(alert: AlertDescription) -> String {
     let hint = match alert {
         AlertDescription::CertificateRequired
         | AlertDescription::BadCertificate
@@ -70,17 +70,17 @@ fn refusal(alert: AlertDescription) -> String {
         AlertDescription::UnrecognisedName => "; tell it another name with --server-name NAME",
         _ => "",
     };
-    format!("the server refused ({}){hint}", words(&alert))
+    format!("the server refused ({}){hint}", split_camel_case(&alert))
 }
 
 /// rustls names what a certificate is for as `DnsName("shop.test")`.
-fn bare(name: &str) -> &str {
+fn bare_name(name: &str) -> &str {
     let inner = name.split_once('(').map_or(name, |(_, inner)| inner.trim_end_matches(')'));
     inner.trim_matches('"')
 }
 
 /// `BadSignature` as `bad signature`.
-fn words(name: &impl std::fmt::Debug) -> String {
+fn split_camel_case(name: &impl std::fmt::Debug) -> String {
     let name = format!("{name:?}");
     let mut text = String::new();
     let mut lower = false;

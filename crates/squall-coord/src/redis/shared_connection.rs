@@ -17,47 +17,47 @@ use redis::{
 };
 
 use super::{
-    link::{ANSWER, CONNECT},
-    passing,
+    client::{RESPONSE_TIMEOUT, CONNECT_TIMEOUT},
+    is_transient,
 };
 
 /// How soon the server is looked for again after a failure; doubled up to the longest.
-const PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
+const MAX_RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 /// How often, before a command is told that nobody is there.
-const ATTEMPTS: u32 = 5;
+const CONNECT_ATTEMPTS: u32 = 5;
 
 /// The shared connection of a [`super::Link`]. Clones share it.
 #[derive(Clone)]
-pub struct Commands(Kind);
+pub struct SharedConnection(SharedConnectionKind);
 
 #[derive(Clone)]
-enum Kind {
-    Server(Arc<Server>),
+enum SharedConnectionKind {
+    Server(Arc<ServerConnection>),
     Cluster(ClusterConnection),
 }
 
-impl Commands {
+impl SharedConnection {
     /// Connects, or says why not.
-    pub(super) async fn server(source: Source) -> Result<Self, RedisError> {
-        let moves = matches!(source, Source::Sentinels(_));
-        let server = Server { moves, known: Mutex::default(), source: tokio::sync::Mutex::new(source) };
+    pub(super) async fn server(source: ServerLocator) -> Result<Self, RedisError> {
+        let moves = matches!(source, ServerLocator::Sentinels(_));
+        let server = ServerConnection { has_failover: moves, state: Mutex::default(), locator: tokio::sync::Mutex::new(source) };
         server.connection().await?;
-        Ok(Self(Kind::Server(Arc::new(server))))
+        Ok(Self(SharedConnectionKind::Server(Arc::new(server))))
     }
 
     pub(super) fn cluster(connection: ClusterConnection) -> Self {
-        Self(Kind::Cluster(connection))
+        Self(SharedConnectionKind::Cluster(connection))
     }
 }
 
-impl ConnectionLike for Commands {
+impl ConnectionLike for SharedConnection {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         match &mut self.0 {
-            Kind::Cluster(connection) => connection.req_packed_command(command),
-            Kind::Server(server) => Box::pin(async move {
+            SharedConnectionKind::Cluster(connection) => connection.req_packed_command(command),
+            SharedConnectionKind::Server(server) => Box::pin(async move {
                 let (mut connection, number) = server.connection().await?;
-                server.check(connection.req_packed_command(command).await, number)
+                server.discard_if_broken(connection.req_packed_command(command).await, number)
             }),
         }
     }
@@ -69,10 +69,10 @@ impl ConnectionLike for Commands {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         match &mut self.0 {
-            Kind::Cluster(connection) => connection.req_packed_commands(pipeline, offset, count),
-            Kind::Server(server) => Box::pin(async move {
+            SharedConnectionKind::Cluster(connection) => connection.req_packed_commands(pipeline, offset, count),
+            SharedConnectionKind::Server(server) => Box::pin(async move {
                 let (mut connection, number) = server.connection().await?;
-                server.check(connection.req_packed_commands(pipeline, offset, count).await, number)
+                server.discard_if_broken(connection.req_packed_commands(pipeline, offset, count).await, number)
             }),
         }
     }
@@ -84,96 +84,96 @@ impl ConnectionLike for Commands {
 }
 
 /// Where the server is.
-pub(super) enum Source {
+pub(super) enum ServerLocator {
     Address(Client),
     /// Whichever server they call the master.
     Sentinels(SentinelClient),
 }
 
-impl Source {
+impl ServerLocator {
     /// Connects, with some patience.
-    async fn find(&mut self) -> Result<MultiplexedConnection, RedisError> {
-        let mut pause = PAUSE;
-        for _ in 1..ATTEMPTS {
+    async fn connect_with_retry(&mut self) -> Result<MultiplexedConnection, RedisError> {
+        let mut pause = RECONNECT_PAUSE;
+        for _ in 1..CONNECT_ATTEMPTS {
             if let Ok(connection) = self.connect().await {
                 return Ok(connection);
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_RECONNECT_PAUSE);
         }
         self.connect().await
     }
 
     async fn connect(&mut self) -> Result<MultiplexedConnection, RedisError> {
         let config =
-            AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER)).set_connection_timeout(Some(CONNECT));
+            AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE_TIMEOUT)).set_connection_timeout(Some(CONNECT_TIMEOUT));
         match self {
-            Source::Address(client) => client.get_multiplexed_async_connection_with_config(&config).await,
-            Source::Sentinels(sentinels) => sentinels.get_async_connection_with_config(&config).await,
+            ServerLocator::Address(client) => client.get_multiplexed_async_connection_with_config(&config).await,
+            ServerLocator::Sentinels(sentinels) => sentinels.get_async_connection_with_config(&config).await,
         }
     }
 }
 
 /// One server and the connection to it. The client's own manager would not do: after a login that failed, or one that was answered with
 /// LOADING, it never connects again.
-struct Server {
+struct ServerConnection {
     /// Another server may take its place.
-    moves: bool,
-    known: Mutex<Known>,
-    source: tokio::sync::Mutex<Source>,
+    has_failover: bool,
+    state: Mutex<ConnectionState>,
+    locator: tokio::sync::Mutex<ServerLocator>,
 }
 
 #[derive(Default)]
-struct Known {
+struct ConnectionState {
     connection: Option<MultiplexedConnection>,
     /// How often the server was looked for. Also says which connection it is, so that an old failure does not end a new one.
-    searches: u64,
+    connect_count: u64,
     /// Why the latest search found nothing.
-    error: Option<RedisError>,
+    last_error: Option<RedisError>,
 }
 
-impl Server {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+impl ServerConnection {
+    fn lock_state(&self) -> MutexGuard<'_, ConnectionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection and its number. One looks for the server, everybody else waits for the outcome, good or bad.
     async fn connection(&self) -> Result<(MultiplexedConnection, u64), RedisError> {
         let before = {
-            let known = self.known();
+            let known = self.lock_state();
             if let Some(connection) = &known.connection {
-                return Ok((connection.clone(), known.searches));
+                return Ok((connection.clone(), known.connect_count));
             }
-            known.searches
+            known.connect_count
         };
-        let mut source = self.source.lock().await;
+        let mut source = self.locator.lock().await;
         {
-            let known = self.known();
-            match (&known.connection, &known.error) {
-                (Some(connection), _) => return Ok((connection.clone(), known.searches)),
-                (None, Some(error)) if known.searches > before => return Err(error.clone()),
+            let known = self.lock_state();
+            match (&known.connection, &known.last_error) {
+                (Some(connection), _) => return Ok((connection.clone(), known.connect_count)),
+                (None, Some(error)) if known.connect_count > before => return Err(error.clone()),
                 (None, _) => {}
             }
         }
-        let found = source.find().await;
-        let mut known = self.known();
-        known.searches += 1;
-        known.error = found.as_ref().err().cloned();
+        let found = source.connect_with_retry().await;
+        let mut known = self.lock_state();
+        known.connect_count += 1;
+        known.last_error = found.as_ref().err().cloned();
         known.connection = found.as_ref().ok().cloned();
-        found.map(|connection| (connection, known.searches))
+        found.map(|connection| (connection, known.connect_count))
     }
 
     /// Leaves a connection that is broken, or whose server does not know us or is not the master any more.
-    fn check<T>(&self, answer: Result<T, RedisError>, number: u64) -> Result<T, RedisError> {
+    fn discard_if_broken<T>(&self, answer: Result<T, RedisError>, number: u64) -> Result<T, RedisError> {
         let Err(error) = answer else { return answer };
         let demoted = error.code() == Some("READONLY");
-        if passing(&error) || demoted || error.code() == Some("NOAUTH") {
-            let mut known = self.known();
-            if known.searches == number {
+        if is_transient(&error) || demoted || error.code() == Some("NOAUTH") {
+            let mut known = self.lock_state();
+            if known.connect_count == number {
                 known.connection = None;
             }
         }
-        if demoted && self.moves {
+        if demoted && self.has_failover {
             // Elsewhere a replica is a wrong address; here the next command finds the new master.
             return Err(io::Error::new(io::ErrorKind::ConnectionReset, error).into());
         }

@@ -9,31 +9,31 @@ use tokio::time::Sleep;
 
 /// Watches the deadline of the request in flight.
 #[derive(Debug, Default)]
-pub(crate) struct Timer {
-    armed: Option<Armed>,
+pub(crate) struct RequestTimer {
+    armed: Option<ArmedSleep>,
     deadline: Option<Instant>,
     /// The armed timer is known to be pending and to wake the right task, so the first wait need not poll it.
-    trusted: bool,
+    skip_next_poll: bool,
 }
 
 #[derive(Debug)]
-struct Armed {
+struct ArmedSleep {
     sleep: Pin<Box<Sleep>>,
-    until: Instant,
+    fires_at: Instant,
     waker: Waker,
 }
 
-impl Timer {
+impl RequestTimer {
     /// Starts to watch a request. `now` is the caller's clock reading.
     pub(crate) fn start(&mut self, now: Instant, deadline: Instant) {
         self.deadline = Some(deadline);
         // Tokio never fires early, so a timer armed for later than now has not fired and still holds its waker.
-        self.trusted = self.armed.as_ref().is_some_and(|armed| now < armed.until && armed.until <= deadline);
+        self.skip_next_poll = self.armed.as_ref().is_some_and(|armed| now < armed.fires_at && armed.fires_at <= deadline);
     }
 
     /// Ready once the deadline has passed; otherwise the task will be woken in time to ask again.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if std::mem::take(&mut self.trusted)
+        if std::mem::take(&mut self.skip_next_poll)
             && let Some(armed) = &self.armed
             && armed.waker.will_wake(cx.waker())
         {
@@ -47,16 +47,16 @@ impl Timer {
         let Some(deadline) = self.deadline else {
             return Poll::Pending;
         };
-        let armed = self.armed.get_or_insert_with(|| Armed {
+        let armed = self.armed.get_or_insert_with(|| ArmedSleep {
             sleep: Box::pin(tokio::time::sleep_until(deadline.into())),
-            until: deadline,
+            fires_at: deadline,
             waker: cx.waker().clone(),
         });
-        if deadline < armed.until {
+        if deadline < armed.fires_at {
             armed.reset(deadline);
         }
         while armed.sleep.as_mut().poll(cx).is_ready() {
-            if armed.until >= deadline {
+            if armed.fires_at >= deadline {
                 return Poll::Ready(());
             }
             armed.reset(deadline);
@@ -66,10 +66,10 @@ impl Timer {
     }
 }
 
-impl Armed {
+impl ArmedSleep {
     fn reset(&mut self, until: Instant) {
         self.sleep.as_mut().reset(until.into());
-        self.until = until;
+        self.fires_at = until;
     }
 }
 
@@ -83,17 +83,17 @@ mod tests {
     const STEP: Duration = Duration::from_millis(5);
 
     /// Polls once, as an exchange does when it begins to wait.
-    async fn waits(timer: &mut Timer) -> bool {
+    async fn waits(timer: &mut RequestTimer) -> bool {
         poll_fn(|cx| Poll::Ready(timer.poll(cx).is_pending())).await
     }
 
-    async fn fires(timer: &mut Timer) {
+    async fn fires(timer: &mut RequestTimer) {
         poll_fn(|cx| timer.poll(cx)).await;
     }
 
     #[tokio::test]
     async fn it_fires_at_the_deadline_and_not_before() {
-        let (mut timer, now) = (Timer::default(), Instant::now());
+        let (mut timer, now) = (RequestTimer::default(), Instant::now());
         timer.start(now, now + STEP);
         fires(&mut timer).await;
         assert!(now.elapsed() >= STEP);
@@ -101,22 +101,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_later_deadline_is_only_stored_and_still_kept() {
-        let (mut timer, begin) = (Timer::default(), Instant::now());
+        let (mut timer, begin) = (RequestTimer::default(), Instant::now());
         timer.start(begin, begin + STEP);
         waits(&mut timer).await;
-        let armed = timer.armed.as_ref().map(|armed| armed.until);
+        let armed = timer.armed.as_ref().map(|armed| armed.fires_at);
         let now = Instant::now();
         timer.start(now, now + 4 * STEP);
         // Unless this machine slept through the first deadline, the timer is not touched.
-        assert!(timer.trusted || begin.elapsed() >= STEP);
-        assert_eq!(timer.armed.as_ref().map(|armed| armed.until), armed);
+        assert!(timer.skip_next_poll || begin.elapsed() >= STEP);
+        assert_eq!(timer.armed.as_ref().map(|armed| armed.fires_at), armed);
         fires(&mut timer).await;
         assert!(now.elapsed() >= 4 * STEP);
     }
 
     #[tokio::test]
     async fn an_earlier_deadline_counts() {
-        let (mut timer, now) = (Timer::default(), Instant::now());
+        let (mut timer, now) = (RequestTimer::default(), Instant::now());
         timer.start(now, now + Duration::from_secs(3600));
         assert!(waits(&mut timer).await);
         timer.start(now, now + STEP);
@@ -126,13 +126,13 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_fired_unseen_is_armed_again() {
-        let (mut timer, now) = (Timer::default(), Instant::now());
+        let (mut timer, now) = (RequestTimer::default(), Instant::now());
         timer.start(now, now + STEP);
         fires(&mut timer).await;
         for _ in 0..2 {
             let now = Instant::now();
             timer.start(now, now + STEP);
-            assert!(!timer.trusted);
+            assert!(!timer.skip_next_poll);
             fires(&mut timer).await;
             assert!(now.elapsed() >= STEP);
         }
@@ -140,7 +140,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_task_is_woken_in_its_turn() {
-        let (mut timer, now) = (Timer::default(), Instant::now());
+        let (mut timer, now) = (RequestTimer::default(), Instant::now());
         timer.start(now, now + STEP);
         let mut noop = Context::from_waker(Waker::noop());
         let _ = timer.poll(&mut noop);

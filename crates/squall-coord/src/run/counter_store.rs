@@ -7,66 +7,66 @@ use crate::StoreError;
 
 /// What one who uses numbers says and asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Draw {
+pub struct BlockRequest {
     /// Counts this source's draws from 1; the same one again is answered as it was.
-    pub turn: u64,
+    pub sequence: u64,
     /// Numbers it has used in all.
     pub used: u64,
     /// Blocks it will not use.
-    pub back: Vec<Range<u64>>,
+    pub returned_blocks: Vec<Range<u64>>,
     /// How many it wants.
-    pub most: u64,
+    pub max_count: u64,
     /// The numbers there are: 0 and up to here.
     pub limit: u64,
 }
 
 /// What it is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drawn {
+pub struct BlockGrant {
     /// Its own from now on; empty if there is none.
     pub block: Range<u64>,
     /// That nobody has.
-    pub left: u64,
+    pub remaining: u64,
     /// That others have and are not known to have used; those of the dead are not among them.
-    pub elsewhere: u64,
+    pub held_by_others: u64,
 }
 
 /// A counter as it stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counter {
+pub struct CounterState {
     pub limit: u64,
     /// The lowest number that nobody has ever had.
     pub next: u64,
-    pub back: Vec<Range<u64>>,
-    pub sources: BTreeMap<String, Holding>,
+    pub returned_blocks: Vec<Range<u64>>,
+    pub sources: BTreeMap<String, SourceAllocation>,
 }
 
 /// What one source has of a counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holding {
-    pub turn: u64,
+pub struct SourceAllocation {
+    pub sequence: u64,
     /// As it was last given.
     pub block: Range<u64>,
-    pub drawn: u64,
+    pub allocated: u64,
     pub returned: u64,
     pub used: u64,
     /// Nobody expects it to use what it holds; it may come back.
-    pub lost: bool,
+    pub written_off: bool,
 }
 
 /// Counters by name; every method is one atomic step.
-pub trait Counters {
+pub trait CounterStore {
     /// Gives back, says what was used, and draws; `None` if another run has begun.
-    fn draw(
+    fn acquire_block(
         &self,
         epoch: u64,
         counter: &str,
         source: &str,
-        draw: &Draw,
-    ) -> impl Future<Output = Result<Option<Drawn>, StoreError>> + Send;
+        draw: &BlockRequest,
+    ) -> impl Future<Output = Result<Option<BlockGrant>, StoreError>> + Send;
 
     /// All counters of a run by name.
-    fn counters(&self, epoch: u64) -> impl Future<Output = Result<BTreeMap<String, Counter>, StoreError>> + Send;
+    fn counters(&self, epoch: u64) -> impl Future<Output = Result<BTreeMap<String, CounterState>, StoreError>> + Send;
 
     /// Stops waiting for what `source` holds, until it is heard again; says how many numbers that are, or `None` if it was lost already.
     fn write_off(
@@ -77,22 +77,22 @@ pub trait Counters {
     ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
 }
 
-impl Holding {
+impl SourceAllocation {
     /// Numbers it is not known to have used.
-    pub fn held(&self) -> u64 {
-        (self.drawn - self.returned).saturating_sub(self.used)
+    pub fn unused(&self) -> u64 {
+        (self.allocated - self.returned).saturating_sub(self.used)
     }
 }
 
-impl Counter {
+impl CounterState {
     /// Numbers that nobody has.
-    pub fn left(&self) -> u64 {
-        self.limit.saturating_sub(self.next) + length(&self.back)
+    pub fn remaining(&self) -> u64 {
+        self.limit.saturating_sub(self.next) + total_length(&self.returned_blocks)
     }
 
     /// Numbers that somebody alive may still use.
-    pub fn out(&self) -> u64 {
-        self.sources.values().filter(|source| !source.lost).map(Holding::held).sum()
+    pub fn outstanding(&self) -> u64 {
+        self.sources.values().filter(|source| !source.written_off).map(SourceAllocation::unused).sum()
     }
 
     /// Numbers that are known to have been used.
@@ -101,36 +101,36 @@ impl Counter {
     }
 
     /// Takes one step; the model of the script.
-    pub(super) fn draw(&mut self, source: &str, draw: &Draw) -> Drawn {
-        let known = self.sources.get(source).map_or(0, |holding| holding.turn);
-        if draw.turn > known {
+    pub(super) fn allocate(&mut self, source: &str, draw: &BlockRequest) -> BlockGrant {
+        let known = self.sources.get(source).map_or(0, |holding| holding.sequence);
+        if draw.sequence > known {
             self.limit = draw.limit;
-            self.back.extend(draw.back.iter().cloned());
-            let block = self.take(draw.most);
+            self.returned_blocks.extend(draw.returned_blocks.iter().cloned());
+            let block = self.next_block(draw.max_count);
             let holding = self.sources.entry(source.to_owned()).or_default();
-            holding.turn = draw.turn;
-            holding.drawn += block.end - block.start;
-            holding.returned += length(&draw.back);
+            holding.sequence = draw.sequence;
+            holding.allocated += block.end - block.start;
+            holding.returned += total_length(&draw.returned_blocks);
             holding.used = holding.used.max(draw.used);
             holding.block = block;
-            holding.lost = false;
+            holding.written_off = false;
         }
         let own = self.sources.get(source);
-        let block = own.filter(|own| own.turn == draw.turn).map_or(0..0, |own| own.block.clone());
-        let mine = own.filter(|own| !own.lost).map_or(0, Holding::held);
-        Drawn { block, left: self.left(), elsewhere: self.out() - mine }
+        let block = own.filter(|own| own.sequence == draw.sequence).map_or(0..0, |own| own.block.clone());
+        let mine = own.filter(|own| !own.written_off).map_or(0, SourceAllocation::unused);
+        BlockGrant { block, remaining: self.remaining(), held_by_others: self.outstanding() - mine }
     }
 
     /// A block of at most `most`: first of what came back.
-    fn take(&mut self, most: u64) -> Range<u64> {
+    fn next_block(&mut self, most: u64) -> Range<u64> {
         if most == 0 {
             return 0..0;
         }
-        if let Some(first) = self.back.first_mut() {
+        if let Some(first) = self.returned_blocks.first_mut() {
             let block = first.start..first.end.min(first.start.saturating_add(most));
             first.start = block.end;
             if first.start == first.end {
-                self.back.remove(0);
+                self.returned_blocks.remove(0);
             }
             return block;
         }
@@ -140,12 +140,12 @@ impl Counter {
     }
 
     pub(super) fn write_off(&mut self, source: &str) -> Option<u64> {
-        let holding = self.sources.get_mut(source).filter(|holding| !holding.lost)?;
-        holding.lost = true;
-        Some(holding.held())
+        let holding = self.sources.get_mut(source).filter(|holding| !holding.written_off)?;
+        holding.written_off = true;
+        Some(holding.unused())
     }
 }
 
-fn length(blocks: &[Range<u64>]) -> u64 {
+fn total_length(blocks: &[Range<u64>]) -> u64 {
     blocks.iter().map(|block| block.end - block.start).sum()
 }

@@ -1,23 +1,23 @@
 //! Pools in Redis or Valkey: one Lua script per step and pool, over declared keys only.
 //! Refuses to keep state of its own but who of this process waits to be called.
 
-mod listening;
+mod turn_listener;
 
 use std::{sync::Arc, time::Duration};
 
 use redis::{FromRedisValue, Script, ScriptInvocation};
 
-use self::listening::Listening;
-use super::{Link, RedisStore, expect_numbers, millis, no_number};
+use self::turn_listener::TurnListener;
+use super::{RedisClient, RedisLeaseStore, find_non_number, millis, not_a_number_error};
 use crate::{
-    Answer, Ask, Epoch, Hold, Item, ItemId, Listed, MemberId, PATIENCE, PoolCounts, PoolName, PoolStore, Released,
-    Revision, StoreError, Ticket, pool::CALLS,
+    PoolRequestOutcome, PoolRequest, Epoch, PoolLease, PoolItem, ItemId, PoolItemStatus, MemberId, TURN_TIMEOUT, PoolCounts, PoolName, PoolStore, PoolReleaseOutcome,
+    Revision, StoreError, PoolRequestId, pool::MAX_NOTIFIED_WAITERS,
 };
 
 /// Things per put: a script stops everybody else meanwhile.
-const BATCH: usize = 500;
+const ITEMS_PER_PUT: usize = 500;
 /// Things per look for a number, for the same reason.
-const LOOKS: u64 = 1000;
+const NUMBERS_PER_SEARCH: u64 = 1000;
 
 /// Where the pools of a cell live. All keys share a hash slot if the prefix has a hash tag.
 #[derive(Clone, Debug)]
@@ -38,20 +38,20 @@ impl PoolKeys {
 
     /// Set: ids that are free.
     pub fn available(&self, pool: &PoolName) -> String {
-        self.of(pool, "available")
+        self.pool_key(pool, "available")
     }
 
     /// String, usually JSON: the payload of one thing.
     pub fn item(&self, pool: &PoolName, id: &ItemId) -> String {
-        self.of(pool, id.as_str())
+        self.pool_key(pool, id.as_str())
     }
 
     /// Hash: id → `<grant> <run> <ticket> <holder>`.
     pub fn held(&self, pool: &PoolName) -> String {
-        self.of(pool, "held")
+        self.pool_key(pool, "held")
     }
 
-    fn of(&self, pool: &PoolName, what: &str) -> String {
+    fn pool_key(&self, pool: &PoolName, what: &str) -> String {
         format!("{}resource:{pool}:{what}", self.prefix)
     }
 
@@ -61,7 +61,7 @@ impl PoolKeys {
     }
 
     /// String: what one put was answered.
-    fn put(&self, ticket: &Ticket) -> String {
+    fn put_reply(&self, ticket: &PoolRequestId) -> String {
         format!("{}resources:put:{}", self.prefix, ticket.as_str())
     }
 
@@ -73,23 +73,23 @@ impl PoolKeys {
 
 /// The pools of the members of one [`RedisStore`]. Clones share them and their connections.
 #[derive(Clone)]
-pub struct RedisPools {
+pub struct RedisPoolStore {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    members: RedisStore,
+    members: RedisLeaseStore,
     keys: PoolKeys,
-    scripts: Scripts,
-    listening: Listening,
+    scripts: PoolScripts,
+    turn_listener: TurnListener,
 }
 
-struct Scripts {
+struct PoolScripts {
     put: Script,
-    renew: Script,
-    number: Script,
-    ask: Script,
-    forget: Script,
+    reset_for_run: Script,
+    next_item_number: Script,
+    try_acquire: Script,
+    cancel_request: Script,
     release: Script,
     release_all: Script,
     sweep: Script,
@@ -105,22 +105,22 @@ macro_rules! step {
     };
 }
 
-impl RedisPools {
+impl RedisPoolStore {
     /// The pools under `keys` for the members of `members`. On a cluster, both must share a hash slot.
-    pub fn new(link: &Link, members: &RedisStore, keys: PoolKeys) -> Self {
-        let scripts = Scripts {
+    pub fn new(link: &RedisClient, members: &RedisLeaseStore, keys: PoolKeys) -> Self {
+        let scripts = PoolScripts {
             put: step!("put"),
-            renew: step!("renew"),
-            number: step!("number"),
-            ask: step!("ask"),
-            forget: step!("forget"),
+            reset_for_run: step!("renew"),
+            next_item_number: step!("number"),
+            try_acquire: step!("ask"),
+            cancel_request: step!("forget"),
             release: step!("release"),
             release_all: step!("release_all"),
             sweep: step!("sweep"),
             counts: step!("counts"),
         };
-        let listening = Listening::new(link.blocking(), keys.calls());
-        Self { inner: Arc::new(Inner { members: members.clone(), keys, scripts, listening }) }
+        let listening = TurnListener::new(link.blocking_connection(), keys.calls());
+        Self { inner: Arc::new(Inner { members: members.clone(), keys, scripts, turn_listener: listening }) }
     }
 
     /// The pools' keys.
@@ -128,72 +128,72 @@ impl RedisPools {
         &self.inner.keys
     }
 
-    fn step<'a>(&self, script: &'a Script, pool: &PoolName) -> ScriptInvocation<'a> {
+    fn invocation<'a>(&self, script: &'a Script, pool: &PoolName) -> ScriptInvocation<'a> {
         let Inner { keys, members, .. } = &*self.inner;
         let mut call = script.prepare_invoke();
         call.key(keys.resources());
         for what in ["available", "held", "holders", "waiting", "tickets"] {
-            call.key(keys.of(pool, what));
+            call.key(keys.pool_key(pool, what));
         }
         call.key(&*members.keys().live).key(keys.epoch()).key(keys.calls());
-        call.arg(members.skew_ms()).arg(pool.as_str()).arg(millis(PATIENCE)).arg(CALLS);
+        call.arg(members.skew_ms()).arg(pool.as_str()).arg(millis(TURN_TIMEOUT)).arg(MAX_NOTIFIED_WAITERS);
         call
     }
 
-    async fn run<T: FromRedisValue>(&self, pool: &PoolName, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
-        match call.invoke_async(&mut self.inner.members.commands()).await {
+    async fn invoke<T: FromRedisValue>(&self, pool: &PoolName, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
+        match call.invoke_async(&mut self.inner.members.connection()).await {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(self.explain(error, pool).await),
+            Err(error) => Err(self.to_store_error(error, pool).await),
         }
     }
 
     /// Finds the key behind an answer that does not name it: of another type, or text where a number belongs.
-    async fn explain(&self, error: redis::RedisError, pool: &PoolName) -> StoreError {
-        let explained = self.inner.members.explain(error, &self.types(pool)).await;
-        let StoreError::Refused(error) = explained else { return explained };
-        let (mut commands, resources) = (self.inner.members.commands(), self.keys().resources());
-        if let Some(wrong) = expect_numbers(&mut commands, &[self.keys().epoch()]).await {
+    async fn to_store_error(&self, error: redis::RedisError, pool: &PoolName) -> StoreError {
+        let explained = self.inner.members.to_store_error(error, &self.expected_types(pool)).await;
+        let StoreError::Rejected(error) = explained else { return explained };
+        let (mut commands, resources) = (self.inner.members.connection(), self.keys().resources());
+        if let Some(wrong) = find_non_number(&mut commands, &[self.keys().epoch()]).await {
             return wrong;
         }
         let mut total = redis::cmd("HGET");
         let total: Result<Option<String>, _> =
             total.arg(&resources).arg(pool.as_str()).query_async(&mut commands).await;
         match total.ok().flatten().filter(|total| total.parse::<u64>().is_err()) {
-            Some(total) => no_number(format!("{resources}, field {pool}"), &total),
-            None => StoreError::Refused(error),
+            Some(total) => not_a_number_error(format!("{resources}, field {pool}"), &total),
+            None => StoreError::Rejected(error),
         }
     }
 
     async fn query<T: FromRedisValue>(&self, pool: &PoolName, command: &redis::Cmd) -> Result<T, StoreError> {
-        match command.query_async(&mut self.inner.members.commands()).await {
+        match command.query_async(&mut self.inner.members.connection()).await {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(self.explain(error, pool).await),
+            Err(error) => Err(self.to_store_error(error, pool).await),
         }
     }
 
-    fn types(&self, pool: &PoolName) -> Vec<(String, &'static str)> {
+    fn expected_types(&self, pool: &PoolName) -> Vec<(String, &'static str)> {
         let keys = &self.inner.keys;
         vec![
             (keys.resources(), "hash"),
             (keys.available(pool), "set"),
             (keys.held(pool), "hash"),
-            (keys.of(pool, "holders"), "hash"),
-            (keys.of(pool, "waiting"), "zset"),
-            (keys.of(pool, "tickets"), "hash"),
+            (keys.pool_key(pool, "holders"), "hash"),
+            (keys.pool_key(pool, "waiting"), "zset"),
+            (keys.pool_key(pool, "tickets"), "hash"),
             (keys.epoch(), "string"),
             (keys.calls(), "stream"),
         ]
     }
 
     /// The same step on every pool; what stands in the way of one keeps none of the others from it, and is the answer.
-    async fn on_each(&self, script: &Script, holder: Option<&MemberId>) -> Result<u64, StoreError> {
+    async fn invoke_on_all(&self, script: &Script, holder: Option<&MemberId>) -> Result<u64, StoreError> {
         let (mut count, mut trouble) = (0, None);
         for pool in self.names().await? {
-            let mut call = self.step(script, &pool);
+            let mut call = self.invocation(script, &pool);
             if let Some(holder) = holder {
                 call.arg(holder.as_str());
             }
-            match self.run::<u64>(&pool, &call).await {
+            match self.invoke::<u64>(&pool, &call).await {
                 Ok(done) => count += done,
                 Err(error @ StoreError::Unreachable(_)) => return Err(error),
                 Err(error) => trouble = trouble.or(Some(error)),
@@ -210,102 +210,102 @@ impl RedisPools {
     }
 }
 
-impl PoolStore for RedisPools {
+impl PoolStore for RedisPoolStore {
     async fn put(
         &self,
         pool: &PoolName,
-        items: &[Item],
+        items: &[PoolItem],
         up_to: Option<u64>,
         run: Option<Epoch>,
     ) -> Result<Vec<ItemId>, StoreError> {
         let mut added = Vec::new();
-        let mut batches = items.chunks(BATCH);
+        let mut batches = items.chunks(ITEMS_PER_PUT);
         let mut next = Some(batches.next().unwrap_or_default());
         while let Some(batch) = next {
-            let mut call = self.step(&self.inner.scripts.put, pool);
-            call.key(self.keys().of(pool, "pool_loaded_count"));
+            let mut call = self.invocation(&self.inner.scripts.put, pool);
+            call.key(self.keys().pool_key(pool, "pool_loaded_count"));
             // The client of a cluster sends a command again by itself when its answer is lost.
-            call.key(self.keys().put(&Ticket::unique()));
-            call.arg(signed(up_to)).arg(signed(run.map(|run| run.0)));
+            call.key(self.keys().put_reply(&PoolRequestId::unique()));
+            call.arg(optional_arg(up_to)).arg(optional_arg(run.map(|run| run.0)));
             for item in batch {
                 call.key(self.keys().item(pool, &item.id)).arg(item.id.as_str()).arg(&item.payload);
             }
-            let flags: Vec<bool> = self.run(pool, &call).await?;
+            let flags: Vec<bool> = self.invoke(pool, &call).await?;
             added.extend(batch.iter().zip(flags).filter(|(_, added)| *added).map(|(item, _)| item.id.clone()));
             next = batches.next();
         }
         Ok(added)
     }
 
-    async fn renew(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
-        let mut call = self.step(&self.inner.scripts.renew, pool);
-        call.key(self.keys().of(pool, "pool_loaded_count")).arg(run.0);
-        self.run(pool, &call).await
+    async fn reset_for_run(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
+        let mut call = self.invocation(&self.inner.scripts.reset_for_run, pool);
+        call.key(self.keys().pool_key(pool, "pool_loaded_count")).arg(run.0);
+        self.invoke(pool, &call).await
     }
 
-    async fn number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
-        let mut call = self.step(&self.inner.scripts.number, pool);
-        call.arg(run.0).arg(signed(limit)).arg(LOOKS);
+    async fn next_item_number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
+        let mut call = self.invocation(&self.inner.scripts.next_item_number, pool);
+        call.arg(run.0).arg(optional_arg(limit)).arg(NUMBERS_PER_SEARCH);
         loop {
-            match self.run::<i64>(pool, &call).await? {
+            match self.invoke::<i64>(pool, &call).await? {
                 -2 => {}
                 number => return Ok(u64::try_from(number).ok()),
             }
         }
     }
 
-    async fn ask(&self, ask: &Ask, wait: Duration) -> Result<Answer, StoreError> {
-        let mut call = self.step(&self.inner.scripts.ask, &ask.pool);
+    async fn try_acquire(&self, ask: &PoolRequest, wait: Duration) -> Result<PoolRequestOutcome, StoreError> {
+        let mut call = self.invocation(&self.inner.scripts.try_acquire, &ask.pool);
         // Rounded up: less than a millisecond is not "do not queue".
         let wait = millis(wait) + u64::from(!wait.subsec_nanos().is_multiple_of(1_000_000));
-        call.arg(ask.holder.as_str()).arg(ask.run.0).arg(ask.ticket.as_str()).arg(wait);
-        let answer: Vec<String> = self.run(&ask.pool, &call).await?;
+        call.arg(ask.holder.as_str()).arg(ask.run.0).arg(ask.request_id.as_str()).arg(wait);
+        let answer: Vec<String> = self.invoke(&ask.pool, &call).await?;
         let number = |at: usize| answer.get(at).and_then(|text| text.parse().ok()).unwrap_or_default();
         Ok(match (answer[0].as_str(), answer.get(1)) {
             ("granted", Some(id)) => {
-                let id = ItemId::stored(id.clone());
+                let id = ItemId::from_stored(id.clone());
                 let payload = self.payload(&ask.pool, &id).await?;
                 let (pool, holder, run) = (ask.pool.clone(), ask.holder.clone(), ask.run);
-                Answer::Granted(Hold { pool, id, holder, run, grant: Epoch(number(2)), payload })
+                PoolRequestOutcome::Granted(PoolLease { pool, id, holder, run, grant: Epoch(number(2)), payload })
             }
-            ("waiting", _) => Answer::Waiting { ahead: number(1), seen: Revision(number(2)) },
-            ("empty", _) => Answer::Empty,
-            ("nopool", _) => Answer::NoPool,
-            ("stale", _) => Answer::Stale(Epoch(number(1))),
-            _ => Answer::Gone,
+            ("waiting", _) => PoolRequestOutcome::Queued { ahead: number(1), seen_notifications: Revision(number(2)) },
+            ("empty", _) => PoolRequestOutcome::NoneAvailable,
+            ("nopool", _) => PoolRequestOutcome::NoPool,
+            ("stale", _) => PoolRequestOutcome::RunEnded(Epoch(number(1))),
+            _ => PoolRequestOutcome::NotMember,
         })
     }
 
-    async fn forget(&self, pool: &PoolName, ticket: &Ticket) -> Result<bool, StoreError> {
-        let mut call = self.step(&self.inner.scripts.forget, pool);
+    async fn cancel_request(&self, pool: &PoolName, ticket: &PoolRequestId) -> Result<bool, StoreError> {
+        let mut call = self.invocation(&self.inner.scripts.cancel_request, pool);
         call.arg(ticket.as_str());
-        self.run(pool, &call).await
+        self.invoke(pool, &call).await
     }
 
-    async fn called(&self, ask: &Ask, seen: Revision, within: Duration) -> Result<(), StoreError> {
-        match self.inner.listening.called(&ask.ticket, seen.0, within).await {
+    async fn wait_for_turn(&self, ask: &PoolRequest, seen: Revision, within: Duration) -> Result<(), StoreError> {
+        match self.inner.turn_listener.wait_for_turn(&ask.request_id, seen.0, within).await {
             Ok(()) => Ok(()),
-            Err(error) => Err(self.inner.members.explain(error, &self.types(&ask.pool)).await),
+            Err(error) => Err(self.inner.members.to_store_error(error, &self.expected_types(&ask.pool)).await),
         }
     }
 
-    async fn release(&self, hold: &Hold) -> Result<Released, StoreError> {
-        let mut call = self.step(&self.inner.scripts.release, &hold.pool);
+    async fn release(&self, hold: &PoolLease) -> Result<PoolReleaseOutcome, StoreError> {
+        let mut call = self.invocation(&self.inner.scripts.release, &hold.pool);
         call.arg(hold.holder.as_str()).arg(hold.run.0).arg(hold.id.as_str()).arg(hold.grant.0);
-        let answer: Vec<String> = self.run(&hold.pool, &call).await?;
+        let answer: Vec<String> = self.invoke(&hold.pool, &call).await?;
         Ok(match (answer[0].as_str(), answer.get(1).and_then(|run| run.parse().ok())) {
-            ("done", _) => Released::Done,
-            ("stale", Some(run)) => Released::Stale(Epoch(run)),
-            _ => Released::NotHeld,
+            ("done", _) => PoolReleaseOutcome::Released,
+            ("stale", Some(run)) => PoolReleaseOutcome::RunEnded(Epoch(run)),
+            _ => PoolReleaseOutcome::NotHeld,
         })
     }
 
     async fn release_all(&self, holder: &MemberId) -> Result<u64, StoreError> {
-        self.on_each(&self.inner.scripts.release_all, Some(holder)).await
+        self.invoke_on_all(&self.inner.scripts.release_all, Some(holder)).await
     }
 
     async fn sweep(&self) -> Result<u64, StoreError> {
-        self.on_each(&self.inner.scripts.sweep, None).await
+        self.invoke_on_all(&self.inner.scripts.sweep, None).await
     }
 
     async fn names(&self) -> Result<Vec<PoolName>, StoreError> {
@@ -317,11 +317,11 @@ impl PoolStore for RedisPools {
     }
 
     async fn count(&self, pool: &PoolName) -> Result<PoolCounts, StoreError> {
-        let (total, available, held, waiting) = self.run(pool, &self.step(&self.inner.scripts.counts, pool)).await?;
+        let (total, available, held, waiting) = self.invoke(pool, &self.invocation(&self.inner.scripts.counts, pool)).await?;
         Ok(PoolCounts { pool: pool.clone(), total, available, held, waiting })
     }
 
-    async fn list(&self, pool: &PoolName, limit: usize) -> Result<Vec<Listed>, StoreError> {
+    async fn list(&self, pool: &PoolName, limit: usize) -> Result<Vec<PoolItemStatus>, StoreError> {
         let mut found: Vec<(String, Option<String>)> = Vec::new();
         for (scan, key) in [("SSCAN", self.keys().available(pool)), ("HSCAN", self.keys().held(pool))] {
             let mut cursor = String::from("0");
@@ -344,25 +344,25 @@ impl PoolStore for RedisPools {
         }
         let mut read = redis::cmd("MGET");
         for (id, _) in &found {
-            read.arg(self.keys().item(pool, &ItemId::stored(id.clone())));
+            read.arg(self.keys().item(pool, &ItemId::from_stored(id.clone())));
         }
         let payloads: Vec<Option<String>> = self.query(pool, &read).await?;
-        let listed = found.into_iter().zip(payloads).map(|((id, record), payload)| Listed {
-            id: ItemId::stored(id),
+        let listed = found.into_iter().zip(payloads).map(|((id, record), payload)| PoolItemStatus {
+            id: ItemId::from_stored(id),
             payload: payload.unwrap_or_default(),
-            held: record.as_deref().and_then(holder),
+            held: record.as_deref().and_then(parse_holder),
         });
         Ok(listed.collect())
     }
 }
 
 /// As scripts are told it: -1 where there is none.
-fn signed(number: Option<u64>) -> i64 {
+fn optional_arg(number: Option<u64>) -> i64 {
     number.map_or(-1, |number| i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 /// `<grant> <run> <ticket> <holder>`
-fn holder(record: &str) -> Option<(MemberId, Epoch, Epoch)> {
+fn parse_holder(record: &str) -> Option<(MemberId, Epoch, Epoch)> {
     let mut parts = record.splitn(4, ' ');
     let grant = parts.next()?.parse().ok()?;
     let run = parts.next()?.parse().ok()?;

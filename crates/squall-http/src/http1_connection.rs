@@ -12,44 +12,44 @@ use std::time::Instant;
 use tokio::io::AsyncWrite;
 
 use crate::error::HttpError;
-use crate::io::Io;
-use crate::parse::{Fed, ParseError, Reader};
+use crate::connection_stream::ConnectionStream;
+use crate::parse::{ParseProgress, ParseError, ResponseParser};
 
-const SCRATCH_BYTES: usize = 64 * 1024;
+const READ_BUFFER_BYTES: usize = 64 * 1024;
 
 thread_local! {
     /// Borrowed only inside one poll, so one is enough for all connections of a thread.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_BYTES].into());
+    static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BUFFER_BYTES].into());
 }
 
 /// One HTTP/1.1 connection.
 #[derive(Debug)]
-pub(crate) struct Lane {
-    io: Io,
+pub(crate) struct Http1Connection {
+    io: ConnectionStream,
     written: usize,
     flushed: bool,
     /// Between the first byte written and the last byte read; if it stays set, the exchange was abandoned.
     busy: bool,
     /// The peer stopped reading; only an answer that it sent before can still come.
-    write_failed: Option<io::Error>,
-    first_byte: Option<Instant>,
+    write_error: Option<io::Error>,
+    first_byte_at: Option<Instant>,
 }
 
 /// Whether a connection may carry another request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum After {
+pub(crate) enum AfterExchange {
     Reuse,
-    Drop,
+    Close,
 }
 
-impl Lane {
-    pub(crate) fn new(io: Io) -> Lane {
-        Lane { io, written: 0, flushed: false, busy: false, write_failed: None, first_byte: None }
+impl Http1Connection {
+    pub(crate) fn new(io: ConnectionStream) -> Http1Connection {
+        Http1Connection { io, written: 0, flushed: false, busy: false, write_error: None, first_byte_at: None }
     }
 
     /// False when the server has closed meanwhile, has said something unasked, or an exchange was abandoned.
     pub(crate) fn is_usable(&mut self) -> bool {
-        !self.busy && self.io.is_quiet()
+        !self.busy && self.io.is_idle()
     }
 
     /// An exchange is under way, or was abandoned.
@@ -58,11 +58,11 @@ impl Lane {
     }
 
     /// Starts an exchange; [`Lane::poll`] does the rest.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin_exchange(&mut self) {
         self.written = 0;
-        self.flushed = matches!(self.io, Io::Plain(_));
+        self.flushed = matches!(self.io, ConnectionStream::Plain(_));
         self.busy = true;
-        self.first_byte = None;
+        self.first_byte_at = None;
     }
 
     /// Bytes of the request that have been handed to the socket.
@@ -71,8 +71,8 @@ impl Lane {
     }
 
     /// When the first byte of the answer came; only if `phases` was asked for.
-    pub(crate) fn first_byte(&self) -> Option<Instant> {
-        self.first_byte
+    pub(crate) fn first_byte_at(&self) -> Option<Instant> {
+        self.first_byte_at
     }
 
     /// Goes on with the exchange. Pending means that bytes are awaited; the caller watches the deadline, and `expired`
@@ -81,27 +81,27 @@ impl Lane {
         &mut self,
         cx: &mut Context<'_>,
         wire: &[u8],
-        reader: &mut Reader,
-        watch: Watch,
-    ) -> Poll<Result<After, HttpError>> {
+        reader: &mut ResponseParser,
+        watch: ExchangeOptions,
+    ) -> Poll<Result<AfterExchange, HttpError>> {
         let sent = self.poll_send(cx, wire);
         loop {
-            let read = SCRATCH.with_borrow_mut(|scratch| self.poll_receive(cx, scratch, reader));
-            if watch.phases && self.first_byte.is_none() && read.is_ready() {
-                self.first_byte = Some(Instant::now());
+            let read = READ_BUFFER.with_borrow_mut(|scratch| self.poll_receive(cx, scratch, reader));
+            if watch.record_phases && self.first_byte_at.is_none() && read.is_ready() {
+                self.first_byte_at = Some(Instant::now());
             }
             match ready!(read) {
-                Ok(Received::Done(after)) => {
+                Ok(ReceiveProgress::Done(after)) => {
                     self.busy = false;
-                    let whole = sent.is_ready() && self.write_failed.is_none();
-                    return Poll::Ready(Ok(if whole { after } else { After::Drop }));
+                    let whole = sent.is_ready() && self.write_error.is_none();
+                    return Poll::Ready(Ok(if whole { after } else { AfterExchange::Close }));
                 }
-                Ok(Received::More) if Instant::now() >= watch.deadline => {
+                Ok(ReceiveProgress::More) if Instant::now() >= watch.deadline => {
                     return Poll::Ready(Err(HttpError::Timeout { after: watch.timeout }));
                 }
-                Ok(Received::More) => {}
-                Err(HttpError::Closed) if self.write_failed.is_some() => {
-                    let source = self.write_failed.take().expect("checked above");
+                Ok(ReceiveProgress::More) => {}
+                Err(HttpError::Closed) if self.write_error.is_some() => {
+                    let source = self.write_error.take().expect("checked above");
                     return Poll::Ready(Err(HttpError::from_io(source)));
                 }
                 Err(error) => return Poll::Ready(Err(error)),
@@ -111,7 +111,7 @@ impl Lane {
 
     /// Writes what is left. A failure is kept back: the answer may say why the server stopped reading.
     fn poll_send(&mut self, cx: &mut Context<'_>, wire: &[u8]) -> Poll<()> {
-        while self.written < wire.len() && self.write_failed.is_none() {
+        while self.written < wire.len() && self.write_error.is_none() {
             let rest = &wire[self.written..];
             let wrote = match self.io.try_write(rest) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -121,12 +121,12 @@ impl Lane {
             };
             match wrote {
                 Ok(count) => self.written += count,
-                Err(error) => self.write_failed = Some(error),
+                Err(error) => self.write_error = Some(error),
             }
         }
         if !self.flushed {
             if let Err(error) = ready!(Pin::new(&mut self.io).poll_flush(cx)) {
-                self.write_failed = Some(error);
+                self.write_error = Some(error);
             }
             self.flushed = true;
         }
@@ -138,42 +138,42 @@ impl Lane {
         &mut self,
         cx: &mut Context<'_>,
         scratch: &mut [u8],
-        reader: &mut Reader,
-    ) -> Poll<Result<Received, HttpError>> {
+        reader: &mut ResponseParser,
+    ) -> Poll<Result<ReceiveProgress, HttpError>> {
         let input = match ready!(self.io.poll_recv(cx, scratch)) {
             Ok(count) => &scratch[..count],
-            Err(error) => return Poll::Ready(Err(read_failed(error, reader))),
+            Err(error) => return Poll::Ready(Err(read_error(error, reader))),
         };
         let limits = reader.limits();
         if input.is_empty() {
             let ended = reader.finish().map_err(|error| from_parse(error, limits));
-            return Poll::Ready(ended.map(|()| Received::Done(After::Drop)));
+            return Poll::Ready(ended.map(|()| ReceiveProgress::Done(AfterExchange::Close)));
         }
         let fed = reader.feed(input).map_err(|error| from_parse(error, limits))?;
         Poll::Ready(Ok(match fed {
-            Fed::More => Received::More,
+            ParseProgress::NeedsMore => ReceiveProgress::More,
             // Bytes that nobody asked for must never be taken for the next answer.
-            Fed::Done(used) if used < input.len() || !reader.facts().keep_alive => Received::Done(After::Drop),
-            Fed::Done(_) => Received::Done(After::Reuse),
+            ParseProgress::Complete(used) if used < input.len() || !reader.parsed_head().keep_alive => ReceiveProgress::Done(AfterExchange::Close),
+            ParseProgress::Complete(_) => ReceiveProgress::Done(AfterExchange::Reuse),
         }))
     }
 }
 
 /// What the lane needs to know of the request's limits.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Watch {
+pub(crate) struct ExchangeOptions {
     pub(crate) deadline: Instant,
     pub(crate) timeout: std::time::Duration,
-    pub(crate) phases: bool,
+    pub(crate) record_phases: bool,
 }
 
-enum Received {
+enum ReceiveProgress {
     More,
-    Done(After),
+    Done(AfterExchange),
 }
 
 #[cold]
-fn read_failed(error: io::Error, reader: &mut Reader) -> HttpError {
+fn read_error(error: io::Error, reader: &mut ResponseParser) -> HttpError {
     // TLS cut off without a goodbye: the end of the stream, but none that may end a body.
     if error.kind() == io::ErrorKind::UnexpectedEof {
         let ended = reader.finish().err().unwrap_or(ParseError::Truncated);
@@ -184,7 +184,7 @@ fn read_failed(error: io::Error, reader: &mut Reader) -> HttpError {
 
 /// A reader's complaint as the outcome of an exchange.
 #[cold]
-pub(crate) fn from_parse(error: ParseError, limits: crate::parse::Limits) -> HttpError {
+pub(crate) fn from_parse(error: ParseError, limits: crate::parse::ParseLimits) -> HttpError {
     match error {
         ParseError::Malformed(reason) => HttpError::Malformed { reason },
         ParseError::HeadTooLarge => HttpError::HeadTooLarge { limit: limits.head },

@@ -4,34 +4,34 @@ use std::collections::BTreeSet;
 
 use redis::{AsyncCommands, Script};
 
-use super::{KEEP, RedisRun, RunKeys, millis};
+use super::{RUN_RETENTION, RedisRunStore, RunKeys, millis};
 use crate::{
     StoreError,
-    run::show::{Series, Showcase, ShownSecond, ShownUsers, USERS_AT_ONCE, UserMove},
+    run::compat::{SeriesKind, CompatView, SecondRow, UserLocations, MAX_USERS_PER_MOVE, UserMove},
 };
 
 /// Seconds kept of each metric: what the shortest chart shows. More would let the store grow for as long as people watch; the whole run is in
 /// the leader's saving, much smaller, and in the API.
-const MOST_SECONDS: u32 = 300;
+const MAX_SECONDS_PER_METRIC: u32 = 300;
 /// Points kept of the users' timeline.
-const MOST_POINTS: u32 = 10_000;
+const MAX_TIMELINE_POINTS: u32 = 10_000;
 /// Metrics written by one script.
-const METRICS_AT_ONCE: usize = 500;
+const METRICS_PER_SCRIPT: usize = 500;
 
-pub(super) struct ShowScripts {
-    users: Script,
-    level: Script,
-    second: Script,
-    unshow: Script,
+pub(super) struct CompatScripts {
+    move_users: Script,
+    append_user_count: Script,
+    append_second: Script,
+    clear_compat_view: Script,
 }
 
-impl ShowScripts {
+impl CompatScripts {
     pub(super) fn new() -> Self {
         Self {
-            users: Script::new(include_str!("../scripts/users.lua")),
-            level: Script::new(include_str!("../scripts/level.lua")),
-            second: Script::new(include_str!("../scripts/second.lua")),
-            unshow: Script::new(include_str!("../scripts/unshow.lua")),
+            move_users: Script::new(include_str!("../scripts/users.lua")),
+            append_user_count: Script::new(include_str!("../scripts/level.lua")),
+            append_second: Script::new(include_str!("../scripts/second.lua")),
+            clear_compat_view: Script::new(include_str!("../scripts/unshow.lua")),
         }
     }
 }
@@ -63,31 +63,31 @@ impl RunKeys {
     }
 
     /// Set: the ids of all metrics, or the names of all probes.
-    pub fn all_of(&self, series: Series) -> String {
+    pub fn series_ids(&self, series: SeriesKind) -> String {
         self.key(match series {
-            Series::Metric => "metrics",
-            Series::Probe => "probes",
+            SeriesKind::Metric => "metrics",
+            SeriesKind::Probe => "probes",
         })
     }
 
     /// Stream, field `data`: the seconds of a metric or a probe, as JSON.
-    pub fn one_of(&self, series: Series, id: &str) -> String {
+    pub fn series_stream(&self, series: SeriesKind, id: &str) -> String {
         let kind = match series {
-            Series::Metric => "metric",
-            Series::Probe => "probe",
+            SeriesKind::Metric => "metric",
+            SeriesKind::Probe => "probe",
         };
         self.key(&format!("{kind}:{id}"))
     }
 }
 
-impl RedisRun {
+impl RedisRunStore {
     /// The numbers in the set of users that are below a bound. A set with much more in it is not only ours, and is not read to its end.
     async fn user_numbers(&self, below: u64) -> Result<Vec<u64>, StoreError> {
         let (mut numbers, mut cursor, mut seen) = (BTreeSet::new(), 0u64, 0u64);
         loop {
             let mut scan = redis::cmd("SSCAN");
-            scan.arg(self.keys().users()).arg(cursor).arg("COUNT").arg(USERS_AT_ONCE);
-            let (next, ids): (u64, Vec<Vec<u8>>) = self.told(scan.query_async(&mut self.commands()).await).await?;
+            scan.arg(self.keys().users()).arg(cursor).arg("COUNT").arg(MAX_USERS_PER_MOVE);
+            let (next, ids): (u64, Vec<Vec<u8>>) = self.check_reply(scan.query_async(&mut self.connection()).await).await?;
             seen += ids.len() as u64;
             let number = |id: Vec<u8>| str::from_utf8(&id).ok()?.parse::<u64>().ok().filter(|number| *number < below);
             numbers.extend(ids.into_iter().filter_map(number));
@@ -99,36 +99,36 @@ impl RedisRun {
     }
 }
 
-impl Showcase for RedisRun {
-    async fn unshow(&self, epoch: u64) -> Result<(), StoreError> {
+impl CompatView for RedisRunStore {
+    async fn clear_compat_view(&self, epoch: u64) -> Result<(), StoreError> {
         let keys = self.keys();
         let mut gone = vec![keys.users_timeline()];
-        for series in [Series::Metric, Series::Probe] {
-            let ids: Vec<String> = self.told(self.commands().smembers(keys.all_of(series)).await).await?;
-            gone.extend(ids.iter().map(|id| keys.one_of(series, id)));
-            gone.push(keys.all_of(series));
+        for series in [SeriesKind::Metric, SeriesKind::Probe] {
+            let ids: Vec<String> = self.check_reply(self.connection().smembers(keys.series_ids(series)).await).await?;
+            gone.extend(ids.iter().map(|id| keys.series_stream(series, id)));
+            gone.push(keys.series_ids(series));
         }
-        for part in gone.chunks(METRICS_AT_ONCE) {
-            let mut call = self.inner.show.unshow.prepare_invoke();
+        for part in gone.chunks(METRICS_PER_SCRIPT) {
+            let mut call = self.inner.compat.clear_compat_view.prepare_invoke();
             call.key(keys.epoch()).arg(epoch);
             for key in part {
                 call.key(key);
             }
-            self.run::<bool>(&call).await?;
+            self.invoke::<bool>(&call).await?;
         }
         Ok(())
     }
 
-    async fn shown_users(&self, below: u64) -> Result<ShownUsers, StoreError> {
+    async fn user_locations(&self, below: u64) -> Result<UserLocations, StoreError> {
         let keys = self.keys();
-        let mut shown = ShownUsers::new();
-        for part in self.user_numbers(below).await?.chunks(USERS_AT_ONCE) {
+        let mut shown = UserLocations::new();
+        for part in self.user_numbers(below).await?.chunks(MAX_USERS_PER_MOVE) {
             let mut pipeline = redis::pipe();
             for user in part {
                 pipeline.cmd("HMGET").arg(keys.user(*user)).arg("worker_id").arg("status");
             }
             let places: Vec<(Option<String>, Option<String>)> =
-                self.told(pipeline.query_async(&mut self.commands()).await).await?;
+                self.check_reply(pipeline.query_async(&mut self.connection()).await).await?;
             let place = |(worker, status): (Option<String>, Option<String>)| {
                 worker.map(|worker| (worker, status.as_deref() == Some("running")))
             };
@@ -137,7 +137,7 @@ impl Showcase for RedisRun {
         Ok(shown)
     }
 
-    async fn show_users(&self, epoch: u64, moved: UserMove<'_>) -> Result<bool, StoreError> {
+    async fn move_users(&self, epoch: u64, moved: UserMove<'_>) -> Result<bool, StoreError> {
         let UserMove { users, from, to, running } = moved;
         let keys = self.keys();
         // Where there is no worker, the set of all stands in: they are taken out of it and, if they stay, put back.
@@ -145,38 +145,38 @@ impl Showcase for RedisRun {
             Some(id) => [keys.users_of(id), keys.active_users_of(id)],
             None => [keys.users(), keys.users()],
         };
-        let mut call = self.inner.show.users.prepare_invoke();
+        let mut call = self.inner.compat.move_users.prepare_invoke();
         call.key(keys.epoch()).key(keys.users());
         for set in sets(from).into_iter().chain(sets(to)) {
             call.key(set);
         }
-        call.arg(epoch).arg(to.unwrap_or("")).arg(if running { "running" } else { "pending" }).arg(millis(KEEP));
+        call.arg(epoch).arg(to.unwrap_or("")).arg(if running { "running" } else { "pending" }).arg(millis(RUN_RETENTION));
         for user in users {
             call.key(keys.user(*user)).arg(*user);
         }
-        self.run(&call).await
+        self.invoke(&call).await
     }
 
-    async fn show_level(&self, epoch: u64, users: u64, source: &str) -> Result<bool, StoreError> {
-        let mut call = self.inner.show.level.prepare_invoke();
+    async fn append_user_count(&self, epoch: u64, users: u64, source: &str) -> Result<bool, StoreError> {
+        let mut call = self.inner.compat.append_user_count.prepare_invoke();
         call.key(self.keys().epoch()).key(self.keys().users_timeline());
-        call.arg(epoch).arg(users).arg(source).arg(MOST_POINTS).arg(millis(KEEP));
-        self.run(&call).await
+        call.arg(epoch).arg(users).arg(source).arg(MAX_TIMELINE_POINTS).arg(millis(RUN_RETENTION));
+        self.invoke(&call).await
     }
 
-    async fn show_second(&self, epoch: u64, end_ms: u64, rows: &[ShownSecond]) -> Result<bool, StoreError> {
+    async fn append_second(&self, epoch: u64, end_ms: u64, rows: &[SecondRow]) -> Result<bool, StoreError> {
         let keys = self.keys();
         let mut shown = true;
-        let parts = rows.chunk_by(|a, b| a.series == b.series).flat_map(|same| same.chunks(METRICS_AT_ONCE));
+        let parts = rows.chunk_by(|a, b| a.series == b.series).flat_map(|same| same.chunks(METRICS_PER_SCRIPT));
         for part in parts {
             let series = part[0].series;
-            let mut call = self.inner.show.second.prepare_invoke();
-            call.key(keys.epoch()).key(keys.all_of(series));
-            call.arg(epoch).arg(end_ms).arg(MOST_SECONDS).arg(millis(KEEP));
+            let mut call = self.inner.compat.append_second.prepare_invoke();
+            call.key(keys.epoch()).key(keys.series_ids(series));
+            call.arg(epoch).arg(end_ms).arg(MAX_SECONDS_PER_METRIC).arg(millis(RUN_RETENTION));
             for row in part {
-                call.key(keys.one_of(series, &row.id)).arg(&row.id).arg(&row.row);
+                call.key(keys.series_stream(series, &row.id)).arg(&row.id).arg(&row.row);
             }
-            shown &= self.run::<bool>(&call).await?;
+            shown &= self.invoke::<bool>(&call).await?;
         }
         Ok(shown)
     }

@@ -5,8 +5,8 @@ use crate::error::RequestError;
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 /// Encodes `path` into `out`, or leaves `out` as it is. A `%` stays, so text that is encoded already is not encoded twice.
-pub(super) fn encode(path: &str, out: &mut String) -> Result<(), RequestError> {
-    let refuse = |reason| Err(RequestError::Path { path: path.into(), reason });
+pub(super) fn encode_path(path: &str, out: &mut String) -> Result<(), RequestError> {
+    let refuse = |reason| Err(RequestError::InvalidPath { path: path.into(), reason });
     if !matches!(path.as_bytes().first(), None | Some(b'/' | b'?')) {
         return refuse("must start with /");
     }
@@ -38,7 +38,7 @@ mod tests {
     #[track_caller]
     fn check(path: &str, expected: &str) {
         let mut out = String::from("old");
-        encode(path, &mut out).expect("accepted");
+        encode_path(path, &mut out).expect("accepted");
         assert_eq!(out, expected);
     }
 
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn line_breaks_and_relative_paths_are_refused() {
         for path in ["/a\r\nX: y", "/a\nb", "/\0", "/\x7f", "api", "http://other/"] {
-            assert!(encode(path, &mut String::new()).is_err(), "{path:?}");
+            assert!(encode_path(path, &mut String::new()).is_err(), "{path:?}");
         }
     }
 }

@@ -10,54 +10,54 @@ use std::{
 use redis::{RedisError, Value};
 use tokio::sync::Notify;
 
-use super::super::{BlockingLink, millis};
-use crate::Ticket;
+use super::super::{BlockingConnection, millis};
+use crate::PoolRequestId;
 
 /// How many calls are remembered for waiters that begin to wait just after being called.
-const REMEMBERED: usize = 1024;
+const MAX_RECENT_TURNS: usize = 1024;
 
-pub(super) struct Listening {
-    calls: String,
-    link: tokio::sync::Mutex<BlockingLink>,
-    heard: Mutex<Heard>,
+pub(super) struct TurnListener {
+    stream_key: String,
+    connection: tokio::sync::Mutex<BlockingConnection>,
+    received: Mutex<ReceivedTurns>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct ReceivedTurns {
     /// The last call that was read.
     position: u64,
     recent: VecDeque<(u64, String)>,
     waiters: HashMap<String, Arc<Notify>>,
 }
 
-impl Listening {
-    pub(super) fn new(link: BlockingLink, calls: String) -> Self {
-        Self { calls, link: tokio::sync::Mutex::new(link), heard: Mutex::default() }
+impl TurnListener {
+    pub(super) fn new(link: BlockingConnection, calls: String) -> Self {
+        Self { stream_key: calls, connection: tokio::sync::Mutex::new(link), received: Mutex::default() }
     }
 
     /// Waits until `ticket` is called after `seen`, or `within` has passed.
-    pub(super) async fn called(&self, ticket: &Ticket, seen: u64, within: Duration) -> Result<(), RedisError> {
-        let Some(waiter) = Waiter::register(self, ticket, seen) else { return Ok(()) };
+    pub(super) async fn wait_for_turn(&self, ticket: &PoolRequestId, seen: u64, within: Duration) -> Result<(), RedisError> {
+        let Some(waiter) = TurnWaiter::register(self, ticket, seen) else { return Ok(()) };
         let listening = async {
-            let mut link = self.link.lock().await;
+            let mut link = self.connection.lock().await;
             loop {
-                self.listen(&mut link, seen, within).await?;
+                self.read_turns(&mut link, seen, within).await?;
             }
         };
         tokio::select! {
             biased;
-            () = waiter.bell.notified() => Ok(()),
+            () = waiter.wakeup.notified() => Ok(()),
             outcome = tokio::time::timeout(within, listening) => outcome.unwrap_or(Ok(())),
         }
     }
 
     /// Reads the next calls and rings the bells of those who are meant.
-    async fn listen(&self, link: &mut BlockingLink, seen: u64, within: Duration) -> Result<(), RedisError> {
+    async fn read_turns(&self, link: &mut BlockingConnection, seen: u64, within: Duration) -> Result<(), RedisError> {
         let position = self.lock().position;
         let mut command = redis::cmd("XREAD");
         command.arg("COUNT").arg(100).arg("BLOCK").arg(millis(within).max(1));
         // After everything of that number: our own calls end in `-0`, somebody else's may not.
-        command.arg("STREAMS").arg(&self.calls).arg(format!("{position}-{}", u64::MAX));
+        command.arg("STREAMS").arg(&self.stream_key).arg(format!("{position}-{}", u64::MAX));
         let answer: Value = link.query(&command, within).await?;
         let mut heard = self.lock();
         if answer == Value::Nil {
@@ -65,7 +65,7 @@ impl Listening {
             heard.position = seen;
             return Ok(());
         }
-        for (call, tickets) in redis::from_redis_value(answer).map(entries)? {
+        for (call, tickets) in redis::from_redis_value(answer).map(parse_entries)? {
             // Whatever it says: what is not read past is read again at once, for ever.
             heard.position = call;
             for ticket in tickets.split(' ').filter(|ticket| !ticket.is_empty()) {
@@ -75,47 +75,47 @@ impl Listening {
                 heard.recent.push_back((call, ticket.to_owned()));
             }
         }
-        let excess = heard.recent.len().saturating_sub(REMEMBERED);
+        let excess = heard.recent.len().saturating_sub(MAX_RECENT_TURNS);
         heard.recent.drain(..excess);
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().expect("nobody panics while holding it")
+    fn lock(&self) -> MutexGuard<'_, ReceivedTurns> {
+        self.received.lock().expect("nobody panics while holding it")
     }
 }
 
 /// Registered for as long as it waits.
-struct Waiter<'a> {
-    listening: &'a Listening,
-    ticket: &'a Ticket,
-    bell: Arc<Notify>,
+struct TurnWaiter<'a> {
+    listener: &'a TurnListener,
+    request_id: &'a PoolRequestId,
+    wakeup: Arc<Notify>,
 }
 
-impl<'a> Waiter<'a> {
+impl<'a> TurnWaiter<'a> {
     /// `None` if the ticket has been called already.
-    fn register(listening: &'a Listening, ticket: &'a Ticket, seen: u64) -> Option<Self> {
+    fn register(listening: &'a TurnListener, ticket: &'a PoolRequestId, seen: u64) -> Option<Self> {
         let mut heard = listening.lock();
         if heard.recent.iter().any(|(call, called)| *call > seen && called == ticket.as_str()) {
             return None;
         }
         let bell = Arc::new(Notify::new());
         heard.waiters.insert(ticket.as_str().to_owned(), bell.clone());
-        Some(Self { listening, ticket, bell })
+        Some(Self { listener: listening, request_id: ticket, wakeup: bell })
     }
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for TurnWaiter<'_> {
     fn drop(&mut self) {
-        self.listening.lock().waiters.remove(self.ticket.as_str());
+        self.listener.lock().waiters.remove(self.request_id.as_str());
     }
 }
 
 /// `[[key, [[id, [field, value, …]], …]]]`; of fields and values only the server's own are certainly text.
-type Streams = Vec<(Vec<u8>, Vec<(String, Vec<Vec<u8>>)>)>;
+type StreamReply = Vec<(Vec<u8>, Vec<(String, Vec<Vec<u8>>)>)>;
 
 /// Calls and their tickets; none in what somebody else has put there.
-fn entries(streams: Streams) -> Vec<(u64, String)> {
+fn parse_entries(streams: StreamReply) -> Vec<(u64, String)> {
     let entries = streams.into_iter().flat_map(|(_, entries)| entries);
     entries
         .filter_map(|(id, fields)| {

@@ -12,24 +12,24 @@ use std::{
 /// A body of known length.
 #[derive(Debug)]
 pub(crate) struct Content {
-    piece: Bytes,
+    chunk: Bytes,
     remaining: u64,
 }
 
 /// What large bodies are made of.
-static FILLING: [u8; 64 * 1024] = [b'x'; 64 * 1024];
+static FILLER: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
 impl Content {
     /// `length` bytes of the letter x.
-    pub(crate) fn filled(length: u64) -> Content {
-        Content { piece: Bytes::from_static(&FILLING), remaining: length }
+    pub(crate) fn of_length(length: u64) -> Content {
+        Content { chunk: Bytes::from_static(&FILLER), remaining: length }
     }
 }
 
 impl<T: Into<Bytes>> From<T> for Content {
     fn from(bytes: T) -> Content {
         let piece = bytes.into();
-        Content { remaining: piece.len() as u64, piece }
+        Content { remaining: piece.len() as u64, chunk: piece }
     }
 }
 
@@ -41,9 +41,9 @@ impl Body for Content {
         if self.remaining == 0 {
             return Poll::Ready(None);
         }
-        let length = self.remaining.min(self.piece.len() as u64);
+        let length = self.remaining.min(self.chunk.len() as u64);
         self.remaining -= length;
-        Poll::Ready(Some(Ok(Frame::data(self.piece.slice(..length as usize)))))
+        Poll::Ready(Some(Ok(Frame::data(self.chunk.slice(..length as usize)))))
     }
 
     fn is_end_stream(&self) -> bool {

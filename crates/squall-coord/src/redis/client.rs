@@ -9,27 +9,27 @@ use redis::{
 };
 
 use super::{
-    address::{self, Address, shown},
-    commands::{Commands, Source},
+    address::{self, RedisAddress, redact_address},
+    shared_connection::{SharedConnection, ServerLocator},
 };
 
 /// How long an ordinary command may take before it counts as unanswered.
-pub(super) const ANSWER: Duration = Duration::from_secs(3);
-pub(super) const CONNECT: Duration = Duration::from_secs(2);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest that a blocking read on a cluster may take: its timeout is of the connection, not of the command.
-const LONGEST_READ: Duration = Duration::from_secs(60);
+const MAX_BLOCKING_READ: Duration = Duration::from_secs(60);
 /// How often a cluster command follows a redirection or tries another connection.
-const REDIRECTIONS: u32 = 5;
+const CLUSTER_RETRIES: u32 = 5;
 
 /// The server's address cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum LinkError {
+pub enum RedisConnectError {
     /// Not an address.
     #[error(
         "`{url}` is not a Redis address; write it as redis://host:port/db, rediss://…?ca=FILE, unix:///path, \
          redis+sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port"
     )]
-    Address {
+    InvalidAddress {
         /// What was given, without its password.
         url: String,
         /// What is wrong with it.
@@ -49,13 +49,13 @@ pub enum LinkError {
 
 /// A server to talk to. Clones share the command connection, which reconnects by itself.
 #[derive(Clone)]
-pub struct Link {
-    address: Arc<Address>,
-    commands: Commands,
+pub struct RedisClient {
+    address: Arc<RedisAddress>,
+    connection: SharedConnection,
     url: Arc<str>,
 }
 
-impl Link {
+impl RedisClient {
     /// Connects, or says why not.
     ///
     /// | address | to |
@@ -65,13 +65,13 @@ impl Link {
     /// | `unix:///path?db=1&user=…&pass=…` | one server by its socket |
     /// | `redis+sentinel://user:password@host:port,…/master/db?sentinel_user=…&sentinel_password=…` | whichever server these Sentinels call `master`; `rediss+sentinel` by TLS, options as above |
     /// | `redis-cluster://user:password@host:port,…` | a cluster that these nodes know; `rediss-cluster` by TLS, options as above |
-    pub async fn open(url: &str) -> Result<Self, LinkError> {
-        let address = Address::parse(url).map_err(|source| LinkError::Address { url: shown(url), source })?;
-        if address.tls().is_on() {
+    pub async fn open(url: &str) -> Result<Self, RedisConnectError> {
+        let address = RedisAddress::parse(url).map_err(|source| RedisConnectError::InvalidAddress { url: redact_address(url), source })?;
+        if address.tls().is_enabled() {
             // Whoever was first has decided; there is only one provider in this program.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
-        let refused = |source| LinkError::Connect { url: shown(url), source };
+        let refused = |source| RedisConnectError::Connect { url: redact_address(url), source };
         let mut commands = connect(&address).await.map_err(refused)?;
         // A server that wants a login lets anybody connect; other errors may pass (it is still loading, say).
         if let Err(error) = redis::cmd("PING").query_async::<redis::Value>(&mut commands).await
@@ -79,12 +79,12 @@ impl Link {
         {
             return Err(refused(error));
         }
-        Ok(Self { address: Arc::new(address), commands, url: shown(url).into() })
+        Ok(Self { address: Arc::new(address), connection: commands, url: redact_address(url).into() })
     }
 
     /// The shared connection, for commands that answer at once.
-    pub fn commands(&self) -> Commands {
-        self.commands.clone()
+    pub fn connection(&self) -> SharedConnection {
+        self.connection.clone()
     }
 
     /// The address without its password, for messages.
@@ -94,18 +94,18 @@ impl Link {
 
     /// Whether keys of one command must share a hash slot.
     pub fn is_cluster(&self) -> bool {
-        matches!(*self.address, Address::Cluster { .. })
+        matches!(*self.address, RedisAddress::Cluster { .. })
     }
 
     /// A connection of its own for subscriptions, opened now. On a cluster it is one to any node, and every node hears what
     /// is published on any other. It ends with its server; whoever listens opens another and reads what it has missed.
-    pub async fn subscriptions(&self) -> Result<redis::aio::PubSub, RedisError> {
+    pub async fn open_pubsub(&self) -> Result<redis::aio::PubSub, RedisError> {
         match &*self.address {
-            Address::Server { url, tls } => address::client(url, tls)?.get_async_pubsub().await,
-            Address::Sentinel { .. } => {
-                address::sentinel(&self.address)?.async_get_client().await?.get_async_pubsub().await
+            RedisAddress::Server { url, tls } => address::server_client(url, tls)?.get_async_pubsub().await,
+            RedisAddress::Sentinel { .. } => {
+                address::sentinel_client(&self.address)?.async_get_client().await?.get_async_pubsub().await
             }
-            Address::Cluster { nodes, login, tls } => {
+            RedisAddress::Cluster { nodes, login, tls } => {
                 let mut outcome = Err(RedisError::from((redis::ErrorKind::Client, "the cluster has no nodes")));
                 for node in nodes {
                     outcome = address::node_client(node, login, tls)?.get_async_pubsub().await;
@@ -119,32 +119,32 @@ impl Link {
     }
 
     /// A connection of its own for commands that wait; opened at first use and again after an error.
-    pub fn blocking(&self) -> BlockingLink {
-        BlockingLink { address: self.address.clone(), connection: None }
+    pub fn blocking_connection(&self) -> BlockingConnection {
+        BlockingConnection { address: self.address.clone(), connection: None }
     }
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for RedisClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Link({})", self.url)
     }
 }
 
-async fn connect(address: &Address) -> Result<Commands, RedisError> {
+async fn connect(address: &RedisAddress) -> Result<SharedConnection, RedisError> {
     match address {
-        Address::Server { url, tls } => Commands::server(Source::Address(address::client(url, tls)?)).await,
-        Address::Sentinel { .. } => Commands::server(Source::Sentinels(address::sentinel(address)?)).await,
-        Address::Cluster { .. } => Ok(Commands::cluster(cluster(address, ANSWER).await?)),
+        RedisAddress::Server { url, tls } => SharedConnection::server(ServerLocator::Address(address::server_client(url, tls)?)).await,
+        RedisAddress::Sentinel { .. } => SharedConnection::server(ServerLocator::Sentinels(address::sentinel_client(address)?)).await,
+        RedisAddress::Cluster { .. } => Ok(SharedConnection::cluster(cluster(address, RESPONSE_TIMEOUT).await?)),
     }
 }
 
-async fn cluster(address: &Address, answer: Duration) -> Result<ClusterConnection, RedisError> {
-    let Address::Cluster { nodes, login, tls } = address else { unreachable!("only called for clusters") };
-    address::cluster(nodes, login, tls)?
-        .connection_timeout(CONNECT)
+async fn cluster(address: &RedisAddress, answer: Duration) -> Result<ClusterConnection, RedisError> {
+    let RedisAddress::Cluster { nodes, login, tls } = address else { unreachable!("only called for clusters") };
+    address::cluster_client_builder(nodes, login, tls)?
+        .connection_timeout(CONNECT_TIMEOUT)
         .response_timeout(answer)
         .overall_response_timeout(None)
-        .retries(REDIRECTIONS)
+        .retries(CLUSTER_RETRIES)
         .min_retry_wait(20)
         .max_retry_wait(500)
         .build()?
@@ -153,29 +153,29 @@ async fn cluster(address: &Address, answer: Duration) -> Result<ClusterConnectio
 }
 
 /// A connection on which one command at a time may wait at the server.
-pub struct BlockingLink {
-    address: Arc<Address>,
-    connection: Option<Waiting>,
+pub struct BlockingConnection {
+    address: Arc<RedisAddress>,
+    connection: Option<BlockingConnectionKind>,
 }
 
-enum Waiting {
+enum BlockingConnectionKind {
     Server(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
 
-impl BlockingLink {
+impl BlockingConnection {
     /// Sends a command that waits for up to `within` at the server.
     pub async fn query<T: FromRedisValue>(&mut self, command: &Cmd, within: Duration) -> Result<T, RedisError> {
         // Out of its place meanwhile: whoever gives up waiting leaves a connection behind that is still blocked.
-        let mut connection = self.connected().await?;
+        let mut connection = self.take_or_connect().await?;
         let reading = async {
             match &mut connection {
-                Waiting::Server(connection) => command.query_async(connection).await,
-                Waiting::Cluster(connection) => command.query_async(connection).await,
+                BlockingConnectionKind::Server(connection) => command.query_async(connection).await,
+                BlockingConnectionKind::Cluster(connection) => command.query_async(connection).await,
             }
         };
         // Twice the wait and some: only a server that is gone takes so long.
-        let answer = tokio::time::timeout(within * 2 + ANSWER, reading).await;
+        let answer = tokio::time::timeout(within * 2 + RESPONSE_TIMEOUT, reading).await;
         let answer =
             answer.unwrap_or_else(|_| Err(RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))));
         if answer.is_ok() {
@@ -186,8 +186,8 @@ impl BlockingLink {
 
     /// The server's number for this connection, to unblock it from another. A cluster has no such numbers.
     pub async fn client_id(&mut self) -> Result<i64, RedisError> {
-        let mut connection = self.connected().await?;
-        let Waiting::Server(server) = &mut connection else {
+        let mut connection = self.take_or_connect().await?;
+        let BlockingConnectionKind::Server(server) = &mut connection else {
             self.connection = Some(connection);
             return Err(RedisError::from((redis::ErrorKind::Client, "connections to a cluster have no number")));
         };
@@ -196,21 +196,21 @@ impl BlockingLink {
         Ok(id)
     }
 
-    async fn connected(&mut self) -> Result<Waiting, RedisError> {
+    async fn take_or_connect(&mut self) -> Result<BlockingConnectionKind, RedisError> {
         if let Some(connection) = self.connection.take() {
             return Ok(connection);
         }
-        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(Some(CONNECT));
+        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(Some(CONNECT_TIMEOUT));
         Ok(match &*self.address {
-            Address::Server { url, tls } => {
-                let client = address::client(url, tls)?;
-                Waiting::Server(client.get_multiplexed_async_connection_with_config(&config).await?)
+            RedisAddress::Server { url, tls } => {
+                let client = address::server_client(url, tls)?;
+                BlockingConnectionKind::Server(client.get_multiplexed_async_connection_with_config(&config).await?)
             }
-            Address::Sentinel { .. } => {
-                let mut sentinels = address::sentinel(&self.address)?;
-                Waiting::Server(sentinels.get_async_connection_with_config(&config).await?)
+            RedisAddress::Sentinel { .. } => {
+                let mut sentinels = address::sentinel_client(&self.address)?;
+                BlockingConnectionKind::Server(sentinels.get_async_connection_with_config(&config).await?)
             }
-            Address::Cluster { .. } => Waiting::Cluster(cluster(&self.address, LONGEST_READ).await?),
+            RedisAddress::Cluster { .. } => BlockingConnectionKind::Cluster(cluster(&self.address, MAX_BLOCKING_READ).await?),
         })
     }
 }

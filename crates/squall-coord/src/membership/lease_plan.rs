@@ -6,27 +6,27 @@ use std::{
     time::Duration,
 };
 
-use crate::{Assignment, Epoch, Lease, Look, MemberId, UnitId, View, spread};
+use crate::{UnitAssignment, Epoch, Lease, MemberSnapshot, MemberId, UnitId, LeaseSnapshot, spread};
 
 /// How many members make assignments: the oldest that may hold something. One would do; with three nothing waits for one
 /// that stands still, and a thousand do not all write what only the first can.
-const PLANNERS: usize = 3;
+const ASSIGNERS: usize = 3;
 
 /// How many of a crowd look at every change, so that there is somebody to assign when all planners die at once.
-const FRONT: usize = 10;
+const STANDBY_ASSIGNERS: usize = 10;
 
 /// A lease this member believes to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldLease {
     pub(super) epoch: Epoch,
     /// Its user has been told to finish and give it back.
     pub(super) draining: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct LeasePlan {
     /// The assignment is out of date and should become this; everything else waits for it.
-    pub(super) assign: Option<Assignment>,
+    pub(super) new_assignment: Option<UnitAssignment>,
     /// Ours by assignment and free.
     pub(super) acquire: Vec<UnitId>,
     /// Held, but assigned to somebody else.
@@ -34,61 +34,61 @@ pub(super) struct Plan {
     /// Held in our own belief only.
     pub(super) drop: Vec<Lease>,
     /// Held in the store only: an answer got lost, or we had given up on it.
-    pub(super) strays: Vec<Lease>,
+    pub(super) orphaned: Vec<Lease>,
     /// A member becomes eligible then.
-    pub(super) look_again: Option<Duration>,
+    pub(super) refresh_after: Option<Duration>,
 }
 
 /// `None` when the view does not have us as a member.
-pub(super) fn plan(
-    view: &View,
+pub(super) fn plan_from_snapshot(
+    view: &LeaseSnapshot,
     me: &MemberId,
     units: &[UnitId],
     join_delay: Duration,
-    held: &BTreeMap<UnitId, Held>,
-) -> Option<Plan> {
+    held: &BTreeMap<UnitId, HeldLease>,
+) -> Option<LeasePlan> {
     view.assignment.get(me)?;
-    let mut plan = Plan::default();
+    let mut plan = LeasePlan::default();
     let mut eligible = Vec::new();
     for member in view.members.iter().filter(|member| !member.leaving) {
         if member.age >= join_delay || view.assignment.get(&member.id).is_some_and(|units| !units.is_empty()) {
             eligible.push(member.id.clone());
         } else {
             let wait = join_delay - member.age;
-            plan.look_again = Some(plan.look_again.map_or(wait, |sooner| sooner.min(wait)));
+            plan.refresh_after = Some(plan.refresh_after.map_or(wait, |sooner| sooner.min(wait)));
         }
     }
-    if eligible.iter().take(PLANNERS).any(|planner| planner == me) {
+    if eligible.iter().take(ASSIGNERS).any(|planner| planner == me) {
         let target = spread(units, &eligible, &view.assignment);
-        if !same(&target, &view.assignment) {
-            plan.assign = Some(target);
+        if !same_assignment(&target, &view.assignment) {
+            plan.new_assignment = Some(target);
         }
     }
-    own(&view.of(me), me, held, &mut plan);
+    plan_own_leases(&view.for_member(me), me, held, &mut plan);
     Some(plan)
 }
 
 /// What a member does that leaves assigning to others. `None` when it is not a member.
-pub(super) fn follow(look: &Look, me: &MemberId, held: &BTreeMap<UnitId, Held>) -> Option<Plan> {
-    look.before?;
-    let mut plan = Plan::default();
-    own(look, me, held, &mut plan);
+pub(super) fn plan_from_member_snapshot(look: &MemberSnapshot, me: &MemberId, held: &BTreeMap<UnitId, HeldLease>) -> Option<LeasePlan> {
+    look.older_members?;
+    let mut plan = LeasePlan::default();
+    plan_own_leases(look, me, held, &mut plan);
     Some(plan)
 }
 
 /// Whether a member with so many before it may have to assign.
 pub(super) fn may_assign(before: Option<usize>) -> bool {
-    before.is_none_or(|before| before < PLANNERS)
+    before.is_none_or(|before| before < ASSIGNERS)
 }
 
 /// Whether a member with so many before it sits so near the front that it may soon have to assign.
-pub(super) fn in_front(before: Option<usize>) -> bool {
-    before.is_none_or(|before| before < FRONT)
+pub(super) fn is_standby_assigner(before: Option<usize>) -> bool {
+    before.is_none_or(|before| before < STANDBY_ASSIGNERS)
 }
 
-fn own(look: &Look, me: &MemberId, held: &BTreeMap<UnitId, Held>, plan: &mut Plan) {
+fn plan_own_leases(look: &MemberSnapshot, me: &MemberId, held: &BTreeMap<UnitId, HeldLease>, plan: &mut LeasePlan) {
     let mine: BTreeSet<&UnitId> = look.assigned.iter().collect();
-    for (unit, Held { epoch, draining }) in held {
+    for (unit, HeldLease { epoch, draining }) in held {
         let lease = Lease { unit: unit.clone(), epoch: *epoch };
         if look.leases.get(unit) != Some(&(me.clone(), *epoch)) {
             plan.drop.push(lease);
@@ -98,7 +98,7 @@ fn own(look: &Look, me: &MemberId, held: &BTreeMap<UnitId, Held>, plan: &mut Pla
     }
     for (unit, (holder, epoch)) in &look.leases {
         if holder == me && held.get(unit).is_none_or(|held| held.epoch != *epoch) {
-            plan.strays.push(Lease { unit: unit.clone(), epoch: *epoch });
+            plan.orphaned.push(Lease { unit: unit.clone(), epoch: *epoch });
         }
     }
     plan.acquire =
@@ -106,8 +106,8 @@ fn own(look: &Look, me: &MemberId, held: &BTreeMap<UnitId, Held>, plan: &mut Pla
 }
 
 /// Equal but for members that have nothing.
-fn same(a: &Assignment, b: &Assignment) -> bool {
-    let holding = |assignment: &Assignment| -> BTreeSet<(MemberId, UnitId)> {
+fn same_assignment(a: &UnitAssignment, b: &UnitAssignment) -> bool {
+    let holding = |assignment: &UnitAssignment| -> BTreeSet<(MemberId, UnitId)> {
         assignment.iter().flat_map(|(member, units)| units.iter().map(|unit| (member.clone(), unit.clone()))).collect()
     };
     holding(a) == holding(b)
@@ -116,7 +116,7 @@ fn same(a: &Assignment, b: &Assignment) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Member, Revision};
+    use crate::{LiveMember, Revision};
 
     const DELAY: Duration = Duration::from_millis(100);
 
@@ -125,12 +125,12 @@ mod tests {
     }
 
     /// Members with what is assigned to them; all are old enough.
-    fn view(members: &[(&str, &[&str])], leases: &[(&str, &str, u64)]) -> View {
-        View {
+    fn view(members: &[(&str, &[&str])], leases: &[(&str, &str, u64)]) -> LeaseSnapshot {
+        LeaseSnapshot {
             revision: Revision(1),
             members: members
                 .iter()
-                .map(|(id, _)| Member { id: MemberId::new(*id), age: DELAY, expires_in: DELAY, leaving: false })
+                .map(|(id, _)| LiveMember { id: MemberId::new(*id), age: DELAY, expires_in: DELAY, leaving: false })
                 .collect(),
             assignment: members.iter().map(|(id, assigned)| (MemberId::new(*id), units(assigned))).collect(),
             leases: leases
@@ -140,8 +140,8 @@ mod tests {
         }
     }
 
-    fn believe(held: &[(&str, u64)]) -> BTreeMap<UnitId, Held> {
-        held.iter().map(|(unit, epoch)| (UnitId::new(*unit), Held { epoch: Epoch(*epoch), draining: false })).collect()
+    fn believe(held: &[(&str, u64)]) -> BTreeMap<UnitId, HeldLease> {
+        held.iter().map(|(unit, epoch)| (UnitId::new(*unit), HeldLease { epoch: Epoch(*epoch), draining: false })).collect()
     }
 
     fn lease(unit: &str, epoch: u64) -> Lease {
@@ -149,8 +149,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(view: &View, held: &[(&str, u64)], expected: Option<Plan>) {
-        assert_eq!(plan(view, &MemberId::new("a"), &units(&["0", "1"]), DELAY, &believe(held)), expected);
+    fn check(view: &LeaseSnapshot, held: &[(&str, u64)], expected: Option<LeasePlan>) {
+        assert_eq!(plan_from_snapshot(view, &MemberId::new("a"), &units(&["0", "1"]), DELAY, &believe(held)), expected);
     }
 
     #[test]
@@ -161,37 +161,37 @@ mod tests {
     #[test]
     fn free_units_assigned_to_us_are_taken() {
         let view = view(&[("a", &["0"]), ("b", &["1"])], &[]);
-        check(&view, &[], Some(Plan { acquire: units(&["0"]), ..Plan::default() }));
+        check(&view, &[], Some(LeasePlan { acquire: units(&["0"]), ..LeasePlan::default() }));
     }
 
     #[test]
     fn units_still_held_by_others_are_waited_for() {
-        check(&view(&[("a", &["0"]), ("b", &["1"])], &[("0", "b", 4)]), &[], Some(Plan::default()));
+        check(&view(&[("a", &["0"]), ("b", &["1"])], &[("0", "b", 4)]), &[], Some(LeasePlan::default()));
     }
 
     #[test]
     fn units_assigned_to_others_are_drained() {
         let view = view(&[("a", &["0"]), ("b", &["1"])], &[("0", "a", 1), ("1", "a", 2)]);
-        check(&view, &[("0", 1), ("1", 2)], Some(Plan { drain: vec![lease("1", 2)], ..Plan::default() }));
+        check(&view, &[("0", 1), ("1", 2)], Some(LeasePlan { drain: vec![lease("1", 2)], ..LeasePlan::default() }));
     }
 
     #[test]
     fn a_lease_the_store_does_not_know_is_dropped() {
         let view = view(&[("a", &["0"]), ("b", &["1"])], &[("0", "b", 9)]);
-        check(&view, &[("0", 1)], Some(Plan { drop: vec![lease("0", 1)], ..Plan::default() }));
+        check(&view, &[("0", 1)], Some(LeasePlan { drop: vec![lease("0", 1)], ..LeasePlan::default() }));
     }
 
     #[test]
     fn a_grant_whose_answer_was_lost_is_given_back() {
         let view = view(&[("a", &["0"]), ("b", &["1"])], &[("0", "a", 7)]);
-        check(&view, &[], Some(Plan { strays: vec![lease("0", 7)], ..Plan::default() }));
+        check(&view, &[], Some(LeasePlan { orphaned: vec![lease("0", 7)], ..LeasePlan::default() }));
     }
 
     #[test]
     fn a_young_member_waits_for_its_turn() {
         let mut view = view(&[("a", &["0", "1"]), ("b", &[])], &[("0", "a", 1), ("1", "a", 2)]);
         view.members[1].age = DELAY / 4;
-        check(&view, &[("0", 1), ("1", 2)], Some(Plan { look_again: Some(DELAY * 3 / 4), ..Plan::default() }));
+        check(&view, &[("0", 1), ("1", 2)], Some(LeasePlan { refresh_after: Some(DELAY * 3 / 4), ..LeasePlan::default() }));
     }
 
     #[test]
@@ -199,6 +199,6 @@ mod tests {
         let mut view = view(&[("a", &["0"]), ("b", &["1"])], &[("0", "a", 1), ("1", "b", 2)]);
         view.members[1].leaving = true;
         let assign = [(MemberId::new("a"), units(&["0", "1"]))].into();
-        check(&view, &[("0", 1)], Some(Plan { assign: Some(assign), ..Plan::default() }));
+        check(&view, &[("0", 1)], Some(LeasePlan { new_assignment: Some(assign), ..LeasePlan::default() }));
     }
 }

@@ -5,13 +5,13 @@ use std::{collections::BTreeMap, time::Duration};
 use redis::Value;
 use serde_json::Value as Json;
 
-use super::SpaceKeys;
-use crate::{Epoch, Lease, Look, Member, MemberId, Revision, StoreError, UnitId, View};
+use super::LeaseKeys;
+use crate::{Epoch, Lease, MemberSnapshot, LiveMember, MemberId, Revision, StoreError, UnitId, LeaseSnapshot};
 
 /// now, revision, members record, (member, deadline)…, (field, value)…
-pub(super) type Parts = (String, u64, String, Vec<(String, f64)>, BTreeMap<String, String>);
+pub(super) type SnapshotReply = (String, u64, String, Vec<(String, f64)>, BTreeMap<String, String>);
 
-pub(super) fn view((now, revision, record, live, held): Parts, keys: &SpaceKeys) -> Result<View, StoreError> {
+pub(super) fn parse_snapshot((now, revision, record, live, held): SnapshotReply, keys: &LeaseKeys) -> Result<LeaseSnapshot, StoreError> {
     let foreign = || StoreError::WrongType {
         key: keys.members.to_string(),
         expected: "members record",
@@ -25,21 +25,21 @@ pub(super) fn view((now, revision, record, live, held): Parts, keys: &SpaceKeys)
         let entry = record.get(&id).ok_or_else(foreign)?;
         let number = |field: &str| entry.get(field).and_then(Json::as_f64).ok_or_else(foreign);
         let id = MemberId::new(id);
-        let units = entry.get(keys.units_word).and_then(Json::as_array).ok_or_else(foreign)?;
-        assignment.insert(id.clone(), units.iter().map(unit).collect());
+        let units = entry.get(keys.units_field).and_then(Json::as_array).ok_or_else(foreign)?;
+        assignment.insert(id.clone(), units.iter().map(parse_unit).collect());
         let leaving = entry.get("leaving").is_some();
-        let member = Member { id, age: since(now, number("joined_at")?), expires_in: since(deadline, now), leaving };
+        let member = LiveMember { id, age: duration_between(now, number("joined_at")?), expires_in: duration_between(deadline, now), leaving };
         members.push((number("entry")?, member));
     }
     members.sort_by(|a, b| a.0.total_cmp(&b.0));
     let leases =
-        held.iter().filter_map(|(field, value)| lease(field, value)).map(|(lease, by)| (lease.unit, (by, lease.epoch)));
+        held.iter().filter_map(|(field, value)| parse_lease(field, value)).map(|(lease, by)| (lease.unit, (by, lease.epoch)));
     let members = members.into_iter().map(|(_, member)| member).collect();
-    Ok(View { revision: Revision(revision), members, assignment, leases: leases.collect() })
+    Ok(LeaseSnapshot { revision: Revision(revision), members, assignment, leases: leases.collect() })
 }
 
 /// revision, members, how many before, units, (unit, lease)…
-pub(super) fn look(parts: Vec<Value>, keys: &SpaceKeys) -> Result<Look, StoreError> {
+pub(super) fn parse_member_snapshot(parts: Vec<Value>, keys: &LeaseKeys) -> Result<MemberSnapshot, StoreError> {
     let foreign = || StoreError::WrongType {
         key: keys.members.to_string(),
         expected: "members record",
@@ -49,29 +49,29 @@ pub(super) fn look(parts: Vec<Value>, keys: &SpaceKeys) -> Result<Look, StoreErr
     let [revision, members, before, units, leases @ ..] = &texts[..] else { return Err(foreign()) };
     let number = |text: &String| text.parse::<i64>().map_err(|_| foreign());
     let units: Vec<Json> = serde_json::from_str(units).map_err(|_| foreign())?;
-    Ok(Look {
+    Ok(MemberSnapshot {
         revision: Revision(revision.parse().map_err(|_| foreign())?),
-        members: usize::try_from(number(members)?).map_err(|_| foreign())?,
-        before: usize::try_from(number(before)?).ok(),
-        assigned: units.iter().map(unit).collect(),
+        member_count: usize::try_from(number(members)?).map_err(|_| foreign())?,
+        older_members: usize::try_from(number(before)?).ok(),
+        assigned: units.iter().map(parse_unit).collect(),
         leases: leases
             .chunks_exact(2)
-            .filter_map(|pair| lease(&format!("unit:{}", pair[0]), &pair[1]))
+            .filter_map(|pair| parse_lease(&format!("unit:{}", pair[0]), &pair[1]))
             .map(|(lease, by)| (lease.unit, (by, lease.epoch)))
             .collect(),
     })
 }
 
-fn lease(field: &str, value: &str) -> Option<(Lease, MemberId)> {
+fn parse_lease(field: &str, value: &str) -> Option<(Lease, MemberId)> {
     let unit = UnitId::new(field.strip_prefix("unit:")?);
     let (epoch, holder) = value.split_once(' ')?;
     Some((Lease { unit, epoch: Epoch(epoch.parse().ok()?) }, MemberId::new(holder)))
 }
 
-fn unit(value: &Json) -> UnitId {
+fn parse_unit(value: &Json) -> UnitId {
     value.as_str().map_or_else(|| UnitId::new(value.to_string()), UnitId::new)
 }
 
-fn since(later: f64, earlier: f64) -> Duration {
+fn duration_between(later: f64, earlier: f64) -> Duration {
     Duration::from_secs_f64(((later - earlier) / 1000.0).max(0.0))
 }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 /// One thing that a server does with a connection.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub enum ServerStep {
     /// Read one request: its head, and its body if it has a Content-Length.
     Read,
     /// Send these bytes.
@@ -17,7 +17,7 @@ pub enum Step {
     /// Send each of these pieces on its own.
     SendPieces(Vec<Vec<u8>>),
     /// Send these bytes again and again until the client goes away.
-    Endless(Vec<u8>),
+    SendForever(Vec<u8>),
     /// Say nothing more, but stay until the client goes away.
     Hang,
     /// Close with a reset instead of an orderly end.
@@ -25,35 +25,35 @@ pub enum Step {
     /// Close, with a goodbye if the stream is TLS.
     Close,
     /// Close without a goodbye.
-    Cut,
+    CloseAbruptly,
     /// Start the script over on the same connection.
-    Again,
+    Restart,
     /// Go on with this step of the script; the first is 0.
     Goto(usize),
 }
 
-impl Step {
+impl ServerStep {
     /// Sends a text.
-    pub fn send(text: &str) -> Step {
-        Step::Send(text.as_bytes().to_vec())
+    pub fn send(text: &str) -> ServerStep {
+        ServerStep::Send(text.as_bytes().to_vec())
     }
 
     /// Sends a complete response with this body.
-    pub fn respond(body: &str) -> Step {
-        Step::send(&format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+    pub fn respond(body: &str) -> ServerStep {
+        ServerStep::send(&format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
     }
 }
 
 /// A server that plays a script; it stops when dropped.
 #[derive(Debug)]
-pub struct Hostile {
+pub struct ScriptedServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     listener: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ServerState {
     stopping: AtomicBool,
     connections: AtomicUsize,
     requests: AtomicUsize,
@@ -62,21 +62,21 @@ struct Shared {
     closing: Condvar,
 }
 
-impl Hostile {
+impl ScriptedServer {
     /// Starts a server on a free port of 127.0.0.1.
-    pub fn start(script: Vec<Step>) -> Hostile {
-        Hostile::start_with(script, |stream| Ok(Box::new(stream) as Box<dyn Stream>))
+    pub fn start(script: Vec<ServerStep>) -> ScriptedServer {
+        ScriptedServer::start_with(script, |stream| Ok(Box::new(stream) as Box<dyn ScriptStream>))
     }
 
     /// The same, with each accepted socket wrapped first (TLS).
-    pub fn start_with<W>(script: Vec<Step>, wrap: W) -> Hostile
+    pub fn start_with<W>(script: Vec<ServerStep>, wrap: W) -> ScriptedServer
     where
-        W: Fn(TcpStream) -> io::Result<Box<dyn Stream>> + Send + Sync + 'static,
+        W: Fn(TcpStream) -> io::Result<Box<dyn ScriptStream>> + Send + Sync + 'static,
     {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port on loopback");
         let address = listener.local_addr().expect("a bound listener has an address");
-        let shared = Arc::new(Shared::default());
-        let (script, wrap): (Arc<[Step]>, _) = (script.into(), Arc::new(wrap));
+        let shared = Arc::new(ServerState::default());
+        let (script, wrap): (Arc<[ServerStep]>, _) = (script.into(), Arc::new(wrap));
         let accepting = shared.clone();
         let handle = std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -86,13 +86,13 @@ impl Hostile {
                 accepting.connections.fetch_add(1, Ordering::SeqCst);
                 let (script, wrap, shared) = (script.clone(), wrap.clone(), accepting.clone());
                 std::thread::spawn(move || {
-                    serve(stream, &script, wrap.as_ref(), &shared);
+                    serve_connection(stream, &script, wrap.as_ref(), &shared);
                     *shared.closed.lock().expect("no holder panics") += 1;
                     shared.closing.notify_all();
                 });
             }
         });
-        Hostile { address, shared, listener: Some(handle) }
+        ScriptedServer { address, shared, listener: Some(handle) }
     }
 
     /// Where it listens.
@@ -129,7 +129,7 @@ impl Hostile {
     }
 }
 
-impl Drop for Hostile {
+impl Drop for ScriptedServer {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         // Wakes the accept call; if that fails, the listener is gone already.
@@ -147,7 +147,7 @@ pub fn refused_address() -> SocketAddr {
 }
 
 /// What a script is played on.
-pub trait Stream: Read + Write + Send {
+pub trait ScriptStream: Read + Write + Send {
     /// Makes the coming close a reset.
     fn reset(&mut self);
 
@@ -155,64 +155,64 @@ pub trait Stream: Read + Write + Send {
     fn close(&mut self) {}
 }
 
-impl Stream for TcpStream {
+impl ScriptStream for TcpStream {
     fn reset(&mut self) {
         let _ = socket2::SockRef::from(&*self).set_linger(Some(std::time::Duration::ZERO));
     }
 }
 
-fn serve(stream: TcpStream, script: &[Step], wrap: &dyn Fn(TcpStream) -> io::Result<Box<dyn Stream>>, shared: &Shared) {
+fn serve_connection(stream: TcpStream, script: &[ServerStep], wrap: &dyn Fn(TcpStream) -> io::Result<Box<dyn ScriptStream>>, shared: &ServerState) {
     let _ = stream.set_nodelay(true);
     // The client may leave at any point of the script; that is not the server's failure.
     if let Ok(mut stream) = wrap(stream) {
-        let _ = play(stream.as_mut(), script, shared);
+        let _ = run_script(stream.as_mut(), script, shared);
     }
 }
 
-fn play(stream: &mut dyn Stream, script: &[Step], shared: &Shared) -> io::Result<()> {
+fn run_script(stream: &mut dyn ScriptStream, script: &[ServerStep], shared: &ServerState) -> io::Result<()> {
     let mut at = 0;
     while let Some(step) = script.get(at) {
         at += 1;
         match step {
-            Step::Read => {
+            ServerStep::Read => {
                 let request = read_request(stream)?;
                 *shared.last_request.lock().expect("no other holder panics") = request;
                 shared.requests.fetch_add(1, Ordering::SeqCst);
             }
-            Step::Send(bytes) => send(stream, bytes)?,
-            Step::SendPieces(pieces) => {
+            ServerStep::Send(bytes) => send(stream, bytes)?,
+            ServerStep::SendPieces(pieces) => {
                 for piece in pieces {
                     send(stream, piece)?;
                 }
             }
-            Step::Endless(bytes) => loop {
+            ServerStep::SendForever(bytes) => loop {
                 send(stream, bytes)?;
             },
-            Step::Hang => {
+            ServerStep::Hang => {
                 io::copy(stream, &mut io::sink())?;
             }
-            Step::Reset => {
+            ServerStep::Reset => {
                 stream.reset();
                 return Ok(());
             }
-            Step::Close => {
+            ServerStep::Close => {
                 stream.close();
                 return Ok(());
             }
-            Step::Cut => return Ok(()),
-            Step::Again => at = 0,
-            Step::Goto(step) => at = *step,
+            ServerStep::CloseAbruptly => return Ok(()),
+            ServerStep::Restart => at = 0,
+            ServerStep::Goto(step) => at = *step,
         }
     }
     Ok(())
 }
 
-fn send(stream: &mut dyn Stream, bytes: &[u8]) -> io::Result<()> {
+fn send(stream: &mut dyn ScriptStream, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes)?;
     stream.flush()
 }
 
-fn read_request(stream: &mut dyn Stream) -> io::Result<Vec<u8>> {
+fn read_request(stream: &mut dyn ScriptStream) -> io::Result<Vec<u8>> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         read_more(stream, &mut request, 1)?;
@@ -224,7 +224,7 @@ fn read_request(stream: &mut dyn Stream) -> io::Result<Vec<u8>> {
     Ok(request)
 }
 
-fn read_more(stream: &mut dyn Stream, request: &mut Vec<u8>, count: usize) -> io::Result<()> {
+fn read_more(stream: &mut dyn ScriptStream, request: &mut Vec<u8>, count: usize) -> io::Result<()> {
     let start = request.len();
     request.resize(start + count, 0);
     stream.read_exact(&mut request[start..])

@@ -9,26 +9,26 @@ use tokio::{sync::Mutex, time::timeout_at};
 use url::Host;
 
 use crate::config::{HttpConfig, IpFamily};
-use crate::error::{HttpError, is_local};
+use crate::error::{HttpError, is_local_resource_error};
 
 /// Long enough to spare the resolver, short enough to follow a failover during a run.
-const KEEP_ANSWER: Duration = Duration::from_secs(30);
+const SUCCESS_TTL: Duration = Duration::from_secs(30);
 /// A failing name is asked for at most once in this time, however many users wait for it.
-const KEEP_FAILURE: Duration = Duration::from_secs(1);
+const FAILURE_TTL: Duration = Duration::from_secs(1);
 
 /// The memory of answers.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
-    known: Mutex<HashMap<String, Answer>>,
+pub(crate) struct DnsCache {
+    entries: Mutex<HashMap<String, CachedLookup>>,
 }
 
 #[derive(Debug, Clone)]
-struct Answer {
-    until: Instant,
+struct CachedLookup {
+    expires_at: Instant,
     addresses: Result<Vec<IpAddr>, String>,
 }
 
-impl Names {
+impl DnsCache {
     /// All addresses of a host that may be used, in order; never empty. A resolver that is silent until `deadline` has failed.
     pub(crate) async fn resolve(
         &self,
@@ -40,16 +40,16 @@ impl Names {
         let found = match host {
             Host::Ipv4(address) => vec![(IpAddr::V4(*address), port).into()],
             Host::Ipv6(address) => vec![(IpAddr::V6(*address), port).into()],
-            Host::Domain(name) => match fixed(config, name, port) {
+            Host::Domain(name) => match static_addresses(config, name, port) {
                 fixed if !fixed.is_empty() => fixed,
                 _ => {
                     let silent = |_| Err(HttpError::DnsTimeout { host: name.clone() });
-                    let addresses = timeout_at(deadline.into(), self.look_up(name)).await.unwrap_or_else(silent)?;
+                    let addresses = timeout_at(deadline.into(), self.lookup_cached(name)).await.unwrap_or_else(silent)?;
                     addresses.into_iter().map(|address| (address, port).into()).collect()
                 }
             },
         };
-        let usable: Vec<SocketAddr> = found.into_iter().filter(|address| allowed(config.ip, address)).collect();
+        let usable: Vec<SocketAddr> = found.into_iter().filter(|address| matches_family(config.ip, address)).collect();
         if usable.is_empty() {
             let family = if config.ip == IpFamily::V6 { "IPv6" } else { "IPv4" };
             return Err(HttpError::Dns { host: host.to_string(), reason: format!("it has no {family} address") });
@@ -58,18 +58,18 @@ impl Names {
     }
 
     /// The lock is held while asking, so that only one user asks; a user that gives up releases it.
-    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, HttpError> {
-        let mut known = self.known.lock().await;
+    async fn lookup_cached(&self, name: &str) -> Result<Vec<IpAddr>, HttpError> {
+        let mut known = self.entries.lock().await;
         let answer = match known.get(name) {
-            Some(answer) if answer.until > Instant::now() => answer.clone(),
+            Some(answer) if answer.expires_at > Instant::now() => answer.clone(),
             _ => {
-                let addresses = match ask(name).await {
+                let addresses = match query_resolver(name).await {
                     // Says nothing about the name, so there is nothing to remember.
-                    Err(reason) if is_local(&reason) => return Err(HttpError::LocalLimit { reason }),
+                    Err(reason) if is_local_resource_error(&reason) => return Err(HttpError::LocalLimit { reason }),
                     other => other.map_err(|reason| reason.to_string()),
                 };
-                let keep = if addresses.is_ok() { KEEP_ANSWER } else { KEEP_FAILURE };
-                let answer = Answer { until: Instant::now() + keep, addresses };
+                let keep = if addresses.is_ok() { SUCCESS_TTL } else { FAILURE_TTL };
+                let answer = CachedLookup { expires_at: Instant::now() + keep, addresses };
                 known.insert(name.to_owned(), answer.clone());
                 answer
             }
@@ -78,12 +78,12 @@ impl Names {
     }
 }
 
-async fn ask(name: &str) -> std::io::Result<Vec<IpAddr>> {
+async fn query_resolver(name: &str) -> std::io::Result<Vec<IpAddr>> {
     let addresses: Vec<IpAddr> = tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip()).collect();
     if addresses.is_empty() { Err(std::io::Error::other("it has no address")) } else { Ok(addresses) }
 }
 
-fn fixed(config: &HttpConfig, name: &str, port: u16) -> Vec<SocketAddr> {
+fn static_addresses(config: &HttpConfig, name: &str, port: u16) -> Vec<SocketAddr> {
     let matching = config.resolve.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
     matching
         .map(|(_, address)| match address.port() {
@@ -93,7 +93,7 @@ fn fixed(config: &HttpConfig, name: &str, port: u16) -> Vec<SocketAddr> {
         .collect()
 }
 
-fn allowed(family: IpFamily, address: &SocketAddr) -> bool {
+fn matches_family(family: IpFamily, address: &SocketAddr) -> bool {
     match family {
         IpFamily::Any => true,
         IpFamily::V4 => address.is_ipv4(),
@@ -108,12 +108,12 @@ mod tests {
     /// Whoever asks holds the lock until there is an answer; a resolver that never gives one is a lock that is never released.
     #[tokio::test(start_paused = true)]
     async fn a_silent_resolver_is_a_failure_of_its_own() {
-        let names = Names::default();
-        let _asking = names.known.lock().await;
+        let names = DnsCache::default();
+        let _asking = names.entries.lock().await;
         let host = Host::Domain("shop.example".to_owned());
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
         let answer = names.resolve(&HttpConfig::default(), &host, 80, deadline.into_std()).await;
         let error = answer.expect_err("nobody answered");
-        assert_eq!((error.code(), error.category(), error.unreachable()), ("DNS_TIMEOUT", "timeout", true));
+        assert_eq!((error.code(), error.category_name(), error.is_unreachable()), ("DNS_TIMEOUT", "timeout", true));
     }
 }

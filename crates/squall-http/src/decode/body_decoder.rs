@@ -7,55 +7,55 @@ use brotli_decompressor::DecompressorWriter;
 use flate2::{Decompress, FlushDecompress, Status, write::MultiGzDecoder};
 use zstd::stream::{raw, zio};
 
-use super::to_undo;
+use super::codings_to_decode;
 use crate::error::HttpError;
-use crate::parse::Encoding;
-use crate::response::Headers;
+use crate::parse::ContentEncoding;
+use crate::response::HeaderIter;
 
 /// The decoders of one body, in the order in which they are applied.
 #[derive(Debug, Default)]
-pub(crate) struct Unpacking(Vec<Unpacker>);
+pub(crate) struct BodyDecoder(Vec<CodingDecoder>);
 
 /// The decoder of one coding.
 #[derive(Debug)]
-struct Unpacker {
+struct CodingDecoder {
     name: &'static str,
-    coding: Coding,
+    coding: AlgorithmDecoder,
     /// Of what one piece may become: a small one can hold a huge one.
     limit: usize,
-    begun: bool,
+    started: bool,
 }
 
-enum Coding {
-    Gzip(Box<MultiGzDecoder<Bounded>>),
-    Deflate(Box<Deflate>),
-    Brotli(Box<DecompressorWriter<Bounded>>),
-    Zstd(Box<zio::Writer<Bounded, raw::Decoder<'static>>>),
+enum AlgorithmDecoder {
+    Gzip(Box<MultiGzDecoder<BoundedBuffer>>),
+    Deflate(Box<DeflateStream>),
+    Brotli(Box<DecompressorWriter<BoundedBuffer>>),
+    Zstd(Box<zio::Writer<BoundedBuffer, raw::Decoder<'static>>>),
 }
 
 /// zlib or bare deflate, which only its first byte tells.
-struct Deflate {
+struct DeflateStream {
     state: Option<Decompress>,
-    out: Bounded,
+    out: BoundedBuffer,
     ended: bool,
 }
 
 /// What comes out, up to a limit.
 #[derive(Default)]
-struct Bounded {
+struct BoundedBuffer {
     bytes: Vec<u8>,
     limit: usize,
-    over: bool,
+    limit_exceeded: bool,
 }
 
-impl Unpacking {
+impl BodyDecoder {
     /// Undoes `encoding`, and nothing where there is nothing that we could undo. `headers` are asked only where there are several.
-    pub(crate) fn new(encoding: Encoding, headers: Headers<'_>, limit: usize) -> Result<Unpacking, HttpError> {
+    pub(crate) fn new(encoding: ContentEncoding, headers: HeaderIter<'_>, limit: usize) -> Result<BodyDecoder, HttpError> {
         let codings = match encoding {
-            Encoding::Several => to_undo(headers).transpose()?.unwrap_or_default(),
+            ContentEncoding::Several => codings_to_decode(headers).transpose()?.unwrap_or_default(),
             one => vec![one],
         };
-        Ok(Unpacking(codings.into_iter().filter_map(|coding| Unpacker::new(coding, limit)).collect()))
+        Ok(BodyDecoder(codings.into_iter().filter_map(|coding| CodingDecoder::new(coding, limit)).collect()))
     }
 
     /// What can be read once this piece is there; maybe nothing yet.
@@ -67,80 +67,80 @@ impl Unpacking {
     }
 
     /// The body is over; it is right only if its codings are too.
-    pub(crate) fn end(&mut self) -> Result<(), HttpError> {
-        std::mem::take(&mut self.0).into_iter().try_for_each(Unpacker::end)
+    pub(crate) fn finish(&mut self) -> Result<(), HttpError> {
+        std::mem::take(&mut self.0).into_iter().try_for_each(CodingDecoder::finish)
     }
 }
 
-impl Unpacker {
+impl CodingDecoder {
     /// `None` where there is nothing to undo, or nothing that we could.
-    fn new(encoding: Encoding, limit: usize) -> Option<Unpacker> {
-        let out = Bounded { limit, ..Bounded::default() };
+    fn new(encoding: ContentEncoding, limit: usize) -> Option<CodingDecoder> {
+        let out = BoundedBuffer { limit, ..BoundedBuffer::default() };
         let (name, coding) = match encoding {
-            Encoding::Identity | Encoding::Several | Encoding::Other => return None,
-            Encoding::Gzip => ("gzip", Coding::Gzip(Box::new(MultiGzDecoder::new(out)))),
-            Encoding::Deflate => ("deflate", Coding::Deflate(Box::new(Deflate { state: None, out, ended: false }))),
-            Encoding::Brotli => ("br", Coding::Brotli(Box::new(DecompressorWriter::new(out, 4096)))),
-            Encoding::Zstd => ("zstd", Coding::Zstd(Box::new(zio::Writer::new(out, raw::Decoder::new().ok()?)))),
+            ContentEncoding::Identity | ContentEncoding::Several | ContentEncoding::Other => return None,
+            ContentEncoding::Gzip => ("gzip", AlgorithmDecoder::Gzip(Box::new(MultiGzDecoder::new(out)))),
+            ContentEncoding::Deflate => ("deflate", AlgorithmDecoder::Deflate(Box::new(DeflateStream { state: None, out, ended: false }))),
+            ContentEncoding::Brotli => ("br", AlgorithmDecoder::Brotli(Box::new(DecompressorWriter::new(out, 4096)))),
+            ContentEncoding::Zstd => ("zstd", AlgorithmDecoder::Zstd(Box::new(zio::Writer::new(out, raw::Decoder::new().ok()?)))),
         };
-        Some(Unpacker { name, coding, limit, begun: false })
+        Some(CodingDecoder { name, coding, limit, started: false })
     }
 
     /// What can be read once this piece is there; maybe nothing yet.
     fn feed(&mut self, piece: &[u8]) -> Result<Vec<u8>, HttpError> {
-        self.begun = true;
+        self.started = true;
         let written = match &mut self.coding {
-            Coding::Gzip(decoder) => decoder.write_all(piece).and_then(|()| decoder.flush()),
-            Coding::Deflate(decoder) => decoder.feed(piece),
-            Coding::Brotli(decoder) => write_some(&mut **decoder, piece),
-            Coding::Zstd(decoder) => decoder.write_all(piece).and_then(|()| decoder.flush()),
+            AlgorithmDecoder::Gzip(decoder) => decoder.write_all(piece).and_then(|()| decoder.flush()),
+            AlgorithmDecoder::Deflate(decoder) => decoder.feed(piece),
+            AlgorithmDecoder::Brotli(decoder) => write_until_end(&mut **decoder, piece),
+            AlgorithmDecoder::Zstd(decoder) => decoder.write_all(piece).and_then(|()| decoder.flush()),
         };
-        let out = self.coding.out();
+        let out = self.coding.output();
         match written {
-            _ if out.over => Err(HttpError::BodyTooLarge { limit: self.limit }),
+            _ if out.limit_exceeded => Err(HttpError::BodyTooLarge { limit: self.limit }),
             Ok(()) => Ok(std::mem::take(&mut out.bytes)),
-            Err(error) => Err(self.bad(&error)),
+            Err(error) => Err(self.decode_error(&error)),
         }
     }
 
     /// The body is over; it is right only if its coding is too. Nothing is left to hand out: every piece was read as far as it went.
-    fn end(mut self) -> Result<(), HttpError> {
-        if !self.begun {
+    fn finish(mut self) -> Result<(), HttpError> {
+        if !self.started {
             return Ok(());
         }
         let ended = match &mut self.coding {
-            Coding::Gzip(decoder) => decoder.try_finish(),
-            Coding::Deflate(decoder) if decoder.ended => Ok(()),
-            Coding::Deflate(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Coding::Brotli(decoder) => decoder.close(),
-            Coding::Zstd(decoder) => decoder.finish(),
+            AlgorithmDecoder::Gzip(decoder) => decoder.try_finish(),
+            AlgorithmDecoder::Deflate(decoder) if decoder.ended => Ok(()),
+            AlgorithmDecoder::Deflate(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            AlgorithmDecoder::Brotli(decoder) => decoder.close(),
+            AlgorithmDecoder::Zstd(decoder) => decoder.finish(),
         };
-        ended.map_err(|error| self.bad(&error))
+        ended.map_err(|error| self.decode_error(&error))
     }
 
-    fn bad(&self, error: &io::Error) -> HttpError {
+    fn decode_error(&self, error: &io::Error) -> HttpError {
         HttpError::BadEncoding { encoding: self.name, reason: error.to_string() }
     }
 }
 
-impl Coding {
-    fn out(&mut self) -> &mut Bounded {
+impl AlgorithmDecoder {
+    fn output(&mut self) -> &mut BoundedBuffer {
         match self {
-            Coding::Gzip(decoder) => decoder.get_mut(),
-            Coding::Deflate(decoder) => &mut decoder.out,
-            Coding::Brotli(decoder) => decoder.get_mut(),
-            Coding::Zstd(decoder) => decoder.writer_mut(),
+            AlgorithmDecoder::Gzip(decoder) => decoder.get_mut(),
+            AlgorithmDecoder::Deflate(decoder) => &mut decoder.out,
+            AlgorithmDecoder::Brotli(decoder) => decoder.get_mut(),
+            AlgorithmDecoder::Zstd(decoder) => decoder.writer_mut(),
         }
     }
 }
 
-impl std::fmt::Debug for Coding {
+impl std::fmt::Debug for AlgorithmDecoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Coding")
     }
 }
 
-impl Deflate {
+impl DeflateStream {
     fn feed(&mut self, mut piece: &[u8]) -> io::Result<()> {
         let Some(first) = piece.first() else { return Ok(()) };
         // The low bits of zlib's first byte name its method, 8; a bare stream that begins so would be a stored block whose padding is
@@ -162,10 +162,10 @@ impl Deflate {
     }
 }
 
-impl Write for Bounded {
+impl Write for BoundedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.bytes.len() + bytes.len() > self.limit {
-            self.over = true;
+            self.limit_exceeded = true;
             return Err(io::Error::other("too large"));
         }
         self.bytes.extend_from_slice(bytes);
@@ -178,7 +178,7 @@ impl Write for Bounded {
 }
 
 /// Writes until it is full, or until the other side has had its end: what follows that is nobody's.
-fn write_some(to: &mut impl Write, mut piece: &[u8]) -> io::Result<()> {
+fn write_until_end(to: &mut impl Write, mut piece: &[u8]) -> io::Result<()> {
     while !piece.is_empty() {
         match to.write(piece)? {
             0 => break,

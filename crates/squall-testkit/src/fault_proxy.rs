@@ -13,19 +13,19 @@ use std::{
 };
 
 /// How long a pump that may not pass anything on waits before it looks again.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Stands for a delay without end.
-const NEVER: u64 = u64::MAX;
+const PASS_NOTHING: u64 = u64::MAX;
 
 /// Passes connections on to one address. Pumps end with their connections; the listener with the process.
 #[derive(Debug)]
 pub struct FaultProxy {
     addr: SocketAddr,
-    state: Arc<State>,
+    state: Arc<ProxyState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProxyState {
     /// Of every piece that passes, in milliseconds.
     delay_ms: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
@@ -39,13 +39,13 @@ impl FaultProxy {
     pub fn start(port: u16) -> FaultProxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let addr = listener.local_addr().expect("bound");
-        let state = Arc::<State>::default();
+        let state = Arc::<ProxyState>::default();
         let shared = state.clone();
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 // A server that is away is a connection that ends at once, as without a proxy.
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", port)) {
-                    shared.join(client, server);
+                    shared.connect_pair(client, server);
                 }
             }
         });
@@ -59,12 +59,12 @@ impl FaultProxy {
 
     /// Everything passes this much later, in each direction.
     pub fn delay(&self, by: Duration) {
-        self.state.delay_ms.store(u64::try_from(by.as_millis()).unwrap_or(NEVER), SeqCst);
+        self.state.delay_ms.store(u64::try_from(by.as_millis()).unwrap_or(PASS_NOTHING), SeqCst);
     }
 
     /// Connections stay open, and can be made, but nothing passes.
     pub fn half_open(&self) {
-        self.state.delay_ms.store(NEVER, SeqCst);
+        self.state.delay_ms.store(PASS_NOTHING, SeqCst);
     }
 
     /// Everything passes as it comes.
@@ -80,8 +80,8 @@ impl FaultProxy {
     }
 }
 
-impl State {
-    fn join(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
+impl ProxyState {
+    fn connect_pair(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
         let copies = (client.try_clone(), server.try_clone());
         let (Ok(client_too), Ok(server_too)) = copies else { return };
         let mut open = self.open.lock().expect("no pump panics");
@@ -98,8 +98,8 @@ impl State {
             let mut waited = Duration::ZERO;
             // Looks again and again, so that healing and cutting take effect at once.
             while waited.as_millis() < u128::from(self.delay_ms.load(SeqCst)) && to.peer_addr().is_ok() {
-                thread::park_timeout(LOOK);
-                waited += LOOK;
+                thread::park_timeout(POLL_INTERVAL);
+                waited += POLL_INTERVAL;
             }
             if to.write_all(&piece[..length]).is_err() {
                 break;

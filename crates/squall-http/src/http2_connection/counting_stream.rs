@@ -8,15 +8,15 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::io::Io;
+use crate::connection_stream::ConnectionStream;
 
 /// Bytes read and written so far, and whether the first ones were those of HTTP/1.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Counts(Arc<([AtomicU64; 2], AtomicBool)>);
+pub(super) struct ByteCounts(Arc<([AtomicU64; 2], AtomicBool)>);
 
-impl Counts {
+impl ByteCounts {
     /// Whether the server answered in HTTP/1, which reads as frames of absurd size.
-    pub(super) fn http1(&self) -> bool {
+    pub(super) fn saw_http1(&self) -> bool {
         self.0.1.load(Ordering::Relaxed)
     }
 
@@ -27,19 +27,19 @@ impl Counts {
 
 /// A stream with its counters.
 #[derive(Debug)]
-pub(super) struct Counted {
-    io: Io,
-    counts: Counts,
+pub(super) struct CountingStream {
+    io: ConnectionStream,
+    counts: ByteCounts,
 }
 
-impl Counted {
-    pub(super) fn new(io: Io) -> (Counted, Counts) {
-        let counts = Counts::default();
-        (Counted { io, counts: counts.clone() }, counts)
+impl CountingStream {
+    pub(super) fn new(io: ConnectionStream) -> (CountingStream, ByteCounts) {
+        let counts = ByteCounts::default();
+        (CountingStream { io, counts: counts.clone() }, counts)
     }
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for CountingStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
@@ -52,7 +52,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for CountingStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let wrote = Pin::new(&mut self.io).poll_write(cx, bytes);
         if let Poll::Ready(Ok(count)) = &wrote {

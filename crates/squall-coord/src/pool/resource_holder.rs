@@ -13,20 +13,20 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tracing::debug;
 
-use super::{Answer, Ask, Hold, PoolName, PoolStore, Released, Ticket};
+use super::{PoolRequestOutcome, PoolRequest, PoolLease, PoolName, PoolStore, PoolReleaseOutcome, PoolRequestId};
 use crate::{Epoch, MemberId, StoreError};
 
 /// How long to trust in being called before asking again.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How soon to ask again when the store is away; debts are tried less and less often, up to [`ASK_AGAIN`].
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Why nothing was borrowed.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError {
     /// Nothing became free in time, or at once where waiting was not wanted.
     #[error(
-        "no `{pool}` {}: make the pool larger, hold resources for less time, or wait longer", waiting(*waited)
+        "no `{pool}` {}: make the pool larger, hold resources for less time, or wait longer", describe_wait(*waited)
     )]
     Exhausted {
         /// The pool.
@@ -44,10 +44,10 @@ pub enum AcquireError {
     },
     /// The member has expired.
     #[error("this worker is not a member of the fleet any more, so it can hold nothing")]
-    Gone,
+    NotMember,
     /// A later run has begun.
     #[error("this run is over; run {current} has begun")]
-    Stale {
+    RunEnded {
         /// The run now.
         current: Epoch,
     },
@@ -56,69 +56,69 @@ pub enum AcquireError {
     Store(#[from] StoreError),
 }
 
-fn waiting(waited: Duration) -> String {
+fn describe_wait(waited: Duration) -> String {
     if waited.is_zero() { "was free".to_owned() } else { format!("became free within {waited:?}") }
 }
 
 /// One member borrowing in one run. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Borrower<P> {
+pub struct ResourceHolder<P> {
     pools: P,
     holder: MemberId,
     run: Epoch,
-    debts: Arc<Debts>,
+    cleanup: Arc<CleanupQueue>,
 }
 
-impl<P: PoolStore> Borrower<P> {
+impl<P: PoolStore> ResourceHolder<P> {
     /// Borrows for `holder` in `run`.
     pub fn new(pools: P, holder: MemberId, run: Epoch) -> Self {
-        Self { pools, holder, run, debts: Arc::default() }
+        Self { pools, holder, run, cleanup: Arc::default() }
     }
 
     /// Takes something out of `pool`, after everybody who came earlier, within `wait`. Zero does not wait. May be dropped.
-    pub async fn acquire(&self, pool: &PoolName, wait: Duration) -> Result<Hold, AcquireError> {
-        self.settle().await;
-        let ask = Ask { pool: pool.clone(), holder: self.holder.clone(), run: self.run, ticket: Ticket::unique() };
-        let mut asking = self.debts.unless_done(Debt::Ticket(pool.clone(), ask.ticket.clone()));
-        let outcome = self.turn(&ask, &mut asking.done, wait).await;
+    pub async fn acquire(&self, pool: &PoolName, wait: Duration) -> Result<PoolLease, AcquireError> {
+        self.flush_cleanup().await;
+        let ask = PoolRequest { pool: pool.clone(), holder: self.holder.clone(), run: self.run, request_id: PoolRequestId::unique() };
+        let mut asking = self.cleanup.guard(CleanuCancelRequestn::Ticket(pool.clone(), ask.request_id.clone()));
+        let outcome = self.request_until_granted(&ask, &mut asking.done, wait).await;
         drop(asking);
         if outcome.is_err() {
-            self.settle().await;
+            self.flush_cleanup().await;
         }
         outcome
     }
 
     /// `done` says in the end whether the store knows nothing of the ticket but what was granted.
-    async fn turn(&self, ask: &Ask, done: &mut bool, wait: Duration) -> Result<Hold, AcquireError> {
+    async fn request_until_granted(&self, ask: &PoolRequest, done: &mut bool, wait: Duration) -> Result<PoolLease, AcquireError> {
         let (began, mut all_answered) = (Instant::now(), true);
         loop {
             let left = wait.saturating_sub(began.elapsed());
-            let answer = self.pools.ask(ask, left).await;
+            let answer = self.pools.try_acquire(ask, left).await;
             // What was asked before and not answered may still come to the store.
             *done = match &answer {
-                Ok(Answer::Waiting { .. }) | Err(_) => false,
-                Ok(Answer::Empty) => all_answered,
-                Ok(Answer::Granted(_) | Answer::NoPool | Answer::Gone | Answer::Stale(_)) => true,
+                Ok(PoolRequestOutcome::Queued { .. }) | Err(_) => false,
+                Ok(PoolRequestOutcome::NoneAvailable) => all_answered,
+                Ok(PoolRequestOutcome::Granted(_) | PoolRequestOutcome::NoPool | PoolRequestOutcome::NotMember | PoolRequestOutcome::RunEnded(_)) => true,
             };
             match answer {
-                Ok(Answer::Granted(hold)) => return Ok(hold),
-                Ok(Answer::Waiting { seen, .. }) if !left.is_zero() => {
-                    let pause = left.min(ASK_AGAIN);
-                    if let Err(error) = self.pools.called(ask, seen, pause).await {
+                Ok(PoolRequestOutcome::Granted(hold)) => return Ok(hold),
+                Ok(PoolRequestOutcome::Queued { seen_notifications: seen, .. }) if !left.is_zero() => {
+                    let pause = left.min(POLL_INTERVAL);
+                    if let Err(error) = self.pools.wait_for_turn(ask, seen, pause).await {
                         // Being told is only faster than asking again: then the time passes without it.
                         debug!(pool = %ask.pool, %error, "cannot hear whose turn it is");
                         tokio::time::sleep(pause).await;
                     }
                 }
-                Ok(Answer::Waiting { .. } | Answer::Empty) => {
+                Ok(PoolRequestOutcome::Queued { .. } | PoolRequestOutcome::NoneAvailable) => {
                     return Err(AcquireError::Exhausted { pool: ask.pool.clone(), waited: wait });
                 }
-                Ok(Answer::NoPool) => return Err(AcquireError::NoPool { pool: ask.pool.clone() }),
-                Ok(Answer::Gone) => return Err(AcquireError::Gone),
-                Ok(Answer::Stale(current)) => return Err(AcquireError::Stale { current }),
-                Err(StoreError::Unreachable(_)) if left > RETRY => {
+                Ok(PoolRequestOutcome::NoPool) => return Err(AcquireError::NoPool { pool: ask.pool.clone() }),
+                Ok(PoolRequestOutcome::NotMember) => return Err(AcquireError::NotMember),
+                Ok(PoolRequestOutcome::RunEnded(current)) => return Err(AcquireError::RunEnded { current }),
+                Err(StoreError::Unreachable(_)) if left > RETRY_DELAY => {
                     all_answered = false;
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -126,40 +126,40 @@ impl<P: PoolStore> Borrower<P> {
     }
 
     /// Gives something back. Doing it twice is doing it once. After an error, or if this is dropped, it is owed.
-    pub async fn release(&self, hold: &Hold) -> Result<Released, StoreError> {
-        self.settle().await;
-        let mut releasing = self.debts.unless_done(Debt::Thing(hold.clone()));
+    pub async fn release(&self, hold: &PoolLease) -> Result<PoolReleaseOutcome, StoreError> {
+        self.flush_cleanup().await;
+        let mut releasing = self.cleanup.guard(CleanupAction::ReleaseLease(hold.clone()));
         let outcome = self.pools.release(hold).await;
         releasing.done = outcome.is_ok();
         outcome
     }
 
     /// Settles debts as they come up, for as long as it is polled; whoever borrows for long has somebody do this.
-    pub async fn settling(&self) -> Infallible {
+    pub async fn run_cleanup(&self) -> Infallible {
         loop {
-            self.debts.news.notified().await;
-            self.settled().await;
+            self.cleanup.added.notified().await;
+            self.finish_cleanup().await;
         }
     }
 
     /// Waits until nothing is owed; what the store cannot be told is tried again, less and less often.
-    pub async fn settled(&self) {
-        let mut pause = RETRY;
-        while !self.settle().await {
+    pub async fn finish_cleanup(&self) {
+        let mut pause = RETRY_DELAY;
+        while !self.flush_cleanup().await {
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(ASK_AGAIN);
+            pause = (pause * 2).min(POLL_INTERVAL);
         }
     }
 
     /// Tells the store what is owed, one after the other; what it cannot be told now is kept. Says whether nothing is left.
-    async fn settle(&self) -> bool {
+    async fn flush_cleanup(&self) -> bool {
         // Whoever comes meanwhile would only tell the store the same.
-        let Ok(_alone) = self.debts.settling.try_lock() else { return false };
-        let owed: Vec<(u64, Debt)> = self.debts.lock().iter().map(|(number, debt)| (*number, debt.clone())).collect();
+        let Ok(_alone) = self.cleanup.flush_lock.try_lock() else { return false };
+        let owed: Vec<(u64, CleanupAction)> = self.cleanup.lock().iter().map(|(number, debt)| (*number, debt.clone())).collect();
         for (number, debt) in owed {
-            match self.pay(&debt).await {
+            match self.perform(&debt).await {
                 // Only now: this may be dropped at the await, and telling twice is telling once.
-                Ok(()) => drop(self.debts.lock().remove(&number)),
+                Ok(()) => drop(self.cleanup.lock().remove(&number)),
                 Err(error) => {
                     debug!(pool = %debt.pool(), %error, "the store could not be told yet what is not needed any more");
                     // A pool that is spoilt stands in nobody else's way.
@@ -169,70 +169,70 @@ impl<P: PoolStore> Borrower<P> {
                 }
             }
         }
-        self.debts.lock().is_empty()
+        self.cleanup.lock().is_empty()
     }
 
-    async fn pay(&self, debt: &Debt) -> Result<(), StoreError> {
+    async fn perform(&self, debt: &CleanupAction) -> Result<(), StoreError> {
         match debt {
-            Debt::Ticket(pool, ticket) => self.pools.forget(pool, ticket).await.map(drop),
-            Debt::Thing(hold) => self.pools.release(hold).await.map(drop),
+            CleanuCancelRequestn::Ticket(pool, ticket) => self.pools.cancel_request(pool, ticket).await.map(drop),
+            CleanupAction::ReleaseLease(hold) => self.pools.release(hold).await.map(drop),
         }
     }
 }
 
 /// Something that the store does not know yet.
 #[derive(Clone, Debug)]
-enum Debt {
+enum CleanupAction {
     /// Asked for, and not wanted any more.
-    Ticket(PoolName, Ticket),
+    CancelRequest(PoolName, PoolRequestId),
     /// Not needed any more.
-    Thing(Hold),
+    ReleaseLease(PoolLease),
 }
 
-impl Debt {
+impl CleanupAction {
     fn pool(&self) -> &PoolName {
         match self {
-            Debt::Ticket(pool, _) => pool,
-            Debt::Thing(hold) => &hold.pool,
+            CleanuCancelRequestn::Ticket(pool, _) => pool,
+            CleanupAction::ReleaseLease(hold) => &hold.pool,
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct Debts {
+struct CleanupQueue {
     /// By the order in which they came up.
-    owed: Mutex<BTreeMap<u64, Debt>>,
+    pending: Mutex<BTreeMap<u64, CleanupAction>>,
     /// Rung when something is owed.
-    news: Notify,
+    added: Notify,
     /// Held by whoever settles them.
-    settling: tokio::sync::Mutex<()>,
+    flush_lock: tokio::sync::Mutex<()>,
 }
 
-impl Debts {
+impl CleanupQueue {
     /// Dropped before it is done, it is owed.
-    fn unless_done(&self, debt: Debt) -> UnlessDone<'_> {
-        UnlessDone { debts: self, debt, done: false }
+    fn guard(&self, debt: CleanupAction) -> CleanupGuard<'_> {
+        CleanupGuard { queue: self, action: debt, done: false }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Debt>> {
-        self.owed.lock().expect("nobody panics while holding it")
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, CleanupAction>> {
+        self.pending.lock().expect("nobody panics while holding it")
     }
 }
 
 /// A step under way.
-struct UnlessDone<'a> {
-    debts: &'a Debts,
-    debt: Debt,
+struct CleanupGuard<'a> {
+    queue: &'a CleanupQueue,
+    action: CleanupAction,
     done: bool,
 }
 
-impl Drop for UnlessDone<'_> {
+impl Drop for CleanupGuard<'_> {
     fn drop(&mut self) {
         if !self.done {
-            let mut owed = self.debts.lock();
+            let mut owed = self.queue.lock();
             let number = owed.last_key_value().map_or(0, |(last, _)| last + 1);
-            owed.insert(number, self.debt.clone());
-            self.debts.news.notify_one();
+            owed.insert(number, self.action.clone());
+            self.queue.added.notify_one();
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, future::Future};
 use crate::StoreError;
 
 /// Most users of one [`UserMove`]: a script must not hold up the server.
-pub const USERS_AT_ONCE: usize = 1000;
+pub const MAX_USERS_PER_MOVE: usize = 1000;
 
 /// Where users are shown from now on. At most [`USERS_AT_ONCE`].
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub struct UserMove<'a> {
 
 /// What seconds are shown of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Series {
+pub enum SeriesKind {
     /// `metrics`, `metric:<id>`.
     Metric,
     /// `probes`, `probe:<name>`.
@@ -32,9 +32,9 @@ pub enum Series {
 
 /// What a metric or a probe was like in one second.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShownSecond {
+pub struct SecondRow {
     /// Which of them.
-    pub series: Series,
+    pub series: SeriesKind,
     /// Of the metric, or the probe's name.
     pub id: String,
     /// JSON.
@@ -42,28 +42,28 @@ pub struct ShownSecond {
 }
 
 /// Users that are shown, by their numbers: the worker, and whether they are at work; `None` where only the number is left.
-pub type ShownUsers = BTreeMap<u64, Option<(String, bool)>>;
+pub type UserLocations = BTreeMap<u64, Option<(String, bool)>>;
 
 /// What is shown of a run. Every change says whether it was made: `false` if another run has begun.
-pub trait Showcase: Send + Sync {
+pub trait CompatView: Send + Sync {
     /// Removes what an earlier run has left: its seconds and its timeline of users.
-    fn unshow(&self, epoch: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn clear_compat_view(&self, epoch: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Where an earlier leader has shown users with numbers `below` a bound; it may have taken some of them down already.
-    fn shown_users(&self, below: u64) -> impl Future<Output = Result<ShownUsers, StoreError>> + Send;
+    fn user_locations(&self, below: u64) -> impl Future<Output = Result<UserLocations, StoreError>> + Send;
 
     /// Shows users elsewhere than before.
-    fn show_users(&self, epoch: u64, moved: UserMove<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn move_users(&self, epoch: u64, moved: UserMove<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Adds a point to the timeline of users; `source` says what made the number change.
-    fn show_level(&self, epoch: u64, users: u64, source: &str)
+    fn append_user_count(&self, epoch: u64, users: u64, source: &str)
     -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Adds the second that ended at `end_ms` to its metrics and probes, once.
-    fn show_second(
+    fn append_second(
         &self,
         epoch: u64,
         end_ms: u64,
-        rows: &[ShownSecond],
+        rows: &[SecondRow],
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 }
