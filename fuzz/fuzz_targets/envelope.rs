@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use squall_model::{Bundle, CommandEnvelope, CommandType, RunOrder, ShareSet};
+use squall_model::{Bundle, CommandEnvelope, CommandType, RunSpec, ShareSet};
 use std::time::Duration;
 
 fuzz_target!(|input: &[u8]| {
@@ -15,14 +15,14 @@ fuzz_target!(|input: &[u8]| {
         let names = envelope.payload.contains_key("user_id") || envelope.payload.contains_key("user_ids");
         assert!(names || !matches!(envelope.kind, CommandType::AddUser | CommandType::RemoveUser));
     }
-    if let Ok(mut order) = serde_json::from_slice::<RunOrder>(input) {
+    if let Ok(mut order) = serde_json::from_slice::<RunSpec>(input) {
         // Whoever steers does these to whatever stands there.
         let at = Duration::from_secs(1);
         let _ = (order.profile.level(at), order.profile.area(at), order.profile.time_of_area(10.0));
         let _ = order.ramp_level(at, 5.0, at);
         let _ = order.pause(at).and_then(|()| order.resume(2 * at));
         let text = serde_json::to_vec(&order).expect("what was read can be written");
-        assert!(serde_json::from_slice::<RunOrder>(&text).is_ok());
+        assert!(serde_json::from_slice::<RunSpec>(&text).is_ok());
     }
     if let Ok(bundle) = serde_json::from_slice::<Bundle>(input) {
         let _ = bundle.plan.duration();

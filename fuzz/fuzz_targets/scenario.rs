@@ -7,9 +7,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use squall_engine::{Driver, Probe};
+use squall_engine::{Driver, ThreadRecorder};
 use squall_metrics::RecorderConfig;
-use squall_scenario::{Files, Given, Overrides, Scenario, UrlRequest};
+use squall_scenario::{ScenarioFiles, Sourced, ScenarioOverrides, Scenario, UrlRequest};
 use std::{io, path::PathBuf, sync::Once, time::Instant};
 
 fuzz_target!(|input: &[u8]| {
@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
 const FORM_FEED: u8 = 0x0c;
 
 fn scenario(text: &str, content: &[u8]) {
-    match Scenario::parse("fuzz.toml", text, &mut Memory(content), Overrides::default()) {
+    match Scenario::parse("fuzz.toml", text, &mut Memory(content), ScenarioOverrides::default()) {
         Ok(scenario) => use_it(&scenario),
         Err(errors) => {
             assert!(!errors.to_string().is_empty() && !errors.problems.is_empty());
@@ -43,17 +43,17 @@ fn scenario(text: &str, content: &[u8]) {
 fn template(text: &str) {
     let request = UrlRequest {
         url: "http://127.0.0.1/".to_owned(),
-        body: Some(Given::flag("--body", text)),
-        expect_status: Some(Given::flag("--expect-status", text)),
+        body: Some(Sourced::from_flag("--body", text)),
+        expect_status: Some(Sourced::from_flag("--expect-status", text)),
         ..UrlRequest::default()
     };
-    let mut overrides = Overrides::default();
-    overrides.http.headers.push((Given::flag("--header", "x-fuzz"), Given::flag("--header", text)));
+    let mut overrides = ScenarioOverrides::default();
+    overrides.http.headers.push((Sourced::from_flag("--header", "x-fuzz"), Sourced::from_flag("--header", text)));
     if let Ok(scenario) = Scenario::from_url(request, &mut Memory(&[]), overrides.clone()) {
         use_it(&scenario);
     }
     let request = UrlRequest { url: text.to_owned(), ..UrlRequest::default() };
-    overrides.thresholds.push(Given::flag("--threshold", text));
+    overrides.thresholds.push(Sourced::from_flag("--threshold", text));
     if let Ok(scenario) = Scenario::from_url(request, &mut Memory(&[]), overrides) {
         use_it(&scenario);
     }
@@ -62,14 +62,14 @@ fn template(text: &str) {
 /// What happens to an accepted scenario before its first request.
 fn use_it(scenario: &Scenario) {
     assert!(!scenario.describe().is_empty());
-    let probe = Probe::new(RecorderConfig::default(), Instant::now());
+    let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
     scenario.driver().thread(probe).map(drop).expect("an accepted scenario can be prepared");
 }
 
 /// Every file that is asked for has the same content; what must be opened elsewhere (certificates) is not there.
 struct Memory<'i>(&'i [u8]);
 
-impl Files for Memory<'_> {
+impl ScenarioFiles for Memory<'_> {
     fn read(&mut self, _: &str) -> io::Result<Vec<u8>> {
         Ok(self.0.to_vec())
     }

@@ -2,28 +2,29 @@
 //! is made once per user.
 
 use squall_engine::{
-    ThreadDeadline, Driver, DriverError, DriverThread, Iteration, ThreadRecorder, RequestsPerIteration, UserIdentity, UserStartError, VirtualUser,
+    Driver, DriverError, DriverThread, Iteration, RequestsPerIteration, ThreadDeadline, ThreadRecorder, UserIdentity,
+    UserStartError, VirtualUser,
 };
 use squall_scenario::ScenarioDriver;
 use tokio::runtime::Builder;
 
 pub(crate) enum AnyDriver<D> {
-    Declared(ScenarioDriver),
-    Hosted(D),
+    Declarative(ScenarioDriver),
+    Script(D),
 }
 
 pub(crate) enum AnyThread<D: Driver> {
-    Declared(<ScenarioDriver as Driver>::Thread),
-    Hosted(D::Thread),
+    Declarative(<ScenarioDriver as Driver>::Thread),
+    Script(D::Thread),
 }
 
-type DeclaredUser = <<ScenarioDriver as Driver>::Thread as DriverThread>::User;
+type DeclarativeUser = <<ScenarioDriver as Driver>::Thread as DriverThread>::User;
 
 // Most users are declared ones; a box would cost each of their iterations a step.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum AnyUser<D: Driver> {
-    Declared(DeclaredUser),
-    Hosted(<D::Thread as DriverThread>::User),
+    Declarative(DeclarativeUser),
+    Script(<D::Thread as DriverThread>::User),
 }
 
 impl<D: Driver> Driver for AnyDriver<D> {
@@ -31,22 +32,22 @@ impl<D: Driver> Driver for AnyDriver<D> {
 
     fn thread(&self, probe: ThreadRecorder) -> Result<AnyThread<D>, DriverError> {
         match self {
-            AnyDriver::Declared(driver) => driver.thread(probe).map(AnyThread::Declared),
-            AnyDriver::Hosted(driver) => driver.thread(probe).map(AnyThread::Hosted),
+            AnyDriver::Declarative(driver) => driver.thread(probe).map(AnyThread::Declarative),
+            AnyDriver::Script(driver) => driver.thread(probe).map(AnyThread::Script),
         }
     }
 
     fn requests_per_iteration(&self) -> Option<RequestsPerIteration> {
         match self {
-            AnyDriver::Declared(driver) => driver.requests_per_iteration(),
-            AnyDriver::Hosted(driver) => driver.requests_per_iteration(),
+            AnyDriver::Declarative(driver) => driver.requests_per_iteration(),
+            AnyDriver::Script(driver) => driver.requests_per_iteration(),
         }
     }
 
     fn run_thread<R>(&self, curfew: &ThreadDeadline, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
         match self {
-            AnyDriver::Declared(driver) => driver.run_thread(curfew, runtime, life),
-            AnyDriver::Hosted(driver) => driver.run_thread(curfew, runtime, life),
+            AnyDriver::Declarative(driver) => driver.run_thread(curfew, runtime, life),
+            AnyDriver::Script(driver) => driver.run_thread(curfew, runtime, life),
         }
     }
 }
@@ -56,8 +57,8 @@ impl<D: Driver> DriverThread for AnyThread<D> {
 
     fn user(&self, seat: UserIdentity) -> AnyUser<D> {
         match self {
-            AnyThread::Declared(thread) => AnyUser::Declared(thread.user(seat)),
-            AnyThread::Hosted(thread) => AnyUser::Hosted(thread.user(seat)),
+            AnyThread::Declarative(thread) => AnyUser::Declarative(thread.user(seat)),
+            AnyThread::Script(thread) => AnyUser::Script(thread.user(seat)),
         }
     }
 }
@@ -65,22 +66,22 @@ impl<D: Driver> DriverThread for AnyThread<D> {
 impl<D: Driver> VirtualUser for AnyUser<D> {
     async fn start(&mut self) -> Result<(), UserStartError> {
         match self {
-            AnyUser::Declared(user) => user.start().await,
-            AnyUser::Hosted(user) => user.start().await,
+            AnyUser::Declarative(user) => user.start().await,
+            AnyUser::Script(user) => user.start().await,
         }
     }
 
     async fn iterate(&mut self, iteration: Iteration) -> bool {
         match self {
-            AnyUser::Declared(user) => user.iterate(iteration).await,
-            AnyUser::Hosted(user) => user.iterate(iteration).await,
+            AnyUser::Declarative(user) => user.iterate(iteration).await,
+            AnyUser::Script(user) => user.iterate(iteration).await,
         }
     }
 
     async fn stop(&mut self) {
         match self {
-            AnyUser::Declared(user) => user.stop().await,
-            AnyUser::Hosted(user) => user.stop().await,
+            AnyUser::Declarative(user) => user.stop().await,
+            AnyUser::Script(user) => user.stop().await,
         }
     }
 }

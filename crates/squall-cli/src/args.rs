@@ -21,7 +21,7 @@ pub(crate) use load::LoadArgs;
 pub(crate) use output::OutputArgs;
 pub(crate) use run::{EngineArgs, RunArgs};
 pub(crate) use search::SearchArgs;
-pub(crate) use worker::{LogFormat, WorkerArgs};
+pub(crate) use worker::{LoadWorkerArgs, LogFormat};
 
 /// Load tests, measured right.
 #[derive(Debug, Parser)]
@@ -29,7 +29,7 @@ pub(crate) use worker::{LogFormat, WorkerArgs};
 #[command(after_help = EXAMPLES, max_term_width = 110)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 const STYLES: styling::Styles = styling::Styles::styled()
@@ -74,7 +74,7 @@ The API is given by --api or SQUALL_API, its token by --token or SQUALL_TOKEN.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run a load test: a URL, or a scenario in TOML or Python
     Run(Box<RunArgs>),
     /// Tell whether a run got slower than another, with statistics
@@ -84,7 +84,7 @@ pub(crate) enum Command {
     /// Make a folder with a scenario to start from
     New(NewArgs),
     /// Be one of a fleet's load generators
-    Worker(WorkerArgs),
+    Worker(LoadWorkerArgs),
     /// Lead a fleet and serve its API
     Orchestrator(Box<OrchestratorArgs>),
     /// Start, show and steer the test of a fleet
@@ -152,7 +152,7 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// A fleet's name is part of its keys in Redis, between braces.
-pub(crate) fn fleet_name(text: &str) -> Result<String, String> {
+pub(crate) fn parse_fleet_name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if text.len() > 100 || !text.chars().all(fits) {
         return Err("a fleet's name has letters, digits, `-`, `_` and `.` only".to_owned());

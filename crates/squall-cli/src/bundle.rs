@@ -3,9 +3,9 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::Parser;
 use squall_engine::Driver;
-use squall_model::{Bundle, WorkerLimits, Load, LoadModel};
-use squall_scenario::{Disk, Recording, Travelled};
-use squall_worker::{Beside, Opened};
+use squall_model::{Bundle, Load, LoadModel, WorkerLimits};
+use squall_scenario::{BundledFiles, DiskFiles, RecordingFiles};
+use squall_worker::{AdditionalScenario, RunnableBundle};
 use std::{
     collections::BTreeMap,
     fs,
@@ -15,61 +15,66 @@ use std::{
 
 use crate::{
     any_driver::AnyDriver,
-    args::{Cli, Command, RunArgs},
+    args::{Cli, CliCommand, RunArgs},
     command_line,
-    commands::run::{options, read_from, read_text, subject},
-    exit::Refusal,
-    program::{Host, Member, Program},
+    commands::run::{load_scenario_from, read_text, resolve_input, run_options},
+    exit::CliError,
+    loaded_scenario::{ConcurrentScenario, LoadedScenario, ScriptHost},
+    run_input::RunInput,
     settings,
-    subject::Subject,
 };
 
 /// Largest bundle, all files together.
-const LARGEST: usize = 64 << 20;
+const MAX_BUNDLE_BYTES: usize = 64 << 20;
 
 /// The name of the scenario itself among a bundle's files.
-const SCENARIO: &str = "scenario";
+const SCENARIO_FILE: &str = "scenario";
 
 /// The name of what must be installed among a bundle's files.
-const REQUIREMENTS: &str = "requirements";
+const REQUIREMENTS_FILE: &str = "requirements";
 
 /// Bundles what `squall run` with these `args` would run; also gives the plan in words.
-pub(crate) fn of_run<H: Host>(what: &Subject, args: &RunArgs, host: &H) -> Result<(Bundle, String), Refusal> {
+pub(crate) fn build<H: ScriptHost>(what: &RunInput, args: &RunArgs, host: &H) -> Result<(Bundle, String), CliError> {
     let mut files = match what {
-        Subject::Url(_) => Recording::new(Disk::here()),
-        Subject::File(path) | Subject::Script(path) => Recording::new(Disk::beside(path)),
+        RunInput::Url(_) => RecordingFiles::new(DiskFiles::relative_to_working_dir()),
+        RunInput::ScenarioFile(path) | RunInput::Script(path) => {
+            RecordingFiles::new(DiskFiles::relative_to_scenario(path))
+        }
     };
-    let program = read_from(what, args, &mut files, read_text, |script| host.open(script))?;
-    settings::refuse_unused(args, &program.loads())?;
-    let together = loads(&program)?;
+    let program = load_scenario_from(what, args, &mut files, read_text, |script| host.open(script))?;
+    settings::reject_unused_flags(args, &program.loads())?;
+    let together = concurrent_loads(&program)?;
     let (read, env) = files.into_parts();
     let mut packed: BTreeMap<String, String> =
         read.into_iter().map(|(name, bytes)| (format!("file:{name}"), STANDARD.encode(bytes))).collect();
     match what {
-        Subject::Url(_) => {}
-        Subject::File(path) => {
+        RunInput::Url(_) => {}
+        RunInput::ScenarioFile(path) => {
             let text = read_text(path)?;
-            packed.insert(SCENARIO.to_owned(), STANDARD.encode(text));
+            packed.insert(SCENARIO_FILE.to_owned(), STANDARD.encode(text));
         }
-        Subject::Script(path) => {
-            for (name, bytes) in host.bundle(path).map_err(Refusal::new)? {
+        RunInput::Script(path) => {
+            for (name, bytes) in host.bundle(path).map_err(CliError::new)? {
                 packed.insert(format!("module:{}", name.display()), STANDARD.encode(bytes));
             }
             if let Some(file) = &args.script.requirements {
-                packed.insert(REQUIREMENTS.to_owned(), STANDARD.encode(read_text(file)?));
+                packed.insert(REQUIREMENTS_FILE.to_owned(), STANDARD.encode(read_text(file)?));
             }
         }
     }
     let size: usize = packed.values().map(String::len).sum();
-    if size > LARGEST {
-        let text =
-            format!("the scenario and its files are {} MiB; a fleet takes up to {} MiB", size >> 20, LARGEST >> 20);
-        return Err(Refusal::new(text));
+    if size > MAX_BUNDLE_BYTES {
+        let text = format!(
+            "the scenario and its files are {} MiB; a fleet takes up to {} MiB",
+            size >> 20,
+            MAX_BUNDLE_BYTES >> 20
+        );
+        return Err(CliError::new(text));
     }
-    let limits = options(&args.engine, &program);
+    let limits = run_options(&args.engine, &program);
     let bundle = Bundle {
         plan: program.plan().clone(),
-        arguments: command_line::travelling(&args.words),
+        arguments: command_line::worker_arguments(&args.raw_args),
         files: packed,
         env,
         limits: WorkerLimits {
@@ -87,14 +92,14 @@ pub(crate) fn of_run<H: Host>(what: &Subject, args: &RunArgs, host: &H) -> Resul
 }
 
 /// The loads of several scenarios that run together; none if it is one.
-fn loads<D: Driver>(program: &Program<D>) -> Result<Vec<Load>, Refusal> {
-    if !program.is_several() {
+fn concurrent_loads<D: Driver>(program: &LoadedScenario<D>) -> Result<Vec<Load>, CliError> {
+    if !program.has_multiple_scenarios() {
         return Ok(Vec::new());
     }
     let loads: Vec<Load> = program.loads().into_iter().cloned().collect();
     let counted = |load: &Load| matches!(load.model, LoadModel::Closed { .. }) && load.iterations.is_some();
     match loads.iter().any(counted) {
-        true => Err(Refusal::new(
+        true => Err(CliError::new(
             "several scenarios on a fleet cannot have a number of iterations and a number of users: give a duration, rates with the \
              number, or one of them with --scenario",
         )),
@@ -103,84 +108,85 @@ fn loads<D: Driver>(program: &Program<D>) -> Result<Vec<Load>, Refusal> {
 }
 
 /// Opens bundles on a worker.
-pub(crate) struct BundleHost<H> {
-    host: H,
+pub(crate) struct BundleOpener<H> {
+    script_host: H,
     /// Of the latest run.
-    unpacked: Mutex<Option<Unpacked>>,
+    unpacked: Mutex<Option<UnpackedBundle>>,
 }
 
-impl<H: Host> BundleHost<H> {
-    pub(crate) fn new(host: H) -> BundleHost<H> {
-        BundleHost { host, unpacked: Mutex::new(None) }
+impl<H: ScriptHost> BundleOpener<H> {
+    pub(crate) fn new(host: H) -> BundleOpener<H> {
+        BundleOpener { script_host: host, unpacked: Mutex::new(None) }
     }
 
-    fn program(&self, bundle: &Bundle) -> Result<Program<H::Driver>, Refusal> {
+    fn load_scenario(&self, bundle: &Bundle) -> Result<LoadedScenario<H::Driver>, CliError> {
         let words = ["squall".to_owned(), "run".to_owned()].into_iter().chain(bundle.arguments.iter().cloned());
-        let Command::Run(mut args) =
-            Cli::try_parse_from(words).map_err(|error| Refusal::new(error.to_string()))?.command
+        let CliCommand::Run(mut args) =
+            Cli::try_parse_from(words).map_err(|error| CliError::new(error.to_string()))?.command
         else {
-            return Err(Refusal::new("the plan was not made by `squall run`"));
+            return Err(CliError::new("the plan was not made by `squall run`"));
         };
         // A seed that was drawn where the run was started.
         args.load.seed = Some(bundle.plan.seed);
-        let what = subject(&mut args)?;
-        let folder = Unpacked::new(bundle)?;
-        let mut files = Travelled { files: folder.files.clone(), env: bundle.env.clone() };
+        let what = resolve_input(&mut args)?;
+        let folder = UnpackedBundle::new(bundle)?;
+        let mut files = BundledFiles { files: folder.files.clone(), env: bundle.env.clone() };
         let what = match what {
-            Subject::Script(path) => Subject::Script(folder.path.join(path.file_name().unwrap_or_default())),
+            RunInput::Script(path) => RunInput::Script(folder.path.join(path.file_name().unwrap_or_default())),
             other => other,
         };
         let text = |path: &Path| {
-            let name = if args.script.requirements.as_deref() == Some(path) { REQUIREMENTS } else { SCENARIO };
-            let missing = || Refusal::new(format!("the plan travelled without `{name}`"));
+            let name =
+                if args.script.requirements.as_deref() == Some(path) { REQUIREMENTS_FILE } else { SCENARIO_FILE };
+            let missing = || CliError::new(format!("the plan travelled without `{name}`"));
             let bytes = decode(name, bundle.files.get(name).ok_or_else(missing)?)?;
-            String::from_utf8(bytes).map_err(|_| Refusal::new(format!("`{name}` is no text")))
+            String::from_utf8(bytes).map_err(|_| CliError::new(format!("`{name}` is no text")))
         };
         // One run at a time: the files of the one before go.
         *self.unpacked.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder);
-        read_from(&what, &args, &mut files, text, |script| self.host.open_here(script))
+        load_scenario_from(&what, &args, &mut files, text, |script| self.script_host.open_in_worker(script))
     }
 }
 
-impl<H: Host> squall_worker::Host for BundleHost<H> {
+impl<H: ScriptHost> squall_worker::DriverFactory for BundleOpener<H> {
     type Driver = AnyDriver<H::Driver>;
 
-    fn open(&self, bundle: &Bundle) -> Result<Opened<AnyDriver<H::Driver>>, String> {
-        let program = self.program(bundle).map_err(|refusal| refusal.to_string())?;
+    fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<AnyDriver<H::Driver>>, String> {
+        let program = self.load_scenario(bundle).map_err(|refusal| refusal.to_string())?;
         if program.plan().tasks != bundle.plan.tasks {
             return Err("this worker reads the scenario differently: is it of another version?".to_owned());
         }
-        let (threads, stock, hooks) = (program.threads(), program.stock(), program.hooks());
+        let (threads, stock, hooks) = (program.threads(), program.pools(), program.hooks());
         let (mut plan, mut beside) = (None, Vec::new());
         let (driver, rations) = match program {
-            Program::Declared { scenario, .. } => {
-                let (driver, rations) = scenario.driver_rationed();
-                (AnyDriver::Declared(driver), rations)
+            LoadedScenario::Declarative { scenario, .. } => {
+                let (driver, rations) = scenario.driver_with_shared_counters();
+                (AnyDriver::Declarative(driver), rations)
             }
-            Program::Hosted(hosted) => {
-                let mut members = hosted.members().into_iter();
+            LoadedScenario::Script(hosted) => {
+                let mut members = hosted.concurrent_scenarios().into_iter();
                 plan = members.next().map(|first| first.plan).filter(|_| bundle.has_multiple_scenarios());
-                beside = members.map(stand_beside).collect();
-                (AnyDriver::Hosted((hosted.driver)()), Vec::new())
+                beside = members.map(additional_engine).collect();
+                (AnyDriver::Script((hosted.make_driver)()), Vec::new())
             }
         };
-        Ok(Opened { driver, threads, plan, beside, stock, rations, hooks })
+        Ok(RunnableBundle { driver, threads, plan, additional: beside, pools: stock, shared_counters: rations, hooks })
     }
 }
 
-fn stand_beside<D: Driver>(member: Member<D>) -> Beside<AnyDriver<D>> {
-    let driver = AnyDriver::Hosted((member.driver)());
-    Beside { driver, threads: Some(member.threads), plan: member.plan, follows: member.follows }
+fn additional_engine<D: Driver>(member: ConcurrentScenario<D>) -> AdditionalScenario<AnyDriver<D>> {
+    let driver = AnyDriver::Script((member.make_driver)());
+    AdditionalScenario { driver, threads: Some(member.threads), plan: member.plan, background: member.background }
 }
 
 /// The files of a bundle in a folder of their own. Scripts import from it while they run, so it goes with the next bundle or the process.
-struct Unpacked {
+struct UnpackedBundle {
     path: PathBuf,
     /// By the names that the scenario uses.
     files: BTreeMap<String, PathBuf>,
 }
 
-impl Drop for Unpacked {
+impl Drop for UnpackedBundle {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
             tracing::debug!(path = %self.path.display(), %error, "the files of a run stay behind");
@@ -188,14 +194,14 @@ impl Drop for Unpacked {
     }
 }
 
-impl Unpacked {
-    fn new(bundle: &Bundle) -> Result<Unpacked, Refusal> {
+impl UnpackedBundle {
+    fn new(bundle: &Bundle) -> Result<UnpackedBundle, CliError> {
         // From here on it is removed, whatever fails.
-        let mut folder = Unpacked { path: fresh_folder()?, files: BTreeMap::new() };
+        let mut folder = UnpackedBundle { path: create_temp_folder()?, files: BTreeMap::new() };
         let path = folder.path.clone();
         for (at, (name, content)) in bundle.files.iter().enumerate() {
             let place = if let Some(module) = name.strip_prefix("module:") {
-                path.join(inside(module)?)
+                path.join(checked_relative_path(module)?)
             } else if let Some(file) = name.strip_prefix("file:") {
                 // A name of ours: the scenario's may lead anywhere.
                 let place = path.join("files").join(at.to_string());
@@ -209,31 +215,31 @@ impl Unpacked {
                 fs::write(&place, decode(name, content).unwrap_or_default())
             };
             decode(name, content)?;
-            write().map_err(|error| Refusal::file("write", &place, &error))?;
+            write().map_err(|error| CliError::file_error("write", &place, &error))?;
         }
         Ok(folder)
     }
 }
 
-fn decode(name: &str, content: &str) -> Result<Vec<u8>, Refusal> {
-    STANDARD.decode(content).map_err(|_| Refusal::new(format!("`{name}` did not travel whole")))
+fn decode(name: &str, content: &str) -> Result<Vec<u8>, CliError> {
+    STANDARD.decode(content).map_err(|_| CliError::new(format!("`{name}` did not travel whole")))
 }
 
 /// A path that stays within the folder it is joined to.
-fn inside(path: &str) -> Result<&Path, Refusal> {
+fn checked_relative_path(path: &str) -> Result<&Path, CliError> {
     let path = Path::new(path);
     match path.components().all(|part| matches!(part, Component::Normal(_))) {
         true => Ok(path),
-        false => Err(Refusal::new(format!("`{}` would be written outside the scenario's folder", path.display()))),
+        false => Err(CliError::new(format!("`{}` would be written outside the scenario's folder", path.display()))),
     }
 }
 
-fn fresh_folder() -> Result<PathBuf, Refusal> {
+fn create_temp_folder() -> Result<PathBuf, CliError> {
     let name = format!("squall-{}-{}", std::process::id(), squall_coord::MemberId::unique());
     let path = std::env::temp_dir().join(name);
     std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o700)
         .create(&path)
-        .map_err(|error| Refusal::file("create", &path, &error))?;
+        .map_err(|error| CliError::file_error("create", &path, &error))?;
     Ok(path)
 }
 
@@ -243,9 +249,9 @@ mod tests {
 
     #[test]
     fn modules_stay_within_their_folder() {
-        assert!(inside("a/b.py").is_ok());
+        assert!(checked_relative_path("a/b.py").is_ok());
         for path in ["../a.py", "/etc/x", "a/../../b"] {
-            assert!(inside(path).is_err(), "{path}");
+            assert!(checked_relative_path(path).is_err(), "{path}");
         }
     }
 }

@@ -1,27 +1,30 @@
 //! The command line as reports show it and as it travels to workers. Both are passed on; logins that nobody there needs must not be.
 
 /// `arguments`, program name left out, quoted for a shell.
-pub(crate) fn shown(arguments: impl IntoIterator<Item = String>) -> String {
+pub(crate) fn masked_command_line(arguments: impl IntoIterator<Item = String>) -> String {
     let mut words = vec!["squall".to_owned()];
     let mut flag = String::new();
     for argument in arguments {
-        words.push(quoted(&masked(&flag, &argument)));
+        words.push(shell_quote(&mask_argument(&flag, &argument)));
         flag = argument;
     }
     words.join(" ")
 }
 
 /// Where a run is started, which may log in there. Each has a value.
-const PLACES: [&str; 5] = ["--cluster", "--fleet", "--api", "--token", "--api-ca"];
+const FLEET_LOCATION_FLAGS: [&str; 5] = ["--cluster", "--fleet", "--api", "--token", "--api-ca"];
 
 /// What follows `run` or `test start` in `words`, as the workers of a fleet read it: without where the fleet is.
-pub(crate) fn travelling(words: &[String]) -> Vec<String> {
+pub(crate) fn worker_arguments(words: &[String]) -> Vec<String> {
     let mut words = words.iter().skip_while(|word| !matches!(word.as_str(), "run" | "start")).skip(1);
     let mut kept = Vec::new();
     while let Some(word) = words.next() {
-        if PLACES.contains(&word.as_str()) {
+        if FLEET_LOCATION_FLAGS.contains(&word.as_str()) {
             words.next();
-        } else if !PLACES.iter().any(|flag| word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='))) {
+        } else if !FLEET_LOCATION_FLAGS
+            .iter()
+            .any(|flag| word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')))
+        {
             kept.push(word.clone());
         }
     }
@@ -29,35 +32,35 @@ pub(crate) fn travelling(words: &[String]) -> Vec<String> {
 }
 
 /// What may be shown of `argument`, which stands behind `before`.
-fn masked(before: &str, argument: &str) -> String {
+fn mask_argument(before: &str, argument: &str) -> String {
     if let Some((flag, value)) = argument.split_once('=').filter(|(flag, _)| flag.starts_with("--")) {
-        return format!("{flag}={}", masked(flag, value));
+        return format!("{flag}={}", mask_argument(flag, value));
     }
     match before {
         "--basic" | "--bearer" | "--token" => "…".to_owned(),
-        "--header" | "-H" => header(argument),
-        _ if argument.starts_with("-H") => format!("-H{}", header(&argument[2..])),
-        _ => without_login(argument),
+        "--header" | "-H" => mask_header(argument),
+        _ if argument.starts_with("-H") => format!("-H{}", mask_header(&argument[2..])),
+        _ => without_credentials(argument),
     }
 }
 
 /// Whether `name` sounds like a login.
-fn is_telling(name: &str) -> bool {
-    const TELLING: [&str; 8] = ["auth", "cookie", "token", "key", "secret", "pass", "pwd", "credential"];
+fn is_sensitive_name(name: &str) -> bool {
+    const SENSITIVE_WORDS: [&str; 8] = ["auth", "cookie", "token", "key", "secret", "pass", "pwd", "credential"];
     let lower = name.to_ascii_lowercase();
-    TELLING.iter().any(|word| lower.contains(word))
+    SENSITIVE_WORDS.iter().any(|word| lower.contains(word))
 }
 
 /// A header's value is shown only if its name does not sound like a login.
-fn header(text: &str) -> String {
+fn mask_header(text: &str) -> String {
     match text.split_once(':') {
-        Some((name, _)) if is_telling(name) => format!("{name}: …"),
+        Some((name, _)) if is_sensitive_name(name) => format!("{name}: …"),
         _ => text.to_owned(),
     }
 }
 
 /// `http://user:password@host` as `http://…@host`, and `unix:///socket?pass=word` as `unix:///socket?pass=…`.
-pub(crate) fn without_login(text: &str) -> String {
+pub(crate) fn without_credentials(text: &str) -> String {
     let Some(scheme) = text.find("://") else { return text.to_owned() };
     let authority = &text[scheme + 3..];
     let end = authority.find(['/', '?', '#']).unwrap_or(authority.len());
@@ -67,13 +70,13 @@ pub(crate) fn without_login(text: &str) -> String {
     };
     // Of a target `user` is one of the things that it is asked for; of a store it is half of a login.
     let names_users = !text.starts_with("http");
-    without_telling_options(&shown, |name| {
-        is_telling(name) || names_users && (name.contains("user") || name.contains('%'))
+    mask_query_values(&shown, |name| {
+        is_sensitive_name(name) || names_users && (name.contains("user") || name.contains('%'))
     })
 }
 
 /// The options behind `?` without the values of those whose names are `hidden`.
-fn without_telling_options(url: &str, hidden: impl Fn(&str) -> bool) -> String {
+fn mask_query_values(url: &str, hidden: impl Fn(&str) -> bool) -> String {
     let Some((place, options)) = url.split_once('?') else { return url.to_owned() };
     let option = |text: &str| match text.split_once('=') {
         Some((name, value)) if !value.is_empty() && hidden(name) => format!("{name}=…"),
@@ -82,7 +85,7 @@ fn without_telling_options(url: &str, hidden: impl Fn(&str) -> bool) -> String {
     format!("{place}?{}", options.split('&').map(option).collect::<Vec<_>>().join("&"))
 }
 
-fn quoted(argument: &str) -> String {
+fn shell_quote(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+…".contains(c);
     if !argument.is_empty() && argument.chars().all(plain) {
         argument.to_owned()
@@ -97,7 +100,7 @@ mod tests {
 
     #[track_caller]
     fn check(arguments: &[&str], expected: &str) {
-        assert_eq!(shown(arguments.iter().map(|a| (*a).to_owned())), format!("squall {expected}"));
+        assert_eq!(masked_command_line(arguments.iter().map(|a| (*a).to_owned())), format!("squall {expected}"));
     }
 
     #[test]
@@ -132,9 +135,9 @@ mod tests {
     fn where_the_fleet_is_does_not_travel() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let run = "run x.toml --cluster redis://:secret@h --rate 5 --fleet=a --bearer t";
-        assert_eq!(travelling(&words(run)), words("x.toml --rate 5 --bearer t"));
+        assert_eq!(worker_arguments(&words(run)), words("x.toml --rate 5 --bearer t"));
         let start = "test start x.toml --token secret --api=http://h --api-ca ca.pem --users 3";
-        assert_eq!(travelling(&words(start)), words("x.toml --users 3"));
+        assert_eq!(worker_arguments(&words(start)), words("x.toml --users 3"));
     }
 
     #[test]

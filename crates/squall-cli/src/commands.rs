@@ -12,21 +12,21 @@ mod test;
 mod up;
 mod worker;
 
-use crate::{args::Command, exit::Refusal, program::Host};
+use crate::{args::CliCommand, exit::CliError, loaded_scenario::ScriptHost};
 
 /// Runs `command` and gives the exit code.
-pub(crate) fn dispatch<H: Host>(command: Command, host: &H) -> Result<u8, Refusal> {
+pub(crate) fn dispatch<H: ScriptHost>(command: CliCommand, host: &H) -> Result<u8, CliError> {
     match command {
-        Command::Run(args) => run::run(*args, host),
-        Command::Compare(args) => compare::compare(&args),
-        Command::Target(args) => target::serve(&args),
-        Command::New(args) => new::scaffold(&args),
-        Command::Worker(args) => worker::work(&args, host),
-        Command::Orchestrator(args) => orchestrator::serve(&args, host),
-        Command::Test { command } => test::test(command, host),
-        Command::Up(args) => up::up(&args, host),
-        Command::Down(_) => down::down(),
-        Command::Stream { command } => stream::run(command, host),
-        Command::Completions(args) => completions::print(&args),
+        CliCommand::Run(args) => run::run(*args, host),
+        CliCommand::Compare(args) => compare::compare(&args),
+        CliCommand::Target(args) => target::serve(&args),
+        CliCommand::New(args) => new::scaffold(&args),
+        CliCommand::Worker(args) => worker::run_worker(&args, host),
+        CliCommand::Orchestrator(args) => orchestrator::serve(&args, host),
+        CliCommand::Test { command } => test::test(command, host),
+        CliCommand::Up(args) => up::up(&args, host),
+        CliCommand::Down(_) => down::down(),
+        CliCommand::Stream { command } => stream::run(command, host),
+        CliCommand::Completions(args) => completions::print(&args),
     }
 }

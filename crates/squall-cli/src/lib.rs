@@ -5,59 +5,61 @@
 #![recursion_limit = "256"]
 
 mod any_driver;
-mod api;
+mod api_client;
 mod args;
 mod baseline;
 mod bundle;
 mod command_line;
 mod commands;
-mod descriptors;
 mod exit;
 mod find_max;
 mod fleet_store;
-mod listener;
+mod http_listener;
+mod loaded_scenario;
+mod loadpilot_plan;
+mod local_fleet_state;
 mod logs;
+mod open_file_limit;
 mod output_file;
-mod picker;
-mod program;
 mod prometheus;
-mod seed_plan;
+mod run_input;
+mod scenario_picker;
 mod settings;
 mod signals;
-mod stop;
-mod subject;
+mod stop_button;
 mod terminal;
 mod tick;
-mod up_state;
 mod worker_health;
 
 use clap::Parser;
 use std::ffi::OsString;
 
-pub use program::{Host, Hosted, Member, Param, Processes, Program, Script};
-pub use squall_worker::Hooks;
+pub use loaded_scenario::{
+    ConcurrentScenario, LoadedScenario, ProcessCommands, ScenarioParam, ScriptHost, ScriptRequest, ScriptScenario,
+};
+pub use squall_worker::ScenarioHooks;
 
 /// Runs one command line, program name included, and gives the exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    main_with(arguments.clone(), &program::InstalledPython { arguments })
+    main_with(arguments.clone(), &loaded_scenario::InstalledPython { arguments })
 }
 
 /// Runs one command line with a host for scenarios in its language: the same program inside another interpreter.
-pub fn main_with<H: Host>(arguments: impl IntoIterator<Item = OsString>, host: &H) -> u8 {
+pub fn main_with<H: ScriptHost>(arguments: impl IntoIterator<Item = OsString>, host: &H) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let words = arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let mut command = match args::Cli::try_parse_from(arguments) {
         Ok(cli) => cli.command,
-        Err(error) => return exit::of_parsing(&error),
+        Err(error) => return exit::report_parse_error(&error),
     };
     match &mut command {
-        args::Command::Run(run) => run.words = words,
-        args::Command::Test { command: args::TestCommand::Start(start) } => start.run.words = words,
+        args::CliCommand::Run(run) => run.raw_args = words,
+        args::CliCommand::Test { command: args::TestCommand::Start(start) } => start.run.raw_args = words,
         _ => {}
     }
-    descriptors::allow_all();
+    open_file_limit::raise_open_file_limit();
     let code = commands::dispatch(command, host).unwrap_or_else(|refusal| exit::report(&refusal));
-    terminal::speech::settle();
+    terminal::background_writer::flush_stderr();
     code
 }

@@ -8,33 +8,33 @@ use std::{
     time::Duration,
 };
 
-use crate::{exit::Refusal, terminal::print};
+use crate::{exit::CliError, terminal::print};
 
 /// A place that was found to be writable.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     path: PathBuf,
-    way: Way,
+    destination: OutputDestination,
 }
 
 #[derive(Debug)]
-enum Way {
+enum OutputDestination {
     Stdout,
     /// A device or pipe.
     InPlace(File),
     /// A file beside the final one, to be renamed. It is there only while it is written: a run that is killed leaves nothing.
-    Beside {
+    AtomicReplace {
         temporary: PathBuf,
-        place: PathBuf,
+        final_path: PathBuf,
     },
 }
 
 impl OutputFile {
     /// Makes sure that `path` can be written later.
-    pub(crate) fn open(path: &Path) -> Result<OutputFile, Refusal> {
-        let way = if path == Path::new("-") { Ok(Way::Stdout) } else { Way::to(path) };
-        let way = way.map_err(|error| Refusal::file("write", path, &error))?;
-        Ok(OutputFile { path: path.to_owned(), way })
+    pub(crate) fn open(path: &Path) -> Result<OutputFile, CliError> {
+        let way = if path == Path::new("-") { Ok(OutputDestination::Stdout) } else { OutputDestination::resolve(path) };
+        let way = way.map_err(|error| CliError::file_error("write", path, &error))?;
+        Ok(OutputFile { path: path.to_owned(), destination: way })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -42,20 +42,20 @@ impl OutputFile {
     }
 
     pub(crate) fn is_stdout(&self) -> bool {
-        matches!(self.way, Way::Stdout)
+        matches!(self.destination, OutputDestination::Stdout)
     }
 
     /// Whether it can be written without anybody reading it.
-    pub(crate) fn is_plain(&self) -> bool {
-        matches!(self.way, Way::Beside { .. })
+    pub(crate) fn is_regular_file(&self) -> bool {
+        matches!(self.destination, OutputDestination::AtomicReplace { .. })
     }
 
     /// Writes the whole content; the older file, if there was one, is gone only after that.
-    pub(crate) fn replace_with(&mut self, bytes: &[u8], patience: Option<Duration>) -> Result<(), Refusal> {
-        let written = match &mut self.way {
-            Way::Stdout => return print::stdout_within(bytes, patience),
-            Way::InPlace(file) => file.write_all(bytes),
-            Way::Beside { temporary, place } => {
+    pub(crate) fn replace_with(&mut self, bytes: &[u8], patience: Option<Duration>) -> Result<(), CliError> {
+        let written = match &mut self.destination {
+            OutputDestination::Stdout => return print::stdout_within(bytes, patience),
+            OutputDestination::InPlace(file) => file.write_all(bytes),
+            OutputDestination::AtomicReplace { temporary, final_path: place } => {
                 let moved = fs::write(&*temporary, bytes).and_then(|()| fs::rename(&*temporary, &*place));
                 if moved.is_err() {
                     let _ = fs::remove_file(temporary);
@@ -63,30 +63,32 @@ impl OutputFile {
                 moved
             }
         };
-        written.map_err(|error| Refusal::file("write", &self.path, &error))
+        written.map_err(|error| CliError::file_error("write", &self.path, &error))
     }
 }
 
-impl Way {
-    fn to(path: &Path) -> io::Result<Way> {
+impl OutputDestination {
+    fn resolve(path: &Path) -> io::Result<OutputDestination> {
         match fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            Ok(found) if !found.is_file() => return Ok(Way::InPlace(OpenOptions::new().write(true).open(path)?)),
+            Ok(found) if !found.is_file() => {
+                return Ok(OutputDestination::InPlace(OpenOptions::new().write(true).open(path)?));
+            }
             Ok(found) if found.permissions().readonly() => return Err(io::ErrorKind::PermissionDenied.into()),
             _ => {}
         }
-        let place = behind_links(path)?;
+        let place = resolve_links(path)?;
         let name = place.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
         let temporary = place.with_file_name(format!(".{name}.{}", std::process::id()));
         // Only to see that it can be done.
         File::create(&temporary)?;
         fs::remove_file(&temporary)?;
-        Ok(Way::Beside { temporary, place })
+        Ok(OutputDestination::AtomicReplace { temporary, final_path: place })
     }
 }
 
 /// Where a path leads: a link is written through, also one to a file that is not there yet.
-fn behind_links(path: &Path) -> io::Result<PathBuf> {
+fn resolve_links(path: &Path) -> io::Result<PathBuf> {
     // As many as Linux follows.
     let mut place = path.to_owned();
     for _ in 0..40 {

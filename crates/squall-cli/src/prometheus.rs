@@ -7,10 +7,10 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use squall_metrics::RunView;
 use squall_model::{GeneratorStats, Plan};
-use squall_orchestrator::{Live, Observer};
+use squall_orchestrator::{LiveStatus, RunObserver};
 use squall_report::{
-    Run,
-    prometheus::{Format, Scrape},
+    ReportInput,
+    prometheus::{ExpositionFormat, ScrapeInput},
 };
 use std::{
     net::SocketAddr,
@@ -19,46 +19,47 @@ use std::{
 };
 
 use crate::{
-    exit::Refusal,
-    listener::{Listener, plain},
-    stop::StopButton,
+    exit::CliError,
+    http_listener::{HttpListener, text_response},
+    stop_button::StopButton,
 };
 
 /// How long whoever scraped during a run is waited for at its end: as often as Prometheus is usually told to come.
-pub(crate) const LINGER: Duration = Duration::from_secs(15);
+pub(crate) const FINAL_SCRAPE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How often the wait looks whether it is over.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The listening endpoint; it ends when dropped.
-pub(crate) struct Endpoint {
-    listener: Listener,
-    latest: Arc<Mutex<Latest>>,
+pub(crate) struct PrometheusEndpoint {
+    listener: HttpListener,
+    latest: Arc<Mutex<LatestMetrics>>,
 }
 
 /// The latest second in both formats.
 #[derive(Debug, Default)]
-struct Latest {
+struct LatestMetrics {
     text: Bytes,
     protobuf: Bytes,
     /// How often somebody came for what was shown during the run, and at its end.
     scrapes: u64,
-    last_scrapes: u64,
-    over: bool,
+    final_scrapes: u64,
+    finished: bool,
 }
 
-impl Latest {
-    fn show(&mut self, scrape: &Scrape<'_>) {
-        (self.text, self.protobuf) = (Format::Text.render(scrape).into(), Format::Protobuf.render(scrape).into());
+impl LatestMetrics {
+    fn render(&mut self, scrape: &ScrapeInput<'_>) {
+        (self.text, self.protobuf) =
+            (ExpositionFormat::Text.render(scrape).into(), ExpositionFormat::Protobuf.render(scrape).into());
     }
 }
 
-impl Endpoint {
-    pub(crate) fn start(addr: SocketAddr, allow_remote: bool) -> Result<Endpoint, Refusal> {
-        let latest: Arc<Mutex<Latest>> = Arc::default();
+impl PrometheusEndpoint {
+    pub(crate) fn start(addr: SocketAddr, allow_remote: bool) -> Result<PrometheusEndpoint, CliError> {
+        let latest: Arc<Mutex<LatestMetrics>> = Arc::default();
         let shared = latest.clone();
-        let answer = Arc::new(move |request: &Request<Incoming>| answer(request, &shared));
-        Ok(Endpoint { listener: Listener::start("--prometheus", addr, allow_remote, answer)?, latest })
+        let answer = Arc::new(move |request: &Request<Incoming>| handle_request(request, &shared));
+        Ok(PrometheusEndpoint { listener: HttpListener::start("--prometheus", addr, allow_remote, answer)?, latest })
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
@@ -66,54 +67,55 @@ impl Endpoint {
     }
 
     /// Shows the numbers that the run has ended with.
-    pub(crate) fn show_end(&self, run: &Run<'_>) {
-        let Run { view, plan, facts, version, .. } = *run;
+    pub(crate) fn publish_final(&self, run: &ReportInput<'_>) {
+        let ReportInput { view, plan, facts, version, .. } = *run;
         let mut latest = self.latest();
-        latest.show(&Scrape { view, plan, elapsed: facts.elapsed, generator: Some(&facts.generator), version });
-        latest.over = true;
+        latest.render(&ScrapeInput { view, plan, elapsed: facts.elapsed, generator: Some(&facts.generator), version });
+        latest.finished = true;
     }
 
     /// Whether somebody scraped the run and has not seen its end.
-    pub(crate) fn is_awaited(&self) -> bool {
+    pub(crate) fn awaits_final_scrape(&self) -> bool {
         let latest = self.latest();
-        latest.scrapes > 0 && latest.last_scrapes == 0
+        latest.scrapes > 0 && latest.final_scrapes == 0
     }
 
     /// Waits until the end has been seen, for [`LINGER`] at most, or until `button` is pressed.
-    pub(crate) fn linger(&self, button: &StopButton) {
+    pub(crate) fn wait_for_final_scrape(&self, button: &StopButton) {
         let begin = Instant::now();
-        while self.is_awaited() && begin.elapsed() < LINGER && button.presses() == 0 {
-            std::thread::park_timeout(LOOK);
+        while self.awaits_final_scrape() && begin.elapsed() < FINAL_SCRAPE_TIMEOUT && button.presses() == 0 {
+            std::thread::park_timeout(POLL_INTERVAL);
         }
     }
 
-    fn latest(&self) -> MutexGuard<'_, Latest> {
+    fn latest(&self) -> MutexGuard<'_, LatestMetrics> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Observer for Endpoint {
-    fn second(&mut self, plan: &Plan, view: &RunView, live: &Live) {
-        let generator = GeneratorStats { cpu_s: live.cpu_s, max_rss_bytes: live.rss_bytes, ..GeneratorStats::default() };
+impl RunObserver for PrometheusEndpoint {
+    fn on_update(&mut self, plan: &Plan, view: &RunView, live: &LiveStatus) {
+        let generator =
+            GeneratorStats { cpu_s: live.cpu_s, max_rss_bytes: live.rss_bytes, ..GeneratorStats::default() };
         let (elapsed, version) = (live.elapsed, env!("SQUALL_VERSION"));
-        let scrape = Scrape { view, plan, elapsed, generator: Some(&generator), version };
-        self.latest().show(&scrape);
+        let scrape = ScrapeInput { view, plan, elapsed, generator: Some(&generator), version };
+        self.latest().render(&scrape);
     }
 }
 
-fn answer(request: &Request<Incoming>, latest: &Mutex<Latest>) -> Response<Full<Bytes>> {
+fn handle_request(request: &Request<Incoming>, latest: &Mutex<LatestMetrics>) -> Response<Full<Bytes>> {
     if request.uri().path() != "/metrics" {
-        return plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n");
+        return text_response(StatusCode::NOT_FOUND, "the metrics are at /metrics\n");
     }
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    let format = Format::negotiate(accept);
+    let format = ExpositionFormat::negotiate(accept);
     let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
-    if latest.over {
-        latest.last_scrapes += 1;
+    if latest.finished {
+        latest.final_scrapes += 1;
     } else {
         latest.scrapes += 1;
     }
-    let body = if format == Format::Text { &latest.text } else { &latest.protobuf };
+    let body = if format == ExpositionFormat::Text { &latest.text } else { &latest.protobuf };
     let response = Response::builder().header(header::CONTENT_TYPE, format.content_type());
     response.body(Full::from(body.clone())).expect("a valid header")
 }

@@ -4,7 +4,7 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::{exit::Refusal, stop::StopButton};
+use crate::{exit::CliError, stop_button::StopButton};
 
 /// The signals that ask a run to stop.
 pub(crate) struct StopSignals {
@@ -35,9 +35,9 @@ impl StopSignals {
 }
 
 fn hang_up_is_ignored() -> bool {
-    static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    static IGNORED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     // As it was before anybody listened.
-    *FOUND.get_or_init(|| {
+    *IGNORED.get_or_init(|| {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
         ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
@@ -45,14 +45,14 @@ fn hang_up_is_ignored() -> bool {
 }
 
 /// Presses a button at every signal, until dropped.
-pub(crate) struct Obeying {
+pub(crate) struct SignalListener {
     _end: oneshot::Sender<()>,
 }
 
 /// Presses `button` at every signal from here on. In a thread of its own: a run that waits for something can still be stopped.
-pub(crate) fn obey(button: &StopButton) -> Result<Obeying, Refusal> {
-    let cannot = |error: io::Error| Refusal::new(format!("cannot listen for signals: {error}"));
-    let BlockingStop { runtime, mut signals } = BlockingStop::listen().map_err(cannot)?;
+pub(crate) fn listen_for_signals(button: &StopButton) -> Result<SignalListener, CliError> {
+    let cannot = |error: io::Error| CliError::new(format!("cannot listen for signals: {error}"));
+    let BlockingStopSignals { runtime, mut signals } = BlockingStopSignals::listen().map_err(cannot)?;
     let (end, mut ended) = oneshot::channel();
     let button = button.clone();
     let watch = async move {
@@ -64,21 +64,21 @@ pub(crate) fn obey(button: &StopButton) -> Result<Obeying, Refusal> {
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || runtime.block_on(watch)).map_err(cannot)?;
-    Ok(Obeying { _end: end })
+    Ok(SignalListener { _end: end })
 }
 
 /// The same for a command without a runtime of its own.
-pub(crate) struct BlockingStop {
+pub(crate) struct BlockingStopSignals {
     runtime: tokio::runtime::Runtime,
     signals: StopSignals,
 }
 
-impl BlockingStop {
+impl BlockingStopSignals {
     /// From here on a signal no longer ends the process by itself: listen before anybody can know that it is there.
-    pub(crate) fn listen() -> io::Result<BlockingStop> {
+    pub(crate) fn listen() -> io::Result<BlockingStopSignals> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let signals = runtime.block_on(async { StopSignals::listen() })?;
-        Ok(BlockingStop { runtime, signals })
+        Ok(BlockingStopSignals { runtime, signals })
     }
 
     /// Blocks until someone asks the process to stop.

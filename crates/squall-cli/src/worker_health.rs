@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    exit::Refusal,
-    listener::{Listener, plain},
+    exit::CliError,
+    http_listener::{HttpListener, text_response},
 };
 
 /// Its metrics: name, kind, field of its report, meaning.
@@ -30,7 +30,7 @@ const METRICS: [(&str, &str, &str, &str); 10] = [
 ];
 
 /// How long a worker counts as heard, and what is cancelled when it is told to go.
-pub(crate) struct Readiness {
+pub(crate) struct ReadinessCheck {
     pub(crate) ttl: Duration,
     pub(crate) leaving: CancellationToken,
 }
@@ -40,32 +40,32 @@ pub(crate) fn serve(
     addr: SocketAddr,
     allow_remote: bool,
     status: watch::Receiver<WorkerStatus>,
-    readiness: Readiness,
-) -> Result<Listener, Refusal> {
-    let answer = move |request: &Request<Incoming>| answer(request.uri().path(), &status.borrow(), &readiness);
-    Listener::start("--listen", addr, allow_remote, Arc::new(answer))
+    readiness: ReadinessCheck,
+) -> Result<HttpListener, CliError> {
+    let answer = move |request: &Request<Incoming>| handle_request(request.uri().path(), &status.borrow(), &readiness);
+    HttpListener::start("--listen", addr, allow_remote, Arc::new(answer))
 }
 
-fn answer(path: &str, status: &WorkerStatus, readiness: &Readiness) -> Response<Full<Bytes>> {
+fn handle_request(path: &str, status: &WorkerStatus, readiness: &ReadinessCheck) -> Response<Full<Bytes>> {
     // At once: what it says of itself it says with its next beat.
     let leaving = readiness.leaving.is_cancelled();
     let ready = !leaving && is_ready(status, readiness.ttl);
     match path {
-        "/healthz" => plain(StatusCode::OK, "ok\n"),
-        "/readyz" if ready => plain(StatusCode::OK, "ready\n"),
-        "/readyz" if leaving => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready: leaving\n"),
-        "/readyz" => plain(StatusCode::SERVICE_UNAVAILABLE, "not ready: the store has not heard this worker\n"),
+        "/healthz" => text_response(StatusCode::OK, "ok\n"),
+        "/readyz" if ready => text_response(StatusCode::OK, "ready\n"),
+        "/readyz" if leaving => text_response(StatusCode::SERVICE_UNAVAILABLE, "not ready: leaving\n"),
+        "/readyz" => text_response(StatusCode::SERVICE_UNAVAILABLE, "not ready: the store has not heard this worker\n"),
         "/metrics" => {
             let response = Response::builder().header(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
             response.body(Full::from(metrics(status, ready))).expect("a valid header")
         }
-        _ => plain(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
+        _ => text_response(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
     }
 }
 
 fn is_ready(status: &WorkerStatus, ttl: Duration) -> bool {
     let healthy = status.report.get("status").is_some_and(|status| status == "healthy");
-    healthy && status.heard.is_some_and(|at| at.elapsed() < ttl)
+    healthy && status.last_acknowledged.is_some_and(|at| at.elapsed() < ttl)
 }
 
 fn metrics(status: &WorkerStatus, ready: bool) -> String {
@@ -94,15 +94,16 @@ mod tests {
         let word = if healthy { "healthy" } else { "unhealthy" };
         let report = [("status", word), ("shares", "128"), ("cpu_s", "1.500"), ("bad_commands", "x\ny 1")];
         let report = report.into_iter().map(|(field, value)| (field.to_owned(), value.to_owned())).collect();
-        WorkerStatus { report, heard }
+        WorkerStatus { report, last_acknowledged: heard }
     }
 
     #[test]
     fn a_worker_is_ready_while_the_store_hears_it() {
         let (ttl, now) = (Duration::from_secs(3600), Some(Instant::now()));
         let leaving = CancellationToken::new();
-        let readiness = |ttl| Readiness { ttl, leaving: leaving.clone() };
-        let code = |path: &str, status: &WorkerStatus, ttl| answer(path, status, &readiness(ttl)).status().as_u16();
+        let readiness = |ttl| ReadinessCheck { ttl, leaving: leaving.clone() };
+        let code =
+            |path: &str, status: &WorkerStatus, ttl| handle_request(path, status, &readiness(ttl)).status().as_u16();
         assert_eq!(code("/readyz", &status(true, now), ttl), 200);
         assert_eq!(code("/readyz", &status(true, now), Duration::ZERO), 503);
         assert_eq!(code("/readyz", &status(false, now), ttl), 503);

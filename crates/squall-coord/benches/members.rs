@@ -1,5 +1,5 @@
 //! What a thousand idle members cost: commands at the server, CPU of the server, CPU of an orchestrator.
-//! Every member is a real [`Seat`] with connections for waiting of its own; only the process is shared. The orchestrator is a real
+//! Every member is a real [`Membership`] with connections for waiting of its own; only the process is shared. The orchestrator is a real
 //! one, with a hundred things in a pool that it sweeps.
 //!
 //! usage: SQUALL=program cargo bench -p squall-coord --bench members -- [MEMBERS] [SECONDS]   (1000 and 20 unless told)
@@ -13,8 +13,8 @@ use std::{
 };
 
 use squall_coord::{
-    PoolItem, ItemId, RedisClient, MemberId, LeaseEvent, PoolKeys, PoolName, PoolStore, RedisPoolStore, RedisRunStore, RedisLeaseStore, WorkerReport,
-    RunKeys, RunStore, Membership, MembershipConfig, LeaseKeys, LeaseStore, UnitId,
+    ItemId, LeaseEvent, LeaseKeys, LeaseStore, MemberId, Membership, MembershipConfig, PoolItem, PoolKeys, PoolName,
+    PoolStore, RedisClient, RedisLeaseStore, RedisPoolStore, RedisRunStore, RunKeys, RunStore, UnitId, WorkerReport,
 };
 use squall_testkit::redis::RedisServer;
 use tokio::task::JoinSet;
@@ -62,7 +62,8 @@ async fn send_reports(link: RedisClient, name: String, stop: CancellationToken) 
 
 /// Calls of each command so far: those that were sent, and those that scripts made.
 async fn command_counts(link: &RedisClient) -> BTreeMap<String, u64> {
-    let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut link.connection()).await.expect("answers");
+    let info: String =
+        redis::cmd("INFO").arg("commandstats").query_async(&mut link.connection()).await.expect("answers");
     let line = |line: &str| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))

@@ -2,8 +2,8 @@
 //! back ends, so that a whole fleet can live in one process or on one server.
 
 use crate::{
-    RedisClient, MemoryPoolStore, MemoryRunStore, MemoryLeaseStore, PoolKeys, PoolStore, RedisPoolStore, RedisRunStore, RedisLeaseStore, RunKeys,
-    RunStore, LeaseKeys, LeaseStore,
+    LeaseKeys, LeaseStore, MemoryLeaseStore, MemoryPoolStore, MemoryRunStore, PoolKeys, PoolStore, RedisClient,
+    RedisLeaseStore, RedisPoolStore, RedisRunStore, RunKeys, RunStore,
 };
 
 /// The stores of one fleet. Clones share them.
@@ -82,10 +82,10 @@ impl RedisFleetStores {
         let prefix = fleet_key_prefix(name);
         let workers = RedisLeaseStore::new(link, LeaseKeys::with_prefix(&format!("{prefix}shares")));
         Self {
-            pools: RedisPoolStore::new(link, &workers, PoolKeys::new(&fleet_key_prefix)),
+            pools: RedisPoolStore::new(link, &workers, PoolKeys::new(&prefix)),
             workers,
             orchestrators: RedisLeaseStore::new(link, LeaseKeys::with_prefix(&format!("{prefix}lead"))),
-            run: RedisRunStore::new(link, RunKeys::new(fleet_key_prefix)),
+            run: RedisRunStore::new(link, RunKeys::new(prefix)),
         }
     }
 }

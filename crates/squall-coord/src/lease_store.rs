@@ -1,9 +1,9 @@
 //! The atomic steps on one space of members and units, and what they answer.
-//! Refuses to decide who should hold what: it records, checks and counts. Called by [`crate::Seat`] and by operators' tools.
+//! Refuses to decide who should hold what: it records, checks and counts. Called by [`crate::Membership`] and by operators' tools.
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use crate::{UnitAssignment, Epoch, MemberId, Revision, UnitId};
+use crate::{Epoch, MemberId, Revision, UnitAssignment, UnitId};
 
 /// A live member as the store sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,8 @@ impl LeaseSnapshot {
     /// What of this concerns `member`.
     #[must_use]
     pub fn for_member(&self, member: &MemberId) -> MemberSnapshot {
-        let mut look = MemberSnapshot { revision: self.revision, member_count: self.members.len(), ..MemberSnapshot::default() };
+        let mut look =
+            MemberSnapshot { revision: self.revision, member_count: self.members.len(), ..MemberSnapshot::default() };
         if let Some(at) = self.members.iter().position(|one| one.id == *member) {
             look.older_members = Some(self.members[..at].iter().filter(|one| !one.leaving).count());
             look.assigned = self.assignment.get(member).cloned().unwrap_or_default();
@@ -126,7 +127,11 @@ pub trait LeaseStore: Clone + Send + Sync + 'static {
     fn join(&self, member: &MemberId, ttl: Duration) -> impl Future<Output = Result<Revision, StoreError>> + Send;
 
     /// Stays a member for another `ttl`.
-    fn heartbeat(&self, member: &MemberId, ttl: Duration) -> impl Future<Output = Result<HeartbeatOutcome, StoreError>> + Send;
+    fn heartbeat(
+        &self,
+        member: &MemberId,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<HeartbeatOutcome, StoreError>> + Send;
 
     /// Says that the member is on its way out; it stays a member until it leaves or expires. Never taken back.
     fn mark_leaving(&self, member: &MemberId) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -153,7 +158,11 @@ pub trait LeaseStore: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Takes those of `units` that nobody holds.
-    fn acquire(&self, member: &MemberId, units: &[UnitId]) -> impl Future<Output = Result<LeaseAcquireOutcome, StoreError>> + Send;
+    fn acquire(
+        &self,
+        member: &MemberId,
+        units: &[UnitId],
+    ) -> impl Future<Output = Result<LeaseAcquireOutcome, StoreError>> + Send;
 
     /// Gives leases back; those that are not the member's any more are left alone. Says how many were given back.
     fn release(&self, member: &MemberId, leases: &[Lease]) -> impl Future<Output = Result<usize, StoreError>> + Send;

@@ -10,7 +10,10 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{LeaseAcquireOutcome, UnitAssignment, HeartbeatOutcome, Epoch, Lease, LiveMember, MemberId, Revision, LeaseStore, StoreError, UnitId, LeaseSnapshot};
+use crate::{
+    Epoch, HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, LiveMember, MemberId, Revision,
+    StoreError, UnitAssignment, UnitId,
+};
 
 /// One space in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -100,7 +103,13 @@ impl LeaseStore for MemoryLeaseStore {
             return Ok(state.revision);
         }
         let revision = self.bump_revision(&mut state);
-        let place = MemberEntry { joined: now, join_order: revision.0, expires_at: now + ttl, leaving: false, assigned: Vec::new() };
+        let place = MemberEntry {
+            joined: now,
+            join_order: revision.0,
+            expires_at: now + ttl,
+            leaving: false,
+            assigned: Vec::new(),
+        };
         state.members.insert(member.clone(), place);
         Ok(revision)
     }

@@ -30,7 +30,11 @@ pub fn spread(units: &[UnitId], members: &[MemberId], previous: &UnitAssignment)
     if members.is_empty() {
         return UnitAssignment::new();
     }
-    let owners = squall_spread::spread_units(&current_holders(units, members, previous), members.len(), squall_spread::round_robin);
+    let owners = squall_spread::spread_units(
+        &current_holders(units, members, previous),
+        members.len(),
+        squall_spread::round_robin,
+    );
     let mut held = vec![Vec::new(); members.len()];
     for (unit, owner) in units.iter().zip(owners) {
         held[owner].push(unit.clone());

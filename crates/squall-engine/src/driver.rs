@@ -73,10 +73,10 @@ pub trait VirtualUser: 'static {
         async { Ok(()) }
     }
 
-    /// Runs one task once. Records its own samples through the thread's [`Probe`]; returns whether the task was completed, which
+    /// Runs one task once. Records its own samples through the thread's [`ThreadRecorder`]; returns whether the task was completed, which
     /// is what `requires` of other tasks asks for.
     ///
-    /// May be dropped at any await point when the run is aborted; open [`Flight`](crate::Flight)s then record themselves.
+    /// May be dropped at any await point when the run is aborted; open [`InFlightRequest`](crate::Flight)s then record themselves.
     fn iterate(&mut self, iteration: Iteration) -> impl Future<Output = bool>;
 
     /// Runs once after the last iteration.
@@ -123,7 +123,10 @@ mod tests {
     #[test]
     fn what_may_yet_be_sent_is_what_iterations_have_not_sent() {
         let check = |own, hops, (iterations, busy, begun), expected| {
-            assert_eq!(RequestsPerIteration { direct, redirects }.upper_bound(iterations, busy, begun), expected);
+            assert_eq!(
+                RequestsPerIteration { direct: own, redirects: hops }.upper_bound(iterations, busy, begun),
+                expected
+            );
         };
         check(1, 0, (10, 3, 10), 10);
         check(3, 0, (10, 3, 24), 30);

@@ -19,12 +19,12 @@ use tokio::{
 };
 
 use crate::{
-    ThreadDeadline, Driver, DriverError, SendBudget, ResourceClient, ThreadRecorder,
-    precise_timer::PreciseTimer,
-    thread_scheduler::{ThreadScheduler, SchedulerInputs},
-    thread_shares::assign_to_threads,
-    user_pool::{ThreadActivity, CrossThreadState, OnStartTrackerl, Through},
+    Driver, DriverError, ResourceClient, SendBudget, ThreadDeadline, ThreadRecorder,
     number_quota::NumberQuota,
+    precise_timer::PreciseTimer,
+    thread_scheduler::{SchedulerInputs, ThreadScheduler},
+    thread_shares::assign_to_threads,
+    user_pool::{CrossThreadState, OnStartTracker, ThreadActivity, UserPool},
 };
 
 /// What an engine needs to know.
@@ -116,7 +116,7 @@ pub struct ShareAssignment {
     pub shares: ShareSet,
     /// The rate or the number of users of the whole run; the same up to `at` as it was.
     pub profile: Profile,
-    /// The time of the run from which this holds, or as soon as it can; [`Engine::set_duty`] says which.
+    /// The time of the run from which this holds, or as soon as it can; [`Engine::set_assignment`] says which.
     pub effective_at: Duration,
     /// The time before which the last holder of a share has started everything, for shares that come from elsewhere; what was due
     /// since then is started at once. A share that is not named is taken up when the duty takes effect.
@@ -251,8 +251,10 @@ impl Engine {
             let (shared, orders, curfew) = (shared.clone(), orders.subscribe(), curfew.clone());
             let thread = std::thread::Builder::new().name(format!("squall-{index}"));
             let life = move || {
-                let watch =
-                    FailureReporter { messages: shared.messages.clone(), failure: Some(EngineError::ThreadPanicked.to_string()) };
+                let watch = FailureReporter {
+                    messages: shared.messages.clone(),
+                    failure: Some(EngineError::ThreadPanicked.to_string()),
+                };
                 watch.finish(thread_main(seat, shared, orders, duty, &curfew))
             };
             threads.push(thread.spawn(life).map_err(EngineError::Thread)?);
@@ -265,7 +267,18 @@ impl Engine {
         }
         let parts = Mutex::new(parts);
         let failure = None;
-        let engine = Engine { commands: orders, assignments: duties, thread_shares: parts, start_time: turn, load_duration: load, messages: words, failure, threads, sources, in_flight: busy };
+        let engine = Engine {
+            commands: orders,
+            assignments: duties,
+            thread_shares: parts,
+            start_time: turn,
+            load_duration: load,
+            messages: words,
+            failure,
+            threads,
+            sources,
+            in_flight: busy,
+        };
         if count < engine.threads.len() {
             engine.stop_handle().abort();
             engine.join()?;
@@ -379,10 +392,28 @@ struct EngineContext<D> {
 
 impl<D> Clone for EngineContext<D> {
     fn clone(&self) -> Self {
-        let EngineContext { driver, config, iterationiterations_begun: _quota: tickets, begun, on_start_tracker: through, ready, messages: words, start_time: turn } = self;
+        let EngineContext {
+            driver,
+            config,
+            iteration_quota: tickets,
+            iterations_begun: begun,
+            on_start_tracker: through,
+            ready,
+            messages: words,
+            start_time: turn,
+        } = self;
         let (driver, config, tickets, turn) = (driver.clone(), config.clone(), tickets.clone(), turn.clone());
         let (begun, through, ready, words) = (begun.clone(), through.clone(), ready.clone(), words.clone());
-        EngineContext { driver, config, iterationiterations_begun: _quota: tickets, begun, on_start_tracker: through, ready, messages: words, start_time: turn }
+        EngineContext {
+            driver,
+            config,
+            iteration_quota: tickets,
+            iterations_begun: begun,
+            on_start_tracker: through,
+            ready,
+            messages: words,
+            start_time: turn,
+        }
     }
 }
 
@@ -457,7 +488,16 @@ async fn thread_run<D: Driver>(
     mut orders: watch::Receiver<EngineCommand>,
     duty: mpsc::UnboundedReceiver<ShareAssignment>,
 ) -> Result<LoadOutcome, EngineError> {
-    let EngineContext { driver, config, iterationiterations_beguna: tickets, begun: begun_by_all, on_start_tracker: through, ready, messages: words, start_time: turn } = shared;
+    let EngineContext {
+        driver,
+        config,
+        iteration_quota: tickets,
+        iterations_begun: begun_by_all,
+        on_start_tracker: through,
+        ready,
+        messages: words,
+        start_time: turn,
+    } = shared;
     let thread = config.first_thread + index;
     let leash = config.send_budget.clone().map(|leash| (thread as usize, leash));
     let probe = ThreadRecorder::with_limits(config.recorder, Instant::now(), leash, config.resources.clone());
@@ -477,8 +517,21 @@ async fn thread_run<D: Driver>(
     probe.measure_from(start + config.load.warm_up);
     let source = SourceId { instance: config.instance, thread };
     let news = tickets.as_ref().map(NumberQuota::subscribe);
-    let common = CrossThreadState { activity: busy, requests_per_iteration: driver.requests_per_iteration(), iterations_begun_by_all: begun_by_all, on_start_tracker: through.unwrap_or_default() };
+    let common = CrossThreadState {
+        activity: busy,
+        requests_per_iteration: driver.requests_per_iteration(),
+        iterations_begun_by_all: begun_by_all,
+        on_start_tracker: through.unwrap_or_default(),
+    };
     let floor = Rc::new(UserPool::new(config, source, probe, start, tickets, common));
-    floor.armed_until.set(first_look);
-    ThreadScheduler::new(floor, driver_thread, alarm, SchedulerInputs { commands: orders, assignments: duty, start_time: turn, quota_changes: news }, words).run().await
+    floor.scheduler_wakes_at.set(first_look);
+    ThreadScheduler::new(
+        floor,
+        driver_thread,
+        alarm,
+        SchedulerInputs { commands: orders, assignments: duty, start_time: turn, quota_changes: news },
+        words,
+    )
+    .run()
+    .await
 }

@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Driver, ShareAssignment, Engine, EngineConfig, EngineError, EngineStopHandle, InFlightIterations, LoadOutcome};
+use crate::{
+    Driver, Engine, EngineConfig, EngineError, EngineStopHandle, InFlightIterations, LoadOutcome, ShareAssignment,
+};
 
 /// One scenario among several.
 pub struct EngineSpec<D> {
@@ -33,19 +35,19 @@ pub struct EngineGroup {
 pub struct EngineGroupStopHandle(Vec<EngineStopHandle>);
 
 impl EngineGroupStopHandle {
-    /// As [`EngineStop::drain`].
+    /// As [`EngineStopHandle::drain`].
     pub fn drain(&self) {
         self.0.iter().for_each(EngineStopHandle::drain);
     }
 
-    /// As [`EngineStop::abort`].
+    /// As [`EngineStopHandle::abort`].
     pub fn abort(&self) {
         self.0.iter().for_each(EngineStopHandle::abort);
     }
 }
 
 impl EngineGroup {
-    /// Prepares all of them; no load is made before [`Chorus::start`]. A leash that they share needs a place for each thread.
+    /// Prepares all of them; no load is made before [`EngineGroup::start`]. A leash that they share needs a place for each thread.
     pub async fn prepare<D: Driver>(voices: Vec<EngineSpec<D>>) -> Result<EngineGroup, EngineError> {
         let mut chorus = EngineGroup { engines: Vec::new(), background: Vec::new(), ended: vec![false; voices.len()] };
         let mut first_thread = 0;
@@ -70,7 +72,7 @@ impl EngineGroup {
         self.engines.iter().for_each(|engine| engine.start(at));
     }
 
-    /// As [`Engine::set_duty`], for each of them its own.
+    /// As [`Engine::set_assignment`], for each of them its own.
     pub fn set_assignments(&self, duties: impl IntoIterator<Item = ShareAssignment>) -> Vec<Duration> {
         self.engines.iter().zip(duties).map(|(engine, duty)| engine.set_assignment(duty)).collect()
     }

@@ -7,7 +7,7 @@ use rustix::time::{
 use std::{io, time::Duration};
 use tokio::{io::AsyncReadExt, net::unix::pipe::Receiver};
 
-/// Rings once for each [`Alarm::after`].
+/// Rings once for each [`PreciseTimer::sleep`].
 pub(crate) struct PreciseTimer {
     /// A timerfd is read like a pipe, and tokio's pipe is its one safe way to wait for a descriptor that we own (`AsyncFd` is
     /// `unsafe` to make since 1.54).

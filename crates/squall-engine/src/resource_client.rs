@@ -1,5 +1,5 @@
 //! How users come by things of which every one may be in use only once: a line to whoever keeps the pools, in this process or for a
-//! whole fleet. Keeps nothing itself; what a user has borrowed goes back when its [`Loan`] is dropped.
+//! whole fleet. Keeps nothing itself; what a user has borrowed goes back when its [`ResourceLease`] is dropped.
 
 use std::{
     sync::{
@@ -33,7 +33,7 @@ pub struct GrantedResource {
     pub payload: String,
 }
 
-/// Where something that was asked for goes. What is sent is the user's [`Loan`] already: whether the user is gone before the answer, or
+/// Where something that was asked for goes. What is sent is the user's [`ResourceLease`] already: whether the user is gone before the answer, or
 /// before it has looked at it, its number is returned.
 #[derive(Debug)]
 pub struct AcquireReply {
@@ -52,7 +52,8 @@ impl AcquireReply {
     pub fn send(self, outcome: Result<GrantedResource, ResourceError>) {
         let AcquireReply { sender: user, lease_generation: lapse, client: lender } = self;
         // Not wanted: then it is dropped here, which returns it.
-        let _ = user.send(outcome.map(|lent| ResourceLease { resource: lent, lease_generation: lapse, client: lender }));
+        let _ =
+            user.send(outcome.map(|lent| ResourceLease { resource: lent, lease_generation: lapse, client: lender }));
     }
 }
 

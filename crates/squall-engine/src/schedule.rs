@@ -61,7 +61,7 @@ impl Schedule {
         limit.map_or(cursor.number, |limit| cursor.number.min(limit))
     }
 
-    /// The next start; stays the same until [`Iterator::next`] takes it.
+    /// The next start; stays the same until [`Iterator::acquire`] takes it.
     pub fn peek(&self) -> Option<ScheduledStart> {
         self.next
     }
@@ -173,7 +173,7 @@ impl Iterator for Schedule {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use squall_model::{RunSpec, ProfileStage};
+    use squall_model::{ProfileStage, RunSpec};
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 

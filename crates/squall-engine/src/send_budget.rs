@@ -56,7 +56,12 @@ impl SendBudget {
     /// For `threads` engine threads; at first without limits.
     pub fn new(threads: usize) -> SendBudget {
         let endless = || AtomicU64::new(u64::MAX);
-        let thread = || ThreadBudget { begun: AtomicU64::new(0), limit: endless(), refill_at: endless(), final_limit: endless() };
+        let thread = || ThreadBudget {
+            begun: AtomicU64::new(0),
+            limit: endless(),
+            refill_at: endless(),
+            final_limit: endless(),
+        };
         let shared = SendBudgetState {
             base: Instant::now(),
             valid_until: endless(),
@@ -99,7 +104,7 @@ impl SendBudget {
     }
 
     /// What each thread may have begun in all, if it may begin `more` from now on. Where that is less than before it holds at once, so
-    /// that it is true when it is said; where it is more, only when it was said: see [`Leash::raise`].
+    /// that it is true when it is said; where it is more, only when it was said: see [`SendBudget::raise_limits`].
     pub fn lower_limits(&self, more: &[u64]) -> Vec<u64> {
         let limit = |(thread, more): (&ThreadBudget, &u64)| {
             let most = thread.begun.load(Ordering::SeqCst).saturating_add(*more);
@@ -196,7 +201,8 @@ impl SendBudget {
 
     /// Waits until `thread` may begin a request, or must not begin any.
     pub(crate) async fn wait_available(&self, thread: usize) {
-        let sealed = || self.requests_begun_by(thread) >= self.shared.threads[thread].final_limit.load(Ordering::Relaxed);
+        let sealed =
+            || self.requests_begun_by(thread) >= self.shared.threads[thread].final_limit.load(Ordering::Relaxed);
         self.wait(|| !self.is_exhausted(thread) || sealed()).await;
     }
 

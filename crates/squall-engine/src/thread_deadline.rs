@@ -29,7 +29,9 @@ impl ThreadDeadline {
         }
         let (since, left) = match *self.commands.borrow() {
             EngineCommand::Prepare => return false,
-            EngineCommand::Start(at) => (at, self.grace + *self.load_duration.lock().unwrap_or_else(PoisonError::into_inner)),
+            EngineCommand::Start(at) => {
+                (at, self.grace + *self.load_duration.lock().unwrap_or_else(PoisonError::into_inner))
+            }
             EngineCommand::Drain(at) => (at, self.grace),
             EngineCommand::Abort => return true,
         };

@@ -1,9 +1,9 @@
-//! A driver's access to its thread's recorder. Every request is a [`Flight`]: it counts as sent when it begins and is
+//! A driver's access to its thread's recorder. Every request is a [`InFlightRequest`]: it counts as sent when it begins and is
 //! recorded exactly once, even if its future is dropped half-way. That is what keeps sent = recorded.
 
 use squall_metrics::{
-    OutcomeCategory, OutcomeCode, EngineDelta, ErrorNote, MetricDelta, MetricId, MetricKey, Outcome, PhaseTimes, MetricRecorder,
-    RecorderConfig, Sample,
+    EngineDelta, ErrorNote, MetricDelta, MetricId, MetricKey, MetricRecorder, Outcome, OutcomeCategory, OutcomeCode,
+    PhaseTimes, RecorderConfig, Sample,
 };
 use std::{
     cell::{Cell, RefCell},
@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{SendBudget, ResourceError, ResourceClient};
+use crate::{ResourceClient, ResourceError, SendBudget};
 
 /// The request was held back: this process had lost its place in the fleet, or had sent all it had announced.
 pub const FENCED: Outcome = Outcome { category: OutcomeCategory::TransportError, code: OutcomeCode::Named("FENCED") };
@@ -124,7 +124,11 @@ impl ThreadRecorder {
     #[cold]
     fn record_fenced(&self, metric: MetricId, intended: Instant, started: Instant) {
         self.record_unsent(metric, intended, started, FENCED);
-        self.note_error(metric, FENCED, "not sent: the worker had lost its place in the fleet, and others make its load");
+        self.note_error(
+            metric,
+            FENCED,
+            "not sent: the worker had lost its place in the fleet, and others make its load",
+        );
     }
 
     /// Records a request that failed before there was anything to send: it is an error of the run, but the target never saw it.
@@ -154,7 +158,14 @@ impl ThreadRecorder {
     }
 
     /// The same of work that was due at `intended`: what delayed its start delayed whoever waited for its end.
-    pub fn record_scheduled_span(&self, metric: MetricId, intended: Instant, started: Instant, ended: Instant, outcome: Outcome) {
+    pub fn record_scheduled_span(
+        &self,
+        metric: MetricId,
+        intended: Instant,
+        started: Instant,
+        ended: Instant,
+        outcome: Outcome,
+    ) {
         self.record(metric, intended, started, ended, outcome, (0, 0));
     }
 
@@ -241,7 +252,7 @@ impl ThreadRecorder {
     }
 }
 
-/// A request under way. Dropping it without [`Flight::end`] records it as aborted, with the time it took so far.
+/// A request under way. Dropping it without [`InFlightRequest::end`] records it as aborted, with the time it took so far.
 #[must_use = "a flight that is dropped at once is recorded as aborted"]
 pub struct InFlightRequest<'p> {
     recorder: &'p ThreadRecorder,

@@ -15,13 +15,13 @@ use tokio::{
 };
 
 use crate::{
-    precise_timer::PreciseTimer,
     driver::{DriverThread, UserIdentity},
-    engine::{ShareAssignment, EngineError, EngineCommand, LoadOutcome, StartTimeLock, ThreadMessage},
-    user_pool::UserPool,
-    user_task,
+    engine::{EngineCommand, EngineError, LoadOutcome, ShareAssignment, StartTimeLock, ThreadMessage},
+    precise_timer::PreciseTimer,
     schedule::Schedule,
+    user_pool::UserPool,
     user_slot::{DueStart, UserSignal, UserSlot},
+    user_task,
 };
 
 /// How often the number of users is brought up to a profile that is not level.
@@ -109,9 +109,10 @@ impl<T: DriverThread> ThreadScheduler<T> {
         // The first duty says what is held; before it nothing is.
         let (shares, profile) = (ShareSet::NONE, config.load.model.profile().clone());
         let work = match &config.load.model {
-            LoadModel::Open { .. } => {
-                LoadModelState::Open { schedule: schedule_for(&floor, &profile, shares), limited: config.load.iterations.is_some() }
-            }
+            LoadModel::Open { .. } => LoadModelState::Open {
+                schedule: schedule_for(&floor, &profile, shares),
+                limited: config.load.iterations.is_some(),
+            },
             LoadModel::Closed { .. } => LoadModelState::Closed { slots: BTreeMap::new(), desired: 0 },
         };
         let (driver, lives, ahead) = (Rc::new(driver), JoinSet::new(), VecDeque::new());
@@ -173,7 +174,9 @@ impl<T: DriverThread> ThreadScheduler<T> {
         self.user_pool.activity.set_load_end(match self.user_pool.iteration_quota {
             Some(_) => self.user_pool.elapsed(self.user_pool.last_iteration_end.get()),
             // Whoever gave its shares away made what was due before afterwards.
-            None if over == ThreadStopCause::Drained => active.max(self.user_pool.elapsed(self.user_pool.last_iteration_start.get())),
+            None if over == ThreadStopCause::Drained => {
+                active.max(self.user_pool.elapsed(self.user_pool.last_iteration_start.get()))
+            }
             None => active,
         });
         Ok(LoadOutcome { active, elapsed, cut_off })
@@ -272,8 +275,11 @@ impl<T: DriverThread> ThreadScheduler<T> {
             self.ship_if_due(now, LAST_SECOND_TOLERANCE);
             // Users that are still starting may go to sleep for a retry.
             self.user_pool.drain_users();
-            let until =
-                (self.next_second() + LAST_SECOND_TOLERANCE).min(deadline).min(if now < last_begin { last_begin } else { deadline });
+            let until = (self.next_second() + LAST_SECOND_TOLERANCE).min(deadline).min(if now < last_begin {
+                last_begin
+            } else {
+                deadline
+            });
             let told = if now < deadline { self.wait_for_event(until).await? } else { Some(ThreadStopCause::Aborted) };
             match told {
                 Some(ThreadStopCause::Aborted) => return Ok(self.user_tasks.is_empty()),
@@ -382,7 +388,10 @@ impl<T: DriverThread> ThreadScheduler<T> {
     fn catch_up(&self, gained: ShareSet, duty: &ShareAssignment) {
         let mut by_time: BTreeMap<Duration, ShareSet> = BTreeMap::new();
         for share in gained.iter() {
-            let recent = |left: &&Duration| **left < duty.effective_at && self.profile.time_under_load(**left, duty.effective_at) <= MAX_CATCH_UP_GAP;
+            let recent = |left: &&Duration| {
+                **left < duty.effective_at
+                    && self.profile.time_under_load(**left, duty.effective_at) <= MAX_CATCH_UP_GAP
+            };
             if let Some(left) = duty.resume_from.get(&share).filter(recent) {
                 by_time.entry(*left).or_default().insert(share);
             }
@@ -396,7 +405,12 @@ impl<T: DriverThread> ThreadScheduler<T> {
                 // The gap between two holders is the fleet's, and the report shows it; it is no lag of this engine. Where there was no
                 // holder before, the load began too late.
                 let behind = if left.is_zero() { now.saturating_duration_since(intended) } else { Duration::ZERO };
-                self.user_pool.dispatch_start(DueStart { number: start.number, intended, scheduler_lag: behind, free_since: now });
+                self.user_pool.dispatch_start(DueStart {
+                    number: start.number,
+                    intended,
+                    scheduler_lag: behind,
+                    free_since: now,
+                });
             }
         }
     }
@@ -430,7 +444,12 @@ impl<T: DriverThread> ThreadScheduler<T> {
             let user = self.allocate_user_number();
             let seat = user_identity(&self.user_pool, user);
             self.user_pool.user_joined();
-            self.user_tasks.spawn_local(user_task::run_open_user(self.user_pool.clone(), self.driver.clone(), seat, Rc::default()));
+            self.user_tasks.spawn_local(user_task::run_open_user(
+                self.user_pool.clone(),
+                self.driver.clone(),
+                seat,
+                Rc::default(),
+            ));
         }
     }
 
@@ -443,7 +462,9 @@ impl<T: DriverThread> ThreadScheduler<T> {
 
     /// Users of an open model that are on their way to their first start, if any start is queued.
     fn starting_users(&self) -> u64 {
-        let elsewhere = self.user_pool.activity.busy_users() + self.user_pool.users_without_task.get() + self.user_pool.users_assigned.get();
+        let elsewhere = self.user_pool.activity.busy_users()
+            + self.user_pool.users_without_task.get()
+            + self.user_pool.users_assigned.get();
         self.user_pool.user_count.get().saturating_sub(elsewhere)
     }
 
@@ -483,7 +504,12 @@ impl<T: DriverThread> ThreadScheduler<T> {
             slots.entry(user).or_insert_with(|| {
                 let (slot, floor) = (Rc::new(UserSlot::default()), self.user_pool.clone());
                 floor.user_joined();
-                let life = user_task::run_closed_user(floor, self.driver.clone(), user_identity(&self.user_pool, user), slot.clone());
+                let life = user_task::run_closed_user(
+                    floor,
+                    self.driver.clone(),
+                    user_identity(&self.user_pool, user),
+                    slot.clone(),
+                );
                 self.user_tasks.spawn_local(life);
                 slot
             });
@@ -543,7 +569,8 @@ impl<T: DriverThread> ThreadScheduler<T> {
     }
 
     fn ship(&mut self, last: bool) {
-        let (metrics, errors, engine) = self.user_pool.recorder.harvest(self.user_pool.user_count.get(), self.user_pool.activity.busy_users());
+        let (metrics, errors, engine) =
+            self.user_pool.recorder.harvest(self.user_pool.user_count.get(), self.user_pool.activity.busy_users());
         let (source, seq, second) = (self.user_pool.source, self.seq, self.second);
         self.seq += 1;
         let delta = Delta { source, seq, second, metrics, errors, engine, last };

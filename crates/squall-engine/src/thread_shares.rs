@@ -13,7 +13,9 @@ pub(crate) fn assign_to_threads(shares: ShareSet, before: &[ShareSet]) -> Vec<Sh
     let threads = before.len();
     let holder = |share: u32| before.iter().position(|part| part.contains(u64::from(share)));
     let holders: Vec<Option<usize>> = shares.iter().map(holder).collect();
-    let owners = squall_spread::spread_units(&holders, threads, |round, thread| (thread + first_thread_of_round(round, threads)) % threads);
+    let owners = squall_spread::spread_units(&holders, threads, |round, thread| {
+        (thread + first_thread_of_round(round, threads)) % threads
+    });
     let mut parts = vec![ShareSet::NONE; threads];
     shares.iter().zip(owners).for_each(|(share, owner)| parts[owner].insert(share));
     parts

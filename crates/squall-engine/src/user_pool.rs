@@ -18,11 +18,11 @@ use std::{
 };
 
 use crate::{
-    ThreadRecorder, RequestsPerIteration,
-    task_chooser::TaskCycle,
+    RequestsPerIteration, ThreadRecorder,
     engine::EngineConfig,
+    number_quota::{NumberQuota, QuotaOutcome},
+    task_chooser::TaskCycle,
     user_slot::{DueStart, UserSignal, UserSlot},
-    number_quota::{QuotaOutcome, NumberQuota},
 };
 
 /// Starts that wait for a free user; past this many they are dropped, and counted. 56 bytes each.
@@ -128,7 +128,8 @@ impl OnStartTracker {
     /// Whether starts have failed for so long, and nobody is here whose start has not, that nobody's will succeed.
     fn all_failing_for(&self, now: Instant, patience: Duration) -> bool {
         let starts = self.lock_state();
-        starts.started_users == 0 && starts.failing_since.is_some_and(|since| now.saturating_duration_since(since) >= patience)
+        starts.started_users == 0
+            && starts.failing_since.is_some_and(|since| now.saturating_duration_since(since) >= patience)
     }
 
     fn lock_state(&self) -> MutexGuard<'_, OnStartState> {
@@ -157,7 +158,12 @@ impl UserPool {
         probe: ThreadRecorder,
         start: Instant,
         tickets: Option<NumberQuota>,
-        CrossThreadState { activity: busy, requests_per_iteration: requests, iterations_begun_by_all: begun_by_all, on_start_tracker: through }: CrossThreadState,
+        CrossThreadState {
+            activity: busy,
+            requests_per_iteration: requests,
+            iterations_begun_by_all: begun_by_all,
+            on_start_tracker: through,
+        }: CrossThreadState,
     ) -> UserPool {
         let unconditional = config.tasks.iter().all(TaskSpec::is_unconditional);
         UserPool {
@@ -392,7 +398,10 @@ impl UserPool {
     /// with its own would be off by up to one iteration per thread, all to the same side.
     pub(crate) fn next_task(&self) -> Option<TaskIndex> {
         let cycle = self.task_cycle.as_ref()?;
-        let number = self.iterations_begun_by_all.as_ref().map_or(self.iterations_begun.get(), |all| all.fetch_add(1, Ordering::Relaxed));
+        let number = self
+            .iterations_begun_by_all
+            .as_ref()
+            .map_or(self.iterations_begun.get(), |all| all.fetch_add(1, Ordering::Relaxed));
         Some(cycle.task(number))
     }
 

@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    task_chooser::UserTaskChooser,
     driver::{DriverThread, Iteration, UserIdentity, VirtualUser},
+    task_chooser::UserTaskChooser,
     user_pool::UserPool,
     user_slot::{DueStart, UserSignal, UserSlot},
 };
@@ -19,7 +19,12 @@ const FIRST_RETRY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// A user that runs whatever start it is given.
-pub(crate) async fn run_open_user<T: DriverThread>(floor: Rc<UserPool>, driver: Rc<T>, seat: UserIdentity, slot: Rc<UserSlot>) {
+pub(crate) async fn run_open_user<T: DriverThread>(
+    floor: Rc<UserPool>,
+    driver: Rc<T>,
+    seat: UserIdentity,
+    slot: Rc<UserSlot>,
+) {
     let mut being = UserInstance::new(&floor, driver, seat);
     let mut choice = OptionalTaskChooser::new(&floor, seat);
     if run_on_start(&floor, &slot, &mut being.user).await {
@@ -48,7 +53,12 @@ pub(crate) async fn run_open_user<T: DriverThread>(floor: Rc<UserPool>, driver: 
 }
 
 /// A user that starts its next iteration when the last has ended and it has paused.
-pub(crate) async fn run_closed_user<T: DriverThread>(floor: Rc<UserPool>, driver: Rc<T>, seat: UserIdentity, slot: Rc<UserSlot>) {
+pub(crate) async fn run_closed_user<T: DriverThread>(
+    floor: Rc<UserPool>,
+    driver: Rc<T>,
+    seat: UserIdentity,
+    slot: Rc<UserSlot>,
+) {
     let mut being = UserInstance::new(&floor, driver, seat);
     let mut choice = OptionalTaskChooser::new(&floor, seat);
     let mut random = Rng::with_seed(seat.seed);
@@ -161,7 +171,9 @@ struct OptionalTaskChooser(Option<Box<UserTaskChooser>>);
 
 impl OptionalTaskChooser {
     fn new(floor: &UserPool, seat: UserIdentity) -> OptionalTaskChooser {
-        OptionalTaskChooser(floor.task_cycle.is_none().then(|| Box::new(UserTaskChooser::new(&floor.config.tasks, seat.seed))))
+        OptionalTaskChooser(
+            floor.task_cycle.is_none().then(|| Box::new(UserTaskChooser::new(&floor.config.tasks, seat.seed))),
+        )
     }
 
     /// Sleeps until a task is ready; `false` if the run ended before.

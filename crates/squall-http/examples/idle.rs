@@ -1,7 +1,7 @@
 //! What an idle user costs: `idle URL [USERS]` opens that many keep-alive connections and prints the growth of RSS.
 //! Sockets live in the kernel and are not part of it.
 
-use squall_http::{BodyMode, Connector, HttpConfig, PreparedRequest, HttpRequest, Session};
+use squall_http::{BodyMode, Connector, HttpConfig, HttpRequest, PreparedRequest, Session};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);

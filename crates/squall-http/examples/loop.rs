@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use squall_http::{BodyMode, Connector, HttpConfig, PreparedRequest, HttpRequest, Session};
+use squall_http::{BodyMode, Connector, HttpConfig, HttpRequest, PreparedRequest, Session};
 
 thread_local! {
     static LATENCY: RefCell<Histogram<u64>> =

@@ -12,7 +12,7 @@ use url::Url;
 pub struct HttpConfig {
     /// Which HTTP to speak. Default [`HttpVersion::Auto`].
     pub version: HttpVersion,
-    /// Reuse connections. `false` sends `Connection: close` and opens one for each request. Default `true`.
+    /// Reuse connections. `false` sends `HttpConnection: close` and opens one for each request. Default `true`.
     pub keep_alive: bool,
     /// Whom to trust and who we are.
     pub tls: TlsOptions,
@@ -23,7 +23,7 @@ pub struct HttpConfig {
     pub connect_timeout: Duration,
     /// Limit for a whole request, from before the connection is made until its last byte. Default 30 s.
     pub timeout: Duration,
-    /// How many hops [`crate::Prepared::redirect`] follows; 0 follows none. Default 10.
+    /// How many hops [`crate::PreparedRequest::redirect`] follows; 0 follows none. Default 10.
     pub max_redirects: u32,
     /// Ask for compressed bodies and decode the kept ones. Default `true`.
     pub decompress: bool,

@@ -34,7 +34,12 @@ impl Cookies {
     }
 
     /// The bytes of `request` with what goes to its target; `out` holds them if there is anything to add.
-    pub(crate) fn render_request<'w>(&self, request: &'w PreparedRequest, now: Instant, out: &'w mut Vec<u8>) -> &'w [u8] {
+    pub(crate) fn render_request<'w>(
+        &self,
+        request: &'w PreparedRequest,
+        now: Instant,
+        out: &'w mut Vec<u8>,
+    ) -> &'w [u8] {
         let mut jar = self.0.borrow_mut();
         if jar.cookies.is_empty() {
             return request.as_bytes();
@@ -92,7 +97,8 @@ impl CookieJar {
     fn render_header(&mut self, origin: &Origin, target: &str, now: Instant, wanted: impl Fn(&str) -> bool) -> &str {
         self.header_buffer.clear();
         let path = path_of_target(target);
-        for cookie in self.cookies.iter().filter(|cookie| cookie.is_sent_to(origin, path, now) && wanted(&cookie.name)) {
+        for cookie in self.cookies.iter().filter(|cookie| cookie.is_sent_to(origin, path, now) && wanted(&cookie.name))
+        {
             if !self.header_buffer.is_empty() {
                 self.header_buffer.push_str("; ");
             }
@@ -116,7 +122,8 @@ impl CookieJar {
             _ => default_path(path),
         };
         let lasting = lifetime(cookie);
-        let same = |other: &StoredCookie| *other.name == *cookie.name() && *other.domain == *domain && *other.path == *path;
+        let same =
+            |other: &StoredCookie| *other.name == *cookie.name() && *other.domain == *domain && *other.path == *path;
         let old = self.cookies.iter().position(same);
         if lasting == Some(Duration::ZERO) {
             old.map(|index| self.cookies.remove(index));
@@ -170,7 +177,9 @@ fn cookie_domain(origin: &Origin, asked: Option<&str>) -> Option<(String, bool)>
     match asked {
         None => Some((host.to_owned(), true)),
         Some(asked) if asked == host => Some((asked, origin.is_ip_address())),
-        Some(asked) if asked.contains('.') && domain_matches(host, &asked) && !origin.is_ip_address() => Some((asked, false)),
+        Some(asked) if asked.contains('.') && domain_matches(host, &asked) && !origin.is_ip_address() => {
+            Some((asked, false))
+        }
         Some(_) => None,
     }
 }

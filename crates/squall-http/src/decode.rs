@@ -48,7 +48,8 @@ fn decode_several(headers: HeaderIter<'_>, body: &[u8], limit: usize) -> Option<
 /// The codings of a body that has several, in the order in which they are undone; `None` if there is one that we do not know.
 fn codings_to_decode(headers: HeaderIter<'_>) -> Option<Result<Vec<ContentEncoding>, HttpError>> {
     let lines = headers.filter(|(name, _)| name.eq_ignore_ascii_case("content-encoding"));
-    let mut codings: Vec<ContentEncoding> = lines.flat_map(|(_, value)| ContentEncoding::parse_list(value.as_bytes())).collect();
+    let mut codings: Vec<ContentEncoding> =
+        lines.flat_map(|(_, value)| ContentEncoding::parse_list(value.as_bytes())).collect();
     if codings.contains(&ContentEncoding::Other) {
         return None;
     }

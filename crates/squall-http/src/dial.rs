@@ -13,9 +13,9 @@ use tokio::net::UnixStream;
 use tokio_rustls::TlsConnector;
 
 use crate::config::HttpVersion;
+use crate::connection_stream::{ConnectionStream, PlainSocket};
 use crate::connector::Connector;
 use crate::error::HttpError;
-use crate::connection_stream::{ConnectionStream, PlainSocket};
 use crate::http1_connection::ExchangeOptions;
 use crate::origin::{Origin, UrlScheme};
 use crate::response::ExchangePhases;
@@ -60,7 +60,11 @@ impl<'a> DialTarget<'a> {
 }
 
 /// Opens a connection within the connect limit and the request's own.
-pub(crate) async fn dial(way: DialTarget<'_>, watch: ExchangeOptions, phases: &mut ExchangePhases) -> Result<DialedConnection, HttpError> {
+pub(crate) async fn dial(
+    way: DialTarget<'_>,
+    watch: ExchangeOptions,
+    phases: &mut ExchangePhases,
+) -> Result<DialedConnection, HttpError> {
     let limit = way.connector.config().connect_timeout;
     let deadline = watch.deadline.min(Instant::now() + limit);
     match tokio::time::timeout_at(deadline.into(), connect(way, deadline, phases)).await {
@@ -70,7 +74,11 @@ pub(crate) async fn dial(way: DialTarget<'_>, watch: ExchangeOptions, phases: &m
     }
 }
 
-async fn connect(way: DialTarget<'_>, deadline: Instant, phases: &mut ExchangePhases) -> Result<DialedConnection, HttpError> {
+async fn connect(
+    way: DialTarget<'_>,
+    deadline: Instant,
+    phases: &mut ExchangePhases,
+) -> Result<DialedConnection, HttpError> {
     let DialTarget { connector, origin, version } = way;
     let config = connector.config();
     let socket = if let Some(path) = &config.unix_socket {
@@ -85,12 +93,18 @@ async fn connect(way: DialTarget<'_>, deadline: Instant, phases: &mut ExchangePh
         PlainSocket::Tcp(tcp::open(connector, &origin.host, origin.port, deadline, phases).await?)
     };
     match origin.scheme {
-        UrlScheme::Http => Ok(DialedConnection { io: ConnectionStream::Plain(socket), http2: version == HttpVersion::Http2 }),
+        UrlScheme::Http => {
+            Ok(DialedConnection { io: ConnectionStream::Plain(socket), http2: version == HttpVersion::Http2 })
+        }
         UrlScheme::Https => handshake(way, socket, phases).await,
     }
 }
 
-async fn handshake(way: DialTarget<'_>, socket: PlainSocket, phases: &mut ExchangePhases) -> Result<DialedConnection, HttpError> {
+async fn handshake(
+    way: DialTarget<'_>,
+    socket: PlainSocket,
+    phases: &mut ExchangePhases,
+) -> Result<DialedConnection, HttpError> {
     let begin = Instant::now();
     let name: ServerName<'static> = match way.connector.server_name() {
         Some(name) => name.clone(),

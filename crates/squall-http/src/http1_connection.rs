@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use tokio::io::AsyncWrite;
 
-use crate::error::HttpError;
 use crate::connection_stream::ConnectionStream;
-use crate::parse::{ParseProgress, ParseError, ResponseParser};
+use crate::error::HttpError;
+use crate::parse::{ParseError, ParseProgress, ResponseParser};
 
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 
@@ -57,7 +57,7 @@ impl Http1Connection {
         self.busy
     }
 
-    /// Starts an exchange; [`Lane::poll`] does the rest.
+    /// Starts an exchange; [`Http1Connection::poll`] does the rest.
     pub(crate) fn begin_exchange(&mut self) {
         self.written = 0;
         self.flushed = matches!(self.io, ConnectionStream::Plain(_));
@@ -153,7 +153,9 @@ impl Http1Connection {
         Poll::Ready(Ok(match fed {
             ParseProgress::NeedsMore => ReceiveProgress::More,
             // Bytes that nobody asked for must never be taken for the next answer.
-            ParseProgress::Complete(used) if used < input.len() || !reader.parsed_head().keep_alive => ReceiveProgress::Done(AfterExchange::Close),
+            ParseProgress::Complete(used) if used < input.len() || !reader.parsed_head().keep_alive => {
+                ReceiveProgress::Done(AfterExchange::Close)
+            }
             ParseProgress::Complete(_) => ReceiveProgress::Done(AfterExchange::Reuse),
         }))
     }

@@ -15,12 +15,12 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use tokio::task::JoinHandle;
 
-use crate::error::HttpError;
 use crate::connection_stream::ConnectionStream;
+use crate::error::HttpError;
 use crate::http1_connection::ExchangeOptions;
 use crate::parse::{ParseError, ResponseParser};
 use crate::request::PreparedRequest;
-use counting_stream::{CountingStream, ByteCounts};
+use counting_stream::{ByteCounts, CountingStream};
 
 /// Room for a response in flight without waiting for window updates.
 const WINDOW_BYTES: u32 = 1024 * 1024;
@@ -103,7 +103,8 @@ impl Http2Connection {
         reader: &mut ResponseParser,
         watch: ExchangeOptions,
     ) -> Result<(), HttpError> {
-        let outcome = tokio::time::timeout_at(watch.deadline.into(), self.send_and_receive(request, cookies, reader)).await;
+        let outcome =
+            tokio::time::timeout_at(watch.deadline.into(), self.send_and_receive(request, cookies, reader)).await;
         match outcome {
             Ok(Ok(())) => {
                 self.busy = false;
@@ -117,7 +118,12 @@ impl Http2Connection {
         }
     }
 
-    async fn send_and_receive(&mut self, request: &PreparedRequest, cookies: &str, reader: &mut ResponseParser) -> Result<(), HttpError> {
+    async fn send_and_receive(
+        &mut self,
+        request: &PreparedRequest,
+        cookies: &str,
+        reader: &mut ResponseParser,
+    ) -> Result<(), HttpError> {
         poll_fn(|cx| self.sender.poll_ready(cx)).await.map_err(from_h2)?;
         let body = request.body();
         let message = build_request(request, cookies)?;

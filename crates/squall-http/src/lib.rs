@@ -19,29 +19,29 @@
 //! ```
 
 mod config;
+mod connection_stream;
 mod connector;
 mod cookies;
 mod decode;
 mod dial;
 mod error;
-mod http2_connection;
-mod connection_stream;
 mod http1_connection;
-mod streaming_response;
+mod http2_connection;
 mod origin;
 pub mod parse;
 mod request;
+mod request_timer;
 mod response;
 mod session;
-mod request_timer;
+mod streaming_response;
 mod tls;
 
 pub use config::{HttpConfig, HttpVersion, IpFamily, TlsOptions};
 pub use connector::Connector;
 pub use cookies::Cookies;
-pub use error::{HttpErrorCategory, ConnectorError, HttpError, RequestError};
-pub use streaming_response::{StreamingResponse, UpgradedStream};
+pub use error::{ConnectorError, HttpError, HttpErrorCategory, RequestError};
 pub use origin::UrlScheme;
-pub use request::{OMIT_HEADER, PreparedRequest, HttpRequest, basic_auth};
-pub use response::{BodyMode, Exchange, HeaderIter, ExchangePhases, HttpResponse};
+pub use request::{HttpRequest, OMIT_HEADER, PreparedRequest, basic_auth};
+pub use response::{BodyMode, Exchange, ExchangePhases, HeaderIter, HttpResponse};
 pub use session::Session;
+pub use streaming_response::{StreamingResponse, UpgradedStream};

@@ -1,8 +1,8 @@
 //! Requests, rendered once into the bytes that travel. Refuses whatever could smuggle a line break into a head.
 
+mod path_encoding;
 mod redirect;
 mod render;
-mod path_encoding;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::connector::Connector;
 use crate::dial::uses_forward_proxy;
 use crate::error::RequestError;
 use crate::origin::{Origin, UrlScheme};
-pub use render::OMIT_HEADER;
 use render::FixedHead;
+pub use render::OMIT_HEADER;
 pub(crate) use render::percent_decode;
 
 /// What to ask for.

@@ -28,7 +28,8 @@ impl RequestTimer {
     pub(crate) fn start(&mut self, now: Instant, deadline: Instant) {
         self.deadline = Some(deadline);
         // Tokio never fires early, so a timer armed for later than now has not fired and still holds its waker.
-        self.skip_next_poll = self.armed.as_ref().is_some_and(|armed| now < armed.fires_at && armed.fires_at <= deadline);
+        self.skip_next_poll =
+            self.armed.as_ref().is_some_and(|armed| now < armed.fires_at && armed.fires_at <= deadline);
     }
 
     /// Ready once the deadline has passed; otherwise the task will be woken in time to ask again.

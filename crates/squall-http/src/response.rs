@@ -27,7 +27,7 @@ pub struct Exchange<'s> {
     pub bytes_in: u64,
     /// Bytes written, head included (for HTTPS: before encryption).
     pub bytes_out: u64,
-    /// Where the time went; only with [`crate::HttpConfig::phases`].
+    /// Where the time went; only with [`crate::HttpConfig::record_phases`].
     pub phases: Option<ExchangePhases>,
     /// A connection was made, or tried, for this request.
     pub new_connection: bool,
@@ -71,12 +71,12 @@ impl<'s> HttpResponse<'s> {
         HeaderIter::from_head(self.reader.raw_head())
     }
 
-    /// The head as it came, status line included; [`Headers::of`] reads it again.
+    /// The head as it came, status line included; [`HeaderIter::of`] reads it again.
     pub fn raw_head(&self) -> &'s [u8] {
         self.reader.raw_head()
     }
 
-    /// The decoded body; empty unless it was asked for with [`Body::Keep`].
+    /// The decoded body; empty unless it was asked for with [`BodyMode::Keep`].
     pub fn body(&self) -> &'s [u8] {
         self.reader.body()
     }
@@ -99,7 +99,7 @@ pub struct HeaderIter<'s> {
 }
 
 impl<'s> HeaderIter<'s> {
-    /// The headers of a kept [`Response::head`].
+    /// The headers of a kept [`HttpResponse::head`].
     pub fn from_head(head: &'s [u8]) -> HeaderIter<'s> {
         let mut headers = HeaderIter { rest: head };
         // httparse allows empty lines before the status line.

@@ -10,13 +10,13 @@ use crate::cookies::Cookies;
 use crate::decode::decode;
 use crate::dial::{self, DialTarget};
 use crate::error::HttpError;
+use crate::http1_connection::{AfterExchange, ExchangeOptions, Http1Connection};
 use crate::http2_connection::Http2Connection;
-use crate::http1_connection::{AfterExchange, Http1Connection, ExchangeOptions};
 use crate::origin::Origin;
-use crate::parse::{ContentEncoding, ResponseExpectation, ParseLimits, ResponseParser};
+use crate::parse::{ContentEncoding, ParseLimits, ResponseExpectation, ResponseParser};
 use crate::request::PreparedRequest;
-use crate::response::{BodyMode, Exchange, ExchangePhases, HttpResponse};
 use crate::request_timer::RequestTimer;
+use crate::response::{BodyMode, Exchange, ExchangePhases, HttpResponse};
 
 /// Buffers larger than this are given back instead of kept for the next response.
 const MAX_KEPT_BUFFER_BYTES: usize = 16 * 1024;
@@ -77,7 +77,7 @@ impl Session {
 
     /// Sends a request and reads the whole response. Never retries what may have been processed: a connection that was closed before the
     /// first byte was written, or on which an HTTP/2 server gave the request back, is replaced; one that fails later is a failure. Redirects are the caller's, see
-    /// [`Prepared::redirect`].
+    /// [`PreparedRequest::redirect`].
     ///
     /// Dropping the future abandons the exchange; its connection is not used again.
     pub async fn send(&mut self, request: &PreparedRequest, body: BodyMode) -> Exchange<'_> {
@@ -86,7 +86,10 @@ impl Session {
         let timeout = request.timeout.unwrap_or(config.timeout);
         let watch = ExchangeOptions { deadline: started + timeout, timeout, record_phases: config.record_phases };
         self.reader.trim(MAX_KEPT_BUFFER_BYTES);
-        self.reader.begin(ResponseExpectation { head_only: request.method == http::Method::HEAD, keep_body: body == BodyMode::Keep });
+        self.reader.begin(ResponseExpectation {
+            head_only: request.method == http::Method::HEAD,
+            keep_body: body == BodyMode::Keep,
+        });
         let mut dialled = None;
         let index = match self.find_idle_connection(&request.origin) {
             Some(index) => index,
@@ -184,7 +187,8 @@ impl Session {
 
     /// An open connection to this origin, if there is one that the server has not closed.
     fn find_idle_connection(&mut self, origin: &Arc<Origin>) -> Option<usize> {
-        let index = self.connections.iter().position(|slot| Arc::ptr_eq(&slot.origin, origin) || slot.origin == *origin)?;
+        let index =
+            self.connections.iter().position(|slot| Arc::ptr_eq(&slot.origin, origin) || slot.origin == *origin)?;
         if self.connections[index].connection.is_usable() {
             return Some(index);
         }
@@ -253,11 +257,21 @@ async fn exchange_h2(
     h2.begin_exchange(new);
     let outcome = h2.exchange(request, cookies, reader, watch).await;
     let (bytes_in, bytes_out) = h2.exchange_bytes();
-    ExchangeOutcome { outcome: outcome.map(|()| AfterExchange::Reuse), bytes_in, bytes_out, first_byte: h2.first_byte_at() }
+    ExchangeOutcome {
+        outcome: outcome.map(|()| AfterExchange::Reuse),
+        bytes_in,
+        bytes_out,
+        first_byte: h2.first_byte_at(),
+    }
 }
 
 #[cold]
-fn failed_exchange<'s>(error: HttpError, started: Instant, watch: ExchangeOptions, dialled: Option<ExchangePhases>) -> Exchange<'s> {
+fn failed_exchange<'s>(
+    error: HttpError,
+    started: Instant,
+    watch: ExchangeOptions,
+    dialled: Option<ExchangePhases>,
+) -> Exchange<'s> {
     Exchange {
         result: Err(error),
         started,

@@ -8,16 +8,16 @@ use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
+use crate::connection_stream::ConnectionStream;
 use crate::connector::Connector;
 use crate::cookies::Cookies;
 use crate::decode::BodyDecoder;
 use crate::dial::{self, DialTarget};
 use crate::error::{HttpError, RequestError};
-use crate::connection_stream::ConnectionStream;
 use crate::http1_connection::{ExchangeOptions, from_parse};
-use crate::parse::{ResponseExpectation, ParseProgress, ParseLimits, ResponseParser};
+use crate::parse::{ParseLimits, ParseProgress, ResponseExpectation, ResponseParser};
 use crate::request::PreparedRequest;
-use crate::response::{HeaderIter, ExchangePhases, HttpResponse};
+use crate::response::{ExchangePhases, HeaderIter, HttpResponse};
 
 /// Bytes read at once.
 const READ_CHUNK_BYTES: usize = 16 * 1024;
@@ -38,7 +38,11 @@ pub struct StreamingResponse {
 impl StreamingResponse {
     /// Sends `request` on a connection of its own, with the user's cookies, and reads the head of the answer, all within the
     /// request's limit.
-    pub async fn open(connector: &Connector, request: &PreparedRequest, cookies: &Cookies) -> Result<StreamingResponse, HttpError> {
+    pub async fn open(
+        connector: &Connector,
+        request: &PreparedRequest,
+        cookies: &Cookies,
+    ) -> Result<StreamingResponse, HttpError> {
         let timeout = request.timeout.unwrap_or(connector.config().timeout);
         let watch = ExchangeOptions { deadline: Instant::now() + timeout, timeout, record_phases: false };
         let opening = StreamingResponse::open_before_deadline(connector, request, cookies, watch);
@@ -63,8 +67,14 @@ impl StreamingResponse {
         let mut reader = ResponseParser::new(ParseLimits { head: config.max_head_bytes, body: usize::MAX });
         reader.begin(ResponseExpectation { head_only: request.method == http::Method::HEAD, keep_body: true });
         let sent = wire.len();
-        let mut answer =
-            StreamingResponse { io, reader, decoder: BodyDecoder::default(), leftover: Vec::newbytes_sent: (), sent, done: false };
+        let mut answer = StreamingResponse {
+            io,
+            reader,
+            decoder: BodyDecoder::default(),
+            leftover: Vec::new(),
+            bytes_sent: sent,
+            done: false,
+        };
         while !answer.done && (answer.reader.parsed_head().status == 0 || answer.reader.parsed_head().is_interim()) {
             std::future::poll_fn(|cx| answer.poll_read_once(cx)).await?;
         }
@@ -73,7 +83,8 @@ impl StreamingResponse {
             cookies.store_from_response(request, HeaderIter::from_head(answer.raw_head()));
         }
         if config.decompress {
-            answer.decoder = BodyDecoder::new(facts.encoding, HeaderIter::from_head(answer.raw_head()), config.max_body_bytes)?;
+            answer.decoder =
+                BodyDecoder::new(facts.encoding, HeaderIter::from_head(answer.raw_head()), config.max_body_bytes)?;
         }
         Ok(answer)
     }
@@ -82,7 +93,7 @@ impl StreamingResponse {
         self.reader.parsed_head().status
     }
 
-    /// The head as it came; [`crate::Headers::of`] reads it.
+    /// The head as it came; [`crate::HeaderIter::of`] reads it.
     pub fn raw_head(&self) -> &[u8] {
         self.reader.raw_head()
     }

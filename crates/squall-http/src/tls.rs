@@ -1,7 +1,7 @@
 //! TLS settings: whom to trust, who we are, which protocols to offer. Reads the files once, at start-up.
 
-mod error_text;
 mod certificate_verifier;
+mod error_text;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use crate::config::{HttpVersion, TlsOptions};
 use crate::error::ConnectorError;
+use certificate_verifier::{CertificateVerifier, ServerTrust};
 pub(crate) use error_text::describe_error;
-use certificate_verifier::{Trust, Verifier};
 
 /// Builds the settings of every handshake.
 pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Result<Arc<ClientConfig>, ConnectorError> {
@@ -28,12 +28,14 @@ pub(crate) fn client_config(options: &TlsOptions, version: HttpVersion) -> Resul
         .with_safe_default_protocol_versions()
         .expect("the provider supports TLS 1.2 and 1.3");
     let trust = match &options.ca {
-        _ if options.insecure => Some(Trust::Anybody),
+        _ if options.insecure => Some(ServerTrust::AcceptAny),
         Some(path) => Some(pinned_trust(path, provider.clone())?),
         None => None,
     };
     let builder = match trust {
-        Some(trust) => builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { trust, provider })),
+        Some(trust) => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(CertificateVerifier { trust, provider }))
+        }
         None => builder.with_root_certificates(system_roots()),
     };
     let mut config = match (&options.client_cert, &options.client_key) {
@@ -71,7 +73,7 @@ pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>, ConnectorEr
 }
 
 /// `--ca`: those that the file's certificates vouch for, and the holders of these certificates themselves.
-fn pinned_trust(path: &Path, provider: Arc<CryptoProvider>) -> Result<Trust, ConnectorError> {
+fn pinned_trust(path: &Path, provider: Arc<CryptoProvider>) -> Result<ServerTrust, ConnectorError> {
     let what = "CA certificate";
     let bad = |reason: String| ConnectorError::BadPem { what, path: path.into(), reason };
     let certificates = certificates(what, path)?;
@@ -80,7 +82,7 @@ fn pinned_trust(path: &Path, provider: Arc<CryptoProvider>) -> Result<Trust, Con
         roots.add(certificate.clone()).map_err(|error| bad(error.to_string()))?;
     }
     let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    Ok(Trust::Pinned { chains: chains.map_err(|error| bad(error.to_string()))?, certificates })
+    Ok(ServerTrust::Pinned { chains: chains.map_err(|error| bad(error.to_string()))?, certificates })
 }
 
 fn system_roots() -> RootCertStore {

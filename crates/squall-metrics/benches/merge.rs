@@ -2,7 +2,7 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use squall_metrics::{
-    Collector, Delta, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample, SourceId, decode, encode_delta,
+    Collector, Delta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample, SourceId, decode, encode_delta,
 };
 use std::{hint::black_box, time::Duration};
 
@@ -50,7 +50,7 @@ fn merge(c: &mut Criterion) {
     let collector = || Collector::new((0..WORKERS).map(|instance| SourceId { instance, thread: 0 }), 10);
     let collect = |mut collector: Collector| {
         for frame in &frames {
-            let delta = decode(black_box(frame)).expect("it was encoded here");
+            let delta = decode_delta(black_box(frame)).expect("it was encoded here");
             collector.merge(delta).expect("they are in order");
         }
         collector

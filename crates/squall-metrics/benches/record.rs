@@ -1,7 +1,7 @@
 //! The cost of recording one sample, and of harvesting a second's worth.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use squall_metrics::{MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample};
+use squall_metrics::{MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample};
 use std::{hint::black_box, time::Duration};
 
 fn record(c: &mut Criterion) {

@@ -1,12 +1,12 @@
 //! Merges every delta exactly once. A second of the run is closed, and becomes visible, when all sources have reported it.
 //! Decides nothing about the run; it only adds up.
 //!
-//! A local run knows its sources from the beginning. In a fleet they come ([`Collector::announce`]) and are lost
-//! ([`Collector::lose`]); what arrives for a second that was closed without it is counted with the next one.
+//! A local run knows its sources from the beginning. In a fleet they come ([`Collector::add_source`]) and are lost
+//! ([`Collector::mark_lost`]); what arrives for a second that was closed without it is counted with the next one.
 
 use crate::{
     Delta, RunView, SourceId,
-    second_aligner::{SecondAligner, SourceProgress, ClosedSeconds, MergeError},
+    second_aligner::{ClosedSeconds, MergeError, SecondAligner, SourceProgress},
 };
 
 /// Adds deltas up to a [`RunView`].
@@ -104,7 +104,7 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EngineDelta, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample};
+    use crate::{EngineDelta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample};
     use std::time::Duration;
 
     fn source(thread: u32) -> SourceId {

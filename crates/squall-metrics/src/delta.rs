@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{OutcomeCategory, Histogram, MetricKey, Outcome, recorder::PHASES};
+use crate::{Histogram, MetricKey, Outcome, OutcomeCategory, recorder::PHASES};
 
 /// Who a delta comes from: one life of one engine thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -133,7 +133,8 @@ impl Histogram {
 
     /// The same counts as the HdrHistogram library has them, for its file formats.
     pub fn to_hdr(&self) -> hdrhistogram::Histogram<u64> {
-        let mut hdr = hdrhistogram::Histogram::new_with_bounds(1, crate::HIGHEST_TRACKABLE_NS, 3).expect("bounds are in order");
+        let mut hdr =
+            hdrhistogram::Histogram::new_with_bounds(1, crate::HIGHEST_TRACKABLE_NS, 3).expect("bounds are in order");
         for (index, n) in self.buckets() {
             hdr.record_n(highest_of(index), n).expect("every bucket is below the upper bound");
         }

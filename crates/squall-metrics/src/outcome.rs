@@ -69,7 +69,8 @@ pub struct Outcome {
 
 impl Outcome {
     /// The request was still under way when the run was aborted.
-    pub const ABORTED: Outcome = Outcome { category: OutcomeCategory::TransportError, code: OutcomeCode::Named("ABORTED") };
+    pub const ABORTED: Outcome =
+        Outcome { category: OutcomeCategory::TransportError, code: OutcomeCode::Named("ABORTED") };
 
     pub fn new(category: OutcomeCategory, code: &'static str) -> Outcome {
         Outcome { category, code: OutcomeCode::Named(code) }

@@ -1,5 +1,5 @@
 //! A second that is still being added up, from threads or from workers. It only adds; when it is whole is decided by the
-//! [`Alignment`](crate::align::Alignment).
+//! [`SecondAligner`](crate::align::Alignment).
 
 use std::sync::Arc;
 

@@ -4,7 +4,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use crate::{
-    EngineDelta, ErrorNote, Histogram, MetricKind, LiveHistogram, MetricDelta, MetricKey, Outcome, pending_second::note_failure,
+    EngineDelta, ErrorNote, Histogram, LiveHistogram, MetricDelta, MetricKey, MetricKind, Outcome,
+    pending_second::note_failure,
 };
 
 /// The phases of a request in the order of [`PhaseTimes`].

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    EngineDelta, ErrorNote, Histogram, MetricKind, MetricDelta, MetricKey, Outcome,
+    EngineDelta, ErrorNote, Histogram, MetricDelta, MetricKey, MetricKind, Outcome,
     pending_second::{PendingSecond, add_note},
     recorder::{MAX_METRICS, OTHER_METRIC, PHASES},
 };

@@ -1,5 +1,5 @@
 //! Which seconds are whole: takes each source's deltas once and in order, and hands a second out when nobody is left to wait
-//! for. It neither shows nor ships anything; the [`Collector`](crate::Collector) and the [`Fold`](crate::Fold) do.
+//! for. It neither shows nor ships anything; the [`Collector`](crate::Collector) and the [`ThreadMerger`](crate::Fold) do.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -36,7 +36,7 @@ pub(crate) struct SecondAligner {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SourceProgress {
     pub(crate) next_seq: u64,
-    /// Seconds below this are complete from this source; [`Progress::ALL`] after its last delta.
+    /// Seconds below this are complete from this source; [`SourceProgress::ALL`] after its last delta.
     pub(crate) complete_below: u32,
     /// Nobody waits for it, whatever it has reported.
     pub(crate) lost: bool,
@@ -96,7 +96,8 @@ impl SecondAligner {
             return Err(MergeError::TooFarAhead { second, now });
         }
         progress.next_seq += 1;
-        progress.complete_below = if delta.last { SourceProgress::ALL } else { progress.complete_below.max(second + 1) };
+        progress.complete_below =
+            if delta.last { SourceProgress::ALL } else { progress.complete_below.max(second + 1) };
         progress.sent += delta.engine.sent;
         progress.recorded += delta.engine.recorded.saturating_sub(delta.engine.unsent);
         self.add_pending(second, PendingSecond::of(delta));

@@ -2,7 +2,7 @@
 
 use crate::{
     Delta, SourceId,
-    second_aligner::{SecondAligner, SourceProgress, ClosedSeconds, MergeError},
+    second_aligner::{ClosedSeconds, MergeError, SecondAligner, SourceProgress},
 };
 
 /// Adds the deltas of several threads up to deltas of one source.

@@ -5,10 +5,10 @@
 //! Numbers are LEB128 in their shortest form; texts have their length in front; a metric's key is written at its first use and
 //! referred to by its place from then on; a histogram is a list of (gap, count), then its exact extremes and sum.
 
-mod wire_codec;
 mod checkpoint;
 mod code_names;
 mod metric_codec;
+mod wire_codec;
 
 use crate::{Delta, SourceId};
 use wire_codec::{WireLimits, WireReader, WireWriter};
@@ -53,7 +53,7 @@ pub fn encode_delta(delta: &Delta) -> Vec<u8> {
 }
 
 /// What [`encode`] made of a delta.
-pub fn decode(bytes: &[u8]) -> Result<Delta, WireError> {
+pub fn decode_delta(bytes: &[u8]) -> Result<Delta, WireError> {
     let mut input = WireReader::new(bytes, DELTA, DELTA_LIMITS)?;
     let delta = Delta {
         source: input.source()?,

@@ -52,7 +52,9 @@ impl CommandEnvelope {
         let envelope: CommandEnvelope = serde_json::from_slice(bytes)?;
         let payload = &envelope.payload;
         match envelope.kind {
-            CommandType::AddUser | CommandType::RemoveUser if !is_valid_users(payload) => Err(EnvelopeError::InvalidUsers),
+            CommandType::AddUser | CommandType::RemoveUser if !is_valid_users(payload) => {
+                Err(EnvelopeError::InvalidUsers)
+            }
             CommandType::StartTest if !is_valid_start(payload) => Err(EnvelopeError::InvalidStart),
             CommandType::StopTest if !payload.is_empty() => Err(EnvelopeError::InvalidStop),
             _ => Ok(envelope),

@@ -202,7 +202,9 @@ fn parse_threshold(text: &str) -> Result<Threshold, String> {
 fn parse_limit(quantity: StatisticUnit, text: &str) -> Result<f64, String> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
     match quantity {
-        StatisticUnit::Time if number(text).is_some() => Err(format!("`{text}` has no unit; write {text}ms or {text}s")),
+        StatisticUnit::Time if number(text).is_some() => {
+            Err(format!("`{text}` has no unit; write {text}ms or {text}s"))
+        }
         StatisticUnit::Time => match parse_duration(text) {
             Ok(limit) if limit > MAX_DURATION => Err(format!("`{text}` is longer than a hundred years")),
             Ok(limit) => Ok(limit.as_nanos() as f64),

@@ -3,12 +3,12 @@
 //!
 //! usage: cargo bench -p squall-orchestrator --bench users -- [USERS] [WORKERS]   (100,000 and 4 unless told)
 
-#[path = "../tests/it/stage.rs"]
-mod stage;
+#[path = "../tests/it/fleet_fixture.rs"]
+mod fleet_fixture;
 
+use fleet_fixture::{Stage, bundle};
 use squall_model::ShareSet;
-use squall_orchestrator::Fleet;
-use stage::{Stage, bundle};
+use squall_orchestrator::FleetClient;
 use std::{collections::BTreeMap, time::Instant};
 
 #[tokio::main]
@@ -22,7 +22,7 @@ async fn main() {
     stage.lead();
     stage.until("SCARD", "workers", workers).await;
     let began = Instant::now();
-    Fleet::new(stage.cell.clone()).start(&bundle(users as f64), BTreeMap::new()).await.expect("it starts");
+    FleetClient::new(stage.cell.clone()).start(&bundle(users as f64), BTreeMap::new()).await.expect("it starts");
     stage.until("SCARD", "users", users).await;
     let placed = began.elapsed();
     stage.until("GET", "test:state", "RUNNING".to_owned()).await;

@@ -1,26 +1,26 @@
-//! A run on a fleet: whoever serves people changes the record ([`Fleet`]), one orchestrator leads the run from phase to phase
-//! ([`Orchestrator`]), and everybody who wants to see it follows what workers ship ([`Follower`]). All of it stands in the store, so
+//! A run on a fleet: whoever serves people changes the record ([`FleetClient`]), one orchestrator leads the run from phase to phase
+//! ([`Orchestrator`]), and everybody who wants to see it follows what workers ship ([`RunAggregator`]). All of it stands in the store, so
 //! whoever dies, the next one goes on.
 
-mod begin;
-mod board;
-mod due;
-mod follow;
+mod counter_monitor;
+mod fleet_client;
+mod fleet_run;
 mod hooks;
-mod lead;
-mod led;
+mod leader_run;
+mod orchestrator;
+mod planned_load;
 mod probes;
-mod rations;
-mod seconds;
-mod steer;
+mod redis_metric_view;
+mod redis_user_view;
+mod run_aggregator;
 mod worker_info;
 
-pub use begin::{FleetRun, FleetRunError, run_fleet};
-pub use follow::Follower;
-pub use lead::{Orchestrator, OrchestratorConfig};
+pub use fleet_client::{FleetClient, FleetError, FleetStatus, StopRunCommand, StoredRunResult};
+pub use fleet_run::{FleetRunError, FleetRunRequest, run_fleet};
+pub use orchestrator::{Orchestrator, OrchestratorConfig};
 pub use probes::{ProbeSecond, probe_names, probe_seconds};
-pub use steer::{Ending, FinishedRun, Fleet, FleetError, FleetStatus};
-pub use worker_info::{WorkerInfo, holders};
+pub use run_aggregator::RunAggregator;
+pub use worker_info::{WorkerInfo, share_holders};
 
 /// The one unit that orchestrators hold.
-pub(crate) const LEAD: &str = "lead";
+pub(crate) const LEADER_UNIT: &str = "lead";

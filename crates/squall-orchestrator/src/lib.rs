@@ -1,21 +1,24 @@
 //! The run: starts an engine, collects what it ships, applies the stop rules and states the facts. No HTTP, no rendering; who
 //! wants to see the run while it goes on observes it.
 
-mod control;
-mod crew;
 mod fleet;
-mod judge;
+mod load_generator;
+mod local_run;
+mod planned_scenario;
+mod process_usage;
 pub mod processes;
-mod run;
-mod together;
-mod usage;
+mod run_control;
+mod threshold_judge;
 
-pub use control::Control;
-pub use crew::{Crew, Ended, Stop};
 pub use fleet::{
-    Ending, FinishedRun, Fleet, FleetError, FleetRun, FleetRunError, FleetStatus, Follower, Orchestrator,
-    OrchestratorConfig, ProbeSecond, WorkerInfo, holders, probe_names, probe_seconds, run_fleet,
+    FleetClient, FleetError, FleetRunError, FleetRunRequest, FleetStatus, Orchestrator, OrchestratorConfig,
+    ProbeSecond, RunAggregator, StopRunCommand, StoredRunResult, WorkerInfo, probe_names, probe_seconds, run_fleet,
+    share_holders,
 };
-pub use judge::{Judge, value_of};
-pub use run::{Finished, Live, LivePhase, Observer, RunError, RunOptions, run_crew, run_local, run_together};
-pub use together::Member;
+pub use load_generator::{GeneratorOutcome, LoadGenerator, StopHandle};
+pub use local_run::{
+    LivePhase, LiveStatus, RunError, RunObserver, RunOptions, RunResult, run_local, run_scenarios, run_with_generator,
+};
+pub use planned_scenario::PlannedScenario;
+pub use run_control::RunControl;
+pub use threshold_judge::{ThresholdJudge, threshold_value};

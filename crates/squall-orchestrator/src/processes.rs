@@ -1,11 +1,11 @@
 //! Several processes that make one run's load: each has an engine over a part of the run's shares, and speaks with this one over a
 //! socket that is its standard input. A process that loses its parent ends. Computes nothing; what they send is merged like any deltas.
 
-mod frame;
-mod part;
+mod child;
+mod protocol;
 
 use squall_engine::LoadOutcome;
-use squall_metrics::{Delta, SourceId, decode};
+use squall_metrics::{Delta, SourceId, decode_delta};
 use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream as StdStream, unix::process::CommandExt},
@@ -19,14 +19,14 @@ use tokio::{
 };
 
 use crate::{
-    crew::{Crew, Ended, Stop},
-    run::RunError,
+    load_generator::{GeneratorOutcome, LoadGenerator, StopHandle},
+    local_run::RunError,
 };
-use frame::{Frame, Order};
-pub use part::{Part, serve};
+pub use child::{ProcessIndex, run_child_process};
+use protocol::{ProcessCommand, ProcessFrame};
 
 /// Deltas that wait to be merged; a process that is faster than that waits itself.
-const WAITING: usize = 256;
+const DELTA_QUEUE_CAPACITY: usize = 256;
 
 /// Why the processes could not be started, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -44,24 +44,24 @@ pub enum ProcessError {
 }
 
 /// The processes of a run.
-pub struct Processes {
+pub struct GeneratorProcesses {
     children: Vec<Child>,
     sources: Vec<SourceId>,
-    orders: Orders,
+    commands: ProcessCommandSender,
     deltas: mpsc::Receiver<Delta>,
-    readers: JoinSet<Option<frame::Last>>,
+    readers: JoinSet<Option<protocol::ProcessSummary>>,
     /// End with this value: others may hold on to the orders.
     writers: JoinSet<()>,
-    ended: Vec<frame::Last>,
+    summaries: Vec<protocol::ProcessSummary>,
     died: bool,
 }
 
 /// Orders to all processes.
 #[derive(Clone)]
-pub struct Orders(Vec<mpsc::UnboundedSender<Order>>);
+pub struct ProcessCommandSender(Vec<mpsc::UnboundedSender<ProcessCommand>>);
 
-impl Orders {
-    fn send(&self, order: Order) {
+impl ProcessCommandSender {
+    fn send(&self, order: ProcessCommand) {
         // A process that is gone needs no orders; its end is noticed where its deltas are read.
         for process in &self.0 {
             let _ = process.send(order);
@@ -69,28 +69,28 @@ impl Orders {
     }
 }
 
-impl Stop for Orders {
+impl StopHandle for ProcessCommandSender {
     fn drain(&self) {
-        self.send(Order::Drain);
+        self.send(ProcessCommand::Drain);
     }
 
     fn abort(&self) {
-        self.send(Order::Abort);
+        self.send(ProcessCommand::Abort);
     }
 }
 
-impl Processes {
+impl GeneratorProcesses {
     /// Starts `commands`, each of which must call [`serve`], and waits until all are ready.
-    pub async fn start(commands: Vec<Command>) -> Result<Processes, ProcessError> {
-        let (deltas_tx, deltas) = mpsc::channel(WAITING);
-        let mut started = Processes {
+    pub async fn start(commands: Vec<Command>) -> Result<GeneratorProcesses, ProcessError> {
+        let (deltas_tx, deltas) = mpsc::channel(DELTA_QUEUE_CAPACITY);
+        let mut started = GeneratorProcesses {
             children: vec![],
             sources: vec![],
-            orders: Orders(vec![]),
+            commands: ProcessCommandSender(vec![]),
             deltas,
             readers: JoinSet::new(),
             writers: JoinSet::new(),
-            ended: Vec::new(),
+            summaries: Vec::new(),
             died: false,
         };
         let mut sockets = Vec::new();
@@ -101,14 +101,14 @@ impl Processes {
         }
         for (number, socket) in sockets.into_iter().enumerate() {
             let (mut read, mut write) = socket.into_split();
-            let Ok(Some(Frame::Ready { threads })) = Frame::read(&mut read).await else {
+            let Ok(Some(ProcessFrame::Ready { threads })) = ProcessFrame::read(&mut read).await else {
                 return Err(ProcessError::NotReady { number });
             };
             let instance = number as u64;
             started.sources.extend((0..threads).map(|thread| SourceId { instance, thread }));
-            let (orders, mut wanted) = mpsc::unbounded_channel::<Order>();
-            started.orders.0.push(orders);
-            started.readers.spawn(relay(read, deltas_tx.clone()));
+            let (orders, mut wanted) = mpsc::unbounded_channel::<ProcessCommand>();
+            started.commands.0.push(orders);
+            started.readers.spawn(relay_deltas(read, deltas_tx.clone()));
             started.writers.spawn(async move {
                 while let Some(order) = wanted.recv().await {
                     if order.write(&mut write).await.is_err() {
@@ -121,7 +121,7 @@ impl Processes {
     }
 }
 
-impl Drop for Processes {
+impl Drop for GeneratorProcesses {
     fn drop(&mut self) {
         // Those that are still there have lost their run.
         for child in &mut self.children {
@@ -131,19 +131,19 @@ impl Drop for Processes {
     }
 }
 
-impl Crew for Processes {
-    type Stop = Orders;
+impl LoadGenerator for GeneratorProcesses {
+    type Stop = ProcessCommandSender;
 
     fn sources(&self) -> Vec<SourceId> {
         self.sources.clone()
     }
 
     fn start(&mut self, at: Instant) {
-        self.orders.send(Order::start(at));
+        self.commands.send(ProcessCommand::start(at));
     }
 
-    fn stop(&self) -> Orders {
-        self.orders.clone()
+    fn stop(&self) -> ProcessCommandSender {
+        self.commands.clone()
     }
 
     async fn next_delta(&mut self) -> Option<Delta> {
@@ -152,7 +152,7 @@ impl Crew for Processes {
                 biased;
                 delta = self.deltas.recv() => return delta,
                 Some(ended) = self.readers.join_next() => match ended {
-                    Ok(Some(last)) => self.ended.push(last),
+                    Ok(Some(last)) => self.summaries.push(last),
                     // One that is gone takes its counts along: the run cannot be stated any more.
                     _ => {
                         self.died = true;
@@ -163,12 +163,12 @@ impl Crew for Processes {
         }
     }
 
-    async fn join(mut self) -> Result<Ended, RunError> {
-        let mut whole = Ended {
+    async fn join(mut self) -> Result<GeneratorOutcome, RunError> {
+        let mut whole = GeneratorOutcome {
             end: LoadOutcome { active: Duration::ZERO, elapsed: Duration::ZERO, cut_off: false },
-            elsewhere: (Duration::ZERO, 0),
+            other_processes: (Duration::ZERO, 0),
         };
-        let mut ended = std::mem::take(&mut self.ended);
+        let mut ended = std::mem::take(&mut self.summaries);
         while ended.len() < self.children.len() {
             if self.died {
                 return Err(ProcessError::Died.into());
@@ -182,8 +182,8 @@ impl Crew for Processes {
             whole.end.active = whole.end.active.max(last.end.active);
             whole.end.elapsed = whole.end.elapsed.max(last.end.elapsed);
             whole.end.cut_off |= last.end.cut_off;
-            whole.elsewhere.0 += last.cpu;
-            whole.elsewhere.1 += last.max_rss_bytes;
+            whole.other_processes.0 += last.cpu;
+            whole.other_processes.1 += last.max_rss_bytes;
         }
         for child in &mut self.children {
             let _ = child.wait();
@@ -202,11 +202,11 @@ fn launch(mut command: Command) -> io::Result<(Child, UnixStream)> {
     Ok((command.spawn()?, UnixStream::from_std(ours)?))
 }
 
-async fn relay(mut read: OwnedReadHalf, deltas: mpsc::Sender<Delta>) -> Option<frame::Last> {
+async fn relay_deltas(mut read: OwnedReadHalf, deltas: mpsc::Sender<Delta>) -> Option<protocol::ProcessSummary> {
     loop {
-        match Frame::read(&mut read).await {
-            Ok(Some(Frame::Delta(bytes))) => deltas.send(decode(&bytes).ok()?).await.ok()?,
-            Ok(Some(Frame::Last(last))) => return Some(last),
+        match ProcessFrame::read(&mut read).await {
+            Ok(Some(ProcessFrame::Delta(bytes))) => deltas.send(decode_delta(&bytes).ok()?).await.ok()?,
+            Ok(Some(ProcessFrame::Finished(last))) => return Some(last),
             _ => return None,
         }
     }

@@ -10,11 +10,15 @@ use crate::watchdog;
 
 thread_local! {
     /// The thread's state while it is detached; null while it is attached.
-    static PARKED: Cell<*mut ffi::PyThreadState> = const { Cell::new(ptr::null_mut()) };
+    static DETACHED_STATE: Cell<*mut ffi::PyThreadState> = const { Cell::new(ptr::null_mut()) };
 }
 
 /// Runs `life` attached, in a runtime that detaches whenever it has nothing to do.
-pub(crate) fn host<R>(curfew: &ThreadDeadline, builder: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
+pub(crate) fn run_attached<R>(
+    curfew: &ThreadDeadline,
+    builder: &mut Builder,
+    life: impl FnOnce(&mut Builder) -> R,
+) -> R {
     Python::attach(|py| {
         // Without it only what never returns is worse off.
         let _watchdog = watchdog::watch(py, Some(curfew.clone()));
@@ -27,11 +31,11 @@ fn park() {
     // SAFETY: the runtime calls this on the thread that `host` attached, between two polls, when no reference obtained under the
     // attachment is in use by running code. `unpark` follows before anything else runs on this thread. pyo3's own `detach` cannot
     // do this: it needs a closure around the whole sleep, and the sleep is inside tokio.
-    PARKED.set(unsafe { ffi::PyEval_SaveThread() });
+    DETACHED_STATE.set(unsafe { ffi::PyEval_SaveThread() });
 }
 
 fn unpark() {
-    let state = PARKED.replace(ptr::null_mut());
+    let state = DETACHED_STATE.replace(ptr::null_mut());
     if !state.is_null() {
         // SAFETY: `state` was returned by `PyEval_SaveThread` on this very thread and has not been restored since.
         unsafe { ffi::PyEval_RestoreThread(state) };

@@ -13,69 +13,83 @@ use std::{
 };
 
 use crate::{
-    encode,
-    operation::{Operation, Work},
-    port::Port,
-    raise,
-    routes::{Ask, Call, Routes, authorization},
-    step::in_coroutine,
-    streamed::StreamedAnswer,
-    websocket::{Handshake, WebSocket},
+    exceptions,
+    function_stepper::in_coroutine,
+    operation::{Operation, OperationWork},
+    operation_queue::OperationQueue,
+    request_encode,
+    routes::{PreparedCall, RouteCallSpec, Routes, authorization},
+    streamed_response::PyStreamedResponse,
+    websocket::{WebSocket, WebSocketHandshake},
 };
 
 /// URLs that a client remembers by their object, a power of two.
-const KNOWN: usize = 64;
+const KNOWN_URL_SLOTS: usize = 64;
 
 /// HTTP client of one virtual user.
 #[pyclass(frozen, module = "squall._squall")]
 pub(crate) struct Client {
     routes: Routes,
     /// Where operations go, if the user lives on asyncio; otherwise they are yielded.
-    port: Option<Py<Port>>,
+    port: Option<Py<OperationQueue>>,
     /// The routes of URLs that were seen as the very same object: a literal in the source always is. Taken only for a moment.
-    known: Arc<Mutex<Vec<Option<Known>>>>,
+    known: Arc<Mutex<Vec<Option<KnownUrl>>>>,
 }
 
 /// A URL whose route is known; held, so that its place in memory stays its own.
-struct Known {
+struct KnownUrl {
     url: Py<PyString>,
     method: Method,
     route: usize,
 }
 
 impl Client {
-    pub(crate) fn new(routes: Routes, port: Option<Py<Port>>) -> Client {
+    pub(crate) fn new(routes: Routes, port: Option<Py<OperationQueue>>) -> Client {
         Client { routes, port, known: Arc::default() }
     }
 
     /// The same for another user.
-    pub(crate) fn with_port(&self, port: Py<Port>) -> Client {
+    pub(crate) fn with_queue(&self, port: Py<OperationQueue>) -> Client {
         Client { routes: self.routes.clone(), port: Some(port), known: self.known.clone() }
     }
 
-    fn operation(&self, py: Python<'_>, work: Work) -> Operation {
-        Operation::new(work, self.port(py))
+    fn operation(&self, py: Python<'_>, work: OperationWork) -> Operation {
+        Operation::new(work, self.queue(py))
     }
 
-    fn port(&self, py: Python<'_>) -> Option<Py<Port>> {
+    fn queue(&self, py: Python<'_>) -> Option<Py<OperationQueue>> {
         self.port.as_ref().map(|port| port.clone_ref(py))
     }
 
-    fn ask<'py>(&self, method: Method, url: &Bound<'py, PyString>, options: &Options<'py>) -> PyResult<Operation> {
+    fn request_operation<'py>(
+        &self,
+        method: Method,
+        url: &Bound<'py, PyString>,
+        options: &ClientCallOptions<'py>,
+    ) -> PyResult<Operation> {
         let call = self.call(method, url, options)?;
-        Ok(self.operation(url.py(), Work::Request(call)))
+        Ok(self.operation(url.py(), OperationWork::Request(call)))
     }
 
-    fn call<'py>(&self, method: Method, url: &Bound<'py, PyString>, options: &Options<'py>) -> PyResult<Call> {
+    fn call<'py>(
+        &self,
+        method: Method,
+        url: &Bound<'py, PyString>,
+        options: &ClientCallOptions<'py>,
+    ) -> PyResult<PreparedCall> {
         if let Some(values) = &options.path_params {
             let (py, template) = (url.py(), url.to_str()?);
-            let name = options.name.clone().unwrap_or_else(|| PyString::new(py, &route_of(&method, template)));
-            let options = Options { path_params: None, name: Some(name), ..options.clone() };
-            return self.call(method, &PyString::new(py, &encode::filled(template, values)?), &options);
+            let name = options.name.clone().unwrap_or_else(|| PyString::new(py, &template_name(&method, template)));
+            let options = ClientCallOptions { path_params: None, name: Some(name), ..options.clone() };
+            return self.call(
+                method,
+                &PyString::new(py, &request_encode::fill_path_params(template, values)?),
+                &options,
+            );
         }
         let plain_route = options.name.is_none() && options.timeout.is_none();
-        let known = if plain_route { self.recall(&method, url) } else { None };
-        let mut ask = Ask {
+        let known = if plain_route { self.known_route(&method, url) } else { None };
+        let mut ask = RouteCallSpec {
             method,
             url: url.to_str()?,
             name: None,
@@ -83,11 +97,11 @@ impl Client {
             headers: Vec::new(),
             body: &[],
             timeout: None,
-            known,
+            known_route: known,
         };
         if options.is_empty() {
-            let call = self.routes.call(&ask).map_err(|error| raise::bad_request(&error))?;
-            self.remember(&ask, url, call.route);
+            let call = self.routes.call(&ask).map_err(|error| exceptions::bad_request(&error))?;
+            self.remember_route(&ask, url, call.route);
             return Ok(call);
         }
         let mut body = Vec::new();
@@ -115,44 +129,44 @@ impl Client {
         ask.name = options.name.as_ref().map(|name| name.to_str()).transpose()?.filter(|name| !name.is_empty());
         (ask.query, ask.timeout) = (options.query()?, options.timeout()?);
         (ask.headers, ask.body) = (headers, &body);
-        let call = self.routes.call(&ask).map_err(|error| raise::bad_request(&error))?;
+        let call = self.routes.call(&ask).map_err(|error| exceptions::bad_request(&error))?;
         if plain_route {
-            self.remember(&ask, url, call.route);
+            self.remember_route(&ask, url, call.route);
         }
         Ok(call)
     }
 
-    fn recall(&self, method: &Method, url: &Bound<'_, PyString>) -> Option<usize> {
+    fn known_route(&self, method: &Method, url: &Bound<'_, PyString>) -> Option<usize> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = known.get(slot_of(url))?.as_ref()?;
         (entry.url.is(url) && entry.method == *method).then_some(entry.route)
     }
 
-    fn remember(&self, ask: &Ask<'_>, url: &Bound<'_, PyString>, route: Option<usize>) {
-        let (None, Some(route)) = (ask.known, route) else { return };
+    fn remember_route(&self, ask: &RouteCallSpec<'_>, url: &Bound<'_, PyString>, route: Option<usize>) {
+        let (None, Some(route)) = (ask.known_route, route) else { return };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_empty() {
-            known.resize_with(KNOWN, || None);
+            known.resize_with(KNOWN_URL_SLOTS, || None);
         }
-        let entry = Known { url: url.clone().unbind(), method: ask.method.clone(), route };
+        let entry = KnownUrl { url: url.clone().unbind(), method: ask.method.clone(), route };
         let old = known[slot_of(url)].replace(entry);
         drop(known);
         drop(old);
     }
 
     /// A request as its parts say.
-    pub(crate) fn render(&self, method: &str, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Call> {
+    pub(crate) fn render(&self, method: &str, url: &str, options: &Bound<'_, PyDict>) -> PyResult<PreparedCall> {
         let url = PyString::new(options.py(), url);
-        self.call(method_of(method)?, &url, &Options::read(options)?)
+        self.call(method_of(method)?, &url, &ClientCallOptions::read(options)?)
     }
 
     /// One entry of a batch: `{"method": "GET", "path": "/x", …}`, a path, or `(method, path)`.
-    fn entry(&self, entry: &Bound<'_, PyAny>) -> PyResult<Call> {
+    fn batch_entry(&self, entry: &Bound<'_, PyAny>) -> PyResult<PreparedCall> {
         if let Ok(path) = entry.cast::<PyString>() {
-            return self.call(Method::GET, path, &Options::default());
+            return self.call(Method::GET, path, &ClientCallOptions::default());
         }
         if let Ok((method, path)) = entry.extract::<(String, Bound<'_, PyString>)>() {
-            return self.call(method_of(&method)?, &path, &Options::default());
+            return self.call(method_of(&method)?, &path, &ClientCallOptions::default());
         }
         let options = entry
             .cast::<PyDict>()
@@ -170,7 +184,7 @@ impl Client {
             (Some(path), None) | (None, Some(path)) => path,
             _ => return Err(PyValueError::new_err("a batch entry needs one `path` (or `url`)")),
         };
-        self.call(method, path.cast::<PyString>()?, &Options::read(&options)?)
+        self.call(method, path.cast::<PyString>()?, &ClientCallOptions::read(&options)?)
     }
 }
 
@@ -204,12 +218,12 @@ macro_rules! client_methods {
                     path_params: Option<Bound<'py, PyAny>>,
                     follow_redirects: Option<bool>,
                 ) -> PyResult<Operation> {
-                    refuse_staying(follow_redirects)?;
+                    check_follow_redirects(follow_redirects)?;
                     let data = data.or(content);
-                    let more = Vec::new();
+                    let protocol_headers = Vec::new();
                     let given =
-                        Options { headers, params, json, data, files, cookies, auth, timeout, name, path_params, more };
-                    self.ask(Method::$verb, url, &given)
+                        ClientCallOptions { headers, params, json, data, files, cookies, auth, timeout, name, path_params, protocol_headers };
+                    self.request_operation(Method::$verb, url, &given)
                 }
             )*
 
@@ -221,8 +235,8 @@ macro_rules! client_methods {
                 url: &Bound<'_, PyString>,
                 options: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<Operation> {
-                let options = options.map(Options::read).transpose()?.unwrap_or_default();
-                self.ask(method_of(method)?, url, &options)
+                let options = options.map(ClientCallOptions::read).transpose()?.unwrap_or_default();
+                self.request_operation(method_of(method)?, url, &options)
             }
 
             /// A WebSocket; nothing is sent before it is entered or connected.
@@ -232,12 +246,12 @@ macro_rules! client_methods {
                 // `ws://` leads where `http://` does, `wss://` where `https://` does.
                 let http = text.strip_prefix("ws").filter(|rest| rest.starts_with("://") || rest.starts_with("s://"));
                 let url = http.map_or_else(|| url.clone(), |rest| PyString::new(url.py(), &format!("http{rest}")));
-                let handshake = Handshake::new();
-                let mut options = options.map(Options::read).transpose()?.unwrap_or_default();
-                options.more.clone_from(&handshake.headers);
+                let handshake = WebSocketHandshake::new();
+                let mut options = options.map(ClientCallOptions::read).transpose()?.unwrap_or_default();
+                options.protocol_headers.clone_from(&handshake.headers);
                 let call = self.call(Method::GET, &url, &options)?;
                 let name = call.name.strip_prefix("GET ").map_or_else(|| call.name.to_string(), |path| format!("WS {path}"));
-                Ok(WebSocket::new(self.routes.connector(), call.request().clone(), name, handshake, self.port(url.py())))
+                Ok(WebSocket::new(self.routes.connector(), call.request().clone(), name, handshake, self.queue(url.py())))
             }
 
             /// A request whose answer is read piece by piece; nothing is sent before it is entered or opened.
@@ -247,11 +261,11 @@ macro_rules! client_methods {
                 method: &str,
                 url: &Bound<'_, PyString>,
                 options: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<StreamedAnswer> {
-                let options = options.map(Options::read).transpose()?.unwrap_or_default();
+            ) -> PyResult<PyStreamedResponse> {
+                let options = options.map(ClientCallOptions::read).transpose()?.unwrap_or_default();
                 let call = self.call(method_of(method)?, url, &options)?;
                 let (request, name) = (call.request().clone(), call.name.to_string());
-                Ok(StreamedAnswer::new(self.routes.connector(), request, name, self.port(url.py())))
+                Ok(PyStreamedResponse::new(self.routes.connector(), request, name, self.queue(url.py())))
             }
 
             /// Sends all requests at once; ends with their responses in the order in which they were given.
@@ -259,8 +273,8 @@ macro_rules! client_methods {
                 if requests.is_instance_of::<PyString>() {
                     return Err(PyTypeError::new_err("batch takes a list of requests, not one text"));
                 }
-                let calls = requests.try_iter()?.map(|entry| self.entry(&entry?)).collect::<PyResult<Vec<_>>>()?;
-                Ok(self.operation(requests.py(), Work::Batch(calls)))
+                let calls = requests.try_iter()?.map(|entry| self.batch_entry(&entry?)).collect::<PyResult<Vec<_>>>()?;
+                Ok(self.operation(requests.py(), OperationWork::Batch(calls)))
             }
         }
     };
@@ -270,7 +284,7 @@ client_methods! { get GET post POST put PUT patch PATCH delete DELETE head HEAD 
 
 /// Objects lie at multiples of 16.
 fn slot_of(url: &Bound<'_, PyString>) -> usize {
-    (url.as_ptr() as usize >> 4) & (KNOWN - 1)
+    (url.as_ptr() as usize >> 4) & (KNOWN_URL_SLOTS - 1)
 }
 
 /// Pauses this user and no other: `await squall.sleep(0.5)`, or without `await` in a plain `def`.
@@ -286,7 +300,7 @@ pub(crate) fn sleep<'py>(py: Python<'py>, seconds: &Bound<'py, PyAny>) -> PyResu
 /// A pause to be awaited.
 #[pyfunction]
 pub(crate) fn timer(seconds: f64) -> PyResult<Operation> {
-    Ok(Operation::new(Work::Sleep(seconds_of(seconds)?), None))
+    Ok(Operation::new(OperationWork::Sleep(seconds_of(seconds)?), None))
 }
 
 pub(crate) fn seconds_of(seconds: f64) -> PyResult<Duration> {
@@ -300,7 +314,7 @@ fn method_of(method: &str) -> PyResult<Method> {
 }
 
 /// Other clients ask for redirects call by call; here they are followed unless the whole run does not.
-fn refuse_staying(follow_redirects: Option<bool>) -> PyResult<()> {
+fn check_follow_redirects(follow_redirects: Option<bool>) -> PyResult<()> {
     match follow_redirects {
         Some(false) => {
             Err(PyValueError::new_err("follow_redirects=False is for the whole run here: --max-redirects 0"))
@@ -310,7 +324,7 @@ fn refuse_staying(follow_redirects: Option<bool>) -> PyResult<()> {
 }
 
 /// What a URL with places for values is called: the method and the path as it is written.
-fn route_of(method: &Method, template: &str) -> String {
+fn template_name(method: &Method, template: &str) -> String {
     let path = match template.split_once("://") {
         Some((_, rest)) => rest.find('/').map_or("/", |slash| &rest[slash..]),
         None => template,
@@ -320,7 +334,7 @@ fn route_of(method: &Method, template: &str) -> String {
 
 /// The keyword arguments of a call.
 #[derive(Clone, Default)]
-struct Options<'py> {
+struct ClientCallOptions<'py> {
     headers: Option<Bound<'py, PyAny>>,
     params: Option<Bound<'py, PyAny>>,
     json: Option<Bound<'py, PyAny>>,
@@ -333,18 +347,30 @@ struct Options<'py> {
     /// For the places in a URL like `/users/{id}`, which is then its name as well.
     path_params: Option<Bound<'py, PyAny>>,
     /// Headers that the protocol needs and nobody gave.
-    more: Vec<(&'static str, String)>,
+    protocol_headers: Vec<(&'static str, String)>,
 }
 
-impl<'py> Options<'py> {
+impl<'py> ClientCallOptions<'py> {
     fn is_empty(&self) -> bool {
-        let Options { headers, params, json, data, files, cookies, auth, timeout, name, path_params, more } = self;
+        let ClientCallOptions {
+            headers,
+            params,
+            json,
+            data,
+            files,
+            cookies,
+            auth,
+            timeout,
+            name,
+            path_params,
+            protocol_headers: more,
+        } = self;
         let values = [headers, params, json, data, files, cookies, auth, timeout, path_params];
         more.is_empty() && name.is_none() && values.iter().all(|value| value.is_none())
     }
 
-    fn read(options: &Bound<'py, PyDict>) -> PyResult<Options<'py>> {
-        let mut read = Options::default();
+    fn read(options: &Bound<'py, PyDict>) -> PyResult<ClientCallOptions<'py>> {
+        let mut read = ClientCallOptions::default();
         for (key, value) in options.iter() {
             if value.is_none() && !key.eq("json")? {
                 continue;
@@ -360,7 +386,7 @@ impl<'py> Options<'py> {
                 "timeout" => &mut read.timeout,
                 "path_params" => &mut read.path_params,
                 "follow_redirects" => {
-                    refuse_staying(value.extract()?)?;
+                    check_follow_redirects(value.extract()?)?;
                     continue;
                 }
                 "name" => {
@@ -386,18 +412,18 @@ impl<'py> Options<'py> {
             return Err(PyValueError::new_err("json= and data= or files= are two bodies: give one"));
         }
         if let Some(json) = json {
-            encode::json(json, out, 0)?;
+            request_encode::json(json, out, 0)?;
             return Ok(Some("application/json".to_owned()));
         }
         if let Some(files) = &self.files {
-            return encode::multipart(files, self.data.as_ref(), out).map(Some);
+            return request_encode::multipart(files, self.data.as_ref(), out).map(Some);
         }
         let Some(data) = &self.data else { return Ok(None) };
-        if encode::raw(data, out)? {
+        if request_encode::write_raw(data, out)? {
             return Ok(None);
         }
         let mut form = String::new();
-        encode::form(data, &mut form)?;
+        request_encode::form(data, &mut form)?;
         out.extend_from_slice(form.as_bytes());
         Ok(Some("application/x-www-form-urlencoded".to_owned()))
     }
@@ -408,7 +434,7 @@ impl<'py> Options<'py> {
             return Ok(Some(text.to_str()?.trim_start_matches('?').to_owned()));
         }
         let mut query = String::new();
-        encode::form(params, &mut query)?;
+        request_encode::form(params, &mut query)?;
         Ok((!query.is_empty()).then_some(query))
     }
 
@@ -418,7 +444,7 @@ impl<'py> Options<'py> {
 
     /// What `auth=`, `cookies=` and the protocol become.
     fn extra_headers(&self) -> PyResult<Vec<(&'static str, String)>> {
-        let mut extra = self.more.clone();
+        let mut extra = self.protocol_headers.clone();
         if let Some(auth) = &self.auth {
             extra.push(("Authorization", authorization_of(auth)?));
         }

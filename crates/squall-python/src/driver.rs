@@ -1,15 +1,15 @@
 //! The Python driver of the engine: one thread's users share routes, metrics and the interpreter's attachment. Decides neither when
 //! nor which task runs.
 
-mod hosted;
-mod landing;
+mod asyncio_call;
+mod function_call;
+mod unjudged_response;
 mod user;
-mod visit;
 
 use pyo3::prelude::*;
-use squall_engine::{ThreadDeadline, Driver, DriverError, DriverThread, ThreadRecorder, UserIdentity};
+use squall_engine::{Driver, DriverError, DriverThread, ThreadDeadline, ThreadRecorder, UserIdentity};
 use squall_http::Cookies;
-use squall_metrics::{OutcomeCategory, MetricId, MetricKey, Outcome};
+use squall_metrics::{MetricId, MetricKey, Outcome, OutcomeCategory};
 use std::{
     cell::RefCell,
     collections::HashMap,
@@ -20,32 +20,32 @@ use std::{
 use tokio::runtime::Builder;
 
 use crate::{
+    asyncio_loop::AsyncioLoop,
     attach,
     client::Client,
-    custom,
-    guest::Guest,
-    job::Means,
-    routes::{Call, Routes},
-    script::{Constant, Kind, Script, Task},
-    step::Fibers,
-    watchdog::Held,
+    custom_metrics,
+    function_stepper::IdleFibers,
+    long_operation::OperationContext,
+    python_scenario::{ConstantRequest, FunctionKind, PythonScenario, ScenarioTask},
+    routes::{PreparedCall, Routes},
+    watchdog::BlockingStep,
 };
+pub(crate) use function_call::http_error_outcome;
 pub(crate) use user::PythonUser;
-pub(crate) use visit::failure;
 
 /// A Python scenario, ready to make load.
 pub(crate) struct PythonDriver {
-    script: Arc<Script>,
+    script: Arc<PythonScenario>,
 }
 
 impl PythonDriver {
-    pub(crate) fn new(script: Arc<Script>) -> PythonDriver {
+    pub(crate) fn new(script: Arc<PythonScenario>) -> PythonDriver {
         PythonDriver { script }
     }
 }
 
 /// Refuses a scenario with a constant request that cannot be sent: it would fail whenever it is made.
-pub(crate) fn try_constant(py: Python<'_>, script: &Script) -> Result<(), String> {
+pub(crate) fn check_constant_requests(py: Python<'_>, script: &PythonScenario) -> Result<(), String> {
     let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
     constant_calls(py, script, &routes).map(drop)
 }
@@ -54,45 +54,51 @@ impl Driver for PythonDriver {
     type Thread = PythonThread;
 
     fn thread(&self, probe: ThreadRecorder) -> Result<PythonThread, DriverError> {
-        custom::record_here(&probe, &self.script.prefix);
+        custom_metrics::set_thread_recorder(&probe, &self.script.prefix);
         let script = self.script.clone();
         let routes = Routes::new(script.connector.clone(), script.base.clone(), script.headers.clone());
-        let clients = Python::attach(|py| Clients::new(py, &script, &routes))
+        let clients = Python::attach(|py| ThreadClients::new(py, &script, &routes))
             .map_err(|error| DriverError(format!("cannot make a client: {error}")))?;
-        let tasks = script.tasks.iter().map(|task| probe.metric(MetricKey::group(script.full(&task.name)))).collect();
+        let tasks = script
+            .tasks
+            .iter()
+            .map(|task| probe.metric(MetricKey::group(script.full_metric_name(&task.name))))
+            .collect();
         let lifecycle = RefCell::default();
         let metrics = RefCell::default();
         let constant = Python::attach(|py| constant_calls(py, &script, &routes)).map_err(DriverError)?;
-        let guest = match script.hosted {
+        let guest = match script.on_asyncio {
             true => Some(
                 Python::attach(|py| {
                     let (probe, script) = (probe.clone(), script.clone());
-                    Guest::start(py, longest(&script), move |held| tell_held(&probe, &script, held, "code on asyncio"))
+                    AsyncioLoop::start(py, longest_task_timeout(&script), move |held| {
+                        record_blocking_step(&probe, &script, held, "code on asyncio")
+                    })
                 })
                 .map_err(|error| DriverError(format!("cannot start asyncio: {error}")))?,
             ),
             false => None,
         };
         Ok(PythonThread {
-            shared: Rc::new(Shared {
+            context: Rc::new(PythonThreadContext {
                 script,
                 routes,
-                probe,
-                tasks,
-                lifecycle,
-                metrics,
+                recorder: probe,
+                task_metrics: tasks,
+                lifecycle_metrics: lifecycle,
+                route_metrics: metrics,
                 clients,
-                fibers: Fibers::default(),
-                constant,
-                holder: RefCell::new("asyncio".to_owned()),
-                guest,
+                idle_fibers: IdleFibers::default(),
+                constant_calls: constant,
+                last_blocking_code: RefCell::new("asyncio".to_owned()),
+                asyncio_loop: guest,
             }),
         })
     }
 
     fn run_thread<R>(&self, curfew: &ThreadDeadline, runtime: &mut Builder, life: impl FnOnce(&mut Builder) -> R) -> R {
         match self.script.needs_python {
-            true => attach::host(curfew, runtime, life),
+            true => attach::run_attached(curfew, runtime, life),
             false => life(runtime),
         }
     }
@@ -100,122 +106,122 @@ impl Driver for PythonDriver {
 
 /// One engine thread's share.
 pub(crate) struct PythonThread {
-    shared: Rc<Shared>,
+    context: Rc<PythonThreadContext>,
 }
 
 impl DriverThread for PythonThread {
     type User = PythonUser;
 
     fn user(&self, seat: UserIdentity) -> PythonUser {
-        PythonUser::new(self.shared.clone(), seat)
+        PythonUser::new(self.context.clone(), seat)
     }
 }
 
 /// What the users of one thread have in common.
-struct Shared {
-    script: Arc<Script>,
+struct PythonThreadContext {
+    script: Arc<PythonScenario>,
     routes: Routes,
-    probe: ThreadRecorder,
+    recorder: ThreadRecorder,
     /// The span of each task.
-    tasks: Vec<MetricId>,
+    task_metrics: Vec<MetricId>,
     /// The spans of on_start and on_stop, once something is to be said of them.
-    lifecycle: RefCell<HashMap<&'static str, MetricId>>,
+    lifecycle_metrics: RefCell<HashMap<&'static str, MetricId>>,
     /// Of each route.
-    metrics: RefCell<Vec<Option<MetricId>>>,
-    clients: Clients,
-    fibers: Fibers,
+    route_metrics: RefCell<Vec<Option<MetricId>>>,
+    clients: ThreadClients,
+    idle_fibers: IdleFibers,
     /// The requests of each task that is constant.
-    constant: Vec<Option<Vec<Call>>>,
+    constant_calls: Vec<Option<Vec<PreparedCall>>>,
     /// Whose code kept the thread last, for long enough to matter.
-    holder: RefCell<String>,
+    last_blocking_code: RefCell<String>,
     /// The asyncio loop, where the scenario needs one.
-    guest: Option<Guest>,
+    asyncio_loop: Option<AsyncioLoop>,
 }
 
 /// Clients keep nothing of a user, so all users of a thread have the same two.
-struct Clients {
+struct ThreadClients {
     awaited: Py<Client>,
     blocking: Py<PyAny>,
 }
 
-impl Clients {
-    fn new(py: Python<'_>, script: &Script, routes: &Routes) -> PyResult<Clients> {
+impl ThreadClients {
+    fn new(py: Python<'_>, script: &PythonScenario, routes: &Routes) -> PyResult<ThreadClients> {
         let awaited = Bound::new(py, Client::new(routes.clone(), None))?;
         let blocking = script.blocking_client.bind(py).call1((&awaited,))?;
-        Ok(Clients { awaited: awaited.unbind(), blocking: blocking.unbind() })
+        Ok(ThreadClients { awaited: awaited.unbind(), blocking: blocking.unbind() })
     }
 
-    fn of(&self, kind: Kind) -> &Py<PyAny> {
+    fn for_kind(&self, kind: FunctionKind) -> &Py<PyAny> {
         match kind {
-            Kind::Coroutine => self.awaited.as_any(),
-            Kind::Plain => &self.blocking,
+            FunctionKind::Coroutine => self.awaited.as_any(),
+            FunctionKind::Plain => &self.blocking,
         }
     }
 }
 
-impl Shared {
-    fn metric(&self, call: &Call) -> MetricId {
+impl PythonThreadContext {
+    fn metric(&self, call: &PreparedCall) -> MetricId {
         let Some(route) = call.route else {
-            return self.request(&call.name);
+            return self.request_metric(&call.name);
         };
-        let mut metrics = self.metrics.borrow_mut();
+        let mut metrics = self.route_metrics.borrow_mut();
         if metrics.len() <= route {
             metrics.resize(route + 1, None);
         }
-        *metrics[route].get_or_insert_with(|| self.request(&call.name))
+        *metrics[route].get_or_insert_with(|| self.request_metric(&call.name))
     }
 
-    fn means(&self, cookies: &Cookies) -> Means<'_> {
-        Means { probe: &self.probe, cookies: cookies.clone(), prefix: &self.script.prefix }
+    fn operation_context(&self, cookies: &Cookies) -> OperationContext<'_> {
+        OperationContext { recorder: &self.recorder, cookies: cookies.clone(), prefix: &self.script.prefix }
     }
 
     /// The series of requests of this name.
-    fn request(&self, name: &str) -> MetricId {
-        self.probe.metric(MetricKey::request(self.script.full(name)))
+    fn request_metric(&self, name: &str) -> MetricId {
+        self.recorder.metric(MetricKey::request(self.script.full_metric_name(name)))
     }
 
-    fn held(&self, held: &Held, name: &str) {
-        tell_held(&self.probe, &self.script, held, name);
+    fn record_blocking_step(&self, held: &BlockingStep, name: &str) {
+        record_blocking_step(&self.recorder, &self.script, held, name);
     }
 
     #[cold]
-    fn hold(&self, name: &str) {
-        name.clone_into(&mut self.holder.borrow_mut());
+    fn note_blocking_code(&self, name: &str) {
+        name.clone_into(&mut self.last_blocking_code.borrow_mut());
     }
 
     /// Takes note that an answer may have been there before anybody could look: code of others kept the thread for `held`.
     #[cold]
-    fn kept_waiting(&self, held: Duration, ended: Instant) {
-        let name = format!("(held by {})", self.holder.borrow());
-        let metric = self.probe.metric(MetricKey::group(self.script.full(&name)));
-        self.probe.record_span(metric, ended - held, ended, Outcome::new(OutcomeCategory::Ok, "OK"));
+    fn record_delayed_response(&self, held: Duration, ended: Instant) {
+        let name = format!("(held by {})", self.last_blocking_code.borrow());
+        let metric = self.recorder.metric(MetricKey::group(self.script.full_metric_name(&name)));
+        self.recorder.record_span(metric, ended - held, ended, Outcome::new(OutcomeCategory::Ok, "OK"));
     }
 
-    fn lifecycle(&self, name: &'static str) -> MetricId {
+    fn lifecycle_metric(&self, name: &'static str) -> MetricId {
         *self
-            .lifecycle
+            .lifecycle_metrics
             .borrow_mut()
             .entry(name)
-            .or_insert_with(|| self.probe.metric(MetricKey::group(self.script.full(name))))
+            .or_insert_with(|| self.recorder.metric(MetricKey::group(self.script.full_metric_name(name))))
     }
 }
 
 /// Tells that code of `name` kept its thread, and everybody on it, from going on.
 #[cold]
-fn tell_held(probe: &ThreadRecorder, script: &Script, held: &Held, name: &str) {
-    let metric = probe.metric(MetricKey::group(script.full("(held thread)")));
+fn record_blocking_step(probe: &ThreadRecorder, script: &PythonScenario, held: &BlockingStep, name: &str) {
+    let metric = probe.metric(MetricKey::group(script.full_metric_name("(held thread)")));
     let outcome = Outcome::new(OutcomeCategory::Exception, "HELD_THREAD");
     let words = format!(
         "{name} held the generator's thread at {}: no other user could run meanwhile (use squall.sleep, the client, or an \
          executor)",
-        held.place
+        held.location
     );
     probe.note_error(metric, outcome, &words);
     probe.record_span(metric, held.since, Instant::now(), outcome);
 }
 
 /// The timeout of the most patient task; on the loop nobody knows whose code runs.
-fn longest(script: &Script) -> Option<Duration> {
+fn longest_task_timeout(script: &PythonScenario) -> Option<Duration> {
     script
         .tasks
         .iter()
@@ -226,19 +232,24 @@ fn longest(script: &Script) -> Option<Duration> {
 }
 
 /// What constant tasks send, rendered for this thread.
-fn constant_calls(py: Python<'_>, script: &Script, routes: &Routes) -> Result<Vec<Option<Vec<Call>>>, String> {
+fn constant_calls(
+    py: Python<'_>,
+    script: &PythonScenario,
+    routes: &Routes,
+) -> Result<Vec<Option<Vec<PreparedCall>>>, String> {
     let client = Client::new(routes.clone(), None);
-    let call = |(method, url, options, place): &Constant| {
+    let call = |(method, url, options, place): &ConstantRequest| {
         let unsendable = |error: PyErr| format!("{place}: {method} {url} cannot be sent: {}", error.value(py));
         client.render(method, url, options.bind(py)).map_err(unsendable)
     };
-    let calls = |task: &Task| task.requests.as_ref().map(|requests| requests.iter().map(call).collect()).transpose();
+    let calls =
+        |task: &ScenarioTask| task.requests.as_ref().map(|requests| requests.iter().map(call).collect()).transpose();
     script.tasks.iter().map(calls).collect()
 }
 
 /// The name of an exception class as an outcome's code. Codes are static, so names are kept for ever; there are only so many
 /// classes, and past a limit they share one word.
-pub(crate) fn code_of(name: &str) -> &'static str {
+pub(crate) fn exception_code(name: &str) -> &'static str {
     const MOST: usize = 256;
     static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

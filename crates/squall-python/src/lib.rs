@@ -4,30 +4,30 @@
 // The futures of a fleet on a Redis cluster are deeply nested.
 #![recursion_limit = "256"]
 
+mod asyncio_loop;
 mod attach;
-mod borrow;
 mod client;
-mod context;
-mod custom;
-mod decode;
+mod combined_plan;
+mod context_variables;
+mod custom_metrics;
 mod driver;
-mod encode;
-mod ensemble;
-mod forgotten;
-mod guest;
-mod hooks;
-mod host;
-mod job;
-mod live;
+mod exceptions;
+mod function_stepper;
+mod interpreter;
+mod json_decode;
+mod long_connection;
+mod long_operation;
+mod not_awaited;
 mod operation;
-mod port;
-mod raise;
+mod operation_queue;
+mod python_scenario;
+mod request_encode;
+mod resource_acquire;
 mod response;
 mod routes;
-mod script;
-mod step;
+mod run_hooks;
 mod stream;
-mod streamed;
+mod streamed_response;
 mod watchdog;
 mod websocket;
 
@@ -40,18 +40,19 @@ mod _squall {
 
     #[pymodule_export]
     use super::{
-        borrow::{Loan, borrow},
         client::{Client, sleep, timer},
-        custom::emit,
-        forgotten::forgot,
+        custom_metrics::emit,
+        not_awaited::report_not_awaited,
         operation::Operation,
-        port::Port,
-        response::{Headers, Response},
+        operation_queue::OperationQueue,
+        resource_acquire::{PyResourceLease, acquire_resource},
+        response::{PyHeaders, PyResponse},
         run::main,
         stream::{
-            Stream, StreamEvent, StreamLink, StreamPost, StreamSource, StreamTurn, StreamWorker, connect, stream_logs,
+            OpenedStream, StreamAppConnection, StreamEvent, StreamMailbox, StreamRunHandle, StreamSource, StreamWorker,
+            connect, stream_logs,
         },
-        streamed::StreamedAnswer,
+        streamed_response::PyStreamedResponse,
         websocket::WebSocket,
     };
 
@@ -68,6 +69,6 @@ mod run {
     /// Runs one command line, program name included, and returns the exit code.
     #[pyfunction]
     pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
-        py.detach(|| squall_cli::main_with(arguments.clone(), &host::Interpreter { arguments }))
+        py.detach(|| squall_cli::main_with(arguments.clone(), &interpreter::Interpreter { arguments }))
     }
 }

@@ -10,75 +10,75 @@ use pyo3::{
 use std::time::Duration;
 
 use crate::{
-    borrow::Borrow,
-    forgotten, guest,
-    job::Job,
-    port::{Port, Promise},
-    raise,
-    routes::Call,
+    asyncio_loop, exceptions,
+    long_operation::LongOperation,
+    not_awaited,
+    operation_queue::{BackgroundCall, OperationQueue},
+    resource_acquire::ResourceAcquire,
+    routes::PreparedCall,
 };
 
 /// Something to be awaited: a request, a batch of requests, a pause.
 #[pyclass(module = "squall._squall", weakref)]
 pub(crate) struct Operation {
-    state: State,
+    state: OperationState,
     /// Only for users that live on asyncio.
-    hosted: Option<Box<Hosted>>,
+    hosted: Option<Box<AsyncioFutureState>>,
 }
 
 /// An operation that asyncio's tasks wait for.
-struct Hosted {
-    port: Py<Port>,
+struct AsyncioFutureState {
+    queue: Py<OperationQueue>,
     /// Set while it is being handed to the task that awaits it: the protocol of asyncio's futures.
     blocking: bool,
     /// Whom to tell, and in which context.
     callbacks: Vec<(Py<PyAny>, Option<Py<PyAny>>)>,
     cancelled: bool,
     /// The function that waits for it, if a task of its own has taken it over, which may still give it up unasked.
-    promised: Option<Promise>,
+    background_call: Option<BackgroundCall>,
 }
 
-enum State {
-    Fresh(Work),
+enum OperationState {
+    Created(OperationWork),
     /// Somebody waits, the driver does not have it yet.
-    Asked(Work),
+    Submitted(OperationWork),
     /// The driver has it.
-    Taken,
+    InProgress,
     Done(PyResult<Py<PyAny>>),
     /// It failed, and that was raised. Held by a weak reference: an exception holds the frames that it went through, one of them may hold
     /// this, and the collector of garbage does not see such a circle. A copy that was raised nowhere stands in when it is gone.
     Raised(Py<PyWeakrefReference>, Option<Py<PyAny>>),
-    Spent,
+    Consumed,
 }
 
 /// What is to be done.
-pub(crate) enum Work {
-    Request(Call),
-    Batch(Vec<Call>),
+pub(crate) enum OperationWork {
+    Request(PreparedCall),
+    Batch(Vec<PreparedCall>),
     Sleep(Duration),
-    Borrow(Box<Borrow>),
-    Job(Job),
+    Acquire(Box<ResourceAcquire>),
+    Long(LongOperation),
 }
 
 impl Operation {
-    pub(crate) fn new(work: Work, port: Option<Py<Port>>) -> Operation {
-        Operation { state: State::Fresh(work), hosted: port.map(Hosted::new) }
+    pub(crate) fn new(work: OperationWork, port: Option<Py<OperationQueue>>) -> Operation {
+        Operation { state: OperationState::Created(work), hosted: port.map(AsyncioFutureState::new) }
     }
 
     /// One that is done already.
-    pub(crate) fn done(value: Py<PyAny>) -> Operation {
-        Operation { state: State::Done(Ok(value)), hosted: None }
+    pub(crate) fn completed(value: Py<PyAny>) -> Operation {
+        Operation { state: OperationState::Done(Ok(value)), hosted: None }
     }
 
     /// One that the driver knows of.
-    pub(crate) fn waiting(port: Py<Port>) -> Operation {
-        Operation { state: State::Taken, hosted: Some(Hosted::new(port)) }
+    pub(crate) fn in_progress(port: Py<OperationQueue>) -> Operation {
+        Operation { state: OperationState::InProgress, hosted: Some(AsyncioFutureState::new(port)) }
     }
 
     /// Takes the work for the driver; `None` if somebody already has.
-    pub(crate) fn take(&mut self) -> Option<Work> {
-        match std::mem::replace(&mut self.state, State::Taken) {
-            State::Fresh(work) | State::Asked(work) => Some(work),
+    pub(crate) fn take_work(&mut self) -> Option<OperationWork> {
+        match std::mem::replace(&mut self.state, OperationState::InProgress) {
+            OperationState::Created(work) | OperationState::Submitted(work) => Some(work),
             other => {
                 self.state = other;
                 None
@@ -87,18 +87,18 @@ impl Operation {
     }
 
     /// Leaves the result for the code that awaits it.
-    pub(crate) fn finish(&mut self, result: PyResult<Py<PyAny>>) {
-        self.state = State::Done(result);
+    pub(crate) fn set_result(&mut self, result: PyResult<Py<PyAny>>) {
+        self.state = OperationState::Done(result);
     }
 
     /// Leaves the result and lets those who wait for it go on, now. Only between two steps of asyncio's loop.
-    pub(crate) fn complete(slf: Py<Self>, py: Python<'_>, result: PyResult<Py<PyAny>>) {
+    pub(crate) fn complete_and_resume(slf: Py<Self>, py: Python<'_>, result: PyResult<Py<PyAny>>) {
         let callbacks = {
             let mut this = slf.borrow_mut(py);
             if this.is_done() {
                 return;
             }
-            this.state = State::Done(result);
+            this.state = OperationState::Done(result);
             this.hosted.as_mut().map(|hosted| std::mem::take(&mut hosted.callbacks)).unwrap_or_default()
         };
         for (callback, context) in callbacks {
@@ -113,51 +113,57 @@ impl Operation {
     }
 
     /// Whether the function that made it waits for it, though a task of its own awaits it.
-    pub(crate) fn is_promised(&self) -> bool {
-        self.hosted.as_ref().is_some_and(|hosted| hosted.promised.is_some())
+    pub(crate) fn is_background(&self) -> bool {
+        self.hosted.as_ref().is_some_and(|hosted| hosted.background_call.is_some())
     }
 
     /// Gives `error` to whoever raises it, and remembers it for as long as somebody else does.
     #[cold]
-    fn raised(&mut self, py: Python<'_>, error: PyErr) -> PyErr {
+    fn remember_raised(&mut self, py: Python<'_>, error: PyErr) -> PyErr {
         let copy = py.import("copy").and_then(|copy| copy.call_method1("copy", (error.value(py),)));
         let copy = copy.ok().map(Bound::unbind);
-        self.state =
-            PyWeakrefReference::new(error.value(py)).map_or(State::Spent, |weak| State::Raised(weak.unbind(), copy));
+        self.state = PyWeakrefReference::new(error.value(py))
+            .map_or(OperationState::Consumed, |weak| OperationState::Raised(weak.unbind(), copy));
         error
     }
 
     /// What was raised before.
     #[cold]
-    fn again(&mut self, py: Python<'_>) -> PyErr {
-        let State::Raised(error, copy) = &mut self.state else { return spent() };
+    fn raise_again(&mut self, py: Python<'_>) -> PyErr {
+        let OperationState::Raised(error, copy) = &mut self.state else { return already_awaited_error() };
         match (error.bind(py).upgrade(), copy.take()) {
             (Some(error), kept) => {
                 *copy = kept;
                 PyErr::from_value(error)
             }
-            (None, Some(kept)) => self.raised(py, PyErr::from_value(kept.into_bound(py))),
+            (None, Some(kept)) => self.remember_raised(py, PyErr::from_value(kept.into_bound(py))),
             (None, None) => PyRuntimeError::new_err("this request failed, which was raised where it was awaited"),
         }
     }
 
     /// Hands it to the driver, if nobody has yet.
-    fn ask(slf: &Bound<'_, Self>) {
+    fn submit(slf: &Bound<'_, Self>) {
         let mut this = slf.borrow_mut();
-        if let State::Fresh(_) = this.state {
-            if let State::Fresh(work) = std::mem::replace(&mut this.state, State::Taken) {
-                this.state = State::Asked(work);
+        if let OperationState::Created(_) = this.state {
+            if let OperationState::Created(work) = std::mem::replace(&mut this.state, OperationState::InProgress) {
+                this.state = OperationState::Submitted(work);
             }
             if let Some(hosted) = &this.hosted {
-                hosted.port.get().ask(slf.clone().unbind());
+                hosted.queue.get().submit(slf.clone().unbind());
             }
         }
     }
 }
 
-impl Hosted {
-    fn new(port: Py<Port>) -> Box<Hosted> {
-        Box::new(Hosted { port, blocking: false, callbacks: Vec::new(), cancelled: false, promised: None })
+impl AsyncioFutureState {
+    fn new(port: Py<OperationQueue>) -> Box<AsyncioFutureState> {
+        Box::new(AsyncioFutureState {
+            queue: port,
+            blocking: false,
+            callbacks: Vec::new(),
+            cancelled: false,
+            background_call: None,
+        })
     }
 }
 
@@ -173,31 +179,33 @@ impl Operation {
 
     fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Py<Self>>> {
         let mut this = slf.borrow_mut();
-        match std::mem::replace(&mut this.state, State::Spent) {
-            State::Done(Ok(value)) => {
+        match std::mem::replace(&mut this.state, OperationState::Consumed) {
+            OperationState::Done(Ok(value)) => {
                 if this.hosted.is_some() {
                     // A future of asyncio's keeps its result.
-                    this.state = State::Done(Ok(value.clone_ref(slf.py())));
+                    this.state = OperationState::Done(Ok(value.clone_ref(slf.py())));
                 }
-                return ended_with(value.into_bound(slf.py()));
+                return stop_iteration(value.into_bound(slf.py()));
             }
-            State::Done(Err(error)) if this.hosted.is_some() => return Err(this.raised(slf.py(), error)),
-            State::Done(Err(error)) => return Err(error),
-            raised @ State::Raised(..) => {
+            OperationState::Done(Err(error)) if this.hosted.is_some() => {
+                return Err(this.remember_raised(slf.py(), error));
+            }
+            OperationState::Done(Err(error)) => return Err(error),
+            raised @ OperationState::Raised(..) => {
                 this.state = raised;
-                return Err(this.again(slf.py()));
+                return Err(this.raise_again(slf.py()));
             }
-            State::Spent => return Err(spent()),
+            OperationState::Consumed => return Err(already_awaited_error()),
             waiting => this.state = waiting,
         }
-        let fresh = matches!(this.state, State::Fresh(_));
+        let fresh = matches!(this.state, OperationState::Created(_));
         match &mut this.hosted {
             Some(hosted) => hosted.blocking = true,
             None if fresh => return Ok(Some(slf.clone().unbind())),
-            None => return Err(spent()),
+            None => return Err(already_awaited_error()),
         }
         drop(this);
-        Operation::ask(slf);
+        Operation::submit(slf);
         Ok(Some(slf.clone().unbind()))
     }
 
@@ -205,24 +213,25 @@ impl Operation {
     fn result(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         if self.hosted.is_some() {
             return match &self.state {
-                State::Done(Ok(value)) => Ok(value.clone_ref(py)),
-                State::Done(Err(error)) => {
+                OperationState::Done(Ok(value)) => Ok(value.clone_ref(py)),
+                OperationState::Done(Err(error)) => {
                     let error = error.clone_ref(py);
-                    Err(self.raised(py, error))
+                    Err(self.remember_raised(py, error))
                 }
-                State::Raised(..) => Err(self.again(py)),
-                _ => Err(raise::not_ready(py)),
+                OperationState::Raised(..) => Err(self.raise_again(py)),
+                _ => Err(exceptions::not_ready(py)),
             };
         }
-        match std::mem::replace(&mut self.state, State::Spent) {
-            State::Done(result) => result,
-            _ => Err(spent()),
+        match std::mem::replace(&mut self.state, OperationState::Consumed) {
+            OperationState::Done(result) => result,
+            _ => Err(already_awaited_error()),
         }
     }
 
     /// Says that nobody will await it, and that whoever made it knows.
-    pub(crate) fn forgo(&mut self) {
-        drop(self.take());
+    #[pyo3(name = "forgo")]
+    pub(crate) fn discard(&mut self) {
+        drop(self.take_work());
     }
 
     /// Whoever looks at it wants to know whether this is a future. `asyncio.ensure_future` does nothing more with one, because futures are
@@ -231,7 +240,7 @@ impl Operation {
     fn blocking(slf: &Bound<'_, Self>) -> Option<bool> {
         let blocking = slf.borrow().hosted.as_ref().map(|hosted| hosted.blocking);
         if blocking.is_some() {
-            Operation::ask(slf);
+            Operation::submit(slf);
         }
         blocking
     }
@@ -244,24 +253,26 @@ impl Operation {
     }
 
     /// Says that a task will await it, unless that is cancelled first. The function that made it does not end before `kept`.
-    fn promise(&mut self) {
+    #[pyo3(name = "promise")]
+    fn start_background(&mut self) {
         if let Some(hosted) = &mut self.hosted {
-            hosted.promised = Some(hosted.port.get().promise());
+            hosted.background_call = Some(hosted.queue.get().add_background());
         }
     }
 
     /// Says that this task has ended.
     #[pyo3(signature = (_task, /))]
-    fn kept(&self, _task: &Bound<'_, PyAny>) {
+    #[pyo3(name = "kept")]
+    fn finish_background(&self, _task: &Bound<'_, PyAny>) {
         if let Some(hosted) = &self.hosted
-            && let Some(promise) = hosted.promised
+            && let Some(promise) = hosted.background_call
         {
-            hosted.port.get().keep(promise);
+            hosted.queue.get().finish_background(promise);
         }
     }
 
     fn get_loop(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        guest::running_loop(py)
+        asyncio_loop::running_loop(py)
     }
 
     #[pyo3(signature = (callback, *, context = None))]
@@ -269,12 +280,12 @@ impl Operation {
         let mut this = slf.borrow_mut();
         if this.is_done() {
             drop(this);
-            return soon(slf, callback, context);
+            return call_soon(slf, callback, context);
         }
-        let Some(hosted) = &mut this.hosted else { return Err(spent()) };
+        let Some(hosted) = &mut this.hosted else { return Err(already_awaited_error()) };
         hosted.callbacks.push((callback, context));
         drop(this);
-        Operation::ask(slf);
+        Operation::submit(slf);
         Ok(())
     }
 
@@ -298,22 +309,22 @@ impl Operation {
         if this.is_done() || this.hosted.is_none() {
             return Ok(false);
         }
-        let taken = matches!(this.state, State::Taken);
-        this.state = State::Done(Err(raise::cancelled(slf.py(), msg)));
+        let taken = matches!(this.state, OperationState::InProgress);
+        this.state = OperationState::Done(Err(exceptions::cancelled(slf.py(), msg)));
         let Some(hosted) = &mut this.hosted else { return Ok(false) };
         hosted.cancelled = true;
         let callbacks = std::mem::take(&mut hosted.callbacks);
         if taken {
-            hosted.port.get().cancel(slf.clone().unbind());
+            hosted.queue.get().cancel(slf.clone().unbind());
         }
         drop(this);
-        callbacks.into_iter().try_for_each(|(callback, context)| soon(slf, callback, context))?;
+        callbacks.into_iter().try_for_each(|(callback, context)| call_soon(slf, callback, context))?;
         Ok(true)
     }
 
     #[pyo3(name = "done")]
     fn is_done(&self) -> bool {
-        matches!(self.state, State::Done(_) | State::Raised(..) | State::Spent)
+        matches!(self.state, OperationState::Done(_) | OperationState::Raised(..) | OperationState::Consumed)
     }
 
     fn cancelled(&self) -> bool {
@@ -323,25 +334,25 @@ impl Operation {
     /// What `gather` gives to whoever awaits it when one of its futures was given up.
     fn _make_cancelled_error(&self, py: Python<'_>) -> Py<PyAny> {
         // A new one: it holds the frames that it goes through, and they may hold this.
-        raise::cancelled(py, None).into_value(py).into_any()
+        exceptions::cancelled(py, None).into_value(py).into_any()
     }
 
     fn exception(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let error = match &self.state {
-            State::Done(Err(error)) => {
+            OperationState::Done(Err(error)) => {
                 let error = error.clone_ref(py);
-                self.raised(py, error)
+                self.remember_raised(py, error)
             }
-            State::Raised(..) => self.again(py),
-            State::Done(Ok(_)) | State::Spent => return Ok(None),
-            _ => return Err(raise::not_ready(py)),
+            OperationState::Raised(..) => self.raise_again(py),
+            OperationState::Done(Ok(_)) | OperationState::Consumed => return Ok(None),
+            _ => return Err(exceptions::not_ready(py)),
         };
         if self.cancelled() { Err(error) } else { Ok(Some(error.into_value(py).into_any())) }
     }
 }
 
 /// Ends the iteration with `value`: the usual ones without making an exception of them, which costs more than the rest of an await.
-fn ended_with(value: Bound<'_, PyAny>) -> PyResult<Option<Py<Operation>>> {
+fn stop_iteration(value: Bound<'_, PyAny>) -> PyResult<Option<Py<Operation>>> {
     if value.is_none() {
         return Ok(None);
     }
@@ -355,45 +366,45 @@ fn ended_with(value: Bound<'_, PyAny>) -> PyResult<Option<Py<Operation>>> {
 }
 
 /// Calls `callback` from the loop, as its futures do when nobody may be called at once.
-fn soon(slf: &Bound<'_, Operation>, callback: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
+fn call_soon(slf: &Bound<'_, Operation>, callback: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
     let py = slf.py();
     let options = PyDict::new(py);
     if let Some(context) = context {
         options.set_item("context", context)?;
     }
-    guest::running_loop(py)?.bind(py).call_method("call_soon", (callback, slf), Some(&options))?;
-    guest::kick();
+    asyncio_loop::running_loop(py)?.bind(py).call_method("call_soon", (callback, slf), Some(&options))?;
+    asyncio_loop::wake_loop();
     Ok(())
 }
 
 #[cold]
-fn spent() -> PyErr {
+fn already_awaited_error() -> PyErr {
     PyRuntimeError::new_err("this request was already awaited; call the client again for another one")
 }
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        let State::Fresh(work) = &self.state else { return };
+        let OperationState::Created(work) = &self.state else { return };
         let port = match &self.hosted {
-            Some(hosted) if hosted.promised.is_some() => return,
-            hosted => hosted.as_ref().map(|hosted| &hosted.port),
+            Some(hosted) if hosted.background_call.is_some() => return,
+            hosted => hosted.as_ref().map(|hosted| &hosted.queue),
         };
-        let (what, sent) = work.words();
-        Python::attach(|py| forgotten::note(py, &what, &sent, port));
+        let (what, sent) = work.description();
+        Python::attach(|py| not_awaited::warn_not_awaited(py, &what, &sent, port));
     }
 }
 
-impl Work {
+impl OperationWork {
     /// What the scenario calls it, and the request that it would have been.
-    fn words(&self) -> (String, String) {
+    fn description(&self) -> (String, String) {
         match self {
-            Work::Request(call) => {
+            OperationWork::Request(call) => {
                 (format!("client.{}", call.request().method().as_str().to_ascii_lowercase()), call.name.to_string())
             }
-            Work::Batch(calls) => ("client.batch".to_owned(), format!("a batch of {}", calls.len())),
-            Work::Sleep(_) => ("sleep".to_owned(), String::new()),
-            Work::Borrow(_) => ("resources.acquire".to_owned(), String::new()),
-            Work::Job(_) => ("a call of a stream or a WebSocket".to_owned(), String::new()),
+            OperationWork::Batch(calls) => ("client.batch".to_owned(), format!("a batch of {}", calls.len())),
+            OperationWork::Sleep(_) => ("sleep".to_owned(), String::new()),
+            OperationWork::Acquire(_) => ("resources.acquire".to_owned(), String::new()),
+            OperationWork::Long(_) => ("a call of a stream or a WebSocket".to_owned(), String::new()),
         }
     }
 }

@@ -8,11 +8,11 @@ use pyo3::{
 use squall_http::HeaderIter as Lines;
 use std::{sync::OnceLock, time::Duration};
 
-use crate::{decode, raise};
+use crate::{exceptions, json_decode};
 
 /// An answer to a request.
-#[pyclass(frozen, module = "squall._squall")]
-pub(crate) struct Response {
+#[pyclass(name = "Response", frozen, module = "squall._squall")]
+pub(crate) struct PyResponse {
     status: u16,
     /// Head, then body.
     buffer: Box<[u8]>,
@@ -21,13 +21,13 @@ pub(crate) struct Response {
     json: OnceLock<Py<PyAny>>,
 }
 
-impl Response {
-    pub(crate) fn new(response: &squall_http::HttpResponse<'_>, elapsed: Duration) -> Response {
+impl PyResponse {
+    pub(crate) fn new(response: &squall_http::HttpResponse<'_>, elapsed: Duration) -> PyResponse {
         let (head, body) = (response.raw_head(), response.body());
         let mut buffer = Vec::with_capacity(head.len() + body.len());
         buffer.extend_from_slice(head);
         buffer.extend_from_slice(body);
-        Response {
+        PyResponse {
             status: response.status,
             buffer: buffer.into_boxed_slice(),
             body_at: head.len(),
@@ -54,7 +54,8 @@ impl Response {
 
     /// What a check gets to see: the parsed document if the body is JSON, its text otherwise.
     pub(crate) fn for_check<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let looks_like_json = matches!(decode::without_mark(self.body()).trim_ascii_start().first(), Some(b'{' | b'['));
+        let looks_like_json =
+            matches!(json_decode::strip_bom(self.body()).trim_ascii_start().first(), Some(b'{' | b'['));
         if looks_like_json && let Ok(parsed) = self.json(py) {
             return Ok(parsed.into_bound(py));
         }
@@ -63,7 +64,7 @@ impl Response {
 }
 
 #[pymethods]
-impl Response {
+impl PyResponse {
     #[getter]
     fn status_code(&self) -> u16 {
         self.status
@@ -95,8 +96,8 @@ impl Response {
     }
 
     #[getter]
-    fn headers(slf: Py<Self>) -> Headers {
-        Headers { response: slf }
+    fn headers(slf: Py<Self>) -> PyHeaders {
+        PyHeaders { response: slf }
     }
 
     #[getter]
@@ -109,14 +110,14 @@ impl Response {
         if let Some(parsed) = self.json.get() {
             return Ok(parsed.clone_ref(py));
         }
-        let parsed = decode::json(py, self.body())?.unbind();
+        let parsed = json_decode::json(py, self.body())?.unbind();
         Ok(self.json.get_or_init(|| parsed).clone_ref(py))
     }
 
     /// Raises `StatusError` if the status is 400 or above; returns the response otherwise.
     fn raise_for_status(slf: Py<Self>, py: Python<'_>) -> PyResult<Py<Self>> {
         let status = slf.get().status;
-        if status < 400 { Ok(slf) } else { Err(raise::bad_status(py, slf, status)) }
+        if status < 400 { Ok(slf) } else { Err(exceptions::bad_status(py, slf, status)) }
     }
 
     fn __repr__(&self) -> String {
@@ -125,13 +126,13 @@ impl Response {
 }
 
 /// The headers of a response; names are compared without regard to case, the first value counts.
-#[pyclass(frozen, mapping, module = "squall._squall")]
-pub(crate) struct Headers {
-    response: Py<Response>,
+#[pyclass(name = "Headers", frozen, mapping, module = "squall._squall")]
+pub(crate) struct PyHeaders {
+    response: Py<PyResponse>,
 }
 
 #[pymethods]
-impl Headers {
+impl PyHeaders {
     #[pyo3(signature = (name, default = None))]
     fn get(&self, py: Python<'_>, name: &str, default: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
         match self.response.get().header(name) {

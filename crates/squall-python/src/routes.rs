@@ -2,7 +2,7 @@
 //! or a body of its own. Sends nothing.
 
 use http::Method;
-use squall_http::{Connector, PreparedRequest, HttpRequest, RequestError, basic_auth};
+use squall_http::{Connector, HttpRequest, PreparedRequest, RequestError, basic_auth};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -13,25 +13,25 @@ use url::Url;
 /// Rendered requests that are kept for further calls of the same route.
 const IDLE_PER_ROUTE: usize = 1024;
 /// URLs that carry an id make a route each; past this many they are rendered for one call and forgotten.
-const MOST_ROUTES: usize = 4096;
+const MAX_ROUTES: usize = 4096;
 
 /// The routes of one engine thread, shared by the clients of its users.
 #[derive(Clone)]
 pub(crate) struct Routes {
-    shared: Arc<Shared>,
+    inner: Arc<RoutesInner>,
 }
 
-struct Shared {
+struct RoutesInner {
     connector: Connector,
-    base: Base,
+    base: BaseUrl,
     /// Sent with every request.
     headers: Vec<(String, String)>,
-    table: Mutex<Table>,
+    table: Mutex<ClientRouteTable>,
 }
 
 /// Where relative URLs lead.
 #[derive(Debug, Clone)]
-pub(crate) struct Base {
+pub(crate) struct BaseUrl {
     /// None if there is no target, and only absolute URLs lead somewhere.
     url: Option<Url>,
     /// The base URL's own path without its last slash.
@@ -39,7 +39,7 @@ pub(crate) struct Base {
 }
 
 #[derive(Default)]
-struct Table {
+struct ClientRouteTable {
     /// Of calls without a name; few methods and timeouts share one.
     by_url: HashMap<String, Vec<usize>>,
     /// Of calls that bring a name; it may serve several origins, and each needs a request of its own.
@@ -61,22 +61,22 @@ struct Route {
 }
 
 /// A request that is ready to be sent.
-pub(crate) struct Call {
+pub(crate) struct PreparedCall {
     /// Its place in the table; `None` if it is not kept.
     pub(crate) route: Option<usize>,
     /// Under which it is recorded.
     pub(crate) name: Arc<str>,
-    pub(crate) request: Ready,
+    pub(crate) request: CallRequest,
 }
 
 /// Rendered bytes, of the route or of this call.
-pub(crate) enum Ready {
+pub(crate) enum CallRequest {
     Shared(Arc<PreparedRequest>),
     Own(Box<PreparedRequest>),
 }
 
 /// What a call asks for.
-pub(crate) struct Ask<'a> {
+pub(crate) struct RouteCallSpec<'a> {
     pub(crate) method: Method,
     pub(crate) url: &'a str,
     pub(crate) name: Option<&'a str>,
@@ -85,46 +85,46 @@ pub(crate) struct Ask<'a> {
     pub(crate) body: &'a [u8],
     pub(crate) timeout: Option<Duration>,
     /// The route, where the caller has seen that it is the same.
-    pub(crate) known: Option<usize>,
+    pub(crate) known_route: Option<usize>,
 }
 
-impl Call {
+impl PreparedCall {
     pub(crate) fn request(&self) -> &PreparedRequest {
         match &self.request {
-            Ready::Shared(shared) => shared,
-            Ready::Own(own) => own,
+            CallRequest::Shared(shared) => shared,
+            CallRequest::Own(own) => own,
         }
     }
 }
 
-impl Base {
+impl BaseUrl {
     /// Paths start at `target`; if `adrift`, at nothing.
-    pub(crate) fn new(target: &str, adrift: bool) -> Result<Base, String> {
+    pub(crate) fn new(target: &str, adrift: bool) -> Result<BaseUrl, String> {
         let url = Url::parse(target).map_err(|error| format!("`{target}` is not a URL: {error}"))?;
         let prefix = url.path().trim_end_matches('/').to_owned();
-        Ok(Base { url: (!adrift).then_some(url), prefix })
+        Ok(BaseUrl { url: (!adrift).then_some(url), prefix })
     }
 }
 
 impl Routes {
-    pub(crate) fn new(connector: Connector, base: Base, headers: Vec<(String, String)>) -> Routes {
-        Routes { shared: Arc::new(Shared { connector, base, headers, table: Mutex::default() }) }
+    pub(crate) fn new(connector: Connector, base: BaseUrl, headers: Vec<(String, String)>) -> Routes {
+        Routes { inner: Arc::new(RoutesInner { connector, base, headers, table: Mutex::default() }) }
     }
 
     pub(crate) fn connector(&self) -> Connector {
-        self.shared.connector.clone()
+        self.inner.connector.clone()
     }
 
     /// Renders what is asked for.
-    pub(crate) fn call(&self, ask: &Ask<'_>) -> Result<Call, RequestError> {
+    pub(crate) fn call(&self, ask: &RouteCallSpec<'_>) -> Result<PreparedCall, RequestError> {
         let plain = ask.headers.is_empty() && ask.query.is_none() && ask.body.is_empty() && ask.name.is_none();
         let mut table = self.table();
-        let found = ask.known.or_else(|| table.find(ask));
-        let Some(index) = found else { return self.first(ask, plain, table) };
+        let found = ask.known_route.or_else(|| table.find(ask));
+        let Some(index) = found else { return self.first_call(ask, plain, table) };
         let route = &mut table.routes[index];
         let (route_index, name) = (Some(index), route.name.clone());
         if plain {
-            return Ok(Call { route: route_index, name, request: Ready::Shared(route.plain.clone()) });
+            return Ok(PreparedCall { route: route_index, name, request: CallRequest::Shared(route.plain.clone()) });
         }
         let mut own = route.idle.pop().unwrap_or_else(|| Box::new((*route.plain).clone()));
         let same_path = ask.query.is_none() && ask.name.is_none();
@@ -135,12 +135,17 @@ impl Routes {
             drop(table);
             own.update(&self.path(ask.url, ask.query.as_deref()), &ask.headers, ask.body)?;
         }
-        Ok(Call { route: route_index, name, request: Ready::Own(own) })
+        Ok(PreparedCall { route: route_index, name, request: CallRequest::Own(own) })
     }
 
     /// The first call of a route.
     #[cold]
-    fn first(&self, ask: &Ask<'_>, plain: bool, mut table: MutexGuard<'_, Table>) -> Result<Call, RequestError> {
+    fn first_call(
+        &self,
+        ask: &RouteCallSpec<'_>,
+        plain: bool,
+        mut table: MutexGuard<'_, ClientRouteTable>,
+    ) -> Result<PreparedCall, RequestError> {
         let mut own = self.prepare(ask)?;
         let name: Arc<str> = ask.name.map_or_else(|| route_name(&ask.method, &own), Arc::from);
         let route = table.add(ask, &name, &own);
@@ -148,12 +153,12 @@ impl Routes {
         if !plain {
             own.update(&self.path(ask.url, ask.query.as_deref()), &ask.headers, ask.body)?;
         }
-        Ok(Call { route, name, request: Ready::Own(Box::new(own)) })
+        Ok(PreparedCall { route, name, request: CallRequest::Own(Box::new(own)) })
     }
 
     /// Takes back what a call has used.
-    pub(crate) fn give_back(&self, call: Call) {
-        if let (Some(index), Ready::Own(own)) = (call.route, call.request) {
+    pub(crate) fn recycle(&self, call: PreparedCall) {
+        if let (Some(index), CallRequest::Own(own)) = (call.route, call.request) {
             let mut table = self.table();
             let idle = &mut table.routes[index].idle;
             if idle.len() < IDLE_PER_ROUTE {
@@ -162,12 +167,12 @@ impl Routes {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.shared.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, ClientRouteTable> {
+        self.inner.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The request of a route: without what differs from call to call.
-    fn prepare(&self, ask: &Ask<'_>) -> Result<PreparedRequest, RequestError> {
+    fn prepare(&self, ask: &RouteCallSpec<'_>) -> Result<PreparedRequest, RequestError> {
         let mut request = match is_absolute(ask.url) {
             true => HttpRequest::new(ask.method.clone(), ask.url)?,
             false if has_scheme(ask.url) => {
@@ -176,15 +181,15 @@ impl Routes {
             }
             false => HttpRequest {
                 method: ask.method.clone(),
-                url: self.shared.base.url.clone().ok_or_else(|| no_target(ask.url))?,
+                url: self.inner.base.url.clone().ok_or_else(|| no_target(ask.url))?,
                 headers: Vec::new(),
                 body: bytes::Bytes::new(),
                 timeout: None,
             },
         };
-        request.headers.clone_from(&self.shared.headers);
+        request.headers.clone_from(&self.inner.headers);
         request.timeout = ask.timeout;
-        let mut prepared = PreparedRequest::new(&request, &self.shared.connector)?;
+        let mut prepared = PreparedRequest::new(&request, &self.inner.connector)?;
         // Without the query of the call that happens to be the first.
         prepared.update(&self.path(ask.url, None), &[], &[])?;
         Ok(prepared)
@@ -200,7 +205,7 @@ impl Routes {
             path.push_str(if rest.starts_with('/') { "" } else { "/" });
             path.push_str(rest);
         } else {
-            path.push_str(&self.shared.base.prefix);
+            path.push_str(&self.inner.base.prefix);
             path.push_str(if url.starts_with('/') { "" } else { "/" });
             path.push_str(url);
         }
@@ -213,8 +218,8 @@ impl Routes {
     }
 }
 
-impl Table {
-    fn find(&self, ask: &Ask<'_>) -> Option<usize> {
+impl ClientRouteTable {
+    fn find(&self, ask: &RouteCallSpec<'_>) -> Option<usize> {
         let known = match ask.name {
             Some(name) => self.by_name.get(name),
             None => self.by_url.get(ask.url),
@@ -226,8 +231,8 @@ impl Table {
         })
     }
 
-    fn add(&mut self, ask: &Ask<'_>, name: &Arc<str>, prepared: &PreparedRequest) -> Option<usize> {
-        if self.routes.len() >= MOST_ROUTES {
+    fn add(&mut self, ask: &RouteCallSpec<'_>, name: &Arc<str>, prepared: &PreparedRequest) -> Option<usize> {
+        if self.routes.len() >= MAX_ROUTES {
             return None;
         }
         let index = self.routes.len();

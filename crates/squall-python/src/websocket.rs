@@ -7,8 +7,8 @@ use pyo3::{
     prelude::*,
     types::{PyBytes, PyString, PyTuple},
 };
-use squall_http::{Connector, HeaderIter, HttpError, StreamingResponse, PreparedRequest, UpgradedStream};
-use squall_metrics::{OutcomeCategory, Outcome};
+use squall_http::{Connector, HeaderIter, HttpError, PreparedRequest, StreamingResponse, UpgradedStream};
+use squall_metrics::{Outcome, OutcomeCategory};
 use std::{
     future::poll_fn,
     pin::Pin,
@@ -26,56 +26,57 @@ use tokio_tungstenite::{
 
 use crate::{
     client::seconds_of,
-    driver::failure,
-    job::Means,
-    live::{Link, Live, Moves, Refused, nothing_more},
+    driver::http_error_outcome,
+    exceptions,
+    long_connection::{LongConnection, LongConnectionState, RejectedOpening, TransferCounter, end_of_iteration},
+    long_operation::OperationContext,
     operation::Operation,
-    port::Port,
-    raise,
+    operation_queue::OperationQueue,
 };
 
 /// How long saying goodbye may take.
-const GOODBYE: Duration = Duration::from_secs(2);
-const FAILED: &str = "WEBSOCKET_FAILED";
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+const WEBSOCKET_FAILED: &str = "WEBSOCKET_FAILED";
 
 /// A WebSocket of one user.
 #[pyclass(frozen, module = "squall._squall")]
-pub(crate) struct WebSocket(Live<Socket>);
+pub(crate) struct WebSocket(LongConnection<WebSocketState>);
 
 /// The connection, once it is open, and what the server must answer to open it.
-struct Socket {
+struct WebSocketState {
     accept: String,
     open: Option<WebSocketStream<UpgradedStream>>,
     /// What was read and written by the time it was closed.
-    moved: (u64, u64),
+    bytes_transferred: (u64, u64),
 }
 
-impl Moves for Socket {
-    fn moved(&self) -> (u64, u64) {
-        self.open.as_ref().map_or(self.moved, |socket| socket.get_ref().bytes_transferred())
+impl TransferCounter for WebSocketState {
+    fn bytes_transferred(&self) -> (u64, u64) {
+        self.open.as_ref().map_or(self.bytes_transferred, |socket| socket.get_ref().bytes_transferred())
     }
 }
 
 /// What turns a request into one for a WebSocket.
-pub(crate) struct Handshake {
+pub(crate) struct WebSocketHandshake {
     pub(crate) headers: Vec<(&'static str, String)>,
     accept: String,
 }
 
-impl Handshake {
-    pub(crate) fn new() -> Handshake {
+impl WebSocketHandshake {
+    pub(crate) fn new() -> WebSocketHandshake {
         let key = generate_key();
         let accept = derive_accept_key(key.as_bytes());
         let headers = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")];
         let mut headers: Vec<_> = headers.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
         headers.push(("Sec-WebSocket-Key", key));
-        Handshake { headers, accept }
+        WebSocketHandshake { headers, accept }
     }
 
     /// Whether the server agrees.
-    fn judge(accept: &str, answer: &StreamingResponse) -> Result<(), Refused> {
-        let refused =
-            |category, code, reason| Err(Refused { code: FAILED, outcome: Outcome::new(category, code), reason });
+    fn judge(accept: &str, answer: &StreamingResponse) -> Result<(), RejectedOpening> {
+        let refused = |category, code, reason| {
+            Err(RejectedOpening { code: WEBSOCKET_FAILED, outcome: Outcome::new(category, code), reason })
+        };
         let status = answer.status();
         if status != 101 {
             let mut reason = format!("the server answered {status} instead of opening a WebSocket");
@@ -87,14 +88,18 @@ impl Handshake {
             }
             let outcome = Outcome::of_status(status);
             return match outcome.is_error() {
-                true => Err(Refused { code: FAILED, outcome, reason }),
+                true => Err(RejectedOpening { code: WEBSOCKET_FAILED, outcome, reason }),
                 // A status below 400 would pass for a success; it is none.
                 false => refused(OutcomeCategory::ProtocolError, "NO_WEBSOCKET", reason),
             };
         }
         match header(answer, "sec-websocket-accept") {
             Some(value) if value == accept => Ok(()),
-            _ => refused(OutcomeCategory::ProtocolError, FAILED, "the server's answer is not to this handshake".to_owned()),
+            _ => refused(
+                OutcomeCategory::ProtocolError,
+                WEBSOCKET_FAILED,
+                "the server's answer is not to this handshake".to_owned(),
+            ),
         }
     }
 }
@@ -108,64 +113,67 @@ impl WebSocket {
         connector: Connector,
         request: PreparedRequest,
         name: String,
-        handshake: Handshake,
-        port: Option<Py<Port>>,
+        handshake: WebSocketHandshake,
+        port: Option<Py<OperationQueue>>,
     ) -> WebSocket {
-        WebSocket(Live::new(
+        WebSocket(LongConnection::new(
             connector,
             request,
             name,
-            Socket { accept: handshake.accept, open: None, moved: (0, 0) },
+            WebSocketState { accept: handshake.accept, open: None, bytes_transferred: (0, 0) },
             port,
         ))
     }
 
-    fn receiving(&self, py: Python<'_>, iterating: bool, limit: Option<Duration>) -> Operation {
-        self.0.job(py, move |link, means| {
+    fn receive_operation(&self, py: Python<'_>, iterating: bool, limit: Option<Duration>) -> Operation {
+        self.0.operation(py, move |link, means| {
             Box::pin(async move {
                 let begun = Instant::now();
                 let got = match limit {
                     None => link.receive().await,
                     Some(limit) => match tokio::time::timeout(limit, link.receive()).await {
                         Ok(got) => got,
-                        Err(_) => return Err(link.nothing_came(&means, begun, limit)),
+                        Err(_) => return Err(link.receive_timeout_error(&means, begun, limit)),
                     },
                 };
-                let metric = means.custom(&format!("{} receive", link.name));
+                let metric = means.custom_metric(&format!("{} receive", link.name));
                 let outcome = match &got {
                     Ok(Some(_)) => Outcome::new(OutcomeCategory::Ok, "OK"),
                     Ok(None) => Outcome::new(OutcomeCategory::Ok, "CLOSED"),
-                    Err(_) => Outcome::new(OutcomeCategory::TransportError, FAILED),
+                    Err(_) => Outcome::new(OutcomeCategory::TransportError, WEBSOCKET_FAILED),
                 };
-                means.probe.record_span(metric, begun, Instant::now(), outcome);
+                means.recorder.record_span(metric, begun, Instant::now(), outcome);
                 Python::attach(|py| match got {
                     Ok(Some(Message::Text(text))) => Ok(PyString::new(py, text.as_str()).into_any().unbind()),
                     Ok(Some(other)) => Ok(PyBytes::new(py, &other.into_data()).into_any().unbind()),
-                    Ok(None) => nothing_more(py, iterating),
-                    Err(error) => Err(link.broke(py, &error)),
+                    Ok(None) => end_of_iteration(py, iterating),
+                    Err(error) => Err(link.connection_error(py, &error)),
                 })
             })
         })
     }
 }
 
-impl Link<Socket> {
-    fn nothing_came(&self, means: &Means<'_>, begun: Instant, after: Duration) -> PyErr {
+impl LongConnectionState<WebSocketState> {
+    fn receive_timeout_error(&self, means: &OperationContext<'_>, begun: Instant, after: Duration) -> PyErr {
         let error = HttpError::Timeout { after };
-        let (metric, outcome) = (means.custom(&format!("{} receive", self.name)), failure(&error));
-        means.probe.note_error(metric, outcome, &error.to_string());
-        means.probe.record_span(metric, begun, Instant::now(), outcome);
-        Python::attach(|py| raise::underway(py, raise::request_failed(py, &error, &self.name)))
+        let (metric, outcome) = (means.custom_metric(&format!("{} receive", self.name)), http_error_outcome(&error));
+        means.recorder.note_error(metric, outcome, &error.to_string());
+        means.recorder.record_span(metric, begun, Instant::now(), outcome);
+        Python::attach(|py| exceptions::mark_unrecorded(py, exceptions::request_failed(py, &error, &self.name)))
     }
 
-    fn broke(&self, py: Python<'_>, error: &Error) -> PyErr {
-        raise::underway(py, raise::broken(py, FAILED, &error.to_string(), &self.name))
+    fn connection_error(&self, py: Python<'_>, error: &Error) -> PyErr {
+        exceptions::mark_unrecorded(
+            py,
+            exceptions::protocol_error(py, WEBSOCKET_FAILED, &error.to_string(), &self.name),
+        )
     }
 
     /// The next message that is for people; `None` once the other side has closed.
     async fn receive(&self) -> Result<Option<Message>, Error> {
         loop {
-            let next = poll_fn(|cx| self.with(cx, |socket, cx| socket.poll_next(cx))).await;
+            let next = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_next(cx))).await;
             match next {
                 None | Some(Err(Error::ConnectionClosed | Error::AlreadyClosed)) => return Ok(None),
                 Some(Ok(Message::Close(_))) => {
@@ -183,29 +191,29 @@ impl Link<Socket> {
 
     async fn send(&self, message: Message) -> Result<(), Error> {
         let closed = || Some(Err(Error::AlreadyClosed));
-        let ready = poll_fn(|cx| self.with(cx, |socket, cx| socket.poll_ready(cx).map(Some))).await;
+        let ready = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_ready(cx).map(Some))).await;
         ready.or_else(closed).unwrap_or(Ok(()))?;
         let mut message = Some(message);
         let begun = poll_fn(|cx| {
-            self.with(cx, |socket, _| Poll::Ready(message.take().map(|message| socket.start_send(message))))
+            self.poll_socket(cx, |socket, _| Poll::Ready(message.take().map(|message| socket.start_send(message))))
         })
         .await;
         begun.or_else(closed).unwrap_or(Ok(()))?;
-        let flushed = poll_fn(|cx| self.with(cx, |socket, cx| socket.poll_flush(cx).map(Some))).await;
+        let flushed = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_flush(cx).map(Some))).await;
         flushed.or_else(closed).unwrap_or(Ok(()))
     }
 
     async fn close(&self) {
-        let goodbye = poll_fn(|cx| self.with(cx, |socket, cx| socket.poll_close(cx).map(Some)));
+        let goodbye = poll_fn(|cx| self.poll_socket(cx, |socket, cx| socket.poll_close(cx).map(Some)));
         // Whoever does not answer a goodbye is left all the same.
-        let _ = tokio::time::timeout(GOODBYE, goodbye).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, goodbye).await;
         let mut state = self.state();
-        state.moved = state.moved();
+        state.bytes_transferred = state.bytes_transferred();
         state.open = None;
     }
 
     /// Polls the open socket; `None` if there is none.
-    fn with<T>(
+    fn poll_socket<T>(
         &self,
         cx: &mut Context<'_>,
         poll: impl FnOnce(Pin<&mut WebSocketStream<UpgradedStream>>, &mut Context<'_>) -> Poll<Option<T>>,
@@ -222,10 +230,10 @@ impl WebSocket {
     /// Opens it; ends with itself.
     fn connect(slf: &Bound<'_, Self>) -> Operation {
         let this = slf.clone().unbind();
-        slf.get().0.job(slf.py(), move |link, means| {
+        slf.get().0.operation(slf.py(), move |link, means| {
             Box::pin(async move {
                 let accept = link.state().accept.clone();
-                let answer = link.open(&means, |answer| Handshake::judge(&accept, answer)).await?;
+                let answer = link.open(&means, |answer| WebSocketHandshake::judge(&accept, answer)).await?;
                 let (stream, rest) = answer.into_upgraded();
                 let socket = WebSocketStream::from_partially_read(stream, rest, Role::Client, None).await;
                 link.state().open = Some(socket);
@@ -252,12 +260,12 @@ impl WebSocket {
         } else {
             return Err(PyTypeError::new_err("a WebSocket sends str or bytes"));
         };
-        Ok(self.0.job(py, move |link, _| {
+        Ok(self.0.operation(py, move |link, _| {
             Box::pin(async move {
                 let sent = link.send(message).await;
                 Python::attach(|py| match sent {
                     Ok(()) => Ok(py.None()),
-                    Err(error) => Err(link.broke(py, &error)),
+                    Err(error) => Err(link.connection_error(py, &error)),
                 })
             })
         }))
@@ -267,7 +275,7 @@ impl WebSocket {
     /// for no longer: then it raises RequestTimeout, and the connection stays open.
     #[pyo3(signature = (timeout = None))]
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Operation> {
-        Ok(self.receiving(py, false, timeout.map(seconds_of).transpose()?))
+        Ok(self.receive_operation(py, false, timeout.map(seconds_of).transpose()?))
     }
 
     fn __aiter__(slf: Py<Self>) -> Py<Self> {
@@ -275,12 +283,12 @@ impl WebSocket {
     }
 
     fn __anext__(&self, py: Python<'_>) -> Operation {
-        self.receiving(py, true, None)
+        self.receive_operation(py, true, None)
     }
 
     /// Says goodbye and closes.
     fn close(&self, py: Python<'_>) -> Operation {
-        self.0.job(py, move |link, _| {
+        self.0.operation(py, move |link, _| {
             Box::pin(async move {
                 link.close().await;
                 Ok(Python::attach(|py| py.None()))

@@ -1,28 +1,28 @@
 //! Did it get slower? Compares two results metric by metric with a test that does not mistake a slow minute for a slow
 //! program. Reads result files only, so runs of any age and machine can be compared; what cannot be told is said so.
 
-mod series;
-mod table;
+mod comparison_table;
+mod full_load_series;
 mod welch;
 
 use serde::Serialize;
 
-use crate::{MetricFile, Percentiles, ResultFile};
-use series::Series;
-use welch::{Estimate, Test, holm, welch};
+use crate::{MetricJson, Percentiles, ResultFile};
+use full_load_series::FullLoadSeries;
+use welch::{MeanEstimate, WelchTest, holm_correction, welch_test};
 
 /// Chance of calling noise a change, over all rows of one comparison together.
 const SIGNIFICANCE: f64 = 0.05;
 
 /// Two runs side by side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct RunComparison {
     /// Names of the two runs.
     pub base: String,
     pub new: String,
     /// A change for the worse of up to this fraction is accepted.
     pub tolerance: f64,
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparisonRow>,
     /// Why the two may not be comparable.
     pub warnings: Vec<String>,
     /// How many metrics both have.
@@ -36,21 +36,21 @@ pub struct Comparison {
 
 /// One statistic of one metric.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct ComparisonRow {
     pub metric: String,
-    pub statistic: Compared,
+    pub statistic: ComparedStatistic,
     /// Of the whole run: per second, milliseconds or a fraction.
     pub base: f64,
     pub new: f64,
     /// What can be said of the difference; absent where there is not enough data.
-    pub effect: Option<Effect>,
-    pub change: Change,
+    pub effect: Option<DifferenceEstimate>,
+    pub change: ChangeVerdict,
 }
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Compared {
+pub enum ComparedStatistic {
     Rate,
     Mean,
     P50,
@@ -61,7 +61,7 @@ pub enum Compared {
 
 /// The difference between the average seconds of two runs, in the statistic's own unit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Effect {
+pub struct DifferenceEstimate {
     pub difference: f64,
     /// The 95 % confidence interval of the difference.
     pub low: f64,
@@ -77,7 +77,7 @@ pub struct Effect {
 /// What became of a statistic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
+pub enum ChangeVerdict {
     NotEnoughData,
     NoSignificantChange,
     WithinTolerance,
@@ -85,104 +85,114 @@ pub enum Change {
     Regressed,
 }
 
-impl Compared {
-    pub const ALL: [Compared; 6] =
-        [Compared::Rate, Compared::Mean, Compared::P50, Compared::P95, Compared::P99, Compared::ErrorRate];
+impl ComparedStatistic {
+    pub const ALL: [ComparedStatistic; 6] = [
+        ComparedStatistic::Rate,
+        ComparedStatistic::Mean,
+        ComparedStatistic::P50,
+        ComparedStatistic::P95,
+        ComparedStatistic::P99,
+        ComparedStatistic::ErrorRate,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Compared::Rate => "rate",
-            Compared::Mean => "mean",
-            Compared::P50 => "p50",
-            Compared::P95 => "p95",
-            Compared::P99 => "p99",
-            Compared::ErrorRate => "error rate",
+            ComparedStatistic::Rate => "rate",
+            ComparedStatistic::Mean => "mean",
+            ComparedStatistic::P50 => "p50",
+            ComparedStatistic::P95 => "p95",
+            ComparedStatistic::P99 => "p99",
+            ComparedStatistic::ErrorRate => "error rate",
         }
     }
 
-    fn of_run(self, rate: f64, error_rate: f64, response: &Percentiles) -> f64 {
+    fn value_in_run(self, rate: f64, error_rate: f64, response: &Percentiles) -> f64 {
         match self {
-            Compared::Rate => rate,
-            Compared::Mean => response.mean,
-            Compared::P50 => response.p50,
-            Compared::P95 => response.p95,
-            Compared::P99 => response.p99,
-            Compared::ErrorRate => error_rate,
+            ComparedStatistic::Rate => rate,
+            ComparedStatistic::Mean => response.mean,
+            ComparedStatistic::P50 => response.p50,
+            ComparedStatistic::P95 => response.p95,
+            ComparedStatistic::P99 => response.p99,
+            ComparedStatistic::ErrorRate => error_rate,
         }
     }
 
     fn is_latency(self) -> bool {
-        !matches!(self, Compared::Rate | Compared::ErrorRate)
+        !matches!(self, ComparedStatistic::Rate | ComparedStatistic::ErrorRate)
     }
 
     fn is_worse(self, difference: f64) -> bool {
-        if self == Compared::Rate { difference < 0.0 } else { difference > 0.0 }
+        if self == ComparedStatistic::Rate { difference < 0.0 } else { difference > 0.0 }
     }
 }
 
-impl Row {
+impl ComparisonRow {
     /// The whole run's change as a fraction of the base; infinite where there was nothing before.
     pub fn relative(&self) -> f64 {
         if self.new == self.base { 0.0 } else { (self.new - self.base) / self.base }
     }
 }
 
-impl Effect {
+impl DifferenceEstimate {
     /// The change as a fraction of the base; infinite where there was nothing before.
     pub fn relative(&self) -> f64 {
         if self.difference == 0.0 { 0.0 } else { self.difference / self.of }
     }
 }
 
-impl Comparison {
+impl RunComparison {
     /// Whether anything became significantly worse by more than the tolerance.
     pub fn regressed(&self) -> bool {
-        self.rows.iter().any(|row| row.change == Change::Regressed)
+        self.rows.iter().any(|row| row.change == ChangeVerdict::Regressed)
     }
 
     /// Whether what people compare runs for could not be judged: too little data for any latency, or runs that have no metric in common.
     /// A steady rate is no answer to "did it get slower?".
-    pub fn says_nothing(&self) -> bool {
-        let judged = |row: &Row| row.statistic.is_latency() && row.change != Change::NotEnoughData;
-        self.nothing_in_common() || !(self.regressed() || self.rows.iter().any(judged))
+    pub fn is_inconclusive(&self) -> bool {
+        let judged = |row: &ComparisonRow| row.statistic.is_latency() && row.change != ChangeVerdict::NotEnoughData;
+        self.shares_no_metric() || !(self.regressed() || self.rows.iter().any(judged))
     }
 
     /// Whether none of one's metrics is in the other. Runs of one metric each can be meant to be compared, whatever its name.
-    pub(crate) fn nothing_in_common(&self) -> bool {
+    pub(crate) fn shares_no_metric(&self) -> bool {
         let (base, new) = (self.only_in_base.len(), self.only_in_new.len());
         self.common == 0 && base > 0 && new > 0 && base.max(new) > 1
     }
 
     /// 2 if nothing could be judged, 1 if something regressed, else 0.
     pub fn exit_code(&self) -> u8 {
-        if self.says_nothing() { 2 } else { u8::from(self.regressed()) }
+        if self.is_inconclusive() { 2 } else { u8::from(self.regressed()) }
     }
 }
 
 /// Compares `new` with `base`. `tolerance` is a fraction: 0.05 accepts changes for the worse of up to 5 %.
-pub fn compare(base: &ResultFile, new: &ResultFile, tolerance: f64) -> Comparison {
-    let mut comparison = Comparison {
+pub fn compare(base: &ResultFile, new: &ResultFile, tolerance: f64) -> RunComparison {
+    let mut comparison = RunComparison {
         base: base.run.name.clone(),
         new: new.run.name.clone(),
         tolerance,
         rows: Vec::new(),
         warnings: warnings(base, new),
-        common: base.metrics.iter().filter(|metric| find(new, metric).is_some()).count(),
+        common: base.metrics.iter().filter(|metric| find_metric(new, metric).is_some()).count(),
         only_in_base: missing_from(new, base),
         only_in_new: missing_from(base, new),
-        seconds: (series::full_load(base).len(), series::full_load(new).len()),
+        seconds: (full_load_series::full_load_seconds(base).len(), full_load_series::full_load_seconds(new).len()),
     };
-    let mut tests: Vec<Option<Test>> = Vec::new();
-    for (label, [ours, theirs]) in pairs(base, new) {
-        for statistic in Compared::ALL {
-            let [base, new] = [&ours, &theirs].map(|side| statistic.of_run(side.rate, side.error_rate, &side.response));
-            let estimates = (Estimate::of(&ours.series, statistic), Estimate::of(&theirs.series, statistic));
-            tests.push(estimates.0.zip(estimates.1).and_then(|(base, new)| welch(base, new)));
-            let change = Change::NotEnoughData;
-            comparison.rows.push(Row { metric: label.clone(), statistic, base, new, effect: None, change });
+    let mut tests: Vec<Option<WelchTest>> = Vec::new();
+    for (label, [ours, theirs]) in metric_pairs(base, new) {
+        for statistic in ComparedStatistic::ALL {
+            let [base, new] =
+                [&ours, &theirs].map(|side| statistic.value_in_run(side.rate, side.error_rate, &side.response));
+            let estimates = (
+                MeanEstimate::from_series(&ours.series, statistic),
+                MeanEstimate::from_series(&theirs.series, statistic),
+            );
+            tests.push(estimates.0.zip(estimates.1).and_then(|(base, new)| welch_test(base, new)));
+            let change = ChangeVerdict::NotEnoughData;
+            comparison.rows.push(ComparisonRow { metric: label.clone(), statistic, base, new, effect: None, change });
         }
     }
-    let adjusted = holm(&tests.iter().map(|test| test.map(|test| test.p)).collect::<Vec<_>>());
+    let adjusted = holm_correction(&tests.iter().map(|test| test.map(|test| test.p)).collect::<Vec<_>>());
     for ((row, test), p_adjusted) in comparison.rows.iter_mut().zip(tests).zip(adjusted) {
         row.effect = test.zip(p_adjusted).map(|(test, p_adjusted)| test.effect(p_adjusted));
         row.change = judge(row, tolerance);
@@ -190,58 +200,62 @@ pub fn compare(base: &ResultFile, new: &ResultFile, tolerance: f64) -> Compariso
     comparison
 }
 
-fn judge(row: &Row, tolerance: f64) -> Change {
-    let Some(effect) = row.effect else { return Change::NotEnoughData };
+fn judge(row: &ComparisonRow, tolerance: f64) -> ChangeVerdict {
+    let Some(effect) = row.effect else { return ChangeVerdict::NotEnoughData };
     let worse = row.statistic.is_worse(effect.difference);
     // A test on the average second that contradicts the whole run has found an outlier, not a change.
     let agrees = (row.new - row.base) * effect.difference > 0.0;
     match effect.p_adjusted < SIGNIFICANCE && agrees {
-        false => Change::NoSignificantChange,
-        true if !worse => Change::Improved,
-        true if effect.relative().abs().min(row.relative().abs()) > tolerance => Change::Regressed,
-        true => Change::WithinTolerance,
+        false => ChangeVerdict::NoSignificantChange,
+        true if !worse => ChangeVerdict::Improved,
+        true if effect.relative().abs().min(row.relative().abs()) > tolerance => ChangeVerdict::Regressed,
+        true => ChangeVerdict::WithinTolerance,
     }
 }
 
 /// One metric of one run.
-struct Side {
+struct ComparedMetric {
     rate: f64,
     error_rate: f64,
     response: Percentiles,
-    series: Series,
+    series: FullLoadSeries,
 }
 
 /// What both runs have, all requests first. A single metric is the same as all requests and not repeated.
-fn pairs(base: &ResultFile, new: &ResultFile) -> Vec<(String, [Side; 2])> {
-    let mut pairs = vec![("all requests".to_owned(), [base, new].map(whole))];
-    let common = base.metrics.iter().filter_map(|ours| Some((ours, find(new, ours)?)));
+fn metric_pairs(base: &ResultFile, new: &ResultFile) -> Vec<(String, [ComparedMetric; 2])> {
+    let mut pairs = vec![("all requests".to_owned(), [base, new].map(all_requests))];
+    let common = base.metrics.iter().filter_map(|ours| Some((ours, find_metric(new, ours)?)));
     let common: Vec<_> = common.collect();
     if common.len() > 1 || base.metrics.len() > 1 || new.metrics.len() > 1 {
-        pairs.extend(common.into_iter().map(|(ours, theirs)| (label(ours), [part(base, ours), part(new, theirs)])));
+        pairs.extend(
+            common.into_iter().map(|(ours, theirs)| {
+                (file_metric_label(ours), [single_metric(base, ours), single_metric(new, theirs)])
+            }),
+        );
     }
     pairs
 }
 
-fn whole(file: &ResultFile) -> Side {
+fn all_requests(file: &ResultFile) -> ComparedMetric {
     let (rate, error_rate, response) = (file.totals.rate, file.totals.error_rate, file.latency_ms.response);
-    Side { rate, error_rate, response, series: Series::of_run(file) }
+    ComparedMetric { rate, error_rate, response, series: FullLoadSeries::of_run(file) }
 }
 
-fn part(file: &ResultFile, metric: &MetricFile) -> Side {
+fn single_metric(file: &ResultFile, metric: &MetricJson) -> ComparedMetric {
     let (rate, error_rate, response) = (metric.rate, metric.error_rate, metric.response_ms);
-    Side { rate, error_rate, response, series: Series::of_metric(file, metric) }
+    ComparedMetric { rate, error_rate, response, series: FullLoadSeries::of_metric(file, metric) }
 }
 
-fn find<'a>(file: &'a ResultFile, like: &MetricFile) -> Option<&'a MetricFile> {
-    let key = |m: &MetricFile| (m.name.clone(), m.kind.clone(), m.group.clone(), m.tags.clone());
+fn find_metric<'a>(file: &'a ResultFile, like: &MetricJson) -> Option<&'a MetricJson> {
+    let key = |m: &MetricJson| (m.name.clone(), m.kind.clone(), m.group.clone(), m.tags.clone());
     file.metrics.iter().find(|metric| key(metric) == key(like))
 }
 
 fn missing_from(file: &ResultFile, other: &ResultFile) -> Vec<String> {
-    other.metrics.iter().filter(|metric| find(file, metric).is_none()).map(label).collect()
+    other.metrics.iter().filter(|metric| find_metric(file, metric).is_none()).map(file_metric_label).collect()
 }
 
-fn label(metric: &MetricFile) -> String {
+fn file_metric_label(metric: &MetricJson) -> String {
     let mut label = match &metric.group {
         Some(group) => format!("{group} › {}", metric.name),
         None => metric.name.clone(),

@@ -4,19 +4,19 @@
 use squall_metrics::MetricView;
 
 use crate::{
-    Percentiles, Run,
+    Percentiles, ReportInput,
     format::round,
     result::{kind_name, percentiles},
 };
 
-const HEAD: [&str; 10] =
+const METRIC_COLUMNS: [&str; 10] =
     ["metric", "kind", "group", "tags", "requests", "errors", "error_rate", "rate", "bytes_in", "bytes_out"];
-const TIMES: [&str; 8] = ["min", "mean", "p50", "p90", "p95", "p99", "p999", "max"];
+const TIME_COLUMNS: [&str; 8] = ["min", "mean", "p50", "p90", "p95", "p99", "p999", "max"];
 
 /// The table, with a header row; lines end in CRLF as the standard has it.
-pub fn csv(run: &Run<'_>) -> String {
-    let titles = HEAD.into_iter().map(str::to_owned);
-    let times = ["response", "service"].into_iter().flat_map(|of| TIMES.map(|p| format!("{of}_{p}_ms")));
+pub fn csv(run: &ReportInput<'_>) -> String {
+    let titles = METRIC_COLUMNS.into_iter().map(str::to_owned);
+    let times = ["response", "service"].into_iter().flat_map(|of| TIME_COLUMNS.map(|p| format!("{of}_{p}_ms")));
     let mut out = line(titles.chain(times));
     out += &row(run, &run.view.all, "total");
     for metric in &run.view.metrics {
@@ -25,7 +25,7 @@ pub fn csv(run: &Run<'_>) -> String {
     out
 }
 
-fn row(run: &Run<'_>, metric: &MetricView, kind: &str) -> String {
+fn row(run: &ReportInput<'_>, metric: &MetricView, kind: &str) -> String {
     let key = &metric.key;
     let tags: Vec<_> = key.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let head = [
@@ -40,11 +40,11 @@ fn row(run: &Run<'_>, metric: &MetricView, kind: &str) -> String {
         metric.bytes_in.to_string(),
         metric.bytes_out.to_string(),
     ];
-    let times = [&metric.response, &metric.service].into_iter().flat_map(|h| times(percentiles(h)));
+    let times = [&metric.response, &metric.service].into_iter().flat_map(|h| time_values(percentiles(h)));
     line(head.into_iter().chain(times.map(|value| value.to_string())))
 }
 
-fn times(p: Percentiles) -> [f64; 8] {
+fn time_values(p: Percentiles) -> [f64; 8] {
     [p.min, p.mean, p.p50, p.p90, p.p95, p.p99, p.p999, p.max]
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn round(value: f64) -> f64 {
 
 /// A whole number with thousands grouped, a broken one with three significant digits.
 pub(crate) fn number(value: f64) -> String {
-    if value.fract() == 0.0 || value.abs() >= 1000.0 { count(value.round() as u64) } else { digits(value) }
+    if value.fract() == 0.0 || value.abs() >= 1000.0 { count(value.round() as u64) } else { three_digits(value) }
 }
 
 /// `1234567` as `1,234,567`.
@@ -30,7 +30,7 @@ pub(crate) fn count(value: u64) -> String {
 }
 
 /// Three significant digits, never an exponent: `0.0123`, `1.23`, `12.3`, `123`.
-pub(crate) fn digits(value: f64) -> String {
+pub(crate) fn three_digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return "0".to_owned();
     }
@@ -46,17 +46,17 @@ pub(crate) fn digits(value: f64) -> String {
 pub(crate) fn time(nanos: f64) -> String {
     match nanos {
         n if n <= 0.0 => "0".to_owned(),
-        n if n < 999.5 => format!("{} ns", digits(n)),
-        n if n < 999.5e3 => format!("{} µs", digits(n / 1e3)),
-        n if n < 999.5e6 => format!("{} ms", digits(n / 1e6)),
-        n if n < 119.5e9 => format!("{} s", digits(n / 1e9)),
+        n if n < 999.5 => format!("{} ns", three_digits(n)),
+        n if n < 999.5e3 => format!("{} µs", three_digits(n / 1e3)),
+        n if n < 999.5e6 => format!("{} ms", three_digits(n / 1e6)),
+        n if n < 119.5e9 => format!("{} s", three_digits(n / 1e9)),
         n => format!("{}m{:02}s", (n / 60e9) as u64, ((n / 1e9) as u64) % 60),
     }
 }
 
 /// A share as a percentage: `0.25 %`, `12.3 %`, `0 %`.
 pub(crate) fn percent(fraction: f64) -> String {
-    format!("{} %", digits(fraction * 100.0))
+    format!("{} %", three_digits(fraction * 100.0))
 }
 
 /// Bytes with the unit that fits: `12.3 MiB`.
@@ -64,7 +64,7 @@ pub(crate) fn bytes(value: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let step = (0..UNITS.len() - 1).find(|&i| value < 999.5 * 1024f64.powi(i as i32)).unwrap_or(UNITS.len() - 1);
     let scaled = value / 1024f64.powi(step as i32);
-    format!("{} {}", if step == 0 { count(scaled as u64) } else { digits(scaled) }, UNITS[step])
+    format!("{} {}", if step == 0 { count(scaled as u64) } else { three_digits(scaled) }, UNITS[step])
 }
 
 /// Milliseconds since 1970 as `2026-11-15T21:56:03Z`, as RFC 3339 has it.
@@ -116,7 +116,10 @@ mod tests {
         assert_eq!([number(200.0), number(0.5), number(199.95), number(12_345.6)], ["200", "0.500", "200", "12,346"]);
         assert_eq!([percent(0.0), percent(0.0025), percent(1.0)], ["0 %", "0.250 %", "100 %"]);
         assert_eq!([bytes(0.0), bytes(1023.0), bytes(12_897_484.8)], ["0 B", "0.999 KiB", "12.3 MiB"]);
-        assert_eq!([digits(0.000_012_34), digits(9.999), digits(99.96)], ["0.0000123", "10.0", "100"]);
+        assert_eq!(
+            [three_digits(0.000_012_34), three_digits(9.999), three_digits(99.96)],
+            ["0.0000123", "10.0", "100"]
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The report that is shown around: one HTML file with its charts inside, light or dark as the reader's system is. Loads
 //! nothing from anywhere, and escapes every text, because names and messages may come from servers.
 
+mod axis_scale;
 mod charts;
-mod scale;
 mod svg;
 mod tables;
 
@@ -10,23 +10,25 @@ use squall_metrics::EngineView;
 use squall_model::LoadModel;
 
 use crate::{
-    Run, Verdict,
+    ReportInput, RunVerdict,
     format::{bytes, count, number, percent, rfc3339, time},
-    run::load_in_words,
-    text::{Tone, clean},
+    report_input::describe_load,
+    terminal_text::{TextEmphasis, sanitize},
     verdict,
-    words::{accounting_line, doubt, generator_line, reasons_for_doubt, value, verdict_in_words},
+    wording::{
+        accounting_line, describe_verdict, generator_line, reliability_reasons, reliability_warning, threshold_value,
+    },
 };
 
 const CSS: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/page.js");
 
 /// The whole page.
-pub fn html(run: &Run<'_>) -> String {
+pub fn html(run: &ReportInput<'_>) -> String {
     let charts = charts::charts(run);
     let body = [
-        head(run),
-        doubts(run),
+        page_header(run),
+        reliability_section(run),
         cards(run),
         thresholds(run),
         format!("<section class=\"charts\">{}</section>", charts.figures),
@@ -37,7 +39,7 @@ pub fn html(run: &Run<'_>) -> String {
         tables::phases(run),
         tables::workers(run),
         tables::fleet_events(run),
-        foot(run),
+        page_footer(run),
     ];
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -55,7 +57,7 @@ pub fn html(run: &Run<'_>) -> String {
 /// `text` as HTML text or attribute value, without control characters.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in clean(text).chars() {
+    for c in sanitize(text).chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -68,22 +70,24 @@ fn escape(text: &str) -> String {
     out
 }
 
-fn head(run: &Run<'_>) -> String {
+fn page_header(run: &ReportInput<'_>) -> String {
     let model = match run.plan.load.model {
         LoadModel::Open { .. } => "open model",
         LoadModel::Closed { .. } => "closed model",
     };
     let started = rfc3339(run.facts.started_unix_ms);
-    let words = verdict_in_words(run);
+    let words = describe_verdict(run);
     let (title, text) = words[words.find(' ').map_or(0, |at| at + 1)..].split_once(": ").unwrap_or((&words, ""));
-    let (class, mark) = if verdict(run) == Verdict::Passed { ("good", "✓") } else { ("bad", "✗") };
+    let (class, mark) = if verdict(run) == RunVerdict::Passed { ("good", "✓") } else { ("bad", "✗") };
     format!(
         "<header>\n<div>\n<p class=\"brand\">Squall load test</p>\n<h1>{}</h1>\n{}\
          <p class=\"how\">{} · {model} · started {} {} UTC</p>\n</div>\n\
          <div class=\"verdict {class}\"><span>{mark}</span><div><b>{}</b><p>{}</p></div></div>\n</header>",
         escape(&run.plan.name),
-        run.plan.distinct_target().map_or(String::new(), |target| format!("<p class=\"what\">{}</p>\n", escape(target))),
-        escape(&load_in_words(&run.plan.load)),
+        run.plan
+            .distinct_target()
+            .map_or(String::new(), |target| format!("<p class=\"what\">{}</p>\n", escape(target))),
+        escape(&describe_load(&run.plan.load)),
         &started[..10],
         &started[11..19],
         escape(title.trim_start_matches(['✓', '✗', ' '])),
@@ -91,17 +95,18 @@ fn head(run: &Run<'_>) -> String {
     )
 }
 
-fn doubts(run: &Run<'_>) -> String {
-    let Some(doubt) = doubt(run) else { return String::new() };
-    let reasons: String = reasons_for_doubt(run).iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
+fn reliability_section(run: &ReportInput<'_>) -> String {
+    let Some(doubt) = reliability_warning(run) else { return String::new() };
+    let reasons: String =
+        reliability_reasons(run).iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
     format!("<section class=\"doubt\"><b>{doubt}</b><ul>{reasons}</ul></section>")
 }
 
-fn cards(run: &Run<'_>) -> String {
+fn cards(run: &ReportInput<'_>) -> String {
     let (all, engine) = (&run.view.all, &run.view.engine);
     let response = &all.response;
     let at = |percentile| time(response.percentile(percentile) as f64);
-    let measured = time(run.measured().as_secs_f64() * 1e9);
+    let measured = time(run.measured_time().as_secs_f64() * 1e9);
     let error_class = if all.errors > 0 { "bad" } else { "good" };
     let cards = [
         ("Requests", count(all.requests), format!("in {measured}"), ""),
@@ -127,7 +132,7 @@ fn starts(engine: &EngineView) -> String {
     }
 }
 
-fn thresholds(run: &Run<'_>) -> String {
+fn thresholds(run: &ReportInput<'_>) -> String {
     if run.facts.thresholds.is_empty() {
         return String::new();
     }
@@ -137,14 +142,17 @@ fn thresholds(run: &Run<'_>) -> String {
             .breached_at_s
             .map_or(String::new(), |second| format!("<small>first breached after {second} s</small>"));
         let text = escape(&result.threshold.to_string());
-        format!("<li class=\"{class}\"><span>{mark}</span><code>{text}</code><b>{}</b>{when}</li>", value(result))
+        format!(
+            "<li class=\"{class}\"><span>{mark}</span><code>{text}</code><b>{}</b>{when}</li>",
+            threshold_value(result)
+        )
     });
     format!("<section><h2>Thresholds</h2><ul class=\"thresholds\">{}</ul></section>", items.collect::<String>())
 }
 
-fn foot(run: &Run<'_>) -> String {
+fn page_footer(run: &ReportInput<'_>) -> String {
     let (accounting, tone) = accounting_line(run);
-    let class = if tone == Tone::Bad { " class=\"bad\"" } else { "" };
+    let class = if tone == TextEmphasis::Bad { " class=\"bad\"" } else { "" };
     let command = run
         .command
         .map_or(String::new(), |command| format!("<dt>Command</dt><dd><code>{}</code></dd>", escape(command)));

@@ -7,27 +7,30 @@ use squall_model::ThresholdResult;
 use std::time::Duration;
 
 use crate::{
-    Run, Verdict,
+    ReportInput, RunVerdict,
     format::{count, number, percent, round, time},
     verdict,
-    words::{metric_label, reasons_for_doubt, value, verdict_in_words},
+    wording::{describe_verdict, metric_label, reliability_reasons, threshold_value},
 };
 
 /// The XML document.
-pub fn junit(run: &Run<'_>) -> String {
+pub fn junit(run: &ReportInput<'_>) -> String {
     let mut report = Report::new(format!("squall: {}", run.plan.name));
     report.set_time(run.facts.elapsed);
-    report.add_test_suites([whole(run), thresholds(run), metrics(run)]);
+    report.add_test_suites([run_suite(run), threshold_suite(run), metric_suite(run)]);
     report.to_string().expect("names and messages are cleaned of what XML cannot hold")
 }
 
 /// Whether the run itself came to its end: without this, a run that tested nothing would look green.
-fn whole(run: &Run<'_>) -> TestSuite {
+fn run_suite(run: &ReportInput<'_>) -> TestSuite {
     let verdict = verdict(run);
     let status = match verdict {
-        Verdict::Passed | Verdict::ThresholdBreached => TestCaseStatus::success(),
-        Verdict::TargetUnreachable | Verdict::NothingMeasured | Verdict::ScheduleMissed | Verdict::Interrupted => {
-            failure(NonSuccessKind::Error, verdict.name(), &verdict_in_words(run), &reasons_for_doubt(run).join("\n"))
+        RunVerdict::Passed | RunVerdict::ThresholdBreached => TestCaseStatus::success(),
+        RunVerdict::TargetUnreachable
+        | RunVerdict::NothingMeasured
+        | RunVerdict::ScheduleMissed
+        | RunVerdict::Interrupted => {
+            failure(NonSuccessKind::Error, verdict.name(), &describe_verdict(run), &reliability_reasons(run).join("\n"))
         }
     };
     let mut suite = TestSuite::new("run");
@@ -47,34 +50,34 @@ fn whole(run: &Run<'_>) -> TestSuite {
     suite
 }
 
-fn thresholds(run: &Run<'_>) -> TestSuite {
+fn threshold_suite(run: &ReportInput<'_>) -> TestSuite {
     let mut suite = TestSuite::new("thresholds");
     suite.add_test_cases(run.facts.thresholds.iter().map(|result| threshold(run, result)));
     suite
 }
 
-fn threshold(run: &Run<'_>, result: &ThresholdResult) -> TestCase {
+fn threshold(run: &ReportInput<'_>, result: &ThresholdResult) -> TestCase {
     let text = result.threshold.to_string();
     let status = if result.passed {
         TestCaseStatus::success()
     } else {
         let when = result.breached_at_s.map_or(String::new(), |second| format!(", first breached after {second} s"));
-        let message = format!("{text} does not hold: {}{when}", value(result));
+        let message = format!("{text} does not hold: {}{when}", threshold_value(result));
         failure(NonSuccessKind::Failure, "threshold_breached", &message, "")
     };
     let mut case = TestCase::new(text, status);
     case.set_classname(format!("{}.thresholds", run.plan.name));
-    case.set_system_out(format!("value: {}", value(result)));
+    case.set_system_out(format!("value: {}", threshold_value(result)));
     case
 }
 
-fn metrics(run: &Run<'_>) -> TestSuite {
+fn metric_suite(run: &ReportInput<'_>) -> TestSuite {
     let mut suite = TestSuite::new("metrics");
     suite.add_test_cases(run.view.metrics.iter().map(|metric| self::metric(run, metric)));
     suite
 }
 
-fn metric(run: &Run<'_>, metric: &MetricView) -> TestCase {
+fn metric(run: &ReportInput<'_>, metric: &MetricView) -> TestCase {
     let mut case = TestCase::new(metric_label(metric), TestCaseStatus::success());
     let class = if metric.key.kind == MetricKind::Request { "requests" } else { "groups" };
     case.set_classname(format!("{}.{class}", run.plan.name));

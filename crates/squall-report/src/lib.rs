@@ -21,32 +21,32 @@
 mod compare;
 mod csv;
 mod format;
-mod hdrlog;
+mod hdr_log;
 mod html;
 mod junit;
-mod live;
+mod live_output;
 pub mod prometheus;
+mod report_input;
 mod result;
-mod run;
-mod search;
+mod search_file;
 mod summary;
-mod text;
+mod terminal_text;
 mod verdict;
-mod words;
+mod wording;
 
-pub use compare::{Change, Compared, Comparison, Effect, Row, compare};
+pub use compare::{ChangeVerdict, ComparedStatistic, ComparisonRow, DifferenceEstimate, RunComparison, compare};
 pub use csv::csv;
-pub use hdrlog::HdrLog;
+pub use hdr_log::HdrLogWriter;
 pub use html::html;
 pub use junit::junit;
-pub use live::{Phase, Tick, json_line, live_header, live_line, moment};
+pub use live_output::{LiveSnapshot, LoadPhase, json_line, live_header, live_line, reported_time};
+pub use report_input::{ReportInput, TerminalStyle, second_length};
 pub use result::{
-    AccountingFile, Ending, ErrorFile, FleetEventFile, FleetFile, GeneratorFile, LatencyFile, LoadFile, MetricFile,
-    MetricSecondFile, OutcomeFile, Percentiles, ReadResultError, ResultFile, RunFile, SCHEMA, SecondFile,
-    ThresholdFile, TotalsFile, WorkerFile, ending, result,
+    AccountingJson, ErrorJson, FleetEventJson, FleetJson, GeneratorJson, LatencyJson, LoadJson, MetricJson,
+    MetricSecondJson, OutcomeJson, Percentiles, ReadResultError, ResultFile, ResultSummary, RunJson, SCHEMA,
+    SecondJson, ThresholdJson, TotalsJson, WorkerJson, build_result, result_summary,
 };
-pub use run::{Run, Style, length_of};
-pub use search::{ProbeFile, SEARCH_SCHEMA, SearchAnswer, SearchFile};
+pub use search_file::{SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson};
 pub use summary::summary;
-pub use text::fit;
-pub use verdict::{Verdict, verdict};
+pub use terminal_text::truncate_to_width;
+pub use verdict::{RunVerdict, verdict};

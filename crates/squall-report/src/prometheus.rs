@@ -1,8 +1,8 @@
 //! The run so far as Prometheus scrapes it: text with classic histograms, or protobuf with native ones beside them. Serves
-//! nothing: an HTTP endpoint picks the [`Format`] from the Accept header and sends what it gets here.
+//! nothing: an HTTP endpoint picks the [`ExpositionFormat`] from the Accept header and sends what it gets here.
 
-mod families;
-mod native;
+mod metric_families;
+mod native_histogram;
 mod protobuf;
 mod text;
 
@@ -15,7 +15,7 @@ pub use text::text;
 
 /// What a scrape shows.
 #[derive(Debug, Clone, Copy)]
-pub struct Scrape<'a> {
+pub struct ScrapeInput<'a> {
     pub view: &'a RunView,
     pub plan: &'a Plan,
     /// Since the start of the run.
@@ -28,14 +28,14 @@ pub struct Scrape<'a> {
 
 /// How a scrape is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ExpositionFormat {
     Text,
     Protobuf,
 }
 
-impl Format {
+impl ExpositionFormat {
     /// What the scraper asked for: protobuf if its Accept header puts it before text, else text.
-    pub fn negotiate(accept: Option<&str>) -> Format {
+    pub fn negotiate(accept: Option<&str>) -> ExpositionFormat {
         let quality = |part: &str| {
             let q = part.split(';').find_map(|param| param.trim().strip_prefix("q="));
             q.map_or(1.0, |q| q.trim().parse().unwrap_or(0.0))
@@ -47,24 +47,24 @@ impl Format {
         let delimited =
             |part: &str| part.trim().starts_with("application/vnd.google.protobuf") && part.contains("delimited");
         let text = |part: &str| part.trim().starts_with("text/plain");
-        if best(&delimited) > best(&text) { Format::Protobuf } else { Format::Text }
+        if best(&delimited) > best(&text) { ExpositionFormat::Protobuf } else { ExpositionFormat::Text }
     }
 
     /// The Content-Type of the answer.
     pub fn content_type(self) -> &'static str {
         match self {
-            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
-            Format::Protobuf => {
+            ExpositionFormat::Text => "text/plain; version=0.0.4; charset=utf-8",
+            ExpositionFormat::Protobuf => {
                 "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
             }
         }
     }
 
     /// The answer itself.
-    pub fn render(self, scrape: &Scrape<'_>) -> Vec<u8> {
+    pub fn render(self, scrape: &ScrapeInput<'_>) -> Vec<u8> {
         match self {
-            Format::Text => text(scrape).into_bytes(),
-            Format::Protobuf => protobuf(scrape),
+            ExpositionFormat::Text => text(scrape).into_bytes(),
+            ExpositionFormat::Protobuf => protobuf(scrape),
         }
     }
 }
@@ -78,9 +78,9 @@ mod tests {
         let prometheus = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,\
                           application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.2";
         let classic = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
-        assert_eq!(Format::negotiate(Some(prometheus)), Format::Protobuf);
-        assert_eq!(Format::negotiate(Some(classic)), Format::Text);
-        assert_eq!(Format::negotiate(Some("*/*")), Format::Text);
-        assert_eq!(Format::negotiate(None), Format::Text);
+        assert_eq!(ExpositionFormat::negotiate(Some(prometheus)), ExpositionFormat::Protobuf);
+        assert_eq!(ExpositionFormat::negotiate(Some(classic)), ExpositionFormat::Text);
+        assert_eq!(ExpositionFormat::negotiate(Some("*/*")), ExpositionFormat::Text);
+        assert_eq!(ExpositionFormat::negotiate(None), ExpositionFormat::Text);
     }
 }

@@ -2,18 +2,18 @@
 //! a reader ignores what it does not know, so files of any version of this schema keep reading.
 
 mod build;
-mod ending;
 mod fleet;
+mod result_summary;
 
-pub(crate) use build::{balances, books, explain, kind_name, percentiles};
-pub use build::{ending, result};
-pub use ending::Ending;
-pub use fleet::{FleetEventFile, FleetFile, WorkerFile};
+pub(crate) use build::{accounting_without_lost, explain_accounting, is_balanced, kind_name, percentiles};
+pub use build::{build_result, result_summary};
+pub use fleet::{FleetEventJson, FleetJson, WorkerJson};
+pub use result_summary::ResultSummary;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-use crate::Verdict;
+use crate::RunVerdict;
 
 /// The name and version of the format.
 pub const SCHEMA: &str = "squall.result/1";
@@ -24,29 +24,29 @@ pub struct ResultFile {
     pub schema: String,
     /// Of the Squall that wrote it.
     pub version: String,
-    pub run: RunFile,
-    pub totals: TotalsFile,
-    pub accounting: AccountingFile,
-    pub latency_ms: LatencyFile,
+    pub run: RunJson,
+    pub totals: TotalsJson,
+    pub accounting: AccountingJson,
+    pub latency_ms: LatencyJson,
     /// Of all requests.
-    pub outcomes: Vec<OutcomeFile>,
-    pub metrics: Vec<MetricFile>,
+    pub outcomes: Vec<OutcomeJson>,
+    pub metrics: Vec<MetricJson>,
     /// Failures in words, the most frequent first.
-    pub errors: Vec<ErrorFile>,
-    pub thresholds: Vec<ThresholdFile>,
-    pub generator: GeneratorFile,
+    pub errors: Vec<ErrorJson>,
+    pub thresholds: Vec<ThresholdJson>,
+    pub generator: GeneratorJson,
     /// Who made the load, if it was a fleet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fleet: Option<FleetFile>,
+    pub fleet: Option<FleetJson>,
     /// One entry a second, without holes.
-    pub timeline: Vec<SecondFile>,
-    pub verdict: Verdict,
+    pub timeline: Vec<SecondJson>,
+    pub verdict: RunVerdict,
     pub exit_code: u8,
 }
 
 /// What was run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RunFile {
+pub struct RunJson {
     pub name: String,
     pub target: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,12 +65,12 @@ pub struct RunFile {
     /// `completed`, `interrupted`, `aborted` or `threshold`.
     pub stop: String,
     pub strict: bool,
-    pub load: LoadFile,
+    pub load: LoadJson,
 }
 
 /// The load that was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LoadFile {
+pub struct LoadJson {
     /// `open` (levels are starts per second) or `closed` (levels are users).
     pub model: String,
     /// The highest level.
@@ -81,7 +81,7 @@ pub struct LoadFile {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TotalsFile {
+pub struct TotalsJson {
     pub requests: u64,
     pub errors: u64,
     /// A fraction, 0 to 1.
@@ -100,7 +100,7 @@ pub struct TotalsFile {
 
 /// Sent = recorded = reported, or `explanation` says why not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct AccountingFile {
+pub struct AccountingJson {
     pub sent: u64,
     pub recorded: u64,
     pub reported: u64,
@@ -119,7 +119,7 @@ pub struct AccountingFile {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LatencyFile {
+pub struct LatencyJson {
     /// From the actual start.
     pub service: Percentiles,
     /// From the intended start.
@@ -143,7 +143,7 @@ pub struct Percentiles {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OutcomeFile {
+pub struct OutcomeJson {
     /// `ok`, `protocol_error`, `transport_error`, `timeout`, `check_failed` or `exception`.
     pub category: String,
     /// `HTTP_200`, `CONNECT_REFUSED`, …
@@ -152,7 +152,7 @@ pub struct OutcomeFile {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MetricFile {
+pub struct MetricJson {
     pub name: String,
     /// `request`, `group` or `custom`; only requests count towards the totals.
     pub kind: String,
@@ -166,7 +166,7 @@ pub struct MetricFile {
     pub rate: f64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    pub outcomes: Vec<OutcomeFile>,
+    pub outcomes: Vec<OutcomeJson>,
     pub service_ms: Percentiles,
     pub response_ms: Percentiles,
     pub wait_ms: Percentiles,
@@ -174,12 +174,12 @@ pub struct MetricFile {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub phases_ms: BTreeMap<String, Percentiles>,
     /// Seconds that saw a sample; what `squall compare` works on.
-    pub timeline: Vec<MetricSecondFile>,
+    pub timeline: Vec<MetricSecondJson>,
 }
 
 /// One second of one metric; times are response times.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct MetricSecondFile {
+pub struct MetricSecondJson {
     /// Seconds from the start of the run to the end of this one.
     pub t_s: u32,
     pub requests: u64,
@@ -191,7 +191,7 @@ pub struct MetricSecondFile {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorFile {
+pub struct ErrorJson {
     pub metric: String,
     pub category: String,
     pub code: String,
@@ -200,7 +200,7 @@ pub struct ErrorFile {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ThresholdFile {
+pub struct ThresholdJson {
     /// As people write it: `browse:p95<300ms`.
     pub threshold: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -217,7 +217,7 @@ pub struct ThresholdFile {
 
 /// The cost of making the load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GeneratorFile {
+pub struct GeneratorJson {
     pub threads: u32,
     pub cpu_s: f64,
     pub cpu_us_per_request: f64,
@@ -230,7 +230,7 @@ pub struct GeneratorFile {
 
 /// One second of the whole run; times are response times unless the name says otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SecondFile {
+pub struct SecondJson {
     /// Seconds from the start of the run to the end of this one.
     pub t_s: u32,
     /// Requests that ended in this second, per second: of a part of one, as many as a whole one would have had.
@@ -274,19 +274,19 @@ pub enum ReadResultError {
     #[error("not a Squall result, which `squall run … --json FILE` writes")]
     NotAResult(#[source] serde_json::Error),
     #[error("the result has the schema `{found}`, and this Squall reads `{SCHEMA}`")]
-    OtherSchema { found: String },
+    UnsupportedSchema { found: String },
 }
 
 impl ResultFile {
     /// Reads a file written by any version of this schema.
     pub fn parse(text: &str) -> Result<ResultFile, ReadResultError> {
         #[derive(Deserialize)]
-        struct Head {
+        struct SchemaHeader {
             schema: String,
         }
-        let head: Head = serde_json::from_str(text).map_err(ReadResultError::NotAResult)?;
+        let head: SchemaHeader = serde_json::from_str(text).map_err(ReadResultError::NotAResult)?;
         if head.schema != SCHEMA {
-            return Err(ReadResultError::OtherSchema { found: head.schema });
+            return Err(ReadResultError::UnsupportedSchema { found: head.schema });
         }
         serde_json::from_str(text).map_err(ReadResultError::NotAResult)
     }

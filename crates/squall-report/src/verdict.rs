@@ -2,15 +2,15 @@
 //! orchestrator. Exit code 2 (usage) is not here: it means that there was no run.
 
 use serde::{Deserialize, Serialize};
-use squall_metrics::{OutcomeCategory, OutcomeCode, Outcome};
+use squall_metrics::{Outcome, OutcomeCategory, OutcomeCode};
 use squall_model::StopReason;
 
-use crate::{Run, format::count};
+use crate::{ReportInput, format::count};
 
 /// How a run ended, for people and for CI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum RunVerdict {
     Passed,
     ThresholdBreached,
     TargetUnreachable,
@@ -19,36 +19,36 @@ pub enum Verdict {
     Interrupted,
 }
 
-impl Verdict {
-    pub const ALL: [Verdict; 6] = [
-        Verdict::Passed,
-        Verdict::ThresholdBreached,
-        Verdict::TargetUnreachable,
-        Verdict::NothingMeasured,
-        Verdict::ScheduleMissed,
-        Verdict::Interrupted,
+impl RunVerdict {
+    pub const ALL: [RunVerdict; 6] = [
+        RunVerdict::Passed,
+        RunVerdict::ThresholdBreached,
+        RunVerdict::TargetUnreachable,
+        RunVerdict::NothingMeasured,
+        RunVerdict::ScheduleMissed,
+        RunVerdict::Interrupted,
     ];
 
     /// The process's exit code; documented in docs/exit-codes.md and stable.
     pub fn exit_code(self) -> u8 {
         match self {
-            Verdict::Passed => 0,
-            Verdict::ThresholdBreached | Verdict::NothingMeasured => 1,
-            Verdict::TargetUnreachable => 3,
-            Verdict::ScheduleMissed => 4,
-            Verdict::Interrupted => 130,
+            RunVerdict::Passed => 0,
+            RunVerdict::ThresholdBreached | RunVerdict::NothingMeasured => 1,
+            RunVerdict::TargetUnreachable => 3,
+            RunVerdict::ScheduleMissed => 4,
+            RunVerdict::Interrupted => 130,
         }
     }
 
     /// The name in result files.
     pub fn name(self) -> &'static str {
         match self {
-            Verdict::Passed => "passed",
-            Verdict::ThresholdBreached => "threshold_breached",
-            Verdict::TargetUnreachable => "target_unreachable",
-            Verdict::NothingMeasured => "nothing_measured",
-            Verdict::ScheduleMissed => "schedule_missed",
-            Verdict::Interrupted => "interrupted",
+            RunVerdict::Passed => "passed",
+            RunVerdict::ThresholdBreached => "threshold_breached",
+            RunVerdict::TargetUnreachable => "target_unreachable",
+            RunVerdict::NothingMeasured => "nothing_measured",
+            RunVerdict::ScheduleMissed => "schedule_missed",
+            RunVerdict::Interrupted => "interrupted",
         }
     }
 }
@@ -56,20 +56,20 @@ impl Verdict {
 /// Judges a run. Where several apply, the first of these wins, because it makes the later ones meaningless:
 /// interrupted (the run is not whole) → unreachable (nothing was tested) → nothing measured → threshold breached → schedule
 /// missed (only with `strict`) → passed.
-pub fn verdict(run: &Run<'_>) -> Verdict {
+pub fn verdict(run: &ReportInput<'_>) -> RunVerdict {
     match run.facts.stop {
-        StopReason::Interrupted | StopReason::Aborted => Verdict::Interrupted,
-        _ if unreachable(run) => Verdict::TargetUnreachable,
-        _ if unmeasured(run).is_some() => Verdict::NothingMeasured,
-        StopReason::Threshold => Verdict::ThresholdBreached,
-        StopReason::Completed if run.facts.thresholds.iter().any(|t| !t.passed) => Verdict::ThresholdBreached,
-        StopReason::Completed if run.strict && schedule_missed(run) => Verdict::ScheduleMissed,
-        StopReason::Completed => Verdict::Passed,
+        StopReason::Interrupted | StopReason::Aborted => RunVerdict::Interrupted,
+        _ if target_unreachable(run) => RunVerdict::TargetUnreachable,
+        _ if nothing_measured_reason(run).is_some() => RunVerdict::NothingMeasured,
+        StopReason::Threshold => RunVerdict::ThresholdBreached,
+        StopReason::Completed if run.facts.thresholds.iter().any(|t| !t.passed) => RunVerdict::ThresholdBreached,
+        StopReason::Completed if run.strict && schedule_missed(run) => RunVerdict::ScheduleMissed,
+        StopReason::Completed => RunVerdict::Passed,
     }
 }
 
 /// Why nothing was learned of the target, if that is so.
-pub(crate) fn unmeasured(run: &Run<'_>) -> Option<String> {
+pub(crate) fn nothing_measured_reason(run: &ReportInput<'_>) -> Option<String> {
     let (view, unsent) = (run.view, run.view.engine.unsent);
     let began = view.engine.iterations > 0 || view.timeline.iter().any(|second| second.busy > 0);
     match () {
@@ -91,28 +91,33 @@ pub(crate) fn unmeasured(run: &Run<'_>) -> Option<String> {
 }
 
 /// Whether the generator did not make the load that was asked for.
-pub(crate) fn schedule_missed(run: &Run<'_>) -> bool {
-    run.facts.generator.saturated || unmade_starts(run) > 0
+pub(crate) fn schedule_missed(run: &ReportInput<'_>) -> bool {
+    run.facts.generator.saturated || missing_starts(run) > 0
 }
 
 /// Starts that were due and never happened: no user was free, or no worker held them.
-pub(crate) fn unmade_starts(run: &Run<'_>) -> u64 {
+pub(crate) fn missing_starts(run: &ReportInput<'_>) -> u64 {
     run.view.engine.dropped + run.facts.fleet.as_ref().map_or(0, |fleet| fleet.missed_starts)
 }
 
 /// Requests were sent and not one byte of an answer came back.
-fn unreachable(run: &Run<'_>) -> bool {
+fn target_unreachable(run: &ReportInput<'_>) -> bool {
     let all = &run.view.all;
     // What was cut off at the end might still have been answered: it says nothing.
     let mut told = all.outcomes.keys().filter(|outcome| **outcome != Outcome::ABORTED).peekable();
-    told.peek().is_some() && all.bytes_in == 0 && told.all(|outcome| no_answer(*outcome))
+    told.peek().is_some() && all.bytes_in == 0 && told.all(|outcome| is_no_response(*outcome))
 }
 
 /// A request that timed out on an open connection did reach somebody; one that timed out while connecting did not.
-fn no_answer(outcome: Outcome) -> bool {
+fn is_no_response(outcome: Outcome) -> bool {
     match outcome.category {
         OutcomeCategory::TransportError => true,
-        OutcomeCategory::Timeout => ["CONNECT_TIMEOUT", "DNS_TIMEOUT"].iter().any(|code| outcome.code == OutcomeCode::Named(code)),
-        OutcomeCategory::Ok | OutcomeCategory::ProtocolError | OutcomeCategory::CheckFailed | OutcomeCategory::Exception => false,
+        OutcomeCategory::Timeout => {
+            ["CONNECT_TIMEOUT", "DNS_TIMEOUT"].iter().any(|code| outcome.code == OutcomeCode::Named(code))
+        }
+        OutcomeCategory::Ok
+        | OutcomeCategory::ProtocolError
+        | OutcomeCategory::CheckFailed
+        | OutcomeCategory::Exception => false,
     }
 }

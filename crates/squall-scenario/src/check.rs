@@ -3,25 +3,25 @@
 mod extract;
 mod judge;
 
-pub(crate) use extract::{Extract, Source};
-pub(crate) use judge::{Answer, Verdict};
+pub(crate) use extract::{ExtractSource, ValueExtractor};
+pub(crate) use judge::{LazyJsonResponse, RequestVerdict};
 
 use regex::bytes::Regex;
 use serde_json_path::JsonPath;
 use std::time::Duration;
 
-use crate::template::{ColumnAt, Template};
+use crate::template::{ColumnRef, Template};
 
 /// What a response must be like.
 #[derive(Debug, Default)]
-pub(crate) struct Checks {
+pub(crate) struct ResponseChecks {
     /// Ranges of statuses that are success; empty is the usual reading: below 400.
     pub(crate) statuses: Vec<(u16, u16)>,
     pub(crate) headers: Vec<(String, TextCheck)>,
     pub(crate) body: Vec<TextCheck>,
     pub(crate) json: Vec<JsonCheck>,
     /// Longest service time.
-    pub(crate) max: Option<Duration>,
+    pub(crate) max_service_time: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -36,12 +36,12 @@ pub(crate) enum TextCheck {
 pub(crate) struct JsonCheck {
     pub(crate) path: JsonPath,
     /// The path as written.
-    pub(crate) shown: String,
-    pub(crate) wanted: Wanted,
+    pub(crate) path_text: String,
+    pub(crate) expected: JsonExpectation,
 }
 
 #[derive(Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum JsonExpectation {
     /// All selected values, and at least one, equal this JSON text.
     Equals(Template),
     EqualsConstant(serde_json::Value),
@@ -49,17 +49,17 @@ pub(crate) enum Wanted {
     Count(usize),
 }
 
-impl Checks {
+impl ResponseChecks {
     /// Whether nothing but the status is looked at.
-    pub(crate) fn only_status(&self) -> bool {
-        self.headers.is_empty() && !self.needs_body() && self.max.is_none()
+    pub(crate) fn checks_only_status(&self) -> bool {
+        self.headers.is_empty() && !self.needs_body() && self.max_service_time.is_none()
     }
 
     pub(crate) fn needs_body(&self) -> bool {
         !(self.body.is_empty() && self.json.is_empty())
     }
 
-    pub(crate) fn accepts(&self, status: u16) -> bool {
+    pub(crate) fn accepts_status(&self, status: u16) -> bool {
         if self.statuses.is_empty() {
             return status < 400;
         }
@@ -67,11 +67,11 @@ impl Checks {
     }
 
     /// Whether a redirect is what the scenario wants to see rather than to follow.
-    pub(crate) fn wants_redirect(&self, status: u16) -> bool {
-        !self.statuses.is_empty() && self.accepts(status)
+    pub(crate) fn accepts_redirect(&self, status: u16) -> bool {
+        !self.statuses.is_empty() && self.accepts_status(status)
     }
 
-    pub(crate) fn columns_used(&self, used: &mut Vec<ColumnAt>) {
+    pub(crate) fn columns_used(&self, used: &mut Vec<ColumnRef>) {
         let texts = self.headers.iter().map(|(_, check)| check).chain(&self.body);
         for check in texts {
             if let TextCheck::Equals(template) | TextCheck::Contains(template) = check {
@@ -79,14 +79,14 @@ impl Checks {
             }
         }
         for check in &self.json {
-            if let Wanted::Equals(template) = &check.wanted {
+            if let JsonExpectation::Equals(template) = &check.expected {
                 template.columns_used(used);
             }
         }
     }
 
     /// The statuses in words.
-    pub(crate) fn statuses_shown(&self) -> String {
+    pub(crate) fn format_statuses(&self) -> String {
         let one = |(low, high): &(u16, u16)| match (low % 100, high - low) {
             (_, 0) => low.to_string(),
             (0, 99) => format!("{}xx", low / 100),

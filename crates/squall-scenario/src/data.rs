@@ -1,8 +1,8 @@
 //! Rows from CSV and JSONL files, kept in one piece of memory, and the dealing of them to users. Reads no file itself.
 
-mod lent;
+mod resource_row;
 
-use squall_engine::{SharedCounter, NumberQuota};
+use squall_engine::{NumberQuota, SharedCounter};
 use squall_model::Segment;
 use std::{
     borrow::Cow,
@@ -10,57 +10,57 @@ use std::{
     time::Duration,
 };
 
-use crate::template::Value;
+use crate::template::TemplateValue;
 
 /// One data source, read completely before the run.
 #[derive(Debug)]
 pub(crate) struct DataTable {
     pub(crate) name: String,
     pub(crate) columns: Vec<String>,
-    pub(crate) order: Order,
-    pub(crate) per: Per,
+    pub(crate) order: RowOrder,
+    pub(crate) per: RowLifetime,
     pub(crate) rows: usize,
     /// All cells, row by row.
     text: String,
     /// Where each cell ends in `text`.
-    ends: Vec<usize>,
+    cell_ends: Vec<usize>,
     /// Which cells JSON writes without quotes; empty if none is.
     literals: Vec<bool>,
     /// For each column the first line of the file that does not have it.
-    pub(crate) missing: Vec<Option<usize>>,
+    pub(crate) first_missing_line: Vec<Option<usize>>,
     /// The columns that the scenario uses.
-    pub(crate) used: Vec<usize>,
+    pub(crate) used_columns: Vec<usize>,
 }
 
 /// A row in a user's hand.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Row {
+pub(crate) enum UserRow {
     /// Of the table.
-    Own(usize),
+    TableIndex(usize),
     /// Of a thing that somebody else has put into the pool: a value for each column that is used.
-    Lent(Box<[Value]>),
+    ResourceValues(Box<[TemplateValue]>),
 }
 
 /// Which row comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum RowOrder {
     /// One after the other, from the beginning again after the last; all users share the count.
     InTurn,
     Random,
     /// One after the other, each only once in the whole run.
     Unique,
     /// Row n is user n's. Nobody draws it, so a user finds it again on another thread or worker.
-    Own,
+    ByUserNumber,
     /// A resource: one that no other user of the run holds, however many processes make it. `wait`: for how long one that asks
     /// stands in the queue.
-    Held {
+    Leased {
         wait: Duration,
     },
 }
 
 /// How long a user keeps a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Per {
+pub(crate) enum RowLifetime {
     Iteration,
     /// For as long as it lives.
     User,
@@ -68,17 +68,17 @@ pub(crate) enum Per {
 
 impl DataTable {
     /// A text, and whether JSON writes it without quotes.
-    pub(crate) fn value<'r>(&'r self, row: &'r Row, column: usize) -> (&'r str, bool) {
+    pub(crate) fn value<'r>(&'r self, row: &'r UserRow, column: usize) -> (&'r str, bool) {
         match row {
-            Row::Own(row) => self.cell(*row, column),
-            Row::Lent(values) => (&values[column].text, values[column].literal),
+            UserRow::TableIndex(row) => self.cell(*row, column),
+            UserRow::ResourceValues(values) => (&values[column].text, values[column].literal),
         }
     }
 
     pub(crate) fn cell(&self, row: usize, column: usize) -> (&str, bool) {
         let index = row * self.columns.len() + column;
-        let begin = if index == 0 { 0 } else { self.ends[index - 1] };
-        (&self.text[begin..self.ends[index]], self.literals.get(index).copied().unwrap_or(false))
+        let begin = if index == 0 { 0 } else { self.cell_ends[index - 1] };
+        (&self.text[begin..self.cell_ends[index]], self.literals.get(index).copied().unwrap_or(false))
     }
 
     /// Reads comma-separated values whose first line names the columns.
@@ -96,7 +96,7 @@ impl DataTable {
             record.iter().for_each(|cell| table.push(cell, None));
             table.rows += 1;
         }
-        table.checked()
+        table.require_rows()
     }
 
     /// Reads one JSON object per line; columns are all names that occur.
@@ -123,22 +123,22 @@ impl DataTable {
             for index in 0..table.columns.len() {
                 match row.get(&table.columns[index]) {
                     None => {
-                        table.missing[index].get_or_insert(*line);
+                        table.first_missing_line[index].get_or_insert(*line);
                         table.push("", Some(false));
                     }
                     Some(value) => {
-                        let (text, literal) = written(value);
+                        let (text, literal) = json_to_cell(value);
                         table.push(&text, Some(literal));
                     }
                 }
             }
         }
         table.rows = rows.len();
-        table.checked()
+        table.require_rows()
     }
 
     /// Rows that are made: `cell` gets the row's number and the column's.
-    pub(crate) fn made(
+    pub(crate) fn generate(
         name: &str,
         columns: Vec<String>,
         rows: usize,
@@ -151,18 +151,18 @@ impl DataTable {
             }
         }
         table.rows = rows;
-        table.checked()
+        table.require_rows()
     }
 
     /// Where users are numbered from 0 upwards and may go from one worker to another, a unique row for each is that of its number.
-    pub(crate) fn number_users(&mut self) {
-        if self.order == Order::Unique && self.per == Per::User {
-            self.order = Order::Own;
+    pub(crate) fn assign_rows_by_user(&mut self) {
+        if self.order == RowOrder::Unique && self.per == RowLifetime::User {
+            self.order = RowOrder::ByUserNumber;
         }
     }
 
     /// A row as a JSON object.
-    pub(crate) fn object(&self, row: usize) -> String {
+    pub(crate) fn row_as_json(&self, row: usize) -> String {
         let cells = self.columns.iter().enumerate().map(|(index, column)| {
             let value = match self.cell(row, index) {
                 (text, true) => serde_json::from_str(text).unwrap_or(serde_json::Value::Null),
@@ -178,25 +178,36 @@ impl DataTable {
             return Err(format!("the column `{}` occurs twice", twice.1));
         }
         let (text, ends, literals) = (String::new(), Vec::new(), Vec::new());
-        let (order, per) = (Order::InTurn, Per::Iteration);
+        let (order, per) = (RowOrder::InTurn, RowLifetime::Iteration);
         let missing = vec![None; columns.len()];
         let (name, used) = (name.to_owned(), Vec::new());
-        Ok(DataTable { name, columns, order, per, rows: 0, text, ends, literals, missing, used })
+        Ok(DataTable {
+            name,
+            columns,
+            order,
+            per,
+            rows: 0,
+            text,
+            cell_ends: ends,
+            literals,
+            first_missing_line: missing,
+            used_columns: used,
+        })
     }
 
     fn push(&mut self, cell: &str, literal: Option<bool>) {
         self.text.push_str(cell);
-        self.ends.push(self.text.len());
+        self.cell_ends.push(self.text.len());
         self.literals.extend(literal);
     }
 
-    fn checked(self) -> Result<DataTable, String> {
+    fn require_rows(self) -> Result<DataTable, String> {
         if self.rows == 0 { Err("it has no rows".to_owned()) } else { Ok(self) }
     }
 }
 
 /// A value of a JSON object as a cell: its text, and whether JSON writes it without quotes.
-fn written(value: &serde_json::Value) -> (Cow<'_, str>, bool) {
+fn json_to_cell(value: &serde_json::Value) -> (Cow<'_, str>, bool) {
     match value {
         serde_json::Value::String(text) => (text.into(), false),
         other => (other.to_string().into(), true),
@@ -207,67 +218,67 @@ fn written(value: &serde_json::Value) -> (Cow<'_, str>, bool) {
 /// follows the quote as one cell.
 fn unclosed_quote(bytes: &[u8]) -> Option<usize> {
     #[derive(PartialEq)]
-    enum At {
-        Begin,
-        Plain,
+    enum QuoteState {
+        CellStart,
+        Unquoted,
         Quoted,
         /// After a quote inside a quoted cell: its end, or the first half of a quote that is meant.
-        Quote,
+        ClosingOrEscapedQuote,
     }
-    let (mut at, mut line, mut opened) = (At::Begin, 1, 1);
+    let (mut at, mut line, mut opened) = (QuoteState::CellStart, 1, 1);
     for &byte in bytes {
         at = match (at, byte) {
-            (At::Begin, b'"') => {
+            (QuoteState::CellStart, b'"') => {
                 opened = line;
-                At::Quoted
+                QuoteState::Quoted
             }
-            (At::Quoted, b'"') => At::Quote,
-            (At::Quoted, _) | (At::Quote, b'"') => At::Quoted,
-            (_, b',' | b'\n' | b'\r') => At::Begin,
-            _ => At::Plain,
+            (QuoteState::Quoted, b'"') => QuoteState::ClosingOrEscapedQuote,
+            (QuoteState::Quoted, _) | (QuoteState::ClosingOrEscapedQuote, b'"') => QuoteState::Quoted,
+            (_, b',' | b'\n' | b'\r') => QuoteState::CellStart,
+            _ => QuoteState::Unquoted,
         };
         line += usize::from(byte == b'\n');
     }
-    (at == At::Quoted).then_some(opened)
+    (at == QuoteState::Quoted).then_some(opened)
 }
 
 /// Deals the rows of one source to all users of all threads of one segment.
 #[derive(Debug)]
-pub(crate) struct Dealer {
+pub(crate) struct DataFeeder {
     segment: Segment,
     next: AtomicU64,
     /// One for each row, of rows that are used once.
-    unique: NumberQuota,
+    unique_rows: NumberQuota,
 }
 
-impl Dealer {
-    pub(crate) fn new(table: &DataTable, segment: Segment) -> Dealer {
+impl DataFeeder {
+    pub(crate) fn new(table: &DataTable, segment: Segment) -> DataFeeder {
         let unique = NumberQuota::fixed(segment.share(table.rows as u64));
-        Dealer { segment, next: AtomicU64::new(0), unique }
+        DataFeeder { segment, next: AtomicU64::new(0), unique_rows: unique }
     }
 
     /// The same where others deal the same rows: those that are used once have to be supplied.
-    pub(crate) fn rationed(table: &DataTable) -> (Dealer, Option<SharedCounter>) {
-        let mut dealer = Dealer::new(table, Segment::WHOLE);
-        if table.order != Order::Unique {
+    pub(crate) fn with_shared_counter(table: &DataTable) -> (DataFeeder, Option<SharedCounter>) {
+        let mut dealer = DataFeeder::new(table, Segment::WHOLE);
+        if table.order != RowOrder::Unique {
             return (dealer, None);
         }
         let (unique, supply) = NumberQuota::with_refill();
-        dealer.unique = unique;
+        dealer.unique_rows = unique;
         let (name, limit) = (format!("data `{}`", table.name), table.rows as u64);
         (dealer, Some(SharedCounter { name, limit, refill: supply }))
     }
 
     /// The next row for `user`, or `None` when a unique source has no more.
-    pub(crate) async fn deal(&self, table: &DataTable, user: u64, rng: &mut fastrand::Rng) -> Option<usize> {
+    pub(crate) async fn next_row(&self, table: &DataTable, user: u64, rng: &mut fastrand::Rng) -> Option<usize> {
         match table.order {
-            Order::Random => Some(rng.usize(..table.rows)),
-            Order::Own => usize::try_from(user).ok().filter(|row| *row < table.rows),
-            Order::Unique => {
-                let row = self.segment.global_number(self.unique.acquire().await?);
+            RowOrder::Random => Some(rng.usize(..table.rows)),
+            RowOrder::ByUserNumber => usize::try_from(user).ok().filter(|row| *row < table.rows),
+            RowOrder::Unique => {
+                let row = self.segment.global_number(self.unique_rows.acquire().await?);
                 usize::try_from(row).ok().filter(|row| *row < table.rows)
             }
-            Order::InTurn | Order::Held { .. } => {
+            RowOrder::InTurn | RowOrder::Leased { .. } => {
                 // A counter and nothing else: no other memory is published by it.
                 let turn = self.segment.global_number(self.next.fetch_add(1, Ordering::Relaxed));
                 Some((turn % table.rows as u64) as usize)
@@ -326,19 +337,19 @@ mod tests {
         }
     }
 
-    fn table(rows: usize, order: Order) -> DataTable {
+    fn table(rows: usize, order: RowOrder) -> DataTable {
         let text = format!("id\n{}", (0..rows).map(|row| format!("{row}\n")).collect::<String>());
         DataTable { order, ..DataTable::csv("d", text.as_bytes()).unwrap() }
     }
 
     #[tokio::test]
     async fn unique_rows_of_all_segments_are_each_dealt_once() {
-        let table = table(10, Order::Unique);
+        let table = table(10, RowOrder::Unique);
         let mut rng = fastrand::Rng::with_seed(1);
         let mut dealt = Vec::new();
         for part in 0..3 {
-            let dealer = Dealer::new(&table, Segment::WHOLE.split(part, 3));
-            while let Some(row) = dealer.deal(&table, 0, &mut rng).await {
+            let dealer = DataFeeder::new(&table, Segment::WHOLE.split(part, 3));
+            while let Some(row) = dealer.next_row(&table, 0, &mut rng).await {
                 dealt.push(row);
             }
         }
@@ -348,42 +359,42 @@ mod tests {
 
     #[tokio::test]
     async fn unique_rows_are_those_that_were_supplied() {
-        let table = table(10, Order::Unique);
-        let (dealer, ration) = Dealer::rationed(&table);
+        let table = table(10, RowOrder::Unique);
+        let (dealer, ration) = DataFeeder::with_shared_counter(&table);
         let SharedCounter { limit, refill, .. } = ration.expect("it has to be supplied");
         assert_eq!(limit, 10);
-        supply.add(4..6);
-        supply.close();
+        refill.add_block(4..6);
+        refill.close();
         let mut rng = fastrand::Rng::with_seed(1);
         let mut dealt = Vec::new();
         for _ in 0..3 {
-            dealt.push(dealer.deal(&table, 0, &mut rng).await);
+            dealt.push(dealer.next_row(&table, 0, &mut rng).await);
         }
         assert_eq!(dealt, [Some(4), Some(5), None]);
     }
 
     #[tokio::test]
     async fn a_users_own_row_is_the_same_wherever_the_user_is() {
-        let mut table = DataTable { per: Per::User, ..table(3, Order::Unique) };
-        table.number_users();
+        let mut table = DataTable { per: RowLifetime::User, ..table(3, RowOrder::Unique) };
+        table.assign_rows_by_user();
         let mut rng = fastrand::Rng::with_seed(1);
         for worker in 0..2 {
-            let (dealer, ration) = Dealer::rationed(&table);
+            let (dealer, ration) = DataFeeder::with_shared_counter(&table);
             assert!(ration.is_none(), "nobody has to draw them");
             for (user, expected) in [(2, Some(2)), (0, Some(0)), (2, Some(2)), (3, None)] {
-                assert_eq!(dealer.deal(&table, user, &mut rng).await, expected, "worker {worker}");
+                assert_eq!(dealer.next_row(&table, user, &mut rng).await, expected, "worker {worker}");
             }
         }
     }
 
     #[tokio::test]
     async fn rows_in_turn_begin_again() {
-        let table = table(3, Order::InTurn);
-        let (dealer, ration) = Dealer::rationed(&table);
+        let table = table(3, RowOrder::InTurn);
+        let (dealer, ration) = DataFeeder::with_shared_counter(&table);
         assert!(ration.is_none(), "everybody may use them");
         let mut rng = fastrand::Rng::with_seed(1);
         for expected in [0, 1, 2, 0, 1] {
-            assert_eq!(dealer.deal(&table, 0, &mut rng).await, Some(expected));
+            assert_eq!(dealer.next_row(&table, 0, &mut rng).await, Some(expected));
         }
     }
 }

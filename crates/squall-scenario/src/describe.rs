@@ -4,13 +4,13 @@ use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, ProfileStage, format_
 use std::fmt::Write as _;
 
 use crate::{
-    build::{LONGEST, listed},
-    check::Checks,
-    data::{DataTable, Order, Per},
-    program::{Flow, Program, Step},
+    build::{MAX_DURATION, list_metrics},
+    check::ResponseChecks,
+    compiled_scenario::{CompiledFlow, CompiledScenario, CompiledStep},
+    data::{DataTable, RowLifetime, RowOrder},
 };
 
-pub(crate) fn describe(plan: &Plan, program: &Program) -> String {
+pub(crate) fn describe(plan: &Plan, program: &CompiledScenario) -> String {
     let mut out = String::new();
     let mut line = |text: String| writeln!(out, "{text}").expect("writing to a string does not fail");
     line(plan.distinct_target().map_or(plan.name.clone(), |target| format!("{} against {target}", plan.name)));
@@ -41,7 +41,7 @@ pub(crate) fn describe(plan: &Plan, program: &Program) -> String {
         line(format!("    {share:5.1}%  {}{notes}", spec.name));
         steps(flow).for_each(|text| line(format!("            {text}")));
     }
-    line(format!("  metrics     {}", listed(&program.metrics)));
+    line(format!("  metrics     {}", list_metrics(&program.metric_names)));
     if plan.thresholds.is_empty() {
         line("  thresholds  none".to_owned());
     } else {
@@ -60,7 +60,7 @@ fn load(load: &Load) -> String {
         LoadModel::Closed { pause: wait, .. } => ("user", format!(", pausing {}", pause(*wait))),
     };
     // A run that only its number of iterations ends has a duration that means nothing.
-    let endless = load.iterations.is_some() && profile.duration() >= LONGEST;
+    let endless = load.iterations.is_some() && profile.duration() >= MAX_DURATION;
     let last = profile.pieces().len() - 1;
     let piece = |(index, stage): (usize, &ProfileStage)| {
         // Said once: what follows is in the same unit.
@@ -103,25 +103,25 @@ fn pause(pause: Pause) -> String {
 
 fn data(table: &DataTable) -> String {
     let order = match table.order {
-        Order::InTurn => "in turn",
-        Order::Random => "at random",
-        Order::Unique | Order::Own => "each once",
-        Order::Held { .. } => "each held by one user at a time",
+        RowOrder::InTurn => "in turn",
+        RowOrder::Random => "at random",
+        RowOrder::Unique | RowOrder::ByUserNumber => "each once",
+        RowOrder::Leased { .. } => "each held by one user at a time",
     };
     let per = match table.per {
-        Per::Iteration => "iteration",
-        Per::User => "user",
+        RowLifetime::Iteration => "iteration",
+        RowLifetime::User => "user",
     };
     let DataTable { name, columns, rows, .. } = table;
     format!("{name}: {rows} rows of {}, {order}, one per {per}", columns.join(", "))
 }
 
-fn steps(flow: &Flow) -> impl Iterator<Item = String> {
+fn steps(flow: &CompiledFlow) -> impl Iterator<Item = String> {
     flow.steps.iter().map(request)
 }
 
-fn request(step: &Step) -> String {
-    let mut text = step.request.shown.clone();
+fn request(step: &CompiledStep) -> String {
+    let mut text = step.request.display_text.clone();
     let checks = checks(&step.checks);
     if !checks.is_empty() {
         let _ = write!(text, "  expects {}", checks.join(", "));
@@ -136,16 +136,16 @@ fn request(step: &Step) -> String {
     text
 }
 
-fn checks(checks: &Checks) -> Vec<String> {
+fn checks(checks: &ResponseChecks) -> Vec<String> {
     let mut words = Vec::new();
     if !checks.statuses.is_empty() {
-        words.push(format!("status {}", checks.statuses_shown()));
+        words.push(format!("status {}", checks.format_statuses()));
     }
     words.extend(checks.headers.iter().map(|(name, _)| format!("header {name}")));
     if !checks.body.is_empty() {
         words.push("its body".to_owned());
     }
-    words.extend(checks.json.iter().map(|check| check.shown.clone()));
-    words.extend(checks.max.map(|max| format!("at most {} ms", max.as_secs_f64() * 1000.0)));
+    words.extend(checks.json.iter().map(|check| check.path_text.clone()));
+    words.extend(checks.max_service_time.map(|max| format!("at most {} ms", max.as_secs_f64() * 1000.0)));
     words
 }

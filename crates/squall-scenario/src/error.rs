@@ -9,14 +9,14 @@ pub struct ScenarioErrors {
     /// The file as the user named it.
     pub file: String,
     /// In the order of the file; those of the command line come first. Never empty.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ScenarioProblem>,
 }
 
 /// One thing to fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ScenarioProblem {
     /// Where it was written.
-    pub place: Place,
+    pub location: SourceLocation,
     /// Counted from 1; 0 when the problem is not in the file.
     pub line: usize,
     /// In characters, counted from 1; 0 when the problem is not in the file.
@@ -31,13 +31,13 @@ pub struct Problem {
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum SourceLocation {
     /// These bytes of the file.
     File(Range<usize>),
     /// A command-line flag, as the user types it: `--rate`.
     Flag(String),
     /// Nowhere in particular: something is missing.
-    Nowhere,
+    Unknown,
 }
 
 impl fmt::Display for ScenarioErrors {
@@ -55,12 +55,12 @@ impl fmt::Display for ScenarioErrors {
 
 impl std::error::Error for ScenarioErrors {}
 
-impl Problem {
+impl ScenarioProblem {
     fn write(&self, f: &mut fmt::Formatter<'_>, file: &str) -> fmt::Result {
-        match &self.place {
-            Place::File(_) => writeln!(f, "{file}:{}:{}: {}", self.line, self.column, self.message)?,
-            Place::Flag(flag) => writeln!(f, "{flag}: {}", self.message)?,
-            Place::Nowhere => writeln!(f, "{file}: {}", self.message)?,
+        match &self.location {
+            SourceLocation::File(_) => writeln!(f, "{file}:{}:{}: {}", self.line, self.column, self.message)?,
+            SourceLocation::Flag(flag) => writeln!(f, "{flag}: {}", self.message)?,
+            SourceLocation::Unknown => writeln!(f, "{file}: {}", self.message)?,
         }
         if let Some((text, width)) = &self.excerpt {
             let number = self.line.to_string();
@@ -77,22 +77,27 @@ impl Problem {
 }
 
 /// Collects problems while a scenario is read.
-pub(crate) struct Problems<'t> {
+pub(crate) struct ProblemList<'t> {
     file: String,
     text: &'t str,
-    found: Vec<Problem>,
+    found: Vec<ScenarioProblem>,
 }
 
-impl<'t> Problems<'t> {
-    pub(crate) fn new(file: &str, text: &'t str) -> Problems<'t> {
-        Problems { file: file.to_owned(), text, found: Vec::new() }
+impl<'t> ProblemList<'t> {
+    pub(crate) fn new(file: &str, text: &'t str) -> ProblemList<'t> {
+        ProblemList { file: file.to_owned(), text, found: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, place: &Place, message: impl Into<String>) {
+    pub(crate) fn add(&mut self, place: &SourceLocation, message: impl Into<String>) {
         self.push(place, message.into(), None);
     }
 
-    pub(crate) fn hint(&mut self, place: &Place, message: impl Into<String>, hint: impl Into<String>) {
+    pub(crate) fn add_with_hint(
+        &mut self,
+        place: &SourceLocation,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
         self.push(place, message.into(), Some(hint.into()));
     }
 
@@ -105,12 +110,12 @@ impl<'t> Problems<'t> {
         self.found.is_empty()
     }
 
-    fn push(&mut self, place: &Place, message: String, hint: Option<String>) {
+    fn push(&mut self, place: &SourceLocation, message: String, hint: Option<String>) {
         let (line, column, excerpt) = match place {
-            Place::File(span) => locate(self.text, span),
-            Place::Flag(_) | Place::Nowhere => (0, 0, None),
+            SourceLocation::File(span) => line_and_column(self.text, span),
+            SourceLocation::Flag(_) | SourceLocation::Unknown => (0, 0, None),
         };
-        let problem = Problem { place: place.clone(), line, column, message, hint, excerpt };
+        let problem = ScenarioProblem { location: place.clone(), line, column, message, hint, excerpt };
         if !self.found.contains(&problem) {
             self.found.push(problem);
         }
@@ -119,7 +124,7 @@ impl<'t> Problems<'t> {
     /// `Err` with everything found, in reading order, or `value` if there was nothing.
     pub(crate) fn finish<T>(mut self, value: Option<T>) -> Result<T, ScenarioErrors> {
         if self.found.is_empty() && value.is_none() {
-            self.add(&Place::Nowhere, "the scenario cannot be used");
+            self.add(&SourceLocation::Unknown, "the scenario cannot be used");
         }
         match value {
             Some(value) if self.found.is_empty() => Ok(value),
@@ -134,7 +139,7 @@ impl<'t> Problems<'t> {
 /// Longer lines are shown cut off.
 const EXCERPT_CHARS: usize = 160;
 
-fn locate(text: &str, span: &Range<usize>) -> (usize, usize, Option<(String, usize)>) {
+fn line_and_column(text: &str, span: &Range<usize>) -> (usize, usize, Option<(String, usize)>) {
     let mut start = span.start.min(text.len());
     while !text.is_char_boundary(start) {
         start -= 1;

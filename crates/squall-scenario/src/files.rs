@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Where referenced files and environment variables come from.
-pub trait Files {
+pub trait ScenarioFiles {
     /// The whole of the file that the scenario calls `path`.
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>>;
 
@@ -24,23 +24,23 @@ pub trait Files {
 
 /// The real ones; relative paths start at a folder.
 #[derive(Debug, Clone)]
-pub struct Disk {
+pub struct DiskFiles {
     folder: PathBuf,
 }
 
-impl Disk {
+impl DiskFiles {
     /// Relative to the folder that holds `scenario`.
-    pub fn beside(scenario: &Path) -> Disk {
-        Disk { folder: scenario.parent().unwrap_or(Path::new("")).to_owned() }
+    pub fn relative_to_scenario(scenario: &Path) -> DiskFiles {
+        DiskFiles { folder: scenario.parent().unwrap_or(Path::new("")).to_owned() }
     }
 
     /// Relative to the working directory.
-    pub fn here() -> Disk {
-        Disk { folder: PathBuf::new() }
+    pub fn relative_to_working_dir() -> DiskFiles {
+        DiskFiles { folder: PathBuf::new() }
     }
 }
 
-impl Files for Disk {
+impl ScenarioFiles for DiskFiles {
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
         std::fs::read(self.locate(path))
     }
@@ -58,7 +58,7 @@ impl Files for Disk {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoFiles;
 
-impl Files for NoFiles {
+impl ScenarioFiles for NoFiles {
     fn read(&mut self, _: &str) -> io::Result<Vec<u8>> {
         Err(io::ErrorKind::NotFound.into())
     }
@@ -70,27 +70,27 @@ impl Files for NoFiles {
 
 /// Remembers everything that is asked for, so that it can travel with the scenario.
 #[derive(Debug)]
-pub struct Recording<F> {
+pub struct RecordingFiles<F> {
     files: F,
-    read: RefCell<BTreeMap<String, Vec<u8>>>,
-    env: BTreeMap<String, String>,
+    recorded_files: RefCell<BTreeMap<String, Vec<u8>>>,
+    recorded_env: BTreeMap<String, String>,
 }
 
-impl<F: Files> Recording<F> {
-    pub fn new(files: F) -> Recording<F> {
-        Recording { files, read: RefCell::default(), env: BTreeMap::new() }
+impl<F: ScenarioFiles> RecordingFiles<F> {
+    pub fn new(files: F) -> RecordingFiles<F> {
+        RecordingFiles { files, recorded_files: RefCell::default(), recorded_env: BTreeMap::new() }
     }
 
     /// The files and the variables that were there, by the names they were asked for.
     pub fn into_parts(self) -> (BTreeMap<String, Vec<u8>>, BTreeMap<String, String>) {
-        (self.read.into_inner(), self.env)
+        (self.recorded_files.into_inner(), self.recorded_env)
     }
 }
 
-impl<F: Files> Files for Recording<F> {
+impl<F: ScenarioFiles> ScenarioFiles for RecordingFiles<F> {
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
         let bytes = self.files.read(path)?;
-        self.read.borrow_mut().insert(path.to_owned(), bytes.clone());
+        self.recorded_files.borrow_mut().insert(path.to_owned(), bytes.clone());
         Ok(bytes)
     }
 
@@ -98,27 +98,27 @@ impl<F: Files> Files for Recording<F> {
         let place = self.files.locate(path);
         // A socket, or nothing: whoever opens it says so better.
         if let Ok(bytes) = std::fs::read(&place) {
-            self.read.borrow_mut().insert(path.to_owned(), bytes);
+            self.recorded_files.borrow_mut().insert(path.to_owned(), bytes);
         }
         place
     }
 
     fn env(&mut self, name: &str) -> Option<String> {
         let value = self.files.env(name)?;
-        self.env.insert(name.to_owned(), value.clone());
+        self.recorded_env.insert(name.to_owned(), value.clone());
         Some(value)
     }
 }
 
 /// What has travelled with a scenario, unpacked. Nothing else is to be had: a scenario means the same on every machine.
 #[derive(Debug, Clone, Default)]
-pub struct Travelled {
+pub struct BundledFiles {
     /// Where each file lies now.
     pub files: BTreeMap<String, PathBuf>,
     pub env: BTreeMap<String, String>,
 }
 
-impl Files for Travelled {
+impl ScenarioFiles for BundledFiles {
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
         std::fs::read(self.files.get(path).ok_or(io::ErrorKind::NotFound)?)
     }

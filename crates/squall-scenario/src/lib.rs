@@ -6,19 +6,19 @@
 
 mod build;
 mod check;
+mod compiled_scenario;
 mod data;
 mod describe;
 mod driver;
 mod error;
 mod files;
-mod given;
-mod program;
+mod raw_settings;
 mod read;
 mod scenario;
 mod template;
 
-pub use driver::{Aloft, ScenarioDriver, ScenarioThread, ScenarioUser};
-pub use error::{Place, Problem, ScenarioErrors};
-pub use files::{Disk, Files, NoFiles, Recording, Travelled};
-pub use given::{Given, Overrides, RawHttp, RawLoad, UrlRequest};
+pub use driver::{RequestGuard, ScenarioDriver, ScenarioThread, ScenarioUser};
+pub use error::{ScenarioErrors, ScenarioProblem, SourceLocation};
+pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles};
+pub use raw_settings::{RawHttp, RawLoad, ScenarioOverrides, Sourced, UrlRequest};
 pub use scenario::Scenario;

@@ -2,16 +2,16 @@
 
 use squall_engine::SharedCounter;
 use squall_http::HttpConfig;
-use squall_model::{Plan, Segment, PoolContents};
+use squall_model::{Plan, PoolContents, Segment};
 use std::sync::Arc;
 
 use crate::{
-    Files, Given, Overrides, ScenarioDriver, ScenarioErrors, UrlRequest,
-    build::{Builder, Built, build, without_login},
-    data::Order,
+    ScenarioDriver, ScenarioErrors, ScenarioFiles, ScenarioOverrides, Sourced, UrlRequest,
+    build::{BuiltScenario, ScenarioBuilder, build_scenario, without_credentials},
+    compiled_scenario::CompiledScenario,
+    data::RowOrder,
     describe,
-    error::{Place, Problems},
-    program::Program,
+    error::{ProblemList, SourceLocation},
     read::{self, RawBody, RawExpect, RawRequest, RawScenario, RawTask},
 };
 
@@ -20,7 +20,7 @@ use crate::{
 pub struct Scenario {
     /// What the engine and the report must know.
     pub plan: Plan,
-    program: Arc<Program>,
+    compiled: Arc<CompiledScenario>,
 }
 
 impl Scenario {
@@ -43,88 +43,92 @@ impl Scenario {
     pub fn parse(
         file: &str,
         text: &str,
-        files: &mut dyn Files,
-        overrides: Overrides,
+        files: &mut dyn ScenarioFiles,
+        overrides: ScenarioOverrides,
     ) -> Result<Scenario, ScenarioErrors> {
-        let mut problems = Problems::new(file, text);
-        let raw = read::read(text, &mut problems);
+        let mut problems = ProblemList::new(file, text);
+        let raw = read::read_scenario(text, &mut problems);
         let stem = std::path::Path::new(file).file_stem().and_then(|stem| stem.to_str()).unwrap_or("scenario");
-        let mut builder = Builder::new(&mut problems, files, text);
-        let built = raw.and_then(|raw| build(raw, overrides, stem, &mut builder));
+        let mut builder = ScenarioBuilder::new(&mut problems, files, text);
+        let built = raw.and_then(|raw| build_scenario(raw, overrides, stem, &mut builder));
         problems.finish(built.map(Scenario::from))
     }
 
     /// A scenario of one request. Its problems name flags instead of lines.
     pub fn from_url(
         request: UrlRequest,
-        files: &mut dyn Files,
-        overrides: Overrides,
+        files: &mut dyn ScenarioFiles,
+        overrides: ScenarioOverrides,
     ) -> Result<Scenario, ScenarioErrors> {
-        let mut problems = Problems::new("command line", "");
-        let name = without_login(&request.url);
-        let raw = raw_of_url(request, &mut problems);
-        let mut builder = Builder::new(&mut problems, files, "");
-        let built = build(raw, Overrides { target: None, ..overrides }, &name, &mut builder);
+        let mut problems = ProblemList::new("command line", "");
+        let name = without_credentials(&request.url);
+        let raw = raw_scenario_from_url(request, &mut problems);
+        let mut builder = ScenarioBuilder::new(&mut problems, files, "");
+        let built = build_scenario(raw, ScenarioOverrides { target: None, ..overrides }, &name, &mut builder);
         problems.finish(built.map(Scenario::from))
     }
 
     /// The settings of the HTTP client.
     pub fn http(&self) -> &HttpConfig {
-        self.program.connector.config()
+        self.compiled.connector.config()
     }
 
     /// The driver of the whole run.
     pub fn driver(&self) -> ScenarioDriver {
-        self.driver_for(Segment::WHOLE)
+        self.driver_for_segment(Segment::WHOLE)
     }
 
     /// The driver of one share of a run: data rows are dealt so that no two shares use the same one.
-    pub fn driver_for(&self, segment: Segment) -> ScenarioDriver {
-        ScenarioDriver::new(self.program.clone(), segment)
+    pub fn driver_for_segment(&self, segment: Segment) -> ScenarioDriver {
+        ScenarioDriver::new(self.compiled.clone(), segment)
     }
 
     /// The driver of a member of a fleet, and what it has to be supplied with because the others use it too.
-    pub fn driver_rationed(&self) -> (ScenarioDriver, Vec<SharedCounter>) {
-        ScenarioDriver::rationed(self.program.clone())
+    pub fn driver_with_shared_counters(&self) -> (ScenarioDriver, Vec<SharedCounter>) {
+        ScenarioDriver::with_shared_counters(self.compiled.clone())
     }
 
     /// The pools that it wants to find.
-    pub fn stock(&self) -> Vec<PoolContents> {
-        let held = self.program.data.iter().filter(|table| matches!(table.order, Order::Held { .. }));
+    pub fn pool_contents(&self) -> Vec<PoolContents> {
+        let held = self.compiled.data.iter().filter(|table| matches!(table.order, RowOrder::Leased { .. }));
         held.map(|table| PoolContents {
             pool: table.name.clone(),
-            payloads: (0..table.rows).map(|row| table.object(row)).collect(),
+            payloads: (0..table.rows).map(|row| table.row_as_json(row)).collect(),
         })
         .collect()
     }
 
-    /// What [`Overrides::variables`] can set, with the values as they were written.
+    /// What [`ScenarioOverrides::declared_variables`] can set, with the values as they were written.
     pub fn variables(&self) -> &[(String, serde_json::Value)] {
-        &self.program.variables
+        &self.compiled.declared_variables
     }
 
     /// The plan in words.
     pub fn describe(&self) -> String {
-        describe::describe(&self.plan, &self.program)
+        describe::describe(&self.plan, &self.compiled)
     }
 }
 
-impl From<Built> for Scenario {
-    fn from(built: Built) -> Scenario {
-        Scenario { plan: built.plan, program: built.program }
+impl From<BuiltScenario> for Scenario {
+    fn from(built: BuiltScenario) -> Scenario {
+        Scenario { plan: built.plan, compiled: built.compiled }
     }
 }
 
 /// The scenario file that would say the same.
-fn raw_of_url(request: UrlRequest, problems: &mut Problems<'_>) -> RawScenario {
-    let place = Place::Flag("URL".to_owned());
+fn raw_scenario_from_url(request: UrlRequest, problems: &mut ProblemList<'_>) -> RawScenario {
+    let place = SourceLocation::Flag("URL".to_owned());
     let has_scheme = request.url.contains("://") || request.url.starts_with("{{");
     let url = if has_scheme { request.url } else { format!("http://{}", request.url) };
     let bodies = [
-        request.body.map(|body| (body.place.clone(), RawBody::Text(body))),
-        request.body_file.map(|file| (file.place.clone(), RawBody::File(file))),
-        request.json.map(|json| (json.place.clone(), RawBody::JsonText(json))),
-        request.form.first().cloned().map(|first| (first.place, RawBody::Form(pairs(&request.form, problems)))),
+        request.body.map(|body| (body.location.clone(), RawBody::Text(body))),
+        request.body_file.map(|file| (file.location.clone(), RawBody::File(file))),
+        request.json.map(|json| (json.location.clone(), RawBody::JsonText(json))),
+        request
+            .form
+            .first()
+            .cloned()
+            .map(|first| (first.location, RawBody::Form(parse_pairs(&request.form, problems)))),
     ];
     let mut bodies = bodies.into_iter().flatten();
     let body = bodies.next().map(|(_, body)| body);
@@ -132,44 +136,47 @@ fn raw_of_url(request: UrlRequest, problems: &mut Problems<'_>) -> RawScenario {
         problems.add(&second, "the request already has a body: give only one");
     }
     let default_method = if body.is_some() { "POST" } else { "GET" };
-    let method = request.method.unwrap_or(Given { value: default_method.to_owned(), place: place.clone() });
+    let method = request.method.unwrap_or(Sourced { value: default_method.to_owned(), location: place.clone() });
     let status = request.expect_status.iter().flat_map(|given| {
-        given.value.split(',').map(|status| Given { value: status.to_owned(), place: given.place.clone() })
+        given.value.split(',').map(|status| Sourced { value: status.to_owned(), location: given.location.clone() })
     });
     let expect = RawExpect {
         status: status.collect(),
         body_contains: request.expect_body.into_iter().collect(),
         ..RawExpect::default()
     };
-    let name = format!("{} {}", method.value.to_ascii_uppercase(), path_of(&url));
+    let name = format!("{} {}", method.value.to_ascii_uppercase(), url_path(&url));
     let request = RawRequest {
         method: Some(method),
-        url: Some(Given { value: url, place: place.clone() }),
-        query: pairs(&request.query, problems),
+        url: Some(Sourced { value: url, location: place.clone() }),
+        query: parse_pairs(&request.query, problems),
         body,
         expect: Some(expect),
         ..RawRequest::default()
     };
-    let task = RawTask { name: Some(Given { value: name, place: place.clone() }), ..RawTask::of(request, place) };
+    let task = RawTask {
+        name: Some(Sourced { value: name, location: place.clone() }),
+        ..RawTask::from_request(request, place)
+    };
     RawScenario { tasks: vec![task], ..RawScenario::default() }
 }
 
 /// The path of a URL, without its query, as a name for its metric.
-fn path_of(url: &str) -> &str {
+fn url_path(url: &str) -> &str {
     let host = url.find("://").map_or(0, |at| at + 3);
     let path = url[host..].find('/').map_or("/", |at| &url[host + at..]);
     path.split(['?', '#']).next().unwrap_or("/")
 }
 
 /// `name=value` texts.
-fn pairs(given: &[Given<String>], problems: &mut Problems<'_>) -> read::Pairs {
-    let pair = |given: &Given<String>| match given.value.split_once('=') {
+fn parse_pairs(given: &[Sourced<String>], problems: &mut ProblemList<'_>) -> read::NameValuePairs {
+    let pair = |given: &Sourced<String>| match given.value.split_once('=') {
         Some((name, value)) => {
-            let part = |text: &str| Given { value: text.to_owned(), place: given.place.clone() };
+            let part = |text: &str| Sourced { value: text.to_owned(), location: given.location.clone() };
             Some((part(name), part(value)))
         }
         None => {
-            problems.add(&given.place, format!("`{}` is not of the form name=value", given.value));
+            problems.add(&given.location, format!("`{}` is not of the form name=value", given.value));
             None
         }
     };

@@ -12,7 +12,7 @@ use std::{
 
 use redis::Value;
 use serde::{Deserialize, Serialize};
-use squall_streams::{App, BoxError, Namespace, Processor, Settings, Stream, StreamMetrics};
+use squall_streams::{BoxError, Namespace, Processor, ProcessorSettings, RecordStream, StreamApp, StreamMetrics};
 use squall_testkit::redis::RedisServer;
 use tokio_util::sync::CancellationToken;
 
@@ -25,32 +25,32 @@ struct Order {
     note: String,
 }
 
-fn setting(name: &str, default: u64) -> u64 {
+fn env_number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<(), BoxError> {
-    let (events, rounds) = (setting("EVENTS", 400_000), setting("ROUNDS", 3));
+    let (events, rounds) = (env_number("EVENTS", 400_000), env_number("ROUNDS", 3));
     for partitions in [1, 16] {
         throughput(partitions, events, rounds).await?;
     }
     if let Ok(python) = std::env::var("RUNNEL_PYTHON") {
-        peer(&python, setting("PEER_EVENTS", 20_000), rounds).await?;
+        compare_with_runnel(&python, env_number("PEER_EVENTS", 20_000), rounds).await?;
     }
     idle().await?;
     rebalance().await
 }
 
 /// The same records on 16 partitions, taken in turn by the Python system, by Python on our engine where that is installed, and by us.
-async fn peer(python: &str, events: u64, rounds: u64) -> Result<(), BoxError> {
+async fn compare_with_runnel(python: &str, events: u64, rounds: u64) -> Result<(), BoxError> {
     let (mut theirs, mut in_python, mut ours) = (Vec::new(), Vec::new(), Vec::new());
     let squall_python = std::env::var("SQUALL_PYTHON").ok();
     for _ in 0..rounds {
         let server = RedisServer::start();
-        theirs.push(script(python, "peer.py", &server, events)?);
+        theirs.push(run_python_script(python, "peer.py", &server, events)?);
         if let Some(python) = &squall_python {
-            in_python.push(script(python, "python.py", &server, events)?);
+            in_python.push(run_python_script(python, "python.py", &server, events)?);
         }
         let app = app(&server).await?;
         let stream = open(&app, 16).await?;
@@ -62,25 +62,25 @@ async fn peer(python: &str, events: u64, rounds: u64) -> Result<(), BoxError> {
     let times = |a: Vec<f64>, b: Vec<f64>| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a / b).collect() };
     println!(
         "the seed's system, 16 partitions, {events} events, {rounds} rounds: runnel {}/s, squall {}/s, ratio {} (bar 10)",
-        spread(rates(&theirs), 0),
-        spread(ours.clone(), 0),
-        spread(times(ours, rates(&theirs)), 1)
+        median_and_range(rates(&theirs), 0),
+        median_and_range(ours.clone(), 0),
+        median_and_range(times(ours, rates(&theirs)), 1)
     );
     if !in_python.is_empty() {
         println!(
             "  the same processor in Python (squall stream worker): {}/s, ratio {} (bar 10); CPU per event {} against {} µs, ratio {}",
-            spread(rates(&in_python), 0),
-            spread(times(rates(&in_python), rates(&theirs)), 1),
-            spread(costs(&in_python), 1),
-            spread(costs(&theirs), 1),
-            spread(times(costs(&theirs), costs(&in_python)), 1)
+            median_and_range(rates(&in_python), 0),
+            median_and_range(times(rates(&in_python), rates(&theirs)), 1),
+            median_and_range(costs(&in_python), 1),
+            median_and_range(costs(&theirs), 1),
+            median_and_range(times(costs(&theirs), costs(&in_python)), 1)
         );
     }
     Ok(())
 }
 
 /// Runs a script of bench/streams and reads what it prints: events per second and CPU µs per event.
-fn script(python: &str, name: &str, server: &RedisServer, events: u64) -> Result<(f64, f64), BoxError> {
+fn run_python_script(python: &str, name: &str, server: &RedisServer, events: u64) -> Result<(f64, f64), BoxError> {
     let path = format!("{}/../../bench/streams/{name}", env!("CARGO_MANIFEST_DIR"));
     let output = std::process::Command::new(python).args([&path, &server.url(), &events.to_string()]).output()?;
     let printed = String::from_utf8(output.stdout)?;
@@ -92,7 +92,7 @@ fn script(python: &str, name: &str, server: &RedisServer, events: u64) -> Result
 }
 
 /// Sends the records and says how fast.
-async fn fill(stream: &Stream<Order>, events: u64) -> Result<f64, BoxError> {
+async fn fill(stream: &RecordStream<Order>, events: u64) -> Result<f64, BoxError> {
     let begin = Instant::now();
     for chunk in 0..events / 5_000 {
         let order = |n| Order { order_id: chunk * 5_000 + n, amount: n * 7, note: "a note of some length".into() };
@@ -101,18 +101,18 @@ async fn fill(stream: &Stream<Order>, events: u64) -> Result<f64, BoxError> {
     Ok(events as f64 / begin.elapsed().as_secs_f64())
 }
 
-async fn app(server: &RedisServer) -> Result<App, BoxError> {
-    Ok(App::connect_in("bench", &server.url(), Namespace::new("")?).await?)
+async fn app(server: &RedisServer) -> Result<StreamApp, BoxError> {
+    Ok(StreamApp::connect_in("bench", &server.url(), Namespace::new("")?).await?)
 }
 
-async fn open(app: &App, partitions: u32) -> Result<Stream<Order>, BoxError> {
+async fn open(app: &StreamApp, partitions: u32) -> Result<RecordStream<Order>, BoxError> {
     let stream = app.stream("orders").partition_by("order_id").partitions(partitions).partition_size(10_000_000);
     Ok(stream.open().await?)
 }
 
 /// What one side of one round cost.
 #[derive(Clone, Copy)]
-struct Side {
+struct BenchCost {
     rate: f64,
     /// µs of CPU per event.
     client: f64,
@@ -128,25 +128,25 @@ async fn throughput(partitions: u32, events: u64, rounds: u64) -> Result<(), Box
         let stream = open(&app, partitions).await?;
         sends.push(fill(&stream, events).await?);
         let (theirs, mine) = if round % 2 == 0 {
-            let theirs = costed(&app, events, bare_loop(server.url(), &app, &stream, events)).await?;
-            (theirs, costed(&app, events, worker(&app, &stream, events)).await?)
+            let theirs = measure_cost(&app, events, bare_loop(server.url(), &app, &stream, events)).await?;
+            (theirs, measure_cost(&app, events, worker(&app, &stream, events)).await?)
         } else {
-            let mine = costed(&app, events, worker(&app, &stream, events)).await?;
-            (costed(&app, events, bare_loop(server.url(), &app, &stream, events)).await?, mine)
+            let mine = measure_cost(&app, events, worker(&app, &stream, events)).await?;
+            (measure_cost(&app, events, bare_loop(server.url(), &app, &stream, events)).await?, mine)
         };
         bare.push(theirs);
         ours.push(mine);
         ratios.push(mine.rate / theirs.rate);
     }
-    let rate = |sides: &[Side]| spread(sides.iter().map(|side| side.rate).collect(), 0);
+    let rate = |sides: &[BenchCost]| median_and_range(sides.iter().map(|side| side.rate).collect(), 0);
     println!(
         "throughput, {partitions} partition(s), batch {BATCH}, {rounds} rounds: bare loop {}/s, squall {}/s, ratio {} (bar 0.60); sending {}/s",
         rate(&bare),
         rate(&ours),
-        spread(ratios, 2),
-        spread(sends, 0)
+        median_and_range(ratios, 2),
+        median_and_range(sends, 0)
     );
-    let cost = |sides: &[Side]| {
+    let cost = |sides: &[BenchCost]| {
         let client = median(sides.iter().map(|side| side.client).collect());
         (client, median(sides.iter().map(|side| side.server).collect()))
     };
@@ -158,18 +158,22 @@ async fn throughput(partitions: u32, events: u64, rounds: u64) -> Result<(), Box
     Ok(())
 }
 
-async fn costed(app: &App, events: u64, work: impl Future<Output = Result<f64, BoxError>>) -> Result<Side, BoxError> {
+async fn measure_cost(
+    app: &StreamApp,
+    events: u64,
+    work: impl Future<Output = Result<f64, BoxError>>,
+) -> Result<BenchCost, BoxError> {
     let before = cpu(app).await?;
     let rate = work.await?;
     let after = cpu(app).await?;
     let each = |seconds: f64| seconds * 1e6 / events as f64;
-    Ok(Side { rate, client: each(after.0 - before.0), server: each(after.1 - before.1) })
+    Ok(BenchCost { rate, client: each(after.0 - before.0), server: each(after.1 - before.1) })
 }
 
 /// The least one can do: read a hundred, acknowledge a hundred, partition after partition, on one thread and one plain connection. No
 /// decoding, no fencing, no runtime.
-async fn bare_loop(url: String, app: &App, stream: &Stream<Order>, events: u64) -> Result<f64, BoxError> {
-    let keys: Vec<String> = (0..stream.partitions()).map(|n| app.namespace().events(stream.name(), n)).collect();
+async fn bare_loop(url: String, app: &StreamApp, stream: &RecordStream<Order>, events: u64) -> Result<f64, BoxError> {
+    let keys: Vec<String> = (0..stream.partitions()).map(|n| app.namespace().events_key(stream.name(), n)).collect();
     tokio::task::spawn_blocking(move || read_and_acknowledge(&url, &keys, events)).await?
 }
 
@@ -202,7 +206,7 @@ fn read_and_acknowledge(url: &str, keys: &[String], events: u64) -> Result<f64, 
     Ok(events as f64 / begin.elapsed().as_secs_f64())
 }
 
-fn summing(stream: &Stream<Order>) -> Processor {
+fn summing_processor(stream: &RecordStream<Order>) -> Processor {
     Processor::new("summing", stream, |mut events| async move {
         let mut records = events.records();
         let mut sum = 0u64;
@@ -215,9 +219,9 @@ fn summing(stream: &Stream<Order>) -> Processor {
 }
 
 /// From the first partition taken to the last event acknowledged. No read asks for more than the bare loop's.
-async fn worker(app: &App, stream: &Stream<Order>, events: u64) -> Result<f64, BoxError> {
-    let settings = Settings { prefetch: BATCH, join_delay: Duration::ZERO, ..Settings::default() };
-    let (stop, metrics, task) = start(app, summing(stream).settings(settings));
+async fn worker(app: &StreamApp, stream: &RecordStream<Order>, events: u64) -> Result<f64, BoxError> {
+    let settings = ProcessorSettings { prefetch: BATCH, join_delay: Duration::ZERO, ..ProcessorSettings::default() };
+    let (stop, metrics, task) = start(app, summing_processor(stream).settings(settings));
     until(|| metrics.fetched() > 0).await;
     let begin = Instant::now();
     until(|| metrics.acked() >= events).await;
@@ -227,9 +231,9 @@ async fn worker(app: &App, stream: &Stream<Order>, events: u64) -> Result<f64, B
     Ok(rate)
 }
 
-type Task = tokio::task::JoinHandle<Result<(), squall_streams::ExecutorError>>;
+type WorkerJoinHandle = tokio::task::JoinHandle<Result<(), squall_streams::ExecutorError>>;
 
-fn start(app: &App, processor: Processor) -> (CancellationToken, Arc<StreamMetrics>, Task) {
+fn start(app: &StreamApp, processor: Processor) -> (CancellationToken, Arc<StreamMetrics>, WorkerJoinHandle) {
     let (stop, metrics) = (CancellationToken::new(), processor.metrics());
     let task = tokio::spawn(app.worker().processor(processor).run(stop.clone()));
     (stop, metrics, task)
@@ -242,11 +246,11 @@ async fn until(done: impl Fn() -> bool) {
 }
 
 /// CPU seconds of this process and of the server.
-async fn cpu(app: &App) -> Result<(f64, f64), BoxError> {
+async fn cpu(app: &StreamApp) -> Result<(f64, f64), BoxError> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
     let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-    let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut app.link().connection()).await?;
+    let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut app.client().connection()).await?;
     let server = info.lines().filter_map(|line| line.strip_prefix("used_cpu_").and_then(|rest| rest.split_once(':')));
     let server = server
         .filter(|(name, _)| ["sys", "user"].contains(name))
@@ -258,11 +262,11 @@ async fn idle() -> Result<(), BoxError> {
     let server = RedisServer::start();
     let app = app(&server).await?;
     let stream = open(&app, 64).await?;
-    let (stop, metrics, task) = start(&app, summing(&stream));
+    let (stop, metrics, task) = start(&app, summing_processor(&stream));
     until(|| metrics.held() == 64).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (before, begin) = (cpu(&app).await?, Instant::now());
-    tokio::time::sleep(Duration::from_secs(setting("IDLE_SECONDS", 20))).await;
+    tokio::time::sleep(Duration::from_secs(env_number("IDLE_SECONDS", 20))).await;
     let (after, seconds) = (cpu(&app).await?, begin.elapsed().as_secs_f64());
     println!(
         "idle, 64 partitions, one worker: {:.2} % of a core (bar 1 %), and {:.2} % in the server",
@@ -280,10 +284,10 @@ async fn rebalance() -> Result<(), BoxError> {
         let server = RedisServer::start();
         let app = app(&server).await?;
         let stream = open(&app, 64).await?;
-        let (first_stop, first, first_task) = start(&app, summing(&stream));
+        let (first_stop, first, first_task) = start(&app, summing_processor(&stream));
         until(|| first.held() == 64).await;
         let begin = Instant::now();
-        let (second_stop, second, second_task) = start(&app, summing(&stream));
+        let (second_stop, second, second_task) = start(&app, summing_processor(&stream));
         until(|| first.held() == 32 && second.held() == 32).await;
         joins.push(begin.elapsed().as_secs_f64() * 1000.0);
         let begin = Instant::now();
@@ -294,7 +298,7 @@ async fn rebalance() -> Result<(), BoxError> {
         first_stop.cancel();
         first_task.await??;
     }
-    let delay = Settings::default().join_delay.as_millis();
+    let delay = ProcessorSettings::default().join_delay.as_millis();
     println!(
         "rebalance, 64 partitions: a join moves 32 in {:.0} ms (of which {delay} ms join delay), a leave moves them back in {:.0} ms (bar 1000 ms)",
         median(joins),
@@ -304,7 +308,7 @@ async fn rebalance() -> Result<(), BoxError> {
 }
 
 /// The median, and between what the values lie.
-fn spread(mut values: Vec<f64>, digits: usize) -> String {
+fn median_and_range(mut values: Vec<f64>, digits: usize) -> String {
     values.sort_by(f64::total_cmp);
     let (least, most, middle) = (values[0], values[values.len() - 1], median(values));
     format!("{middle:.digits$} ({least:.digits$}–{most:.digits$})")

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use squall_streams::{App, BoxError, Events, Namespace, Policy, Processor, Settings};
+use squall_streams::{BoxError, FailurePolicy, Namespace, PartitionEvents, Processor, ProcessorSettings, StreamApp};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -28,14 +28,19 @@ async fn main() -> Result<(), BoxError> {
     let lease = Duration::from_millis(arguments.next().map_or(Ok(3500), |ms| ms.parse())?);
 
     let mut terminate = signal(SignalKind::terminate())?;
-    let app = App::connect_in("shop", &url, Namespace::new("")?).await?;
+    let app = StreamApp::connect_in("shop", &url, Namespace::new("")?).await?;
     let orders = app.stream::<Order>("orders").partition_by("order_id").partitions(partitions).open().await?;
-    let link = app.link().clone();
+    let link = app.client().clone();
     let booker = Processor::new("booker", &orders, move |events| book(events, link.clone()));
-    let settings = Settings { lease, beat: lease / 4, join_delay: lease / 8, ..Settings::default() };
+    let settings = ProcessorSettings {
+        lease_ttl: lease,
+        heartbeat_interval: lease / 4,
+        join_delay: lease / 8,
+        ..ProcessorSettings::default()
+    };
 
     let stop = CancellationToken::new();
-    let worker = app.worker().processor(booker.policy(Policy::halt()).settings(settings)).run(stop.clone());
+    let worker = app.worker().processor(booker.policy(FailurePolicy::halt()).settings(settings)).run(stop.clone());
     tokio::pin!(worker);
     tokio::select! {
         outcome = &mut worker => return Ok(outcome?),
@@ -45,8 +50,8 @@ async fn main() -> Result<(), BoxError> {
     Ok(worker.await?)
 }
 
-async fn book(mut events: Events<Order>, link: squall_coord::RedisClient) -> Result<(), BoxError> {
-    let (partition, fence) = (events.partition(), events.fence());
+async fn book(mut events: PartitionEvents<Order>, link: squall_coord::RedisClient) -> Result<(), BoxError> {
+    let (partition, fence) = (events.partition(), events.fence_token());
     let script = redis::Script::new(BOOK);
     let mut commands = link.connection();
     while let Some(event) = events.next().await {

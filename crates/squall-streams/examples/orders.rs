@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use squall_streams::{App, BoxError, DeadLetters, Policy, Processor, StreamMetrics, Task};
+use squall_streams::{BackgroundTask, BoxError, DeadLetterQueue, FailurePolicy, Processor, StreamApp, StreamMetrics};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Serialize, Deserialize)]
@@ -18,19 +18,19 @@ struct Order {
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1:6379".into());
-    let app = App::connect("example", &url).await?;
+    let app = StreamApp::connect("example", &url).await?;
     let orders = app.stream::<Order>("orders").partition_by("order_id").partitions(8).open().await?;
 
     let adder = Processor::new("adder", &orders, |mut events| async move {
         let partition = events.partition();
-        while let Some(batch) = events.take(10, Duration::from_millis(200)).await {
+        while let Some(batch) = events.take_batch(10, Duration::from_millis(200)).await {
             let sum: u64 = batch.iter().map(|order| order.amount).sum();
             println!("partition {partition}: {} orders worth {sum}", batch.len());
         }
         Ok::<(), BoxError>(())
     })
-    .policy(Policy::quarantine().retry(3, Duration::from_millis(200)))
-    .middleware(DeadLetters::of(&app, &orders).await?);
+    .policy(FailurePolicy::quarantine().retry(3, Duration::from_millis(200)))
+    .middleware(DeadLetterQueue::for_stream(&app, &orders).await?);
 
     // Only one of all workers sends, whoever leads.
     let send = move || {
@@ -40,8 +40,8 @@ async fn main() -> Result<(), BoxError> {
             orders.send_many(&batch).await.map(drop)
         }
     };
-    let sender = Task::timer("sender", Duration::from_secs(1), send)?.on_leader();
-    let hourly = Task::crontab("hourly", "0 * * * *", "Europe/Berlin", || async {
+    let sender = BackgroundTask::timer("sender", Duration::from_secs(1), send)?.on_leader();
+    let hourly = BackgroundTask::crontab("hourly", "0 * * * *", "Europe/Berlin", || async {
         println!("a full hour in Berlin");
         Ok::<(), BoxError>(())
     })?;

@@ -5,17 +5,19 @@ use std::collections::BTreeMap;
 
 use redis::{FromRedisValue, RedisError, Value, streams::StreamInfoGroupsReply};
 use serde::Serialize;
-use squall_coord::{SharedConnection, RedisClient, RedisLeaseStore, LeaseStore, StoreError, LeaseSnapshot, find_wrong_type};
+use squall_coord::{
+    LeaseSnapshot, LeaseStore, RedisClient, RedisLeaseStore, SharedConnection, StoreError, find_wrong_type,
+};
 
 use crate::{
-    hash::Hasher,
     names::{Namespace, ProcessorName, StreamName},
+    partition_hasher::PartitionHasher,
 };
 
 /// How long an administrator may keep a space closed.
-const CLOSED_MS: u64 = 30_000;
+const ADMIN_LOCK_MS: u64 = 30_000;
 /// Entries counted at a time on servers that do not tell the lag.
-const PAGE: usize = 10_000;
+const PAGE_SIZE: usize = 10_000;
 
 /// An operator's request that could not be met.
 #[derive(Debug, thiserror::Error)]
@@ -25,12 +27,12 @@ pub enum AdminError {
     NoStream(StreamName, String),
     /// The definition is not readable.
     #[error("key `{0}` does not hold a stream's definition")]
-    Definition(String),
+    InvalidDefinition(String),
     /// Not a place to begin.
     #[error(
         "`{0}` is not a place to begin: write 0 for the first event, $ for what comes next, or an id as in 1700000000000-0"
     )]
-    Start(String),
+    InvalidStart(String),
     /// There are fewer.
     #[error("stream `{stream}` has partitions 0 to {last}, and no {partition}")]
     NoPartition {
@@ -46,10 +48,10 @@ pub enum AdminError {
     NoProcessor(StreamName, String),
     /// Workers are running.
     #[error("processor `{0}` has {1} running workers; stop them first")]
-    Running(ProcessorName, usize),
+    WorkersRunning(ProcessorName, usize),
     /// Another administrator is at it.
     #[error("key `{0}` says that another administrator is at work; try again in half a minute")]
-    Closed(String),
+    AdminLocked(String),
     /// A store step failed, or a key is in use for something else.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -60,11 +62,11 @@ pub enum AdminError {
 
 /// What everybody agrees on about a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Definition {
+pub struct StreamDefinition {
     /// How many partitions.
     pub partitions: u32,
     /// How keys become partitions.
-    pub hasher: Hasher,
+    pub hasher: PartitionHasher,
 }
 
 /// How far a processor is behind in one partition.
@@ -88,67 +90,69 @@ pub struct PartitionLag {
 
 /// Operators' tools on one server and namespace.
 #[derive(Clone)]
-pub struct Admin {
-    link: RedisClient,
+pub struct StreamAdmin {
+    client: RedisClient,
     namespace: Namespace,
 }
 
-impl Admin {
+impl StreamAdmin {
     /// Tools for a namespace.
     pub fn new(link: RedisClient, namespace: Namespace) -> Self {
-        Self { link, namespace }
+        Self { client: link, namespace }
     }
 
     fn commands(&self) -> SharedConnection {
-        self.link.connection()
+        self.client.connection()
     }
 
     /// The stored definition of a stream, if anybody has opened it.
-    pub async fn definition(&self, name: &StreamName) -> Result<Option<Definition>, AdminError> {
-        let key = self.namespace.meta(name);
-        self.expect(&key, "hash").await?;
+    pub async fn definition(&self, name: &StreamName) -> Result<Option<StreamDefinition>, AdminError> {
+        let key = self.namespace.definition_key(name);
+        self.expect_key_type(&key, "hash").await?;
         let fields: BTreeMap<String, String> =
             redis::cmd("HGETALL").arg(&key).query_async(&mut self.commands()).await?;
         if fields.is_empty() {
             return Ok(None);
         }
         let hasher = match fields.get("hasher").map(String::as_str) {
-            Some("xxh64") => Some(Hasher::Xxh64),
-            Some("md5") => Some(Hasher::Md5),
+            Some("xxh64") => Some(PartitionHasher::Xxh64),
+            Some("md5") => Some(PartitionHasher::Md5),
             _ => None,
         };
         let partitions = fields.get("partitions").and_then(|count| count.parse().ok());
         match (partitions, hasher) {
-            (Some(partitions), Some(hasher)) => Ok(Some(Definition { partitions, hasher })),
-            _ => Err(AdminError::Definition(key)),
+            (Some(partitions), Some(hasher)) => Ok(Some(StreamDefinition { partitions, hasher })),
+            _ => Err(AdminError::InvalidDefinition(key)),
         }
     }
 
     /// Refuses a stream that nobody has opened.
-    pub async fn known(&self, name: &StreamName) -> Result<(), AdminError> {
-        self.partitions(name).await.map(drop)
+    pub async fn check_stream_exists(&self, name: &StreamName) -> Result<(), AdminError> {
+        self.partition_count(name).await.map(drop)
     }
 
-    async fn partitions(&self, name: &StreamName) -> Result<u32, AdminError> {
+    async fn partition_count(&self, name: &StreamName) -> Result<u32, AdminError> {
         let found = self.definition(name).await?;
-        found.map(|found| found.partitions).ok_or_else(|| AdminError::NoStream(name.clone(), self.namespace.meta(name)))
+        found
+            .map(|found| found.partitions)
+            .ok_or_else(|| AdminError::NoStream(name.clone(), self.namespace.definition_key(name)))
     }
 
     /// How far a processor is behind, partition by partition.
     pub async fn lag(&self, name: &ProcessorName) -> Result<Vec<PartitionLag>, AdminError> {
         let mut all = Vec::new();
-        for partition in 0..self.partitions(name.stream()).await? {
+        for partition in 0..self.partition_count(name.stream()).await? {
             all.push(self.partition_lag(name, partition).await?);
         }
         Ok(all)
     }
 
     pub(crate) async fn partition_lag(&self, name: &ProcessorName, partition: u32) -> Result<PartitionLag, AdminError> {
-        let key = self.namespace.events(name.stream(), partition);
-        self.expect(&key, "stream").await?;
+        let key = self.namespace.events_key(name.stream(), partition);
+        self.expect_key_type(&key, "stream").await?;
         let mut commands = self.commands();
         let length: u64 = redis::cmd("XLEN").arg(&key).query_async(&mut commands).await?;
-        let quarantine = self.namespace.quarantine(name, partition);
+        let quarantine = self.namespace.quarantine_key(name, partition);
         let quarantined = redis::cmd("EXISTS").arg(quarantine).query_async(&mut commands).await?;
         let groups =
             redis::cmd("XINFO").arg("GROUPS").arg(&key).query_async::<StreamInfoGroupsReply>(&mut commands).await;
@@ -182,11 +186,11 @@ impl Admin {
         let (mut after, mut count) = (id.to_owned(), 0);
         loop {
             let mut command = redis::cmd("XRANGE");
-            command.arg(key).arg(format!("({after}")).arg("+").arg("COUNT").arg(PAGE);
+            command.arg(key).arg(format!("({after}")).arg("+").arg("COUNT").arg(PAGE_SIZE);
             let page: Vec<(String, Value)> = command.query_async(&mut self.commands()).await?;
             count += page.len() as u64;
             match page.last() {
-                Some((last, _)) if page.len() == PAGE => after.clone_from(last),
+                Some((last, _)) if page.len() == PAGE_SIZE => after.clone_from(last),
                 _ => return Ok(count),
             }
         }
@@ -194,30 +198,30 @@ impl Admin {
 
     /// Who runs a processor and who holds which partition.
     pub async fn members(&self, name: &ProcessorName) -> Result<LeaseSnapshot, AdminError> {
-        Ok(self.space(name).snapshot().await?)
+        Ok(self.lease_store(name).snapshot().await?)
     }
 
-    fn space(&self, name: &ProcessorName) -> RedisLeaseStore {
-        RedisLeaseStore::new(&self.link, self.namespace.space(name))
+    fn lease_store(&self, name: &ProcessorName) -> RedisLeaseStore {
+        RedisLeaseStore::new(&self.client, self.namespace.lease_keys(name))
     }
 
     /// Partitions that stand still, with the reason as JSON.
-    pub async fn quarantined(&self, name: &ProcessorName) -> Result<BTreeMap<u32, String>, AdminError> {
+    pub async fn quarantined_partitions(&self, name: &ProcessorName) -> Result<BTreeMap<u32, String>, AdminError> {
         let mut all = BTreeMap::new();
-        for partition in 0..self.partitions(name.stream()).await? {
-            let reason = self.reason(&self.namespace.quarantine(name, partition)).await?;
+        for partition in 0..self.partition_count(name.stream()).await? {
+            let reason = self.quarantine_reason(&self.namespace.quarantine_key(name, partition)).await?;
             all.extend(reason.map(|reason| (partition, reason)));
         }
         Ok(all)
     }
 
-    async fn reason(&self, key: &str) -> Result<Option<String>, AdminError> {
-        self.expect(key, "string").await?;
+    async fn quarantine_reason(&self, key: &str) -> Result<Option<String>, AdminError> {
+        self.expect_key_type(key, "string").await?;
         Ok(redis::cmd("GET").arg(key).query_async(&mut self.commands()).await?)
     }
 
     /// Refuses a key that is in use for something else, by name.
-    async fn expect(&self, key: &str, kind: &'static str) -> Result<(), AdminError> {
+    async fn expect_key_type(&self, key: &str, kind: &'static str) -> Result<(), AdminError> {
         match find_wrong_type(&mut self.commands(), &[(key, kind)]).await {
             Some(wrong) => Err(wrong.into()),
             None => Ok(()),
@@ -225,13 +229,13 @@ impl Admin {
     }
 
     /// Lets a partition go on; with `skip`, without the events that failed. Says whether it stood still.
-    pub async fn clear(&self, name: &ProcessorName, partition: u32, skip: bool) -> Result<bool, AdminError> {
-        let last = self.partitions(name.stream()).await?.saturating_sub(1);
+    pub async fn clear_quarantine(&self, name: &ProcessorName, partition: u32, skip: bool) -> Result<bool, AdminError> {
+        let last = self.partition_count(name.stream()).await?.saturating_sub(1);
         if partition > last {
             return Err(AdminError::NoPartition { stream: name.stream().clone(), last, partition });
         }
-        let key = self.namespace.quarantine(name, partition);
-        let Some(reason) = self.reason(&key).await? else { return Ok(false) };
+        let key = self.namespace.quarantine_key(name, partition);
+        let Some(reason) = self.quarantine_reason(&key).await? else { return Ok(false) };
         let mut pipeline = redis::pipe();
         pipeline.atomic();
         if skip {
@@ -239,7 +243,7 @@ impl Admin {
             let ids: Vec<&str> =
                 reason["xids"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
             if !ids.is_empty() {
-                pipeline.xack(self.namespace.events(name.stream(), partition), name.processor(), &ids).ignore();
+                pipeline.xack(self.namespace.events_key(name.stream(), partition), name.processor(), &ids).ignore();
             }
         }
         pipeline.del(&key).ignore();
@@ -248,11 +252,11 @@ impl Admin {
     }
 
     /// Makes a processor begin again at `start` (an id, `0` for the first event, `$` for what comes next), in every partition.
-    pub async fn reset(&self, name: &ProcessorName, start: &str) -> Result<u32, AdminError> {
-        if !matches!(start, "0" | "$") && !is_id(start) {
-            return Err(AdminError::Start(start.to_owned()));
+    pub async fn reset_processor(&self, name: &ProcessorName, start: &str) -> Result<u32, AdminError> {
+        if !matches!(start, "0" | "$") && !is_entry_id(start) {
+            return Err(AdminError::InvalidStart(start.to_owned()));
         }
-        self.exclusively(name, |mut pipeline, events, group| {
+        self.recreate_groups_locked(name, |mut pipeline, events, group| {
             pipeline.cmd("XGROUP").arg("CREATE").arg(events).arg(group).arg(start).arg("MKSTREAM").ignore();
             pipeline
         })
@@ -260,20 +264,20 @@ impl Admin {
     }
 
     /// Makes the stream forget a processor, so that it no longer keeps events from being trimmed.
-    pub async fn remove(&self, name: &ProcessorName) -> Result<u32, AdminError> {
+    pub async fn remove_processor(&self, name: &ProcessorName) -> Result<u32, AdminError> {
         let mut known = false;
-        for partition in 0..self.partitions(name.stream()).await? {
-            known |= self.registered(name, partition).await?;
+        for partition in 0..self.partition_count(name.stream()).await? {
+            known |= self.is_registered(name, partition).await?;
         }
         if !known {
             return Err(AdminError::NoProcessor(name.stream().clone(), name.processor().to_owned()));
         }
-        self.exclusively(name, |pipeline, _, _| pipeline).await
+        self.recreate_groups_locked(name, |pipeline, _, _| pipeline).await
     }
 
-    async fn registered(&self, name: &ProcessorName, partition: u32) -> Result<bool, AdminError> {
-        let key = self.namespace.events(name.stream(), partition);
-        self.expect(&key, "stream").await?;
+    async fn is_registered(&self, name: &ProcessorName, partition: u32) -> Result<bool, AdminError> {
+        let key = self.namespace.events_key(name.stream(), partition);
+        self.expect_key_type(&key, "stream").await?;
         let groups: Result<StreamInfoGroupsReply, RedisError> =
             redis::cmd("XINFO").arg("GROUPS").arg(&key).query_async(&mut self.commands()).await;
         // Without the key there is an error, and no group.
@@ -281,33 +285,33 @@ impl Admin {
     }
 
     /// Destroys the groups while nobody can take a partition, and does what `then` adds.
-    async fn exclusively(
+    async fn recreate_groups_locked(
         &self,
         name: &ProcessorName,
         then: impl Fn(redis::Pipeline, &str, &str) -> redis::Pipeline,
     ) -> Result<u32, AdminError> {
-        let partitions = self.partitions(name.stream()).await?;
-        let admin = self.namespace.space(name).admin;
+        let partitions = self.partition_count(name.stream()).await?;
+        let admin = self.namespace.lease_keys(name).admin;
         let mut commands = self.commands();
         let closed: Value = redis::cmd("SET")
             .arg(&*admin)
             .arg("reset")
             .arg("NX")
             .arg("PX")
-            .arg(CLOSED_MS)
+            .arg(ADMIN_LOCK_MS)
             .query_async(&mut commands)
             .await?;
         if closed == Value::Nil {
-            return Err(AdminError::Closed(admin.to_string()));
+            return Err(AdminError::AdminLocked(admin.to_string()));
         }
-        let outcome = self.destroy(name, partitions, then).await;
+        let outcome = self.recreate_groups(name, partitions, then).await;
         let opened: Result<i64, _> = redis::cmd("DEL").arg(&*admin).query_async(&mut commands).await;
         outcome?;
         opened?;
         Ok(partitions)
     }
 
-    async fn destroy(
+    async fn recreate_groups(
         &self,
         name: &ProcessorName,
         partitions: u32,
@@ -315,17 +319,17 @@ impl Admin {
     ) -> Result<(), AdminError> {
         let running = self.members(name).await?.members.len();
         if running > 0 {
-            return Err(AdminError::Running(name.clone(), running));
+            return Err(AdminError::WorkersRunning(name.clone(), running));
         }
         // All of them first: a processor that begins again in some partitions only would be in no state at all.
         for partition in 0..partitions {
-            self.expect(&self.namespace.events(name.stream(), partition), "stream").await?;
+            self.expect_key_type(&self.namespace.events_key(name.stream(), partition), "stream").await?;
         }
         for partition in 0..partitions {
-            let events = self.namespace.events(name.stream(), partition);
+            let events = self.namespace.events_key(name.stream(), partition);
             let exists: bool = redis::cmd("EXISTS").arg(&events).query_async(&mut self.commands()).await?;
             let mut pipeline = redis::pipe();
-            pipeline.atomic().del(self.namespace.quarantine(name, partition)).ignore();
+            pipeline.atomic().del(self.namespace.quarantine_key(name, partition)).ignore();
             if exists {
                 pipeline.cmd("XGROUP").arg("DESTROY").arg(&events).arg(name.processor()).ignore();
             }
@@ -335,15 +339,15 @@ impl Admin {
     }
 
     /// Reads a stream along from now on, or from its beginning.
-    pub async fn tail(&self, name: &StreamName, from_start: bool) -> Result<Tail, AdminError> {
+    pub async fn tail(&self, name: &StreamName, from_start: bool) -> Result<StreamTail, AdminError> {
         let mut positions = Vec::new();
-        for partition in 0..self.partitions(name).await? {
-            let key = self.namespace.events(name, partition);
-            self.expect(&key, "stream").await?;
+        for partition in 0..self.partition_count(name).await? {
+            let key = self.namespace.events_key(name, partition);
+            self.expect_key_type(&key, "stream").await?;
             let last = if from_start { "0-0".to_owned() } else { self.last_id(&key).await? };
             positions.push((key, last));
         }
-        Ok(Tail { link: self.link.blocking_connection(), positions })
+        Ok(StreamTail { connection: self.client.blocking_connection(), positions })
     }
 
     async fn last_id(&self, key: &str) -> Result<String, AdminError> {
@@ -355,20 +359,20 @@ impl Admin {
 }
 
 /// Whether Redis takes it for an entry's id: milliseconds, perhaps with a sequence number.
-fn is_id(text: &str) -> bool {
+fn is_entry_id(text: &str) -> bool {
     let number = |part: &str| part.parse::<u64>().is_ok() && part.bytes().all(|byte| byte.is_ascii_digit());
     text.split_once('-').map_or_else(|| number(text), |(ms, seq)| number(ms) && number(seq))
 }
 
 /// A reader that takes nothing: no group, no acknowledgement.
-pub struct Tail {
-    link: squall_coord::BlockingConnection,
+pub struct StreamTail {
+    connection: squall_coord::BlockingConnection,
     positions: Vec<(String, String)>,
 }
 
 /// One event as it went by.
 #[derive(Clone, Debug, Serialize)]
-pub struct Passed {
+pub struct TailedEvent {
     /// Its partition.
     pub partition: u32,
     /// Its id.
@@ -377,9 +381,9 @@ pub struct Passed {
     pub record: serde_json::Value,
 }
 
-impl Tail {
+impl StreamTail {
     /// The next events; empty when none came for a while.
-    pub async fn next(&mut self) -> Result<Vec<Passed>, AdminError> {
+    pub async fn next(&mut self) -> Result<Vec<TailedEvent>, AdminError> {
         let all = 0..self.positions.len();
         let streams = match self.read(all, 5_000).await {
             // A cluster node answers for one slot at a time, and each partition has its own.
@@ -398,9 +402,11 @@ impl Tail {
                 continue;
             };
             for (id, fields) in entries {
-                let record = crate::entry::body(fields).map(|body| crate::codec::show(&body)).unwrap_or_default();
+                let record = crate::entry::parse_body(fields)
+                    .map(|body| crate::codec::to_display_json(&body))
+                    .unwrap_or_default();
                 position.1.clone_from(&id);
-                passed.push(Passed { partition: at as u32, id, record });
+                passed.push(TailedEvent { partition: at as u32, id, record });
             }
         }
         passed.sort_by_key(|event| crate::entry::EntryId::parse(event.id.as_bytes()));
@@ -416,7 +422,7 @@ impl Tail {
         command.arg("COUNT").arg(100).arg("BLOCK").arg(wait_ms).arg("STREAMS");
         let (keys, ids): (Vec<&String>, Vec<&String>) = self.positions[which].iter().map(|(key, id)| (key, id)).unzip();
         command.arg(keys).arg(ids);
-        match self.link.query(&command, std::time::Duration::from_millis(wait_ms)).await? {
+        match self.connection.query(&command, std::time::Duration::from_millis(wait_ms)).await? {
             Value::Nil => Ok(Vec::new()),
             answer => Ok(FromRedisValue::from_redis_value(answer).map_err(RedisError::from)?),
         }

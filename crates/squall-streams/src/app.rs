@@ -4,9 +4,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use squall_coord::{RedisClient, RedisConnectError};
 
 use crate::{
-    names::{NameError, Namespace, StreamName, check_app},
+    names::{NameError, Namespace, StreamName, check_app_name},
     stream::StreamBuilder,
-    worker::Worker,
+    worker::AppWorker,
 };
 
 /// An app that cannot be used.
@@ -17,29 +17,33 @@ pub enum ConnectError {
     Name(#[from] NameError),
     /// No server.
     #[error(transparent)]
-    Link(#[from] RedisConnectError),
+    Redis(#[from] RedisConnectError),
     /// Plain key names on a cluster.
     #[error(
         "a cluster needs a namespace: without one, the keys of a partition lie on different nodes. Leave out the empty namespace, \
          or use a single server"
     )]
-    Scattered,
+    ClusterNeedsNamespace,
 }
 
 /// Refuses the empty namespace, whose keys have no hash tags, on a cluster.
 pub(crate) fn check_namespace(link: &RedisClient, namespace: &Namespace) -> Result<(), ConnectError> {
-    if link.is_cluster() && *namespace == Namespace::plain() { Err(ConnectError::Scattered) } else { Ok(()) }
+    if link.is_cluster() && *namespace == Namespace::empty() {
+        Err(ConnectError::ClusterNeedsNamespace)
+    } else {
+        Ok(())
+    }
 }
 
 /// An app on a server. Clones share the connection.
 #[derive(Clone)]
-pub struct App {
+pub struct StreamApp {
     name: String,
-    link: RedisClient,
+    client: RedisClient,
     namespace: Namespace,
 }
 
-impl App {
+impl StreamApp {
     /// Connects in the default namespace.
     pub async fn connect(name: &str, url: &str) -> Result<Self, ConnectError> {
         Self::connect_in(name, url, Namespace::default()).await
@@ -47,10 +51,10 @@ impl App {
 
     /// Connects in a namespace of your choice.
     pub async fn connect_in(name: &str, url: &str, namespace: Namespace) -> Result<Self, ConnectError> {
-        check_app(name)?;
+        check_app_name(name)?;
         let link = RedisClient::open(url).await?;
         check_namespace(&link, &namespace)?;
-        Ok(Self { name: name.to_owned(), link, namespace })
+        Ok(Self { name: name.to_owned(), client: link, namespace })
     }
 
     /// Its name.
@@ -60,17 +64,17 @@ impl App {
 
     /// Begins the definition of a stream; [`StreamBuilder::open`] ends it.
     pub fn stream<R: Serialize + DeserializeOwned + Send + Sync + 'static>(&self, name: &str) -> StreamBuilder<R> {
-        StreamBuilder::new(self.link.clone(), self.namespace.clone(), StreamName::new(&self.name, name))
+        StreamBuilder::new(self.client.clone(), self.namespace.clone(), StreamName::new(&self.name, name))
     }
 
     /// A worker of this app, with nothing to do yet.
-    pub fn worker(&self) -> Worker {
-        Worker::new(self.name.clone(), self.link.clone(), self.namespace.clone())
+    pub fn worker(&self) -> AppWorker {
+        AppWorker::new(self.name.clone(), self.client.clone(), self.namespace.clone())
     }
 
     /// The connection.
-    pub fn link(&self) -> &RedisClient {
-        &self.link
+    pub fn client(&self) -> &RedisClient {
+        &self.client
     }
 
     /// The namespace.

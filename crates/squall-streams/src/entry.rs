@@ -30,7 +30,7 @@ impl EntryId {
 
 /// The fields of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum EntryBody {
     /// One field, called `data`.
     Data(Vec<u8>),
     /// Any other fields.
@@ -39,13 +39,13 @@ pub enum Body {
     Deleted,
 }
 
-impl Body {
+impl EntryBody {
     /// The value of the field `data`.
     pub fn data(&self) -> Option<&[u8]> {
         match self {
             Self::Data(data) => Some(data),
             Self::Fields(fields) => {
-                fields.iter().find(|(name, _)| name == crate::codec::DATA).map(|(_, value)| value.as_slice())
+                fields.iter().find(|(name, _)| name == crate::codec::DATA_FIELD).map(|(_, value)| value.as_slice())
             }
             Self::Deleted => None,
         }
@@ -58,11 +58,11 @@ pub struct Entry {
     /// Its id.
     pub id: EntryId,
     /// Its fields.
-    pub body: Body,
+    pub body: EntryBody,
 }
 
 /// Reads the entries of the only stream that XREADGROUP found anything in, or nothing if it found nothing.
-pub(crate) fn entries_read(answer: Value) -> Option<Vec<Entry>> {
+pub(crate) fn parse_read_response(answer: Value) -> Option<Vec<Entry>> {
     let list = match answer {
         Value::Nil => return Some(Vec::new()),
         Value::Array(mut streams) => match streams.pop()? {
@@ -73,16 +73,16 @@ pub(crate) fn entries_read(answer: Value) -> Option<Vec<Entry>> {
         _ => return None,
     };
     let Value::Array(list) = list else { return None };
-    list.into_iter().map(entry).collect()
+    list.into_iter().map(parse_entry).collect()
 }
 
-fn entry(value: Value) -> Option<Entry> {
+fn parse_entry(value: Value) -> Option<Entry> {
     let Value::Array(parts) = value else { return None };
     let [Value::BulkString(id), fields] = <[Value; 2]>::try_from(parts).ok()? else { return None };
     let id = EntryId::parse(&id)?;
-    let body = match body(fields)? {
-        Body::Fields(mut fields) if fields.len() == 1 && fields[0].0 == crate::codec::DATA => {
-            Body::Data(fields.pop().map(|(_, value)| value).unwrap_or_default())
+    let body = match parse_body(fields)? {
+        EntryBody::Fields(mut fields) if fields.len() == 1 && fields[0].0 == crate::codec::DATA_FIELD => {
+            EntryBody::Data(fields.pop().map(|(_, value)| value).unwrap_or_default())
         }
         body => body,
     };
@@ -90,27 +90,27 @@ fn entry(value: Value) -> Option<Entry> {
 }
 
 /// Reads `id, body, id, body, …` as the fetch script answers it.
-pub(crate) fn entries(values: impl Iterator<Item = Value>) -> Option<Vec<Entry>> {
+pub(crate) fn parse_script_entries(values: impl Iterator<Item = Value>) -> Option<Vec<Entry>> {
     let mut values = values;
     let mut entries = Vec::new();
     while let Some(id) = values.next() {
         let Value::BulkString(id) = id else { return None };
-        entries.push(Entry { id: EntryId::parse(&id)?, body: body(values.next()?)? });
+        entries.push(Entry { id: EntryId::parse(&id)?, body: parse_body(values.next()?)? });
     }
     Some(entries)
 }
 
-pub(crate) fn body(value: Value) -> Option<Body> {
+pub(crate) fn parse_body(value: Value) -> Option<EntryBody> {
     match value {
-        Value::BulkString(data) => Some(Body::Data(data)),
-        Value::Nil | Value::Boolean(false) => Some(Body::Deleted),
+        Value::BulkString(data) => Some(EntryBody::Data(data)),
+        Value::Nil | Value::Boolean(false) => Some(EntryBody::Deleted),
         Value::Array(parts) => {
             let mut parts = parts.into_iter();
             let mut fields = Vec::with_capacity(parts.len() / 2);
             while let (Some(Value::BulkString(name)), Some(Value::BulkString(value))) = (parts.next(), parts.next()) {
                 fields.push((name, value));
             }
-            Some(Body::Fields(fields))
+            Some(EntryBody::Fields(fields))
         }
         _ => None,
     }

@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     codec::Codec,
     entry::{Entry, EntryId},
-    lane::{Lane, Next},
     middleware::{BoxError, Middleware},
+    partition_buffer::{NextEvent, PartitionBuffer},
 };
 
 /// One event.
@@ -25,7 +25,7 @@ pub struct Event<R> {
 
 /// Proof of ownership to be checked where effects happen: an effect is valid while the hash at `key` has this `epoch`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fence {
+pub struct FenceToken {
     /// The partition's lock.
     pub key: String,
     /// The epoch under which this processor runs.
@@ -33,91 +33,91 @@ pub struct Fence {
 }
 
 /// The events of one partition. Every method is safe to cancel: what has not been handed out is handed out next time.
-pub struct Events<R> {
-    lane: Arc<Lane>,
+pub struct PartitionEvents<R> {
+    buffer: Arc<PartitionBuffer>,
     codec: Codec,
     middleware: Arc<[Arc<dyn Middleware>]>,
     /// Collected by a `take` that was cancelled.
     batch: VecDeque<Event<R>>,
 }
 
-impl<R: DeserializeOwned> Events<R> {
-    pub(crate) fn new(lane: Arc<Lane>, codec: Codec, middleware: Arc<[Arc<dyn Middleware>]>) -> Self {
-        Self { lane, codec, middleware, batch: VecDeque::new() }
+impl<R: DeserializeOwned> PartitionEvents<R> {
+    pub(crate) fn new(lane: Arc<PartitionBuffer>, codec: Codec, middleware: Arc<[Arc<dyn Middleware>]>) -> Self {
+        Self { buffer: lane, codec, middleware, batch: VecDeque::new() }
     }
 
     /// The partition these events are from.
     pub fn partition(&self) -> u32 {
-        self.lane.partition.number
+        self.buffer.partition.number
     }
 
     /// The proof of ownership under which this processor runs.
-    pub fn fence(&self) -> Fence {
-        Fence { key: self.lane.partition.lock.clone(), epoch: self.lane.lease.epoch }
+    pub fn fence_token(&self) -> FenceToken {
+        FenceToken { key: self.buffer.partition.lock_key.clone(), epoch: self.buffer.lease.epoch }
     }
 
     /// The next event, when there is one; the one before counts as processed. `None` means: return now. The partition moves to
     /// another worker, or the next event needs the failure policy; the processor is called again if the partition stays.
     pub async fn next(&mut self) -> Option<Event<R>> {
-        self.lane.complete();
+        self.buffer.complete_delivered();
         let event = match self.batch.pop_front() {
             Some(event) => event,
-            None => self.one().await?,
+            None => self.next_event().await?,
         };
-        self.lane.delivered(1);
+        self.buffer.mark_delivered(1);
         Some(event)
     }
 
     /// The records alone.
-    pub fn records(&mut self) -> Records<'_, R> {
-        Records(self)
+    pub fn records(&mut self) -> PartitionRecords<'_, R> {
+        PartitionRecords(self)
     }
 
     /// Up to `count` records: waits for the first, then at most `within` for the others. The batch before counts as processed.
-    pub async fn take(&mut self, count: usize, within: Duration) -> Option<Vec<R>> {
-        self.lane.complete();
+    pub async fn take_batch(&mut self, count: usize, within: Duration) -> Option<Vec<R>> {
+        self.buffer.complete_delivered();
         if self.batch.is_empty() {
-            let first = self.one().await?;
+            let first = self.next_event().await?;
             self.batch.push_back(first);
         }
         let deadline = Instant::now() + within;
         while self.batch.len() < count {
-            match timeout_at(deadline, self.one()).await {
+            match timeout_at(deadline, self.next_event()).await {
                 Ok(Some(event)) => self.batch.push_back(event),
                 Ok(None) | Err(_) => break,
             }
         }
-        self.lane.delivered(self.batch.len());
+        self.buffer.mark_delivered(self.batch.len());
         Some(self.batch.drain(..).map(|event| event.record).collect())
     }
 
-    async fn one(&mut self) -> Option<Event<R>> {
+    async fn next_event(&mut self) -> Option<Event<R>> {
         loop {
             let next = if self.middleware.is_empty() {
-                self.lane.take(|entry| decode(self.codec, entry))
+                self.buffer.take_decoded(|entry| decode(self.codec, entry))
             } else {
-                match self.lane.prepare() {
-                    Next::Got(entry) => self.lane.prepared(self.through(entry).await),
-                    Next::Empty => Next::Empty,
-                    Next::End => Next::End,
+                match self.buffer.take_for_middleware() {
+                    NextEvent::Ready(entry) => self.buffer.finish_middleware(self.apply_middleware(entry).await),
+                    NextEvent::Empty => NextEvent::Empty,
+                    NextEvent::End => NextEvent::End,
                 }
             };
             match next {
-                Next::Got(event) => return Some(event),
-                Next::End => return None,
-                Next::Empty => {
-                    if !self.lane.has_events() {
-                        self.lane.stirred().await;
+                NextEvent::Ready(event) => return Some(event),
+                NextEvent::End => return None,
+                NextEvent::Empty => {
+                    if !self.buffer.has_events() {
+                        self.buffer.wait_changed_or_stopped().await;
                     }
                 }
             }
         }
     }
 
-    async fn through(&self, entry: Entry) -> Result<Option<Event<R>>, BoxError> {
+    async fn apply_middleware(&self, entry: Entry) -> Result<Option<Event<R>>, BoxError> {
         let mut entry = entry;
         for step in self.middleware.iter() {
-            match step.before(entry).await? {
+            match step.before_event(entry).await? {
                 Some(passed) => entry = passed,
                 None => return Ok(None),
             }
@@ -130,11 +130,11 @@ fn decode<R: DeserializeOwned>(codec: Codec, entry: &Entry) -> Result<Event<R>, 
     Ok(Event { id: entry.id, record: codec.decode(&entry.body)? })
 }
 
-/// The records of [`Events`].
-pub struct Records<'a, R>(&'a mut Events<R>);
+/// The records of [`PartitionEvents`].
+pub struct PartitionRecords<'a, R>(&'a mut PartitionEvents<R>);
 
-impl<R: DeserializeOwned> Records<'_, R> {
-    /// As [`Events::next`].
+impl<R: DeserializeOwned> PartitionRecords<'_, R> {
+    /// As [`PartitionEvents::next`].
     pub async fn next(&mut self) -> Option<R> {
         self.0.next().await.map(|event| event.record)
     }

@@ -29,47 +29,47 @@
 
 pub mod admin;
 mod app;
+mod background_task;
 #[cfg(feature = "cli")]
 pub mod cli;
 mod codec;
 mod entry;
 mod events;
 mod executor;
-mod hash;
-mod hub;
-mod lane;
-mod leader;
+mod executor_context;
+mod failure_policy;
+mod leader_election;
+mod leased_partition;
 mod metrics;
 mod middleware;
 mod names;
-mod partition;
-mod policy;
+mod partition_buffer;
+mod partition_hasher;
 mod processor;
-mod raw;
-mod repr;
-mod send;
+mod python_repr;
+mod raw_events;
+mod sender;
 mod stream;
-mod tasks;
 mod worker;
 
-pub use app::{App, ConnectError};
-pub use codec::{Compression, DecodeError, EncodeError, Layout, decompress};
-pub use entry::{Body, Entry, EntryId};
-pub use events::{Event, Events, Fence, Records};
+pub use app::{ConnectError, StreamApp};
+pub use background_task::{BackgroundTask, TaskScheduleError};
+pub use codec::{Compression, DecodeError, EncodeError, RecordLayout, decompress};
+pub use entry::{Entry, EntryBody, EntryId};
+pub use events::{Event, FenceToken, PartitionEvents, PartitionRecords};
 pub use executor::ExecutorError;
-pub use hash::Hasher;
+pub use failure_policy::{FailurePolicy, OnFailure};
+pub use leased_partition::PartitionError;
 pub use metrics::StreamMetrics;
-pub use middleware::{BoxError, Dead, DeadLetters, Failure, Middleware};
+pub use middleware::{BoxError, DeadLetter, DeadLetterQueue, Middleware, ProcessingFailure};
 pub use names::{NameError, Namespace, ProcessorName, StreamName};
-pub use partition::PartitionError;
-pub use policy::{OnFailure, Policy};
-pub use processor::{Processor, Settings, ZeroSetting};
-pub use raw::{RawEvent, RawEvents, RawRecord, Taken};
-pub use repr::python_repr;
-pub use send::{SendError, WhenFull};
-pub use stream::{OpenError, Stream, StreamBuilder};
-pub use tasks::{Task, TaskError};
-pub use worker::Worker;
+pub use partition_hasher::PartitionHasher;
+pub use processor::{Processor, ProcessorSettings, ZeroSettingError};
+pub use python_repr::python_repr;
+pub use raw_events::{PollOutcome, RawEvent, RawPartitionEvents, RawRecord};
+pub use sender::{SendError, WhenFull};
+pub use stream::{RecordStream, StreamBuilder, StreamOpenError};
+pub use worker::AppWorker;
 
 /// The README's example must compile.
 #[cfg(doctest)]

@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::{
-    app::App,
-    entry::{Body, Entry},
+    app::StreamApp,
+    entry::{Entry, EntryBody},
     names::ProcessorName,
-    stream::{OpenError, Stream},
+    stream::{RecordStream, StreamOpenError},
 };
 
 /// Any error of user code.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Events that could not be processed.
-pub struct Failure<'a> {
+pub struct ProcessingFailure<'a> {
     /// Where.
     pub processor: &'a ProcessorName,
     /// In which partition.
@@ -33,19 +33,19 @@ pub struct Failure<'a> {
 /// A step before decoding and after failing. Both do nothing by default.
 pub trait Middleware: Send + Sync + 'static {
     /// Sees an event before the processor does. `None` skips it: it counts as processed.
-    fn before(&self, event: Entry) -> BoxFuture<'_, Result<Option<Entry>, BoxError>> {
+    fn before_event(&self, event: Entry) -> BoxFuture<'_, Result<Option<Entry>, BoxError>> {
         Box::pin(async { Ok(Some(event)) })
     }
 
     /// Sees a failure when retries are used up. `true` takes it over: the events count as processed and the policy does not act.
-    fn failed<'a>(&'a self, _failure: &'a Failure<'a>) -> BoxFuture<'a, Result<bool, BoxError>> {
+    fn on_failure<'a>(&'a self, _failure: &'a ProcessingFailure<'a>) -> BoxFuture<'a, Result<bool, BoxError>> {
         Box::pin(async { Ok(false) })
     }
 }
 
 /// An event that could not be processed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dead {
+pub struct DeadLetter {
     /// When it was given up on, RFC 3339.
     pub failed_at: String,
     /// Where it was.
@@ -59,35 +59,35 @@ pub struct Dead {
 }
 
 /// Sends failed events to the stream `dead.<name>`, which has one partition, and goes on.
-pub struct DeadLetters {
-    sink: Stream<Dead>,
+pub struct DeadLetterQueue {
+    sink: RecordStream<DeadLetter>,
 }
 
-impl DeadLetters {
+impl DeadLetterQueue {
     /// Dead letters of a stream.
-    pub async fn of<R>(app: &App, source: &Stream<R>) -> Result<Arc<Self>, OpenError> {
+    pub async fn for_stream<R>(app: &StreamApp, source: &RecordStream<R>) -> Result<Arc<Self>, StreamOpenError> {
         let name = format!("dead.{}", source.name().stream());
         Ok(Arc::new(Self { sink: app.stream(&name).partitions(1).drop_unread().open().await? }))
     }
 
     /// The stream they go to.
-    pub fn sink(&self) -> &Stream<Dead> {
+    pub fn sink(&self) -> &RecordStream<DeadLetter> {
         &self.sink
     }
 }
 
-impl Middleware for DeadLetters {
-    fn failed<'a>(&'a self, failure: &'a Failure<'a>) -> BoxFuture<'a, Result<bool, BoxError>> {
+impl Middleware for DeadLetterQueue {
+    fn on_failure<'a>(&'a self, failure: &'a ProcessingFailure<'a>) -> BoxFuture<'a, Result<bool, BoxError>> {
         Box::pin(async move {
             let now = Timestamp::now().to_string();
-            let letters: Vec<Dead> = failure
+            let letters: Vec<DeadLetter> = failure
                 .events
                 .iter()
-                .map(|event| Dead {
+                .map(|event| DeadLetter {
                     failed_at: now.clone(),
                     partition: failure.partition,
                     xid: event.id.to_string(),
-                    data: text(&event.body),
+                    data: body_text(&event.body),
                     error: failure.error.to_owned(),
                 })
                 .collect();
@@ -98,15 +98,15 @@ impl Middleware for DeadLetters {
     }
 }
 
-fn text(body: &Body) -> String {
+fn body_text(body: &EntryBody) -> String {
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match body {
-        Body::Data(data) => lossy(data),
-        Body::Fields(fields) => {
+        EntryBody::Data(data) => lossy(data),
+        EntryBody::Fields(fields) => {
             let map: serde_json::Map<String, serde_json::Value> =
                 fields.iter().map(|(name, value)| (lossy(name), lossy(value).into())).collect();
             serde_json::Value::Object(map).to_string()
         }
-        Body::Deleted => String::new(),
+        EntryBody::Deleted => String::new(),
     }
 }

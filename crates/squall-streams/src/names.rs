@@ -26,7 +26,7 @@ impl Namespace {
     }
 
     /// The empty one.
-    pub(crate) fn plain() -> Self {
+    pub(crate) fn empty() -> Self {
         Self("".into())
     }
 
@@ -35,7 +35,7 @@ impl Namespace {
     }
 
     /// The part of a name that decides the cluster slot.
-    fn tag(&self, part: impl fmt::Display) -> String {
+    fn hash_tag(&self, part: impl fmt::Display) -> String {
         if self.0.is_empty() { part.to_string() } else { format!("{{{part}}}") }
     }
 }
@@ -62,8 +62,8 @@ pub struct StreamName {
 impl StreamName {
     /// A stream of an app.
     pub fn new(app: &str, stream: &str) -> Result<Self, NameError> {
-        check_app(app)?;
-        check("a stream name", stream, "letters, digits, `_`, `-` and inner dots", |c| c == '.')?;
+        check_app_name(app)?;
+        check_name("a stream name", stream, "letters, digits, `_`, `-` and inner dots", |c| c == '.')?;
         if stream.starts_with('.') || stream.ends_with('.') {
             return Err(NameError { kind: "a stream name", name: stream.into(), rule: "dots only inside" });
         }
@@ -89,7 +89,7 @@ impl StreamName {
 
     /// A processor on this stream.
     pub fn processor(&self, name: &str) -> Result<ProcessorName, NameError> {
-        check("a processor name", name, "letters, digits, `_` and `-`", |_| false)?;
+        check_name("a processor name", name, "letters, digits, `_` and `-`", |_| false)?;
         Ok(ProcessorName { stream: self.clone(), processor: name.into() })
     }
 }
@@ -134,11 +134,16 @@ impl fmt::Display for ProcessorName {
     }
 }
 
-pub(crate) fn check_app(app: &str) -> Result<(), NameError> {
-    check("an app name", app, "letters, digits, `_` and `-`", |_| false)
+pub(crate) fn check_app_name(app: &str) -> Result<(), NameError> {
+    check_name("an app name", app, "letters, digits, `_` and `-`", |_| false)
 }
 
-fn check(kind: &'static str, name: &str, rule: &'static str, also: impl Fn(char) -> bool) -> Result<(), NameError> {
+fn check_name(
+    kind: &'static str,
+    name: &str,
+    rule: &'static str,
+    also: impl Fn(char) -> bool,
+) -> Result<(), NameError> {
     let fine = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || also(c);
     if name.is_empty() || !name.chars().all(fine) {
         return Err(NameError { kind, name: name.to_owned(), rule });
@@ -148,43 +153,43 @@ fn check(kind: &'static str, name: &str, rule: &'static str, also: impl Fn(char)
 
 impl Namespace {
     /// The events of one partition: a stream.
-    pub fn events(&self, name: &StreamName, partition: u32) -> String {
-        self.key("__strm", format_args!("{name}.{}", self.tag(partition)))
+    pub fn events_key(&self, name: &StreamName, partition: u32) -> String {
+        self.key("__strm", format_args!("{name}.{}", self.hash_tag(partition)))
     }
 
     /// The last batch of one sender to one partition: a string, for idempotent retries.
-    pub(crate) fn sent(&self, name: &StreamName, partition: u32, sender: &str) -> String {
-        self.key("__sent", format_args!("{name}.{}.{sender}", self.tag(partition)))
+    pub(crate) fn dedup_key(&self, name: &StreamName, partition: u32, sender: &str) -> String {
+        self.key("__sent", format_args!("{name}.{}.{sender}", self.hash_tag(partition)))
     }
 
     /// What everybody must agree on about a stream: a hash.
-    pub(crate) fn meta(&self, name: &StreamName) -> String {
+    pub(crate) fn definition_key(&self, name: &StreamName) -> String {
         self.key("__meta", format_args!("{name}"))
     }
 
     /// Who may acknowledge events of one partition: a hash with owner, epoch and until.
-    pub fn lock(&self, name: &ProcessorName, partition: u32) -> String {
-        self.key("__lock", format_args!("{name}.{}", self.tag(partition)))
+    pub fn lock_key(&self, name: &ProcessorName, partition: u32) -> String {
+        self.key("__lock", format_args!("{name}.{}", self.hash_tag(partition)))
     }
 
     /// What an owner's reads name beside the events: a stream that is there as long as they may be done.
-    pub(crate) fn gate(&self, name: &ProcessorName, partition: u32, epoch: Epoch, number: u64) -> String {
-        self.key("__gate", format_args!("{name}.{}.{epoch}.{number}", self.tag(partition)))
+    pub(crate) fn gate_key(&self, name: &ProcessorName, partition: u32, epoch: Epoch, number: u64) -> String {
+        self.key("__gate", format_args!("{name}.{}.{epoch}.{number}", self.hash_tag(partition)))
     }
 
     /// Why a partition stands still: a string, JSON.
-    pub(crate) fn quarantine(&self, name: &ProcessorName, partition: u32) -> String {
-        self.key("__quar", format_args!("{name}.{}", self.tag(partition)))
+    pub(crate) fn quarantine_key(&self, name: &ProcessorName, partition: u32) -> String {
+        self.key("__quar", format_args!("{name}.{}", self.hash_tag(partition)))
     }
 
     /// The worker that runs `on_leader` tasks: a string.
-    pub fn leader(&self, app: &str) -> String {
+    pub fn leader_key(&self, app: &str) -> String {
         self.key("__lead", format_args!("{app}"))
     }
 
     /// Where the executors of a processor meet.
-    pub fn space(&self, name: &ProcessorName) -> LeaseKeys {
-        let name = self.tag(name);
+    pub fn lease_keys(&self, name: &ProcessorName) -> LeaseKeys {
+        let name = self.hash_tag(name);
         LeaseKeys {
             members: self.key("__memb", format_args!("{name}")).into(),
             live: self.key("__live", format_args!("{name}")).into(),
@@ -208,29 +213,29 @@ mod tests {
     #[test]
     fn the_empty_namespace_has_the_seeds_names() {
         let seed = Namespace::new("").unwrap();
-        let space = seed.space(&printer());
-        assert_eq!(seed.events(printer().stream(), 3), "__strm:myapp.orders.3");
+        let space = seed.lease_keys(&printer());
+        assert_eq!(seed.events_key(printer().stream(), 3), "__strm:myapp.orders.3");
         assert_eq!(&*space.members, "__memb:myapp.orders.printer");
         assert_eq!(&*space.control, "__ctrl:myapp.orders.printer");
-        assert_eq!(seed.lock(&printer(), 3), "__lock:myapp.orders.printer.3");
+        assert_eq!(seed.lock_key(&printer(), 3), "__lock:myapp.orders.printer.3");
         assert_eq!(&*space.admin, "__lock:myapp.orders.printer.admin");
         assert_eq!(space.heartbeat_key(&squall_coord::MemberId::new("x")), "__beat:myapp.orders.printer.x");
-        assert_eq!(seed.leader("myapp"), "__lead:myapp");
+        assert_eq!(seed.leader_key("myapp"), "__lead:myapp");
     }
 
     #[test]
     fn other_namespaces_tag_by_partition_and_by_processor() {
         let squall = Namespace::default();
-        assert_eq!(squall.events(printer().stream(), 3), "squall:__strm:myapp.orders.{3}");
-        assert_eq!(squall.lock(&printer(), 3), "squall:__lock:myapp.orders.printer.{3}");
-        assert_eq!(&*squall.space(&printer()).members, "squall:__memb:{myapp.orders.printer}");
-        assert_eq!(&*squall.space(&printer()).admin, "squall:__lock:{myapp.orders.printer}.admin");
+        assert_eq!(squall.events_key(printer().stream(), 3), "squall:__strm:myapp.orders.{3}");
+        assert_eq!(squall.lock_key(&printer(), 3), "squall:__lock:myapp.orders.printer.{3}");
+        assert_eq!(&*squall.lease_keys(&printer()).members, "squall:__memb:{myapp.orders.printer}");
+        assert_eq!(&*squall.lease_keys(&printer()).admin, "squall:__lock:{myapp.orders.printer}.admin");
     }
 
     #[test]
     fn names_that_could_collide_are_refused() {
         for bad in ["", "a.b", "a b", "{a}", "a\n"] {
-            assert!(check_app(bad).is_err(), "{bad:?}");
+            assert!(check_app_name(bad).is_err(), "{bad:?}");
         }
         assert!(StreamName::parse("orders").is_err());
         assert_eq!(StreamName::parse("myapp.dead.orders").unwrap().stream(), "dead.orders");

@@ -1,5 +1,5 @@
 //! A processor: a name, a stream, a function over the events of one partition, and how failures and hand-over are treated.
-//! Refuses to run itself; a [`crate::Worker`] does.
+//! Refuses to run itself; a [`crate::AppWorker`] does.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -8,23 +8,23 @@ use serde::{Serialize, de::DeserializeOwned};
 use squall_coord::RedisClient;
 
 use crate::{
-    events::Events,
-    lane::Lane,
+    events::PartitionEvents,
+    failure_policy::FailurePolicy,
     metrics::StreamMetrics,
     middleware::{BoxError, Middleware},
     names::{NameError, Namespace, ProcessorName},
-    policy::Policy,
-    raw::RawEvents,
-    stream::Stream,
+    partition_buffer::PartitionBuffer,
+    raw_events::RawPartitionEvents,
+    stream::RecordStream,
 };
 
 /// Timings and sizes of a processor.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ProcessorSettings {
     /// Time between beats. Default 1 s.
-    pub beat: Duration,
+    pub heartbeat_interval: Duration,
     /// How long a silent worker keeps its partitions; at least three beats. Default 3.5 s, so that others take over within 5 s.
-    pub lease: Duration,
+    pub lease_ttl: Duration,
     /// How long a new worker waits for others before partitions move to it. Default 250 ms.
     pub join_delay: Duration,
     /// How long the iteration in hand may take when a partition moves or the worker stops; then it is cut off. Default 8 s.
@@ -32,105 +32,110 @@ pub struct Settings {
     /// Events fetched ahead per partition; fetched again when half are left. Default 256.
     pub prefetch: usize,
     /// Fetches on their way at once. Default 16.
-    pub fetches: usize,
+    pub max_fetches: usize,
     /// How often lag is counted and progress is told as a tracing event. Default 10 s.
-    pub report: Duration,
+    pub report_interval: Duration,
 }
 
 /// Settings under which nothing would ever happen.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{0}` must not be zero")]
-pub struct ZeroSetting(pub &'static str);
+pub struct ZeroSettingError(pub &'static str);
 
-impl Settings {
-    pub(crate) fn check(&self) -> Result<(), ZeroSetting> {
+impl ProcessorSettings {
+    pub(crate) fn check(&self) -> Result<(), ZeroSettingError> {
         let zero = [
-            ("beat", self.beat.is_zero()),
+            ("beat", self.heartbeat_interval.is_zero()),
             ("prefetch", self.prefetch == 0),
-            ("fetches", self.fetches == 0),
-            ("report", self.report.is_zero()),
+            ("fetches", self.max_fetches == 0),
+            ("report", self.report_interval.is_zero()),
         ];
-        zero.into_iter().find(|(_, zero)| *zero).map_or(Ok(()), |(name, _)| Err(ZeroSetting(name)))
+        zero.into_iter().find(|(_, zero)| *zero).map_or(Ok(()), |(name, _)| Err(ZeroSettingError(name)))
     }
 }
 
-impl Default for Settings {
+impl Default for ProcessorSettings {
     fn default() -> Self {
         Self {
-            beat: Duration::from_secs(1),
-            lease: Duration::from_millis(3500),
+            heartbeat_interval: Duration::from_secs(1),
+            lease_ttl: Duration::from_millis(3500),
             join_delay: Duration::from_millis(250),
             grace: Duration::from_secs(8),
             prefetch: 256,
-            fetches: 16,
-            report: Duration::from_secs(10),
+            max_fetches: 16,
+            report_interval: Duration::from_secs(10),
         }
     }
 }
 
 /// Middleware in the order events meet it.
-pub(crate) type Steps = Arc<[Arc<dyn Middleware>]>;
+pub(crate) type MiddlewareChain = Arc<[Arc<dyn Middleware>]>;
 
-pub(crate) type Invoke = Arc<dyn Fn(Arc<Lane>) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
+pub(crate) type ProcessorFn =
+    Arc<dyn Fn(Arc<PartitionBuffer>) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
 /// A function over a stream, one call per partition.
 pub struct Processor {
     pub(crate) name: Result<ProcessorName, NameError>,
-    pub(crate) link: RedisClient,
+    pub(crate) client: RedisClient,
     pub(crate) namespace: Namespace,
     pub(crate) partitions: u32,
-    pub(crate) settings: Settings,
-    pub(crate) policy: Policy,
+    pub(crate) settings: ProcessorSettings,
+    pub(crate) policy: FailurePolicy,
     pub(crate) metrics: Arc<StreamMetrics>,
     pub(crate) middleware: Vec<Arc<dyn Middleware>>,
-    make: Box<dyn FnOnce(Steps) -> Invoke + Send>,
+    function_factory: Box<dyn FnOnce(MiddlewareChain) -> ProcessorFn + Send>,
 }
 
 impl Processor {
     /// A processor of `stream`. `function` is called once per partition this worker holds, and again whenever it returns while
     /// the partition is still here.
-    pub fn new<R, F, Fut, E>(name: &str, stream: &Stream<R>, function: F) -> Self
+    pub fn new<R, F, Fut, E>(name: &str, stream: &RecordStream<R>, function: F) -> Self
     where
         R: Serialize + DeserializeOwned + Send + Sync + 'static,
-        F: Fn(Events<R>) -> Fut + Send + Sync + 'static,
+        F: Fn(PartitionEvents<R>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<BoxError>,
     {
         let codec = stream.codec();
-        Self::made(name, stream, move |middleware| {
+        Self::with_factory(name, stream, move |middleware| {
             Arc::new(move |lane| {
-                let running = function(Events::new(lane, codec, middleware.clone()));
+                let running = function(PartitionEvents::new(lane, codec, middleware.clone()));
                 async move { running.await.map_err(Into::into) }.boxed()
             })
         })
     }
 
     /// As [`Processor::new`], for a function that decodes events itself. Middleware of such a processor sees failures only.
-    pub fn raw<R, F, Fut>(name: &str, stream: &Stream<R>, function: F) -> Self
+    pub fn raw<R, F, Fut>(name: &str, stream: &RecordStream<R>, function: F) -> Self
     where
-        F: Fn(RawEvents) -> Fut + Send + Sync + 'static,
+        F: Fn(RawPartitionEvents) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
     {
-        Self::made(name, stream, move |_| Arc::new(move |lane| function(RawEvents::new(lane)).boxed()))
+        Self::with_factory(name, stream, move |_| Arc::new(move |lane| function(RawPartitionEvents::new(lane)).boxed()))
     }
 
-    fn made<R>(name: &str, stream: &Stream<R>, make: impl FnOnce(Steps) -> Invoke + Send + 'static) -> Self {
+    fn with_factory<R>(
+        name: &str,
+        stream: &RecordStream<R>,
+        make: impl FnOnce(MiddlewareChain) -> ProcessorFn + Send + 'static,
+    ) -> Self {
         Self {
             name: stream.name().processor(name),
-            link: stream.link().clone(),
+            client: stream.client().clone(),
             namespace: stream.namespace().clone(),
             partitions: stream.partitions(),
-            settings: Settings::default(),
-            policy: Policy::default(),
+            settings: ProcessorSettings::default(),
+            policy: FailurePolicy::default(),
             metrics: Arc::default(),
             middleware: Vec::new(),
-            make: Box::new(make),
+            function_factory: Box::new(make),
         }
     }
 
     /// What happens when processing fails. Default: halt.
     #[must_use]
-    pub fn policy(mut self, policy: Policy) -> Self {
+    pub fn policy(mut self, policy: FailurePolicy) -> Self {
         self.policy = policy;
         self
     }
@@ -144,7 +149,7 @@ impl Processor {
 
     /// Changes timings and sizes.
     #[must_use]
-    pub fn settings(mut self, settings: Settings) -> Self {
+    pub fn settings(mut self, settings: ProcessorSettings) -> Self {
         self.settings = settings;
         self
     }
@@ -154,8 +159,8 @@ impl Processor {
         self.metrics.clone()
     }
 
-    pub(crate) fn into_invoke(self) -> (Invoke, Steps) {
-        let middleware: Steps = self.middleware.into();
-        ((self.make)(middleware.clone()), middleware)
+    pub(crate) fn into_function(self) -> (ProcessorFn, MiddlewareChain) {
+        let middleware: MiddlewareChain = self.middleware.into();
+        ((self.function_factory)(middleware.clone()), middleware)
     }
 }

@@ -9,21 +9,21 @@ use serde_json::Value;
 use squall_coord::{RedisClient, StoreError, find_wrong_type};
 
 use crate::{
-    codec::{Codec, Compression, EncodeError, Layout, to_json},
-    hash::Hasher,
+    codec::{Codec, Compression, EncodeError, RecordLayout, to_json},
     names::{NameError, Namespace, StreamName},
-    send::{Sender, WhenFull},
+    partition_hasher::PartitionHasher,
+    sender::{StreamSender, WhenFull},
 };
 
 /// The seed's defaults.
-const PARTITIONS: u32 = 16;
-const SIZE: usize = 50_000;
+const DEFAULT_PARTITIONS: u32 = 16;
+const DEFAULT_PARTITION_SIZE: usize = 50_000;
 /// Far above what any fleet needs, far below what a slip of the finger makes.
-const MOST_PARTITIONS: u32 = 4096;
+const MAX_PARTITIONS: u32 = 4096;
 
 /// A stream that cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum StreamOpenError {
     /// A name that cannot be used.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -31,15 +31,15 @@ pub enum OpenError {
     #[error(
         "stream `{0}` has {1} partitions, so it must say which key orders its events: partition_by(…), or --partition-by on the command line"
     )]
-    NoKey(StreamName, u32),
+    MissingPartitionKey(StreamName, u32),
     /// Nothing can be stored in it.
     #[error("stream `{0}` needs at least one partition and room for at least one event in each")]
-    Empty(StreamName),
+    ZeroSize(StreamName),
     /// Every partition costs every worker memory and reads.
     #[error(
-        "stream `{0}` was to have {1} partitions; more than {MOST_PARTITIONS} are refused, because the count can never be changed"
+        "stream `{0}` was to have {1} partitions; more than {MAX_PARTITIONS} are refused, because the count can never be changed"
     )]
-    TooMany(StreamName, u32),
+    TooManyPartitions(StreamName, u32),
     /// Flat records are not compressed.
     #[error("stream `{0}` is flat, and flat records are not compressed: choose one of the two")]
     FlatCompressed(StreamName),
@@ -49,7 +49,7 @@ pub enum OpenError {
          change places. Open it with {stored}, or use another stream name, or stop everything, process what is left, and \
          delete `{key}` together with the stream's `__strm` keys"
     )]
-    Changed {
+    DefinitionMismatch {
         /// The stream.
         name: StreamName,
         /// Where the definition is stored.
@@ -75,17 +75,17 @@ pub enum OpenError {
     },
 }
 
-type KeyOf<R> = Arc<dyn Fn(&R, &Value) -> Value + Send + Sync>;
+type KeyExtractor<R> = Arc<dyn Fn(&R, &Value) -> Value + Send + Sync>;
 
-/// Describes a stream before it is opened. Made by [`crate::App::stream`].
+/// Describes a stream before it is opened. Made by [`crate::StreamApp::stream`].
 pub struct StreamBuilder<R> {
-    pub(crate) link: RedisClient,
+    pub(crate) client: RedisClient,
     pub(crate) namespace: Namespace,
     pub(crate) name: Result<StreamName, NameError>,
-    key: Option<KeyOf<R>>,
+    key: Option<KeyExtractor<R>>,
     partitions: u32,
     size: usize,
-    hasher: Hasher,
+    hasher: PartitionHasher,
     codec: Codec,
     when_full: WhenFull,
     drop_unread: bool,
@@ -94,13 +94,13 @@ pub struct StreamBuilder<R> {
 impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
     pub(crate) fn new(link: RedisClient, namespace: Namespace, name: Result<StreamName, NameError>) -> Self {
         Self {
-            link,
+            client: link,
             namespace,
             name,
             key: None,
-            partitions: PARTITIONS,
-            size: SIZE,
-            hasher: Hasher::default(),
+            partitions: DEFAULT_PARTITIONS,
+            size: DEFAULT_PARTITION_SIZE,
+            hasher: PartitionHasher::default(),
             codec: Codec::default(),
             when_full: WhenFull::default(),
             drop_unread: false,
@@ -138,14 +138,14 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
 
     /// How keys become partitions. Default xxh64; fixed for the stream's life.
     #[must_use]
-    pub fn hasher(mut self, hasher: Hasher) -> Self {
+    pub fn hasher(mut self, hasher: PartitionHasher) -> Self {
         self.hasher = hasher;
         self
     }
 
     /// How records are laid out. Default JSON.
     #[must_use]
-    pub fn layout(mut self, layout: Layout) -> Self {
+    pub fn layout(mut self, layout: RecordLayout) -> Self {
         self.codec.layout = layout;
         self
     }
@@ -172,25 +172,25 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
     }
 
     /// Checks the definition against what is stored, or stores it.
-    pub async fn open(self) -> Result<Stream<R>, OpenError> {
+    pub async fn open(self) -> Result<RecordStream<R>, StreamOpenError> {
         let name = self.name?;
         if self.partitions == 0 || self.size == 0 {
-            return Err(OpenError::Empty(name));
+            return Err(StreamOpenError::ZeroSize(name));
         }
-        if self.partitions > MOST_PARTITIONS {
-            return Err(OpenError::TooMany(name, self.partitions));
+        if self.partitions > MAX_PARTITIONS {
+            return Err(StreamOpenError::TooManyPartitions(name, self.partitions));
         }
         if self.key.is_none() && self.partitions > 1 {
-            return Err(OpenError::NoKey(name, self.partitions));
+            return Err(StreamOpenError::MissingPartitionKey(name, self.partitions));
         }
-        if self.codec.layout == Layout::Flat && self.codec.compression != Compression::None {
-            return Err(OpenError::FlatCompressed(name));
+        if self.codec.layout == RecordLayout::Flat && self.codec.compression != Compression::None {
+            return Err(StreamOpenError::FlatCompressed(name));
         }
-        agree(&self.link, &self.namespace, &name, self.partitions, self.hasher).await?;
-        let sender = Sender::open(&self.link, &self.namespace, &name, self.partitions, self.size).await;
-        Ok(Stream {
-            inner: Arc::new(Inner {
-                link: self.link,
+        check_definition(&self.client, &self.namespace, &name, self.partitions, self.hasher).await?;
+        let sender = StreamSender::open(&self.client, &self.namespace, &name, self.partitions, self.size).await;
+        Ok(RecordStream {
+            inner: Arc::new(RecordStreamInner {
+                client: self.client,
                 namespace: self.namespace,
                 name,
                 key: self.key,
@@ -205,14 +205,14 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
 }
 
 /// Stores the definition if there is none; whoever comes later must have the same.
-async fn agree(
+async fn check_definition(
     link: &RedisClient,
     namespace: &Namespace,
     name: &StreamName,
     partitions: u32,
-    hasher: Hasher,
-) -> Result<(), OpenError> {
-    let key = namespace.meta(name);
+    hasher: PartitionHasher,
+) -> Result<(), StreamOpenError> {
+    let key = namespace.definition_key(name);
     let mut pipeline = redis::pipe();
     pipeline.atomic().hset_nx(&key, "partitions", partitions).ignore();
     pipeline.hset_nx(&key, "hasher", hasher.to_string()).ignore();
@@ -222,7 +222,7 @@ async fn agree(
         Ok(stored) => stored,
         Err(source) => {
             let wrong = find_wrong_type(&mut link.connection(), &[(&key, "hash")]).await;
-            return Err(wrong.map_or(OpenError::Redis { name: name.clone(), source }, OpenError::WrongType));
+            return Err(wrong.map_or(StreamOpenError::Redis { name: name.clone(), source }, StreamOpenError::WrongType));
         }
     };
     let pairs = [
@@ -230,35 +230,37 @@ async fn agree(
         ("as its hasher", stored_hasher, hasher.to_string()),
     ];
     match pairs.into_iter().find(|(_, stored, wanted)| stored != wanted) {
-        Some((what, stored, wanted)) => Err(OpenError::Changed { name: name.clone(), key, what, stored, wanted }),
+        Some((what, stored, wanted)) => {
+            Err(StreamOpenError::DefinitionMismatch { name: name.clone(), key, what, stored, wanted })
+        }
         None => Ok(()),
     }
 }
 
 /// A stream of records. Clones share it.
-pub struct Stream<R> {
-    inner: Arc<Inner<R>>,
+pub struct RecordStream<R> {
+    inner: Arc<RecordStreamInner<R>>,
 }
 
-impl<R> Clone for Stream<R> {
+impl<R> Clone for RecordStream<R> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone() }
     }
 }
 
-struct Inner<R> {
-    link: RedisClient,
+struct RecordStreamInner<R> {
+    client: RedisClient,
     namespace: Namespace,
     name: StreamName,
-    key: Option<KeyOf<R>>,
+    key: Option<KeyExtractor<R>>,
     partitions: u32,
-    hasher: Hasher,
+    hasher: PartitionHasher,
     codec: Codec,
-    sender: Sender,
+    sender: StreamSender,
     record: PhantomData<fn() -> R>,
 }
 
-impl<R> Stream<R> {
+impl<R> RecordStream<R> {
     /// Its name.
     pub fn name(&self) -> &StreamName {
         &self.inner.name
@@ -273,38 +275,38 @@ impl<R> Stream<R> {
         self.inner.codec
     }
 
-    pub(crate) fn link(&self) -> &RedisClient {
-        &self.inner.link
+    pub(crate) fn client(&self) -> &RedisClient {
+        &self.inner.client
     }
 
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.inner.namespace
     }
 
-    pub(crate) fn hasher(&self) -> Hasher {
+    pub(crate) fn hasher(&self) -> PartitionHasher {
         self.inner.hasher
     }
 
-    pub(crate) fn sender(&self) -> &Sender {
+    pub(crate) fn sender(&self) -> &StreamSender {
         &self.inner.sender
     }
 }
 
 /// A record on its way: its partition and its fields.
-pub(crate) struct Routed {
+pub(crate) struct RoutedRecord {
     pub(crate) partition: u32,
     pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> Stream<R> {
+impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> RecordStream<R> {
     /// The partition a record goes to.
     pub fn route(&self, record: &R) -> Result<u32, EncodeError> {
         Ok(self.partition_of(record, &to_json(record)?))
     }
 
-    pub(crate) fn encode(&self, record: &R) -> Result<Routed, EncodeError> {
+    pub(crate) fn encode(&self, record: &R) -> Result<RoutedRecord, EncodeError> {
         let json = to_json(record)?;
-        Ok(Routed { partition: self.partition_of(record, &json), fields: self.inner.codec.encode(&json)? })
+        Ok(RoutedRecord { partition: self.partition_of(record, &json), fields: self.inner.codec.encode(&json)? })
     }
 
     fn partition_of(&self, record: &R, json: &Value) -> u32 {
@@ -316,4 +318,4 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> Stream<R> {
 }
 
 /// Default patience of senders.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const DEFAULT_FULL_WAIT: Duration = Duration::from_secs(30);

@@ -9,29 +9,37 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::{
+    background_task::BackgroundTask,
     executor::{ExecutorError, execute},
-    leader::{Candidate, TERM, campaign},
+    leader_election::{DEFAULT_LEADER_TTL, LeaderCandidate, campaign},
     metrics::StreamMetrics,
     names::{Namespace, ProcessorName},
     processor::Processor,
-    tasks::Task,
 };
 
 /// Runs processors and tasks until told to stop.
-pub struct Worker {
+pub struct AppWorker {
     app: String,
     id: String,
-    link: RedisClient,
+    client: RedisClient,
     namespace: Namespace,
     processors: Vec<Processor>,
-    tasks: Vec<Task>,
-    term: Duration,
+    tasks: Vec<BackgroundTask>,
+    leader_ttl: Duration,
 }
 
-impl Worker {
+impl AppWorker {
     pub(crate) fn new(app: String, link: RedisClient, namespace: Namespace) -> Self {
         let id = uuid::Uuid::new_v4().simple().to_string();
-        Self { app, id, link, namespace, processors: Vec::new(), tasks: Vec::new(), term: TERM }
+        Self {
+            app,
+            id,
+            client: link,
+            namespace,
+            processors: Vec::new(),
+            tasks: Vec::new(),
+            leader_ttl: DEFAULT_LEADER_TTL,
+        }
     }
 
     /// Adds a processor.
@@ -43,15 +51,15 @@ impl Worker {
 
     /// Adds a task.
     #[must_use]
-    pub fn task(mut self, task: Task) -> Self {
+    pub fn task(mut self, task: BackgroundTask) -> Self {
         self.tasks.push(task);
         self
     }
 
     /// How long a leader that is not heard of keeps others from leading, at least a millisecond. Default 3.5 s.
     #[must_use]
-    pub fn leadership(mut self, term: Duration) -> Self {
-        self.term = term.max(Duration::from_millis(1));
+    pub fn leader_ttl(mut self, term: Duration) -> Self {
+        self.leader_ttl = term.max(Duration::from_millis(1));
         self
     }
 
@@ -68,9 +76,10 @@ impl Worker {
         let stop = stop.child_token();
         let (leading_tx, leading) = watch::channel(false);
         let mut background = JoinSet::new();
-        if self.tasks.iter().any(Task::needs_leader) {
-            let key = self.namespace.leader(&self.app);
-            let candidate = Candidate { link: self.link.clone(), key, worker: self.id.clone(), term: self.term };
+        if self.tasks.iter().any(BackgroundTask::is_leader_only) {
+            let key = self.namespace.leader_key(&self.app);
+            let candidate =
+                LeaderCandidate { client: self.client.clone(), key, worker: self.id.clone(), ttl: self.leader_ttl };
             background.spawn(campaign(candidate, leading_tx, stop.clone()));
         }
         for task in self.tasks {

@@ -84,7 +84,8 @@ impl TargetEndpoint {
 
 /// The endpoints as people read them.
 pub fn endpoint_guide() -> String {
-    let lines = ENDPOINTS.iter().take(TargetEndpoint::Other as usize).map(|(_, path, what)| format!("{path:<20}{what}\n"));
+    let lines =
+        ENDPOINTS.iter().take(TargetEndpoint::Other as usize).map(|(_, path, what)| format!("{path:<20}{what}\n"));
     lines.collect::<String>() + "/stats              GET: how many requests each of these has received\n"
 }
 

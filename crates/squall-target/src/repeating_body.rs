@@ -11,7 +11,7 @@ use std::{
 
 /// A body of known length.
 #[derive(Debug)]
-pub(crate) struct Content {
+pub(crate) struct RepeatingBody {
     chunk: Bytes,
     remaining: u64,
 }
@@ -19,21 +19,21 @@ pub(crate) struct Content {
 /// What large bodies are made of.
 static FILLER: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
-impl Content {
+impl RepeatingBody {
     /// `length` bytes of the letter x.
-    pub(crate) fn of_length(length: u64) -> Content {
-        Content { chunk: Bytes::from_static(&FILLER), remaining: length }
+    pub(crate) fn of_length(length: u64) -> RepeatingBody {
+        RepeatingBody { chunk: Bytes::from_static(&FILLER), remaining: length }
     }
 }
 
-impl<T: Into<Bytes>> From<T> for Content {
-    fn from(bytes: T) -> Content {
+impl<T: Into<Bytes>> From<T> for RepeatingBody {
+    fn from(bytes: T) -> RepeatingBody {
         let piece = bytes.into();
-        Content { remaining: piece.len() as u64, chunk: piece }
+        RepeatingBody { remaining: piece.len() as u64, chunk: piece }
     }
 }
 
-impl Body for Content {
+impl Body for RepeatingBody {
     type Data = Bytes;
     type Error = Infallible;
 

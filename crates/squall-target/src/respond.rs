@@ -8,7 +8,7 @@ use serde_json::json;
 use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::{TargetEndpoint, repeating_body::Content, query::parameter, server::TargetState, shop::ShopError};
+use crate::{TargetEndpoint, query::parameter, repeating_body::RepeatingBody, server::TargetState, shop::ShopError};
 
 /// Largest request body that is read.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
@@ -17,7 +17,7 @@ const MAX_DELAY_MS: u64 = 60_000;
 /// Largest body that is sent.
 const MAX_RESPONSE_BYTES: u64 = 1 << 30;
 
-type ShopResponse = Response<Content>;
+type ShopResponse = Response<RepeatingBody>;
 
 /// Counts and answers a request that arrived on serving thread `thread`.
 pub(crate) async fn respond(
@@ -31,7 +31,8 @@ pub(crate) async fn respond(
         sleep_until(until).await;
     }
     if let Some(methods) = wrong_method_allow(endpoint, request.method()) {
-        let mut answer = error_response(StatusCode::METHOD_NOT_ALLOWED, "this path has another method; GET / shows them");
+        let mut answer =
+            error_response(StatusCode::METHOD_NOT_ALLOWED, "this path has another method; GET / shows them");
         answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
         return Ok(answer);
     }
@@ -39,7 +40,7 @@ pub(crate) async fn respond(
         TargetEndpoint::Products => products(&shared, request.uri()),
         TargetEndpoint::Product => json_or_not_found(shared.shop.product(argument)),
         TargetEndpoint::Order => json_or_not_found(shared.shop.find_order(argument)),
-        TargetEndpoint::Health => ShopResponse::new(Content::from("{\"status\":\"ok\"}")).with_json_type(),
+        TargetEndpoint::Health => ShopResponse::new(RepeatingBody::from("{\"status\":\"ok\"}")).with_json_type(),
         TargetEndpoint::Login => login(&shared, request).await,
         TargetEndpoint::Orders => create_order(&shared, request).await,
         TargetEndpoint::Delay => delay(argument).await,
@@ -49,8 +50,8 @@ pub(crate) async fn respond(
         TargetEndpoint::Echo => echo(request).await,
         TargetEndpoint::Redirect => redirect(argument),
         TargetEndpoint::Freeze => freeze(&shared, argument),
-        TargetEndpoint::Index => ShopResponse::new(Content::from(crate::endpoint_guide())),
-        TargetEndpoint::Stats => ShopResponse::new(Content::from(shared.stats.json())).with_json_type(),
+        TargetEndpoint::Index => ShopResponse::new(RepeatingBody::from(crate::endpoint_guide())),
+        TargetEndpoint::Stats => ShopResponse::new(RepeatingBody::from(shared.stats.json())).with_json_type(),
         TargetEndpoint::Other => error_response(StatusCode::NOT_FOUND, "there is no such path; GET / shows them"),
     })
 }
@@ -81,14 +82,14 @@ impl WithJsonType for ShopResponse {
 }
 
 fn error_response(status: StatusCode, reason: &str) -> ShopResponse {
-    let mut answer = ShopResponse::new(Content::from(json!({ "error": reason }).to_string())).with_json_type();
+    let mut answer = ShopResponse::new(RepeatingBody::from(json!({ "error": reason }).to_string())).with_json_type();
     *answer.status_mut() = status;
     answer
 }
 
 fn json_or_not_found(body: Option<Bytes>) -> ShopResponse {
     match body {
-        Some(body) => ShopResponse::new(Content::from(body)).with_json_type(),
+        Some(body) => ShopResponse::new(RepeatingBody::from(body)).with_json_type(),
         None => error_response(StatusCode::NOT_FOUND, "there is nothing with this id"),
     }
 }
@@ -109,7 +110,8 @@ async fn login(shared: &TargetState, request: Request<Incoming>) -> ShopResponse
 
 async fn create_order(shared: &TargetState, request: Request<Incoming>) -> ShopResponse {
     if !shared.shop.is_valid_token(request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes)) {
-        let mut answer = error_response(StatusCode::UNAUTHORIZED, "give the access_token of /auth/login as a bearer token");
+        let mut answer =
+            error_response(StatusCode::UNAUTHORIZED, "give the access_token of /auth/login as a bearer token");
         answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return answer;
     }
@@ -122,7 +124,7 @@ async fn create_order(shared: &TargetState, request: Request<Incoming>) -> ShopR
 fn shop_result_response(status: StatusCode, answer: Result<Bytes, ShopError>) -> ShopResponse {
     match answer {
         Ok(body) => {
-            let mut answer = ShopResponse::new(Content::from(body)).with_json_type();
+            let mut answer = ShopResponse::new(RepeatingBody::from(body)).with_json_type();
             *answer.status_mut() = status;
             answer
         }
@@ -149,7 +151,7 @@ async fn delay(argument: &str) -> ShopResponse {
     match millis(argument) {
         Some(delay) => {
             sleep(delay).await;
-            ShopResponse::new(Content::from(format!("{{\"delay_ms\":{}}}", delay.as_millis()))).with_json_type()
+            ShopResponse::new(RepeatingBody::from(format!("{{\"delay_ms\":{}}}", delay.as_millis()))).with_json_type()
         }
         None => bad_millis(),
     }
@@ -170,17 +172,18 @@ fn fail(uri: &Uri) -> ShopResponse {
     match (rate, status) {
         (Ok(rate @ 0.0..=1.0), Some(Ok(status))) => match fastrand::f64() < rate {
             true => error_response(status, "as asked for"),
-            false => ShopResponse::new(Content::from("{\"status\":\"ok\"}")).with_json_type(),
+            false => ShopResponse::new(RepeatingBody::from("{\"status\":\"ok\"}")).with_json_type(),
         },
-        _ => {
-            error_response(StatusCode::BAD_REQUEST, "give ?rate=0.1&status=500: a share from 0 to 1, a status from 400 to 599")
-        }
+        _ => error_response(
+            StatusCode::BAD_REQUEST,
+            "give ?rate=0.1&status=500: a share from 0 to 1, a status from 400 to 599",
+        ),
     }
 }
 
 fn filled_body(argument: &str) -> ShopResponse {
     match argument.parse::<u64>() {
-        Ok(length) if length <= MAX_RESPONSE_BYTES => ShopResponse::new(Content::of_length(length)),
+        Ok(length) if length <= MAX_RESPONSE_BYTES => ShopResponse::new(RepeatingBody::of_length(length)),
         _ => error_response(StatusCode::BAD_REQUEST, "give a number of bytes, at most 1 GiB"),
     }
 }
@@ -195,7 +198,7 @@ async fn echo(request: Request<Incoming>) -> ShopResponse {
             let (path, query, version) = (uri.path(), uri.query(), format!("{version:?}"));
             let echo = json!({ "method": method, "path": path, "query": query, "version": version,
                 "headers": headers, "body": text(&body) });
-            ShopResponse::new(Content::from(echo.to_string())).with_json_type()
+            ShopResponse::new(RepeatingBody::from(echo.to_string())).with_json_type()
         }
         Err(answer) => answer,
     }
@@ -206,7 +209,7 @@ fn redirect(argument: &str) -> ShopResponse {
         return error_response(StatusCode::BAD_REQUEST, "give a number of redirects, at most 100");
     };
     let to = if left <= 1 { "/health".to_owned() } else { format!("/redirect/{}", left - 1) };
-    let mut answer = ShopResponse::new(Content::from(json!({ "location": to }).to_string())).with_json_type();
+    let mut answer = ShopResponse::new(RepeatingBody::from(json!({ "location": to }).to_string())).with_json_type();
     *answer.status_mut() = StatusCode::FOUND;
     answer.headers_mut().insert(header::LOCATION, HeaderValue::try_from(to).expect("a path of ASCII letters"));
     answer
@@ -216,7 +219,7 @@ fn freeze(shared: &TargetState, argument: &str) -> ShopResponse {
     match millis(argument) {
         Some(length) => {
             shared.freeze.start(Instant::now() + length);
-            ShopResponse::new(Content::from(format!("{{\"frozen_ms\":{}}}", length.as_millis()))).with_json_type()
+            ShopResponse::new(RepeatingBody::from(format!("{{\"frozen_ms\":{}}}", length.as_millis()))).with_json_type()
         }
         None => bad_millis(),
     }

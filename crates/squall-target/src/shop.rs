@@ -69,7 +69,8 @@ impl Shop {
     /// Takes an order; its id says what was ordered.
     pub(crate) fn place_order(&self, body: &[u8]) -> Result<Bytes, ShopError> {
         let body: Value = serde_json::from_slice(body).map_err(|_| ShopError::Malformed("the body is not JSON"))?;
-        let product = body.get("product_id").and_then(Value::as_u64).filter(|id| (1..=PRODUCT_COUNT as u64).contains(id));
+        let product =
+            body.get("product_id").and_then(Value::as_u64).filter(|id| (1..=PRODUCT_COUNT as u64).contains(id));
         let product = product.ok_or(ShopError::Malformed("product_id is a number from 1 to 400"))?;
         let quantity = body.get("quantity").map_or(Some(1), Value::as_u64).filter(|n| (1..=MAX_QUANTITY).contains(n));
         let quantity = quantity.ok_or(ShopError::Malformed("quantity is a number from 1 to 999"))?;

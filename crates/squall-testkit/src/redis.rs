@@ -17,14 +17,14 @@ pub use topologies::{RedisCluster, SentinelGroup};
 /// How often another free port is tried when somebody was faster.
 const ATTEMPTS: usize = 20;
 
-/// Keys of [`RedisServer::fill`], enough for the server to look at its clients (every 1,024) a few times while it loads them.
-const FILLERS: usize = 3000;
+/// Keys of [`RedisServer::write_filler_keys`], enough for the server to look at its clients (every 1,024) a few times while it loads them.
+const FILLER_KEYS: usize = 3000;
 /// What the server waits before each key it loads slowly, in microseconds.
 const LOAD_DELAY: &str = "1000";
 
-const READY: &str = "Ready to accept connections";
+const READY_LINE: &str = "Ready to accept connections";
 /// It listens, and has loaded nothing.
-const LISTENING: &str = "Server initialized";
+const LISTENING_LINE: &str = "Server initialized";
 
 /// A running server. Killed by its pid when dropped.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl RedisServer {
         let mut server = Self { folder: TempDir::new().expect("a temporary folder"), port: 0, arguments, child: None };
         for _ in 0..ATTEMPTS {
             server.port = free_port();
-            if server.launch(&[], READY) {
+            if server.launch(&[], READY_LINE) {
                 return server;
             }
         }
@@ -90,41 +90,41 @@ impl RedisServer {
     ///
     /// # Panics
     /// If it does not come up.
-    pub fn revive(&mut self) {
+    pub fn restart(&mut self) {
         self.kill();
-        assert!(self.launch(&[], READY), "redis-server did not come back on port {}", self.port);
+        assert!(self.launch(&[], READY_LINE), "redis-server did not come back on port {}", self.port);
     }
 
     /// Starts the server again on the same port with nothing of what it had.
     ///
     /// # Panics
     /// If it does not come up.
-    pub fn revive_empty(&mut self) {
+    pub fn restart_empty(&mut self) {
         self.kill();
         self.folder = TempDir::new().expect("a temporary folder");
-        assert!(self.launch(&[], READY), "redis-server did not come back on port {}", self.port);
+        assert!(self.launch(&[], READY_LINE), "redis-server did not come back on port {}", self.port);
     }
 
     /// Writes keys that nobody looks at, so that there is something to load.
     ///
     /// # Panics
     /// If the server does not take them.
-    pub fn fill(&self) {
-        let commands: String = (0..FILLERS).map(|number| format!("SET filler:{number} 1\r\n")).collect();
-        let mut answers = vec![0; FILLERS * "+OK\r\n".len()];
+    pub fn write_filler_keys(&self) {
+        let commands: String = (0..FILLER_KEYS).map(|number| format!("SET filler:{number} 1\r\n")).collect();
+        let mut answers = vec![0; FILLER_KEYS * "+OK\r\n".len()];
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server runs");
         stream.write_all(commands.as_bytes()).and_then(|()| stream.read_exact(&mut answers)).expect("it takes them");
         assert!(answers.starts_with(b"+OK"), "{}", String::from_utf8_lossy(&answers));
     }
 
-    /// Starts a persistent server again; after [`RedisServer::fill`] it is busy loading for seconds and says so to whoever asks.
+    /// Starts a persistent server again; after [`RedisServer::write_filler_keys`] it is busy loading for seconds and says so to whoever asks.
     ///
     /// # Panics
     /// If it does not come up.
-    pub fn revive_slowly(&mut self) {
+    pub fn restart_loading_slowly(&mut self) {
         self.kill();
         let slow = ["--key-load-delay", LOAD_DELAY];
-        assert!(self.launch(&slow, LISTENING), "redis-server did not come back on port {}", self.port);
+        assert!(self.launch(&slow, LISTENING_LINE), "redis-server did not come back on port {}", self.port);
     }
 
     /// Stops the server's process without ending it; connections stay open and nothing answers.

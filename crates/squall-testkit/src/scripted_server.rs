@@ -1,4 +1,4 @@
-//! HTTP servers that misbehave on purpose: each connection plays the same script of [`Step`]s.
+//! HTTP servers that misbehave on purpose: each connection plays the same script of [`ServerStep`]s.
 //! Blocking threads on loopback, so that any test can use them, whatever runtime it runs on or process it starts.
 
 use std::io::{self, Read, Write};
@@ -161,7 +161,12 @@ impl ScriptStream for TcpStream {
     }
 }
 
-fn serve_connection(stream: TcpStream, script: &[ServerStep], wrap: &dyn Fn(TcpStream) -> io::Result<Box<dyn ScriptStream>>, shared: &ServerState) {
+fn serve_connection(
+    stream: TcpStream,
+    script: &[ServerStep],
+    wrap: &dyn Fn(TcpStream) -> io::Result<Box<dyn ScriptStream>>,
+    shared: &ServerState,
+) {
     let _ = stream.set_nodelay(true);
     // The client may leave at any point of the script; that is not the server's failure.
     if let Ok(mut stream) = wrap(stream) {

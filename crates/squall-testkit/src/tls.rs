@@ -16,14 +16,14 @@ use tempfile::TempDir;
 use crate::scripted_server::ScriptStream;
 
 /// A certificate authority with a directory for what it issues.
-pub struct Authority {
+pub struct CertificateAuthority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     directory: TempDir,
 }
 
 /// A certificate and its key.
-pub struct Identity {
+pub struct TlsIdentity {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
     /// PEM file of the certificate.
@@ -34,22 +34,22 @@ pub struct Identity {
 
 /// How long a certificate is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Validity {
+pub enum CertificateValidity {
     /// For decades.
     Current,
     /// It ended years ago.
     Expired,
 }
 
-impl Default for Authority {
+impl Default for CertificateAuthority {
     fn default() -> Self {
-        Authority::new()
+        CertificateAuthority::new()
     }
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// A new authority that nobody trusts yet.
-    pub fn new() -> Authority {
+    pub fn new() -> CertificateAuthority {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names are valid names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -58,7 +58,7 @@ impl Authority {
         let certificate = params.self_signed(&key).expect("a certificate");
         let directory = tempfile::tempdir().expect("a temporary directory");
         write(&directory.path().join("ca.pem"), &certificate.pem());
-        Authority { certificate: certificate.der().clone(), issuer: Issuer::new(params, key), directory }
+        CertificateAuthority { certificate: certificate.der().clone(), issuer: Issuer::new(params, key), directory }
     }
 
     /// PEM file of its certificate.
@@ -67,26 +67,26 @@ impl Authority {
     }
 
     /// Vouches for a server or client of these names (host names or IP addresses).
-    pub fn issue(&self, names: &[&str], validity: Validity) -> Identity {
+    pub fn issue(&self, names: &[&str], validity: CertificateValidity) -> TlsIdentity {
         let key = KeyPair::generate().expect("a key");
         let certificate = params(names, validity).signed_by(&key, &self.issuer).expect("a certificate");
         let label = names.first().unwrap_or(&"nobody").replace([':', '*'], "_");
-        self.keep(&format!("{label}-{validity:?}"), &certificate, &key)
+        self.save_files(&format!("{label}-{validity:?}"), &certificate, &key)
     }
 
     /// A server that vouches for itself and calls itself an authority, as `openssl req -x509` makes them; this
     /// authority has no part in it but keeping the files.
-    pub fn self_signed(&self, names: &[&str], validity: Validity) -> Identity {
+    pub fn self_signed(&self, names: &[&str], validity: CertificateValidity) -> TlsIdentity {
         let key = KeyPair::generate().expect("a key");
         let mut params = params(names, validity);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&key).expect("a certificate");
-        self.keep(&format!("self-signed-{validity:?}"), &certificate, &key)
+        self.save_files(&format!("self-signed-{validity:?}"), &certificate, &key)
     }
 
-    fn keep(&self, label: &str, certificate: &Certificate, key: &KeyPair) -> Identity {
+    fn save_files(&self, label: &str, certificate: &Certificate, key: &KeyPair) -> TlsIdentity {
         let file = |suffix: &str| self.directory.path().join(format!("{label}.{suffix}"));
-        let identity = Identity {
+        let identity = TlsIdentity {
             certificate: certificate.der().clone(),
             key: PrivateKeyDer::Pkcs8(key.serialize_der().into()),
             cert_file: file("pem"),
@@ -98,7 +98,11 @@ impl Authority {
     }
 
     /// What a server with this identity offers; with `clients`, it insists on a certificate that they issued.
-    pub fn server_config(identity: &Identity, clients: Option<&Authority>, alpn: &[&str]) -> Arc<ServerConfig> {
+    pub fn server_config(
+        identity: &TlsIdentity,
+        clients: Option<&CertificateAuthority>,
+        alpn: &[&str],
+    ) -> Arc<ServerConfig> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -119,23 +123,23 @@ impl Authority {
     }
 }
 
-/// Wraps the sockets of a [`crate::hostile::Hostile`] server in TLS.
-pub fn wrap(config: Arc<ServerConfig>) -> impl Fn(TcpStream) -> io::Result<Box<dyn ScriptStream>> + Send + Sync {
+/// Wraps the sockets of a [`crate::hostile::ScriptedServer`] server in TLS.
+pub fn wrap_tls(config: Arc<ServerConfig>) -> impl Fn(TcpStream) -> io::Result<Box<dyn ScriptStream>> + Send + Sync {
     move |socket| {
         let connection = ServerConnection::new(config.clone()).map_err(io::Error::other)?;
-        Ok(Box::new(Tls(StreamOwned::new(connection, socket))))
+        Ok(Box::new(TlsServerStream(StreamOwned::new(connection, socket))))
     }
 }
 
-struct Tls(StreamOwned<ServerConnection, TcpStream>);
+struct TlsServerStream(StreamOwned<ServerConnection, TcpStream>);
 
-impl Read for Tls {
+impl Read for TlsServerStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read(buffer)
     }
 }
 
-impl Write for Tls {
+impl Write for TlsServerStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }
@@ -145,7 +149,7 @@ impl Write for Tls {
     }
 }
 
-impl ScriptStream for Tls {
+impl ScriptStream for TlsServerStream {
     fn reset(&mut self) {
         self.0.sock.reset();
     }
@@ -156,10 +160,10 @@ impl ScriptStream for Tls {
     }
 }
 
-fn params(names: &[&str], validity: Validity) -> CertificateParams {
+fn params(names: &[&str], validity: CertificateValidity) -> CertificateParams {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names).expect("valid names");
-    if validity == Validity::Expired {
+    if validity == CertificateValidity::Expired {
         params.not_before = rcgen::date_time_ymd(2000, 1, 1);
         params.not_after = rcgen::date_time_ymd(2001, 1, 1);
     }

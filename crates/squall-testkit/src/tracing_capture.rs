@@ -16,17 +16,17 @@ use tracing::{
     span,
 };
 
-static TOLD: OnceLock<Mutex<Vec<Told>>> = OnceLock::new();
+static CAPTURED: OnceLock<Mutex<Vec<CapturedEvent>>> = OnceLock::new();
 
 /// One event: who told it, how urgent it is, and its fields; its text is the field `message`.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct CapturedEvent {
     thread: ThreadId,
     pub level: Level,
     pub fields: BTreeMap<String, String>,
 }
 
-impl Told {
+impl CapturedEvent {
     /// The text of the event.
     pub fn message(&self) -> &str {
         self.fields.get("message").map_or("", String::as_str)
@@ -34,9 +34,9 @@ impl Told {
 }
 
 /// From now on everything that Squall tells in this process is kept. May be called by every test.
-pub fn listen() {
-    TOLD.get_or_init(|| {
-        tracing::subscriber::set_global_default(Listener).expect("no test sets a listener of its own");
+pub fn start_capture() {
+    CAPTURED.get_or_init(|| {
+        tracing::subscriber::set_global_default(CaptureSubscriber).expect("no test sets a listener of its own");
         Mutex::default()
     });
     // Whoever met a callsite while the listener was being set may have noted that nobody listens.
@@ -44,37 +44,37 @@ pub fn listen() {
 }
 
 /// Everything told so far, by whomever.
-pub fn everything() -> Vec<Told> {
-    kept().clone()
+pub fn all_events() -> Vec<CapturedEvent> {
+    lock_captured().clone()
 }
 
 /// What was told on this thread since the last call, of `level` and above: all that a test with a runtime of one thread told.
-pub fn take_mine(level: Level) -> Vec<Told> {
+pub fn take_thread_events(level: Level) -> Vec<CapturedEvent> {
     let me = thread::current().id();
-    let mut kept = kept();
+    let mut kept = lock_captured();
     let (mine, others) = std::mem::take(&mut *kept).into_iter().partition(|told| told.thread == me);
     *kept = others;
-    let mut mine: Vec<Told> = mine;
+    let mut mine: Vec<CapturedEvent> = mine;
     mine.retain(|told| told.level <= level);
     mine
 }
 
-fn kept() -> MutexGuard<'static, Vec<Told>> {
-    TOLD.get().expect("listen() was called").lock().unwrap_or_else(|broken| broken.into_inner())
+fn lock_captured() -> MutexGuard<'static, Vec<CapturedEvent>> {
+    CAPTURED.get().expect("listen() was called").lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
-struct Listener;
+struct CaptureSubscriber;
 
 #[derive(Default)]
-struct Fields(BTreeMap<String, String>);
+struct EventFields(BTreeMap<String, String>);
 
-impl Visit for Fields {
+impl Visit for EventFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.0.insert(field.name().to_owned(), format!("{value:?}").trim_matches('"').to_owned());
     }
 }
 
-impl Subscriber for Listener {
+impl Subscriber for CaptureSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("squall_")
     }
@@ -89,11 +89,11 @@ impl Subscriber for Listener {
     fn exit(&self, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields::default();
+        let mut fields = EventFields::default();
         event.record(&mut fields);
         // Told while the listener is being set: nobody has asked yet.
-        let Some(told) = TOLD.get() else { return };
+        let Some(told) = CAPTURED.get() else { return };
         let told = &mut *told.lock().unwrap_or_else(|broken| broken.into_inner());
-        told.push(Told { thread: thread::current().id(), level: *event.metadata().level(), fields: fields.0 });
+        told.push(CapturedEvent { thread: thread::current().id(), level: *event.metadata().level(), fields: fields.0 });
     }
 }

@@ -7,34 +7,34 @@ use subtle::ConstantTimeEq;
 use crate::{TlsError, TlsFiles, tls::TlsServer};
 
 /// Shortest token that is worth anything on a network.
-const SHORTEST_TOKEN: usize = 16;
+const MIN_TOKEN_LENGTH: usize = 16;
 
 /// How the API is served.
 #[derive(Debug, Clone)]
 pub struct WebConfig {
     /// What every control endpoint asks for; `None` leaves it to who can reach a loopback address.
-    pub token: Option<Token>,
+    pub token: Option<ApiToken>,
     pub tls: Option<TlsFiles>,
     /// What `/start_test` starts.
-    pub offer: Option<Offer>,
+    pub scenario: Option<StartableScenario>,
     /// Of Squall itself.
     pub version: &'static str,
 }
 
 /// A scenario that is started by its number of users.
 #[derive(Debug, Clone)]
-pub struct Offer {
+pub struct StartableScenario {
     /// As it was given.
     pub path: PathBuf,
     pub bundle: Bundle,
-    pub params: Vec<OfferParam>,
+    pub params: Vec<StartableParam>,
     /// Whether it takes parameters that are not listed.
-    pub takes_any: bool,
+    pub accepts_any_param: bool,
 }
 
 /// A parameter of a scenario.
 #[derive(Debug, Clone, serde::Serialize)]
-pub struct OfferParam {
+pub struct StartableParam {
     pub name: String,
     pub kind: String,
     pub required: bool,
@@ -42,38 +42,38 @@ pub struct OfferParam {
     pub default: Option<serde_json::Value>,
 }
 
-impl OfferParam {
+impl StartableParam {
     /// The kind of a scenario file's variables, which are texts, numbers or truths.
-    pub const VARIABLE: &str = "variable";
+    pub const KIND_VARIABLE: &str = "variable";
 }
 
 /// A secret that is compared in constant time and never shown.
 #[derive(Clone)]
-pub struct Token(String);
+pub struct ApiToken(String);
 
 /// Why the API cannot be served like this.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
+pub enum WebConfigError {
     #[error(
         "{addr} can be reached from other machines, and without a token anybody could start tests there: \
          add --token TOKEN (or set SQUALL_TOKEN), or --listen 127.0.0.1:{}", addr.port()
     )]
-    OpenToAll { addr: SocketAddr },
-    #[error("the token is too short: take {SHORTEST_TOKEN} characters or more, e.g. from `openssl rand -hex 16`")]
+    UnprotectedAddress { addr: SocketAddr },
+    #[error("the token is too short: take {MIN_TOKEN_LENGTH} characters or more, e.g. from `openssl rand -hex 16`")]
     ShortToken,
     #[error("the token may have only visible ASCII characters")]
-    UnsendableToken,
+    InvalidToken,
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-impl Token {
-    pub fn new(text: impl Into<String>) -> Result<Token, ConfigError> {
+impl ApiToken {
+    pub fn new(text: impl Into<String>) -> Result<ApiToken, WebConfigError> {
         let text = text.into();
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(ConfigError::UnsendableToken);
+            return Err(WebConfigError::InvalidToken);
         }
-        if text.len() < SHORTEST_TOKEN { Err(ConfigError::ShortToken) } else { Ok(Token(text)) }
+        if text.len() < MIN_TOKEN_LENGTH { Err(WebConfigError::ShortToken) } else { Ok(ApiToken(text)) }
     }
 
     /// Whether `given` is the same, in a time that does not tell how much of it is.
@@ -82,7 +82,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for ApiToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
     }
@@ -91,13 +91,13 @@ impl fmt::Debug for Token {
 impl WebConfig {
     /// Only for this machine, with nothing to start.
     pub fn local(version: &'static str) -> WebConfig {
-        WebConfig { token: None, tls: None, offer: None, version }
+        WebConfig { token: None, tls: None, scenario: None, version }
     }
 
     /// Whether the API may listen on `addr`.
-    pub fn check(&self, addr: SocketAddr) -> Result<(), ConfigError> {
+    pub fn check_address(&self, addr: SocketAddr) -> Result<(), WebConfigError> {
         match self.token.is_none() && !addr.ip().is_loopback() {
-            true => Err(ConfigError::OpenToAll { addr }),
+            true => Err(WebConfigError::UnprotectedAddress { addr }),
             false => Ok(()),
         }
     }
@@ -114,20 +114,20 @@ mod tests {
     #[test]
     fn only_loopback_is_open_without_a_token() {
         let mut config = WebConfig::local("0");
-        assert!(config.check("127.0.0.1:8080".parse().unwrap()).is_ok());
-        assert!(config.check("[::1]:8080".parse().unwrap()).is_ok());
-        let refused = config.check("0.0.0.0:8080".parse().unwrap()).unwrap_err().to_string();
+        assert!(config.check_address("127.0.0.1:8080".parse().unwrap()).is_ok());
+        assert!(config.check_address("[::1]:8080".parse().unwrap()).is_ok());
+        let refused = config.check_address("0.0.0.0:8080".parse().unwrap()).unwrap_err().to_string();
         assert!(refused.contains("--token") && refused.contains("--listen 127.0.0.1:8080"), "{refused}");
-        config.token = Some(Token::new("0123456789abcdef").unwrap());
-        assert!(config.check("0.0.0.0:8080".parse().unwrap()).is_ok());
+        config.token = Some(ApiToken::new("0123456789abcdef").unwrap());
+        assert!(config.check_address("0.0.0.0:8080".parse().unwrap()).is_ok());
     }
 
     #[test]
     fn tokens_are_compared_whole_and_never_shown() {
-        let token = Token::new("0123456789abcdef").unwrap();
+        let token = ApiToken::new("0123456789abcdef").unwrap();
         assert!(token.matches(b"0123456789abcdef"));
         assert!(!token.matches(b"0123456789abcdeX") && !token.matches(b"") && !token.matches(b"0123456789abcdef0"));
         assert_eq!(format!("{token:?}"), "Token(…)");
-        assert!(Token::new("short").is_err() && Token::new("0123456789 abcdef").is_err());
+        assert!(ApiToken::new("short").is_err() && ApiToken::new("0123456789 abcdef").is_err());
     }
 }

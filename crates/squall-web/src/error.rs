@@ -21,14 +21,14 @@ impl ApiError {
         ApiError { status, code, message: message.into(), details: json!({}) }
     }
 
-    pub(crate) fn with(mut self, details: Value) -> ApiError {
+    pub(crate) fn with_details(mut self, details: Value) -> ApiError {
         self.details = details;
         self
     }
 
     /// A body or query of the wrong shape.
     pub(crate) fn validation(message: impl Into<String>) -> ApiError {
-        ApiError::new(StatusCode::BAD_REQUEST, "validation_error", shortened(&message.into()))
+        ApiError::new(StatusCode::BAD_REQUEST, "validation_error", shorten(&message.into()))
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> ApiError {
@@ -41,8 +41,8 @@ impl ApiError {
             "IDLE" => format!("cannot {action}: no test is running"),
             _ => format!("cannot {action} while the fleet is {current}; it must be {expected}"),
         };
-        ApiError::new(StatusCode::CONFLICT, "invalid_state", message).with(json!({
-            "action": command_of(action),
+        ApiError::new(StatusCode::CONFLICT, "invalid_state", message).with_details(json!({
+            "action": vikhry_action(action),
             "current": current,
             "expected": expected.split(" or ").collect::<Vec<_>>(),
         }))
@@ -55,7 +55,7 @@ impl ApiError {
 
 /// A message that echoes what was sent, which may be megabytes: its beginning, which names the place, and its end, which says what
 /// belongs there.
-pub(crate) fn shortened(message: &str) -> String {
+pub(crate) fn shorten(message: &str) -> String {
     const KEPT: usize = 150;
     let Some((begin, _)) = message.char_indices().nth(KEPT) else { return message.to_owned() };
     let Some((end, _)) = message.char_indices().rev().nth(KEPT - 1) else { return message.to_owned() };
@@ -63,7 +63,7 @@ pub(crate) fn shortened(message: &str) -> String {
 }
 
 /// The seed's word for what was asked for, where it has one.
-fn command_of(action: &str) -> &str {
+fn vikhry_action(action: &str) -> &str {
     match action {
         "start a test" => "start_test",
         "change users" | "change the load" => "change_users",
@@ -79,15 +79,17 @@ impl From<FleetError> for ApiError {
                 ApiError::invalid_state(action, current.name(), expected)
             }
             FleetError::NoWorkers => ApiError::new(StatusCode::CONFLICT, "no_alive_workers", error.to_string()),
-            FleetError::Steer(steer) => {
+            FleetError::RunChange(steer) => {
                 let (action, current, expected) = match steer {
                     RunChangeError::PausedAlready => ("pause", "PAUSED", "RUNNING"),
                     RunChangeError::NotPaused => ("resume", "RUNNING", "PAUSED"),
                     RunChangeError::Paused => ("change_users", "PAUSED", "RUNNING"),
-                    RunChangeError::MultipleScenarios | RunChangeError::Profile(_) => ("change_users", "RUNNING", "RUNNING"),
+                    RunChangeError::MultipleScenarios | RunChangeError::Profile(_) => {
+                        ("change_users", "RUNNING", "RUNNING")
+                    }
                 };
                 ApiError::new(StatusCode::CONFLICT, "invalid_state", steer.to_string())
-                    .with(json!({"action": action, "current": current, "expected": [expected]}))
+                    .with_details(json!({"action": action, "current": current, "expected": [expected]}))
             }
             FleetError::Invalid(message) => ApiError::bad_request(message),
             FleetError::Store(error) => error.into(),
@@ -118,10 +120,10 @@ impl IntoResponse for ApiError {
 }
 
 /// What every handler gives.
-pub(crate) type Answer = Result<Response, ApiError>;
+pub(crate) type ApiResult = Result<Response, ApiError>;
 
 /// 200 with a body.
-pub(crate) fn ok(body: &impl serde::Serialize) -> Response {
+pub(crate) fn json_ok(body: &impl serde::Serialize) -> Response {
     json_response(StatusCode::OK, body)
 }
 

@@ -6,23 +6,23 @@
 //! * [`TlsFiles`]: certificate and key for HTTPS.
 //! * [`router_paths`] and [`OPENAPI`]: what there is, for people and programs; a test holds them together.
 
-mod body;
+mod access_guard;
+mod api_metrics;
 mod config;
 mod error;
-mod guard;
-mod inputs;
-mod live;
-mod own_metrics;
-mod probes;
 mod query;
+mod request_body;
+mod requests;
 mod router;
 mod routes;
+mod run_watcher;
 mod server;
-mod shapes;
 mod tls;
+mod vikhry_json;
+mod vikhry_probes;
 
-pub use config::{ConfigError, Offer, OfferParam, Token, WebConfig};
-pub use inputs::MOST_USERS;
+pub use config::{ApiToken, StartableParam, StartableScenario, WebConfig, WebConfigError};
+pub use requests::MAX_USERS;
 pub use router::{OPENAPI, router_paths};
 pub use server::serve;
 pub use tls::{TlsError, TlsFiles};

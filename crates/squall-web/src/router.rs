@@ -11,9 +11,9 @@ use squall_coord::{FleetStores, MemoryFleetStores};
 use std::sync::Arc;
 
 use crate::{
+    access_guard::{AccessGuard, check_access},
     error::ApiError,
-    guard::{Guard, guard},
-    routes::{App, feed, looks, ops, resources, seed, tests},
+    routes::{ApiState, api_v1, live_feed, ops, resources, vikhry, vikhry_metrics},
 };
 
 /// The OpenAPI document, as `/openapi.json` serves it.
@@ -21,34 +21,34 @@ pub const OPENAPI: &str = include_str!("openapi.json");
 
 /// Method and path of everything that is served.
 pub fn router_paths() -> Vec<(&'static str, &'static str)> {
-    table::<MemoryFleetStores>().paths
+    api_route_table::<MemoryFleetStores>().paths
 }
 
-type Shared<C> = Arc<App<C>>;
+type SharedApiState<C> = Arc<ApiState<C>>;
 
-struct Table<C: FleetStores> {
-    router: Router<Shared<C>>,
+struct ApiRouteTable<C: FleetStores> {
+    router: Router<SharedApiState<C>>,
     paths: Vec<(&'static str, &'static str)>,
 }
 
-impl<C: FleetStores> Table<C> {
-    fn get<T: 'static>(self, path: &'static str, handler: impl Handler<T, Shared<C>>) -> Self {
+impl<C: FleetStores> ApiRouteTable<C> {
+    fn get<T: 'static>(self, path: &'static str, handler: impl Handler<T, SharedApiState<C>>) -> Self {
         self.add("get", path, get(handler))
     }
 
-    fn post<T: 'static>(self, path: &'static str, handler: impl Handler<T, Shared<C>>) -> Self {
+    fn post<T: 'static>(self, path: &'static str, handler: impl Handler<T, SharedApiState<C>>) -> Self {
         self.add("post", path, post(handler))
     }
 
-    fn add(mut self, method: &'static str, path: &'static str, handler: MethodRouter<Shared<C>>) -> Self {
+    fn add(mut self, method: &'static str, path: &'static str, handler: MethodRouter<SharedApiState<C>>) -> Self {
         self.paths.push((method, path));
         self.router = self.router.route(path, handler);
         self
     }
 }
 
-fn table<C: FleetStores>() -> Table<C> {
-    let table = Table { router: Router::new(), paths: Vec::new() };
+fn api_route_table<C: FleetStores>() -> ApiRouteTable<C> {
+    let table = ApiRouteTable { router: Router::new(), paths: Vec::new() };
     let table = table
         .get("/health", ops::health)
         .get("/healthz", ops::health)
@@ -56,45 +56,48 @@ fn table<C: FleetStores>() -> Table<C> {
         .get("/prometheus", ops::prometheus)
         .get("/openapi.json", ops::openapi);
     let table = table
-        .get("/ready", seed::ready)
-        .post("/start_test", seed::start_test)
-        .post("/change_users", seed::change_users)
-        .post("/stop_test", seed::stop_test)
-        .get("/metrics", looks::metrics)
-        .get("/metrics/history", looks::history)
-        .get("/ws/metrics", feed::live_feed)
-        .get("/probes", looks::probes)
-        .get("/probes/history", looks::probes_history)
-        .get("/workers", seed::workers)
-        .get("/scenario/on_init_params", seed::on_init_params);
+        .get("/ready", vikhry::ready)
+        .post("/start_test", vikhry::start_test)
+        .post("/change_users", vikhry::change_users)
+        .post("/stop_test", vikhry::stop_test)
+        .get("/metrics", vikhry_metrics::metrics)
+        .get("/metrics/history", vikhry_metrics::history)
+        .get("/ws/metrics", live_feed::subscribe)
+        .get("/probes", vikhry_metrics::probes)
+        .get("/probes/history", vikhry_metrics::probes_history)
+        .get("/workers", vikhry::workers)
+        .get("/scenario/on_init_params", vikhry::on_init_params);
     let table = table
         .get("/resources", resources::list)
         .get("/resources/{name}/items", resources::items)
         .post("/create_resource", resources::create)
         .post("/ensure_resource", resources::ensure);
     table
-        .post("/api/v1/tests", tests::start)
-        .get("/api/v1/tests/current", tests::current)
-        .get("/api/v1/tests/{epoch}", tests::result)
-        .post("/api/v1/tests/current/stop", tests::stop)
-        .post("/api/v1/tests/current/scale", tests::scale)
-        .post("/api/v1/tests/current/rate", tests::rate)
-        .post("/api/v1/tests/current/pause", tests::pause)
-        .post("/api/v1/tests/current/resume", tests::resume)
-        .get("/api/v1/workers", tests::workers)
+        .post("/api/v1/tests", api_v1::start)
+        .get("/api/v1/tests/current", api_v1::current)
+        .get("/api/v1/tests/{epoch}", api_v1::result)
+        .post("/api/v1/tests/current/stop", api_v1::stop)
+        .post("/api/v1/tests/current/scale", api_v1::scale)
+        .post("/api/v1/tests/current/rate", api_v1::rate)
+        .post("/api/v1/tests/current/pause", api_v1::pause)
+        .post("/api/v1/tests/current/resume", api_v1::resume)
+        .get("/api/v1/workers", api_v1::workers)
 }
 
 /// The whole API over one fleet.
-pub(crate) fn router<C: FleetStores>(app: Shared<C>) -> Router {
-    let watchman =
-        Guard { token: app.config.token.clone(), tls: app.config.tls.is_some(), counters: app.live.counters.clone() };
-    table::<C>()
+pub(crate) fn router<C: FleetStores>(app: SharedApiState<C>) -> Router {
+    let watchman = AccessGuard {
+        token: app.config.token.clone(),
+        tls: app.config.tls.is_some(),
+        counters: app.watcher.counters.clone(),
+    };
+    api_route_table::<C>()
         .router
         .fallback(async || ApiError::not_found("there is no such path; /openapi.json lists all"))
         .method_not_allowed_fallback(async || {
             let message = "this path is for another method; /openapi.json lists all";
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
         })
-        .layer(middleware::from_fn_with_state(watchman, guard))
+        .layer(middleware::from_fn_with_state(watchman, check_access))
         .with_state(app)
 }

@@ -8,7 +8,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use squall_coord::FleetStores;
-use squall_orchestrator::Fleet;
+use squall_orchestrator::FleetClient;
 use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -19,42 +19,42 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::{ConfigError, WebConfig, live::Live, router::router, routes::App, tls::TlsServer};
+use crate::{WebConfig, WebConfigError, router::router, routes::ApiState, run_watcher::RunWatcher, tls::TlsServer};
 
 /// Served at once; more wait to be accepted.
-const MOST_CONNECTIONS: usize = 1024;
-const HANDSHAKE: Duration = Duration::from_secs(10);
-const HEAD: Duration = Duration::from_secs(30);
-const LARGEST_HEAD: usize = 64 << 10;
+const MAX_CONNECTIONS: usize = 1024;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_HEAD_BYTES: usize = 64 << 10;
 /// What is under way at the end may take this long.
-const GOODBYE: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// Serves the API of `fleet` on `listener` until `stop`.
 pub async fn serve<C: FleetStores>(
-    fleet: Fleet<C>,
+    fleet: FleetClient<C>,
     config: WebConfig,
     listener: TcpListener,
     stop: CancellationToken,
-) -> Result<(), ConfigError> {
+) -> Result<(), WebConfigError> {
     let addr = listener.local_addr().ok();
-    addr.map_or(Ok(()), |addr| config.check(addr))?;
+    addr.map_or(Ok(()), |addr| config.check_address(addr))?;
     let tls = config.tls_server()?;
     if let Some(addr) = addr {
         info!(%addr, tls = config.tls.is_some(), token = config.token.is_some(), "serves the API");
     }
-    let live = Live::new(fleet.clone());
-    let app = Arc::new(App { fleet, live, config, stop: stop.clone() });
+    let live = RunWatcher::new(fleet.clone());
+    let app = Arc::new(ApiState { fleet, watcher: live, config, stop: stop.clone() });
     let service = router(app.clone());
     let mut connections = JoinSet::new();
-    let mut watching = pin!(app.live.watch(stop.clone()));
+    let mut watching = pin!(app.watcher.watch(stop.clone()));
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             () = &mut watching => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, tls.clone(), service.clone(), stop.clone()));
+                    connections.spawn(handle_connection(stream, tls.clone(), service.clone(), stop.clone()));
                 }
                 Err(error) => {
                     // Out of descriptors, most likely; others must end first.
@@ -64,33 +64,33 @@ pub async fn serve<C: FleetStores>(
             },
         }
     }
-    if timeout(GOODBYE, async { while connections.join_next().await.is_some() {} }).await.is_err() {
+    if timeout(SHUTDOWN_GRACE, async { while connections.join_next().await.is_some() {} }).await.is_err() {
         connections.shutdown().await;
     }
     Ok(())
 }
 
-async fn connection(stream: TcpStream, tls: Option<TlsServer>, service: Router, stop: CancellationToken) {
+async fn handle_connection(stream: TcpStream, tls: Option<TlsServer>, service: Router, stop: CancellationToken) {
     let _ = stream.set_nodelay(true);
     match tls {
-        None => drive(stream, service, &stop).await,
-        Some(tls) => match timeout(HANDSHAKE, tls.0.accept(stream)).await {
-            Ok(Ok(stream)) => drive(stream, service, &stop).await,
+        None => serve_http(stream, service, &stop).await,
+        Some(tls) => match timeout(HANDSHAKE_TIMEOUT, tls.0.accept(stream)).await {
+            Ok(Ok(stream)) => serve_http(stream, service, &stop).await,
             Ok(Err(error)) => debug!(%error, "a handshake failed"),
             Err(_) => debug!("a handshake took too long"),
         },
     }
 }
 
-async fn drive(
+async fn serve_http(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     service: Router,
     stop: &CancellationToken,
 ) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .max_buf_size(LARGEST_HEAD)
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
         .with_upgrades();
     let mut connection = pin!(connection);

@@ -25,7 +25,7 @@ pub enum TlsError {
         source: rustls_pki_types::pem::Error,
     },
     #[error("certificate and key do not go together")]
-    Refused(#[from] rustls::Error),
+    Mismatch(#[from] rustls::Error),
 }
 
 /// Makes TLS of accepted connections.

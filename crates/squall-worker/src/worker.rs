@@ -1,7 +1,10 @@
 //! The loop of a worker: reports once a beat, reads the record when it has changed, takes and gives back shares, passes deltas on.
 
-use squall_coord::{FleetStores, MemberId, LeaseEvent, WorkerReport, ReportOutcome, RunStore, Membership, MembershipConfig, MembershipConfigError, MembershipHandle};
-use squall_model::{CommandEnvelope, HookAssignment, RunSpec, RunPhase};
+use squall_coord::{
+    FleetStores, LeaseEvent, MemberId, Membership, MembershipConfig, MembershipConfigError, MembershipHandle,
+    ReportOutcome, RunStore, WorkerReport,
+};
+use squall_model::{CommandEnvelope, HookAssignment, RunPhase, RunSpec};
 use std::{
     collections::BTreeSet,
     sync::Arc,
@@ -12,15 +15,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
-    clock::StoreClock,
-    handover::Holding,
-    hooks::{self, Hooks},
-    job::{Host, Job},
-    machine::Machine,
-    place::Place,
-    refusals::Refusals,
+    hooks::{self, ScenarioHooks},
+    membership_task::MembershipTask,
+    process_monitor::ProcessMonitor,
+    rejected_message_counter::RejectedMessageCounter,
+    share_leases::ShareLeases,
     share_units,
-    stage::{Part, Progress, Stage},
+    store_clock::StoreClock,
+    worker_run::{DriverFactory, WorkerRun},
+    worker_run_state::{WorkerRunConfig, WorkerRunEvent, WorkerRunState},
 };
 
 /// How a worker behaves.
@@ -29,17 +32,17 @@ pub struct WorkerConfig {
     /// Its name in the fleet. Two live workers must not share one.
     pub id: String,
     /// Time between beats; never more than a third of `ttl`.
-    pub beat: Duration,
+    pub heartbeat_interval: Duration,
     /// How long it lives without one.
     pub ttl: Duration,
     /// Deltas, one a second, that may wait for a store that is away before it ends its part of the run.
-    pub most_waiting: usize,
+    pub max_unshipped_deltas: usize,
 }
 
 impl WorkerConfig {
     pub fn new(id: impl Into<String>) -> WorkerConfig {
         let (beat, ttl) = (Duration::from_millis(1150), Duration::from_millis(3500));
-        WorkerConfig { id: id.into(), beat, ttl, most_waiting: 120 }
+        WorkerConfig { id: id.into(), heartbeat_interval: beat, ttl, max_unshipped_deltas: 120 }
     }
 }
 
@@ -48,87 +51,87 @@ impl WorkerConfig {
 pub struct WorkerStatus {
     pub report: WorkerReport,
     /// When the store last heard it.
-    pub heard: Option<Instant>,
+    pub last_acknowledged: Option<Instant>,
 }
 
 /// Why a worker cannot work.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     #[error(transparent)]
-    Timings(#[from] MembershipConfigError),
+    InvalidTimings(#[from] MembershipConfigError),
     #[error("another worker that is alive is called `{0}`: give this one another --id")]
     NameTaken(String),
 }
 
 /// The load ends this much before others could take it over.
-const MARGIN: Duration = Duration::from_millis(100);
+const LEASE_SAFETY_MARGIN: Duration = Duration::from_millis(100);
 
 /// How long a worker that leaves waits for its last deltas to be in.
-const LONGEST_GOODBYE: Duration = Duration::from_secs(30);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One process of a fleet.
-pub struct Worker<C: FleetStores, H: Host> {
+pub struct Worker<C: FleetStores, H: DriverFactory> {
     cell: C,
-    host: Arc<H>,
+    driver_factory: Arc<H>,
     config: WorkerConfig,
     /// Of this life of the worker.
     instance: u64,
     clock: StoreClock,
-    machine: Machine,
+    process_monitor: ProcessMonitor,
     seen_revision: u64,
-    order: Option<(u64, RunPhase, RunSpec)>,
-    stage: Stage,
-    holding: Holding,
-    failed: Option<(u64, String)>,
+    desired_run: Option<(u64, RunPhase, RunSpec)>,
+    run_state: WorkerRunState,
+    share_leases: ShareLeases,
+    failed_run: Option<(u64, String)>,
     /// What the scenario of a run does once, and what of it was begun here.
-    hooks: Option<(u64, Arc<dyn Hooks>)>,
-    begun: BTreeSet<(u64, &'static str)>,
+    hooks: Option<(u64, Arc<dyn ScenarioHooks>)>,
+    started_hooks: BTreeSet<(u64, &'static str)>,
     /// What goes on beside the loop, and is waited for before it leaves.
-    beside: JoinSet<()>,
+    background_tasks: JoinSet<()>,
     stale_commands: u64,
     bad_commands: u64,
-    refusals: Refusals,
+    rejected_messages: RejectedMessageCounter,
     leaving: bool,
     /// Another life has this worker's name.
     name_taken: bool,
     status: watch::Sender<WorkerStatus>,
     /// Its place in the fleet was certain at the last beat.
-    trusted: bool,
+    membership_valid: bool,
     /// The record has been looked at: whether a run is on is known.
-    informed: bool,
+    record_known: bool,
     /// It has to be looked at again, whatever its revision: a store that has forgotten everything counts those anew.
-    unsure: bool,
+    reread_record: bool,
 }
 
-impl<C: FleetStores, H: Host> Worker<C, H> {
+impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
     pub fn new(cell: C, host: H, config: WorkerConfig) -> Worker<C, H> {
         // The random part of a unique name is as good a source as any.
         let name = MemberId::unique();
         let instance = u64::from_str_radix(&name.as_str()[..15], 16).unwrap_or(1);
         Worker {
             cell,
-            host: Arc::new(host),
+            driver_factory: Arc::new(host),
             config,
             instance,
             clock: StoreClock::default(),
-            machine: Machine::new(),
+            process_monitor: ProcessMonitor::new(),
             seen_revision: 0,
-            order: None,
-            stage: Stage::Idle,
-            holding: Holding::default(),
-            failed: None,
+            desired_run: None,
+            run_state: WorkerRunState::Idle,
+            share_leases: ShareLeases::default(),
+            failed_run: None,
             hooks: None,
-            begun: BTreeSet::new(),
-            beside: JoinSet::new(),
+            started_hooks: BTreeSet::new(),
+            background_tasks: JoinSet::new(),
             stale_commands: 0,
             bad_commands: 0,
-            refusals: Refusals::default(),
+            rejected_messages: RejectedMessageCounter::default(),
             leaving: false,
             name_taken: false,
             status: watch::Sender::default(),
-            trusted: false,
-            informed: false,
-            unsure: false,
+            membership_valid: false,
+            record_known: false,
+            reread_record: false,
         }
     }
 
@@ -139,13 +142,17 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
 
     /// Works until `stop`, then drains: shares go to others, what is under way is finished, everything measured is shipped.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), WorkerError> {
-        let beat = self.config.beat.min(self.config.ttl / 3);
-        let seat = MembershipConfig { heartbeat_interval: beat, ttl: self.config.ttl, ..MembershipConfig::new(self.member(), share_units()) };
+        let beat = self.config.heartbeat_interval.min(self.config.ttl / 3);
+        let seat = MembershipConfig {
+            heartbeat_interval: beat,
+            ttl: self.config.ttl,
+            ..MembershipConfig::new(self.member_id(), share_units())
+        };
         // Timings that do not fit are refused before anybody hears of this worker.
         Membership::new(self.cell.workers(), seat.clone())?;
         let run = self.cell.run();
-        self.claim(&run, &stop).await?;
-        let mut place: Option<Place> = None;
+        self.claim_name(&run, &stop).await?;
+        let mut place: Option<MembershipTask> = None;
         let mut commands = run.subscribe(&self.config.id);
         let mut beats = tokio::time::interval(beat);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -153,44 +160,44 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
         info!(worker = self.config.id, instance = format!("{:016x}", self.instance), "ready");
         loop {
             tokio::select! {
-                () = stopping(&stop, self.name_taken), if !self.leaving => {
+                () = stop_requested(&stop, self.name_taken), if !self.leaving => {
                     info!(worker = self.config.id, "leaving");
                     self.leaving = true;
-                    goodbye = Some(Instant::now() + LONGEST_GOODBYE);
+                    goodbye = Some(Instant::now() + LEAVE_TIMEOUT);
                 }
-                Some(notice) = Place::next_notice(&mut place) => self.hear(notice),
-                _ = beats.tick() => self.beat(&run, place.as_ref()).await,
-                Some(message) = commands.recv() => if self.wakes(&message) { self.read(&run).await; },
-                Some(_) = self.beside.join_next() => {}
-                progress = self.stage.progress() => match progress {
-                    Progress::Prepared(made) => self.prepared(*made, &run).await,
-                    Progress::Pumped => self.look_at_job(&run).await,
+                Some(notice) = MembershipTask::next_notice(&mut place) => self.handle_notice(notice),
+                _ = beats.tick() => self.heartbeat(&run, place.as_ref()).await,
+                Some(message) = commands.recv() => if self.accept_command(&message) { self.read_record(&run).await; },
+                Some(_) = self.background_tasks.join_next() => {}
+                progress = self.run_state.next_event() => match progress {
+                    WorkerRunEvent::Prepared(made) => self.handle_prepared(*made, &run).await,
+                    WorkerRunEvent::DeltaForwarded => self.check_run(&run).await,
                 },
             }
-            if let Some(Place { handle, .. }) = &mut place {
+            if let Some(MembershipTask { handle, .. }) = &mut place {
                 // Looked at before the notices: by then everything that was lost before it has been told.
                 let until = handle.validity.expires_at().into_std();
                 while let Ok(notice) = handle.events.try_recv() {
-                    self.hear(notice);
+                    self.handle_notice(notice);
                 }
-                if self.holding.is_due() {
-                    self.change_duty(&run, handle).await;
-                    if self.order.as_ref().is_some_and(|(_, phase, _)| *phase == RunPhase::Preparing) {
+                if self.share_leases.has_changes() {
+                    self.apply_share_changes(&run, handle).await;
+                    if self.desired_run.as_ref().is_some_and(|(_, phase, _)| *phase == RunPhase::Preparing) {
                         // The start waits until every share is held.
-                        self.tell(&run).await;
+                        self.report_now(&run).await;
                     }
                 }
                 // Who has just come and holds nothing yet is not held back: its first shares are to be taken up where they were left.
-                if let Stage::Working(job) = &self.stage
+                if let WorkerRunState::Active(job) = &self.run_state
                     && (!job.shares().is_empty() || until > Instant::now())
                 {
-                    job.trust_until(until - MARGIN);
+                    job.set_lease_deadline(until - LEASE_SAFETY_MARGIN);
                 }
             }
-            self.sit_or_leave(&mut place, &seat)?;
-            if self.leaving && self.has_left(goodbye) && self.beside.is_empty() {
-                place.iter().for_each(Place::leave);
-                if place.as_ref().is_none_or(Place::has_ended) {
+            self.join_or_leave(&mut place, &seat)?;
+            if self.leaving && self.is_drained(goodbye) && self.background_tasks.is_empty() {
+                place.iter().for_each(MembershipTask::leave);
+                if place.as_ref().is_none_or(MembershipTask::is_finished) {
                     break;
                 }
             }
@@ -205,11 +212,12 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
     }
 
     /// Takes the name: the last who had it is waited for until it is forgotten, unless it is heard again.
-    async fn claim(&mut self, run: &C::Run, stop: &CancellationToken) -> Result<(), WorkerError> {
+    async fn claim_name(&mut self, run: &C::Run, stop: &CancellationToken) -> Result<(), WorkerError> {
         let mut last = None;
         loop {
-            let report = self.report();
-            let Ok(ReportOutcome::NameTaken(heard)) = run.report(&self.config.id, &report, self.config.ttl).await else {
+            let report = self.build_report();
+            let Ok(ReportOutcome::NameTaken(heard)) = run.report(&self.config.id, &report, self.config.ttl).await
+            else {
                 // A store that does not answer is the beats' to wait for.
                 return Ok(());
             };
@@ -219,7 +227,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
                 Some(_) => {}
             }
             tokio::select! {
-                () = tokio::time::sleep(self.config.beat) => {}
+                () = tokio::time::sleep(self.config.heartbeat_interval) => {}
                 () = stop.cancelled() => return Ok(()),
             }
         }
@@ -227,114 +235,122 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
 
     /// Takes a place among those who make the load, or gives it up: shares held by somebody who makes nothing of them are load that
     /// nobody makes.
-    fn sit_or_leave(&self, place: &mut Option<Place>, seat: &MembershipConfig) -> Result<(), MembershipConfigError> {
+    fn join_or_leave(
+        &self,
+        place: &mut Option<MembershipTask>,
+        seat: &MembershipConfig,
+    ) -> Result<(), MembershipConfigError> {
         match place {
-            Some(taken) if !self.leaving && taken.has_ended() => *place = None,
+            Some(taken) if !self.leaving && taken.is_finished() => *place = None,
             // Who leaves keeps its place until its users are done: what they have borrowed is theirs until then.
-            Some(taken) if self.leaving || self.sits_out() && self.is_working() => taken.retire(),
+            Some(taken) if self.leaving || self.has_failed_run() && self.has_active_run() => taken.release_shares(),
             // Nobody comes back from retirement but by a new place.
-            Some(taken) if self.sits_out() || taken.is_retiring() && !self.is_working() => taken.leave(),
-            None if !self.leaving && !self.sits_out() && self.is_prepared() => {
-                *place = Some(Place::take(self.cell.workers(), seat.clone())?);
+            Some(taken) if self.has_failed_run() || taken.is_releasing_shares() && !self.has_active_run() => {
+                taken.leave()
+            }
+            None if !self.leaving && !self.has_failed_run() && self.can_join() => {
+                *place = Some(MembershipTask::spawn(self.cell.workers(), seat.clone())?);
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn is_working(&self) -> bool {
-        matches!(self.stage, Stage::Working(_))
+    fn has_active_run(&self) -> bool {
+        matches!(self.run_state, WorkerRunState::Active(_))
     }
 
     /// Whether it cannot carry out the run that is on, or not any more.
-    fn sits_out(&self) -> bool {
-        let on = self.order.as_ref().filter(|(_, phase, _)| *phase != RunPhase::Idle);
-        on.is_some_and(|(epoch, _, _)| self.failed_in() == Some(*epoch))
+    fn has_failed_run(&self) -> bool {
+        let on = self.desired_run.as_ref().filter(|(_, phase, _)| *phase != RunPhase::Idle);
+        on.is_some_and(|(epoch, _, _)| self.failed_epoch() == Some(*epoch))
     }
 
     /// Whether it could make load at once: who comes in the middle of a run builds its users first.
-    fn is_prepared(&self) -> bool {
-        let is_on = self.order.as_ref().is_some_and(|(_, phase, _)| *phase != RunPhase::Idle);
-        self.informed && (!is_on || matches!(self.stage, Stage::Working(_) | Stage::Done { .. }))
+    fn can_join(&self) -> bool {
+        let is_on = self.desired_run.as_ref().is_some_and(|(_, phase, _)| *phase != RunPhase::Idle);
+        self.record_known
+            && (!is_on || matches!(self.run_state, WorkerRunState::Active(_) | WorkerRunState::Done { .. }))
     }
 
     /// The worker's name is for people; its place in the fleet belongs to this life of it.
-    fn member(&self) -> MemberId {
+    fn member_id(&self) -> MemberId {
         MemberId::new(format!("{}.{:016x}", self.config.id, self.instance))
     }
 
     /// Whether a worker that is leaving has nothing left to do.
-    fn has_left(&mut self, goodbye: Option<Instant>) -> bool {
+    fn is_drained(&mut self, goodbye: Option<Instant>) -> bool {
         if goodbye.is_some_and(|at| Instant::now() > at) {
             warn!("leaving although not everything is shipped");
             return true;
         }
-        match &mut self.stage {
-            Stage::Working(job) => {
-                if self.holding.shares().is_empty() {
+        match &mut self.run_state {
+            WorkerRunState::Active(job) => {
+                if self.share_leases.shares().is_empty() {
                     job.stop(false);
                 }
                 job.is_done()
             }
-            Stage::Idle | Stage::Preparing { .. } | Stage::Done { .. } => true,
+            WorkerRunState::Idle | WorkerRunState::Preparing { .. } | WorkerRunState::Done { .. } => true,
         }
     }
 
-    fn hear(&mut self, notice: LeaseEvent) {
-        self.unsure = true;
-        if self.holding.hear(notice) {
+    fn handle_notice(&mut self, notice: LeaseEvent) {
+        self.reread_record = true;
+        if self.share_leases.apply_notice(notice) {
             // Whoever lost a share has lost its place, and with it what its users had borrowed.
-            self.stage.lapse();
+            self.run_state.invalidate_resources();
         }
     }
 
     /// Tells the engine what it holds now, and gives back what was asked for.
-    async fn change_duty(&mut self, run: &C::Run, handle: &MembershipHandle) {
-        let job = match &mut self.stage {
-            Stage::Working(job) => Some(&mut **job),
-            Stage::Idle | Stage::Preparing { .. } | Stage::Done { .. } => None,
+    async fn apply_share_changes(&mut self, run: &C::Run, handle: &MembershipHandle) {
+        let job = match &mut self.run_state {
+            WorkerRunState::Active(job) => Some(&mut **job),
+            WorkerRunState::Idle | WorkerRunState::Preparing { .. } | WorkerRunState::Done { .. } => None,
         };
-        let profile = self.order.as_ref().map(|(_, _, order)| &order.profile);
-        let back = self.holding.hand_over(job, profile, run).await;
+        let profile = self.desired_run.as_ref().map(|(_, _, order)| &order.profile);
+        let back = self.share_leases.apply_changes(job, profile, run).await;
         back.into_iter().for_each(|lease| handle.release(lease));
     }
 
-    async fn beat(&mut self, run: &C::Run, place: Option<&Place>) {
+    async fn heartbeat(&mut self, run: &C::Run, place: Option<&MembershipTask>) {
         let asked = Instant::now();
-        if let Some(messages) = self.refusals.due(asked) {
+        if let Some(messages) = self.rejected_messages.take_due(asked) {
             warn!(messages, "more messages were refused");
         }
-        self.trusted = place.is_some_and(|place| place.handle.validity.is_valid());
-        if !self.trusted {
-            self.stage.lapse();
+        self.membership_valid = place.is_some_and(|place| place.handle.validity.is_valid());
+        if !self.membership_valid {
+            self.run_state.invalidate_resources();
         }
-        let report = self.report();
+        let report = self.build_report();
         match run.report(&self.config.id, &report, self.config.ttl).await {
             Ok(ReportOutcome::NameTaken(_)) => {
                 warn!(worker = self.config.id, "was away too long: another worker has its name now");
                 self.name_taken = true;
             }
             Ok(ReportOutcome::Accepted(heard)) => {
-                self.clock.learn(asked, heard.now_ms);
-                self.status.send_modify(|status| status.heard = Some(asked));
-                let is_another = self.order.as_ref().is_some_and(|(epoch, ..)| *epoch != heard.epoch);
-                if heard.revision != self.seen_revision || is_another || std::mem::take(&mut self.unsure) {
-                    self.read(run).await;
+                self.clock.record_reading(asked, heard.now_ms);
+                self.status.send_modify(|status| status.last_acknowledged = Some(asked));
+                let is_another = self.desired_run.as_ref().is_some_and(|(epoch, ..)| *epoch != heard.epoch);
+                if heard.revision != self.seen_revision || is_another || std::mem::take(&mut self.reread_record) {
+                    self.read_record(run).await;
                 }
-                self.informed |= heard.revision == self.seen_revision;
+                self.record_known |= heard.revision == self.seen_revision;
             }
             Err(error) => debug!(%error, "a beat was not heard"),
         }
-        self.look_at_job(run).await;
+        self.check_run(run).await;
     }
 
-    fn report(&mut self) -> WorkerReport {
-        let vitals = self.machine.look();
-        let healthy = if (self.trusted || self.sits_out()) && !self.leaving { "healthy" } else { "unhealthy" };
-        let (ready, done, waiting, sent, threads) = match &self.stage {
-            Stage::Working(job) => (job.epoch, 0, job.waiting(), job.sent(), job.thread_count()),
-            Stage::Done { epoch } => (*epoch, *epoch, 0, 0, 0),
-            Stage::Idle | Stage::Preparing { .. } => (0, 0, 0, 0, 0),
+    fn build_report(&mut self) -> WorkerReport {
+        let vitals = self.process_monitor.sample();
+        let healthy =
+            if (self.membership_valid || self.has_failed_run()) && !self.leaving { "healthy" } else { "unhealthy" };
+        let (ready, done, waiting, sent, threads) = match &self.run_state {
+            WorkerRunState::Active(job) => (job.epoch, 0, job.unshipped_deltas(), job.sent(), job.thread_count()),
+            WorkerRunState::Done { epoch } => (*epoch, *epoch, 0, 0, 0),
+            WorkerRunState::Idle | WorkerRunState::Preparing { .. } => (0, 0, 0, 0, 0),
         };
         let mut report: WorkerReport = [
             ("status", healthy.to_owned()),
@@ -348,8 +364,8 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
             ("revision", self.seen_revision.to_string()),
             ("ready", ready.to_string()),
             ("done", done.to_string()),
-            ("shares", self.holding.shares().len().to_string()),
-            ("held", self.holding.shares().to_hex()),
+            ("shares", self.share_leases.shares().len().to_string()),
+            ("held", self.share_leases.shares().to_hex()),
             ("waiting", waiting.to_string()),
             ("sent", sent.to_string()),
             ("threads", threads.to_string()),
@@ -359,7 +375,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
         .into_iter()
         .map(|(field, value)| (field.to_owned(), value))
         .collect();
-        if let Some((epoch, message)) = &self.failed {
+        if let Some((epoch, message)) = &self.failed_run {
             report.insert("failed".into(), epoch.to_string());
             report.insert("message".into(), message.chars().take(2000).collect());
         }
@@ -368,12 +384,12 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
     }
 
     /// Whether a message is worth reading the record for.
-    fn wakes(&mut self, message: &[u8]) -> bool {
+    fn accept_command(&mut self, message: &[u8]) -> bool {
         if message.is_empty() {
             return true;
         }
         match CommandEnvelope::decode(message) {
-            Ok(envelope) if self.order.as_ref().is_some_and(|(epoch, _, _)| envelope.epoch < *epoch) => {
+            Ok(envelope) if self.desired_run.as_ref().is_some_and(|(epoch, _, _)| envelope.epoch < *epoch) => {
                 self.stale_commands += 1;
                 debug!(epoch = envelope.epoch, "a command of an earlier run was ignored");
                 false
@@ -381,8 +397,8 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
             Ok(_) => true,
             Err(error) => {
                 self.bad_commands += 1;
-                self.refusals.add();
-                if let Some(messages) = self.refusals.due(Instant::now()) {
+                self.rejected_messages.add();
+                if let Some(messages) = self.rejected_messages.take_due(Instant::now()) {
                     warn!(%error, messages, "a message was refused");
                 }
                 false
@@ -391,7 +407,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
     }
 
     /// Reads the record and does what it says; says whether it could.
-    async fn read(&mut self, run: &C::Run) -> bool {
+    async fn read_record(&mut self, run: &C::Run) -> bool {
         let asked = Instant::now();
         let record = match run.read_record().await {
             Ok(record) => record,
@@ -400,7 +416,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
                 return false;
             }
         };
-        self.clock.learn(asked, record.now_ms);
+        self.clock.record_reading(asked, record.now_ms);
         let phase = match RunPhase::from_name(&record.state) {
             None if !record.state.is_empty() => {
                 warn!("the state of the run (test:state) is none; it is ignored");
@@ -411,9 +427,9 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
         if record.spec.is_empty() {
             // No run, or a store that has forgotten it; whatever is made here is nobody's.
             self.seen_revision = record.revision;
-            self.order = None;
-            self.failed = None;
-            self.give_up();
+            self.desired_run = None;
+            self.failed_run = None;
+            self.abandon_run();
             return true;
         }
         let order: RunSpec = match serde_json::from_str(&record.spec) {
@@ -424,47 +440,47 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
             }
         };
         self.seen_revision = record.revision;
-        if self.order.as_ref().is_some_and(|(_, _, known)| known.run != order.run) {
+        if self.desired_run.as_ref().is_some_and(|(_, _, known)| known.run != order.run) {
             // Another run, even if a store that has forgotten everything gives it the same number.
-            self.give_up();
-            self.failed = None;
+            self.abandon_run();
+            self.failed_run = None;
         }
-        self.order = Some((record.epoch, phase, order));
-        self.obey(run).await;
+        self.desired_run = Some((record.epoch, phase, order));
+        self.apply_record(run).await;
         true
     }
 
-    async fn obey(&mut self, run: &C::Run) {
-        let Some((epoch, phase, order)) = self.order.clone() else { return };
-        if self.stage.epoch().is_some_and(|mine| mine != epoch) {
-            self.give_up();
+    async fn apply_record(&mut self, run: &C::Run) {
+        let Some((epoch, phase, order)) = self.desired_run.clone() else { return };
+        if self.run_state.epoch().is_some_and(|mine| mine != epoch) {
+            self.abandon_run();
         }
         self.run_hooks(run, epoch, phase, &order);
-        let can_begin = self.failed_in() != Some(epoch) && !self.leaving;
-        match (phase, &mut self.stage) {
-            (RunPhase::Preparing | RunPhase::Running, Stage::Idle) if can_begin => {
-                self.prepare(run, epoch, order.bundle);
+        let can_begin = self.failed_epoch() != Some(epoch) && !self.leaving;
+        match (phase, &mut self.run_state) {
+            (RunPhase::Preparing | RunPhase::Running, WorkerRunState::Idle) if can_begin => {
+                self.prepare_run(run, epoch, order.bundle);
             }
-            (RunPhase::Running, Stage::Working(job)) => {
-                job.pause(order.paused.is_some());
+            (RunPhase::Running, WorkerRunState::Active(job)) => {
+                job.set_paused(order.paused.is_some());
                 if let Some(start) = order.start_at_ms {
                     // Once, before its first user.
                     if let Some(hooks) = job.hooks.take() {
-                        hooks::share(run, epoch, hooks).await;
+                        hooks::apply_set_up_data(run, epoch, hooks).await;
                     }
                     job.start(self.clock.instant(start), &order.profile);
                 }
-                self.holding.look_again();
+                self.share_leases.mark_changed();
             }
             // It is at its end here, too, or will be in a moment: by its own clock, so that nothing that is due is cut off.
-            (RunPhase::Stopping, Stage::Working(job)) if order.is_complete() && job.ends_by_itself() => {
-                self.holding.look_again();
+            (RunPhase::Stopping, WorkerRunState::Active(job)) if order.is_complete() && job.has_known_end() => {
+                self.share_leases.mark_changed();
             }
-            (RunPhase::Stopping | RunPhase::Idle, Stage::Working(job)) => {
+            (RunPhase::Stopping | RunPhase::Idle, WorkerRunState::Active(job)) => {
                 job.stop(order.stop.as_ref().is_some_and(|stop| stop.abort));
             }
-            (RunPhase::Stopping | RunPhase::Idle, Stage::Preparing { epoch, .. }) => {
-                self.stage = Stage::Done { epoch: *epoch };
+            (RunPhase::Stopping | RunPhase::Idle, WorkerRunState::Preparing { epoch, .. }) => {
+                self.run_state = WorkerRunState::Done { epoch: *epoch };
             }
             _ => {}
         }
@@ -474,96 +490,109 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
     fn run_hooks(&mut self, run: &C::Run, epoch: u64, phase: RunPhase, order: &RunSpec) {
         let Some((_, hooks)) = self.hooks.as_ref().filter(|(of, _)| *of == epoch) else { return };
         let told = |asked: &Option<HookAssignment>| asked.as_ref().is_some_and(|asked| asked.instance == self.instance);
-        if phase == RunPhase::Preparing && told(&order.set_up) && self.begun.insert((epoch, hooks::SET_UP)) {
-            self.beside.spawn(hooks::set_up(run.clone(), epoch, hooks.clone()));
+        if phase == RunPhase::Preparing && told(&order.set_up) && self.started_hooks.insert((epoch, hooks::SET_UP_NOTE))
+        {
+            self.background_tasks.spawn(hooks::set_up(run.clone(), epoch, hooks.clone()));
         }
-        if phase == RunPhase::Stopping && told(&order.tear_down) && self.begun.insert((epoch, hooks::TEAR_DOWN)) {
-            self.beside.spawn(hooks::tear_down(run.clone(), epoch, hooks.clone()));
+        if phase == RunPhase::Stopping
+            && told(&order.tear_down)
+            && self.started_hooks.insert((epoch, hooks::TEAR_DOWN_NOTE))
+        {
+            self.background_tasks.spawn(hooks::tear_down(run.clone(), epoch, hooks.clone()));
         }
     }
 
     /// Ends what nobody wants any more.
-    fn give_up(&mut self) {
-        if let Stage::Working(job) = &mut self.stage {
+    fn abandon_run(&mut self) {
+        if let WorkerRunState::Active(job) = &mut self.run_state {
             warn!(epoch = job.epoch, "the run is not wanted any more; its load ends");
             job.stop(true);
         }
-        self.stage = Stage::Idle;
+        self.run_state = WorkerRunState::Idle;
     }
 
-    fn failed_in(&self) -> Option<u64> {
-        self.failed.as_ref().map(|(epoch, _)| *epoch)
+    fn failed_epoch(&self) -> Option<u64> {
+        self.failed_run.as_ref().map(|(epoch, _)| *epoch)
     }
 
-    fn prepare(&mut self, run: &C::Run, epoch: u64, bundle: String) {
-        let WorkerConfig { ttl, most_waiting, .. } = self.config;
-        let part = Part { epoch, instance: self.instance, member: self.member(), ttl, most_waiting };
-        self.stage = Stage::prepare(self.host.clone(), (run.clone(), self.cell.pools()), part, bundle);
+    fn prepare_run(&mut self, run: &C::Run, epoch: u64, bundle: String) {
+        let WorkerConfig { ttl, max_unshipped_deltas: most_waiting, .. } = self.config;
+        let part = WorkerRunConfig {
+            epoch,
+            instance: self.instance,
+            member: self.member_id(),
+            ttl,
+            max_unshipped_deltas: most_waiting,
+        };
+        self.run_state =
+            WorkerRunState::prepare(self.driver_factory.clone(), (run.clone(), self.cell.pools()), part, bundle);
     }
 
-    async fn prepared(&mut self, made: Result<Job, String>, run: &C::Run) {
-        let Stage::Preparing { epoch, .. } = self.stage else { return };
+    async fn handle_prepared(&mut self, made: Result<WorkerRun, String>, run: &C::Run) {
+        let WorkerRunState::Preparing { epoch, .. } = self.run_state else { return };
         match made {
             Ok(job) => {
                 info!(epoch, "users are built");
                 self.hooks = job.hooks.clone().map(|hooks| (epoch, hooks));
-                self.begun.retain(|(of, _)| *of == epoch);
-                self.stage = Stage::Working(Box::new(job));
-                self.holding.look_again();
+                self.started_hooks.retain(|(of, _)| *of == epoch);
+                self.run_state = WorkerRunState::Active(Box::new(job));
+                self.share_leases.mark_changed();
             }
             Err(message) => {
                 warn!(epoch, message, "this run cannot be carried out here");
-                self.failed = Some((epoch, message));
-                self.stage = Stage::Idle;
+                self.failed_run = Some((epoch, message));
+                self.run_state = WorkerRunState::Idle;
             }
         }
         // At once, not at the next beat: everybody waits for it.
-        self.obey(run).await;
-        self.tell(run).await;
+        self.apply_record(run).await;
+        self.report_now(run).await;
     }
 
     /// Notices what has become of the job: it is done, or has ended before it was told to, and then others are to have its load.
-    async fn look_at_job(&mut self, run: &C::Run) {
-        if let Stage::Working(job) = &mut self.stage
-            && job.is_forgotten()
+    async fn check_run(&mut self, run: &C::Run) {
+        if let WorkerRunState::Active(job) = &mut self.run_state
+            && job.is_lost_by_store()
         {
             job.stop(true);
             // Another run may have its number by now, and nothing is to be said of that one.
-            if !self.read(run).await {
+            if !self.read_record(run).await {
                 return;
             }
         }
-        let Stage::Working(job) = &self.stage else { return };
+        let WorkerRunState::Active(job) = &self.run_state else { return };
         let (epoch, done) = (job.epoch, job.is_done());
-        if let Some(why) = job.broken_off().filter(|_| self.failed_in() != Some(epoch)) {
+        if let Some(why) = job.early_end_reason().filter(|_| self.failed_epoch() != Some(epoch)) {
             warn!(epoch, why, "this worker ends its part of the run, and sits out the rest of it");
-            self.failed = Some((epoch, why.to_owned()));
-            self.tell(run).await;
+            self.failed_run = Some((epoch, why.to_owned()));
+            self.report_now(run).await;
         }
         if done {
-            self.finish(run).await;
+            self.finish_run(run).await;
         }
     }
 
     /// Everything is shipped: says so.
-    async fn finish(&mut self, run: &C::Run) {
-        let Stage::Working(mut job) = std::mem::replace(&mut self.stage, Stage::Idle) else { return };
+    async fn finish_run(&mut self, run: &C::Run) {
+        let WorkerRunState::Active(mut job) = std::mem::replace(&mut self.run_state, WorkerRunState::Idle) else {
+            return;
+        };
         // Of a run that nobody wants any more its threads have not ended.
         job.stop(true);
-        self.stage = Stage::Done { epoch: job.epoch };
+        self.run_state = WorkerRunState::Done { epoch: job.epoch };
         if let Some(end) = job.load_end() {
             let note = (format!("ended:{:016x}", self.instance), end.as_nanos().to_string());
             if let Err(error) = run.set_notes(job.epoch, &[note]).await {
                 debug!(%error, "could not say when the load was over");
             }
         }
-        self.beside.spawn_blocking(move || job.join());
-        self.tell(run).await;
+        self.background_tasks.spawn_blocking(move || job.join());
+        self.report_now(run).await;
     }
 
     /// Reports without waiting for the beat.
-    async fn tell(&mut self, run: &C::Run) {
-        let report = self.report();
+    async fn report_now(&mut self, run: &C::Run) {
+        let report = self.build_report();
         if let Err(error) = run.report(&self.config.id, &report, self.config.ttl).await {
             debug!(%error, "a report was not heard");
         }
@@ -571,7 +600,7 @@ impl<C: FleetStores, H: Host> Worker<C, H> {
 }
 
 /// Waits until this worker is to leave.
-async fn stopping(stop: &CancellationToken, at_once: bool) {
+async fn stop_requested(stop: &CancellationToken, at_once: bool) {
     if !at_once {
         stop.cancelled().await;
     }

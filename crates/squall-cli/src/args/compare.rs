@@ -3,7 +3,7 @@
 use clap::Args;
 use std::path::PathBuf;
 
-use super::search::tolerance;
+use super::search::parse_tolerance;
 
 /// Arguments of `squall compare`.
 #[derive(Debug, Args)]
@@ -21,10 +21,10 @@ pub(crate) struct CompareArgs {
     #[arg(value_name = "RESULT", num_args = 1..=2, required = true)]
     pub(crate) results: Vec<PathBuf>,
     /// The saved baseline, when one result is given
-    #[arg(long, value_name = "PATH", default_value = crate::baseline::DEFAULT)]
+    #[arg(long, value_name = "PATH", default_value = crate::baseline::DEFAULT_PATH)]
     pub(crate) baseline: PathBuf,
     /// Changes up to this are not a regression
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = tolerance)]
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_tolerance)]
     pub(crate) tolerance: f64,
     /// Print the comparison as JSON
     #[arg(long)]

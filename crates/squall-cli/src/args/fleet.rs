@@ -43,7 +43,7 @@ pub(crate) struct OrchestratorArgs {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: String,
     /// Which fleet, where several share a server
-    #[arg(long, alias = "name", value_name = "NAME", default_value = "main", env = "SQUALL_FLEET", value_parser = crate::args::fleet_name)]
+    #[arg(long, alias = "name", value_name = "NAME", default_value = "main", env = "SQUALL_FLEET", value_parser = crate::args::parse_fleet_name)]
     pub(crate) fleet: String,
     /// Its name among orchestrators, for the log [default: the process]
     #[arg(long, value_name = "NAME")]
@@ -94,9 +94,9 @@ pub(crate) enum TestCommand {
     /// Change the rate of the running test
     Rate(RateArgs),
     /// Make no load until `resume`
-    Pause(SteerArgs),
+    Pause(PauseResumeArgs),
     /// Go on with everything that was left at the pause
-    Resume(SteerArgs),
+    Resume(PauseResumeArgs),
     /// End the test; what is under way is finished
     Stop(StopArgs),
 }
@@ -111,7 +111,7 @@ Examples:
 
 It returns when the workers have been told. `squall test status --watch` follows the test;
 `squall run … --cluster redis://…` starts one, waits for its end and writes reports.")]
-#[command(mut_args(hide_refused))]
+#[command(mut_args(hide_unsupported))]
 pub(crate) struct StartArgs {
     #[command(flatten)]
     pub(crate) run: RunArgs,
@@ -121,7 +121,7 @@ pub(crate) struct StartArgs {
 }
 
 /// Flags of `squall run` that a test cannot be started with. They are known, so that each is refused with what to do instead.
-const REFUSED: [&str; 17] = [
+const UNSUPPORTED_FLAGS: [&str; 17] = [
     "plan",
     "strict",
     "processes",
@@ -141,8 +141,8 @@ const REFUSED: [&str; 17] = [
     "allow_remote",
 ];
 
-fn hide_refused(arg: clap::Arg) -> clap::Arg {
-    let refused = REFUSED.contains(&arg.get_id().as_str());
+fn hide_unsupported(arg: clap::Arg) -> clap::Arg {
+    let refused = UNSUPPORTED_FLAGS.contains(&arg.get_id().as_str());
     if refused { arg.hide(true) } else { arg }
 }
 
@@ -171,7 +171,7 @@ Examples:
   squall test scale --users 200")]
 pub(crate) struct ScaleArgs {
     /// How many users there shall be
-    #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(0..=squall_web::MOST_USERS))]
+    #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(0..=squall_web::MAX_USERS))]
     pub(crate) users: u64,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
@@ -185,14 +185,14 @@ Examples:
   squall test rate 90/m")]
 pub(crate) struct RateArgs {
     /// Starts per second, minute or hour
-    #[arg(value_name = "RATE", value_parser = rate)]
+    #[arg(value_name = "RATE", value_parser = parse_rate_or_zero)]
     pub(crate) rate: f64,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
 }
 
 /// A rate that may be 0: a test can be slowed down to nothing.
-fn rate(text: &str) -> Result<f64, String> {
+fn parse_rate_or_zero(text: &str) -> Result<f64, String> {
     if text.trim() == "0" { Ok(0.0) } else { squall_model::parse_rate(text).map_err(|error| error.to_string()) }
 }
 
@@ -202,7 +202,7 @@ fn rate(text: &str) -> Result<f64, String> {
 Examples:
   squall test pause
   squall test resume --api http://127.0.0.1:8080")]
-pub(crate) struct SteerArgs {
+pub(crate) struct PauseResumeArgs {
     #[command(flatten)]
     pub(crate) api: ApiArgs,
 }

@@ -26,7 +26,7 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json_lines: Option<PathBuf>,
     /// Keep the result for `squall compare` [without a path: .squall/baseline.json]
-    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = crate::baseline::DEFAULT)]
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = crate::baseline::DEFAULT_PATH)]
     pub(crate) save_baseline: Option<PathBuf>,
     /// Serve metrics for Prometheus while the run lasts and, if it was scraped, once more, e.g. 127.0.0.1:9090
     #[arg(long, value_name = "HOST:PORT")]
@@ -44,13 +44,13 @@ pub(crate) struct OutputArgs {
 
 impl OutputArgs {
     /// Whether anything of it is written to standard output.
-    pub(crate) fn use_stdout(&self) -> bool {
+    pub(crate) fn uses_stdout(&self) -> bool {
         let all = [&self.json, &self.html, &self.junit, &self.csv, &self.hdr, &self.json_lines, &self.save_baseline];
         all.into_iter().flatten().any(|path| path.as_os_str() == "-")
     }
 
     /// The flags whose value may be left out, with what they mean then.
-    pub(crate) fn optional_values(&mut self) -> [(&mut Option<PathBuf>, &'static str); 7] {
+    pub(crate) fn optional_path_flags(&mut self) -> [(&mut Option<PathBuf>, &'static str); 7] {
         [
             (&mut self.json, "-"),
             (&mut self.html, "squall-report.html"),
@@ -58,7 +58,7 @@ impl OutputArgs {
             (&mut self.csv, "-"),
             (&mut self.hdr, "squall.hlog"),
             (&mut self.json_lines, "-"),
-            (&mut self.save_baseline, crate::baseline::DEFAULT),
+            (&mut self.save_baseline, crate::baseline::DEFAULT_PATH),
         ]
     }
 }

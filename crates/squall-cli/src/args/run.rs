@@ -30,10 +30,10 @@ Exit codes: 0 passed, 1 threshold breached, 2 usage, 3 target not reached, 4 gen
 pub(crate) struct RunArgs {
     /// What was typed, program name left out
     #[arg(skip)]
-    pub(crate) words: Vec<String>,
+    pub(crate) raw_args: Vec<String>,
     /// A URL, or a scenario file (.toml, .py)
     #[arg(value_name = "URL|FILE")]
-    pub(crate) what: Option<String>,
+    pub(crate) input: Option<String>,
     /// Read a LoadPilot plan (JSON) instead; - is standard input. Writes a JSON line a second unless told otherwise
     #[arg(long, value_name = "FILE|-", conflicts_with = "what")]
     pub(crate) plan: Option<std::path::PathBuf>,
@@ -102,7 +102,7 @@ pub(crate) struct FleetArgs {
     #[arg(long, value_name = "REDIS-URL")]
     pub(crate) cluster: Option<String>,
     /// Which fleet, where several share a server
-    #[arg(long, value_name = "NAME", default_value = "main", env = "SQUALL_FLEET", value_parser = crate::args::fleet_name)]
+    #[arg(long, value_name = "NAME", default_value = "main", env = "SQUALL_FLEET", value_parser = crate::args::parse_fleet_name)]
     pub(crate) fleet: String,
 }
 
@@ -119,21 +119,21 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "DURATION", value_parser = squall_model::parse_duration)]
     pub(crate) grace: Option<Duration>,
     /// How much starts may be bundled to save wake-ups; at most 100ms [default: 600us]
-    #[arg(long, value_name = "DURATION", value_parser = slack)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_slack)]
     pub(crate) slack: Option<Duration>,
     /// A start that is later than this is counted as late [default: 10ms]
-    #[arg(long, value_name = "DURATION", value_parser = late_after)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_late_after)]
     pub(crate) late_after: Option<Duration>,
 }
 
 /// No start happens at the very instant at which it is due.
-fn late_after(text: &str) -> Result<Duration, String> {
+fn parse_late_after(text: &str) -> Result<Duration, String> {
     let after = squall_model::parse_duration(text).map_err(|error| error.to_string())?;
     if after.is_zero() { Err("0 makes every start late: give more, for example 10ms".to_owned()) } else { Ok(after) }
 }
 
 /// More would be a lag of our own making.
-fn slack(text: &str) -> Result<Duration, String> {
+fn parse_slack(text: &str) -> Result<Duration, String> {
     let slack = squall_model::parse_duration(text).map_err(|error| error.to_string())?;
     if slack > Duration::from_millis(100) {
         Err("more than 100ms makes every start late".to_owned())

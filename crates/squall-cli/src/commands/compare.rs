@@ -5,15 +5,15 @@ use std::path::Path;
 
 use crate::{
     args::CompareArgs,
-    exit::{Refusal, error_chain},
+    exit::{CliError, error_chain},
     terminal::{self, print},
 };
 
-pub(crate) fn compare(args: &CompareArgs) -> Result<u8, Refusal> {
+pub(crate) fn compare(args: &CompareArgs) -> Result<u8, CliError> {
     let (base, new) = match args.results.as_slice() {
         [new] => (read_baseline(&args.baseline)?, read(new)?),
         [base, new] => (read(base)?, read(new)?),
-        _ => return Err(Refusal::new("give one result or two")),
+        _ => return Err(CliError::new("give one result or two")),
     };
     let comparison = compare_results(&base, &new, args.tolerance);
     let text = match args.json {
@@ -24,9 +24,9 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8, Refusal> {
     Ok(comparison.exit_code())
 }
 
-fn read_baseline(path: &Path) -> Result<ResultFile, Refusal> {
+fn read_baseline(path: &Path) -> Result<ResultFile, CliError> {
     if !path.exists() {
-        return Err(Refusal::new(format!(
+        return Err(CliError::new(format!(
             "there is no baseline at {}: make one with `squall run … --save-baseline`, or give two results",
             path.display()
         )));
@@ -34,7 +34,7 @@ fn read_baseline(path: &Path) -> Result<ResultFile, Refusal> {
     read(path)
 }
 
-fn read(path: &Path) -> Result<ResultFile, Refusal> {
-    let text = std::fs::read_to_string(path).map_err(|error| Refusal::file("read", path, &error))?;
-    ResultFile::parse(&text).map_err(|error| Refusal::new(format!("{}: {}", path.display(), error_chain(&error))))
+fn read(path: &Path) -> Result<ResultFile, CliError> {
+    let text = std::fs::read_to_string(path).map_err(|error| CliError::file_error("read", path, &error))?;
+    ResultFile::parse(&text).map_err(|error| CliError::new(format!("{}: {}", path.display(), error_chain(&error))))
 }

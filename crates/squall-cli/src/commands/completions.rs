@@ -4,11 +4,11 @@ use clap::CommandFactory;
 
 use crate::{
     args::{Cli, CompletionsArgs},
-    exit::{PASSED, Refusal},
+    exit::{CliError, PASSED},
     terminal::print,
 };
 
-pub(crate) fn print(args: &CompletionsArgs) -> Result<u8, Refusal> {
+pub(crate) fn print(args: &CompletionsArgs) -> Result<u8, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "squall", &mut script);
     print::stdout(&script)?;

@@ -8,39 +8,40 @@ use std::{
 };
 
 use crate::{
-    api::Api,
-    exit::{PASSED, Refusal},
-    terminal::{self, SILENCE, print},
-    up_state::{self, Started, UpState},
+    api_client::ApiClient,
+    exit::{CliError, PASSED},
+    local_fleet_state::{self, FleetProcess, LocalFleetState},
+    terminal::{self, WAIT_NOTICE_DELAY, print},
 };
 
 /// A worker may need this long to finish what is under way and to ship it.
-const DRAINED_WITHIN: Duration = Duration::from_secs(40);
-const KILLED_WITHIN: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(20);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(40);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// An API that does not answer by then is ended without an answer.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+const API_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub(crate) fn down() -> Result<u8, Refusal> {
-    let Some(state) = up_state::read()? else {
+pub(crate) fn down() -> Result<u8, CliError> {
+    let Some(state) = local_fleet_state::read()? else {
         print::stdout(b"nothing to end: `squall up` has not started a fleet here\n")?;
         return Ok(PASSED);
     };
-    let ended = end(&state.processes, || left_under_way(&state));
+    let ended = stop_processes(&state.processes, || running_test_notice(&state));
     clean_up();
     print::stdout(ended.as_bytes())?;
     Ok(PASSED)
 }
 
 /// What goes on without this fleet, in words: a server that was given is not ended, and remembers the test.
-fn left_under_way(state: &UpState) -> String {
+fn running_test_notice(state: &LocalFleetState) -> String {
     let has = |role: &str| state.processes.iter().any(|process| process.role.starts_with(role));
     // A server of its own, or the memory of its one process, ends with the fleet.
     if has("redis-server") || !has("worker") {
         return String::new();
     }
     let token = std::env::var("SQUALL_TOKEN").ok();
-    let asked = Api::within(ANSWERS_WITHIN, &state.api, token, None).and_then(|mut api| api.test_under_way());
+    let asked =
+        ApiClient::with_timeout(API_TIMEOUT, &state.api, token, None).and_then(|mut api| api.running_test_epoch());
     match asked {
         Ok(None) => String::new(),
         Ok(Some(epoch)) => format!(
@@ -56,24 +57,27 @@ fn left_under_way(state: &UpState) -> String {
 
 /// Ends these processes in the opposite order of their start; says what became of each, and at the end what `before_last` found when
 /// the workers were gone and the others not yet.
-pub(crate) fn end(processes: &[Started], before_last: impl FnOnce() -> String) -> String {
+pub(crate) fn stop_processes(processes: &[FleetProcess], before_last: impl FnOnce() -> String) -> String {
     let (mut text, mut found) = (String::new(), None);
     let mut before_last = Some(before_last);
     // Workers drain side by side; what they need is ended after them.
-    let (workers, others): (Vec<&Started>, Vec<&Started>) =
+    let (workers, others): (Vec<&FleetProcess>, Vec<&FleetProcess>) =
         processes.iter().rev().partition(|process| process.role.starts_with("worker"));
     for group in std::iter::once(workers).chain(others.into_iter().map(|process| vec![process])) {
         let running: Vec<bool> = group.iter().map(|process| process.is_running()).collect();
         group.iter().for_each(|process| process.signal(Signal::TERM));
-        if !gone(&group, SILENCE) {
-            let within = DRAINED_WITHIN.as_secs();
-            terminal::say(format!("waiting for {}: killed if not gone in {within} s\n", left(&group).join(", ")));
+        if !wait_until_gone(&group, WAIT_NOTICE_DELAY) {
+            let within = DRAIN_TIMEOUT.as_secs();
+            terminal::print_stderr(format!(
+                "waiting for {}: killed if not gone in {within} s\n",
+                running_process_names(&group).join(", ")
+            ));
         }
-        gone(&group, DRAINED_WITHIN);
+        wait_until_gone(&group, DRAIN_TIMEOUT);
         let killed: Vec<bool> = group.iter().map(|process| process.is_running()).collect();
         if killed.contains(&true) {
             group.iter().for_each(|process| process.signal(Signal::KILL));
-            gone(&group, KILLED_WITHIN);
+            wait_until_gone(&group, KILL_TIMEOUT);
         }
         for ((process, was_running), killed) in group.iter().zip(running).zip(killed) {
             let what = match (was_running, killed) {
@@ -91,27 +95,27 @@ pub(crate) fn end(processes: &[Started], before_last: impl FnOnce() -> String) -
 }
 
 /// Those that still run, for people.
-fn left(group: &[&Started]) -> Vec<String> {
+fn running_process_names(group: &[&FleetProcess]) -> Vec<String> {
     let running = group.iter().filter(|process| process.is_running());
     running.map(|process| format!("{} (pid {})", process.role, process.pid)).collect()
 }
 
 /// Waits until none of them runs; says whether it came to that.
-fn gone(group: &[&Started], within: Duration) -> bool {
+fn wait_until_gone(group: &[&FleetProcess], within: Duration) -> bool {
     let give_up = Instant::now() + within;
     while group.iter().any(|process| process.is_running()) {
         if Instant::now() > give_up {
             return false;
         }
         // Not our children: nobody tells us.
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     true
 }
 
 /// Removes what `squall up` wrote, if it is ours.
 pub(crate) fn clean_up() {
-    if let Ok(folder) = up_state::folder() {
+    if let Ok(folder) = local_fleet_state::create_folder() {
         // What cannot be removed does no harm.
         let _ = fs::remove_dir_all(folder);
     }

@@ -4,7 +4,7 @@ use std::{fs, io, path::Path};
 
 use crate::{
     args::NewArgs,
-    exit::{PASSED, Refusal},
+    exit::{CliError, PASSED},
     terminal::print,
 };
 
@@ -16,18 +16,18 @@ const FILES: [(&str, &str); 4] = [
     (".gitignore", include_str!("../scaffold/gitignore")),
 ];
 
-pub(crate) fn scaffold(args: &NewArgs) -> Result<u8, Refusal> {
+pub(crate) fn scaffold(args: &NewArgs) -> Result<u8, CliError> {
     let folder = &args.folder;
     if let Some((name, _)) = FILES.iter().find(|(name, _)| folder.join(name).exists()) {
-        return Err(Refusal::new(format!(
+        return Err(CliError::new(format!(
             "{} exists already and is not overwritten; choose another folder",
             folder.join(name).display()
         )));
     }
-    fs::create_dir_all(folder).map_err(|error| Refusal::file("create", folder, &error))?;
+    fs::create_dir_all(folder).map_err(|error| CliError::file_error("create", folder, &error))?;
     for (name, content) in FILES {
         let path = folder.join(name);
-        write_new(&path, content).map_err(|error| Refusal::file("write", &path, &error))?;
+        write_new(&path, content).map_err(|error| CliError::file_error("write", &path, &error))?;
     }
     let shown = folder.display();
     print::stdout(

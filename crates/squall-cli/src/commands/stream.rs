@@ -4,19 +4,19 @@ use squall_streams::cli::{self, StreamCommand};
 use std::process::ExitCode;
 
 use crate::{
-    exit::{BREACHED, PASSED, Refusal, error_chain},
-    program::Host,
+    exit::{BREACHED, CliError, PASSED, error_chain},
+    loaded_scenario::ScriptHost,
 };
 
-pub(crate) fn run<H: Host>(command: StreamCommand, host: &H) -> Result<u8, Refusal> {
+pub(crate) fn run<H: ScriptHost>(command: StreamCommand, host: &H) -> Result<u8, CliError> {
     if let StreamCommand::Worker(args) = &command {
-        return host.work(args).map_err(Refusal::new);
+        return host.run_stream_worker(args).map_err(CliError::new);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?;
-    let refuse = |error: cli::CliError| match error.unreachable() {
-        true => Refusal::unreachable(error_chain(&error)),
-        false => Refusal::new(error_chain(&error)),
+    let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
+    let refuse = |error: cli::StreamCommandError| match error.is_unreachable() {
+        true => CliError::unreachable(error_chain(&error)),
+        false => CliError::new(error_chain(&error)),
     };
     let code = runtime.block_on(cli::run(command)).map_err(refuse)?;
     Ok(if code == ExitCode::SUCCESS { PASSED } else { BREACHED })

@@ -5,14 +5,14 @@ use std::net::ToSocketAddrs;
 
 use crate::{
     args::TargetArgs,
-    exit::{PASSED, Refusal, error_chain},
-    signals::BlockingStop,
+    exit::{CliError, PASSED, error_chain},
+    signals::BlockingStopSignals,
     terminal::print,
 };
 
-pub(crate) fn serve(args: &TargetArgs) -> Result<u8, Refusal> {
+pub(crate) fn serve(args: &TargetArgs) -> Result<u8, CliError> {
     if !args.allow_remote && !is_loopback(&args.listen) {
-        return Err(Refusal::new(format!(
+        return Err(CliError::new(format!(
             "{} can be reached from other machines and the target has no login; \
              add --allow-remote if that is meant",
             args.listen
@@ -22,8 +22,9 @@ pub(crate) fn serve(args: &TargetArgs) -> Result<u8, Refusal> {
         Some(threads) => threads.into(),
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
-    let stop = BlockingStop::listen().map_err(|error| Refusal::new(format!("cannot listen for signals: {error}")))?;
-    let target = TargetServer::start_on(&args.listen, threads).map_err(|error| Refusal::new(error_chain(&error)))?;
+    let stop =
+        BlockingStopSignals::listen().map_err(|error| CliError::new(format!("cannot listen for signals: {error}")))?;
+    let target = TargetServer::start_on(&args.listen, threads).map_err(|error| CliError::new(error_chain(&error)))?;
     let plural = if threads == 1 { "" } else { "s" };
     print::stdout(
         format!(

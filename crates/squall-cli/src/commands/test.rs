@@ -2,64 +2,70 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use squall_report::Ending;
+use squall_report::ResultSummary;
 use std::time::Duration;
 
 use crate::{
-    api::Api,
+    api_client::ApiClient,
     args::{StartArgs, StatusArgs, TestCommand},
     bundle,
-    commands::run::subject,
-    exit::{PASSED, Refusal},
-    program::Host,
-    terminal::{self, counted, print},
+    commands::run::resolve_input,
+    exit::{CliError, PASSED},
+    loaded_scenario::ScriptHost,
+    terminal::{self, pluralize, print},
 };
 
-pub(crate) fn test<H: Host>(command: TestCommand, host: &H) -> Result<u8, Refusal> {
+pub(crate) fn test<H: ScriptHost>(command: TestCommand, host: &H) -> Result<u8, CliError> {
     match command {
         TestCommand::Start(args) => start(*args, host)?,
         TestCommand::Status(args) => status(&args)?,
         TestCommand::Scale(args) => {
-            let mut api = Api::new(&args.api)?;
+            let mut api = ApiClient::new(&args.api)?;
             let answer = api.post("/api/v1/tests/current/scale", &json!({"users": args.users}))?;
-            say(format!(
+            print_line(format!(
                 "test {}: {} instead of {}",
                 answer["epoch"],
-                counted(args.users, "user"),
-                short(&answer["before"])
+                pluralize(args.users, "user"),
+                format_number(&answer["before"])
             ))?;
         }
         TestCommand::Rate(args) => {
-            let mut api = Api::new(&args.api)?;
+            let mut api = ApiClient::new(&args.api)?;
             let answer = api.post("/api/v1/tests/current/rate", &json!({"rate": args.rate}))?;
-            say(format!("test {}: {}/s instead of {}/s", answer["epoch"], args.rate, short(&answer["before"])))?;
+            print_line(format!(
+                "test {}: {}/s instead of {}/s",
+                answer["epoch"],
+                args.rate,
+                format_number(&answer["before"])
+            ))?;
         }
         TestCommand::Pause(args) => {
-            let answer = Api::new(&args.api)?.post("/api/v1/tests/current/pause", &json!({}))?;
-            say(format!("test {} is paused; `squall test resume` goes on with what is left", answer["epoch"]))?;
+            let answer = ApiClient::new(&args.api)?.post("/api/v1/tests/current/pause", &json!({}))?;
+            print_line(format!("test {} is paused; `squall test resume` goes on with what is left", answer["epoch"]))?;
         }
         TestCommand::Resume(args) => {
-            let answer = Api::new(&args.api)?.post("/api/v1/tests/current/resume", &json!({}))?;
-            say(format!("test {} goes on", answer["epoch"]))?;
+            let answer = ApiClient::new(&args.api)?.post("/api/v1/tests/current/resume", &json!({}))?;
+            print_line(format!("test {} goes on", answer["epoch"]))?;
         }
         TestCommand::Stop(args) => {
-            let answer = Api::new(&args.api)?.post("/api/v1/tests/current/stop", &json!({"abort": args.abort}))?;
+            let answer =
+                ApiClient::new(&args.api)?.post("/api/v1/tests/current/stop", &json!({"abort": args.abort}))?;
             let how = if args.abort { "is cut off" } else { "finishes what is under way" };
-            say(format!("test {} {how}; `squall test status` shows how it was", answer["epoch"]))?;
+            print_line(format!("test {} {how}; `squall test status` shows how it was", answer["epoch"]))?;
         }
     }
     Ok(PASSED)
 }
 
-fn start<H: Host>(mut args: StartArgs, host: &H) -> Result<(), Refusal> {
+fn start<H: ScriptHost>(mut args: StartArgs, host: &H) -> Result<(), CliError> {
     if args.run.fleet.cluster.is_some() {
-        return Err(Refusal::new("--cluster belongs to `squall run`; a test is started at --api"));
+        return Err(CliError::new("--cluster belongs to `squall run`; a test is started at --api"));
     }
     if args.run.search.find_max.is_some() {
-        return Err(Refusal::new("--find-max makes many runs, one after the other: use `squall run … --find-max`"));
+        return Err(CliError::new("--find-max makes many runs, one after the other: use `squall run … --find-max`"));
     }
-    if args.run.output.optional_values().iter().any(|(value, _)| value.is_some()) {
-        return Err(Refusal::new(
+    if args.run.output.optional_path_flags().iter().any(|(value, _)| value.is_some()) {
+        return Err(CliError::new(
             "outputs are not written by `squall test start`, which does not wait for the end: \
              use `squall run … --cluster`, or read GET /api/v1/tests/EPOCH afterwards",
         ));
@@ -82,29 +88,29 @@ fn start<H: Host>(mut args: StartArgs, host: &H) -> Result<(), Refusal> {
     ];
     let said: Vec<&str> = refused.into_iter().filter_map(|(given, text)| given.then_some(text)).collect();
     if !said.is_empty() {
-        return Err(Refusal::new(said.join("\n")));
+        return Err(CliError::new(said.join("\n")));
     }
-    let (bundle, description) = bundle::of_run(&subject(&mut args.run)?, &args.run, host)?;
+    let (bundle, description) = bundle::build(&resolve_input(&mut args.run)?, &args.run, host)?;
     if args.run.check {
         return print::stdout(description.as_bytes());
     }
-    let mut api = Api::new(&args.api)?;
+    let mut api = ApiClient::new(&args.api)?;
     let waiting = |why: &str| {
         if !args.run.output.quiet {
-            terminal::say(format!("{why}\n"));
+            terminal::print_stderr(format!("{why}\n"));
         }
     };
-    let answer = api.post_when_workers_are_there("/api/v1/tests", &json!({"bundle": bundle}), waiting)?;
-    say(format!("test {} starts: {}", answer["epoch"], bundle.plan.name))?;
+    let answer = api.post_when_workers_ready("/api/v1/tests", &json!({"bundle": bundle}), waiting)?;
+    print_line(format!("test {} starts: {}", answer["epoch"], bundle.plan.name))?;
     eprintln!("`squall test status --watch` follows it, `squall test stop` ends it");
     Ok(())
 }
 
-fn status(args: &StatusArgs) -> Result<(), Refusal> {
-    let mut api = Api::new(&args.api)?;
+fn status(args: &StatusArgs) -> Result<(), CliError> {
+    let mut api = ApiClient::new(&args.api)?;
     loop {
         let status = api.get("/api/v1/tests/current")?;
-        say(if args.json { status.to_string() } else { in_words(&status) })?;
+        print_line(if args.json { status.to_string() } else { render_status(&status) })?;
         if !args.watch || status["state"] == "IDLE" {
             return Ok(());
         }
@@ -113,8 +119,8 @@ fn status(args: &StatusArgs) -> Result<(), Refusal> {
 }
 
 /// A test in two or three lines, and how it ended.
-fn in_words(status: &Value) -> String {
-    let workers = format!("{} alive", counted(status["workers"]["alive"].as_u64().unwrap_or(0), "worker"));
+fn render_status(status: &Value) -> String {
+    let workers = format!("{} alive", pluralize(status["workers"]["alive"].as_u64().unwrap_or(0), "worker"));
     if status["epoch"] == 0 {
         return format!("no test has run yet; {workers}");
     }
@@ -131,8 +137,8 @@ fn in_words(status: &Value) -> String {
     let mut text = format!("test {} {state}{what}{target}", status["epoch"]);
     let elapsed = status["elapsed_s"].as_f64().unwrap_or(0.0);
     let level = |level: &Value| match status["driven_by"].as_str() {
-        Some("rate") => format!("{}/s", short(level)),
-        _ => counted(level.as_f64().unwrap_or(0.0).round() as u64, "user"),
+        Some("rate") => format!("{}/s", format_number(level)),
+        _ => pluralize(level.as_f64().unwrap_or(0.0).round() as u64, "user"),
     };
     let wanted = match &status["resumes_at"] {
         _ if over => String::new(),
@@ -148,7 +154,7 @@ fn in_words(status: &Value) -> String {
         let measured = status["measured_s"].as_f64().unwrap_or(elapsed);
         let whole =
             live["requests_total"].as_f64().filter(|_| over && measured > 0.0).map(|all| Value::from(all / measured));
-        let rate = short(whole.as_ref().unwrap_or(&live["current_rps"]));
+        let rate = format_number(whole.as_ref().unwrap_or(&live["current_rps"]));
         text += &format!(
             "\n  {} requests, {} errors, {rate}/s, p50 {:.2} ms, p99 {:.2} ms",
             live["requests_total"],
@@ -158,7 +164,7 @@ fn in_words(status: &Value) -> String {
         );
     }
     // Null, and so none, until the test is over.
-    if let Ok(ending) = Ending::deserialize(status) {
+    if let Ok(ending) = ResultSummary::deserialize(status) {
         ending.lines().iter().for_each(|line| text += &format!("\n  {line}"));
     }
     if let Some(message) = status["stop"]["message"].as_str() {
@@ -168,12 +174,12 @@ fn in_words(status: &Value) -> String {
 }
 
 /// A number with at most one digit after the point.
-fn short(number: &Value) -> String {
+fn format_number(number: &Value) -> String {
     let text = format!("{:.1}", number.as_f64().unwrap_or(0.0));
     text.strip_suffix(".0").unwrap_or(&text).to_owned()
 }
 
-fn say(text: String) -> Result<(), Refusal> {
+fn print_line(text: String) -> Result<(), CliError> {
     print::stdout(format!("{text}\n").as_bytes())
 }
 
@@ -188,7 +194,7 @@ mod tests {
             "state": "IDLE", "epoch": 3, "elapsed_s": 20.0, "measured_s": 10.0, "name": "shop", "workers": {"alive": 1},
             "live": {"requests_total": 1000, "errors_total": 0, "current_rps": 0.0, "latency": {"p50_ms": 1.0, "p99_ms": 2.0}},
         });
-        let text = in_words(&status);
+        let text = render_status(&status);
         assert!(text.contains("20.0s, 1 worker alive") && text.contains(" 100/s"), "{text}");
     }
 
@@ -198,10 +204,10 @@ mod tests {
             "state": "RUNNING", "epoch": 3, "elapsed_s": 20.0, "name": "shop", "workers": {"alive": 1}, "paused": true,
             "driven_by": "users", "level": 0.0, "resumes_at": 50.0,
         });
-        let text = in_words(&status);
+        let text = render_status(&status);
         assert!(text.starts_with("test 3 is paused: shop\n"), "{text}");
         assert!(text.contains("no load until `squall test resume`, then 50 users, 1 worker alive"), "{text}");
         status["driven_by"] = "rate".into();
-        assert!(in_words(&status).contains("then 50/s"));
+        assert!(render_status(&status).contains("then 50/s"));
     }
 }

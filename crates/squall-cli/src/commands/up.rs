@@ -12,27 +12,27 @@ use std::{
 };
 
 use crate::{
-    api::Api,
+    api_client::ApiClient,
     args::UpArgs,
     commands::down,
-    exit::{PASSED, Refusal},
+    exit::{CliError, PASSED},
     fleet_store,
-    program::Host,
-    terminal::{self, SILENCE, counted, print},
-    up_state::{self, Started, UpState},
+    loaded_scenario::ScriptHost,
+    local_fleet_state::{self, FleetProcess, LocalFleetState},
+    terminal::{self, WAIT_NOTICE_DELAY, pluralize, print},
 };
 
 /// A fleet that is not ready by then has a problem.
-const READY_WITHIN: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(50);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Another free port is tried this often, should somebody be faster.
-const PORTS: usize = 5;
+const MAX_PORT_ATTEMPTS: usize = 5;
 
-fn refuse_second_fleet() -> Result<(), Refusal> {
+fn check_no_fleet_running() -> Result<(), CliError> {
     // A record that cannot be read may be of processes that run: it is not written over.
-    let Some(state) = up_state::running()? else { return Ok(()) };
+    let Some(state) = local_fleet_state::running_fleet()? else { return Ok(()) };
     let ended: Vec<&str> = state.processes.iter().filter(|part| !part.is_running()).map(|part| &*part.role).collect();
-    Err(Refusal::new(match ended.is_empty() {
+    Err(CliError::new(match ended.is_empty() {
         true => format!(
             "a fleet is running already, its API is at {}: use it with `squall test start …`, or end it with `squall down`",
             state.api
@@ -44,52 +44,52 @@ fn refuse_second_fleet() -> Result<(), Refusal> {
     }))
 }
 
-pub(crate) fn up<H: Host>(args: &UpArgs, host: &H) -> Result<u8, Refusal> {
-    refuse_second_fleet()?;
-    refuse_open_listener(args)?;
-    refuse_dead_redis(args)?;
+pub(crate) fn up<H: ScriptHost>(args: &UpArgs, host: &H) -> Result<u8, CliError> {
+    check_no_fleet_running()?;
+    check_listen_address(args)?;
+    check_redis_reachable(args)?;
     // Whoever comes second waits, and finds the fleet of the first.
-    let _alone = up_state::lock()?;
-    refuse_second_fleet()?;
-    let mut fleet = Starting::new(args, host.interpreter())?;
+    let _alone = local_fleet_state::lock()?;
+    check_no_fleet_running()?;
+    let mut fleet = FleetStarter::new(args, host.interpreter())?;
     match fleet.start(args) {
-        Ok(()) => fleet.tell(args),
+        Ok(()) => fleet.print_summary(args),
         Err(refusal) => {
-            let log = fleet.last_lines();
-            down::end(&fleet.state.processes, String::new);
+            let log = fleet.log_tail();
+            down::stop_processes(&fleet.state.processes, String::new);
             down::clean_up();
-            Err(Refusal::new(format!("the fleet did not come up: {refusal}{log}")))
+            Err(CliError::new(format!("the fleet did not come up: {refusal}{log}")))
         }
     }
 }
 
 /// Said here already, before anything is started.
-fn refuse_open_listener(args: &UpArgs) -> Result<(), Refusal> {
-    let token = args.token.as_ref().map(|secret| squall_web::Token::new(secret.0.clone())).transpose();
-    let token = token.map_err(|error| Refusal::new(format!("--token: {error}")))?;
+fn check_listen_address(args: &UpArgs) -> Result<(), CliError> {
+    let token = args.token.as_ref().map(|secret| squall_web::ApiToken::new(secret.0.clone())).transpose();
+    let token = token.map_err(|error| CliError::new(format!("--token: {error}")))?;
     let config = squall_web::WebConfig { token, ..squall_web::WebConfig::local("") };
-    config.check(args.listen).map_err(|error| Refusal::new(error.to_string()))?;
+    config.check_address(args.listen).map_err(|error| CliError::new(error.to_string()))?;
     match args.listen.port() {
-        0 => Err(Refusal::new("--listen: give a port, so that the API can be found")),
+        0 => Err(CliError::new("--listen: give a port, so that the API can be found")),
         _ => TcpListener::bind(args.listen).map(drop).map_err(|error| {
-            Refusal::new(format!("cannot listen on {}: {error}; give another address with --listen", args.listen))
+            CliError::new(format!("cannot listen on {}: {error}; give another address with --listen", args.listen))
         }),
     }
 }
 
 /// Said here already too, and with its own code.
-fn refuse_dead_redis(args: &UpArgs) -> Result<(), Refusal> {
+fn check_redis_reachable(args: &UpArgs) -> Result<(), CliError> {
     let Some(url) = &args.redis else { return Ok(()) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Refusal::new(format!("cannot start a runtime: {error}")))?;
-    let waiting = |why: &str| terminal::say(format!("{why}\n"));
+    let runtime = runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?;
+    let waiting = |why: &str| terminal::print_stderr(format!("{why}\n"));
     runtime.block_on(fleet_store::connect(url, waiting)).map(drop)
 }
 
 /// A fleet on its way up.
-struct Starting {
+struct FleetStarter {
     folder: PathBuf,
-    state: UpState,
+    state: LocalFleetState,
     children: Vec<(String, Child)>,
     /// The last log that was begun, for when it goes wrong.
     log: PathBuf,
@@ -98,24 +98,24 @@ struct Starting {
     interpreter: Option<PathBuf>,
 }
 
-impl Starting {
-    fn new(args: &UpArgs, interpreter: Option<PathBuf>) -> Result<Starting, Refusal> {
+impl FleetStarter {
+    fn new(args: &UpArgs, interpreter: Option<PathBuf>) -> Result<FleetStarter, CliError> {
         down::clean_up();
-        let folder = up_state::folder()?;
+        let folder = local_fleet_state::create_folder()?;
         let mut reach = args.listen;
         if reach.ip().is_unspecified() {
             // Not an address to go to.
             reach = SocketAddr::from(([127, 0, 0, 1], reach.port()));
         }
-        let state = UpState { api: format!("http://{reach}"), processes: Vec::new() };
-        up_state::write(&folder, &state)?;
+        let state = LocalFleetState { api: format!("http://{reach}"), processes: Vec::new() };
+        local_fleet_state::write(&folder, &state)?;
         let log = folder.join("orchestrator.log");
         let store = "in memory, in the orchestrator's process";
-        Ok(Starting { folder, state, children: Vec::new(), log, store, interpreter })
+        Ok(FleetStarter { folder, state, children: Vec::new(), log, store, interpreter })
     }
 
-    fn start(&mut self, args: &UpArgs) -> Result<(), Refusal> {
-        let redis = match (&args.redis, server_in_path()) {
+    fn start(&mut self, args: &UpArgs) -> Result<(), CliError> {
+        let redis = match (&args.redis, find_redis_server()) {
             (Some(url), _) => {
                 self.store = "the Redis server that was given";
                 Some(url.clone())
@@ -142,13 +142,13 @@ impl Starting {
     }
 
     /// A server of our own: only on loopback, with a password that only our processes know, without files.
-    fn start_redis(&mut self, program: &Path) -> Result<String, Refusal> {
+    fn start_redis(&mut self, program: &Path) -> Result<String, CliError> {
         self.store = "redis-server, started for this fleet";
         let password = squall_coord::MemberId::unique().to_string();
         let folder = self.folder.join("redis");
-        fs::create_dir_all(&folder).map_err(|error| Refusal::file("create", &folder, &error))?;
-        for _ in 0..PORTS {
-            let port = free_port().map_err(|error| Refusal::new(format!("no port is free: {error}")))?;
+        fs::create_dir_all(&folder).map_err(|error| CliError::file_error("create", &folder, &error))?;
+        for _ in 0..MAX_PORT_ATTEMPTS {
+            let port = free_port().map_err(|error| CliError::new(format!("no port is free: {error}")))?;
             let mut command = Command::new(program);
             // Its settings come by standard input: arguments can be read by everybody on the machine.
             command.arg("-").stdin(Stdio::piped());
@@ -164,23 +164,23 @@ impl Starting {
                 return Ok(format!("redis://:{password}@127.0.0.1:{port}/"));
             }
         }
-        Err(Refusal::new(format!("{} did not start", program.display())))
+        Err(CliError::new(format!("{} did not start", program.display())))
     }
 
-    fn redis_is_up(&mut self, port: u16) -> Result<bool, Refusal> {
-        let give_up = Instant::now() + READY_WITHIN;
+    fn redis_is_up(&mut self, port: u16) -> Result<bool, CliError> {
+        let give_up = Instant::now() + READY_TIMEOUT;
         while Instant::now() < give_up {
             let (_, child) = self.children.last_mut().expect("the server was just started");
             if child.try_wait().is_ok_and(|ended| ended.is_some()) {
                 self.children.pop();
                 self.state.processes.pop();
-                up_state::write(&self.folder, &self.state)?;
+                local_fleet_state::write(&self.folder, &self.state)?;
                 return Ok(false);
             }
             if TcpStream::connect(("127.0.0.1", port)).is_ok() {
                 return Ok(true);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(false)
     }
@@ -191,8 +191,8 @@ impl Starting {
         words: &[String],
         redis: Option<&str>,
         token: Option<&str>,
-    ) -> Result<(), Refusal> {
-        let mut command = this_program(self.interpreter.as_deref())?;
+    ) -> Result<(), CliError> {
+        let mut command = own_command(self.interpreter.as_deref())?;
         command.args(words).stdin(Stdio::null()).env_remove("SQUALL_TOKEN").env_remove("SQUALL_REDIS");
         // By the environment, which only its owner can read.
         command
@@ -201,58 +201,65 @@ impl Starting {
     }
 
     /// Starts a process that outlives this one, with a log of its own, and writes it down.
-    fn spawn(&mut self, role: &str, mut command: Command) -> Result<&mut Child, Refusal> {
+    fn spawn(&mut self, role: &str, mut command: Command) -> Result<&mut Child, CliError> {
         self.log = self.folder.join(format!("{role}.log"));
-        let log = open_log(&self.log).map_err(|error| Refusal::file("write", &self.log, &error))?;
-        let errors = log.try_clone().map_err(|error| Refusal::file("write", &self.log, &error))?;
+        let log = open_log(&self.log).map_err(|error| CliError::file_error("write", &self.log, &error))?;
+        let errors = log.try_clone().map_err(|error| CliError::file_error("write", &self.log, &error))?;
         // A group of its own: Ctrl-C in this terminal is not for it.
         command.stdout(log).stderr(errors).process_group(0);
         let child = command.spawn();
-        let child = child.map_err(|error| Refusal::new(format!("cannot start {role}: {error}")))?;
-        let started = Started::now(role, child.id() as i32);
+        let child = child.map_err(|error| CliError::new(format!("cannot start {role}: {error}")))?;
+        let started = FleetProcess::from_pid(role, child.id() as i32);
         self.children.push((role.to_owned(), child));
         self.state.processes.extend(started);
-        up_state::write(&self.folder, &self.state)?;
+        local_fleet_state::write(&self.folder, &self.state)?;
         Ok(&mut self.children.last_mut().expect("just pushed").1)
     }
 
-    fn wait_until_ready(&mut self, args: &UpArgs) -> Result<(), Refusal> {
-        let mut api = Api::at(&self.state.api, None, None)?;
+    fn wait_until_ready(&mut self, args: &UpArgs) -> Result<(), CliError> {
+        let mut api = ApiClient::with_base_url(&self.state.api, None, None)?;
         let began = Instant::now();
         let mut told = false;
         loop {
             for (role, child) in &mut self.children {
                 if let Ok(Some(status)) = child.try_wait() {
                     self.log = self.folder.join(format!("{role}.log"));
-                    return Err(Refusal::new(format!("{role} ended ({status})")));
+                    return Err(CliError::new(format!("{role} ended ({status})")));
                 }
             }
             let ready = api.get("/readyz").ok().and_then(|ready| ready["alive_workers"].as_u64()).unwrap_or(0);
             if ready >= u64::from(args.workers) {
                 return Ok(());
             }
-            if began.elapsed() > SILENCE && !told {
+            if began.elapsed() > WAIT_NOTICE_DELAY && !told {
                 told = true;
-                terminal::say(format!("waiting for the workers: {ready} of {} are ready\n", args.workers));
+                terminal::print_stderr(format!("waiting for the workers: {ready} of {} are ready\n", args.workers));
             }
-            if began.elapsed() > READY_WITHIN {
-                return Err(Refusal::new(format!("{ready} of {} were ready in time", counted(args.workers, "worker"))));
+            if began.elapsed() > READY_TIMEOUT {
+                return Err(CliError::new(format!(
+                    "{ready} of {} were ready in time",
+                    pluralize(args.workers, "worker")
+                )));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    fn tell(&self, args: &UpArgs) -> Result<u8, Refusal> {
+    fn print_summary(&self, args: &UpArgs) -> Result<u8, CliError> {
         let api = &self.state.api;
-        let mut text =
-            format!("a fleet of {} is up\n  API    {api}\n  store  {}\n", counted(args.workers, "worker"), self.store);
+        let mut text = format!(
+            "a fleet of {} is up\n  API    {api}\n  store  {}\n",
+            pluralize(args.workers, "worker"),
+            self.store
+        );
         for process in &self.state.processes {
             text += &format!("  {:<14} pid {}\n", process.role, process.pid);
         }
         text += &format!("  logs   {}\n\n", self.folder.display());
         let token = args.token.as_ref().map(|secret| secret.0.clone());
         // That it cannot be asked is no fault of the fleet, which is up.
-        if let Ok(Some(epoch)) = Api::at(api, token, None).and_then(|mut api| api.test_under_way()) {
+        if let Ok(Some(epoch)) = ApiClient::with_base_url(api, token, None).and_then(|mut api| api.running_test_epoch())
+        {
             text += &format!(
                 "test {epoch} is under way, and these workers take part in it; `squall test stop` ends it\n\n"
             );
@@ -266,7 +273,7 @@ impl Starting {
     }
 
     /// Why it went wrong, most likely.
-    fn last_lines(&self) -> String {
+    fn log_tail(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let tail = &lines[lines.len().saturating_sub(5)..];
@@ -279,17 +286,17 @@ fn open_log(path: &Path) -> io::Result<File> {
 }
 
 /// This program again; inside Python it is the interpreter with our package.
-fn this_program(interpreter: Option<&Path>) -> Result<Command, Refusal> {
+fn own_command(interpreter: Option<&Path>) -> Result<Command, CliError> {
     if let Some(interpreter) = interpreter {
         let mut command = Command::new(interpreter);
         command.args(["-m", "squall"]);
         return Ok(command);
     }
     let path = std::env::current_exe();
-    path.map(Command::new).map_err(|error| Refusal::new(format!("cannot find this program: {error}")))
+    path.map(Command::new).map_err(|error| CliError::new(format!("cannot find this program: {error}")))
 }
 
-fn server_in_path() -> Option<PathBuf> {
+fn find_redis_server() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let found = |name: &str| std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
     found("redis-server").or_else(|| found("valkey-server"))

@@ -4,8 +4,8 @@
 mod charts;
 mod footer;
 mod header;
-mod promises;
 mod tables;
+mod thresholds;
 
 use ratatui::{
     Frame,
@@ -15,14 +15,14 @@ use ratatui::{
 };
 use squall_metrics::RunView;
 use squall_model::Plan;
-use squall_orchestrator::{Live, Observer};
+use squall_orchestrator::{LiveStatus, RunObserver};
 use std::{io, time::Duration};
 
-use super::screen::Screen;
-use crate::stop::{KeyWatch, StopButton};
+use super::screen::DashboardScreen;
+use crate::stop_button::{KeyListener, StopButton};
 
 /// The dashboard's colours, named by meaning.
-mod tint {
+mod palette {
     use super::Color;
 
     pub(super) const ACCENT: Color = Color::Cyan;
@@ -36,10 +36,10 @@ mod tint {
 }
 
 /// Everything one drawing shows.
-struct Scene<'a> {
+struct DashboardData<'a> {
     plan: &'a Plan,
     view: &'a RunView,
-    live: &'a Live,
+    live: &'a LiveStatus,
     /// CPU of this process over the last second, 1.0 for one core.
     cpu: f64,
     /// How often a stop was asked for.
@@ -49,75 +49,84 @@ struct Scene<'a> {
 
 /// The live view; it owns the terminal until it is dropped.
 pub(crate) struct Dashboard {
-    screen: Screen,
+    screen: DashboardScreen,
     button: StopButton,
     colour: bool,
-    last: (Duration, f64),
+    last_cpu_sample: (Duration, f64),
     cpu: f64,
     /// The last drawing did not reach the terminal.
-    torn: bool,
+    needs_redraw: bool,
     /// There has been a second to show.
-    begun: bool,
+    has_data: bool,
     // Last: keys are read until everything else is gone.
-    _keys: KeyWatch,
+    _keys: KeyListener,
 }
 
 impl Dashboard {
     pub(crate) fn open(button: StopButton) -> io::Result<Dashboard> {
-        let screen = Screen::take()?;
-        let keys = KeyWatch::start(button.clone());
+        let screen = DashboardScreen::enter()?;
+        let keys = KeyListener::start(button.clone());
         let colour = super::style(true).colour;
         let last = (Duration::ZERO, 0.0);
-        Ok(Dashboard { screen, button, colour, last, cpu: 0.0, torn: false, begun: false, _keys: keys })
+        Ok(Dashboard {
+            screen,
+            button,
+            colour,
+            last_cpu_sample: last,
+            cpu: 0.0,
+            needs_redraw: false,
+            has_data: false,
+            _keys: keys,
+        })
     }
 
-    fn note_cpu(&mut self, live: &Live) {
-        let passed = live.elapsed.saturating_sub(self.last.0).as_secs_f64();
+    fn update_cpu(&mut self, live: &LiveStatus) {
+        let passed = live.elapsed.saturating_sub(self.last_cpu_sample.0).as_secs_f64();
         // Changes of phase are shown between two seconds; so short a time would say nothing about CPU.
         if passed > 0.5 {
-            self.cpu = (live.cpu_s - self.last.1) / passed;
-            self.last = (live.elapsed, live.cpu_s);
+            self.cpu = (live.cpu_s - self.last_cpu_sample.1) / passed;
+            self.last_cpu_sample = (live.elapsed, live.cpu_s);
         }
     }
 }
 
-impl Observer for Dashboard {
-    fn second(&mut self, plan: &Plan, view: &RunView, live: &Live) {
-        self.note_cpu(live);
-        self.begun = true;
+impl RunObserver for Dashboard {
+    fn on_update(&mut self, plan: &Plan, view: &RunView, live: &LiveStatus) {
+        self.update_cpu(live);
+        self.has_data = true;
         let (cpu, presses, colour) = (self.cpu, self.button.presses(), self.colour);
-        let scene = Scene { plan, view, live, cpu, presses, colour };
+        let scene = DashboardData { plan, view, live, cpu, presses, colour };
         // A terminal that cannot be drawn on must not end the run; its report is still wanted.
         // One that has missed a drawing, because it is held, is drawn on from the beginning.
         let terminal = &mut self.screen.terminal;
-        if self.torn && terminal.clear().is_err() {
+        if self.needs_redraw && terminal.clear().is_err() {
             return;
         }
-        self.torn = terminal.draw(|frame| draw(frame, &scene)).is_err();
+        self.needs_redraw = terminal.draw(|frame| draw(frame, &scene)).is_err();
     }
 
-    fn waiting(&mut self, why: &str) {
+    fn on_waiting(&mut self, why: &str) {
         // Later the numbers so far are worth more than why there are no new ones.
-        if !self.begun {
+        if !self.has_data {
             let words = Paragraph::new(format!("{why}\n\nq stops")).wrap(Wrap { trim: true }).block(panel("waiting"));
             let colour = self.colour;
             let drawn = self.screen.terminal.draw(|frame| {
                 frame.render_widget(words, frame.area());
                 if !colour {
-                    bleach(frame, frame.area());
+                    strip_colours(frame, frame.area());
                 }
             });
-            self.torn = drawn.is_err();
+            self.needs_redraw = drawn.is_err();
         }
     }
 }
 
-fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
+fn draw(frame: &mut Frame<'_>, scene: &DashboardData<'_>) {
     let area = frame.area().inner(ratatui::layout::Margin { horizontal: 1, vertical: 0 });
     let tall = area.height >= 30;
-    let metrics = tables::metric_rows(scene, if tall { 10 } else { 4 }) as u16 + 3;
-    let outcomes = if tall { tables::outcome_rows(scene) as u16 + 2 } else { 0 };
-    let promises = promises::height(scene, tall);
+    let metrics = tables::metric_row_count(scene, if tall { 10 } else { 4 }) as u16 + 3;
+    let outcomes = if tall { tables::outcome_row_count(scene) as u16 + 2 } else { 0 };
+    let promises = thresholds::height(scene, tall);
     let [top, charts, table, outcome, promise, health, keys] = Layout::vertical([
         Constraint::Length(3),
         Constraint::Min(6),
@@ -134,16 +143,16 @@ fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
     if tall {
         tables::draw_outcomes(frame, outcome, scene);
     }
-    promises::draw(frame, promise, scene, tall);
+    thresholds::draw(frame, promise, scene, tall);
     footer::draw_health(frame, health, scene, tall);
     footer::draw_keys(frame, keys, scene);
     if !scene.colour {
-        bleach(frame, area);
+        strip_colours(frame, area);
     }
 }
 
 /// Takes every colour out again, for `NO_COLOR`; bold and dim stay.
-fn bleach(frame: &mut Frame<'_>, area: Rect) {
+fn strip_colours(frame: &mut Frame<'_>, area: Rect) {
     for position in area.positions() {
         let cell = &mut frame.buffer_mut()[position];
         (cell.fg, cell.bg) = (Color::Reset, Color::Reset);
@@ -154,7 +163,7 @@ fn bleach(frame: &mut Frame<'_>, area: Rect) {
 fn panel<'a>(title: impl Into<ratatui::text::Line<'a>>) -> Block<'a> {
     Block::bordered()
         .border_type(BorderType::Rounded)
-        .border_style(ratatui::style::Style::new().fg(tint::DIM))
+        .border_style(ratatui::style::Style::new().fg(palette::DIM))
         .title_style(ratatui::style::Style::new().fg(Color::Reset))
         .padding(Padding::horizontal(1))
         .title(title)

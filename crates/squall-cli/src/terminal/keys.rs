@@ -6,49 +6,49 @@ use std::{
     sync::Mutex,
 };
 
-use crate::stop::{KeyWatch, StopButton};
+use crate::stop_button::{KeyListener, StopButton};
 
 /// How the terminal was found, while it is changed.
-static FOUND: Mutex<Option<Termios>> = Mutex::new(None);
+static ORIGINAL_MODE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Presses the button when `q` is pressed, until dropped. Signals and line ends work as ever.
-pub(crate) struct Keys {
-    watch: Option<KeyWatch>,
+pub(crate) struct InlineKeyListener {
+    listener: Option<KeyListener>,
 }
 
-impl Keys {
+impl InlineKeyListener {
     /// Listens, if there is somebody to press a key.
-    pub(crate) fn listen(button: &StopButton) -> Keys {
+    pub(crate) fn listen(button: &StopButton) -> InlineKeyListener {
         let present = io::stdin().is_terminal() && io::stderr().is_terminal();
-        let watch = (present && one_by_one().is_ok()).then(|| KeyWatch::start(button.clone()));
-        Keys { watch }
+        let watch = (present && enter_cbreak_mode().is_ok()).then(|| KeyListener::start(button.clone()));
+        InlineKeyListener { listener: watch }
     }
 
     /// Whether keys are heard.
-    pub(crate) fn heard(&self) -> bool {
-        self.watch.is_some()
+    pub(crate) fn is_listening(&self) -> bool {
+        self.listener.is_some()
     }
 }
 
-impl Drop for Keys {
+impl Drop for InlineKeyListener {
     fn drop(&mut self) {
         // First nobody reads any more, then lines are lines again.
-        drop(self.watch.take());
-        give_back();
+        drop(self.listener.take());
+        restore_line_mode();
     }
 }
 
-fn one_by_one() -> rustix::io::Result<()> {
+fn enter_cbreak_mode() -> rustix::io::Result<()> {
     let found = tcgetattr(io::stdin())?;
     let mut changed = found.clone();
     changed.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-    *FOUND.lock().expect("no holder panics") = Some(found);
+    *ORIGINAL_MODE.lock().expect("no holder panics") = Some(found);
     tcsetattr(io::stdin(), OptionalActions::Now, &changed)
 }
 
 /// Leaves the terminal as it was found; harmless when it was not changed.
-pub(super) fn give_back() {
-    if let Some(found) = FOUND.lock().expect("no holder panics").take() {
+pub(super) fn restore_line_mode() {
+    if let Some(found) = ORIGINAL_MODE.lock().expect("no holder panics").take() {
         // The terminal may be gone (a closed window); then nobody misses it.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &found);
     }

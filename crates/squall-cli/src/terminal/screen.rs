@@ -15,63 +15,63 @@ use std::{
     time::Duration,
 };
 
-use super::speech::{self, Spoken};
+use super::background_writer::{self, BufferedWriterHandle};
 
 /// A terminal that takes nothing any more is not waited for any longer than this.
-const LAST_DRAWING: Duration = Duration::from_secs(1);
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whether the terminal is ours at the moment.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 /// The terminal, taken over.
-pub(crate) struct Screen {
-    pub(crate) terminal: Terminal<CrosstermBackend<Spoken>>,
+pub(crate) struct DashboardScreen {
+    pub(crate) terminal: Terminal<CrosstermBackend<BufferedWriterHandle>>,
 }
 
-impl Screen {
-    pub(crate) fn take() -> io::Result<Screen> {
-        give_back_on_panic();
-        TAKEN.store(true, Ordering::SeqCst);
+impl DashboardScreen {
+    pub(crate) fn enter() -> io::Result<DashboardScreen> {
+        restore_on_panic();
+        ACTIVE.store(true, Ordering::SeqCst);
         let taken = enable_raw_mode()
-            .and_then(|()| execute!(drawing(), EnterAlternateScreen, cursor::Hide))
-            .and_then(|()| Terminal::new(CrosstermBackend::new(drawing())));
+            .and_then(|()| execute!(stderr_writer(), EnterAlternateScreen, cursor::Hide))
+            .and_then(|()| Terminal::new(CrosstermBackend::new(stderr_writer())));
         match taken {
-            Ok(terminal) => Ok(Screen { terminal }),
+            Ok(terminal) => Ok(DashboardScreen { terminal }),
             Err(error) => {
-                give_back();
+                restore_terminal();
                 Err(error)
             }
         }
     }
 }
 
-impl Drop for Screen {
+impl Drop for DashboardScreen {
     fn drop(&mut self) {
-        give_back();
+        restore_terminal();
     }
 }
 
 /// Leaves the terminal as it was found; harmless when it is not ours.
-pub(crate) fn give_back() {
-    super::keys::give_back();
-    if TAKEN.swap(false, Ordering::SeqCst) {
+pub(crate) fn restore_terminal() {
+    super::keys::restore_line_mode();
+    if ACTIVE.swap(false, Ordering::SeqCst) {
         // The terminal may be gone (a closed window); then nobody misses it.
-        let _ = execute!(drawing(), LeaveAlternateScreen, cursor::Show);
-        let _ = speech::stderr().settle(Some(LAST_DRAWING));
+        let _ = execute!(stderr_writer(), LeaveAlternateScreen, cursor::Show);
+        let _ = background_writer::stderr().flush(Some(RESTORE_TIMEOUT));
         let _ = disable_raw_mode();
     }
 }
 
-fn drawing() -> Spoken {
-    speech::stderr().writer()
+fn stderr_writer() -> BufferedWriterHandle {
+    background_writer::stderr().writer()
 }
 
-fn give_back_on_panic() {
+fn restore_on_panic() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            give_back();
+            restore_terminal();
             before(panic);
         }));
     });

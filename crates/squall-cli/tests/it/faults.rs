@@ -108,7 +108,7 @@ struct Fleet {
 impl Fleet {
     fn start(who: Who) -> Fleet {
         let (desk, redis) = (Desk::new(), RedisServer::start_persistent());
-        redis.fill();
+        redis.write_filler_keys();
         let proxy = FaultProxy::start(redis.port());
         let (direct, through) = (redis.url(), format!("redis://127.0.0.1:{}/", proxy.port()));
         let way = |one: Who| if who == one { through.as_str() } else { direct.as_str() };
@@ -171,7 +171,7 @@ impl Fleet {
     fn inflict(&mut self, Case { who, fault, .. }: Case) {
         let process = if who == Who::Worker { &self.victim } else { &self.leader };
         match (fault, who) {
-            (Fault::Kill, Who::Redis) => self.redis.revive(),
+            (Fault::Kill, Who::Redis) => self.redis.restart(),
             (Fault::Kill, _) => process.signal(Signal::KILL),
             (Fault::Freeze, Who::Redis) => {
                 self.redis.pause();
@@ -184,8 +184,8 @@ impl Fleet {
                 thread::sleep(FREEZE);
                 process.signal(Signal::CONT);
             }
-            (Fault::Empty, _) => self.redis.revive_empty(),
-            (Fault::Slow, _) => self.redis.revive_slowly(),
+            (Fault::Empty, _) => self.redis.restart_empty(),
+            (Fault::Slow, _) => self.redis.restart_loading_slowly(),
             (Fault::Delay, _) => self.slow_down(Duration::from_millis(300)),
             (Fault::Crawl, _) => self.slow_down(Duration::from_millis(1000)),
             (Fault::Cut, _) => {

@@ -314,7 +314,7 @@ fn a_redis_that_comes_back_with_its_data_loses_nothing() {
     let mut fleet = Fleet::on(RedisServer::start_persistent(), 2, PATIENT);
     let run = fleet.start(&["--rate", "100", "--for", "8s"]);
     fleet.until_received(200);
-    fleet.redis.revive();
+    fleet.redis.restart();
     let result = fleet.result(run);
     let (reported, received) = (number(&result, "/totals/requests"), fleet.target.requests());
     assert_eq!(reported, received);

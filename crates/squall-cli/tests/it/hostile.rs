@@ -29,12 +29,24 @@ fn each_kind_of_misbehaviour_has_its_own_outcome() {
     std::thread::scope(|scope| {
         scope.spawn(|| check(vec![ServerStep::Read, ServerStep::Reset], &[], "transport_error"));
         scope.spawn(|| check(vec![ServerStep::Read, head(), ServerStep::Reset], &[], "transport_error"));
-        scope.spawn(|| check(vec![ServerStep::Read, ServerStep::send("HELLO\r\n\r\n"), ServerStep::Close], &[], "protocol_error"));
-        let endless = || vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\n"), ServerStep::SendForever(b"X-More: x\r\n".to_vec())];
+        scope.spawn(|| {
+            check(vec![ServerStep::Read, ServerStep::send("HELLO\r\n\r\n"), ServerStep::Close], &[], "protocol_error")
+        });
+        let endless = || {
+            vec![
+                ServerStep::Read,
+                ServerStep::send("HTTP/1.1 200 OK\r\n"),
+                ServerStep::SendForever(b"X-More: x\r\n".to_vec()),
+            ]
+        };
         scope.spawn(move || check(endless(), &[], "protocol_error"));
         scope.spawn(|| check(vec![ServerStep::Read, head(), ServerStep::Hang], &["--timeout", "200ms"], "timeout"));
         scope.spawn(|| {
-            check(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Restart], &["--expect-body", "y"], "check_failed")
+            check(
+                vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Restart],
+                &["--expect-body", "y"],
+                "check_failed",
+            )
         });
     });
 }

@@ -6,7 +6,8 @@ use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 /// Sends one request with these flags; gives it as the server read it.
 fn request(flags: &[&str]) -> String {
-    let (server, desk) = (ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("ok"), ServerStep::Restart]), Desk::new());
+    let (server, desk) =
+        (ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("ok"), ServerStep::Restart]), Desk::new());
     desk.write("body.txt", "from a file");
     let (code, _) = desk.result(&[&[&server.url("/path?a=1"), "--users", "1", "--requests", "1"], flags].concat());
     assert_eq!(code, 0, "{flags:?}");

@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 use squall_testkit::{
     redis::RedisServer,
-    tls::{Authority, Validity},
+    tls::{CertificateAuthority, CertificateValidity},
 };
 use std::{
     io::{Read, Write},
@@ -299,8 +299,8 @@ fn orchestrators_and_workers_start_apart_and_ask_for_the_token() {
 #[test]
 fn the_api_is_served_and_asked_by_tls() {
     let (home, redis) = (Home::new(), RedisServer::start());
-    let authority = Authority::new();
-    let identity = authority.issue(&["127.0.0.1"], Validity::Current);
+    let authority = CertificateAuthority::new();
+    let identity = authority.issue(&["127.0.0.1"], CertificateValidity::Current);
     let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
     let (cert, key, ca) = (path(&identity.cert_file), path(&identity.key_file), path(&authority.ca_file()));
     let (listen, url) = (home.api.to_string(), redis.url());

@@ -1,12 +1,12 @@
 //! Decides what one member does about a view: assign, take, drain, drop, give back.
-//! Refuses to do any of it; [`super::Seat`] does.
+//! Refuses to do any of it; [`super::Membership`] does.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-use crate::{UnitAssignment, Epoch, Lease, MemberSnapshot, MemberId, UnitId, LeaseSnapshot, spread};
+use crate::{Epoch, Lease, LeaseSnapshot, MemberId, MemberSnapshot, UnitAssignment, UnitId, spread};
 
 /// How many members make assignments: the oldest that may hold something. One would do; with three nothing waits for one
 /// that stands still, and a thousand do not all write what only the first can.
@@ -69,7 +69,11 @@ pub(super) fn plan_from_snapshot(
 }
 
 /// What a member does that leaves assigning to others. `None` when it is not a member.
-pub(super) fn plan_from_member_snapshot(look: &MemberSnapshot, me: &MemberId, held: &BTreeMap<UnitId, HeldLease>) -> Option<LeasePlan> {
+pub(super) fn plan_from_member_snapshot(
+    look: &MemberSnapshot,
+    me: &MemberId,
+    held: &BTreeMap<UnitId, HeldLease>,
+) -> Option<LeasePlan> {
     look.older_members?;
     let mut plan = LeasePlan::default();
     plan_own_leases(look, me, held, &mut plan);
@@ -141,7 +145,9 @@ mod tests {
     }
 
     fn believe(held: &[(&str, u64)]) -> BTreeMap<UnitId, HeldLease> {
-        held.iter().map(|(unit, epoch)| (UnitId::new(*unit), HeldLease { epoch: Epoch(*epoch), draining: false })).collect()
+        held.iter()
+            .map(|(unit, epoch)| (UnitId::new(*unit), HeldLease { epoch: Epoch(*epoch), draining: false }))
+            .collect()
     }
 
     fn lease(unit: &str, epoch: u64) -> Lease {
@@ -191,7 +197,11 @@ mod tests {
     fn a_young_member_waits_for_its_turn() {
         let mut view = view(&[("a", &["0", "1"]), ("b", &[])], &[("0", "a", 1), ("1", "a", 2)]);
         view.members[1].age = DELAY / 4;
-        check(&view, &[("0", 1), ("1", 2)], Some(LeasePlan { refresh_after: Some(DELAY * 3 / 4), ..LeasePlan::default() }));
+        check(
+            &view,
+            &[("0", 1), ("1", 2)],
+            Some(LeasePlan { refresh_after: Some(DELAY * 3 / 4), ..LeasePlan::default() }),
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! One member's loop in a space: joins, beats, takes what is assigned to it, gives back what is not.
-//! Refuses to use what it holds; it tells the owner of the [`SeatHandle`], who does and who gives leases back when done.
+//! Refuses to use what it holds; it tells the owner of the [`MembershipHandle`], who does and who gives leases back when done.
 
 mod lease_plan;
 mod lease_validity;
@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 
 use self::lease_plan::{HeldLease, LeasePlan, plan_from_snapshot};
 pub use self::lease_validity::LeaseValidity;
-use crate::{LeaseAcquireOutcome, HeartbeatOutcome, Lease, MemberId, Revision, LeaseStore, StoreError, UnitId};
+use crate::{HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseStore, MemberId, Revision, StoreError, UnitId};
 
 /// How long the watcher waits at the store before it asks again. Beats tell of changes too, so it may be long.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(20);
@@ -51,7 +51,7 @@ pub struct MembershipConfig {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MembershipConfigError {
     /// One late beat would already cost the membership.
-    #[error("a member must live for at least three beats: {ttl:?} is less than 3 × {beat:?}")]
+    #[error("a member must live for at least three beats: {ttl:?} is less than 3 × {heartbeat_interval:?}")]
     TtlTooShort {
         /// Time between beats.
         heartbeat_interval: Duration,
@@ -89,13 +89,13 @@ impl MembershipConfig {
 pub enum LeaseEvent {
     /// Ours now.
     Granted(Lease),
-    /// Finish what is in hand, then give it back with [`SeatHandle::release`].
+    /// Finish what is in hand, then give it back with [`MembershipHandle::release`].
     Drain(Lease),
     /// Not ours any more: stop at once, there is nothing to give back.
     Lost(Lease),
 }
 
-/// The other end of a [`Seat`].
+/// The other end of a [`Membership`].
 #[derive(Debug)]
 pub struct MembershipHandle {
     /// What happens. Unbounded, but never longer than a few notices per unit.
@@ -229,7 +229,8 @@ impl<S: LeaseStore> Membership<S> {
                     info!(member = %self.config.member, "joined");
                 }
                 let fresh = std::mem::replace(&mut self.joined, true);
-                let patience = self.config.heartbeat_interval * if known.watching { 0 } else { PASSIVE_REFRESH_HEARTBEATS };
+                let patience =
+                    self.config.heartbeat_interval * if known.watching { 0 } else { PASSIVE_REFRESH_HEARTBEATS };
                 let news = revision != known.revision && self.last_refresh.elapsed() >= patience;
                 if !fresh || news || assigned > known.revision || self.failures > 0 {
                     self.refresh(seen).await;

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 
-use super::{PoolItem, ItemId, PoolName, PoolStore};
+use super::{ItemId, PoolItem, PoolName, PoolStore};
 use crate::StoreError;
 
 /// Things per step; a step stops everybody else at the store meanwhile.

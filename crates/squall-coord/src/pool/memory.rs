@@ -1,5 +1,5 @@
 //! Pools in this process: the embedded default, and the model the Redis scripts are tested against.
-//! Refuses to outlive the process. Who is alive is what its [`MemoryStore`] says.
+//! Refuses to outlive the process. Who is alive is what its [`MemoryLeaseStore`] says.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,11 +11,12 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    PoolRequestOutcome, PoolRequest, MAX_NOTIFIED_WAITERS, PoolLease, PoolItem, ItemId, PoolItemStatus, TURN_TIMEOUT, PoolCounts, PoolName, PoolStore, PoolReleaseOutcome, PoolRequestId,
+    ItemId, MAX_NOTIFIED_WAITERS, PoolCounts, PoolItem, PoolItemStatus, PoolLease, PoolName, PoolReleaseOutcome,
+    PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, TURN_TIMEOUT,
 };
 use crate::{Epoch, MemberId, MemoryLeaseStore, Revision, StoreError};
 
-/// The pools of the members of one [`MemoryStore`]. Clones share them.
+/// The pools of the members of one [`MemoryLeaseStore`]. Clones share them.
 #[derive(Clone, Debug)]
 pub struct MemoryPoolStore {
     members: MemoryLeaseStore,
@@ -152,7 +153,12 @@ impl MemoryPoolStore {
     }
 
     /// Does something to one pool at one moment, then calls whoever is next.
-    fn run_step<T>(&self, state: &mut MemoryPoolState, name: &PoolName, act: impl FnOnce(&mut PoolState, &StepContext<'_>) -> T) -> Option<T> {
+    fn run_step<T>(
+        &self,
+        state: &mut MemoryPoolState,
+        name: &PoolName,
+        act: impl FnOnce(&mut PoolState, &StepContext<'_>) -> T,
+    ) -> Option<T> {
         let moment = StepContext { now: self.members.now(), run: state.run, members: &self.members };
         let pool = state.pools.get_mut(name)?;
         let outcome = act(pool, &moment);
@@ -211,12 +217,22 @@ impl PoolStore for MemoryPoolStore {
             return Ok(false);
         }
         let old = state.pools.remove(pool).unwrap_or_default();
-        let empty = PoolState { last_grant: old.last_grant, last_arrival: old.last_arrival, last_reset_run: Some(run), ..PoolState::default() };
+        let empty = PoolState {
+            last_grant: old.last_grant,
+            last_arrival: old.last_arrival,
+            last_reset_run: Some(run),
+            ..PoolState::default()
+        };
         state.pools.insert(pool.clone(), empty);
         Ok(true)
     }
 
-    async fn next_item_number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
+    async fn next_item_number(
+        &self,
+        pool: &PoolName,
+        run: Epoch,
+        limit: Option<u64>,
+    ) -> Result<Option<u64>, StoreError> {
         let mut state = self.lock();
         if run < state.run {
             return Ok(None);
@@ -261,7 +277,10 @@ impl PoolStore for MemoryPoolStore {
                 place.map(|place| pool.queue.remove(&place));
                 pool.last_grant += 1;
                 let (holder, ticket) = (ask.holder.clone(), ask.request_id.clone());
-                pool.held.insert(id.clone(), HeldItem { holder, run: ask.run, grant: Epoch(pool.last_grant), request_id: ticket });
+                pool.held.insert(
+                    id.clone(),
+                    HeldItem { holder, run: ask.run, grant: Epoch(pool.last_grant), request_id: ticket },
+                );
                 return PoolRequestOutcome::Granted(pool.lease(&ask.pool, &id).expect("inserted just now"));
             }
             if wait.is_zero() {
@@ -271,7 +290,13 @@ impl PoolStore for MemoryPoolStore {
             if place.is_none() {
                 pool.last_arrival += 1;
                 let (ticket, holder) = (ask.request_id.clone(), ask.holder.clone());
-                let waiter = QueuedRequest { request_id: ticket, holder, run: ask.run, expires_at: moment.now + wait, notified: None };
+                let waiter = QueuedRequest {
+                    request_id: ticket,
+                    holder,
+                    run: ask.run,
+                    expires_at: moment.now + wait,
+                    notified: None,
+                };
                 pool.queue.insert(pool.last_arrival, waiter);
             }
             PoolRequestOutcome::Queued { ahead: ahead as u64, seen_notifications: seen }

@@ -1,18 +1,18 @@
 //! Pools of unique things that users borrow: accounts, sessions, wallets. The atomic steps, and what they answer.
-//! Refuses to know what is inside a payload, and to wait: [`Borrower`] waits. A holder is a member of a space; what it
+//! Refuses to know what is inside a payload, and to wait: [`ResourceHolder`] waits. A holder is a member of a space; what it
 //! holds goes back when it is no member any more, or when its run is over.
 
-mod resource_holder;
+mod fill;
 mod memory;
 mod names;
-mod fill;
+mod resource_holder;
 
 use std::{future::Future, time::Duration};
 
-pub use resource_holder::{AcquireError, ResourceHolder};
+pub use fill::{FillResult, add_pool_items, ensure_pool_size};
 pub use memory::MemoryPoolStore;
 pub use names::{ItemId, PoolName, PoolNameError, PoolRequestId};
-pub use fill::{FillResult, add_pool_items, ensure_pool_size};
+pub use resource_holder::{AcquireError, ResourceHolder};
 
 use crate::{Epoch, MemberId, Revision, StoreError};
 
@@ -156,10 +156,18 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
 
     /// Takes something, or a place in the queue for `wait`; zero means not to queue.
-    fn try_acquire(&self, ask: &PoolRequest, wait: Duration) -> impl Future<Output = Result<PoolRequestOutcome, StoreError>> + Send;
+    fn try_acquire(
+        &self,
+        ask: &PoolRequest,
+        wait: Duration,
+    ) -> impl Future<Output = Result<PoolRequestOutcome, StoreError>> + Send;
 
     /// Gives up a ticket: its place in the queue, or what it was given. Says whether there was anything to give up.
-    fn cancel_request(&self, pool: &PoolName, ticket: &PoolRequestId) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn cancel_request(
+        &self,
+        pool: &PoolName,
+        ticket: &PoolRequestId,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Waits until the asker is called after `seen`, or `within` has passed; never blocks other steps.
     fn wait_for_turn(
@@ -203,5 +211,9 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
     }
 
     /// Lists up to `limit` things of a pool, in no order. What moves meanwhile may be missed or listed twice.
-    fn list(&self, pool: &PoolName, limit: usize) -> impl Future<Output = Result<Vec<PoolItemStatus>, StoreError>> + Send;
+    fn list(
+        &self,
+        pool: &PoolName,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<PoolItemStatus>, StoreError>> + Send;
 }

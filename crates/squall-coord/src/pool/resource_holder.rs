@@ -1,6 +1,6 @@
 //! Borrows on behalf of one member in one run: asks, waits for its turn until a deadline, gives back.
 //! Refuses to lose anything on the way: a request that was abandoned, or whose answer got lost, and what could not be given back, are
-//! owed to the store. Debts are settled with the next step of the same borrower and by [`Borrower::settling`]; by the sweep when the
+//! owed to the store. Debts are settled with the next step of the same borrower and by [`ResourceHolder::settling`]; by the sweep when the
 //! member or its run is gone.
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tracing::debug;
 
-use super::{PoolRequestOutcome, PoolRequest, PoolLease, PoolName, PoolStore, PoolReleaseOutcome, PoolRequestId};
+use super::{PoolLease, PoolName, PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore};
 use crate::{Epoch, MemberId, StoreError};
 
 /// How long to trust in being called before asking again.
@@ -78,8 +78,13 @@ impl<P: PoolStore> ResourceHolder<P> {
     /// Takes something out of `pool`, after everybody who came earlier, within `wait`. Zero does not wait. May be dropped.
     pub async fn acquire(&self, pool: &PoolName, wait: Duration) -> Result<PoolLease, AcquireError> {
         self.flush_cleanup().await;
-        let ask = PoolRequest { pool: pool.clone(), holder: self.holder.clone(), run: self.run, request_id: PoolRequestId::unique() };
-        let mut asking = self.cleanup.guard(CleanuCancelRequestn::Ticket(pool.clone(), ask.request_id.clone()));
+        let ask = PoolRequest {
+            pool: pool.clone(),
+            holder: self.holder.clone(),
+            run: self.run,
+            request_id: PoolRequestId::unique(),
+        };
+        let mut asking = self.cleanup.guard(CleanupAction::CancelRequest(pool.clone(), ask.request_id.clone()));
         let outcome = self.request_until_granted(&ask, &mut asking.done, wait).await;
         drop(asking);
         if outcome.is_err() {
@@ -89,7 +94,12 @@ impl<P: PoolStore> ResourceHolder<P> {
     }
 
     /// `done` says in the end whether the store knows nothing of the ticket but what was granted.
-    async fn request_until_granted(&self, ask: &PoolRequest, done: &mut bool, wait: Duration) -> Result<PoolLease, AcquireError> {
+    async fn request_until_granted(
+        &self,
+        ask: &PoolRequest,
+        done: &mut bool,
+        wait: Duration,
+    ) -> Result<PoolLease, AcquireError> {
         let (began, mut all_answered) = (Instant::now(), true);
         loop {
             let left = wait.saturating_sub(began.elapsed());
@@ -98,7 +108,12 @@ impl<P: PoolStore> ResourceHolder<P> {
             *done = match &answer {
                 Ok(PoolRequestOutcome::Queued { .. }) | Err(_) => false,
                 Ok(PoolRequestOutcome::NoneAvailable) => all_answered,
-                Ok(PoolRequestOutcome::Granted(_) | PoolRequestOutcome::NoPool | PoolRequestOutcome::NotMember | PoolRequestOutcome::RunEnded(_)) => true,
+                Ok(
+                    PoolRequestOutcome::Granted(_)
+                    | PoolRequestOutcome::NoPool
+                    | PoolRequestOutcome::NotMember
+                    | PoolRequestOutcome::RunEnded(_),
+                ) => true,
             };
             match answer {
                 Ok(PoolRequestOutcome::Granted(hold)) => return Ok(hold),
@@ -155,7 +170,8 @@ impl<P: PoolStore> ResourceHolder<P> {
     async fn flush_cleanup(&self) -> bool {
         // Whoever comes meanwhile would only tell the store the same.
         let Ok(_alone) = self.cleanup.flush_lock.try_lock() else { return false };
-        let owed: Vec<(u64, CleanupAction)> = self.cleanup.lock().iter().map(|(number, debt)| (*number, debt.clone())).collect();
+        let owed: Vec<(u64, CleanupAction)> =
+            self.cleanup.lock().iter().map(|(number, debt)| (*number, debt.clone())).collect();
         for (number, debt) in owed {
             match self.perform(&debt).await {
                 // Only now: this may be dropped at the await, and telling twice is telling once.
@@ -174,7 +190,7 @@ impl<P: PoolStore> ResourceHolder<P> {
 
     async fn perform(&self, debt: &CleanupAction) -> Result<(), StoreError> {
         match debt {
-            CleanuCancelRequestn::Ticket(pool, ticket) => self.pools.cancel_request(pool, ticket).await.map(drop),
+            CleanupAction::CancelRequest(pool, ticket) => self.pools.cancel_request(pool, ticket).await.map(drop),
             CleanupAction::ReleaseLease(hold) => self.pools.release(hold).await.map(drop),
         }
     }
@@ -192,7 +208,7 @@ enum CleanupAction {
 impl CleanupAction {
     fn pool(&self) -> &PoolName {
         match self {
-            CleanuCancelRequestn::Ticket(pool, _) => pool,
+            CleanupAction::CancelRequest(pool, _) => pool,
             CleanupAction::ReleaseLease(hold) => &hold.pool,
         }
     }

@@ -14,9 +14,23 @@ use url::Url;
 /// Where and how to connect.
 #[derive(Clone)]
 pub(super) enum RedisAddress {
-    Server { url: Url, tls: RedisTlsOptions },
-    Sentinel { nodes: Vec<NodeAddress>, master: String, login: Credentials, db: i64, tls: RedisTlsOptions, sentinel: Credentials },
-    Cluster { nodes: Vec<NodeAddress>, login: Credentials, tls: RedisTlsOptions },
+    Server {
+        url: Url,
+        tls: RedisTlsOptions,
+    },
+    Sentinel {
+        nodes: Vec<NodeAddress>,
+        master: String,
+        login: Credentials,
+        db: i64,
+        tls: RedisTlsOptions,
+        sentinel: Credentials,
+    },
+    Cluster {
+        nodes: Vec<NodeAddress>,
+        login: Credentials,
+        tls: RedisTlsOptions,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +68,9 @@ impl RedisAddress {
     pub(super) fn parse(text: &str) -> Result<Self, RedisError> {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| invalid_address("no scheme such as redis://", ""))?;
         match scheme {
-            "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" | "valkey+unix" => Self::parse_server(text),
+            "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" | "valkey+unix" => {
+                Self::parse_server(text)
+            }
             "redis+sentinel" | "redis-sentinel" => Self::parse_sentinel(rest, false),
             "rediss+sentinel" | "rediss-sentinel" => Self::parse_sentinel(rest, true),
             "redis-cluster" | "redis+cluster" => Self::parse_cluster(rest, false),
@@ -65,7 +81,8 @@ impl RedisAddress {
 
     fn parse_server(text: &str) -> Result<Self, RedisError> {
         let mut url = Url::parse(text).map_err(|error| invalid_address("not a URL", error.to_string()))?;
-        let mut tls = RedisTlsOptions { enabled: matches!(url.scheme(), "rediss" | "valkeys"), ..RedisTlsOptions::default() };
+        let mut tls =
+            RedisTlsOptions { enabled: matches!(url.scheme(), "rediss" | "valkeys"), ..RedisTlsOptions::default() };
         let unix = url.scheme().ends_with("unix");
         let mut kept = Vec::new();
         for (name, value) in url.query_pairs() {
@@ -91,7 +108,7 @@ impl RedisAddress {
     }
 
     fn parse_sentinel(rest: &str, secure: bool) -> Result<Self, RedisError> {
-        let parts = MultiHoparsedress::read(rest, 26379)?;
+        let parts = MultiHostAddress::parse(rest, 26379)?;
         let mut path = parts.path.splitn(2, '/');
         let master = percent_decode(path.next().unwrap_or_default())?;
         if master.is_empty() {
@@ -101,7 +118,8 @@ impl RedisAddress {
             None | Some("") => 0,
             Some(db) => db.parse().map_err(|_| invalid_address("the database is not a number", db))?,
         };
-        let (mut tls, mut sentinel) = (RedisTlsOptions { enabled: secure, ..RedisTlsOptions::default() }, Credentials::default());
+        let (mut tls, mut sentinel) =
+            (RedisTlsOptions { enabled: secure, ..RedisTlsOptions::default() }, Credentials::default());
         for (name, value) in parts.options {
             match name.as_str() {
                 "sentinel_user" => sentinel.user = Some(value),
@@ -115,7 +133,7 @@ impl RedisAddress {
     }
 
     fn parse_cluster(rest: &str, secure: bool) -> Result<Self, RedisError> {
-        let parts = MultiHoparsedress::read(rest, 6379)?;
+        let parts = MultiHostAddress::parse(rest, 6379)?;
         if !matches!(parts.path.as_str(), "" | "0") {
             return Err(invalid_address("a cluster has only database 0", parts.path));
         }
@@ -152,7 +170,9 @@ impl MultiHostAddress {
             authority.rsplit_once('@').map_or((None, authority), |(login, hosts)| (Some(login), hosts));
         let login = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
             None => Credentials::default(),
-            Some((user, password)) => Credentials { user: non_empty(percent_decode(user)?), password: non_empty(percent_decode(password)?) },
+            Some((user, password)) => {
+                Credentials { user: non_empty(percent_decode(user)?), password: non_empty(percent_decode(password)?) }
+            }
         };
         let nodes = hosts.split(',').map(|host| NodeAddress::parse(host, port)).collect::<Result<_, _>>()?;
         let options = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
@@ -163,8 +183,10 @@ impl MultiHostAddress {
 impl NodeAddress {
     fn parse(text: &str, port: u16) -> Result<Self, RedisError> {
         // The url crate knows about ports and IPv6.
-        let url = Url::parse(&format!("redis://{text}")).map_err(|error| invalid_address("not a host", error.to_string()))?;
-        let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| invalid_address("a host is missing", ""))?;
+        let url =
+            Url::parse(&format!("redis://{text}")).map_err(|error| invalid_address("not a host", error.to_string()))?;
+        let host =
+            url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| invalid_address("a host is missing", ""))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         Ok(Self { host, port: url.port().unwrap_or(port) })
     }
@@ -230,7 +252,8 @@ impl RedisTlsOptions {
     /// Read at every connect, so that renewed files are taken up.
     fn certificates(&self) -> Result<TlsCertificates, RedisError> {
         let read = |path: &PathBuf| {
-            std::fs::read(path).map_err(|error| invalid_address("cannot read a file", format!("{}: {error}", path.display())))
+            std::fs::read(path)
+                .map_err(|error| invalid_address("cannot read a file", format!("{}: {error}", path.display())))
         };
         let client_tls = match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => {
@@ -248,7 +271,11 @@ pub(super) fn server_client(url: &Url, tls: &RedisTlsOptions) -> Result<Client, 
 }
 
 /// One node of a cluster by itself.
-pub(super) fn node_client(node: &NodeAddress, login: &Credentials, tls: &RedisTlsOptions) -> Result<Client, RedisError> {
+pub(super) fn node_client(
+    node: &NodeAddress,
+    login: &Credentials,
+    tls: &RedisTlsOptions,
+) -> Result<Client, RedisError> {
     let mut redis = RedisConnectionInfo::default();
     if let Some(user) = &login.user {
         redis = redis.set_username(user);
@@ -288,7 +315,11 @@ pub(super) fn sentinel_client(address: &RedisAddress) -> Result<redis::sentinel:
     builder.build()
 }
 
-pub(super) fn cluster_client_builder(nodes: &[NodeAddress], login: &Credentials, tls: &RedisTlsOptions) -> Result<ClusterClientBuilder, RedisError> {
+pub(super) fn cluster_client_builder(
+    nodes: &[NodeAddress],
+    login: &Credentials,
+    tls: &RedisTlsOptions,
+) -> Result<ClusterClientBuilder, RedisError> {
     let mut builder = ClusterClientBuilder::new(nodes.iter().map(|node| node.connection_addr(tls)).collect::<Vec<_>>());
     if let Some(user) = &login.user {
         builder = builder.username(user);
@@ -334,9 +365,16 @@ mod tests {
         assert_eq!(redact_address("unix:///run/r.sock?user=me&pass=s3cret"), "unix:///run/r.sock");
         assert_eq!(redact_address("unix:///run/r.sock?pass=s3@cret"), "unix:///run/r.sock");
         for broken in ["redis+sentinel://u:s3c?ret@h/m", "redis://:s3c#ret@h", "redis://h:1/0?x=a@b"] {
-            assert!(!redact_address(broken).contains("s3c") && redact_address(broken).ends_with("://…"), "{broken}: {}", redact_address(broken));
+            assert!(
+                !redact_address(broken).contains("s3c") && redact_address(broken).ends_with("://…"),
+                "{broken}: {}",
+                redact_address(broken)
+            );
         }
-        assert_eq!(redact_address("redis+sentinel://u:p@ss@h:1,g:2/m?sentinel_password=x"), "redis+sentinel://h:1,g:2/m");
+        assert_eq!(
+            redact_address("redis+sentinel://u:p@ss@h:1,g:2/m?sentinel_password=x"),
+            "redis+sentinel://h:1,g:2/m"
+        );
     }
 
     #[test]
@@ -352,7 +390,8 @@ mod tests {
         assert!(login == Credentials { user: Some("me".into()), password: Some("p@ss+1".into()) });
         assert!(sentinel == Credentials { user: None, password: Some("s".into()) });
         assert_eq!(tls, RedisTlsOptions { enabled: true, ca: Some("/ca.pem".into()), ..RedisTlsOptions::default() });
-        let Ok(RedisAddress::Cluster { nodes, login, .. }) = RedisAddress::parse("redis-cluster://:secret@a:1,b") else {
+        let Ok(RedisAddress::Cluster { nodes, login, .. }) = RedisAddress::parse("redis-cluster://:secret@a:1,b")
+        else {
             panic!("not read");
         };
         assert_eq!(nodes, [node("a", 1), node("b", 6379)]);

@@ -1,5 +1,5 @@
 //! Connections to Redis or Valkey: commands share one, blocking reads have their own. One server, Sentinel or a cluster.
-//! Refuses to show logins; [`super::address`] reads addresses, [`super::commands`] keeps the shared connection.
+//! Refuses to show logins; [`super::connection_addr`] reads addresses, [`super::connection`] keeps the shared connection.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use redis::{
 
 use super::{
     address::{self, RedisAddress, redact_address},
-    shared_connection::{SharedConnection, ServerLocator},
+    shared_connection::{ServerLocator, SharedConnection},
 };
 
 /// How long an ordinary command may take before it counts as unanswered.
@@ -66,7 +66,8 @@ impl RedisClient {
     /// | `redis+sentinel://user:password@host:port,…/master/db?sentinel_user=…&sentinel_password=…` | whichever server these Sentinels call `master`; `rediss+sentinel` by TLS, options as above |
     /// | `redis-cluster://user:password@host:port,…` | a cluster that these nodes know; `rediss-cluster` by TLS, options as above |
     pub async fn open(url: &str) -> Result<Self, RedisConnectError> {
-        let address = RedisAddress::parse(url).map_err(|source| RedisConnectError::InvalidAddress { url: redact_address(url), source })?;
+        let address = RedisAddress::parse(url)
+            .map_err(|source| RedisConnectError::InvalidAddress { url: redact_address(url), source })?;
         if address.tls().is_enabled() {
             // Whoever was first has decided; there is only one provider in this program.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -132,8 +133,12 @@ impl std::fmt::Debug for RedisClient {
 
 async fn connect(address: &RedisAddress) -> Result<SharedConnection, RedisError> {
     match address {
-        RedisAddress::Server { url, tls } => SharedConnection::server(ServerLocator::Address(address::server_client(url, tls)?)).await,
-        RedisAddress::Sentinel { .. } => SharedConnection::server(ServerLocator::Sentinels(address::sentinel_client(address)?)).await,
+        RedisAddress::Server { url, tls } => {
+            SharedConnection::server(ServerLocator::Address(address::server_client(url, tls)?)).await
+        }
+        RedisAddress::Sentinel { .. } => {
+            SharedConnection::server(ServerLocator::Sentinels(address::sentinel_client(address)?)).await
+        }
         RedisAddress::Cluster { .. } => Ok(SharedConnection::cluster(cluster(address, RESPONSE_TIMEOUT).await?)),
     }
 }
@@ -200,7 +205,8 @@ impl BlockingConnection {
         if let Some(connection) = self.connection.take() {
             return Ok(connection);
         }
-        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(Some(CONNECT_TIMEOUT));
+        let config =
+            AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(Some(CONNECT_TIMEOUT));
         Ok(match &*self.address {
             RedisAddress::Server { url, tls } => {
                 let client = address::server_client(url, tls)?;
@@ -210,7 +216,9 @@ impl BlockingConnection {
                 let mut sentinels = address::sentinel_client(&self.address)?;
                 BlockingConnectionKind::Server(sentinels.get_async_connection_with_config(&config).await?)
             }
-            RedisAddress::Cluster { .. } => BlockingConnectionKind::Cluster(cluster(&self.address, MAX_BLOCKING_READ).await?),
+            RedisAddress::Cluster { .. } => {
+                BlockingConnectionKind::Cluster(cluster(&self.address, MAX_BLOCKING_READ).await?)
+            }
         })
     }
 }

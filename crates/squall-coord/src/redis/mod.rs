@@ -2,10 +2,10 @@
 //! Refuses to keep state of its own; two of these on the same keys are the same store.
 
 mod address;
-mod shared_connection;
-mod lease_keys;
 mod client;
+mod lease_keys;
 mod pool_store;
+mod shared_connection;
 mod snapshot_reply;
 
 use std::{
@@ -19,12 +19,15 @@ use std::{
 use redis::{FromRedisValue, RedisError, Script, ScriptInvocation, Value};
 use tokio::sync::Mutex;
 
-pub use shared_connection::SharedConnection;
-pub use lease_keys::LeaseKeys;
 pub use client::{BlockingConnection, RedisClient, RedisConnectError};
+pub use lease_keys::LeaseKeys;
 pub use pool_store::{PoolKeys, RedisPoolStore};
+pub use shared_connection::SharedConnection;
 
-use crate::{LeaseAcquireOutcome, UnitAssignment, HeartbeatOutcome, Epoch, Lease, MemberSnapshot, MemberId, Revision, LeaseStore, StoreError, UnitId, LeaseSnapshot};
+use crate::{
+    Epoch, HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, MemberId, MemberSnapshot, Revision,
+    StoreError, UnitAssignment, UnitId,
+};
 
 /// One space in Redis. Clones share it and its connections.
 #[derive(Clone)]
@@ -76,7 +79,13 @@ impl RedisLeaseStore {
         };
         let waiting = Mutex::new(link.blocking_connection());
         Self {
-            inner: Arc::new(Inner { connection: link.connection(), change_reader: waiting, keys, scripts, skew_ms: AtomicU64::new(0) }),
+            inner: Arc::new(Inner {
+                connection: link.connection(),
+                change_reader: waiting,
+                keys,
+                scripts,
+                skew_ms: AtomicU64::new(0),
+            }),
         }
     }
 
@@ -144,7 +153,10 @@ pub fn is_transient(error: &RedisError) -> bool {
 }
 
 /// The first of `keys` that exists with another type than expected, as the error to report.
-pub async fn find_wrong_type<K: AsRef<str>>(commands: &mut SharedConnection, keys: &[(K, &'static str)]) -> Option<StoreError> {
+pub async fn find_wrong_type<K: AsRef<str>>(
+    commands: &mut SharedConnection,
+    keys: &[(K, &'static str)],
+) -> Option<StoreError> {
     for (key, expected) in keys {
         let key = key.as_ref();
         let found: String = redis::cmd("TYPE").arg(key).query_async(commands).await.ok()?;
@@ -184,7 +196,10 @@ impl LeaseStore for RedisLeaseStore {
         let mut call = self.invocation(&self.inner.scripts.heartbeat);
         call.key(self.keys().heartbeat_key(member)).arg(member.as_str()).arg(millis(ttl));
         let (revision, assigned): (i64, u64) = self.invoke(&call).await?;
-        let alive = |revision| HeartbeatOutcome::Alive { revision: Revision(revision), assignment_revision: Revision(assigned) };
+        let alive = |revision| HeartbeatOutcome::Alive {
+            revision: Revision(revision),
+            assignment_revision: Revision(assigned),
+        };
         Ok(u64::try_from(revision).map_or(HeartbeatOutcome::Expired, alive))
     }
 
@@ -233,7 +248,9 @@ impl LeaseStore for RedisLeaseStore {
             Value::Array(grants) => {
                 let grants: Vec<u64> =
                     redis::from_redis_value(Value::Array(grants)).map_err(|e| StoreError::Rejected(Box::new(e)))?;
-                Ok(LeaseAcquireOutcome::Granted(grants.into_iter().map(|epoch| (epoch > 0).then_some(Epoch(epoch))).collect()))
+                Ok(LeaseAcquireOutcome::Granted(
+                    grants.into_iter().map(|epoch| (epoch > 0).then_some(Epoch(epoch))).collect(),
+                ))
             }
             Value::BulkString(word) if word == b"closed" => Ok(LeaseAcquireOutcome::Paused),
             _ => Ok(LeaseAcquireOutcome::NotMember),

@@ -10,8 +10,9 @@ use redis::{FromRedisValue, Script, ScriptInvocation};
 use self::turn_listener::TurnListener;
 use super::{RedisClient, RedisLeaseStore, find_non_number, millis, not_a_number_error};
 use crate::{
-    PoolRequestOutcome, PoolRequest, Epoch, PoolLease, PoolItem, ItemId, PoolItemStatus, MemberId, TURN_TIMEOUT, PoolCounts, PoolName, PoolStore, PoolReleaseOutcome,
-    Revision, StoreError, PoolRequestId, pool::MAX_NOTIFIED_WAITERS,
+    Epoch, ItemId, MemberId, PoolCounts, PoolItem, PoolItemStatus, PoolLease, PoolName, PoolReleaseOutcome,
+    PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, Revision, StoreError, TURN_TIMEOUT,
+    pool::MAX_NOTIFIED_WAITERS,
 };
 
 /// Things per put: a script stops everybody else meanwhile.
@@ -71,7 +72,7 @@ impl PoolKeys {
     }
 }
 
-/// The pools of the members of one [`RedisStore`]. Clones share them and their connections.
+/// The pools of the members of one [`RedisLeaseStore`]. Clones share them and their connections.
 #[derive(Clone)]
 pub struct RedisPoolStore {
     inner: Arc<Inner>,
@@ -243,7 +244,12 @@ impl PoolStore for RedisPoolStore {
         self.invoke(pool, &call).await
     }
 
-    async fn next_item_number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
+    async fn next_item_number(
+        &self,
+        pool: &PoolName,
+        run: Epoch,
+        limit: Option<u64>,
+    ) -> Result<Option<u64>, StoreError> {
         let mut call = self.invocation(&self.inner.scripts.next_item_number, pool);
         call.arg(run.0).arg(optional_arg(limit)).arg(NUMBERS_PER_SEARCH);
         loop {
@@ -317,7 +323,8 @@ impl PoolStore for RedisPoolStore {
     }
 
     async fn count(&self, pool: &PoolName) -> Result<PoolCounts, StoreError> {
-        let (total, available, held, waiting) = self.invoke(pool, &self.invocation(&self.inner.scripts.counts, pool)).await?;
+        let (total, available, held, waiting) =
+            self.invoke(pool, &self.invocation(&self.inner.scripts.counts, pool)).await?;
         Ok(PoolCounts { pool: pool.clone(), total, available, held, waiting })
     }
 

@@ -17,7 +17,7 @@ use redis::{
 };
 
 use super::{
-    client::{RESPONSE_TIMEOUT, CONNECT_TIMEOUT},
+    client::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT},
     is_transient,
 };
 
@@ -27,7 +27,7 @@ const MAX_RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 /// How often, before a command is told that nobody is there.
 const CONNECT_ATTEMPTS: u32 = 5;
 
-/// The shared connection of a [`super::Link`]. Clones share it.
+/// The shared connection of a [`super::RedisClient`]. Clones share it.
 #[derive(Clone)]
 pub struct SharedConnection(SharedConnectionKind);
 
@@ -41,7 +41,8 @@ impl SharedConnection {
     /// Connects, or says why not.
     pub(super) async fn server(source: ServerLocator) -> Result<Self, RedisError> {
         let moves = matches!(source, ServerLocator::Sentinels(_));
-        let server = ServerConnection { has_failover: moves, state: Mutex::default(), locator: tokio::sync::Mutex::new(source) };
+        let server =
+            ServerConnection { has_failover: moves, state: Mutex::default(), locator: tokio::sync::Mutex::new(source) };
         server.connection().await?;
         Ok(Self(SharedConnectionKind::Server(Arc::new(server))))
     }
@@ -105,8 +106,9 @@ impl ServerLocator {
     }
 
     async fn connect(&mut self) -> Result<MultiplexedConnection, RedisError> {
-        let config =
-            AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE_TIMEOUT)).set_connection_timeout(Some(CONNECT_TIMEOUT));
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(Some(RESPONSE_TIMEOUT))
+            .set_connection_timeout(Some(CONNECT_TIMEOUT));
         match self {
             ServerLocator::Address(client) => client.get_multiplexed_async_connection_with_config(&config).await,
             ServerLocator::Sentinels(sentinels) => sentinels.get_async_connection_with_config(&config).await,

@@ -1,4 +1,4 @@
-//! Turns the answers of the reading scripts into a [`View`] or a [`Look`]. Refuses answers it does not understand instead of guessing.
+//! Turns the answers of the reading scripts into a [`LeaseSnapshot`] or a [`MemberSnapshot`]. Refuses answers it does not understand instead of guessing.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,12 +6,15 @@ use redis::Value;
 use serde_json::Value as Json;
 
 use super::LeaseKeys;
-use crate::{Epoch, Lease, MemberSnapshot, LiveMember, MemberId, Revision, StoreError, UnitId, LeaseSnapshot};
+use crate::{Epoch, Lease, LeaseSnapshot, LiveMember, MemberId, MemberSnapshot, Revision, StoreError, UnitId};
 
 /// now, revision, members record, (member, deadline)…, (field, value)…
 pub(super) type SnapshotReply = (String, u64, String, Vec<(String, f64)>, BTreeMap<String, String>);
 
-pub(super) fn parse_snapshot((now, revision, record, live, held): SnapshotReply, keys: &LeaseKeys) -> Result<LeaseSnapshot, StoreError> {
+pub(super) fn parse_snapshot(
+    (now, revision, record, live, held): SnapshotReply,
+    keys: &LeaseKeys,
+) -> Result<LeaseSnapshot, StoreError> {
     let foreign = || StoreError::WrongType {
         key: keys.members.to_string(),
         expected: "members record",
@@ -28,12 +31,19 @@ pub(super) fn parse_snapshot((now, revision, record, live, held): SnapshotReply,
         let units = entry.get(keys.units_field).and_then(Json::as_array).ok_or_else(foreign)?;
         assignment.insert(id.clone(), units.iter().map(parse_unit).collect());
         let leaving = entry.get("leaving").is_some();
-        let member = LiveMember { id, age: duration_between(now, number("joined_at")?), expires_in: duration_between(deadline, now), leaving };
+        let member = LiveMember {
+            id,
+            age: duration_between(now, number("joined_at")?),
+            expires_in: duration_between(deadline, now),
+            leaving,
+        };
         members.push((number("entry")?, member));
     }
     members.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let leases =
-        held.iter().filter_map(|(field, value)| parse_lease(field, value)).map(|(lease, by)| (lease.unit, (by, lease.epoch)));
+    let leases = held
+        .iter()
+        .filter_map(|(field, value)| parse_lease(field, value))
+        .map(|(lease, by)| (lease.unit, (by, lease.epoch)));
     let members = members.into_iter().map(|(_, member)| member).collect();
     Ok(LeaseSnapshot { revision: Revision(revision), members, assignment, leases: leases.collect() })
 }

@@ -56,8 +56,12 @@ pub trait CompatView: Send + Sync {
     fn move_users(&self, epoch: u64, moved: UserMove<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Adds a point to the timeline of users; `source` says what made the number change.
-    fn append_user_count(&self, epoch: u64, users: u64, source: &str)
-    -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn append_user_count(
+        &self,
+        epoch: u64,
+        users: u64,
+        source: &str,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Adds the second that ended at `end_ms` to its metrics and probes, once.
     fn append_second(

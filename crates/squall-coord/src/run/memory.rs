@@ -9,8 +9,9 @@ use std::{
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    START_POSITION, CounterState, CounterStore, BlockRequest, BlockGrant, ReportReceipt, INSTANCE_FIELD, RUN_RETENTION, WorkerReport, ReportOutcome, RunRecord, RunStore, ShipOutcome,
-    ShippedDelta, CompatView, SecondRow, UserLocations, UserMove, content_name,
+    BlockGrant, BlockRequest, CompatView, CounterState, CounterStore, INSTANCE_FIELD, RUN_RETENTION, ReportOutcome,
+    ReportReceipt, RunRecord, RunStore, START_POSITION, SecondRow, ShipOutcome, ShippedDelta, UserLocations, UserMove,
+    WorkerReport, content_name,
 };
 use crate::{Epoch, MemoryPoolStore, StoreError};
 
@@ -249,7 +250,13 @@ impl RunStore for MemoryRunStore {
 }
 
 impl CounterStore for MemoryRunStore {
-    async fn acquire_block(&self, epoch: u64, counter: &str, source: &str, draw: &BlockRequest) -> Result<Option<BlockGrant>, StoreError> {
+    async fn acquire_block(
+        &self,
+        epoch: u64,
+        counter: &str,
+        source: &str,
+        draw: &BlockRequest,
+    ) -> Result<Option<BlockGrant>, StoreError> {
         let mut all = self.lock_and_expire();
         if all.record.epoch != epoch {
             return Ok(None);

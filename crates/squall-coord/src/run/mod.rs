@@ -1,16 +1,16 @@
 //! The record of a run, as a fleet shares it: where it is, what is wanted, who reports what, and what was measured on the way.
 //! Refuses to understand any of it: states, orders, reports and deltas are texts and bytes to this room. One trait, two back ends of
-//! equal meaning: [`MemoryRun`] and [`RedisRun`].
+//! equal meaning: [`MemoryRunStore`] and [`RedisRunStore`].
 
+mod compat;
 mod counter_store;
 mod memory;
 mod redis;
-mod compat;
 
-pub use counter_store::{CounterState, CounterStore, BlockRequest, BlockGrant, SourceAllocation};
+pub use compat::{CompatView, MAX_USERS_PER_MOVE, SecondRow, SeriesKind, UserLocations, UserMove};
+pub use counter_store::{BlockGrant, BlockRequest, CounterState, CounterStore, SourceAllocation};
 pub use memory::MemoryRunStore;
 pub use redis::{RedisRunStore, RunKeys};
-pub use compat::{SeriesKind, CompatView, SecondRow, UserLocations, MAX_USERS_PER_MOVE, UserMove};
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
@@ -147,7 +147,8 @@ pub trait RunStore: CompatView + CounterStore + Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// What was last kept, with its place.
-    fn load_checkpoint(&self, epoch: u64) -> impl Future<Output = Result<Option<(String, Vec<u8>)>, StoreError>> + Send;
+    fn load_checkpoint(&self, epoch: u64)
+    -> impl Future<Output = Result<Option<(String, Vec<u8>)>, StoreError>> + Send;
 
     /// Keeps small facts of a run by name; a later one replaces an earlier one.
     fn set_notes(&self, epoch: u64, notes: &[(String, String)]) -> impl Future<Output = Result<(), StoreError>> + Send;

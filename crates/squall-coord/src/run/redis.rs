@@ -1,18 +1,21 @@
 //! The run's record in Redis or Valkey: one script per step that checks something, over declared keys that share a hash slot.
 
-mod counters;
 mod compat;
+mod counters;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use redis::{AsyncCommands, Cmd, FromRedisValue, RedisError, Script, ScriptInvocation};
 use tokio::sync::mpsc;
 
-use self::{counters::CounterScripts, compat::CompatScripts};
+use self::{compat::CompatScripts, counters::CounterScripts};
 use super::{
-    START_POSITION, ReportReceipt, INSTANCE_FIELD, RUN_RETENTION, WorkerReport, ReportOutcome, RunRecord, RunStore, ShipOutcome, ShippedDelta, content_name,
+    INSTANCE_FIELD, RUN_RETENTION, ReportOutcome, ReportReceipt, RunRecord, RunStore, START_POSITION, ShipOutcome,
+    ShippedDelta, WorkerReport, content_name,
 };
-use crate::{SharedConnection, RedisClient, StoreError, find_non_number, find_wrong_type, is_transient, redis::rejected};
+use crate::{
+    RedisClient, SharedConnection, StoreError, find_non_number, find_wrong_type, is_transient, redis::rejected,
+};
 
 /// Where a run's record lives: `prefix` before every name, with a hash tag in it if the server is a cluster.
 #[derive(Clone, Debug)]
@@ -170,7 +173,15 @@ impl RedisRunStore {
     async fn query_sized<T: FromRedisValue>(&self, command: &Cmd, size: u64) -> Result<T, RedisError> {
         match size < LARGE_VALUE_BYTES {
             true => command.query_async(&mut self.connection()).await,
-            false => Box::pin(self.inner.client.blocking_connection().query(command, Duration::from_secs(size / SLOW_BYTES_PER_SECOND))).await,
+            false => {
+                Box::pin(
+                    self.inner
+                        .client
+                        .blocking_connection()
+                        .query(command, Duration::from_secs(size / SLOW_BYTES_PER_SECOND)),
+                )
+                .await
+            }
         }
     }
 
@@ -310,11 +321,12 @@ impl RunStore for RedisRunStore {
         for name in &names {
             pipeline.hgetall(keys.status(name));
         }
-        let reports: Vec<WorkerReport> = match self.check_reply(pipeline.query_async(&mut self.connection()).await).await {
-            Ok(reports) => reports,
-            Err(StoreError::Rejected(_)) => self.read_reports_singly(&names).await?,
-            Err(error) => return Err(error),
-        };
+        let reports: Vec<WorkerReport> =
+            match self.check_reply(pipeline.query_async(&mut self.connection()).await).await {
+                Ok(reports) => reports,
+                Err(StoreError::Rejected(_)) => self.read_reports_singly(&names).await?,
+                Err(error) => return Err(error),
+            };
         let mut alive = BTreeMap::new();
         for (name, report) in names.into_iter().zip(reports) {
             if report.is_empty() {

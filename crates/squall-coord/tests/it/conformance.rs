@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use squall_coord::{LeaseAcquireOutcome, HeartbeatOutcome, Epoch, Lease, MemoryLeaseStore, LeaseStore, StoreError, UnitId};
+use squall_coord::{
+    Epoch, HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseStore, MemoryLeaseStore, StoreError, UnitId,
+};
 use squall_testkit::redis::RedisServer;
 
 use crate::support::{Advance, keys, member, redis_space, units};
@@ -14,7 +16,7 @@ macro_rules! both {
     ($($case:ident)*) => {
         mod in_memory {
             use super::*;
-            $(#[tokio::test] async fn $case() { super::$case(MemoryStore::new()).await; })*
+            $(#[tokio::test] async fn $case() { super::$case(MemoryLeaseStore::new()).await; })*
         }
         mod on_redis {
             use super::*;
@@ -67,7 +69,10 @@ async fn an_expired_member_frees_what_it_held(store: impl Advance) {
     assert_eq!(store.sweep().await.unwrap(), [member("a")]);
     assert_eq!(store.sweep().await.unwrap(), []);
     assert!(store.snapshot().await.unwrap().leases.is_empty());
-    assert_eq!(store.acquire(&member("b"), &units(1)).await.unwrap(), LeaseAcquireOutcome::Granted(vec![Some(Epoch(4))]));
+    assert_eq!(
+        store.acquire(&member("b"), &units(1)).await.unwrap(),
+        LeaseAcquireOutcome::Granted(vec![Some(Epoch(4))])
+    );
 }
 
 async fn a_unit_has_one_holder(store: impl Advance) {

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use proptest::{prelude::*, test_runner::TestRunner};
-use squall_coord::{CounterStore, BlockRequest, BlockGrant, RedisClient, MemoryRunStore, RedisRunStore, RunKeys, RunStore};
+use squall_coord::{
+    BlockGrant, BlockRequest, CounterStore, MemoryRunStore, RedisClient, RedisRunStore, RunKeys, RunStore,
+};
 use squall_testkit::redis::RedisServer;
 
 const LIMIT: u64 = 40;
@@ -67,7 +69,13 @@ async fn play(steps: &[Step], model: MemoryRunStore, real: RedisRunStore) {
                 }
                 let back = if give_back { std::mem::take(&mut worker.hand) } else { Vec::new() };
                 let mine = used.values().filter(|by| **by == who).count() as u64;
-                let draw = BlockRequest { sequence: worker.last.sequence + 1, used: mine, returned_blocks: blocks(&back), max_count: most, limit: LIMIT };
+                let draw = BlockRequest {
+                    sequence: worker.last.sequence + 1,
+                    used: mine,
+                    returned_blocks: blocks(&back),
+                    max_count: most,
+                    limit: LIMIT,
+                };
                 let drawn = both(&model, &real, &who.to_string(), &draw).await;
                 assert!(drawn.block.end - drawn.block.start <= most && drawn.block.end <= LIMIT);
                 assert!(most == 0 || drawn.remaining == 0 || !drawn.block.is_empty(), "there was something");

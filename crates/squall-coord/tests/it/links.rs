@@ -3,11 +3,12 @@
 use std::{collections::BTreeSet, error::Error, time::Duration};
 
 use squall_coord::{
-    LeaseAcquireOutcome, ResourceHolder, Epoch, PoolItem, ItemId, RedisClient, RedisConnectError, PoolName, PoolStore, PoolReleaseOutcome, LeaseStore, StoreError,
+    Epoch, ItemId, LeaseAcquireOutcome, LeaseStore, PoolItem, PoolName, PoolReleaseOutcome, PoolStore, RedisClient,
+    RedisConnectError, ResourceHolder, StoreError,
 };
 use squall_testkit::{
     redis::{RedisCluster, RedisServer, SentinelGroup},
-    tls::{Authority, Validity},
+    tls::{CertificateAuthority, CertificateValidity},
 };
 
 use crate::support::{Cell, RedisCell, keys, member, units};
@@ -55,8 +56,8 @@ fn refused(outcome: Result<RedisClient, RedisConnectError>, why: &str) {
 }
 
 /// A server that speaks TLS on the port it answers, with client certificates if wanted.
-fn tls_server(authority: &Authority, clients: &str) -> (RedisServer, u16) {
-    let identity = authority.issue(&["127.0.0.1"], Validity::Current);
+fn tls_server(authority: &CertificateAuthority, clients: &str) -> (RedisServer, u16) {
+    let identity = authority.issue(&["127.0.0.1"], CertificateValidity::Current);
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     drop(socket);
@@ -70,7 +71,7 @@ fn tls_server(authority: &Authority, clients: &str) -> (RedisServer, u16) {
 
 #[tokio::test]
 async fn tls_with_an_authority_of_ones_own() {
-    let authority = Authority::new();
+    let authority = CertificateAuthority::new();
     let (_server, port) = tls_server(&authority, "no");
     let ca = authority.ca_file();
     let link = RedisClient::open(&format!("rediss://127.0.0.1:{port}/?ca={}", ca.display())).await.unwrap();
@@ -78,9 +79,12 @@ async fn tls_with_an_authority_of_ones_own() {
     waits(&link).await;
     hears(&link).await;
     refused(RedisClient::open(&format!("rediss://127.0.0.1:{port}/")).await, "UnknownIssuer");
-    let stranger = Authority::new().ca_file();
+    let stranger = CertificateAuthority::new().ca_file();
     // Gone with its authority: a file that cannot be read is told by name.
-    refused(RedisClient::open(&format!("rediss://127.0.0.1:{port}/?ca={}", stranger.display())).await, "cannot read a file");
+    refused(
+        RedisClient::open(&format!("rediss://127.0.0.1:{port}/?ca={}", stranger.display())).await,
+        "cannot read a file",
+    );
     for trusting in ["?insecure=true", "#insecure"] {
         let link = RedisClient::open(&format!("rediss://127.0.0.1:{port}/{trusting}")).await.unwrap();
         assert_eq!(ping(&link).await, "PONG");
@@ -89,9 +93,9 @@ async fn tls_with_an_authority_of_ones_own() {
 
 #[tokio::test]
 async fn tls_with_a_certificate_to_be_known_by() {
-    let authority = Authority::new();
+    let authority = CertificateAuthority::new();
     let (_server, port) = tls_server(&authority, "yes");
-    let client = authority.issue(&["worker"], Validity::Current);
+    let client = authority.issue(&["worker"], CertificateValidity::Current);
     let ca = authority.ca_file();
     let known = format!(
         "rediss://127.0.0.1:{port}/?ca={}&cert={}&key={}",
@@ -153,7 +157,7 @@ async fn a_server_that_comes_back_is_found_again() {
     cell.members().join(&member("a"), TTL).await.unwrap();
     server.kill();
     assert!(matches!(cell.members().snapshot().await, Err(StoreError::Unreachable(_))));
-    server.revive();
+    server.restart();
     // Empty now: the member is a stranger, and joins again.
     loop {
         match cell.members().snapshot().await {
@@ -170,11 +174,11 @@ async fn a_server_that_comes_back_is_found_again() {
 #[tokio::test]
 async fn a_server_that_is_loading_is_away_and_refuses_nothing() {
     let mut server = RedisServer::start_persistent();
-    server.fill();
+    server.write_filler_keys();
     let link = RedisClient::open(&server.url()).await.unwrap();
     let cell = RedisCell::new(&link, "loading");
     cell.members().join(&member("a"), TTL).await.unwrap();
-    server.revive_slowly();
+    server.restart_loading_slowly();
     let mut said = Vec::new();
     loop {
         match cell.members().snapshot().await {
@@ -229,7 +233,7 @@ async fn sentinel_leads_to_the_new_master_after_a_failover() {
     let cell = RedisCell::new(&link, "sentinel");
     cell.members().join(&member("a"), TTL).await.unwrap();
     borrow_and_return(&cell).await;
-    group.kill_first();
+    group.kill_master();
     let group = tokio::task::spawn_blocking(move || {
         group.await_promotion();
         group
@@ -263,7 +267,10 @@ async fn a_cluster_has_cells_on_every_node() {
         let watcher = tokio::spawn(async move { watching.wait_for_change(seen, Duration::from_secs(50)).await });
         cell.members().join(&member("b"), TTL).await.unwrap();
         tokio::time::timeout(Duration::from_secs(40), watcher).await.expect("woken").unwrap().unwrap();
-        assert!(matches!(cell.members().acquire(&member("a"), &units(3)).await.unwrap(), LeaseAcquireOutcome::Granted(_)));
+        assert!(matches!(
+            cell.members().acquire(&member("a"), &units(3)).await.unwrap(),
+            LeaseAcquireOutcome::Granted(_)
+        ));
         assert_eq!(cell.members().snapshot().await.unwrap().leases.len(), 3);
         borrow_and_return(&cell).await;
         assert_eq!(cell.pools().sweep().await.unwrap(), 0);

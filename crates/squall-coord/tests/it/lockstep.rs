@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use squall_coord::{
-    LeaseAcquireOutcome, UnitAssignment, Epoch, Lease, MemberId, MemoryLeaseStore, RedisLeaseStore, Revision, LeaseStore, UnitId, LeaseSnapshot, spread,
+    Epoch, Lease, LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, MemberId, MemoryLeaseStore, RedisLeaseStore,
+    Revision, UnitAssignment, UnitId, spread,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -171,7 +172,8 @@ async fn racing_members_never_share_a_unit() {
             store.join(&me, TTL).await.unwrap();
             for round in 0..150u32 {
                 let unit = (round + u32::from(who)) % UNITS;
-                let LeaseAcquireOutcome::Granted(grants) = store.acquire(&me, &[UnitId::from(unit)]).await.unwrap() else {
+                let LeaseAcquireOutcome::Granted(grants) = store.acquire(&me, &[UnitId::from(unit)]).await.unwrap()
+                else {
                     panic!("gone")
                 };
                 let Some(epoch) = grants[0] else { continue };

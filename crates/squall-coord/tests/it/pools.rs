@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use squall_coord::{
-    AcquireError, PoolRequestOutcome, PoolRequest, ResourceHolder, Epoch, PoolLease, PoolItem, ItemId, RedisClient, MemberId, TURN_TIMEOUT, PoolCounts, PoolName,
-    PoolStore, RedisPoolStore, PoolReleaseOutcome, LeaseStore, StoreError, PoolRequestId, add_pool_items, ensure_pool_size,
+    AcquireError, Epoch, ItemId, LeaseStore, MemberId, PoolCounts, PoolItem, PoolLease, PoolName, PoolReleaseOutcome,
+    PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, RedisClient, RedisPoolStore, ResourceHolder, StoreError,
+    TURN_TIMEOUT, add_pool_items, ensure_pool_size,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -408,7 +409,10 @@ async fn a_foreign_value_in_one_pool_spoils_no_other() {
     let error = squall_coord::add_pool_items(cell.pools(), &odd, 1, make).await.unwrap_err();
     assert!(error.to_string().contains("field odd"), "{error}");
     assert_eq!(squall_coord::add_pool_items(cell.pools(), &accounts(), 1, make).await.unwrap().current, 2);
-    assert!(matches!(cell.pools().try_acquire(&ask("a"), Duration::ZERO).await.unwrap(), PoolRequestOutcome::Granted(_)));
+    assert!(matches!(
+        cell.pools().try_acquire(&ask("a"), Duration::ZERO).await.unwrap(),
+        PoolRequestOutcome::Granted(_)
+    ));
     cell.members().leave(&member("a")).await.unwrap();
     let waiting = "squall:{spoilt}:resource:aaa:waiting";
     let _: i64 = ::redis::cmd("HSET").arg(resources).arg("aaa").arg(0).query_async(&mut commands).await.unwrap();

@@ -12,8 +12,9 @@ use std::{
 };
 
 use squall_coord::{
-    AcquireError, PoolRequestOutcome, PoolRequest, ResourceHolder, Epoch, PoolLease, PoolItem, ItemId, RedisClient, PoolItemStatus, MemberId, PoolCounts, PoolName,
-    PoolStore, PoolReleaseOutcome, Revision, LeaseStore, StoreError, PoolRequestId, add_pool_items,
+    AcquireError, Epoch, ItemId, LeaseStore, MemberId, PoolCounts, PoolItem, PoolItemStatus, PoolLease, PoolName,
+    PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, RedisClient, ResourceHolder,
+    Revision, StoreError, add_pool_items,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -76,7 +77,12 @@ impl<P: PoolStore> PoolStore for Shaky<P> {
     async fn reset_for_run(&self, pool: &PoolName, run: Epoch) -> Result<bool, StoreError> {
         self.here()?.reset_for_run(pool, run).await
     }
-    async fn next_item_number(&self, pool: &PoolName, run: Epoch, limit: Option<u64>) -> Result<Option<u64>, StoreError> {
+    async fn next_item_number(
+        &self,
+        pool: &PoolName,
+        run: Epoch,
+        limit: Option<u64>,
+    ) -> Result<Option<u64>, StoreError> {
         self.here()?.next_item_number(pool, run, limit).await
     }
     async fn try_acquire(&self, ask: &PoolRequest, wait: Duration) -> Result<PoolRequestOutcome, StoreError> {

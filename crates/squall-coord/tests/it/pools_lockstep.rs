@@ -8,7 +8,8 @@ use std::{
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use squall_coord::{
-    PoolRequestOutcome, PoolRequest, Epoch, PoolLease, PoolItem, ItemId, RedisClient, MemberId, PoolName, PoolStore, PoolReleaseOutcome, LeaseStore, PoolRequestId,
+    Epoch, ItemId, LeaseStore, MemberId, PoolItem, PoolLease, PoolName, PoolReleaseOutcome, PoolRequest, PoolRequestId,
+    PoolRequestOutcome, PoolStore, RedisClient,
 };
 use squall_testkit::redis::RedisServer;
 

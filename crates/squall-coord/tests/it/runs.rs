@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use squall_coord::{
-    START_POSITION, CounterStore, RedisClient, MemoryRunStore, RedisRunStore, WorkerReport, ReportOutcome, RunKeys, RunRecord, RunStore, ShipOutcome, CompatView,
-    StoreError, UserMove,
+    CompatView, CounterStore, MemoryRunStore, RedisClient, RedisRunStore, ReportOutcome, RunKeys, RunRecord, RunStore,
+    START_POSITION, ShipOutcome, StoreError, UserMove, WorkerReport,
 };
 use squall_testkit::{fault_proxy::FaultProxy, redis::RedisServer};
 
@@ -29,7 +29,8 @@ async fn live<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
         let told = match random.u8(..9) {
             0 => {
                 let seen = if random.bool() { run.read_record().await.unwrap() } else { old.clone() };
-                let done = run.compare_and_set(&seen, &format!("S{step}"), &format!("{{{step}}}"), random.u8(..4) == 0).await;
+                let done =
+                    run.compare_and_set(&seen, &format!("S{step}"), &format!("{{{step}}}"), random.u8(..4) == 0).await;
                 format!("{:?}", done.unwrap().map(core))
             }
             1 => {
@@ -46,7 +47,8 @@ async fn live<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
                 format!("{:?}", deltas.into_iter().map(|delta| delta.bytes).collect::<Vec<_>>())
             }
             6 => {
-                let saved = run.load_checkpoint(epoch).await.unwrap().map_or(START_POSITION.to_owned(), |(place, _)| place);
+                let saved =
+                    run.load_checkpoint(epoch).await.unwrap().map_or(START_POSITION.to_owned(), |(place, _)| place);
                 let before = if random.u8(..4) > 0 { saved } else { "9-9".to_owned() };
                 let place = if read.0 == epoch { &read.1 } else { START_POSITION };
                 let kept = run.save_checkpoint(epoch, &before, place, &[step]).await.unwrap();
@@ -115,10 +117,14 @@ async fn a_run_finds_nothing_of_one_that_had_its_number() {
     let run = redis_run(&server).await;
     let link = RedisClient::open(&server.url()).await.unwrap();
     for time in 0..2 {
-        let begun = run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap();
+        let begun =
+            run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap();
         assert_eq!(begun.epoch, 1, "time {time}");
         assert_eq!(run.deltas(1, START_POSITION, 10).await.unwrap(), [], "time {time}");
-        assert!(run.load_checkpoint(1).await.unwrap().is_none() && run.notes(1).await.unwrap().is_empty(), "time {time}");
+        assert!(
+            run.load_checkpoint(1).await.unwrap().is_none() && run.notes(1).await.unwrap().is_empty(),
+            "time {time}"
+        );
         assert!(run.counters(1).await.unwrap().is_empty(), "time {time}");
         assert_eq!(run.ship(1, "a", 0, b"0").await.unwrap(), ShipOutcome::Appended, "time {time}");
         assert!(run.save_checkpoint(1, START_POSITION, "1-1", b"made").await.unwrap(), "time {time}");
@@ -132,7 +138,8 @@ async fn a_run_finds_nothing_of_one_that_had_its_number() {
 async fn an_epoch_that_is_no_number_makes_no_delta_stale() {
     let server = RedisServer::start();
     let run = redis_run(&server).await;
-    let epoch = run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
+    let epoch =
+        run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
     let link = RedisClient::open(&server.url()).await.unwrap();
     let set = async |value: String| {
         let key = run.keys().epoch();

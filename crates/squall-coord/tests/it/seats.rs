@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use squall_coord::{MemoryLeaseStore, LeaseEvent, Membership, MembershipConfig, MembershipConfigError, LeaseStore, UnitId};
+use squall_coord::{
+    LeaseEvent, LeaseStore, Membership, MembershipConfig, MembershipConfigError, MemoryLeaseStore, UnitId,
+};
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -171,6 +173,7 @@ async fn more_members_than_units_leaves_some_with_nothing() {
 #[test]
 fn a_life_of_less_than_three_beats_is_refused() {
     let config = MembershipConfig { ttl: Duration::from_secs(2), ..MembershipConfig::new(member("a"), units(1)) };
-    let expected = MembershipConfigError::TtlTooShort { heartbeat_interval: Duration::from_secs(1), ttl: Duration::from_secs(2) };
+    let expected =
+        MembershipConfigError::TtlTooShort { heartbeat_interval: Duration::from_secs(1), ttl: Duration::from_secs(2) };
     assert_eq!(Membership::new(MemoryLeaseStore::new(), config).err(), Some(expected));
 }

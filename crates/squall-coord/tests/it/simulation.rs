@@ -11,8 +11,8 @@ use std::{
 };
 
 use squall_coord::{
-    LeaseAcquireOutcome, UnitAssignment, HeartbeatOutcome, Lease, MemberId, MemoryLeaseStore, LeaseEvent, Revision, Membership, MembershipConfig, LeaseStore, StoreError,
-    LeaseValidity, UnitId, LeaseSnapshot,
+    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseEvent, LeaseSnapshot, LeaseStore, LeaseValidity, MemberId,
+    Membership, MembershipConfig, MemoryLeaseStore, Revision, StoreError, UnitAssignment, UnitId,
 };
 use tokio::{
     sync::Notify,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use squall_coord::{
-    Epoch, RedisClient, MemberId, MemoryPoolStore, MemoryLeaseStore, PoolKeys, PoolStore, RedisPoolStore, RedisLeaseStore, LeaseKeys, LeaseStore,
-    UnitId,
+    Epoch, LeaseKeys, LeaseStore, MemberId, MemoryLeaseStore, MemoryPoolStore, PoolKeys, PoolStore, RedisClient,
+    RedisLeaseStore, RedisPoolStore, UnitId,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -131,7 +131,7 @@ macro_rules! both {
             use super::*;
             $(#[tokio::test] async fn $case() {
                 let server = RedisServer::start();
-                super::$case(RedisCell::new(&Link::open(&server.url()).await.unwrap(), "pools")).await;
+                super::$case(RedisCell::new(&RedisClient::open(&server.url()).await.unwrap(), "pools")).await;
             })*
         }
     };

@@ -9,7 +9,8 @@ use std::{
 };
 
 use squall_coord::{
-    LeaseAcquireOutcome, UnitAssignment, HeartbeatOutcome, Lease, MemberId, MemoryLeaseStore, Revision, Membership, MembershipConfig, LeaseStore, StoreError, UnitId, LeaseSnapshot,
+    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, MemberId, Membership, MembershipConfig,
+    MemoryLeaseStore, Revision, StoreError, UnitAssignment, UnitId,
 };
 use squall_testkit::tracing_capture;
 use tokio_util::sync::CancellationToken;
@@ -68,12 +69,12 @@ impl LeaseStore for ReadOnly {
 
 /// What was said to people since the last look.
 fn said() -> Vec<String> {
-    tracing_capture::take_mine(Level::INFO).iter().map(|told| tracing_capture.message().to_owned()).collect()
+    tracing_capture::take_thread_events(Level::INFO).iter().map(|event| event.message().to_owned()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_only_reads_is_said_to_be_unusable_once() {
-    tracing_capture::listen();
+    tracing_capture::start_capture();
     let store = ReadOnly::default();
     let (seat, handle) = Membership::new(store.clone(), MembershipConfig::new(member("a"), units(4))).unwrap();
     let seat = tokio::spawn(seat.run(CancellationToken::new()));

@@ -1,8 +1,8 @@
 //! Drivers whose behaviour a test can dictate.
 
 use squall_engine::{
-    Driver, DriverError, DriverThread, Engine, EngineConfig, Iteration, ThreadRecorder, UserIdentity, UserStartError, LoadOutcome,
-    VirtualUser,
+    Driver, DriverError, DriverThread, Engine, EngineConfig, Iteration, LoadOutcome, ThreadRecorder, UserIdentity,
+    UserStartError, VirtualUser,
 };
 use squall_metrics::{Collector, MetricId, MetricKey, Outcome, RunView};
 use squall_model::{Arrivals, Load, LoadModel, Pause, Profile, TaskSpec};

@@ -1,7 +1,7 @@
 //! Several engines as one: counts are everybody's own, threads are told apart, followers end with the others.
 
 use crate::drivers::{Scripted, closed, config, open};
-use squall_engine::{EngineGroup, EngineConfig, EngineSpec};
+use squall_engine::{EngineConfig, EngineGroup, EngineSpec};
 use squall_metrics::{Collector, RunView};
 use squall_model::{Load, ShareSet};
 use std::{

@@ -1,7 +1,9 @@
 //! Code of a driver that panics: the run ends at once with an error, and what was measured until then is there.
 
 use crate::drivers::{Scripted, closed, config};
-use squall_engine::{EngineGroup, ThreadDeadline, Driver, DriverError, Engine, EngineConfig, EngineError, ThreadRecorder, EngineSpec};
+use squall_engine::{
+    Driver, DriverError, Engine, EngineConfig, EngineError, EngineGroup, EngineSpec, ThreadDeadline, ThreadRecorder,
+};
 use squall_metrics::{Collector, Outcome};
 use std::{
     collections::BTreeSet,
@@ -62,7 +64,8 @@ async fn one_that_fails_ends_those_beside_it() {
         let driver = Scripted::new(service);
         EngineSpec { config: config(closed(2.0, Duration::ZERO, LONG), &driver), driver, background: false }
     };
-    let mut chorus = EngineGroup::prepare(vec![voice(|_| Duration::from_millis(1)), voice(one_too_many)]).await.unwrap();
+    let mut chorus =
+        EngineGroup::prepare(vec![voice(|_| Duration::from_millis(1)), voice(one_too_many)]).await.unwrap();
     chorus.start(Instant::now());
     let following = async { while chorus.next_delta().await.is_some() {} };
     timeout(PATIENCE, following).await.expect("all end");

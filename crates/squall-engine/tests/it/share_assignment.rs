@@ -1,8 +1,8 @@
 //! Duties that change while a run goes on: shares move, the load is raised and lowered.
 
 use crate::drivers::{Scripted, closed, config, open, run};
-use squall_engine::{ShareAssignment, Engine, EngineConfig, SendBudget};
-use squall_model::{Arrivals, Load, LoadModel, Profile, RunSpec, ShareSet, ProfileStage};
+use squall_engine::{Engine, EngineConfig, SendBudget, ShareAssignment};
+use squall_model::{Arrivals, Load, LoadModel, Profile, ProfileStage, RunSpec, ShareSet};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -72,10 +72,11 @@ async fn users_beyond_the_shares_that_are_left_go() {
 #[tokio::test]
 async fn a_pause_holds_what_waits_for_a_user_too() {
     let driver = Scripted::new(|_| MS(50));
-    let leash = SendBudget::new(1);
+    let send_budget = SendBudget::new(1);
     // One user makes 20 a second at most; the rest waits.
     let load = open(40.0, S(3));
-    let config = EngineConfig { send_budget: Some(leash.clone()), threads: 1, max_users: 1, ..config(load, &driver) };
+    let config =
+        EngineConfig { send_budget: Some(send_budget.clone()), threads: 1, max_users: 1, ..config(load, &driver) };
     let mut order = RunSpec::new("r", "b", Profile::constant(40.0, S(3)).unwrap());
     let (view, _) = run(driver, config, |engine, view| {
         match view.timeline.len() {
@@ -83,7 +84,7 @@ async fn a_pause_holds_what_waits_for_a_user_too() {
             4 => order.resume(MS(4200)).unwrap(),
             _ => return,
         }
-        leash.set_paused(order.paused.is_some());
+        send_budget.set_paused(order.paused.is_some());
         engine.set_assignment(ShareAssignment::new(ShareSet::ALL, order.profile.clone(), Duration::ZERO));
     })
     .await;
@@ -154,7 +155,7 @@ async fn no_start_is_lost_or_repeated_when_shares_change_hands() {
     let mut engines = Vec::new();
     let other = Scripted { log: log.clone(), ..Scripted::new(|_| Duration::ZERO) };
     for (driver, shares) in [(driver, ShareSet::ALL), (other, ShareSet::NONE)] {
-        let leash = Some(SendBudget::new(2));
+        let send_budget = Some(SendBudget::new(2));
         let config = EngineConfig { shares, send_budget, threads: 2, ..config(open(2000.0, RUN), &driver) };
         engines.push(Engine::prepare(driver, config).await.unwrap());
     }
@@ -170,7 +171,10 @@ async fn no_start_is_lost_or_repeated_when_shares_change_hands() {
         // The other takes them up later, from where they were left.
         let left: BTreeMap<u32, Duration> = moving.iter().map(|share| (share, at)).collect();
         let gained: ShareSet = held[1].iter().chain(moving.iter()).collect();
-        let taken = ShareAssignment { resume_from: Arc::new(left), ..ShareAssignment::new(gained, profile.clone(), Duration::ZERO) };
+        let taken = ShareAssignment {
+            resume_from: Arc::new(left),
+            ..ShareAssignment::new(gained, profile.clone(), Duration::ZERO)
+        };
         engines[1].set_assignment(taken);
         held = [gained, kept];
         engines.swap(0, 1);
@@ -189,12 +193,15 @@ async fn no_start_is_lost_or_repeated_when_shares_change_hands() {
 async fn duties_that_change_before_the_start_start_nothing_twice() {
     let profile = Profile::constant(100.0, S(1)).unwrap();
     let driver = Scripted::new(|_| Duration::ZERO);
-    let (log, leash) = (driver.log.clone(), Some(SendBudget::new(2)));
+    let (log, send_budget) = (driver.log.clone(), Some(SendBudget::new(2)));
     let config = EngineConfig { shares: ShareSet::NONE, send_budget, threads: 2, ..config(open(100.0, S(1)), &driver) };
     let mut engine = Engine::prepare(driver, config).await.unwrap();
     engine.start(Instant::now() + MS(200));
     for shares in [ShareSet::ALL, ShareSet::ALL.part(0, 2), ShareSet::ALL.part(1, 2), ShareSet::ALL] {
-        assert_eq!(engine.set_assignment(ShareAssignment::new(shares, profile.clone(), Duration::ZERO)), Duration::ZERO);
+        assert_eq!(
+            engine.set_assignment(ShareAssignment::new(shares, profile.clone(), Duration::ZERO)),
+            Duration::ZERO
+        );
     }
     while engine.next_delta().await.is_some() {}
     engine.join().unwrap();
@@ -208,12 +215,15 @@ async fn duties_that_change_before_the_start_start_nothing_twice() {
 async fn what_a_faster_clock_has_started_is_not_started_again() {
     let profile = Profile::constant(100.0, S(2)).unwrap();
     let driver = Scripted::new(|_| Duration::ZERO);
-    let (log, leash) = (driver.log.clone(), Some(SendBudget::new(2)));
+    let (log, send_budget) = (driver.log.clone(), Some(SendBudget::new(2)));
     let config = EngineConfig { shares: ShareSet::NONE, send_budget, threads: 2, ..config(open(100.0, S(2)), &driver) };
     let mut engine = Engine::prepare(driver, config).await.unwrap();
     engine.start(Instant::now());
-    let left = Arc::new((0..256).map(|share| (share, S(1))).collect());
-    let at = engine.set_assignment(ShareAssignment { resume_from, ..ShareAssignment::new(ShareSet::ALL, profile, Duration::ZERO) });
+    let resume_from = Arc::new((0..256).map(|share| (share, S(1))).collect());
+    let at = engine.set_assignment(ShareAssignment {
+        resume_from,
+        ..ShareAssignment::new(ShareSet::ALL, profile, Duration::ZERO)
+    });
     assert!(at >= S(1));
     while engine.next_delta().await.is_some() {}
     engine.join().unwrap();
@@ -227,15 +237,18 @@ async fn what_a_faster_clock_has_started_is_not_started_again() {
 async fn what_nobody_held_for_long_is_not_made_up_for() {
     let begun = |profile: Profile, now: Duration, left: [Duration; 2]| async move {
         let driver = Scripted::new(|_| Duration::ZERO);
-        let (log, leash) = (driver.log.clone(), Some(SendBudget::new(2)));
+        let (log, send_budget) = (driver.log.clone(), Some(SendBudget::new(2)));
         let rate = LoadModel::Open { rate: profile.clone(), arrivals: Arrivals::Even };
         let load = Load { model: rate, iterations: None, warm_up: Duration::ZERO };
         let config = EngineConfig { shares: ShareSet::NONE, send_budget, threads: 2, ..config(load, &driver) };
         let mut engine = Engine::prepare(driver, config).await.unwrap();
         engine.start(Instant::now().checked_sub(now).expect("this machine is not new"));
         // Two kinds of shares, each left at its own time.
-        let left = Arc::new((0..256).map(|share| (share, left[share as usize % 2])).collect());
-        engine.set_assignment(ShareAssignment { resume_from, ..ShareAssignment::new(ShareSet::ALL, profile, Duration::ZERO) });
+        let resume_from = Arc::new((0..256).map(|share| (share, left[share as usize % 2])).collect());
+        engine.set_assignment(ShareAssignment {
+            resume_from,
+            ..ShareAssignment::new(ShareSet::ALL, profile, Duration::ZERO)
+        });
         while engine.next_delta().await.is_some() {}
         engine.join().unwrap();
         let mut numbers: Vec<u64> = log.iterations.lock().unwrap().iter().map(|(n, _)| *n).collect();
@@ -259,13 +272,14 @@ async fn what_nobody_held_for_long_is_not_made_up_for() {
 #[tokio::test]
 async fn a_leash_that_holds_again_is_gone_on_with() {
     let driver = Scripted::new(|_| MS(1));
-    let leash = SendBudget::new(1);
-    let config = EngineConfig { send_budget: Some(leash.clone()), threads: 1, ..config(open(500.0, S(4)), &driver) };
+    let send_budget = SendBudget::new(1);
+    let config =
+        EngineConfig { send_budget: Some(send_budget.clone()), threads: 1, ..config(open(500.0, S(4)), &driver) };
     let log = driver.log.clone();
-    leash.set_valid_until(Instant::now() + MS(500));
+    send_budget.set_valid_until(Instant::now() + MS(500));
     run(driver, config, |_, view| {
         if view.timeline.len() == 2 {
-            leash.set_valid_until(Instant::now() + S(3600));
+            send_budget.set_valid_until(Instant::now() + S(3600));
         }
     })
     .await;
@@ -276,16 +290,17 @@ async fn a_leash_that_holds_again_is_gone_on_with() {
     assert!(!numbers.contains(&700), "what was due while it was fenced is left alone");
 }
 
-/// A process that was frozen for longer than its leash finds a backlog when it wakes; it must not send it.
+/// A process that was frozen for longer than its send_budget finds a backlog when it wakes; it must not send it.
 #[tokio::test]
 async fn without_a_leash_to_stand_on_nothing_is_started() {
     let driver = Scripted::new(|_| MS(1));
-    let leash = SendBudget::new(1);
-    let config = EngineConfig { send_budget: Some(leash.clone()), threads: 1, ..config(open(500.0, S(2)), &driver) };
+    let send_budget = SendBudget::new(1);
+    let config =
+        EngineConfig { send_budget: Some(send_budget.clone()), threads: 1, ..config(open(500.0, S(2)), &driver) };
     let log = driver.log.clone();
-    leash.set_valid_until(Instant::now() + S(1));
+    send_budget.set_valid_until(Instant::now() + S(1));
     let (view, _) = run(driver, config, |_, _| {}).await;
-    // The run began after the leash was set, so number 500 was never due while it held; how many were made before is the machine's.
+    // The run began after the send_budget was set, so number 500 was never due while it held; how many were made before is the machine's.
     let made = log.iterations.lock().unwrap().clone();
     assert!(made.iter().all(|(number, _)| *number <= 500), "{made:?}");
     assert_eq!(view.accounting().sent, made.len() as u64);
@@ -304,8 +319,11 @@ async fn shares_that_nobody_held_at_the_start_are_behind_their_schedule() {
     };
     let mut engine = Engine::prepare(driver, config).await.unwrap();
     engine.start(Instant::now().checked_sub(S(1)).unwrap());
-    let left = Arc::new((0..256).map(|share| (share, Duration::ZERO)).collect());
-    engine.set_assignment(ShareAssignment { resume_from, ..ShareAssignment::new(ShareSet::ALL, profile, Duration::ZERO) });
+    let resume_from = Arc::new((0..256).map(|share| (share, Duration::ZERO)).collect());
+    engine.set_assignment(ShareAssignment {
+        resume_from,
+        ..ShareAssignment::new(ShareSet::ALL, profile, Duration::ZERO)
+    });
     let mut behind = 0;
     while let Some(delta) = engine.next_delta().await {
         let lag = &delta.engine.schedule_lag;

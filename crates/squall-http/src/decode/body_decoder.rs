@@ -50,7 +50,11 @@ struct BoundedBuffer {
 
 impl BodyDecoder {
     /// Undoes `encoding`, and nothing where there is nothing that we could undo. `headers` are asked only where there are several.
-    pub(crate) fn new(encoding: ContentEncoding, headers: HeaderIter<'_>, limit: usize) -> Result<BodyDecoder, HttpError> {
+    pub(crate) fn new(
+        encoding: ContentEncoding,
+        headers: HeaderIter<'_>,
+        limit: usize,
+    ) -> Result<BodyDecoder, HttpError> {
         let codings = match encoding {
             ContentEncoding::Several => codings_to_decode(headers).transpose()?.unwrap_or_default(),
             one => vec![one],
@@ -79,9 +83,13 @@ impl CodingDecoder {
         let (name, coding) = match encoding {
             ContentEncoding::Identity | ContentEncoding::Several | ContentEncoding::Other => return None,
             ContentEncoding::Gzip => ("gzip", AlgorithmDecoder::Gzip(Box::new(MultiGzDecoder::new(out)))),
-            ContentEncoding::Deflate => ("deflate", AlgorithmDecoder::Deflate(Box::new(DeflateStream { state: None, out, ended: false }))),
+            ContentEncoding::Deflate => {
+                ("deflate", AlgorithmDecoder::Deflate(Box::new(DeflateStream { state: None, out, ended: false })))
+            }
             ContentEncoding::Brotli => ("br", AlgorithmDecoder::Brotli(Box::new(DecompressorWriter::new(out, 4096)))),
-            ContentEncoding::Zstd => ("zstd", AlgorithmDecoder::Zstd(Box::new(zio::Writer::new(out, raw::Decoder::new().ok()?)))),
+            ContentEncoding::Zstd => {
+                ("zstd", AlgorithmDecoder::Zstd(Box::new(zio::Writer::new(out, raw::Decoder::new().ok()?))))
+            }
         };
         Some(CodingDecoder { name, coding, limit, started: false })
     }

@@ -44,7 +44,8 @@ impl DnsCache {
                 fixed if !fixed.is_empty() => fixed,
                 _ => {
                     let silent = |_| Err(HttpError::DnsTimeout { host: name.clone() });
-                    let addresses = timeout_at(deadline.into(), self.lookup_cached(name)).await.unwrap_or_else(silent)?;
+                    let addresses =
+                        timeout_at(deadline.into(), self.lookup_cached(name)).await.unwrap_or_else(silent)?;
                     addresses.into_iter().map(|address| (address, port).into()).collect()
                 }
             },

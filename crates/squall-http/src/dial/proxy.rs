@@ -8,9 +8,9 @@ use url::Host;
 
 use super::tcp;
 use crate::config::HttpVersion;
-use crate::connector::{Connector, ProxySettings, ProxyKind};
-use crate::error::HttpError;
 use crate::connection_stream::PlainSocket;
+use crate::connector::{Connector, ProxyKind, ProxySettings};
+use crate::error::HttpError;
 use crate::origin::{Origin, UrlScheme};
 use crate::response::ExchangePhases;
 

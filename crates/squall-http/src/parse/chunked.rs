@@ -43,7 +43,11 @@ impl ChunkedDecoder {
     }
 
     /// Takes what belongs to the body and returns what does not.
-    pub(super) fn feed<'i>(&mut self, mut input: &'i [u8], reader: &mut ResponseParser) -> Result<&'i [u8], ParseError> {
+    pub(super) fn feed<'i>(
+        &mut self,
+        mut input: &'i [u8],
+        reader: &mut ResponseParser,
+    ) -> Result<&'i [u8], ParseError> {
         while !self.done() {
             if let ChunkedState::Data(left) = self.state {
                 let take = input.len().min(usize::try_from(left).unwrap_or(usize::MAX));

@@ -7,7 +7,7 @@ mod chunked;
 mod head;
 
 use chunked::ChunkedDecoder;
-pub use head::{ContentEncoding, BodyFraming, ResponseHead};
+pub use head::{BodyFraming, ContentEncoding, ResponseHead};
 
 /// What is accepted at most.
 #[derive(Debug, Clone, Copy)]
@@ -33,10 +33,10 @@ pub enum ParseError {
     /// Not HTTP.
     #[error("{0}")]
     Malformed(&'static str),
-    /// More than [`Limits::head`].
+    /// More than [`ParseLimits::head`].
     #[error("head too large")]
     HeadTooLarge,
-    /// More than [`Limits::body`].
+    /// More than [`ParseLimits::body`].
     #[error("body too large")]
     BodyTooLarge,
     /// The stream ended before the first byte.

@@ -163,7 +163,11 @@ fn bytes_after_a_response_are_left_over() {
 }
 
 /// One reader for all responses of a connection, as the session uses it.
-fn read_in_turn(reader: &mut ResponseParser, response: &[u8], expect: ResponseExpectation) -> (u16, Vec<u8>, Vec<u8>, ParseProgress) {
+fn read_in_turn(
+    reader: &mut ResponseParser,
+    response: &[u8],
+    expect: ResponseExpectation,
+) -> (u16, Vec<u8>, Vec<u8>, ParseProgress) {
     reader.begin(expect);
     let fed = reader.feed(response).expect("a valid response");
     (reader.parsed_head().status, reader.raw_head().to_vec(), reader.body().to_vec(), fed)

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::Method;
 
-use super::{PreparedRequest, HttpRequest};
+use super::{HttpRequest, PreparedRequest};
 use crate::error::RequestError;
 use crate::response::HttpResponse;
 

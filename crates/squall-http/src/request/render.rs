@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use http::Method;
 
-use super::{PreparedRequest, HttpRequest, basic_auth};
+use super::{HttpRequest, PreparedRequest, basic_auth};
 use crate::connector::Connector;
 use crate::error::RequestError;
 use crate::origin::Origin;

@@ -4,7 +4,7 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-use super::verify::OWN_AUTHORITY;
+use super::certificate_verifier::CA_USED_AS_END_ENTITY;
 
 const UNTRUSTED_ISSUER_TEXT: &str = "the server's certificate is not signed by an authority that is trusted here; trust it with --ca FILE, or --insecure";
 
@@ -38,7 +38,7 @@ fn describe_certificate_error(error: &CertificateError) -> String {
              name; trust it with --ca FILE, or --insecure"
                 .to_owned()
         }
-        CertificateError::Other(other) if other.0.to_string() == OWN_AUTHORITY => UNTRUSTED_ISSUER_TEXT.to_owned(),
+        CertificateError::Other(other) if other.0.to_string() == CA_USED_AS_END_ENTITY => UNTRUSTED_ISSUER_TEXT.to_owned(),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "the server's certificate has expired; renew it, or --insecure".to_owned()
         }

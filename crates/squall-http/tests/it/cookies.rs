@@ -1,6 +1,6 @@
 //! Cookies belong to one user, go where they may, and end when told.
 
-use squall_http::{BodyMode, PreparedRequest, HttpRequest, Session};
+use squall_http::{BodyMode, HttpRequest, PreparedRequest, Session};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 use crate::{connector, get, server};

@@ -52,7 +52,11 @@ async fn bytes_of_malformed_answers_are_counted() {
 
 #[tokio::test]
 async fn bytes_of_endless_headers_are_counted() {
-    let script = vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\nX-Start: "), ServerStep::SendForever(vec![b'x'; 1000])];
+    let script = vec![
+        ServerStep::Read,
+        ServerStep::send("HTTP/1.1 200 OK\r\nX-Start: "),
+        ServerStep::SendForever(vec![b'x'; 1000]),
+    ];
     let server = ScriptedServer::start(script);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
@@ -72,7 +76,10 @@ async fn refused() {
     let exchange = session.send(&request, BodyMode::Keep).await;
     assert!(exchange.new_connection && exchange.ended > exchange.started);
     let error = exchange.result.expect_err("a failure");
-    assert_eq!((error.code(), error.category_name(), error.is_unreachable()), ("CONNECT_REFUSED", "transport_error", true));
+    assert_eq!(
+        (error.code(), error.category_name(), error.is_unreachable()),
+        ("CONNECT_REFUSED", "transport_error", true)
+    );
     assert_eq!(error.to_string(), format!("{address} refused the connection"));
 }
 
@@ -88,7 +95,10 @@ async fn unknown_name() {
         let exchange = session.send(&request, BodyMode::Keep).await;
         assert!(exchange.ended > exchange.started, "it has a latency");
         let error = exchange.result.expect_err("a failure");
-        assert_eq!((error.code(), error.category_name(), error.is_unreachable()), ("DNS_FAILURE", "transport_error", true));
+        assert_eq!(
+            (error.code(), error.category_name(), error.is_unreachable()),
+            ("DNS_FAILURE", "transport_error", true)
+        );
         assert!(error.to_string().starts_with(&format!("cannot resolve {host}: ")), "{error}");
     }
 }
@@ -100,7 +110,11 @@ fn reset_before_an_answer() {
 
 #[test]
 fn reset_mid_head() {
-    check(vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\nConte"), ServerStep::Reset], "RESET", "transport_error");
+    check(
+        vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\nConte"), ServerStep::Reset],
+        "RESET",
+        "transport_error",
+    );
 }
 
 #[test]
@@ -116,7 +130,11 @@ fn closed_without_an_answer() {
 
 #[test]
 fn closed_mid_head() {
-    check(vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\nConte"), ServerStep::Close], "TRUNCATED", "transport_error");
+    check(
+        vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\nConte"), ServerStep::Close],
+        "TRUNCATED",
+        "transport_error",
+    );
 }
 
 #[test]
@@ -139,7 +157,11 @@ fn malformed_status_line() {
         "MALFORMED_RESPONSE",
         "protocol_error",
     );
-    check(vec![ServerStep::Read, ServerStep::Send(vec![0, 0, 0, 4, 0]), ServerStep::Close], "MALFORMED_RESPONSE", "protocol_error");
+    check(
+        vec![ServerStep::Read, ServerStep::Send(vec![0, 0, 0, 4, 0]), ServerStep::Close],
+        "MALFORMED_RESPONSE",
+        "protocol_error",
+    );
 }
 
 #[test]
@@ -151,8 +173,11 @@ fn conflicting_lengths() {
 #[test]
 fn endless_headers() {
     for line in ["X-Filler: on and on\r\n", "x"] {
-        let script =
-            vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\nX-Start: "), ServerStep::SendForever(line.as_bytes().repeat(100))];
+        let script = vec![
+            ServerStep::Read,
+            ServerStep::send("HTTP/1.1 200 OK\r\nX-Start: "),
+            ServerStep::SendForever(line.as_bytes().repeat(100)),
+        ];
         check(script, "HEAD_TOO_LARGE", "protocol_error");
     }
 }
@@ -161,14 +186,19 @@ fn endless_headers() {
 fn endless_body() {
     for head in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"] {
         let part = if head.contains("chunked") { "4\r\nmore\r\n" } else { "more" };
-        let script = vec![ServerStep::Read, ServerStep::send(head), ServerStep::SendForever(part.as_bytes().repeat(1000))];
+        let script =
+            vec![ServerStep::Read, ServerStep::send(head), ServerStep::SendForever(part.as_bytes().repeat(1000))];
         check_with(script, |config| config.max_body_bytes = 1_000_000, "BODY_TOO_LARGE", "protocol_error");
     }
 }
 
 #[test]
 fn endless_body_within_limits_ends_with_the_timeout() {
-    let script = vec![ServerStep::Read, ServerStep::send("HTTP/1.1 200 OK\r\n\r\n"), ServerStep::SendForever(vec![b'x'; 10_000])];
+    let script = vec![
+        ServerStep::Read,
+        ServerStep::send("HTTP/1.1 200 OK\r\n\r\n"),
+        ServerStep::SendForever(vec![b'x'; 10_000]),
+    ];
     let server = ScriptedServer::start(script);
     let connector = connector(|config| {
         config.timeout = SHORT;
@@ -197,12 +227,18 @@ fn silence() {
 #[test]
 fn slow_body() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc";
-    check_with(vec![ServerStep::Read, ServerStep::send(head), ServerStep::Hang], |config| config.timeout = SHORT, "TIMEOUT", "timeout");
+    check_with(
+        vec![ServerStep::Read, ServerStep::send(head), ServerStep::Hang],
+        |config| config.timeout = SHORT,
+        "TIMEOUT",
+        "timeout",
+    );
 }
 
 #[tokio::test]
 async fn a_request_may_have_its_own_timeout() {
-    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::Hang]);
+    let server =
+        ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::Hang]);
     let connector = connector(|_| {});
     let patient = get(&connector, &server.url("/"));
     let hasty = get_hastily(&connector, &server.url("/"));

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Response};
-use squall_http::{BodyMode, HttpVersion, PreparedRequest, HttpRequest, Session};
+use squall_http::{BodyMode, HttpRequest, HttpVersion, PreparedRequest, Session};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
-use squall_testkit::tls::{Authority, Validity};
+use squall_testkit::tls::{CertificateAuthority, CertificateValidity};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -98,9 +98,9 @@ async fn prior_knowledge_works_and_the_connection_is_reused() {
 
 #[tokio::test]
 async fn alpn_chooses_http2() {
-    let authority = Authority::new();
-    let identity = authority.issue(&["127.0.0.1"], Validity::Current);
-    let config = Authority::server_config(&identity, None, &["h2", "http/1.1"]);
+    let authority = CertificateAuthority::new();
+    let identity = authority.issue(&["127.0.0.1"], CertificateValidity::Current);
+    let config = CertificateAuthority::server_config(&identity, None, &["h2", "http/1.1"]);
     let address = start(Some(TlsAcceptor::from(config))).await;
     for version in [HttpVersion::Auto, HttpVersion::Http2] {
         let connector = connector(|config| {

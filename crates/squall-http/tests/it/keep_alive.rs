@@ -20,7 +20,13 @@ async fn codes(session: &mut Session, request: &squall_http::PreparedRequest, co
 
 #[tokio::test]
 async fn an_abandoned_exchange_tells_what_it_had_moved() {
-    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::send("HTTP/1.1 2"), ServerStep::Hang]);
+    let server = ScriptedServer::start(vec![
+        ServerStep::Read,
+        ServerStep::respond("x"),
+        ServerStep::Read,
+        ServerStep::send("HTTP/1.1 2"),
+        ServerStep::Hang,
+    ]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
@@ -74,7 +80,13 @@ async fn a_server_that_announces_its_close_costs_no_request() {
 
 #[tokio::test]
 async fn a_connection_found_closed_before_writing_is_replaced_silently() {
-    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::respond("x"), ServerStep::Close]);
+    let server = ScriptedServer::start(vec![
+        ServerStep::Read,
+        ServerStep::respond("x"),
+        ServerStep::Read,
+        ServerStep::respond("x"),
+        ServerStep::Close,
+    ]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
@@ -89,7 +101,8 @@ async fn a_connection_found_closed_before_writing_is_replaced_silently() {
 
 #[tokio::test]
 async fn a_close_under_a_written_request_is_counted_and_not_retried() {
-    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::Close]);
+    let server =
+        ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::Close]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
@@ -109,7 +122,8 @@ async fn bytes_after_a_response_are_never_taken_for_the_next() {
 
 #[tokio::test]
 async fn a_failed_exchange_drops_its_connection() {
-    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::Hang]);
+    let server =
+        ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Read, ServerStep::Hang]);
     let connector = connector(|_| {});
     let patient = get(&connector, &server.url("/"));
     let hasty = get_hastily(&connector, &server.url("/"));
@@ -123,8 +137,13 @@ async fn a_failed_exchange_drops_its_connection() {
 
 #[tokio::test]
 async fn an_abandoned_exchange_does_not_leave_its_answer_to_the_next() {
-    let server =
-        ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("first"), ServerStep::Read, ServerStep::respond("other"), ServerStep::Hang]);
+    let server = ScriptedServer::start(vec![
+        ServerStep::Read,
+        ServerStep::respond("first"),
+        ServerStep::Read,
+        ServerStep::respond("other"),
+        ServerStep::Hang,
+    ]);
     let connector = connector(|_| {});
     let request = get(&connector, &server.url("/"));
     let mut session = Session::new(&connector);
@@ -158,7 +177,8 @@ async fn a_closed_session_connects_again() {
 
 #[tokio::test]
 async fn each_origin_has_its_own_connection() {
-    let servers = [0, 1].map(|_| ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Restart]));
+    let servers =
+        [0, 1].map(|_| ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("x"), ServerStep::Restart]));
     let connector = connector(|_| {});
     let mut session = Session::new(&connector);
     for server in servers.iter().cycle().take(6) {

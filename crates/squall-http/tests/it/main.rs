@@ -4,20 +4,20 @@ mod allocations;
 mod codings;
 mod cookies;
 mod faults;
+mod http1_connection;
 mod http2;
 mod keep_alive;
-mod lane;
-mod live;
 mod proxies;
 mod redirects;
 mod requests;
 mod routes;
 mod settings;
+mod streaming_response;
 mod tls;
 
 use std::time::Duration;
 
-use squall_http::{BodyMode, Connector, HttpConfig, PreparedRequest, HttpRequest, Session};
+use squall_http::{BodyMode, Connector, HttpConfig, HttpRequest, PreparedRequest, Session};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 /// A client with default settings, except for what `change` changes.

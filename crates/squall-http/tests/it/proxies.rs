@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 use squall_http::{Connector, HttpConfig};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep, refused_address};
-use squall_testkit::tls::{Authority, Validity, wrap};
+use squall_testkit::tls::{CertificateAuthority, CertificateValidity, wrap_tls};
 
 use crate::{connector, fetch};
 
@@ -56,7 +56,8 @@ fn read_bytes<const N: usize>(client: &mut TcpStream) -> [u8; N] {
 
 #[tokio::test]
 async fn plain_requests_are_forwarded_with_their_whole_url_and_credentials() {
-    let proxy = ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("from the proxy"), ServerStep::Restart]);
+    let proxy =
+        ScriptedServer::start(vec![ServerStep::Read, ServerStep::respond("from the proxy"), ServerStep::Restart]);
     let connector = through(&format!("http://me:s%40fe@{}", proxy.address()), |_| {});
     assert_eq!(fetch(&connector, "http://shop.test:81/a?b").await, Ok((200, "from the proxy".into())));
     let request = proxy.last_request();
@@ -66,10 +67,10 @@ async fn plain_requests_are_forwarded_with_their_whole_url_and_credentials() {
 
 #[tokio::test]
 async fn https_goes_through_a_tunnel() {
-    let authority = Authority::new();
-    let identity = authority.issue(&["shop.test"], Validity::Current);
-    let config = Authority::server_config(&identity, None, &[]);
-    let server = ScriptedServer::start_with(vec![ServerStep::Read, ServerStep::respond("secret")], wrap(config));
+    let authority = CertificateAuthority::new();
+    let identity = authority.issue(&["shop.test"], CertificateValidity::Current);
+    let config = CertificateAuthority::server_config(&identity, None, &[]);
+    let server = ScriptedServer::start_with(vec![ServerStep::Read, ServerStep::respond("secret")], wrap_tls(config));
     let target = server.address();
     let (address, asked) =
         relay(move |client| (read_head(client), target), b"HTTP/1.1 200 Connection established\r\n\r\n");

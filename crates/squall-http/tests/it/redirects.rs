@@ -1,7 +1,7 @@
 //! Where redirects lead, and what travels along.
 
 use http::Method;
-use squall_http::{BodyMode, PreparedRequest, HttpRequest, RequestError, Session};
+use squall_http::{BodyMode, HttpRequest, PreparedRequest, RequestError, Session};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
 
 use crate::{connector, server};
@@ -73,7 +73,8 @@ async fn only_redirects_are_followed_and_only_so_far() {
 async fn a_circle_of_redirects_ends() {
     let server = redirecting(302, "/again");
     let connector = connector(|config| config.max_redirects = 4);
-    let mut request = PreparedRequest::new(&HttpRequest::get(&server.url("/")).expect("a URL"), &connector).expect("valid");
+    let mut request =
+        PreparedRequest::new(&HttpRequest::get(&server.url("/")).expect("a URL"), &connector).expect("valid");
     let mut session = Session::new(&connector);
     let ended = loop {
         let exchange = session.send(&request, BodyMode::Discard).await;

@@ -1,7 +1,7 @@
 //! What a request looks like on the wire, and what cannot get there.
 
 use http::Method;
-use squall_http::{PreparedRequest, HttpRequest, RequestError, basic_auth};
+use squall_http::{HttpRequest, PreparedRequest, RequestError, basic_auth};
 
 use crate::connector;
 
@@ -117,8 +117,8 @@ fn a_patch_changes_path_headers_and_body_and_nothing_else() {
 #[test]
 fn a_refused_patch_leaves_nothing_half_rendered() {
     let connector = connector(|_| {});
-    let mut prepared =
-        PreparedRequest::new(&HttpRequest::get("http://localhost/old").expect("a URL"), &connector).expect("a valid request");
+    let mut prepared = PreparedRequest::new(&HttpRequest::get("http://localhost/old").expect("a URL"), &connector)
+        .expect("a valid request");
     let before = prepared.as_bytes().to_vec();
     assert!(prepared.update("/x\r\n", &[], b"").is_err());
     assert!(prepared.update("/x", &[("bad name", "x")], b"").is_err());

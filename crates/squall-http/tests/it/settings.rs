@@ -42,9 +42,12 @@ fn every_problem_has_a_clear_message() {
 
 #[test]
 fn a_key_must_fit_its_certificate() {
-    use squall_testkit::tls::{Authority, Validity};
-    let authority = Authority::new();
-    let (one, two) = (authority.issue(&["one"], Validity::Current), authority.issue(&["two"], Validity::Current));
+    use squall_testkit::tls::{CertificateAuthority, CertificateValidity};
+    let authority = CertificateAuthority::new();
+    let (one, two) = (
+        authority.issue(&["one"], CertificateValidity::Current),
+        authority.issue(&["two"], CertificateValidity::Current),
+    );
     check(
         |config| {
             config.tls.client_cert = Some(one.cert_file);
@@ -63,9 +66,9 @@ fn a_connector_can_be_shared_between_threads() {
 
 #[test]
 fn an_encrypted_key_is_said_to_be_one() {
-    use squall_testkit::tls::{Authority, Validity};
-    let authority = Authority::new();
-    let identity = authority.issue(&["one"], Validity::Current);
+    use squall_testkit::tls::{CertificateAuthority, CertificateValidity};
+    let authority = CertificateAuthority::new();
+    let identity = authority.issue(&["one"], CertificateValidity::Current);
     let directory = tempfile::tempdir().expect("a directory");
     let key = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
     let key = file(directory.path(), key);

@@ -2,26 +2,31 @@
 
 use squall_http::{BodyMode, HttpConfig, HttpVersion, Session};
 use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
-use squall_testkit::tls::{Authority, Validity, wrap};
+use squall_testkit::tls::{CertificateAuthority, CertificateValidity, wrap_tls};
 
 use crate::{connector, fetch, get};
 
 /// An authority and a server for 127.0.0.1 that it vouches for.
 struct Secure {
-    authority: Authority,
+    authority: CertificateAuthority,
     server: ScriptedServer,
 }
 
 impl Secure {
-    fn start(names: &[&str], validity: Validity, script: Vec<ServerStep>) -> Secure {
-        let authority = Authority::new();
+    fn start(names: &[&str], validity: CertificateValidity, script: Vec<ServerStep>) -> Secure {
+        let authority = CertificateAuthority::new();
         let identity = authority.issue(names, validity);
-        let server = ScriptedServer::start_with(script, wrap(Authority::server_config(&identity, None, &[])));
+        let server =
+            ScriptedServer::start_with(script, wrap_tls(CertificateAuthority::server_config(&identity, None, &[])));
         Secure { authority, server }
     }
 
     fn hello() -> Secure {
-        Secure::start(&["127.0.0.1"], Validity::Current, vec![ServerStep::Read, ServerStep::respond("hello"), ServerStep::Restart])
+        Secure::start(
+            &["127.0.0.1"],
+            CertificateValidity::Current,
+            vec![ServerStep::Read, ServerStep::respond("hello"), ServerStep::Restart],
+        )
     }
 
     fn url(&self) -> String {
@@ -62,7 +67,7 @@ async fn a_server_that_our_authority_vouches_for_is_trusted_and_kept() {
 #[tokio::test]
 async fn a_stranger_is_refused_unless_insecure() {
     let secure = Secure::hello();
-    let other = Authority::new();
+    let other = CertificateAuthority::new();
     assert_eq!(secure.fetch(|config| config.tls.ca = Some(other.ca_file())).await, failure());
     assert_eq!(secure.fetch(|config| config.tls.ca = None).await, failure());
     assert_eq!(
@@ -78,21 +83,29 @@ async fn a_stranger_is_refused_unless_insecure() {
 
 #[tokio::test]
 async fn an_expired_certificate_is_refused() {
-    let secure = Secure::start(&["127.0.0.1"], Validity::Expired, vec![ServerStep::Read, ServerStep::respond("hello")]);
+    let secure = Secure::start(
+        &["127.0.0.1"],
+        CertificateValidity::Expired,
+        vec![ServerStep::Read, ServerStep::respond("hello")],
+    );
     assert_eq!(secure.fetch(|_| {}).await, failure());
 }
 
 #[tokio::test]
 async fn the_name_must_match_or_be_given() {
-    let secure = Secure::start(&["shop.test"], Validity::Current, vec![ServerStep::Read, ServerStep::respond("hello")]);
+    let secure = Secure::start(
+        &["shop.test"],
+        CertificateValidity::Current,
+        vec![ServerStep::Read, ServerStep::respond("hello")],
+    );
     assert_eq!(secure.fetch(|_| {}).await, failure());
     assert_eq!(secure.fetch(|config| config.tls.server_name = Some("shop.test".into())).await, hello());
 }
 
 /// What is said of a GET to a server with this identity by a client that trusts this file alone; "hello" if it went well.
-async fn said(identity: &squall_testkit::tls::Identity, trusted: std::path::PathBuf) -> String {
+async fn said(identity: &squall_testkit::tls::TlsIdentity, trusted: std::path::PathBuf) -> String {
     let script = vec![ServerStep::Read, ServerStep::respond("hello")];
-    let server = ScriptedServer::start_with(script, wrap(Authority::server_config(identity, None, &[])));
+    let server = ScriptedServer::start_with(script, wrap_tls(CertificateAuthority::server_config(identity, None, &[])));
     let connector = connector(|config| config.tls.ca = Some(trusted));
     let request = get(&connector, &format!("https://{}/", server.address()));
     let mut session = Session::new(&connector);
@@ -104,37 +117,37 @@ async fn said(identity: &squall_testkit::tls::Identity, trusted: std::path::Path
 
 #[tokio::test]
 async fn a_self_signed_server_is_trusted_if_its_own_certificate_is_given() {
-    let (ours, others) = (Authority::new(), Authority::new());
-    let server = ours.self_signed(&["127.0.0.1"], Validity::Current);
-    let stranger = others.self_signed(&["127.0.0.1"], Validity::Current);
+    let (ours, others) = (CertificateAuthority::new(), CertificateAuthority::new());
+    let server = ours.self_signed(&["127.0.0.1"], CertificateValidity::Current);
+    let stranger = others.self_signed(&["127.0.0.1"], CertificateValidity::Current);
     assert_eq!(said(&server, server.cert_file.clone()).await, "hello");
     let refused = said(&server, stranger.cert_file).await;
     assert!(refused.contains("not signed by an authority"), "{refused}");
-    let leaf = ours.issue(&["127.0.0.1"], Validity::Current);
+    let leaf = ours.issue(&["127.0.0.1"], CertificateValidity::Current);
     assert_eq!(said(&leaf, leaf.cert_file.clone()).await, "hello", "pinned without its authority");
 }
 
 #[tokio::test]
 async fn a_pinned_certificate_must_still_be_valid_and_for_the_name() {
-    let authority = Authority::new();
-    let old = authority.self_signed(&["127.0.0.1"], Validity::Expired);
+    let authority = CertificateAuthority::new();
+    let old = authority.self_signed(&["127.0.0.1"], CertificateValidity::Expired);
     let refused = said(&old, old.cert_file.clone()).await;
     assert!(refused.contains("has expired"), "{refused}");
-    let other = authority.self_signed(&["shop.test", "127.0.0.2"], Validity::Current);
+    let other = authority.self_signed(&["shop.test", "127.0.0.2"], CertificateValidity::Current);
     let refused = said(&other, other.cert_file.clone()).await;
     assert!(refused.contains("not for 127.0.0.1 but for shop.test, 127.0.0.2"), "{refused}");
-    let nameless = authority.self_signed(&[], Validity::Current);
+    let nameless = authority.self_signed(&[], CertificateValidity::Current);
     let refused = said(&nameless, nameless.cert_file.clone()).await;
     assert!(refused.contains("has no subjectAltName"), "{refused}");
 }
 
 #[tokio::test]
 async fn failures_are_said_in_words_with_a_hint() {
-    let (authority, other) = (Authority::new(), Authority::new());
-    let server = authority.issue(&["127.0.0.1"], Validity::Current);
+    let (authority, other) = (CertificateAuthority::new(), CertificateAuthority::new());
+    let server = authority.issue(&["127.0.0.1"], CertificateValidity::Current);
     let namesake = said(&server, other.ca_file()).await;
     assert!(namesake.ends_with("trust it with --ca FILE, or --insecure"), "{namesake}");
-    let own = authority.self_signed(&["127.0.0.1"], Validity::Current);
+    let own = authority.self_signed(&["127.0.0.1"], CertificateValidity::Current);
     assert_eq!(
         said(&own, other.ca_file()).await,
         "TLS: the server's certificate is not signed by an authority that is trusted here; \
@@ -169,12 +182,12 @@ async fn a_handshake_that_never_ends_times_out() {
 
 #[tokio::test]
 async fn a_client_certificate_opens_the_door() {
-    let (servers, clients) = (Authority::new(), Authority::new());
-    let identity = servers.issue(&["127.0.0.1"], Validity::Current);
-    let config = Authority::server_config(&identity, Some(&clients), &[]);
-    let server = ScriptedServer::start_with(vec![ServerStep::Read, ServerStep::respond("hello")], wrap(config));
+    let (servers, clients) = (CertificateAuthority::new(), CertificateAuthority::new());
+    let identity = servers.issue(&["127.0.0.1"], CertificateValidity::Current);
+    let config = CertificateAuthority::server_config(&identity, Some(&clients), &[]);
+    let server = ScriptedServer::start_with(vec![ServerStep::Read, ServerStep::respond("hello")], wrap_tls(config));
     let url = format!("https://{}/", server.address());
-    let us = clients.issue(&["client"], Validity::Current);
+    let us = clients.issue(&["client"], CertificateValidity::Current);
     let known = connector(|config| {
         config.tls.ca = Some(servers.ca_file());
         config.tls.client_cert = Some(us.cert_file);
@@ -195,7 +208,7 @@ async fn a_stream_cut_without_goodbye_is_not_the_end_of_a_body() {
         ("", ServerStep::CloseAbruptly, Err("CLOSED".to_owned())),
     ] {
         let script = vec![ServerStep::Read, ServerStep::send(head), last];
-        let secure = Secure::start(&["127.0.0.1"], Validity::Current, script);
+        let secure = Secure::start(&["127.0.0.1"], CertificateValidity::Current, script);
         assert_eq!(secure.fetch(|_| {}).await, code, "{head:?}");
     }
 }
@@ -211,7 +224,7 @@ async fn http2_is_spoken_only_with_a_server_that_agrees() {
 async fn a_connection_that_ended_while_idle_is_replaced_silently() {
     for last in [ServerStep::Close, ServerStep::CloseAbruptly, ServerStep::Reset] {
         let script = vec![ServerStep::Read, ServerStep::respond("hello"), last.clone()];
-        let secure = Secure::start(&["127.0.0.1"], Validity::Current, script);
+        let secure = Secure::start(&["127.0.0.1"], CertificateValidity::Current, script);
         let connector = connector(|config| config.tls.ca = Some(secure.authority.ca_file()));
         let request = get(&connector, &secure.url());
         let mut session = Session::new(&connector);

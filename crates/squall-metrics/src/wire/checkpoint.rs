@@ -10,9 +10,9 @@ use super::{
     wire_codec::{WireLimits, WireReader, WireWriter},
 };
 use crate::{
-    Collector, EngineDelta, MetricKind, MetricSecond, RunView, RunSecond,
-    second_aligner::{SecondAligner, MAX_AHEAD_S, SourceProgress},
+    Collector, EngineDelta, MetricKind, MetricSecond, RunSecond, RunView,
     pending_second::PendingSecond,
+    second_aligner::{MAX_AHEAD_S, SecondAligner, SourceProgress},
 };
 
 /// The first byte of a checkpoint; no delta begins so.
@@ -82,8 +82,9 @@ impl WireWriter {
 
     /// Its place in the list is its time.
     fn second(&mut self, row: &RunSecond) {
-        let RunSecond { requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up, .. } =
-            *row;
+        let RunSecond {
+            requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up, ..
+        } = *row;
         let RunSecond { p50, p90, p95, p99, max, service_p50, service_p99, lag_p99, .. } = *row;
         for n in [requests, errors, bytes_in, bytes_out, users, busy, iterations, dropped, late, warm_up] {
             self.number(n);

@@ -1,4 +1,4 @@
-//! Names of outcomes that came over the wire, each kept once and for good: a [`Code`](crate::Code) is `Copy` and borrows for
+//! Names of outcomes that came over the wire, each kept once and for good: a [`OutcomeCode`](crate::Code) is `Copy` and borrows for
 //! ever. How many there can be is bounded, whatever arrives.
 
 use std::{
@@ -55,6 +55,9 @@ mod tests {
     fn beyond_the_bound_names_are_other_and_known_ones_stay() {
         let mut names = HashSet::new();
         (0..MAX_NAMES).for_each(|i| _ = intern_locked(&mut names, &format!("N{i}")));
-        assert_eq!((intern_locked(&mut names, "ONE_MORE"), intern_locked(&mut names, "N7"), names.len()), (OTHER_CODE, "N7", MAX_NAMES));
+        assert_eq!(
+            (intern_locked(&mut names, "ONE_MORE"), intern_locked(&mut names, "N7"), names.len()),
+            (OTHER_CODE, "N7", MAX_NAMES)
+        );
     }
 }

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    WireError,
+    WireError, code_names,
     wire_codec::{WireReader, WireWriter},
-    code_names,
 };
 use crate::{
-    OutcomeCategory, OutcomeCode, EngineDelta, ErrorNote, Histogram, MetricKind, MetricDelta, MetricKey, MetricView, Outcome, PHASES,
+    EngineDelta, ErrorNote, Histogram, MetricDelta, MetricKey, MetricKind, MetricView, Outcome, OutcomeCategory,
+    OutcomeCode, PHASES,
     bucket_layout::{BUCKETS, CHUNK, index_of},
 };
 
@@ -139,7 +139,8 @@ impl WireReader<'_> {
         let outcomes = self.list(|input| Ok((input.outcome()?, input.counter()?)))?;
         let (bytes_in, bytes_out) = (self.counter()?, self.counter()?);
         let service = self.histogram()?;
-        let response = if flags & RESPONSE_IS_SERVICE == 0 { self.histogram()? } else { self.copy_histogram(&service)? };
+        let response =
+            if flags & RESPONSE_IS_SERVICE == 0 { self.histogram()? } else { self.copy_histogram(&service)? };
         let wait = self.histogram()?;
         let phases = if flags & HAS_PHASES == 0 { None } else { Some(Box::new(self.phases()?)) };
         if outcomes.iter().map(|(_, n)| n).sum::<u64>() != service.count() {

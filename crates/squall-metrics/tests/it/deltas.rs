@@ -2,7 +2,8 @@
 
 use proptest::{collection::vec, prelude::*};
 use squall_metrics::{
-    OutcomeCategory, OutcomeCode, Delta, EngineDelta, MetricKind, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample, SourceId,
+    Delta, EngineDelta, MetricKey, MetricKind, MetricRecorder, Outcome, OutcomeCategory, OutcomeCode, RecorderConfig,
+    Sample, SourceId,
 };
 use std::time::Duration;
 
@@ -13,7 +14,10 @@ pub(crate) fn source(instance: u64) -> SourceId {
 }
 
 pub(crate) fn outcome() -> impl Strategy<Value = Outcome> {
-    let code = prop_oneof![any::<u16>().prop_map(OutcomeCode::Http), prop::sample::select(&NAMES[..]).prop_map(OutcomeCode::Named)];
+    let code = prop_oneof![
+        any::<u16>().prop_map(OutcomeCode::Http),
+        prop::sample::select(&NAMES[..]).prop_map(OutcomeCode::Named)
+    ];
     (prop::sample::select(&OutcomeCategory::ALL[..]), code).prop_map(|(category, code)| Outcome { category, code })
 }
 

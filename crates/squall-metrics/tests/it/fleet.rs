@@ -3,8 +3,8 @@
 use crate::deltas::{life, source};
 use proptest::{collection::vec, prelude::*, sample::Index};
 use squall_metrics::{
-    Collector, Delta, EngineDelta, EngineView, ErrorNote, ThreadMerger, MetricDelta, MetricView, MergeError, RunView, RunSecond,
-    SourceId, WireError,
+    Collector, Delta, EngineDelta, EngineView, ErrorNote, MergeError, MetricDelta, MetricView, RunSecond, RunView,
+    SourceId, ThreadMerger, WireError,
 };
 
 const WINDOW: u32 = 3;
@@ -293,7 +293,7 @@ proptest! {
         let lasts: Vec<bool> = shipped.iter().map(|delta| delta.last).collect();
         prop_assert!(lasts.iter().rposition(|last| *last) == Some(lasts.len() - 1) && lasts.iter().filter(|l| **l).count() == 1);
         for delta in shipped {
-            prop_assert_eq!(folded.merge(squall_metrics::decode(&squall_metrics::encode_delta(&delta)).unwrap()), Ok(1));
+            prop_assert_eq!(folded.merge(squall_metrics::decode_delta(&squall_metrics::encode_delta(&delta)).unwrap()), Ok(1));
         }
         prop_assert_eq!(shape(folded.view()), shape(direct.view()));
     }

@@ -4,7 +4,7 @@ mod deltas;
 mod fleet;
 mod wire;
 
-use squall_metrics::{OutcomeCategory, OutcomeCode, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample};
+use squall_metrics::{MetricKey, MetricRecorder, Outcome, OutcomeCategory, OutcomeCode, RecorderConfig, Sample};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
@@ -48,7 +48,8 @@ fn the_counter_counts() {
 fn recording_a_sample_never_allocates() {
     let mut recorder = MetricRecorder::new(RecorderConfig { phases: true, ..RecorderConfig::default() });
     let metric = recorder.metric(MetricKey::request("browse"));
-    let codes = [OutcomeCode::Http(200), OutcomeCode::Http(503), OutcomeCode::Named("CONNECT_REFUSED"), OutcomeCode::Http(404)];
+    let codes =
+        [OutcomeCode::Http(200), OutcomeCode::Http(503), OutcomeCode::Named("CONNECT_REFUSED"), OutcomeCode::Http(404)];
     // The very first sample, every magnitude of latency, several outcomes, phases, lag: none of it may allocate.
     let allocations = allocations_during(|| {
         for i in 0..100_000u64 {

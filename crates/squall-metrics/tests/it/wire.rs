@@ -3,8 +3,8 @@
 use crate::deltas::{delta, source};
 use proptest::prelude::*;
 use squall_metrics::{
-    OutcomeCategory, Collector, Delta, EngineDelta, ErrorNote, Histogram, MetricDelta, MetricKey, Outcome, WireError, decode,
-    encode_delta,
+    Collector, Delta, EngineDelta, ErrorNote, Histogram, MetricDelta, MetricKey, Outcome, OutcomeCategory, WireError,
+    decode, encode_delta,
 };
 use std::sync::Arc;
 
@@ -51,11 +51,11 @@ fn the_bytes_of_a_delta_are_fixed() {
 #[test]
 fn other_versions_and_trailing_bytes_are_refused() {
     let bytes = encode_delta(&small());
-    assert_eq!(decode(&[]), Err(WireError::CutOff));
-    assert_eq!(decode(&[&[9], &bytes[1..]].concat()), Err(WireError::Version { found: 9 }));
-    assert_eq!(decode(&[&bytes[..], &[0]].concat()), Err(WireError::Trailing { bytes: 1 }));
+    assert_eq!(decode_delta(&[]), Err(WireError::CutOff));
+    assert_eq!(decode_delta(&[&[9], &bytes[1..]].concat()), Err(WireError::Version { found: 9 }));
+    assert_eq!(decode_delta(&[&bytes[..], &[0]].concat()), Err(WireError::Trailing { bytes: 1 }));
     // Somebody else's text is not a newer version of ours.
-    assert_eq!(decode(b"junk"), Err(WireError::Invalid { what: "its first byte is no version" }));
+    assert_eq!(decode_delta(b"junk"), Err(WireError::Invalid { what: "its first byte is no version" }));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn what_cannot_have_been_recorded_is_refused() {
     let check = |change: fn(&mut Delta), expected: &str| {
         let mut delta = small();
         change(&mut delta);
-        assert_eq!(decode(&encode_delta(&delta)).expect_err(expected).to_string(), expected);
+        assert_eq!(decode_delta(&encode_delta(&delta)).expect_err(expected).to_string(), expected);
     };
     check(
         |d| d.metrics[0].outcomes[0].1 = 2,
@@ -78,9 +78,9 @@ fn what_cannot_have_been_recorded_is_refused() {
 fn a_list_that_is_only_announced_takes_no_memory() {
     let head = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
-    assert_eq!(decode(&[&head[..], &huge].concat()), Err(WireError::CutOff));
+    assert_eq!(decode_delta(&[&head[..], &huge].concat()), Err(WireError::CutOff));
     assert_eq!(
-        decode(&[&head[..], &[0x80, 0]].concat()),
+        decode_delta(&[&head[..], &[0x80, 0]].concat()),
         Err(WireError::Invalid { what: "a number is not in its shortest form" })
     );
 }
@@ -90,7 +90,7 @@ fn long_texts_are_cut_and_odd_codes_are_other() {
     let mut delta = small();
     delta.errors[0].message = "ä".repeat(20_000);
     delta.errors[0].outcome = Outcome::new(OutcomeCategory::Exception, "two\nlines");
-    let note = &decode(&encode_delta(&delta)).unwrap().errors[0];
+    let note = &decode_delta(&encode_delta(&delta)).unwrap().errors[0];
     assert_eq!((note.message.len(), note.outcome.code.to_string().as_str()), (16 << 10, "OTHER"));
 }
 
@@ -98,13 +98,13 @@ proptest! {
     #[test]
     fn a_delta_survives_the_wire(delta in delta(source(7)), seq in 0..1u64 << 62, second in 0..300_000_000u32, last: bool) {
         let delta = Delta { seq, second, last, ..delta };
-        prop_assert_eq!(decode(&encode_delta(&delta)), Ok(delta));
+        prop_assert_eq!(decode_delta(&encode_delta(&delta)), Ok(delta));
     }
 
     #[test]
     fn a_cut_off_delta_is_refused(delta in delta(source(7)), at: prop::sample::Index) {
         let bytes = encode_delta(&delta);
-        prop_assert!(decode(&bytes[..at.index(bytes.len())]).is_err());
+        prop_assert!(decode_delta(&bytes[..at.index(bytes.len())]).is_err());
     }
 
     /// Whatever is let in can be merged and shown, and is the same when it is written again.
@@ -118,8 +118,8 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        let Ok(read) = decode(&bytes) else { return Ok(()) };
-        prop_assert_eq!(decode(&encode_delta(&read)), Ok(read.clone()));
+        let Ok(read) = decode_delta(&bytes) else { return Ok(()) };
+        prop_assert_eq!(decode_delta(&encode_delta(&read)), Ok(read.clone()));
         let mut collector = Collector::new([read.source], 3);
         let requests: u64 = read.metrics.iter().map(|metric| metric.requests()).sum();
         let _ = collector.merge(Delta { second: read.second.min(1000), ..read });
@@ -129,9 +129,9 @@ proptest! {
 
     #[test]
     fn junk_is_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = decode(&bytes);
+        let _ = decode_delta(&bytes);
         bytes.insert(0, 1);
-        let _ = decode(&bytes);
+        let _ = decode_delta(&bytes);
         prop_assert!(Collector::restore(&bytes, 1).is_err());
     }
 }

@@ -6,83 +6,83 @@ use squall_model::{Bundle, CommandType, HookAssignment, RunSpec};
 use std::time::Duration;
 
 use super::{
-    Fleet, FleetError, WorkerInfo,
-    steer::{phase_of, starting, text},
+    FleetClient, FleetError, WorkerInfo,
+    fleet_client::{recorded_phase, render_run_spec, start_payload},
 };
 
 /// How long a tear-down may take before the run ends without it.
-pub(super) const LONGEST_TEAR_DOWN: Duration = Duration::from_secs(600);
+pub(super) const TEAR_DOWN_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum HookKind {
     SetUp,
     TearDown,
 }
 
 /// How far a hook is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum HookProgress {
     /// Nobody has been told yet.
-    NotAsked,
-    UnderWay,
+    NotAssigned,
+    Running,
     Done,
     /// With the reason in words.
     Failed(String),
 }
 
-impl Which {
-    fn order(self, order: &RunSpec) -> Option<&HookAssignment> {
+impl HookKind {
+    fn assignment(self, order: &RunSpec) -> Option<&HookAssignment> {
         match self {
-            Which::SetUp => order.set_up.as_ref(),
-            Which::TearDown => order.tear_down.as_ref(),
+            HookKind::SetUp => order.set_up.as_ref(),
+            HookKind::TearDown => order.tear_down.as_ref(),
         }
     }
 
     /// Under which name the worker notes how it ended.
-    fn note(self) -> &'static str {
+    fn note_name(self) -> &'static str {
         match self {
-            Which::SetUp => "set_up",
-            Which::TearDown => "tear_down",
+            HookKind::SetUp => "set_up",
+            HookKind::TearDown => "tear_down",
         }
     }
 
-    fn in_words(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
-            Which::SetUp => "set-up",
-            Which::TearDown => "tear-down",
+            HookKind::SetUp => "set-up",
+            HookKind::TearDown => "tear-down",
         }
     }
 
     /// Whether nobody was told, or the one who was is among `workers`.
-    pub(super) fn is_heard(self, order: &RunSpec, workers: &[WorkerInfo]) -> bool {
-        self.order(order).is_none_or(|asked| workers.iter().any(|worker| worker.instance == asked.instance))
+    pub(super) fn is_worker_present(self, order: &RunSpec, workers: &[WorkerInfo]) -> bool {
+        self.assignment(order).is_none_or(|asked| workers.iter().any(|worker| worker.instance == asked.instance))
     }
 
     /// How far it is, if the worker that was told is `lost` or not.
     pub(super) async fn progress<C: FleetStores>(
         self,
-        fleet: &Fleet<C>,
+        fleet: &FleetClient<C>,
         epoch: u64,
         order: &RunSpec,
         lost: bool,
-    ) -> Result<Progress, FleetError> {
-        let Some(asked) = self.order(order) else { return Ok(Progress::NotAsked) };
-        let (what, worker) = (self.in_words(), &asked.worker);
+    ) -> Result<HookProgress, FleetError> {
+        let Some(asked) = self.assignment(order) else { return Ok(HookProgress::NotAssigned) };
+        let (what, worker) = (self.label(), &asked.worker);
         // After the look at who is alive: what a worker noted before it died counts.
-        let note = fleet.cell().run().notes(epoch).await?.remove(self.note());
+        let note = fleet.cell().run().notes(epoch).await?.remove(self.note_name());
         Ok(match note.as_deref().map(|note| note.split_once(':').unwrap_or((note, ""))) {
-            Some(("done", _)) => Progress::Done,
-            Some((_, reason)) => Progress::Failed(format!("{what} failed on worker {worker}: {reason}")),
-            None if !lost => Progress::UnderWay,
-            None => Progress::Failed(format!("worker {worker} was lost during {what}, which is not repeated")),
+            Some(("done", _)) => HookProgress::Done,
+            Some((_, reason)) => HookProgress::Failed(format!("{what} failed on worker {worker}: {reason}")),
+            None if !lost => HookProgress::Running,
+            None => HookProgress::Failed(format!("worker {worker} was lost during {what}, which is not repeated")),
         })
     }
 
     /// Tells a worker that has the scenario; `false` if there is none.
-    pub(super) async fn ask<C: FleetStores>(
+    pub(super) async fn assign<C: FleetStores>(
         self,
-        fleet: &Fleet<C>,
+        fleet: &FleetClient<C>,
         record: &RunRecord,
         (order, bundle): (&RunSpec, &Bundle),
         workers: &[WorkerInfo],
@@ -92,16 +92,16 @@ impl Which {
         let asked = Some(HookAssignment { worker: worker.id.clone(), instance: worker.instance });
         let mut order = order.clone();
         match self {
-            Which::SetUp => order.set_up = asked,
-            Which::TearDown => order.tear_down = asked,
+            HookKind::SetUp => order.set_up = asked,
+            HookKind::TearDown => order.tear_down = asked,
         }
-        let phase = phase_of(record)?.name();
-        if fleet.cell().run().compare_and_set(record, phase, &text(&order), false).await?.is_some() {
+        let phase = recorded_phase(record)?.name();
+        if fleet.cell().run().compare_and_set(record, phase, &render_run_spec(&order), false).await?.is_some() {
             let (kind, payload) = match self {
-                Which::SetUp => (CommandType::StartTest, starting(&order, bundle)),
-                Which::TearDown => (CommandType::StopTest, serde_json::Map::new()),
+                HookKind::SetUp => (CommandType::StartTest, start_payload(&order, bundle)),
+                HookKind::TearDown => (CommandType::StopTest, serde_json::Map::new()),
             };
-            fleet.wake(kind, record.epoch, payload).await;
+            fleet.wake_workers(kind, record.epoch, payload).await;
         }
         Ok(true)
     }

@@ -1,17 +1,17 @@
 //! What probes saw, read from a view. A probe is a user who sends nothing: each of its looks is a sample of the group `probe/<name>`, and what
 //! it saw is a sample of the metric `<name>`, a number as milliseconds. Runs no probe.
 
-use squall_metrics::{MetricKind, MetricKey, MetricView, RunView};
+use squall_metrics::{MetricKey, MetricKind, MetricView, RunView};
 
 /// What the looks of a probe are named with.
-const PREFIX: &str = "probe/";
+const PROBE_GROUP_PREFIX: &str = "probe/";
 
 /// What a probe saw in one second.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeSecond {
     /// From the start of the run to the end of the second.
     pub t_s: u32,
-    pub looks: u32,
+    pub samples: u32,
     /// Looks that raised, took too long, or saw `False`.
     pub errors: u32,
     /// How long a look took, on average.
@@ -24,7 +24,7 @@ pub struct ProbeSecond {
 
 impl ProbeSecond {
     /// Whether all was well.
-    pub fn status(&self) -> bool {
+    pub fn is_ok(&self) -> bool {
         self.errors == 0
     }
 }
@@ -32,12 +32,12 @@ impl ProbeSecond {
 /// The probes that have looked.
 pub fn probe_names(view: &RunView) -> impl Iterator<Item = &str> {
     let looks = view.metrics.iter().filter(|metric| metric.key.kind == MetricKind::Group);
-    looks.filter_map(|metric| metric.key.name.strip_prefix(PREFIX))
+    looks.filter_map(|metric| metric.key.name.strip_prefix(PROBE_GROUP_PREFIX))
 }
 
 /// What the probe `name` saw after second `after`, oldest first.
 pub fn probe_seconds(view: &RunView, name: &str, after: u32) -> Vec<ProbeSecond> {
-    let Some(looks) = metric(view, &MetricKey::group(format!("{PREFIX}{name}"))) else { return Vec::new() };
+    let Some(looks) = metric(view, &MetricKey::group(format!("{PROBE_GROUP_PREFIX}{name}"))) else { return Vec::new() };
     let saw = metric(view, &MetricKey { kind: MetricKind::Custom, ..MetricKey::request(name) });
     let note = view.errors.iter().rev().find(|note| *note.metric == *looks.key);
     let error = note.map(|note| (note.outcome.code.to_string(), note.message.clone()));
@@ -47,7 +47,7 @@ pub fn probe_seconds(view: &RunView, name: &str, after: u32) -> Vec<ProbeSecond>
         let saw = saw.binary_search_by_key(&second.t_s, |saw| saw.t_s).ok().map(|at| saw[at]);
         ProbeSecond {
             t_s: second.t_s,
-            looks: second.requests,
+            samples: second.requests,
             errors: (second.errors + saw.map_or(0, |saw| saw.errors)).min(second.requests),
             time_ms: ms(second.mean),
             value: saw.map(|saw| ms(saw.mean)),

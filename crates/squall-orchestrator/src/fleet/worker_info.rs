@@ -48,7 +48,7 @@ fn as_hex<S: Serializer>(instance: &u64, out: S) -> Result<S::Ok, S::Error> {
 }
 
 /// Those of `expected` whose users are not built for the run `epoch`, for people; who reports no more is gone.
-pub(super) fn not_ready(expected: &[String], workers: &[WorkerInfo], epoch: u64) -> Vec<String> {
+pub(super) fn unready_workers(expected: &[String], workers: &[WorkerInfo], epoch: u64) -> Vec<String> {
     let name = |id: &String| match workers.iter().find(|worker| worker.id == *id) {
         Some(worker) => (worker.ready != epoch).then(|| id.clone()),
         None => Some(format!("{id} (gone)")),
@@ -57,7 +57,7 @@ pub(super) fn not_ready(expected: &[String], workers: &[WorkerInfo], epoch: u64)
 }
 
 /// Who holds each share. Two may say that they hold one that has just moved: the later word counts.
-pub fn holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
+pub fn share_holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
     let mut holders: Vec<Option<&WorkerInfo>> = vec![None; SHARE_COUNT as usize];
     for worker in workers {
         for share in worker.held.iter() {
@@ -71,7 +71,7 @@ pub fn holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
 }
 
 impl WorkerInfo {
-    pub fn read(id: &str, report: &WorkerReport) -> WorkerInfo {
+    pub fn parse(id: &str, report: &WorkerReport) -> WorkerInfo {
         fn number<T: std::str::FromStr + Default>(report: &WorkerReport, field: &str) -> T {
             report.get(field).and_then(|text| text.parse().ok()).unwrap_or_default()
         }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn an_instance_is_shown_as_it_is_written_everywhere() {
         let report: WorkerReport = [("instance".to_owned(), "fedcba9876543210".to_owned())].into();
-        let worker = WorkerInfo::read("w", &report);
+        let worker = WorkerInfo::parse("w", &report);
         assert_eq!(worker.instance, 0xfedc_ba98_7654_3210);
         assert_eq!(serde_json::to_value(&worker).expect("it is plain")["instance"], "fedcba9876543210");
     }

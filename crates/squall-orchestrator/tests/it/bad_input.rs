@@ -2,10 +2,10 @@
 
 use squall_coord::{FleetStores, RunStore};
 use squall_model::{ShareSet, StopReason};
-use squall_orchestrator::Fleet;
+use squall_orchestrator::FleetClient;
 use std::collections::BTreeMap;
 
-use crate::stage::{Stage, bundle};
+use crate::fleet_fixture::{Stage, bundle};
 
 /// A plan that nobody can read must not keep the fleet in PREPARING for ever.
 #[tokio::test]
@@ -13,7 +13,7 @@ async fn a_run_whose_plan_cannot_be_read_is_given_up() {
     let mut stage = Stage::new().await;
     stage.join("w0", ShareSet::ALL);
     stage.until("SCARD", "workers", 1).await;
-    let fleet = Fleet::new(stage.cell.clone());
+    let fleet = FleetClient::new(stage.cell.clone());
     // Nobody leads yet, so that the plan can be spoilt in time.
     for (epoch, spoil, value) in [(1, "SET", "{"), (2, "SET", "{\"plan\": 7}"), (3, "RPUSH", "x"), (4, "DEL", "")] {
         println!("{spoil} {value}");
@@ -38,7 +38,7 @@ async fn a_run_whose_saving_cannot_be_read_is_given_up() {
     let mut stage = Stage::new().await;
     stage.join("w0", ShareSet::ALL);
     stage.until("SCARD", "workers", 1).await;
-    let fleet = Fleet::new(stage.cell.clone());
+    let fleet = FleetClient::new(stage.cell.clone());
     let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
     stage.ask::<i64>("HSET", &format!("test:{epoch}:saved"), &["place", "7-0", "made", "nothing"]).await;
     stage.lead();
@@ -54,7 +54,7 @@ async fn entries_of_somebody_else_in_the_stream_of_deltas_are_passed_over() {
     stage.join("w0", ShareSet::ALL);
     stage.lead();
     stage.until("SCARD", "workers", 1).await;
-    let fleet = Fleet::new(stage.cell.clone());
+    let fleet = FleetClient::new(stage.cell.clone());
     let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
     stage.until("GET", "test:state", "RUNNING".to_owned()).await;
     let key = format!("test:{epoch}:deltas");
@@ -63,12 +63,12 @@ async fn entries_of_somebody_else_in_the_stream_of_deltas_are_passed_over() {
     }
     let instance = stage.cell.run().reports().await.unwrap()["w0"]["instance"].clone();
     let number = u64::from_str_radix(&instance, 16).unwrap();
-    stage.cell.run().ship(epoch, "s", 0, &crate::shown::delta(number, 0, 5)).await.unwrap();
+    stage.cell.run().ship(epoch, "s", 0, &crate::compat_views::delta(number, 0, 5)).await.unwrap();
     // What came after them is merged.
     stage.until("XLEN", "metric:browse", 1).await;
     fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
     stage.until("GET", "test:state", "IDLE".to_owned()).await;
-    let view = fleet.finished(epoch).await.unwrap().expect("a result").view;
+    let view = fleet.stored_result(epoch).await.unwrap().expect("a result").view;
     assert_eq!(view.all.requests, 5);
     stage.end().await;
 }

@@ -2,7 +2,7 @@
 
 use squall_coord::{FleetStores, RedisClient, RedisFleetStores, RunStore};
 use squall_model::{Bundle, RunPhase, ShareSet, StopReason};
-use squall_orchestrator::{Control, Ending, Fleet, FleetError, FleetRun, run_fleet};
+use squall_orchestrator::{FleetClient, FleetError, FleetRunRequest, RunControl, StopRunCommand, run_fleet};
 use squall_testkit::{fault_proxy::FaultProxy, redis::RedisServer};
 use std::{
     collections::BTreeMap,
@@ -11,8 +11,8 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    shown::delta,
-    stage::{Stage, bundle},
+    compat_views::delta,
+    fleet_fixture::{Stage, bundle},
 };
 
 #[tokio::test]
@@ -29,7 +29,7 @@ async fn a_change_of_leader_is_told_and_nobody_joins_again() {
     stage.until("XLEN", "metric:browse", 1).await;
     fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
     stage.until("GET", "test:state", "IDLE".to_owned()).await;
-    let facts = fleet.finished(epoch).await.unwrap().expect("a result").facts.fleet.expect("a fleet made it");
+    let facts = fleet.stored_result(epoch).await.unwrap().expect("a result").facts.fleet.expect("a fleet made it");
     let events: Vec<&str> = facts.events.iter().map(|event| event.text.as_str()).collect();
     assert!(events.iter().any(|text| text.starts_with("orchestrator o leads now")), "{events:?}");
     assert!(!events.iter().any(|text| text.contains("joined")), "{events:?}");
@@ -38,12 +38,12 @@ async fn a_change_of_leader_is_told_and_nobody_joins_again() {
 }
 
 /// A fleet of one worker, `w0`, that carries out a run; with its epoch, and whoever leads it.
-async fn under_way(bundle: &Bundle) -> (Stage, Fleet<RedisFleetStores>, u64, CancellationToken) {
+async fn under_way(bundle: &Bundle) -> (Stage, FleetClient<RedisFleetStores>, u64, CancellationToken) {
     let mut stage = Stage::new().await;
     stage.join("w0", ShareSet::ALL);
     let leader = stage.lead();
     stage.until("SCARD", "workers", 1).await;
-    let fleet = Fleet::new(stage.cell.clone());
+    let fleet = FleetClient::new(stage.cell.clone());
     let epoch = fleet.start(bundle, BTreeMap::new()).await.expect("it starts");
     stage.until("GET", "test:state", "RUNNING".to_owned()).await;
     (stage, fleet, epoch, leader)
@@ -88,7 +88,7 @@ async fn what_was_breached_under_one_leader_is_breached_under_the_next() {
     stage.lead();
     fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
     stage.until("GET", "test:state", "IDLE".to_owned()).await;
-    let facts = fleet.finished(epoch).await.unwrap().expect("a result").facts;
+    let facts = fleet.stored_result(epoch).await.unwrap().expect("a result").facts;
     let verdicts: Vec<_> = facts.thresholds.iter().map(|one| (one.passed, one.value, one.breached_at_s)).collect();
     assert_eq!(verdicts, [(false, Some(10.0), Some(2)), (true, Some(10.0), None)]);
     stage.end().await;
@@ -110,7 +110,12 @@ async fn a_store_that_went_back_to_an_older_saving_ends_no_leader() {
     saved_with(&stage, epoch, "late was lost").await;
     let key = format!("test:{epoch}:saved");
     let mut went_back = redis::cmd("HSET");
-    went_back.arg(format!("{}{key}", squall_coord::fleet_key_prefix("t"))).arg("place").arg("0-1").arg("made").arg(older);
+    went_back
+        .arg(format!("{}{key}", squall_coord::fleet_key_prefix("t")))
+        .arg("place")
+        .arg("0-1")
+        .arg("made")
+        .arg(older);
     let _: i64 = went_back.query_async(&mut stage.link.connection()).await.unwrap();
     // The leader's next saving is refused, and it takes up what is there.
     stage.join("later", ShareSet::NONE);
@@ -133,7 +138,7 @@ async fn a_saving_that_is_lost_is_made_again() {
     assert_eq!(stage.ask::<i64>("DEL", &format!("test:{epoch}:saved"), &[]).await, 1);
     fleet.stop(StopReason::Interrupted, false, None).await.expect("it runs");
     stage.until("GET", "test:state", "IDLE".to_owned()).await;
-    let finished = fleet.finished(epoch).await.unwrap().expect("a result");
+    let finished = fleet.stored_result(epoch).await.unwrap().expect("a result");
     assert_eq!(finished.view.all.requests, 5, "nothing that was merged is lost with it");
     stage.end().await;
 }
@@ -148,7 +153,7 @@ async fn a_store_that_was_away_is_told_of() {
     stage.until("SCARD", "workers", 1).await;
     let link = RedisClient::open(&format!("redis://127.0.0.1:{}/", proxy.port())).await.expect("the server runs");
     let stop = stage.lead_by(RedisFleetStores::new(&link, "t"));
-    let fleet = Fleet::new(stage.cell.clone());
+    let fleet = FleetClient::new(stage.cell.clone());
     let epoch = fleet.start(&bundle(1.0), BTreeMap::new()).await.expect("it starts");
     stage.until("GET", "test:state", "RUNNING".to_owned()).await;
     proxy.half_open();
@@ -171,8 +176,8 @@ async fn a_stop_that_the_store_has_not_heard_is_asked_for_again() {
     stage.lead();
     stage.until("SCARD", "workers", 1).await;
     let link = RedisClient::open(&format!("redis://127.0.0.1:{}/", proxy.port())).await.expect("the server runs");
-    let (cell, control, bundle) = (RedisFleetStores::new(&link, "t"), Control::new(), bundle(1.0));
-    let run = FleetRun { bundle: &bundle, params: BTreeMap::new(), keep_s: 1 };
+    let (cell, control, bundle) = (RedisFleetStores::new(&link, "t"), RunControl::new(), bundle(1.0));
+    let run = FleetRunRequest { bundle: &bundle, params: BTreeMap::new(), histogram_window_s: 1 };
     let asking = async {
         stage.until("GET", "test:state", Some("RUNNING".to_owned())).await;
         proxy.half_open();
@@ -192,9 +197,9 @@ async fn a_stop_that_the_store_has_not_heard_is_asked_for_again() {
 /// Ctrl-C was heard only after the time in which workers may appear, and then it was an error that there were none.
 #[tokio::test]
 async fn a_stop_takes_effect_while_workers_are_awaited() {
-    let (stage, control, bundle) = (Stage::new().await, Control::new(), bundle(1.0));
+    let (stage, control, bundle) = (Stage::new().await, RunControl::new(), bundle(1.0));
     control.drain();
-    let run = FleetRun { bundle: &bundle, params: BTreeMap::new(), keep_s: 1 };
+    let run = FleetRunRequest { bundle: &bundle, params: BTreeMap::new(), histogram_window_s: 1 };
     let finished = run_fleet(&stage.cell, run, &control, &mut []).await.expect("no error but an end");
     assert_eq!((finished.facts.stop, finished.view.all.requests), (StopReason::Interrupted, 0));
     stage.end().await;
@@ -206,19 +211,19 @@ async fn a_run_with_a_name_is_begun_once_however_often_it_is_asked_for() {
     let mut stage = Stage::new().await;
     stage.join("w0", ShareSet::ALL);
     stage.until("SCARD", "workers", 1).await;
-    let fleet = Fleet::new(stage.cell.clone());
-    let first = fleet.start_as("mine", &bundle(1.0), BTreeMap::new()).await.expect("it starts");
-    let again = fleet.start_as("mine", &bundle(1.0), BTreeMap::new()).await.expect("it has started");
+    let fleet = FleetClient::new(stage.cell.clone());
+    let first = fleet.start_named("mine", &bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    let again = fleet.start_named("mine", &bundle(1.0), BTreeMap::new()).await.expect("it has started");
     assert_eq!(first, again);
     fleet.stop(StopReason::Interrupted, false, None).await.expect("it is prepared");
     stage.lead();
     stage.until("GET", "test:state", "IDLE".to_owned()).await;
     // Also where both have found the fleet idle, as a client does that repeats a step whose answer was lost.
     let bundle = bundle(1.0);
-    let ask = || fleet.start_as("twice", &bundle, BTreeMap::new());
+    let ask = || fleet.start_named("twice", &bundle, BTreeMap::new());
     let (one, other) = tokio::join!(ask(), ask());
     assert_eq!((one.expect("it starts"), other.expect("it has started")), (first + 1, first + 1));
-    let refused = fleet.start_as("another", &bundle, BTreeMap::new()).await.unwrap_err();
+    let refused = fleet.start_named("another", &bundle, BTreeMap::new()).await.unwrap_err();
     assert!(matches!(refused, FleetError::InvalidState { .. }), "{refused}");
     stage.end().await;
 }
@@ -229,12 +234,15 @@ async fn a_stop_of_a_run_that_is_over_ends_no_other() {
     let mut stage = Stage::new().await;
     stage.join("w0", ShareSet::ALL);
     stage.until("SCARD", "workers", 1).await;
-    let (fleet, run) = (Fleet::new(stage.cell.clone()), stage.cell.run());
-    fleet.start_as("first", &bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    let (fleet, run) = (FleetClient::new(stage.cell.clone()), stage.cell.run());
+    fleet.start_named("first", &bundle(1.0), BTreeMap::new()).await.expect("it starts");
     let record = run.read_record().await.unwrap();
-    run.compare_and_set(&record, RunPhase::Idle.name(), &record.spec, false).await.unwrap().expect("nobody else is here");
-    fleet.start_as("second", &bundle(1.0), BTreeMap::new()).await.expect("it starts");
-    let stop = || Ending { reason: StopReason::Completed, abort: false, message: None };
+    run.compare_and_set(&record, RunPhase::Idle.name(), &record.spec, false)
+        .await
+        .unwrap()
+        .expect("nobody else is here");
+    fleet.start_named("second", &bundle(1.0), BTreeMap::new()).await.expect("it starts");
+    let stop = || StopRunCommand { reason: StopReason::Completed, abort: false, message: None };
     let refused = fleet.stop_run("first", stop()).await.unwrap_err();
     assert!(matches!(refused, FleetError::InvalidState { current: RunPhase::Idle, .. }), "{refused}");
     assert_eq!(fleet.status().await.unwrap().state, RunPhase::Preparing);
@@ -260,7 +268,7 @@ async fn what_a_run_needs_is_kept_as_long_as_it_lasts() {
 #[tokio::test]
 async fn a_fleet_without_a_test_says_so() {
     let stage = Stage::new().await;
-    let refused = Fleet::new(stage.cell.clone()).set_level(5.0).await.unwrap_err();
+    let refused = FleetClient::new(stage.cell.clone()).set_level(5.0).await.unwrap_err();
     assert!(matches!(refused, FleetError::InvalidState { .. }), "{refused}");
     stage.end().await;
 }

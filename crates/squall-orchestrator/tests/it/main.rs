@@ -1,7 +1,7 @@
 //! A leader on a real Redis, with workers that only report.
 
 mod bad_input;
-mod ends;
+mod compat_views;
+mod fleet_fixture;
 mod leaders;
-mod shown;
-mod stage;
+mod run_end;

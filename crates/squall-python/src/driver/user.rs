@@ -3,99 +3,107 @@
 use pyo3::{exceptions::PyAssertionError, prelude::*, types::PyTuple};
 use squall_engine::{Iteration, UserIdentity, UserStartError, VirtualUser};
 use squall_http::Session;
-use squall_metrics::{OutcomeCategory, MetricId, Outcome};
+use squall_metrics::{MetricId, Outcome, OutcomeCategory};
 use std::{
     rc::Rc,
     time::{Duration, Instant},
 };
 
 use super::{
-    Shared, code_of,
-    hosted::{Lodger, port_and_client},
-    visit::{Sessions, TASK_TIMEOUT, Visit, repeat},
+    PythonThreadContext,
+    asyncio_call::{AsyncioUserTask, queue_and_client},
+    exception_code,
+    function_call::{FunctionCall, TASK_TIMEOUT, UserSessions, send_constant},
 };
 use crate::{
-    context::Variables,
-    raise,
-    script::{Hook, Kind, arguments},
-    step::Stepper,
+    context_variables::ContextVariables,
+    exceptions,
+    function_stepper::FunctionStepper,
+    python_scenario::{FunctionKind, ScenarioFunction, call_arguments},
 };
 
 /// One virtual user of a Python scenario.
 pub(crate) struct PythonUser {
-    shared: Rc<Shared>,
-    seat: UserIdentity,
-    sessions: Sessions,
+    thread: Rc<PythonThreadContext>,
+    identity: UserIdentity,
+    sessions: UserSessions,
     /// Made at the start, so that a scenario whose constructor fails is retried like one whose on_start does.
-    object: Option<Object>,
+    instance: Option<PythonUserObject>,
 }
 
 /// The scenario's object with the arguments of its every call.
-struct Object {
+struct PythonUserObject {
     user: Py<PyAny>,
-    awaiting: Py<PyTuple>,
-    blocking: Py<PyTuple>,
-    context: Variables,
+    async_arguments: Py<PyTuple>,
+    plain_arguments: Py<PyTuple>,
+    context: ContextVariables,
     /// Its task, where coroutines run on asyncio.
-    lodger: Option<Lodger>,
+    asyncio_task: Option<AsyncioUserTask>,
 }
 
-impl Object {
-    fn new(py: Python<'_>, shared: &Shared, seat: UserIdentity) -> PyResult<Object> {
-        let context = Variables::new(py)?;
+impl PythonUserObject {
+    fn new(py: Python<'_>, shared: &PythonThreadContext, seat: UserIdentity) -> PyResult<PythonUserObject> {
+        let context = ContextVariables::new(py)?;
         let user = context.run(py, || shared.script.make_user.bind(py).call1((seat.number, seat.seed)))?;
-        let made = |kind| arguments(&user, shared.clients.of(kind).bind(py));
-        let (mut awaiting, blocking) = (made(Kind::Coroutine)?.unbind(), made(Kind::Plain)?.unbind());
+        let made = |kind| call_arguments(&user, shared.clients.for_kind(kind).bind(py));
+        let (mut awaiting, blocking) = (made(FunctionKind::Coroutine)?.unbind(), made(FunctionKind::Plain)?.unbind());
         let mut lodger = None;
-        if let Some(guest) = &shared.guest {
-            let (port, client) = port_and_client(&user, shared)?;
-            awaiting = arguments(&user, client.bind(py))?.unbind();
-            lodger = Some(Lodger::new(py, guest, port, &context)?);
+        if let Some(guest) = &shared.asyncio_loop {
+            let (port, client) = queue_and_client(&user, shared)?;
+            awaiting = call_arguments(&user, client.bind(py))?.unbind();
+            lodger = Some(AsyncioUserTask::new(py, guest, port, &context)?);
         }
-        Ok(Object { user: user.unbind(), awaiting, blocking, context, lodger })
+        Ok(PythonUserObject {
+            user: user.unbind(),
+            async_arguments: awaiting,
+            plain_arguments: blocking,
+            context,
+            asyncio_task: lodger,
+        })
     }
 
     /// Runs one of the scenario's functions to its end.
-    async fn run(&mut self, visit: &mut Visit<'_>, hook: &Hook) -> PyResult<()> {
-        let shared = visit.shared;
-        if let (Kind::Coroutine, Some(lodger)) = (hook.kind, &self.lodger) {
+    async fn run(&mut self, visit: &mut FunctionCall<'_>, hook: &ScenarioFunction) -> PyResult<()> {
+        let shared = visit.thread;
+        if let (FunctionKind::Coroutine, Some(lodger)) = (hook.kind, &self.asyncio_task) {
             // Boxed, so that users who do without asyncio do not pay for its size.
-            let (ended, abandoned) = Box::pin(visit.host(lodger, hook, &self.awaiting)).await;
+            let (ended, abandoned) = Box::pin(visit.run_on_asyncio(lodger, hook, &self.async_arguments)).await;
             if abandoned {
                 // Its task does not listen: the user goes on with another one.
-                Python::attach(|py| lodger.dismiss(py));
-                Python::attach(|py| self.move_out(py, shared))?;
+                Python::attach(|py| lodger.end(py));
+                Python::attach(|py| self.replace_asyncio_task(py, shared))?;
             }
             return ended;
         }
         let arguments = self.arguments(hook.kind);
-        let stepper =
-            Python::attach(|py| Stepper::begin(py, &shared.script, &shared.fibers, hook, arguments, &self.context))?;
+        let stepper = Python::attach(|py| {
+            FunctionStepper::start(py, &shared.script, &shared.idle_fibers, hook, arguments, &self.context)
+        })?;
         visit.drive(stepper).await
     }
 
-    fn move_out(&mut self, py: Python<'_>, shared: &Shared) -> PyResult<()> {
-        let Some(guest) = &shared.guest else { return Ok(()) };
-        let (port, client) = port_and_client(self.user.bind(py), shared)?;
-        self.awaiting = arguments(self.user.bind(py), client.bind(py))?.unbind();
+    fn replace_asyncio_task(&mut self, py: Python<'_>, shared: &PythonThreadContext) -> PyResult<()> {
+        let Some(guest) = &shared.asyncio_loop else { return Ok(()) };
+        let (port, client) = queue_and_client(self.user.bind(py), shared)?;
+        self.async_arguments = call_arguments(self.user.bind(py), client.bind(py))?.unbind();
         self.context = self.context.copy(py)?;
-        self.lodger = Some(Lodger::new(py, guest, port, &self.context)?);
+        self.asyncio_task = Some(AsyncioUserTask::new(py, guest, port, &self.context)?);
         Ok(())
     }
 
-    fn arguments(&self, kind: Kind) -> &Py<PyTuple> {
+    fn arguments(&self, kind: FunctionKind) -> &Py<PyTuple> {
         match kind {
-            Kind::Coroutine => &self.awaiting,
-            Kind::Plain => &self.blocking,
+            FunctionKind::Coroutine => &self.async_arguments,
+            FunctionKind::Plain => &self.plain_arguments,
         }
     }
 }
 
-impl Drop for Object {
+impl Drop for PythonUserObject {
     fn drop(&mut self) {
         Python::attach(|py| {
-            if let Some(lodger) = &self.lodger {
-                lodger.dismiss(py);
+            if let Some(lodger) = &self.asyncio_task {
+                lodger.end(py);
             }
             // However its life ended: others may be waiting for what it holds.
             let given_back = self.user.getattr(py, "resources").and_then(|hand| hand.call_method0(py, "release_all"));
@@ -107,37 +115,46 @@ impl Drop for Object {
 }
 
 impl PythonUser {
-    pub(super) fn new(shared: Rc<Shared>, seat: UserIdentity) -> PythonUser {
+    pub(super) fn new(shared: Rc<PythonThreadContext>, seat: UserIdentity) -> PythonUser {
         let first = Session::new(&shared.script.connector);
-        PythonUser { shared, seat, sessions: Sessions { first, more: Vec::new() }, object: None }
+        PythonUser {
+            thread: shared,
+            identity: seat,
+            sessions: UserSessions { first, extra: Vec::new() },
+            instance: None,
+        }
     }
 
     /// Runs on_start or on_stop.
-    async fn life(&mut self, hooks: fn(&Shared) -> &[Hook], name: &'static str) -> Result<(), UserStartError> {
-        let shared = self.shared.clone();
+    async fn run_lifecycle_hooks(
+        &mut self,
+        hooks: fn(&PythonThreadContext) -> &[ScenarioFunction],
+        name: &'static str,
+    ) -> Result<(), UserStartError> {
+        let shared = self.thread.clone();
         for hook in hooks(&shared) {
-            let Some(object) = &mut self.object else { return Ok(()) };
+            let Some(object) = &mut self.instance else { return Ok(()) };
             let begun = Instant::now();
-            let mut unended = Unended { shared: &shared, name, begun, ended: false };
-            let mut visit = Visit {
-                shared: &shared,
+            let mut unended = LifecycleGuard { thread: &shared, name, begun, ended: false };
+            let mut visit = FunctionCall {
+                thread: &shared,
                 sessions: &mut self.sessions,
-                late: Duration::ZERO,
-                limit: None,
+                start_delay: Duration::ZERO,
+                time_limit: None,
                 name,
-                last: None,
-                cut_request: false,
-                cut: false,
-                borne: None,
-                answer: None,
+                last_request: None,
+                timed_out_request: false,
+                timed_out: false,
+                request_before_timeout: None,
+                last_response: None,
             };
             let ended = object.run(&mut visit, hook).await;
             unended.ended = true;
             if let Err(error) = ended {
-                let metric = shared.lifecycle(name);
-                let outcome = Python::attach(|py| failed(py, &shared, metric, &error));
-                blame(&mut visit, &error, outcome, (begun, begun));
-                shared.probe.record_span(metric, begun, Instant::now(), outcome);
+                let metric = shared.lifecycle_metric(name);
+                let outcome = Python::attach(|py| exception_outcome(py, &shared, metric, &error));
+                record_code_failure(&mut visit, &error, outcome, (begun, begun));
+                shared.recorder.record_span(metric, begun, Instant::now(), outcome);
                 return Err(UserStartError(error.to_string()));
             }
         }
@@ -146,17 +163,17 @@ impl PythonUser {
 }
 
 /// Tells of an on_start or on_stop that is given up before it has ended: no request of it may ever have been heard of.
-struct Unended<'s> {
-    shared: &'s Shared,
+struct LifecycleGuard<'s> {
+    thread: &'s PythonThreadContext,
     name: &'static str,
     begun: Instant,
     ended: bool,
 }
 
-impl Drop for Unended<'_> {
+impl Drop for LifecycleGuard<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            let (probe, metric) = (&self.shared.probe, self.shared.lifecycle(self.name));
+            let (probe, metric) = (&self.thread.recorder, self.thread.lifecycle_metric(self.name));
             probe.note_error(metric, Outcome::ABORTED, &format!("{} had not ended when the run did", self.name));
             probe.record_span(metric, self.begun, Instant::now(), Outcome::ABORTED);
         }
@@ -166,67 +183,67 @@ impl Drop for Unended<'_> {
 impl VirtualUser for PythonUser {
     async fn start(&mut self) -> Result<(), UserStartError> {
         let begun = Instant::now();
-        let shared = self.shared.clone();
+        let shared = self.thread.clone();
         if !shared.script.needs_python {
             return Ok(());
         }
-        match Python::attach(|py| Object::new(py, &shared, self.seat)) {
-            Ok(object) => self.object = Some(object),
+        match Python::attach(|py| PythonUserObject::new(py, &shared, self.identity)) {
+            Ok(object) => self.instance = Some(object),
             Err(error) => {
-                let metric = shared.lifecycle("on_start");
-                let outcome = Python::attach(|py| failed(py, &shared, metric, &error));
-                shared.probe.record_span(metric, begun, Instant::now(), outcome);
+                let metric = shared.lifecycle_metric("on_start");
+                let outcome = Python::attach(|py| exception_outcome(py, &shared, metric, &error));
+                shared.recorder.record_span(metric, begun, Instant::now(), outcome);
                 return Err(UserStartError(error.to_string()));
             }
         }
         if shared.script.on_start.is_empty() {
             return Ok(());
         }
-        Box::pin(self.life(|shared| &shared.script.on_start, "on_start")).await
+        Box::pin(self.run_lifecycle_hooks(|shared| &shared.script.on_start, "on_start")).await
     }
 
     async fn iterate(&mut self, iteration: Iteration) -> bool {
-        let shared = &*self.shared;
+        let shared = &*self.thread;
         let index = iteration.task.0;
-        let (task, metric) = (&shared.script.tasks[index], &shared.tasks[index]);
+        let (task, metric) = (&shared.script.tasks[index], &shared.task_metrics[index]);
         let late = iteration.started.saturating_duration_since(iteration.intended);
-        let span = shared.probe.open_span(std::slice::from_ref(metric), iteration.intended, iteration.started);
-        if let Some(calls) = &shared.constant[index] {
-            let ended = repeat(shared, &mut self.sessions.first, calls, late).await;
+        let span = shared.recorder.open_span(std::slice::from_ref(metric), iteration.intended, iteration.started);
+        if let Some(calls) = &shared.constant_calls[index] {
+            let ended = send_constant(shared, &mut self.sessions.first, calls, late).await;
             let outcome = match &ended {
                 Ok(()) => Outcome::new(OutcomeCategory::Ok, "OK"),
-                Err(error) => Python::attach(|py| failed(py, shared, *metric, error)),
+                Err(error) => Python::attach(|py| exception_outcome(py, shared, *metric, error)),
             };
             span.end(Instant::now(), outcome);
             return ended.is_ok();
         }
-        let Some(object) = &mut self.object else { return false };
-        let mut visit = Visit {
-            shared,
+        let Some(object) = &mut self.instance else { return false };
+        let mut visit = FunctionCall {
+            thread: shared,
             sessions: &mut self.sessions,
-            late,
-            limit: task.timeout.map(|limit| (iteration.started + limit, limit)),
+            start_delay: late,
+            time_limit: task.timeout.map(|limit| (iteration.started + limit, limit)),
             name: &task.name,
-            last: None,
-            cut_request: false,
-            cut: false,
-            borne: None,
-            answer: None,
+            last_request: None,
+            timed_out_request: false,
+            timed_out: false,
+            request_before_timeout: None,
+            last_response: None,
         };
-        let mut ended = object.run(&mut visit, &task.hook).await;
-        if let (Ok(()), Some(check), Some(answer)) = (&ended, &task.check, &visit.answer) {
+        let mut ended = object.run(&mut visit, &task.function).await;
+        if let (Ok(()), Some(check), Some(answer)) = (&ended, &task.check, &visit.last_response) {
             ended = Python::attach(|py| object.context.run(py, || check.run(py, &object.user, answer)));
-            if ended.is_err() && visit.last.as_ref().is_some_and(|last| !last.was_answered()) {
+            if ended.is_err() && visit.last_request.as_ref().is_some_and(|last| !last.has_response()) {
                 // It has failed already; what the check refuses is an answer before it.
-                visit.last = None;
+                visit.last_request = None;
             }
         }
         let outcome = match &ended {
             Ok(()) => Outcome::new(OutcomeCategory::Ok, "OK"),
-            Err(error) => Python::attach(|py| failed(py, shared, *metric, error)),
+            Err(error) => Python::attach(|py| exception_outcome(py, shared, *metric, error)),
         };
         if let Err(error) = &ended {
-            blame(&mut visit, error, outcome, (iteration.intended, iteration.started));
+            record_code_failure(&mut visit, error, outcome, (iteration.intended, iteration.started));
         }
         span.end(Instant::now(), outcome);
         if ended.is_err() {
@@ -237,41 +254,48 @@ impl VirtualUser for PythonUser {
     }
 
     async fn stop(&mut self) {
-        let shared = self.shared.clone();
-        if self.object.is_some() && !shared.script.on_stop.is_empty() {
+        let shared = self.thread.clone();
+        if self.instance.is_some() && !shared.script.on_stop.is_empty() {
             // Recorded; nobody is left to retry it.
-            let _ = Box::pin(self.life(|shared| &shared.script.on_stop, "on_stop")).await;
+            let _ = Box::pin(self.run_lifecycle_hooks(|shared| &shared.script.on_stop, "on_stop")).await;
         }
-        self.object = None;
+        self.instance = None;
     }
 }
 
 /// Makes a failure of the code an error of the run, once: of its last request, or by itself where there is none to bear it.
 #[cold]
-fn blame(visit: &mut Visit<'_>, error: &PyErr, outcome: Outcome, (intended, started): (Instant, Instant)) {
-    match &mut visit.last {
-        Some(last) => last.object(outcome),
-        None if visit.cut_request || Python::attach(|py| raise::is_request_failure(py, error)) => {}
+fn record_code_failure(
+    visit: &mut FunctionCall<'_>,
+    error: &PyErr,
+    outcome: Outcome,
+    (intended, started): (Instant, Instant),
+) {
+    match &mut visit.last_request {
+        Some(last) => last.mark_failed(outcome),
+        None if visit.timed_out_request || Python::attach(|py| exceptions::is_request_failure(py, error)) => {}
         None => {
-            let metric = visit.shared.request(&format!("{} (failed)", visit.name));
-            visit.shared.probe.record_unsent(metric, intended, started, outcome);
+            let metric = visit.thread.request_metric(&format!("{} (failed)", visit.name));
+            visit.thread.recorder.record_unsent(metric, intended, started, outcome);
         }
     }
 }
 
 /// The outcome of an exception, and its words for the report.
 #[cold]
-fn failed(py: Python<'_>, shared: &Shared, metric: MetricId, error: &PyErr) -> Outcome {
+fn exception_outcome(py: Python<'_>, shared: &PythonThreadContext, metric: MetricId, error: &PyErr) -> Outcome {
     let name = error.get_type(py).name().map_or_else(|_| "EXCEPTION".to_owned(), |name| name.to_string());
     let outcome = match () {
-        () if raise::is_task_timeout(py, error) => TASK_TIMEOUT,
-        () if error.is_instance_of::<PyAssertionError>(py) => Outcome::new(OutcomeCategory::CheckFailed, code_of(&name)),
-        () => Outcome::new(OutcomeCategory::Exception, code_of(&name)),
+        () if exceptions::is_task_timeout(py, error) => TASK_TIMEOUT,
+        () if error.is_instance_of::<PyAssertionError>(py) => {
+            Outcome::new(OutcomeCategory::CheckFailed, exception_code(&name))
+        }
+        () => Outcome::new(OutcomeCategory::Exception, exception_code(&name)),
     };
     // A failed request has said what happened to it; here is in which line of which task.
     // `into_value` and not `value`: before Python 3.12 only the former carries the traceback.
     let described = shared.script.describe.bind(py).call1((error.clone_ref(py).into_value(py),));
     let words = described.and_then(|words| words.extract::<String>()).unwrap_or_else(|_| error.to_string());
-    shared.probe.note_error(metric, outcome, &words);
+    shared.recorder.note_error(metric, outcome, &words);
     outcome
 }

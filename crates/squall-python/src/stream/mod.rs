@@ -2,21 +2,21 @@
 //! one asyncio loop. The two threads meet in a mailbox ([`post`]), so that the engine never waits for the interpreter: a worker whose
 //! Python is busy still beats. Refuses to attach; Python calls in, and nothing calls out.
 
+mod coroutine_run;
+mod engine_thread;
 mod logs;
-mod post;
-mod runtime;
-mod scrape;
-mod source;
-mod turn;
-mod work;
+mod mailbox;
+mod partition_events;
+mod prometheus;
+mod stream_worker;
 
-mod link;
+mod app_connection;
 
 pub(crate) use {
-    link::{Stream, StreamLink, connect},
+    app_connection::{OpenedStream, StreamAppConnection, connect},
+    coroutine_run::StreamRunHandle,
     logs::stream_logs,
-    post::StreamPost,
-    source::{StreamEvent, StreamSource},
-    turn::StreamTurn,
-    work::StreamWorker,
+    mailbox::StreamMailbox,
+    partition_events::{StreamEvent, StreamSource},
+    stream_worker::StreamWorker,
 };

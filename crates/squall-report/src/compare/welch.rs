@@ -5,28 +5,28 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::{
-    Compared, Effect,
-    series::{LEAST_SECONDS, Second, Series},
+    ComparedStatistic, DifferenceEstimate,
+    full_load_series::{ComparedSecond, FullLoadSeries, MIN_SECONDS},
 };
 
 /// Enough batches for a spread, few enough that each is long.
-const MOST_BATCHES: usize = 20;
+const MAX_BATCHES: usize = 20;
 /// However alike neighbours are, a run's batches count as so many independent ones: with two degrees of freedom the interval is so wide
 /// that equal runs are still called different in less than one case of twenty (a test holds it to that, down to ten seconds).
-const LEAST_EFFECTIVE: f64 = 3.0;
+const MIN_EFFECTIVE_BATCHES: f64 = 3.0;
 
 /// A mean with its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Estimate {
+pub(super) struct MeanEstimate {
     mean: f64,
     /// Of the mean itself.
     variance: f64,
-    freedom: f64,
+    degrees_of_freedom: f64,
 }
 
 /// The outcome of a comparison of two means.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Test {
+pub(super) struct WelchTest {
     base: f64,
     difference: f64,
     /// Half the width of the 95 % interval.
@@ -34,18 +34,18 @@ pub(super) struct Test {
     pub(super) p: f64,
 }
 
-impl Estimate {
+impl MeanEstimate {
     /// The statistic's average second; `None` if there is not enough to tell its spread.
-    pub(super) fn of(series: &Series, statistic: Compared) -> Option<Estimate> {
-        let length = series.seconds.len().div_ceil(MOST_BATCHES).max(1);
+    pub(super) fn from_series(series: &FullLoadSeries, statistic: ComparedStatistic) -> Option<MeanEstimate> {
+        let length = series.seconds.len().div_ceil(MAX_BATCHES).max(1);
         // The remainder is left out at the beginning, where a run is the least settled.
-        let batches = series.seconds.rchunks_exact(length).rev().filter_map(|batch| value(batch, statistic));
-        Estimate::of_batches(&batches.collect::<Vec<f64>>())
+        let batches = series.seconds.rchunks_exact(length).rev().filter_map(|batch| batch_value(batch, statistic));
+        MeanEstimate::from_batches(&batches.collect::<Vec<f64>>())
     }
 
-    fn of_batches(batches: &[f64]) -> Option<Estimate> {
+    fn from_batches(batches: &[f64]) -> Option<MeanEstimate> {
         let k = batches.len() as f64;
-        if batches.len() < LEAST_SECONDS {
+        if batches.len() < MIN_SECONDS {
             return None;
         }
         let mean = batches.iter().sum::<f64>() / k;
@@ -53,59 +53,59 @@ impl Estimate {
         let squares: f64 = deviations.iter().map(|d| d * d).sum();
         // Equal batches are a spread of zero, not of rounding errors.
         if squares <= k * (mean * 1e-9).powi(2) {
-            return Some(Estimate { mean, variance: 0.0, freedom: k - 1.0 });
+            return Some(MeanEstimate { mean, variance: 0.0, degrees_of_freedom: k - 1.0 });
         }
         let correlation = deviations.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>() / squares;
         // The estimate is biased towards -1/k, and the more so the higher it is; negative values are noise.
         let correlation = (correlation + (1.0 + 4.0 * correlation) / k).clamp(0.0, 0.9);
-        let inflation = ((1.0 + correlation) / (1.0 - correlation)).min(k / LEAST_EFFECTIVE);
+        let inflation = ((1.0 + correlation) / (1.0 - correlation)).min(k / MIN_EFFECTIVE_BATCHES);
         let effective = k / inflation;
         let variance = squares / (k - inflation) * inflation / k;
-        Some(Estimate { mean, variance, freedom: effective - 1.0 })
+        Some(MeanEstimate { mean, variance, degrees_of_freedom: effective - 1.0 })
     }
 }
 
 /// A batch's value: totals for counts, the mean over requests for the mean, the mean over seconds for percentiles.
-fn value(batch: &[Second], statistic: Compared) -> Option<f64> {
+fn batch_value(batch: &[ComparedSecond], statistic: ComparedStatistic) -> Option<f64> {
     let requests: f64 = batch.iter().map(|second| second.requests).sum();
     let busy = || batch.iter().filter(|second| second.requests > 0.0);
-    let average = |of: fn(&Second) -> f64| busy().map(of).sum::<f64>() / busy().count() as f64;
+    let average = |of: fn(&ComparedSecond) -> f64| busy().map(of).sum::<f64>() / busy().count() as f64;
     match statistic {
-        Compared::Rate => Some(requests / batch.len() as f64),
+        ComparedStatistic::Rate => Some(requests / batch.len() as f64),
         _ if requests == 0.0 => None,
-        Compared::ErrorRate => Some(batch.iter().map(|second| second.errors).sum::<f64>() / requests),
-        Compared::Mean => Some(busy().map(|second| second.mean * second.requests).sum::<f64>() / requests),
-        Compared::P50 => Some(average(|second| second.p50)),
-        Compared::P95 => Some(average(|second| second.p95)),
-        Compared::P99 => Some(average(|second| second.p99)),
+        ComparedStatistic::ErrorRate => Some(batch.iter().map(|second| second.errors).sum::<f64>() / requests),
+        ComparedStatistic::Mean => Some(busy().map(|second| second.mean * second.requests).sum::<f64>() / requests),
+        ComparedStatistic::P50 => Some(average(|second| second.p50)),
+        ComparedStatistic::P95 => Some(average(|second| second.p95)),
+        ComparedStatistic::P99 => Some(average(|second| second.p99)),
     }
 }
 
 /// Welch's unequal-variances t-test, two-sided; `None` for numbers that no run can have made.
-pub(super) fn welch(base: Estimate, new: Estimate) -> Option<Test> {
+pub(super) fn welch_test(base: MeanEstimate, new: MeanEstimate) -> Option<WelchTest> {
     let difference = new.mean - base.mean;
     let variance = base.variance + new.variance;
     if variance == 0.0 {
         let p = if difference.abs() <= 1e-9 * base.mean.abs() { 1.0 } else { 0.0 };
-        return Some(Test { base: base.mean, difference, margin: 0.0, p });
+        return Some(WelchTest { base: base.mean, difference, margin: 0.0, p });
     }
-    let part = |estimate: Estimate| estimate.variance.powi(2) / estimate.freedom;
+    let part = |estimate: MeanEstimate| estimate.variance.powi(2) / estimate.degrees_of_freedom;
     let freedom = variance.powi(2) / (part(base) + part(new));
     let student = StudentsT::new(0.0, 1.0, freedom).ok().filter(|_| variance.is_finite() && difference.is_finite())?;
     let error = variance.sqrt();
     let p = 2.0 * student.cdf(-(difference / error).abs());
-    Some(Test { base: base.mean, difference, margin: student.inverse_cdf(0.975) * error, p })
+    Some(WelchTest { base: base.mean, difference, margin: student.inverse_cdf(0.975) * error, p })
 }
 
-impl Test {
-    pub(super) fn effect(self, p_adjusted: f64) -> Effect {
-        let Test { base, difference, margin, p } = self;
-        Effect { difference, low: difference - margin, high: difference + margin, of: base, p, p_adjusted }
+impl WelchTest {
+    pub(super) fn effect(self, p_adjusted: f64) -> DifferenceEstimate {
+        let WelchTest { base, difference, margin, p } = self;
+        DifferenceEstimate { difference, low: difference - margin, high: difference + margin, of: base, p, p_adjusted }
     }
 }
 
 /// Holm's correction: with many rows, some small p values are to be expected.
-pub(super) fn holm(p: &[Option<f64>]) -> Vec<Option<f64>> {
+pub(super) fn holm_correction(p: &[Option<f64>]) -> Vec<Option<f64>> {
     let mut order: Vec<(usize, f64)> = p.iter().enumerate().filter_map(|(i, p)| Some((i, (*p)?))).collect();
     order.sort_by(|a, b| a.1.total_cmp(&b.1));
     let mut adjusted = vec![None; p.len()];
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn holm_multiplies_by_what_is_left_and_never_falls() {
-        let adjusted = holm(&[Some(0.01), None, Some(0.04), Some(0.03)]);
+        let adjusted = holm_correction(&[Some(0.01), None, Some(0.04), Some(0.03)]);
         let expected = [Some(0.03), None, Some(0.06), Some(0.06)];
         for (a, e) in adjusted.iter().zip(expected) {
             assert!(a.zip(e).map_or(a.is_none() && e.is_none(), |(a, e)| (a - e).abs() < 1e-12), "{adjusted:?}");
@@ -137,7 +137,8 @@ mod tests {
         // p by integrating the density.
         let base: Vec<f64> = (0..12).map(|i| 10.0 + if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
         let new: Vec<f64> = (0..12).map(|i| 12.0 + if i % 2 == 0 { 1.5 } else { -1.5 }).collect();
-        let test = welch(Estimate::of_batches(&base).unwrap(), Estimate::of_batches(&new).unwrap()).unwrap();
+        let test =
+            welch_test(MeanEstimate::from_batches(&base).unwrap(), MeanEstimate::from_batches(&new).unwrap()).unwrap();
         assert!((test.difference - 2.0).abs() < 1e-12);
         let error = (12.0f64 / 11.0 / 12.0 + 27.0 / 11.0 / 12.0).sqrt();
         assert!((2.0 / error - 3.679_9).abs() < 1e-3, "t is {}", 2.0 / error);
@@ -147,8 +148,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_run_never_differs_from_itself(values in prop::collection::vec(0.0..1e6f64, 10..40)) {
-            if let Some(estimate) = Estimate::of_batches(&values) {
-                let test = welch(estimate, estimate).unwrap();
+            if let Some(estimate) = MeanEstimate::from_batches(&values) {
+                let test = welch_test(estimate, estimate).unwrap();
                 prop_assert_eq!((test.difference, test.p), (0.0, 1.0));
             }
         }
@@ -157,8 +158,8 @@ mod tests {
         fn swapping_the_runs_turns_the_sign_and_keeps_the_p(
             a in prop::collection::vec(1.0..1e3f64, 10..40), b in prop::collection::vec(1.0..1e3f64, 10..40),
         ) {
-            if let (Some(a), Some(b)) = (Estimate::of_batches(&a), Estimate::of_batches(&b)) {
-                let (there, back) = (welch(a, b).unwrap(), welch(b, a).unwrap());
+            if let (Some(a), Some(b)) = (MeanEstimate::from_batches(&a), MeanEstimate::from_batches(&b)) {
+                let (there, back) = (welch_test(a, b).unwrap(), welch_test(b, a).unwrap());
                 prop_assert!((there.difference + back.difference).abs() < 1e-9);
                 prop_assert!((there.p - back.p).abs() < 1e-9 && (0.0..=1.0).contains(&there.p));
                 prop_assert!(there.margin >= 0.0);
@@ -170,8 +171,8 @@ mod tests {
 
         #[test]
         fn no_numbers_make_it_fail(a in prop::collection::vec(any::<f64>(), 10..25), b in prop::collection::vec(any::<f64>(), 10..25)) {
-            let estimates = Estimate::of_batches(&a).zip(Estimate::of_batches(&b));
-            if let Some(test) = estimates.and_then(|(a, b)| welch(a, b)) {
+            let estimates = MeanEstimate::from_batches(&a).zip(MeanEstimate::from_batches(&b));
+            if let Some(test) = estimates.and_then(|(a, b)| welch_test(a, b)) {
                 prop_assert!(!test.p.is_nan() && !test.margin.is_nan());
             }
         }
@@ -181,7 +182,7 @@ mod tests {
             a in prop::collection::vec(1.0..1e3f64, 10..40), b in prop::collection::vec(1.0..1e3f64, 10..40), scale in 1e-3..1e3f64,
         ) {
             let scaled = |v: &[f64]| v.iter().map(|x| x * scale).collect::<Vec<_>>();
-            let p = |a: &[f64], b: &[f64]| Some(welch(Estimate::of_batches(a)?, Estimate::of_batches(b)?)?.p);
+            let p = |a: &[f64], b: &[f64]| Some(welch_test(MeanEstimate::from_batches(a)?, MeanEstimate::from_batches(b)?)?.p);
             if let (Some(one), Some(other)) = (p(&a, &b), p(&scaled(&a), &scaled(&b))) {
                 prop_assert!((one - other).abs() < 1e-6);
             }

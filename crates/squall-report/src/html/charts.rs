@@ -6,60 +6,60 @@ use squall_model::LoadModel;
 use std::time::Duration;
 
 use super::{
+    axis_scale::{AxisScale, time_ticks},
     escape,
-    scale::{Scale, time_ticks},
-    svg::Canvas,
+    svg::ChartCanvas,
 };
 use crate::{
-    Run,
+    ReportInput,
     format::{count, number, percent, time},
-    run::length_of,
+    report_input::second_length,
 };
 
 /// More points than pixels help nobody.
-const MOST_POINTS: usize = 900;
+const MAX_POINTS: usize = 900;
 
 /// A last part of a second that is shorter than this is not drawn.
-const SHORTEST_S: f64 = 0.1;
+const MIN_LAST_SECOND_S: f64 = 0.1;
 
-pub(super) struct Charts {
+pub(super) struct RenderedCharts {
     pub(super) figures: String,
     /// What the page's script shows under the pointer, as JSON that is safe inside a script element.
     pub(super) data: String,
 }
 
 /// A stretch of one or more seconds: rates and errors are per second, times the highest of its seconds.
-struct Point {
+struct ChartPoint {
     t_s: u32,
     /// When it ended, and how long it was.
-    until: f64,
-    length: f64,
+    ends_at_s: f64,
+    length_s: f64,
     second: RunSecond,
     target: f64,
 }
 
-pub(super) fn charts(run: &Run<'_>) -> Charts {
+pub(super) fn charts(run: &ReportInput<'_>) -> RenderedCharts {
     let points = points(run);
     let figures = [rate(run, &points), response(run, &points), users(run, &points), errors(run, &points)];
     let figures = figures.concat() + &distribution(&run.view.all.response) + &percentiles(run);
-    Charts { figures, data: data(&points).to_string().replace('<', "\\u003c") }
+    RenderedCharts { figures, data: pointer_data_json(&points).to_string().replace('<', "\\u003c") }
 }
 
-fn points(run: &Run<'_>) -> Vec<Point> {
+fn points(run: &ReportInput<'_>) -> Vec<ChartPoint> {
     let active = run.facts.active.as_secs_f64().ceil() as u32;
     // The last seconds of a run, in which nothing was left to do, would look like a collapse.
     let idle = |second: &RunSecond| second.t_s > active && second.requests == 0;
     let whole = run.view.timeline.iter().rposition(|second| !idle(second)).map_or(0, |at| at + 1);
-    let length = |t_s: u32| length_of(t_s, run.facts.elapsed);
+    let length = |t_s: u32| second_length(t_s, run.facts.elapsed);
     let mut timeline = &run.view.timeline[..whole];
     // The rate of a moment is chance; the files have it.
     if let [before @ .., last] = timeline
-        && length(last.t_s) < SHORTEST_S
+        && length(last.t_s) < MIN_LAST_SECOND_S
         && !before.is_empty()
     {
         timeline = before;
     }
-    let stride = timeline.len().div_ceil(MOST_POINTS).max(1);
+    let stride = timeline.len().div_ceil(MAX_POINTS).max(1);
     let level = |t_s: u32| run.plan.load.model.profile().level(Duration::from_millis(u64::from(t_s) * 1000 - 500));
     let point = |chunk: &[RunSecond]| {
         let last = chunk.last()?;
@@ -81,29 +81,29 @@ fn points(run: &Run<'_>) -> Vec<Point> {
         let target = if last.t_s <= active { level(last.t_s) } else { 0.0 };
         let until = f64::from(last.t_s) - 1.0 + length(last.t_s);
         let length = chunk.iter().map(|second| length(second.t_s)).sum();
-        Some(Point { t_s: last.t_s, until, length, second, target })
+        Some(ChartPoint { t_s: last.t_s, ends_at_s: until, length_s: length, second, target })
     };
     timeline.chunks(stride).filter_map(point).collect()
 }
 
-impl Point {
+impl ChartPoint {
     fn per_second(&self, value: u64) -> f64 {
-        value as f64 / self.length
+        value as f64 / self.length_s
     }
 
     /// Answers of the warm-up are in no result, but they were load.
-    fn answered(&self) -> f64 {
+    fn requests_per_second(&self) -> f64 {
         self.per_second(self.second.requests + self.second.warm_up)
     }
 }
 
-fn data(points: &[Point]) -> serde_json::Value {
-    let list = |of: &dyn Fn(&Point) -> Option<f64>| points.iter().map(of).collect::<Vec<_>>();
+fn pointer_data_json(points: &[ChartPoint]) -> serde_json::Value {
+    let list = |of: &dyn Fn(&ChartPoint) -> Option<f64>| points.iter().map(of).collect::<Vec<_>>();
     let times = |of: fn(&RunSecond) -> u64| list(&|p| (p.second.requests > 0).then(|| of(&p.second) as f64 / 1e6));
     let whole = |value: f64| (value * 100.0).round() / 100.0;
     json!({
         "t": points.iter().map(|p| p.t_s).collect::<Vec<_>>(),
-        "rate": list(&|p| Some(whole(p.answered()))),
+        "rate": list(&|p| Some(whole(p.requests_per_second()))),
         "target": list(&|p| Some(whole(p.target))),
         "users": list(&|p| Some(p.second.users as f64)),
         "errors": list(&|p| Some(whole(p.per_second(p.second.errors)))),
@@ -121,8 +121,8 @@ fn figure(title: &str, legend: &[(&str, &str)], drawing: &str) -> String {
 }
 
 /// The time axis, and the warm-up behind it.
-fn time_axis(canvas: &mut Canvas, run: &Run<'_>, points: &[Point]) {
-    let last = end(points);
+fn time_axis(canvas: &mut ChartCanvas, run: &ReportInput<'_>, points: &[ChartPoint]) {
+    let last = last_second(points);
     let warm_up = run.plan.load.warm_up.as_secs_f64();
     if warm_up > 0.0 {
         canvas.shade(0.0, (warm_up / last).min(1.0), "warm-up");
@@ -133,77 +133,77 @@ fn time_axis(canvas: &mut Canvas, run: &Run<'_>, points: &[Point]) {
 }
 
 /// The last second.
-fn end(points: &[Point]) -> f64 {
+fn last_second(points: &[ChartPoint]) -> f64 {
     f64::from(points.last().map_or(1, |point| point.t_s))
 }
 
 /// Each point at the middle of its stretch of time; where a line begins or ends it is level, so that it covers all of the time that
 /// it tells of and a single second is seen too.
-fn line_of(points: &[Point], y: impl Fn(&Point) -> Option<f64>) -> Vec<(f64, Option<f64>)> {
-    let last = end(points);
+fn line_of(points: &[ChartPoint], y: impl Fn(&ChartPoint) -> Option<f64>) -> Vec<(f64, Option<f64>)> {
+    let last = last_second(points);
     let values: Vec<Option<f64>> = points.iter().map(y).collect();
     let known = |at: Option<usize>| at.and_then(|at| values.get(at)).is_some_and(Option::is_some);
     let mut line = Vec::with_capacity(points.len() + 2);
     for (at, point) in points.iter().enumerate() {
         let value = values[at];
         if value.is_some() && !known(at.checked_sub(1)) {
-            line.push(((point.until - point.length) / last, value));
+            line.push(((point.ends_at_s - point.length_s) / last, value));
         }
-        line.push(((point.until - point.length / 2.0) / last, value));
+        line.push(((point.ends_at_s - point.length_s / 2.0) / last, value));
         if value.is_some() && !known(at.checked_add(1)) {
-            line.push((point.until / last, value));
+            line.push((point.ends_at_s / last, value));
         }
     }
     line
 }
 
-fn rate(run: &Run<'_>, points: &[Point]) -> String {
-    let mut canvas = Canvas::new(210.0);
+fn rate(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
+    let mut canvas = ChartCanvas::new(210.0);
     // What is asked for are iterations: to be compared with requests only where each makes one.
     let open = matches!(run.plan.load.model, LoadModel::Open { .. });
     let comparable = open && run.view.engine.iterations == run.view.all.requests;
-    let rates = points.iter().map(Point::answered).fold(0.0, f64::max);
+    let rates = points.iter().map(ChartPoint::requests_per_second).fold(0.0, f64::max);
     let targets = if comparable { points.iter().map(|p| p.target).fold(0.0, f64::max) } else { 0.0 };
     // Some air above the line, which is often level with the target.
-    let scale = Scale::linear(rates.max(targets) * 1.05);
+    let scale = AxisScale::linear(rates.max(targets) * 1.05);
     canvas.vertical_axis(scale, number);
     time_axis(&mut canvas, run, points);
-    let line = line_of(points, |p| Some(scale.place(p.answered())));
+    let line = line_of(points, |p| Some(scale.position(p.requests_per_second())));
     canvas.area("rate", &line);
     canvas.line("rate", &line);
     if !comparable {
         return figure("Requests per second", &[], &canvas.finish("Requests per second over time", "rate:Requests/s"));
     }
-    canvas.line("target", &line_of(points, |p| (p.target > 0.0).then(|| scale.place(p.target))));
+    canvas.line("target", &line_of(points, |p| (p.target > 0.0).then(|| scale.position(p.target))));
     let drawing = canvas.finish("Requests per second over time", "rate:Requests/s,target:Asked for");
     figure("Requests per second", &[("rate", "answered"), ("target", "asked for")], &drawing)
 }
 
-fn users(run: &Run<'_>, points: &[Point]) -> String {
-    let mut canvas = Canvas::new(210.0);
-    let scale = Scale::counting(points.iter().map(|p| p.second.users as f64).fold(0.0, f64::max) * 1.05);
+fn users(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
+    let mut canvas = ChartCanvas::new(210.0);
+    let scale = AxisScale::whole_numbers(points.iter().map(|p| p.second.users as f64).fold(0.0, f64::max) * 1.05);
     canvas.vertical_axis(scale, number);
     time_axis(&mut canvas, run, points);
-    let line = line_of(points, |p| Some(scale.place(p.second.users as f64)));
+    let line = line_of(points, |p| Some(scale.position(p.second.users as f64)));
     canvas.area("users", &line);
     canvas.line("users", &line);
     figure("Virtual users", &[], &canvas.finish("Virtual users over time", "users:Users"))
 }
 
-fn response(run: &Run<'_>, points: &[Point]) -> String {
-    let mut canvas = Canvas::new(210.0);
+fn response(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
+    let mut canvas = ChartCanvas::new(210.0);
     let busy = || points.iter().filter(|point| point.second.requests > 0);
     let least = busy().map(|p| p.second.p50 as f64).fold(f64::INFINITY, f64::min);
     let most = busy().map(|p| p.second.p99 as f64).fold(0.0, f64::max);
     if most == 0.0 {
-        canvas.nothing("No request was measured");
+        canvas.placeholder("No request was measured");
         return figure("Response time", &[], &canvas.finish("Response time over time", ""));
     }
-    let scale = Scale::fitting(least, most);
+    let scale = AxisScale::auto(least, most);
     canvas.vertical_axis(scale, tick_time);
     time_axis(&mut canvas, run, points);
     let mut draw = |class, of: fn(&RunSecond) -> u64| {
-        let place = |p: &Point| (p.second.requests > 0).then(|| scale.place(of(&p.second) as f64));
+        let place = |p: &ChartPoint| (p.second.requests > 0).then(|| scale.position(of(&p.second) as f64));
         canvas.line(class, &line_of(points, place));
     };
     draw("p99", |second| second.p99);
@@ -214,22 +214,22 @@ fn response(run: &Run<'_>, points: &[Point]) -> String {
     figure(title, &[("p50", "p50"), ("p95", "p95"), ("p99", "p99")], &drawing)
 }
 
-fn errors(run: &Run<'_>, points: &[Point]) -> String {
-    let mut canvas = Canvas::new(210.0);
+fn errors(run: &ReportInput<'_>, points: &[ChartPoint]) -> String {
+    let mut canvas = ChartCanvas::new(210.0);
     let most = points.iter().map(|p| p.per_second(p.second.errors)).fold(0.0, f64::max);
     if most == 0.0 {
         time_axis(&mut canvas, run, points);
-        canvas.nothing("No errors");
+        canvas.placeholder("No errors");
         return figure("Errors per second", &[], &canvas.finish("No errors", ""));
     }
-    let scale = Scale::linear(most);
+    let scale = AxisScale::linear(most);
     canvas.vertical_axis(scale, number);
     time_axis(&mut canvas, run, points);
-    let last = end(points);
+    let last = last_second(points);
     for point in points {
-        let from = (point.until - point.length) / last;
+        let from = (point.ends_at_s - point.length_s) / last;
         let errors = point.per_second(point.second.errors);
-        canvas.bar("errors", from, f64::from(point.t_s) / last, scale.place(errors), "");
+        canvas.bar("errors", from, f64::from(point.t_s) / last, scale.position(errors), "");
     }
     figure("Errors per second", &[], &canvas.finish("Errors per second over time", "errors:Errors/s,rate:Requests/s"))
 }
@@ -250,10 +250,10 @@ fn tick_time(nanos: f64) -> String {
 fn distribution(histogram: &Histogram) -> String {
     const PER_DOUBLING: f64 = 8.0;
     const SHOWN: [f64; 3] = [50.0, 95.0, 99.0];
-    let mut canvas = Canvas::new(230.0);
+    let mut canvas = ChartCanvas::new(230.0);
     let title = "Response time distribution";
     if histogram.is_empty() {
-        canvas.nothing("No request was measured");
+        canvas.placeholder("No request was measured");
         return figure(title, &[], &canvas.finish(title, ""));
     }
     let index = |nanos: f64| (nanos.max(1.0).log2() * PER_DOUBLING).floor() as i64;
@@ -261,39 +261,39 @@ fn distribution(histogram: &Histogram) -> String {
     for (lowest, highest, n) in histogram.ranges() {
         *bars.entry(index((lowest + highest) as f64 / 2.0)).or_default() += n;
     }
-    let across = Scale::log(histogram.min().max(1) as f64, histogram.max().max(2) as f64);
+    let across = AxisScale::log(histogram.min().max(1) as f64, histogram.max().max(2) as f64);
     // The bars end below the labels of the percentiles.
-    let room = 1.0 - canvas.taken_by_marks(SHOWN.len());
-    let up = Scale::linear(bars.values().copied().max().unwrap_or(1) as f64 / room);
+    let room = 1.0 - canvas.mark_labels_height(SHOWN.len());
+    let up = AxisScale::linear(bars.values().copied().max().unwrap_or(1) as f64 / room);
     canvas.vertical_axis(up, number);
-    canvas.horizontal_axis(across.ticks().into_iter().map(|tick| (across.place(tick), tick_time(tick))));
+    canvas.horizontal_axis(across.ticks().into_iter().map(|tick| (across.position(tick), tick_time(tick))));
     for (index, n) in bars {
         let bound = |index: i64| 2f64.powf(index as f64 / PER_DOUBLING);
         let (from, to) = (bound(index), bound(index + 1));
         let share = percent(n as f64 / histogram.count() as f64);
         let title = format!("{} to {}: {} requests ({share})", time(from), time(to), count(n));
-        canvas.bar("rate", across.place(from), across.place(to), up.place(n as f64), &title);
+        canvas.bar("rate", across.position(from), across.position(to), up.position(n as f64), &title);
     }
     for (row, percentile) in SHOWN.into_iter().enumerate() {
         let value = histogram.percentile(percentile) as f64;
-        canvas.mark(across.place(value.max(1.0)), &format!("p{percentile} {}", time(value)), row);
+        canvas.mark(across.position(value.max(1.0)), &format!("p{percentile} {}", time(value)), row);
     }
     figure(title, &[], &canvas.finish(title, ""))
 }
 
 /// Latency against percentile, with the tail stretched: every nine has the same width.
-fn percentiles(run: &Run<'_>) -> String {
-    let mut canvas = Canvas::new(230.0);
+fn percentiles(run: &ReportInput<'_>) -> String {
+    let mut canvas = ChartCanvas::new(230.0);
     let all = &run.view.all;
     let title = "Latency by percentile";
     if all.requests == 0 {
-        canvas.nothing("No request was measured");
+        canvas.placeholder("No request was measured");
         return figure(title, &[], &canvas.finish(title, ""));
     }
     // Past one request in n there is nothing to see.
     let nines = (all.requests as f64).log10().clamp(1.0, 6.0);
     let place = |percentile: f64| (-(1.0 - percentile / 100.0).log10() / nines).clamp(0.0, 1.0);
-    let scale = Scale::fitting(all.service.percentile(0.0).max(1) as f64, all.response.max() as f64);
+    let scale = AxisScale::auto(all.service.percentile(0.0).max(1) as f64, all.response.max() as f64);
     canvas.vertical_axis(scale, tick_time);
     let ticks = [0.0f64, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999];
     let shown = ticks.into_iter().filter(|p| -(1.0 - p / 100.0).log10() <= nines + 1e-6);
@@ -302,7 +302,7 @@ fn percentiles(run: &Run<'_>) -> String {
         let points = (0..=160).map(|i| {
             let along = f64::from(i) / 160.0;
             let percentile = 100.0 * (1.0 - 10f64.powf(-along * nines));
-            (along, Some(scale.place(histogram.percentile(percentile) as f64)))
+            (along, Some(scale.position(histogram.percentile(percentile) as f64)))
         });
         canvas.line(class, &points.collect::<Vec<_>>());
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{escape, scale::Scale};
+use super::{axis_scale::AxisScale, escape};
 
 const WIDTH: f64 = 600.0;
 const LEFT: f64 = 60.0;
@@ -13,14 +13,14 @@ const BOTTOM: f64 = 28.0;
 const MARK_ROW: f64 = 18.0;
 
 /// A chart in the making. Horizontal places are 0..=1 from left to right, vertical ones from bottom to top.
-pub(super) struct Canvas {
+pub(super) struct ChartCanvas {
     height: f64,
     shapes: String,
 }
 
-impl Canvas {
-    pub(super) fn new(height: f64) -> Canvas {
-        Canvas { height, shapes: String::new() }
+impl ChartCanvas {
+    pub(super) fn new(height: f64) -> ChartCanvas {
+        ChartCanvas { height, shapes: String::new() }
     }
 
     fn x(place: f64) -> f64 {
@@ -31,23 +31,23 @@ impl Canvas {
         TOP + (1.0 - place) * (self.height - TOP - BOTTOM)
     }
 
-    fn put(&mut self, shape: std::fmt::Arguments<'_>) {
+    fn push_shape(&mut self, shape: std::fmt::Arguments<'_>) {
         self.shapes.write_fmt(shape).expect("writing to a string does not fail");
     }
 
     /// Grid lines with labels at the left.
-    pub(super) fn vertical_axis(&mut self, scale: Scale, label: impl Fn(f64) -> String) {
+    pub(super) fn vertical_axis(&mut self, scale: AxisScale, label: impl Fn(f64) -> String) {
         for tick in scale.ticks() {
-            let y = self.y(scale.place(tick));
+            let y = self.y(scale.position(tick));
             let (right, label) = (WIDTH - RIGHT, escape(&label(tick)));
-            self.put(format_args!("<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/>"));
+            self.push_shape(format_args!("<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/>"));
             let (x, y) = (LEFT - 8.0, y + 4.0);
-            self.put(format_args!("<text class=\"tick end\" x=\"{x}\" y=\"{y:.1}\">{label}</text>"));
+            self.push_shape(format_args!("<text class=\"tick end\" x=\"{x}\" y=\"{y:.1}\">{label}</text>"));
         }
     }
 
     /// How much of the frame's height the labels of so many marks take at its top.
-    pub(super) fn taken_by_marks(&self, marks: usize) -> f64 {
+    pub(super) fn mark_labels_height(&self, marks: usize) -> f64 {
         (MARK_ROW * marks as f64) / (self.height - TOP - BOTTOM)
     }
 
@@ -55,8 +55,8 @@ impl Canvas {
     pub(super) fn horizontal_axis(&mut self, ticks: impl Iterator<Item = (f64, String)>) {
         let (base, below) = (self.y(0.0), self.height - 8.0);
         for (index, (place, label)) in ticks.enumerate() {
-            let (x, label) = (Canvas::x(place), escape(&label));
-            self.put(format_args!("<path class=\"axis\" d=\"M{x:.1} {base:.1}v4\"/>"));
+            let (x, label) = (ChartCanvas::x(place), escape(&label));
+            self.push_shape(format_args!("<path class=\"axis\" d=\"M{x:.1} {base:.1}v4\"/>"));
             // What stands at the very edge would be cut off, or run into the labels at the left.
             let (class, x) = match place {
                 p if p > 0.985 => ("end", WIDTH - 2.0),
@@ -65,16 +65,18 @@ impl Canvas {
             };
             // A narrow page shows every other one, in larger letters.
             let odd = if index % 2 == 1 { " odd" } else { "" };
-            self.put(format_args!("<text class=\"tick {class}{odd}\" x=\"{x:.1}\" y=\"{below:.1}\">{label}</text>"));
+            self.push_shape(format_args!(
+                "<text class=\"tick {class}{odd}\" x=\"{x:.1}\" y=\"{below:.1}\">{label}</text>"
+            ));
         }
         let right = WIDTH - RIGHT;
-        self.put(format_args!("<path class=\"axis\" d=\"M{LEFT} {base:.1}H{right}\"/>"));
+        self.push_shape(format_args!("<path class=\"axis\" d=\"M{LEFT} {base:.1}H{right}\"/>"));
     }
 
     /// A line that is interrupted where there is no value.
     pub(super) fn line(&mut self, class: &str, points: &[(f64, Option<f64>)]) {
         let path = self.path(points);
-        self.put(format_args!("<path class=\"line {class}\" d=\"{path}\"/>"));
+        self.push_shape(format_args!("<path class=\"line {class}\" d=\"{path}\"/>"));
     }
 
     /// The space below a line.
@@ -82,8 +84,8 @@ impl Canvas {
         let base = self.y(0.0);
         for stretch in points.split(|(_, y)| y.is_none()).filter(|stretch| !stretch.is_empty()) {
             let path = self.path(stretch);
-            let (first, last) = (Canvas::x(stretch[0].0), Canvas::x(stretch[stretch.len() - 1].0));
-            self.put(format_args!(
+            let (first, last) = (ChartCanvas::x(stretch[0].0), ChartCanvas::x(stretch[stretch.len() - 1].0));
+            self.push_shape(format_args!(
                 "<path class=\"area {class}\" d=\"{path}L{last:.1} {base:.1}L{first:.1} {base:.1}Z\"/>"
             ));
         }
@@ -94,7 +96,7 @@ impl Canvas {
         let mut pen_down = false;
         for (x, y) in points {
             if let Some(y) = y {
-                let (command, x, y) = (if pen_down { 'L' } else { 'M' }, Canvas::x(*x), self.y(*y));
+                let (command, x, y) = (if pen_down { 'L' } else { 'M' }, ChartCanvas::x(*x), self.y(*y));
                 write!(path, "{command}{x:.1} {y:.1}").expect("writing to a string does not fail");
             }
             pen_down = y.is_some();
@@ -107,34 +109,36 @@ impl Canvas {
         if height <= 0.0 {
             return;
         }
-        let (left, right, base) = (Canvas::x(from), Canvas::x(to), self.y(0.0));
+        let (left, right, base) = (ChartCanvas::x(from), ChartCanvas::x(to), self.y(0.0));
         let tall = (base - self.y(height)).max(1.5);
         let gap = if right - left > 4.0 { 1.0 } else { 0.0 };
         let (width, top, title) = ((right - left - gap).max(0.8), base - tall, escape(title));
-        self.put(format_args!(
+        self.push_shape(format_args!(
             "<rect class=\"bar {class}\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{tall:.1}\" rx=\"1\"><title>{title}</title></rect>"
         ));
     }
 
     /// A dashed upright line with a label at its top; `row` keeps neighbouring labels apart.
     pub(super) fn mark(&mut self, place: f64, label: &str, row: usize) {
-        let (x, base, top, label) = (Canvas::x(place), self.y(0.0), self.y(1.0), escape(label));
+        let (x, base, top, label) = (ChartCanvas::x(place), self.y(0.0), self.y(1.0), escape(label));
         let text = top + 10.0 + MARK_ROW * row as f64;
         let (class, shift) = if place > 0.85 { ("end", -4.0) } else { ("", 4.0) };
         let labelled = x + shift;
-        self.put(format_args!("<path class=\"mark\" d=\"M{x:.1} {base:.1}V{top:.1}\"/>"));
-        self.put(format_args!("<text class=\"label {class}\" x=\"{labelled:.1}\" y=\"{text:.1}\">{label}</text>"));
+        self.push_shape(format_args!("<path class=\"mark\" d=\"M{x:.1} {base:.1}V{top:.1}\"/>"));
+        self.push_shape(format_args!(
+            "<text class=\"label {class}\" x=\"{labelled:.1}\" y=\"{text:.1}\">{label}</text>"
+        ));
     }
 
     /// A shaded stretch behind the rest, such as the warm-up.
     pub(super) fn shade(&mut self, from: f64, to: f64, label: &str) {
-        let (left, right, top, base) = (Canvas::x(from), Canvas::x(to), self.y(1.0), self.y(0.0));
+        let (left, right, top, base) = (ChartCanvas::x(from), ChartCanvas::x(to), self.y(1.0), self.y(0.0));
         let (width, height, text, middle) = (right - left, base - top, top + 14.0, (left + right) / 2.0);
-        self.put(format_args!(
+        self.push_shape(format_args!(
             "<rect class=\"shade\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
         ));
         if width > 60.0 {
-            self.put(format_args!(
+            self.push_shape(format_args!(
                 "<text class=\"tick middle\" x=\"{middle:.1}\" y=\"{text:.1}\">{}</text>",
                 escape(label)
             ));
@@ -142,15 +146,18 @@ impl Canvas {
     }
 
     /// Words in place of a chart that would be empty.
-    pub(super) fn nothing(&mut self, text: &str) {
-        let (x, y) = (Canvas::x(0.5), self.y(0.5));
-        self.put(format_args!("<text class=\"nothing middle\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(text)));
+    pub(super) fn placeholder(&mut self, text: &str) {
+        let (x, y) = (ChartCanvas::x(0.5), self.y(0.5));
+        self.push_shape(format_args!(
+            "<text class=\"nothing middle\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
+            escape(text)
+        ));
     }
 
     /// The finished drawing. `show` names the series that the page's script shows under the pointer.
     pub(super) fn finish(self, label: &str, show: &str) -> String {
         let (right, bottom) = (WIDTH - RIGHT, self.y(0.0));
-        let Canvas { height, shapes } = self;
+        let ChartCanvas { height, shapes } = self;
         format!(
             "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\" data-show=\"{}\" data-left=\"{LEFT}\" \
              data-right=\"{right}\" data-top=\"{TOP}\" data-bottom=\"{bottom:.1}\">{shapes}</svg>",

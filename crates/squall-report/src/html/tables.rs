@@ -1,20 +1,20 @@
 //! The tables of the report. Cells that are sorted by number carry it in `data-v`.
 
-use squall_metrics::{OutcomeCategory, Histogram, MetricView, PHASES};
+use squall_metrics::{Histogram, MetricView, OutcomeCategory, PHASES};
 use squall_model::{FleetEvent, WorkerFacts, WorkerState};
 
 use super::{escape, svg::sparkline};
 use crate::{
-    Run,
+    ReportInput,
     format::{count, number, percent, time},
-    words::{metric_label, missed_starts},
+    wording::{describe_missed_starts, metric_label},
 };
 
 /// Rows past this would make the page slow; the JSON file has them all.
-const MOST_ROWS: usize = 500;
+const MAX_ROWS: usize = 500;
 
 fn table(title: &str, heads: &[&str], rows: Vec<String>) -> String {
-    let shown = rows.len().min(MOST_ROWS);
+    let shown = rows.len().min(MAX_ROWS);
     let more = match rows.len() - shown {
         0 => String::new(),
         more => format!("<p class=\"more\">… and {} more; the JSON result has them all</p>", count(more as u64)),
@@ -26,16 +26,16 @@ fn table(title: &str, heads: &[&str], rows: Vec<String>) -> String {
     )
 }
 
-fn text(value: &str) -> String {
+fn text_cell(value: &str) -> String {
     format!("<td>{}</td>", escape(value))
 }
 
-fn figure(value: f64, shown: &str) -> String {
+fn number_cell(value: f64, shown: &str) -> String {
     format!("<td class=\"n\" data-v=\"{value}\">{shown}</td>")
 }
 
 /// Cells in the order of [`TIMES`].
-fn times(histogram: &Histogram) -> [String; TIMES.len()] {
+fn time_cells(histogram: &Histogram) -> [String; TIMES.len()] {
     let at = |percentile| histogram.percentile(percentile) as f64;
     let values = [
         histogram.min() as f64,
@@ -47,12 +47,12 @@ fn times(histogram: &Histogram) -> [String; TIMES.len()] {
         at(99.9),
         histogram.max() as f64,
     ];
-    values.map(|value| figure(value, &time(value)))
+    values.map(|value| number_cell(value, &time(value)))
 }
 
 const TIMES: [&str; 8] = ["min", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"];
 
-pub(super) fn latency(run: &Run<'_>) -> String {
+pub(super) fn latency(run: &ReportInput<'_>) -> String {
     let all = &run.view.all;
     let rows = [
         ("Response", "from the moment it was due", &all.response),
@@ -60,20 +60,20 @@ pub(super) fn latency(run: &Run<'_>) -> String {
         ("Wait", "between the two", &all.wait),
     ];
     let rows = rows.map(|(name, meaning, histogram)| {
-        format!("<tr><td><b>{name}</b> <small>{meaning}</small></td>{}</tr>", times(histogram).concat())
+        format!("<tr><td><b>{name}</b> <small>{meaning}</small></td>{}</tr>", time_cells(histogram).concat())
     });
     table("Latency of all requests", &[&["Time"], TIMES.as_slice()].concat(), rows.to_vec())
 }
 
-pub(super) fn metrics(run: &Run<'_>) -> String {
+pub(super) fn metrics(run: &ReportInput<'_>) -> String {
     let heads = [["Metric", "Requests", "Rate", "Errors"].as_slice(), &TIMES[1..], &["p99 over time"]];
     let rows = run.view.metrics.iter().map(|metric| metric_row(run, metric)).collect();
     table("Metrics (response time)", &heads.concat(), rows)
 }
 
-fn metric_row(run: &Run<'_>, metric: &MetricView) -> String {
+fn metric_row(run: &ReportInput<'_>, metric: &MetricView) -> String {
     let errors = match metric.errors {
-        0 => figure(0.0, "0"),
+        0 => number_cell(0.0, "0"),
         n => format!(
             "<td class=\"n bad\" data-v=\"{n}\">{} <small>({})</small></td>",
             count(n),
@@ -81,25 +81,25 @@ fn metric_row(run: &Run<'_>, metric: &MetricView) -> String {
         ),
     };
     let cells = [
-        text(&metric_label(metric)),
-        figure(metric.requests as f64, &count(metric.requests)),
-        figure(run.rate(metric), &format!("{}/s", number(run.rate(metric)))),
+        text_cell(&metric_label(metric)),
+        number_cell(metric.requests as f64, &count(metric.requests)),
+        number_cell(run.rate(metric), &format!("{}/s", number(run.rate(metric)))),
         errors,
-        times(&metric.response)[1..].concat(),
-        format!("<td>{}</td>", sparkline(&thinned(metric))),
+        time_cells(&metric.response)[1..].concat(),
+        format!("<td>{}</td>", sparkline(&p99_points(metric))),
     ];
     format!("<tr>{}</tr>", cells.concat())
 }
 
 /// At most a hundred points: the highest p99 of each stretch.
-fn thinned(metric: &MetricView) -> Vec<f64> {
+fn p99_points(metric: &MetricView) -> Vec<f64> {
     let stride = metric.timeline.len().div_ceil(100).max(1);
     let highest =
         |seconds: &[squall_metrics::MetricSecond]| seconds.iter().map(|s| f64::from(s.p99)).fold(0.0, f64::max);
     metric.timeline.chunks(stride).map(highest).collect()
 }
 
-pub(super) fn outcomes(run: &Run<'_>) -> String {
+pub(super) fn outcomes(run: &ReportInput<'_>) -> String {
     let all = &run.view.all;
     if all.requests == 0 {
         return String::new();
@@ -112,9 +112,9 @@ pub(super) fn outcomes(run: &Run<'_>) -> String {
         format!(
             "<tr><td class=\"{class}\">{}</td>{}{}{}<td><span class=\"share {class}\"><i style=\"width:{:.2}%\"></i></span></td></tr>",
             outcome.category.name(),
-            text(&outcome.code.to_string()),
-            figure(n as f64, &count(n)),
-            figure(share, &percent(share)),
+            text_cell(&outcome.code.to_string()),
+            number_cell(n as f64, &count(n)),
+            number_cell(share, &percent(share)),
             share * 100.0,
         )
     };
@@ -122,7 +122,7 @@ pub(super) fn outcomes(run: &Run<'_>) -> String {
     table("Outcomes", &heads, outcomes.into_iter().map(row).collect())
 }
 
-pub(super) fn errors(run: &Run<'_>) -> String {
+pub(super) fn errors(run: &ReportInput<'_>) -> String {
     let mut notes: Vec<_> = run.view.errors.iter().collect();
     if notes.is_empty() {
         return String::new();
@@ -131,26 +131,26 @@ pub(super) fn errors(run: &Run<'_>) -> String {
     let row = |note: &&squall_metrics::ErrorNote| {
         format!(
             "<tr>{}{}{}<td class=\"message\">{}</td></tr>",
-            figure(note.count as f64, &count(note.count)),
-            text(&note.metric.name),
-            text(&note.outcome.code.to_string()),
+            number_cell(note.count as f64, &count(note.count)),
+            text_cell(&note.metric.name),
+            text_cell(&note.outcome.code.to_string()),
             escape(&note.message),
         )
     };
     table("What went wrong", &["Times", "Metric", "Code", "Message"], notes.iter().map(row).collect())
 }
 
-pub(super) fn phases(run: &Run<'_>) -> String {
+pub(super) fn phases(run: &ReportInput<'_>) -> String {
     let recorded = run.view.metrics.iter().filter_map(|metric| Some((metric, metric.phases.as_ref()?)));
     let rows = recorded.flat_map(|(metric, phases)| {
         let used = PHASES.iter().zip(phases.iter()).filter(|(_, histogram)| !histogram.is_empty());
         used.map(|(phase, histogram)| {
-            let number = figure(histogram.count() as f64, &count(histogram.count()));
+            let number = number_cell(histogram.count() as f64, &count(histogram.count()));
             format!(
                 "<tr>{}{}{number}{}</tr>",
-                text(&metric_label(metric)),
-                text(&phase.replace('_', " ")),
-                times(histogram).concat()
+                text_cell(&metric_label(metric)),
+                text_cell(&phase.replace('_', " ")),
+                time_cells(histogram).concat()
             )
         })
     });
@@ -161,36 +161,36 @@ pub(super) fn phases(run: &Run<'_>) -> String {
     table("Where the time goes", &[["Metric", "Phase", "Times"].as_slice(), TIMES.as_slice()].concat(), rows)
 }
 
-pub(super) fn workers(run: &Run<'_>) -> String {
+pub(super) fn workers(run: &ReportInput<'_>) -> String {
     let Some(fleet) = &run.facts.fleet else { return String::new() };
     let row = |worker: &WorkerFacts| {
         let class = if matches!(worker.state, WorkerState::Lost | WorkerState::Unable) { " class=\"bad\"" } else { "" };
         let ended = worker.ended_s.unwrap_or(run.facts.elapsed.as_secs_f64());
         format!(
             "<tr>{}{}<td{class}>{}</td>{}{}{}{}</tr>",
-            text(&worker.id),
-            text(&worker.instance),
+            text_cell(&worker.id),
+            text_cell(&worker.instance),
             worker.state.name(),
-            figure(worker.requests as f64, &count(worker.requests)),
-            figure(worker.joined_s, &time(worker.joined_s * 1e9)),
-            figure(ended, &time(ended * 1e9)),
-            figure(worker.lost_at_most as f64, &count(worker.lost_at_most)),
+            number_cell(worker.requests as f64, &count(worker.requests)),
+            number_cell(worker.joined_s, &time(worker.joined_s * 1e9)),
+            number_cell(ended, &time(ended * 1e9)),
+            number_cell(worker.lost_at_most as f64, &count(worker.lost_at_most)),
         )
     };
     let heads = ["Worker", "Instance", "State", "Requests", "From", "To", "Missing at most"];
     let gap = match fleet.missed_starts {
         0 => String::new(),
-        n => format!("<p class=\"bad\">{}.</p>", missed_starts(run, n)),
+        n => format!("<p class=\"bad\">{}.</p>", describe_missed_starts(run, n)),
     };
     table("Workers", &heads, fleet.workers.iter().map(row).collect()) + &gap
 }
 
-pub(super) fn fleet_events(run: &Run<'_>) -> String {
+pub(super) fn fleet_events(run: &ReportInput<'_>) -> String {
     let events = run.facts.fleet.iter().flat_map(|fleet| &fleet.events);
     let row = |event: &FleetEvent| {
         format!(
             "<tr>{}<td class=\"message\">{}</td></tr>",
-            figure(event.t_s, &time(event.t_s * 1e9)),
+            number_cell(event.t_s, &time(event.t_s * 1e9)),
             escape(&event.text)
         )
     };

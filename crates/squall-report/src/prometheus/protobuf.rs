@@ -4,13 +4,13 @@
 use squall_metrics::Histogram;
 
 use super::{
-    Scrape,
-    families::{BOUNDS, Family, Labels, Series, cumulative, families},
-    native::{Native, SCHEMA, ZERO_THRESHOLD},
+    ScrapeInput,
+    metric_families::{BUCKET_BOUNDS, FamilySamples, LabelPairs, MetricFamily, cumulative_counts, families},
+    native_histogram::{NATIVE_SCHEMA, NativeHistogram, ZERO_THRESHOLD},
 };
 
 /// The scrape as protobuf.
-pub fn protobuf(scrape: &Scrape<'_>) -> Vec<u8> {
+pub fn protobuf(scrape: &ScrapeInput<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for family in families(scrape) {
         let message = family_message(&family);
@@ -20,23 +20,23 @@ pub fn protobuf(scrape: &Scrape<'_>) -> Vec<u8> {
     out
 }
 
-fn family_message(family: &Family<'_>) -> Message {
-    let mut message = Message::default();
+fn family_message(family: &MetricFamily<'_>) -> ProtobufMessage {
+    let mut message = ProtobufMessage::default();
     message.text(1, family.name);
     message.text(2, family.help);
     match &family.series {
-        Series::Counter(series) => {
+        FamilySamples::Counter(series) => {
             message.integer(3, 0);
-            series.iter().for_each(|(labels, value)| message.message(4, number(labels, 3, *value)));
+            series.iter().for_each(|(labels, value)| message.message(4, number_metric(labels, 3, *value)));
         }
-        Series::Gauge(series) => {
+        FamilySamples::Gauge(series) => {
             message.integer(3, 1);
-            series.iter().for_each(|(labels, value)| message.message(4, number(labels, 2, *value)));
+            series.iter().for_each(|(labels, value)| message.message(4, number_metric(labels, 2, *value)));
         }
-        Series::Histogram(series) => {
+        FamilySamples::Histogram(series) => {
             message.integer(3, 4);
             for (labels, histogram) in series {
-                let mut metric = labelled(labels);
+                let mut metric = labelled_metric(labels);
                 metric.message(7, histogram_message(histogram));
                 message.message(4, metric);
             }
@@ -46,18 +46,18 @@ fn family_message(family: &Family<'_>) -> Message {
 }
 
 /// A Metric with a Gauge or Counter in `field`.
-fn number(labels: &Labels, field: u32, value: f64) -> Message {
-    let mut metric = labelled(labels);
-    let mut inner = Message::default();
+fn number_metric(labels: &LabelPairs, field: u32, value: f64) -> ProtobufMessage {
+    let mut metric = labelled_metric(labels);
+    let mut inner = ProtobufMessage::default();
     inner.double(1, value);
     metric.message(field, inner);
     metric
 }
 
-fn labelled(labels: &Labels) -> Message {
-    let mut metric = Message::default();
+fn labelled_metric(labels: &LabelPairs) -> ProtobufMessage {
+    let mut metric = ProtobufMessage::default();
     for (name, value) in labels {
-        let mut pair = Message::default();
+        let mut pair = ProtobufMessage::default();
         pair.text(1, name);
         pair.text(2, value);
         metric.message(1, pair);
@@ -65,22 +65,22 @@ fn labelled(labels: &Labels) -> Message {
     metric
 }
 
-fn histogram_message(histogram: &Histogram) -> Message {
-    let mut message = Message::default();
+fn histogram_message(histogram: &Histogram) -> ProtobufMessage {
+    let mut message = ProtobufMessage::default();
     message.integer(1, histogram.count());
     message.double(2, histogram.sum() as f64 / 1e9);
-    for (bound, n) in BOUNDS.iter().zip(cumulative(histogram)) {
-        let mut bucket = Message::default();
+    for (bound, n) in BUCKET_BOUNDS.iter().zip(cumulative_counts(histogram)) {
+        let mut bucket = ProtobufMessage::default();
         bucket.integer(1, n);
         bucket.double(2, *bound);
         message.message(3, bucket);
     }
-    let native = Native::of(histogram);
-    message.signed(5, i64::from(SCHEMA));
+    let native = NativeHistogram::from_histogram(histogram);
+    message.signed(5, i64::from(NATIVE_SCHEMA));
     message.double(6, ZERO_THRESHOLD);
     message.integer(7, native.zeros);
     for (gap, length) in native.spans {
-        let mut span = Message::default();
+        let mut span = ProtobufMessage::default();
         span.signed(1, i64::from(gap));
         span.integer(2, u64::from(length));
         message.message(12, span);
@@ -91,9 +91,9 @@ fn histogram_message(histogram: &Histogram) -> Message {
 
 /// A protobuf message in the making.
 #[derive(Default)]
-struct Message(Vec<u8>);
+struct ProtobufMessage(Vec<u8>);
 
-impl Message {
+impl ProtobufMessage {
     fn key(&mut self, field: u32, wire: u32) {
         varint(&mut self.0, u64::from(field << 3 | wire));
     }
@@ -123,7 +123,7 @@ impl Message {
         self.bytes(field, text.as_bytes());
     }
 
-    fn message(&mut self, field: u32, message: Message) {
+    fn message(&mut self, field: u32, message: ProtobufMessage) {
         self.bytes(field, &message.0);
     }
 }

@@ -1,31 +1,33 @@
 //! Fills the result file from a run. Decides nothing and formats nothing.
 
-use squall_metrics::{Accounting, ErrorNote, Histogram, MetricKind, MetricSecond, MetricView, Outcome, PHASES, RunSecond};
+use squall_metrics::{
+    Accounting, ErrorNote, Histogram, MetricKind, MetricSecond, MetricView, Outcome, PHASES, RunSecond,
+};
 use squall_model::{LoadModel, StatisticUnit, StopReason, ThresholdResult};
 use std::{collections::BTreeMap, time::Duration};
 
 use super::*;
 use crate::{
-    Run,
+    ReportInput,
     format::{count, ms, rfc3339, round},
-    run::load_in_words,
+    report_input::describe_load,
     verdict,
 };
 
 /// Only how the run ended, which costs little however long it was.
-pub fn ending(run: &Run<'_>) -> Ending {
+pub fn result_summary(run: &ReportInput<'_>) -> ResultSummary {
     let verdict = verdict(run);
-    Ending {
+    ResultSummary {
         verdict,
         exit_code: verdict.exit_code(),
         thresholds: run.facts.thresholds.iter().map(threshold).collect(),
         accounting: accounting(run),
-        fleet: run.facts.fleet.as_ref().map(FleetFile::of),
+        fleet: run.facts.fleet.as_ref().map(FleetJson::of),
     }
 }
 
 /// The run as a result file.
-pub fn result(run: &Run<'_>) -> ResultFile {
+pub fn build_result(run: &ReportInput<'_>) -> ResultFile {
     let verdict = verdict(run);
     let all = &run.view.all;
     ResultFile {
@@ -34,7 +36,7 @@ pub fn result(run: &Run<'_>) -> ResultFile {
         run: run_file(run),
         totals: totals(run),
         accounting: accounting(run),
-        latency_ms: LatencyFile {
+        latency_ms: LatencyJson {
             service: percentiles(&all.service),
             response: percentiles(&all.response),
             wait: percentiles(&all.wait),
@@ -44,38 +46,38 @@ pub fn result(run: &Run<'_>) -> ResultFile {
         errors: errors(&run.view.errors),
         thresholds: run.facts.thresholds.iter().map(threshold).collect(),
         generator: generator(run),
-        fleet: run.facts.fleet.as_ref().map(FleetFile::of),
+        fleet: run.facts.fleet.as_ref().map(FleetJson::of),
         timeline: run.view.timeline.iter().map(|s| second(run, s)).collect(),
         verdict,
         exit_code: verdict.exit_code(),
     }
 }
 
-fn run_file(run: &Run<'_>) -> RunFile {
+fn run_file(run: &ReportInput<'_>) -> RunJson {
     let (plan, facts) = (run.plan, run.facts);
     let load = &plan.load;
-    RunFile {
+    RunJson {
         name: plan.name.clone(),
         target: plan.target.clone(),
         command: run.command.map(str::to_owned),
         seed: plan.seed,
         started: rfc3339(facts.started_unix_ms),
         started_unix_ms: facts.started_unix_ms,
-        active_s: seconds(facts.active),
-        elapsed_s: seconds(facts.elapsed),
-        warm_up_s: seconds(load.warm_up),
-        measured_s: seconds(run.measured()),
+        active_s: rounded_seconds(facts.active),
+        elapsed_s: rounded_seconds(facts.elapsed),
+        warm_up_s: rounded_seconds(load.warm_up),
+        measured_s: rounded_seconds(run.measured_time()),
         stop: stop_name(facts.stop).to_owned(),
         strict: run.strict,
-        load: LoadFile {
+        load: LoadJson {
             model: match load.model {
                 LoadModel::Open { .. } => "open".to_owned(),
                 LoadModel::Closed { .. } => "closed".to_owned(),
             },
             peak: round(load.model.profile().peak()),
-            duration_s: seconds(plan.duration()),
+            duration_s: rounded_seconds(plan.duration()),
             iterations: load.iterations,
-            text: load_in_words(load),
+            text: describe_load(load),
         },
     }
 }
@@ -89,9 +91,9 @@ fn stop_name(stop: StopReason) -> &'static str {
     }
 }
 
-fn totals(run: &Run<'_>) -> TotalsFile {
+fn totals(run: &ReportInput<'_>) -> TotalsJson {
     let (all, engine) = (&run.view.all, &run.view.engine);
-    TotalsFile {
+    TotalsJson {
         requests: all.requests,
         errors: all.errors,
         error_rate: round(all.error_rate()),
@@ -105,16 +107,16 @@ fn totals(run: &Run<'_>) -> TotalsFile {
     }
 }
 
-fn accounting(run: &Run<'_>) -> AccountingFile {
-    let (Accounting { sent, recorded, reported, warm_up, unsent }, _) = books(run);
-    let (balanced, explanation) = (balances(run), explain(run));
+fn accounting(run: &ReportInput<'_>) -> AccountingJson {
+    let (Accounting { sent, recorded, reported, warm_up, unsent }, _) = accounting_without_lost(run);
+    let (balanced, explanation) = (is_balanced(run), explain_accounting(run));
     let lost_at_most = run.facts.lost_at_most;
-    AccountingFile { sent, recorded, reported, warm_up, unsent, lost_at_most, balanced, explanation }
+    AccountingJson { sent, recorded, reported, warm_up, unsent, lost_at_most, balanced, explanation }
 }
 
 /// What is accounted for, and how many requests lost workers had under way when they were last heard. Those are part of
 /// `lost_at_most` and so not of `sent`: nothing is counted twice, and the target saw from `sent` to `sent + lost_at_most`.
-pub(crate) fn books(run: &Run<'_>) -> (Accounting, u64) {
+pub(crate) fn accounting_without_lost(run: &ReportInput<'_>) -> (Accounting, u64) {
     let accounting = run.view.accounting();
     let Accounting { sent, recorded, unsent, .. } = accounting;
     let under_way = (sent + unsent).saturating_sub(recorded).min(run.facts.lost_at_most);
@@ -122,13 +124,13 @@ pub(crate) fn books(run: &Run<'_>) -> (Accounting, u64) {
 }
 
 /// Whether everything is accounted for: reported, or taken along by a lost worker.
-pub(crate) fn balances(run: &Run<'_>) -> bool {
-    books(run).0.balances()
+pub(crate) fn is_balanced(run: &ReportInput<'_>) -> bool {
+    accounting_without_lost(run).0.balances()
 }
 
 /// Why sent, recorded and reported differ, if they do, and what may be missing from all three.
-pub(crate) fn explain(run: &Run<'_>) -> Option<String> {
-    let (Accounting { sent, recorded, reported, unsent, .. }, under_way) = books(run);
+pub(crate) fn explain_accounting(run: &ReportInput<'_>) -> Option<String> {
+    let (Accounting { sent, recorded, reported, unsent, .. }, under_way) = accounting_without_lost(run);
     let lost = run.facts.lost_at_most;
     let mut reasons = Vec::new();
     if unsent > 0 {
@@ -184,8 +186,8 @@ pub(crate) fn percentiles(histogram: &Histogram) -> Percentiles {
 }
 
 /// The most frequent first.
-fn outcomes(outcomes: &BTreeMap<Outcome, u64>) -> Vec<OutcomeFile> {
-    let file = |(outcome, &count): (&Outcome, &u64)| OutcomeFile {
+fn outcomes(outcomes: &BTreeMap<Outcome, u64>) -> Vec<OutcomeJson> {
+    let file = |(outcome, &count): (&Outcome, &u64)| OutcomeJson {
         category: outcome.category.name().to_owned(),
         code: outcome.code.to_string(),
         count,
@@ -203,10 +205,10 @@ pub(crate) fn kind_name(kind: MetricKind) -> &'static str {
     }
 }
 
-fn metric(run: &Run<'_>, metric: &MetricView) -> MetricFile {
+fn metric(run: &ReportInput<'_>, metric: &MetricView) -> MetricJson {
     let phases = metric.phases.iter().flat_map(|phases| PHASES.iter().zip(phases.iter()));
     let phases = phases.filter(|(_, histogram)| !histogram.is_empty());
-    MetricFile {
+    MetricJson {
         name: metric.key.name.clone(),
         kind: kind_name(metric.key.kind).to_owned(),
         group: metric.key.group.clone(),
@@ -226,8 +228,8 @@ fn metric(run: &Run<'_>, metric: &MetricView) -> MetricFile {
     }
 }
 
-fn metric_second(second: &MetricSecond) -> MetricSecondFile {
-    MetricSecondFile {
+fn metric_second(second: &MetricSecond) -> MetricSecondJson {
+    MetricSecondJson {
         t_s: second.t_s,
         requests: u64::from(second.requests),
         errors: u64::from(second.errors),
@@ -238,8 +240,8 @@ fn metric_second(second: &MetricSecond) -> MetricSecondFile {
     }
 }
 
-fn errors(notes: &[ErrorNote]) -> Vec<ErrorFile> {
-    let file = |note: &ErrorNote| ErrorFile {
+fn errors(notes: &[ErrorNote]) -> Vec<ErrorJson> {
+    let file = |note: &ErrorNote| ErrorJson {
         metric: note.metric.name.clone(),
         category: note.outcome.category.name().to_owned(),
         code: note.outcome.code.to_string(),
@@ -251,7 +253,7 @@ fn errors(notes: &[ErrorNote]) -> Vec<ErrorFile> {
     files
 }
 
-fn threshold(result: &ThresholdResult) -> ThresholdFile {
+fn threshold(result: &ThresholdResult) -> ThresholdJson {
     let threshold = &result.threshold;
     let quantity = threshold.statistic.unit();
     let (unit, scale) = match quantity {
@@ -260,7 +262,7 @@ fn threshold(result: &ThresholdResult) -> ThresholdFile {
         StatisticUnit::PerSecond => ("per_s", 1.0),
         StatisticUnit::Count => ("count", 1.0),
     };
-    ThresholdFile {
+    ThresholdJson {
         threshold: threshold.to_string(),
         metric: threshold.metric.clone(),
         statistic: threshold.statistic.to_string(),
@@ -272,10 +274,10 @@ fn threshold(result: &ThresholdResult) -> ThresholdFile {
     }
 }
 
-fn generator(run: &Run<'_>) -> GeneratorFile {
+fn generator(run: &ReportInput<'_>) -> GeneratorJson {
     let generator = &run.facts.generator;
     let per_request = |us: f64| if run.view.engine.sent == 0 { 0.0 } else { us / run.view.engine.sent as f64 };
-    GeneratorFile {
+    GeneratorJson {
         threads: generator.threads,
         cpu_s: round(generator.cpu_s),
         cpu_us_per_request: round(per_request(generator.cpu_s * 1e6)),
@@ -286,12 +288,13 @@ fn generator(run: &Run<'_>) -> GeneratorFile {
     }
 }
 
-fn second(run: &Run<'_>, second: &RunSecond) -> SecondFile {
+fn second(run: &ReportInput<'_>, second: &RunSecond) -> SecondJson {
     let begin = Duration::from_secs(u64::from(second.t_s) - 1);
     let warm_up = begin + Duration::from_secs(1) <= run.plan.load.warm_up;
-    let length = if warm_up { run.length_of(second.t_s) } else { run.measured_length_of(second.t_s).max(0.001) };
-    let middle = begin + Duration::from_secs_f64(run.length_of(second.t_s) / 2.0);
-    SecondFile {
+    let length =
+        if warm_up { run.second_length(second.t_s) } else { run.measured_second_length(second.t_s).max(0.001) };
+    let middle = begin + Duration::from_secs_f64(run.second_length(second.t_s) / 2.0);
+    SecondJson {
         t_s: second.t_s,
         rate: round(second.requests as f64 / length),
         requests: second.requests,
@@ -319,10 +322,10 @@ fn second(run: &Run<'_>, second: &RunSecond) -> SecondFile {
 }
 
 /// What the profile asks for; nothing once it is over.
-fn target_level(run: &Run<'_>, at: Duration) -> f64 {
+fn target_level(run: &ReportInput<'_>, at: Duration) -> f64 {
     if at < run.facts.active { run.plan.load.model.profile().level(at) } else { 0.0 }
 }
 
-fn seconds(duration: Duration) -> f64 {
+fn rounded_seconds(duration: Duration) -> f64 {
     round(duration.as_secs_f64())
 }

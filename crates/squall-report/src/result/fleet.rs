@@ -7,18 +7,18 @@ use crate::format::round;
 
 /// Who made the load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FleetFile {
+pub struct FleetJson {
     /// One entry for each life of each worker.
-    pub workers: Vec<WorkerFile>,
+    pub workers: Vec<WorkerJson>,
     /// What happened to the fleet, in order.
-    pub events: Vec<FleetEventFile>,
+    pub events: Vec<FleetEventJson>,
     /// Starts that were due while no worker held them: the gap that a lost worker left.
     pub missed_starts: u64,
 }
 
 /// One life of one worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WorkerFile {
+pub struct WorkerJson {
     pub id: String,
     /// Tells the lives of a restarted worker apart.
     pub instance: String,
@@ -34,25 +34,25 @@ pub struct WorkerFile {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FleetEventFile {
+pub struct FleetEventJson {
     pub t_s: f64,
     pub text: String,
 }
 
-impl FleetFile {
-    pub(super) fn of(fleet: &FleetFacts) -> FleetFile {
-        let event = |event: &FleetEvent| FleetEventFile { t_s: round(event.t_s), text: event.text.clone() };
-        FleetFile {
-            workers: fleet.workers.iter().map(WorkerFile::of).collect(),
+impl FleetJson {
+    pub(super) fn of(fleet: &FleetFacts) -> FleetJson {
+        let event = |event: &FleetEvent| FleetEventJson { t_s: round(event.t_s), text: event.text.clone() };
+        FleetJson {
+            workers: fleet.workers.iter().map(WorkerJson::of).collect(),
             events: fleet.events.iter().map(event).collect(),
             missed_starts: fleet.missed_starts,
         }
     }
 }
 
-impl WorkerFile {
-    fn of(worker: &WorkerFacts) -> WorkerFile {
-        WorkerFile {
+impl WorkerJson {
+    fn of(worker: &WorkerFacts) -> WorkerJson {
+        WorkerJson {
             id: worker.id.clone(),
             instance: worker.instance.clone(),
             requests: worker.requests,

@@ -1,10 +1,13 @@
 //! Comparison: equal runs are called equal, slower ones slower, and too little data too little.
 
 use crate::sample::{Random, Recipe};
-use squall_report::{Change, Compared, Comparison, MetricSecondFile, Percentiles, ResultFile, Style, compare, result};
+use squall_report::{
+    ChangeVerdict, ComparedStatistic, MetricSecondJson, Percentiles, ResultFile, RunComparison, TerminalStyle,
+    build_result, compare,
+};
 
 fn made(recipe: Recipe) -> ResultFile {
-    result(&recipe.make().run())
+    build_result(&recipe.make().run())
 }
 
 fn quiet(seed: u64) -> Recipe {
@@ -31,7 +34,7 @@ fn noisy(template: &ResultFile, seconds: u32, correlation: f64, level: f64, seed
         second.p50_ms = 0.9 * jitter(&mut random);
         second.p95_ms = 2.0 * jitter(&mut random);
         second.p99_ms = 4.0 * jitter(&mut random);
-        file.metrics[0].timeline.push(MetricSecondFile {
+        file.metrics[0].timeline.push(MetricSecondJson {
             t_s,
             requests: second.rate as u64,
             errors: 0,
@@ -43,7 +46,7 @@ fn noisy(template: &ResultFile, seconds: u32, correlation: f64, level: f64, seed
         file.timeline.push(second);
     }
     let average =
-        |of: fn(&MetricSecondFile) -> f64| file.metrics[0].timeline.iter().map(of).sum::<f64>() / f64::from(seconds);
+        |of: fn(&MetricSecondJson) -> f64| file.metrics[0].timeline.iter().map(of).sum::<f64>() / f64::from(seconds);
     let (rate, mean, p50) = (average(|s| s.requests as f64), average(|s| s.mean_ms), average(|s| s.p50_ms));
     let response =
         Percentiles { mean, p50, p95: average(|s| s.p95_ms), p99: average(|s| s.p99_ms), ..Percentiles::default() };
@@ -52,7 +55,7 @@ fn noisy(template: &ResultFile, seconds: u32, correlation: f64, level: f64, seed
     file
 }
 
-fn changes(comparison: &Comparison, metric: &str) -> Vec<(Compared, Change)> {
+fn changes(comparison: &RunComparison, metric: &str) -> Vec<(ComparedStatistic, ChangeVerdict)> {
     let rows = comparison.rows.iter().filter(|row| row.metric == metric);
     rows.map(|row| (row.statistic, row.change)).collect()
 }
@@ -97,7 +100,11 @@ fn ten_seconds_are_enough_to_see_half_again_as_slow() {
             let base = noisy(&template, 10, correlation, 10.0, 2 * seed + 1);
             let new = noisy(&template, 10, correlation, 15.0, 2 * seed + 2);
             let comparison = compare(&base, &new, 0.05);
-            assert!(comparison.rows.iter().all(|row| row.change != Change::NotEnoughData), "{:?}", comparison.rows);
+            assert!(
+                comparison.rows.iter().all(|row| row.change != ChangeVerdict::NotEnoughData),
+                "{:?}",
+                comparison.rows
+            );
             comparison.regressed()
         });
         let share = found.count() as f64 / runs as f64;
@@ -115,9 +122,14 @@ fn a_steady_rate_does_not_stand_for_latencies_that_could_not_be_judged() {
     }
     new.metrics.truncate(0);
     let comparison = compare(&base, &new, 0.05);
-    assert!(comparison.rows.iter().any(|row| row.statistic == Compared::Rate && row.change != Change::NotEnoughData));
+    assert!(
+        comparison
+            .rows
+            .iter()
+            .any(|row| row.statistic == ComparedStatistic::Rate && row.change != ChangeVerdict::NotEnoughData)
+    );
     assert_eq!(comparison.exit_code(), 2);
-    assert!(comparison.table(Style::PLAIN).contains("Not enough data"));
+    assert!(comparison.table(TerminalStyle::PLAIN).contains("Not enough data"));
 }
 
 #[test]
@@ -126,26 +138,26 @@ fn a_slower_target_is_told_metric_by_metric() {
     assert!(comparison.regressed());
     assert_eq!(comparison.exit_code(), 1);
     let browse = changes(&comparison, "browse");
-    assert!(browse.contains(&(Compared::P50, Change::Regressed)), "{browse:?}");
-    assert!(browse.contains(&(Compared::ErrorRate, Change::NoSignificantChange)), "{browse:?}");
-    let p50 = comparison.rows.iter().find(|r| r.metric == "browse" && r.statistic == Compared::P50).unwrap();
+    assert!(browse.contains(&(ComparedStatistic::P50, ChangeVerdict::Regressed)), "{browse:?}");
+    assert!(browse.contains(&(ComparedStatistic::ErrorRate, ChangeVerdict::NoSignificantChange)), "{browse:?}");
+    let p50 = comparison.rows.iter().find(|r| r.metric == "browse" && r.statistic == ComparedStatistic::P50).unwrap();
     let effect = p50.effect.unwrap();
     assert!((0.15..0.25).contains(&effect.relative()), "{effect:?}");
     assert!(effect.low < effect.difference && effect.difference < effect.high && effect.low > 0.0);
-    insta::assert_snapshot!(comparison.table(Style { colour: false, width: 110 }));
+    insta::assert_snapshot!(comparison.table(TerminalStyle { colour: false, width: 110 }));
 }
 
 #[test]
 fn the_same_slowdown_is_accepted_within_the_tolerance() {
     let comparison = compare(&made(quiet(1)), &made(Recipe { slowness: 1.2, ..quiet(2) }), 0.3);
     assert!(!comparison.regressed());
-    assert!(changes(&comparison, "browse").contains(&(Compared::P50, Change::WithinTolerance)));
+    assert!(changes(&comparison, "browse").contains(&(ComparedStatistic::P50, ChangeVerdict::WithinTolerance)));
 }
 
 #[test]
 fn a_faster_target_is_an_improvement() {
     let comparison = compare(&made(Recipe { slowness: 1.3, ..quiet(1) }), &made(quiet(2)), 0.0);
-    assert!(changes(&comparison, "all requests").contains(&(Compared::P50, Change::Improved)));
+    assert!(changes(&comparison, "all requests").contains(&(ComparedStatistic::P50, ChangeVerdict::Improved)));
     assert!(!comparison.regressed());
 }
 
@@ -154,15 +166,18 @@ fn the_same_run_does_not_differ_from_itself() {
     let file = made(Recipe::default());
     let comparison = compare(&file, &file, 0.0);
     let said = |change| comparison.rows.iter().any(|row| row.change == change);
-    assert!(said(Change::NoSignificantChange));
-    assert!(!said(Change::Regressed) && !said(Change::Improved) && !said(Change::WithinTolerance));
+    assert!(said(ChangeVerdict::NoSignificantChange));
+    assert!(!said(ChangeVerdict::Regressed) && !said(ChangeVerdict::Improved) && !said(ChangeVerdict::WithinTolerance));
 }
 
 #[test]
 fn errors_that_were_not_there_before_are_a_regression() {
     let broken = made(Recipe { failing: 0..40, ..quiet(2) });
     let comparison = compare(&made(quiet(1)), &broken, 0.05);
-    assert!(changes(&comparison, "purchase › checkout tier=gold").contains(&(Compared::ErrorRate, Change::Regressed)));
+    assert!(
+        changes(&comparison, "purchase › checkout tier=gold")
+            .contains(&(ComparedStatistic::ErrorRate, ChangeVerdict::Regressed))
+    );
 }
 
 #[test]
@@ -178,8 +193,8 @@ fn one_bad_second_is_no_evidence() {
 fn short_runs_are_not_judged() {
     let short = |seed| made(Recipe { seconds: 8, ..quiet(seed) });
     let comparison = compare(&short(1), &made(Recipe { seconds: 8, slowness: 5.0, ..quiet(2) }), 0.05);
-    assert!(comparison.rows.iter().all(|row| row.change == Change::NotEnoughData));
-    assert!(comparison.table(Style::PLAIN).contains("Not enough data"));
+    assert!(comparison.rows.iter().all(|row| row.change == ChangeVerdict::NotEnoughData));
+    assert!(comparison.table(TerminalStyle::PLAIN).contains("Not enough data"));
     assert_eq!(comparison.exit_code(), 2, "nothing is known, and that is not green");
 }
 
@@ -189,7 +204,7 @@ fn runs_without_a_common_metric_cannot_be_compared() {
     let mut new = made(quiet(2));
     new.metrics.iter_mut().for_each(|metric| metric.name += " v2");
     let comparison = compare(&base, &new, 0.05);
-    assert!(comparison.table(Style::PLAIN).contains("no metric in common"));
+    assert!(comparison.table(TerminalStyle::PLAIN).contains("no metric in common"));
     assert_eq!((comparison.common, comparison.exit_code()), (0, 2));
     assert_eq!(compare(&base, &base, 0.05).exit_code(), 0);
 }

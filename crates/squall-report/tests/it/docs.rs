@@ -2,7 +2,7 @@
 
 use crate::sample::{Recipe, shop};
 use squall_model::{LoadModel, Pause, Profile};
-use squall_report::{Verdict, prometheus};
+use squall_report::{RunVerdict, prometheus};
 use std::{collections::BTreeSet, time::Duration};
 
 const EXIT_CODES: &str = include_str!("../../../../docs/exit-codes.md");
@@ -11,7 +11,7 @@ const DASHBOARD: &str = include_str!("../../../../docs/grafana-dashboard.json");
 
 #[test]
 fn every_verdict_is_documented_with_its_code() {
-    for verdict in Verdict::ALL {
+    for verdict in RunVerdict::ALL {
         let row = format!("| {} | `{}` |", verdict.exit_code(), verdict.name());
         assert!(EXIT_CODES.contains(&row), "exit-codes.md has no row {row}");
     }
@@ -23,7 +23,7 @@ fn exported() -> BTreeSet<String> {
     let names = |finished: &crate::sample::Finished| {
         let generator = Some(&finished.facts.generator);
         let (view, plan) = (&finished.view, &finished.plan);
-        let scrape = prometheus::Scrape { view, plan, elapsed: Duration::ZERO, generator, version: "" };
+        let scrape = prometheus::ScrapeInput { view, plan, elapsed: Duration::ZERO, generator, version: "" };
         let text = prometheus::text(&scrape);
         let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         names.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<BTreeSet<_>>()
@@ -63,7 +63,7 @@ fn the_dashboard_asks_only_for_metrics_that_exist() {
 
 #[test]
 fn every_part_of_the_result_file_is_documented() {
-    let file = serde_json::to_value(squall_report::result(&shop().run())).unwrap();
+    let file = serde_json::to_value(squall_report::build_result(&shop().run())).unwrap();
     for part in file.as_object().unwrap().keys().filter(|part| *part != "schema" && *part != "version") {
         assert!(RESULTS.contains(&format!("`{part}")), "results.md does not mention {part}");
     }

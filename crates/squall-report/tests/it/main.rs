@@ -3,9 +3,9 @@
 mod compare;
 mod docs;
 mod files;
-mod hdr;
+mod hdr_log;
 mod html;
-mod live;
+mod live_output;
 mod prometheus;
 mod result;
 mod robust;

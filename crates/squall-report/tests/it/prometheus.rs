@@ -1,11 +1,11 @@
 //! What Prometheus scrapes, in both formats. The protobuf is decoded here from first principles.
 
 use crate::sample::{Finished, Recipe};
-use squall_report::prometheus::{Scrape, protobuf, text};
+use squall_report::prometheus::{ScrapeInput, protobuf, text};
 use std::time::Duration;
 
-fn scrape(finished: &Finished) -> Scrape<'_> {
-    Scrape {
+fn scrape(finished: &Finished) -> ScrapeInput<'_> {
+    ScrapeInput {
         view: &finished.view,
         plan: &finished.plan,
         elapsed: Duration::from_secs(12),

@@ -1,35 +1,35 @@
 //! The result file says what was measured, and reads back.
 
 use crate::sample::{Recipe, fleet, judged, shop};
-use squall_report::{ReadResultError, ResultFile, SCHEMA, result};
+use squall_report::{ReadResultError, ResultFile, SCHEMA, build_result};
 
 #[test]
 fn a_result_reads_back_as_it_was_written() {
     let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
     finished.facts.thresholds = vec![judged("checkout:p95[5s]<30ms", Some(31.25e6), false, Some(9))];
-    let written = result(&finished.run());
+    let written = build_result(&finished.run());
     assert_eq!(ResultFile::parse(&written.to_json()).unwrap(), written);
 }
 
 #[test]
 fn a_result_of_another_schema_is_refused_with_a_reason() {
-    let text = result(&shop().run()).to_json().replace(SCHEMA, "squall.result/9");
+    let text = build_result(&shop().run()).to_json().replace(SCHEMA, "squall.result/9");
     assert!(
-        matches!(ResultFile::parse(&text), Err(ReadResultError::OtherSchema { found }) if found == "squall.result/9")
+        matches!(ResultFile::parse(&text), Err(ReadResultError::UnsupportedSchema { found }) if found == "squall.result/9")
     );
     assert!(ResultFile::parse("{\"hello\": 1}").unwrap_err().to_string().contains("--json"));
 }
 
 #[test]
 fn fields_that_a_later_version_adds_are_ignored() {
-    let mut value: serde_json::Value = serde_json::from_str(&result(&shop().run()).to_json()).unwrap();
+    let mut value: serde_json::Value = serde_json::from_str(&build_result(&shop().run()).to_json()).unwrap();
     value["totals"]["brand_new"] = 7.into();
     assert!(ResultFile::parse(&value.to_string()).is_ok());
 }
 
 #[test]
 fn totals_are_the_sum_of_the_requests_and_not_of_the_groups() {
-    let file = result(&shop().run());
+    let file = build_result(&shop().run());
     let requests = file.metrics.iter().filter(|m| m.kind == "request");
     assert_eq!(file.totals.requests, requests.clone().map(|m| m.requests).sum::<u64>());
     assert_eq!(file.totals.errors, requests.map(|m| m.errors).sum::<u64>());
@@ -44,7 +44,7 @@ fn totals_are_the_sum_of_the_requests_and_not_of_the_groups() {
 #[test]
 fn rates_are_per_active_time_less_warm_up() {
     let finished = Recipe { seconds: 20, warm_up: 5, ..Recipe::default() }.make();
-    let file = result(&finished.run());
+    let file = build_result(&finished.run());
     assert_eq!((file.totals.requests, file.totals.rate, file.run.measured_s), (3000, 200.0, 15.0));
     assert_eq!((file.accounting.sent, file.accounting.reported, file.accounting.warm_up), (4000, 4000, 1000));
     assert!(file.accounting.balanced && file.accounting.explanation.is_none());
@@ -57,7 +57,7 @@ fn rates_are_per_active_time_less_warm_up() {
 fn a_part_of_a_second_has_a_rate_of_its_own_length() {
     let mut finished = Recipe { seconds: 20, ..Recipe::default() }.make();
     finished.facts.elapsed = std::time::Duration::from_millis(19_250);
-    let file = result(&finished.run());
+    let file = build_result(&finished.run());
     let (whole, last) = (&file.timeline[18], &file.timeline[19]);
     assert_eq!((whole.requests, whole.length_s, whole.rate), (200, 1.0, 200.0));
     assert_eq!((last.requests, last.length_s, last.rate), (200, 0.25, 800.0));
@@ -68,7 +68,7 @@ fn a_part_of_a_second_has_a_rate_of_its_own_length() {
 fn a_last_second_that_holds_the_last_answers_is_as_long_as_they_took() {
     let mut finished = Recipe { seconds: 20, ..Recipe::default() }.make();
     finished.facts.elapsed = std::time::Duration::from_millis(20_010);
-    let file = result(&finished.run());
+    let file = build_result(&finished.run());
     assert_eq!(file.timeline[18].length_s, 1.0);
     assert_eq!(
         (file.timeline[19].requests, file.timeline[19].length_s, file.timeline[19].rate),
@@ -81,7 +81,7 @@ fn a_last_second_that_holds_the_last_answers_is_as_long_as_they_took() {
 fn seconds_that_are_not_marked_as_warm_up_add_up_to_the_totals() {
     let mut finished = Recipe { seconds: 10, warm_up: 2, ..Recipe::default() }.make();
     finished.plan.load.warm_up = std::time::Duration::from_millis(1_500);
-    let file = result(&finished.run());
+    let file = build_result(&finished.run());
     let marked: Vec<_> = file.timeline.iter().filter(|second| second.warm_up).map(|second| second.t_s).collect();
     assert_eq!(marked, [1]);
     let lengths: Vec<_> = file.timeline[..3].iter().map(|second| second.length_s).collect();
@@ -92,7 +92,7 @@ fn seconds_that_are_not_marked_as_warm_up_add_up_to_the_totals() {
 
 #[test]
 fn a_file_without_lengths_has_whole_seconds() {
-    let mut value = serde_json::to_value(result(&shop().run())).unwrap();
+    let mut value = serde_json::to_value(build_result(&shop().run())).unwrap();
     for second in value["timeline"].as_array_mut().unwrap() {
         second.as_object_mut().unwrap().remove("length_s");
     }
@@ -102,7 +102,7 @@ fn a_file_without_lengths_has_whole_seconds() {
 #[test]
 fn latencies_are_in_milliseconds_and_in_order() {
     let finished = shop();
-    let file = result(&finished.run());
+    let file = build_result(&finished.run());
     let response = file.latency_ms.response;
     let exact = finished.view.all.response.percentile(99.0) as f64 / 1e6;
     assert!((response.p99 - exact).abs() < 1e-6, "{} is not {exact}", response.p99);
@@ -115,7 +115,7 @@ fn latencies_are_in_milliseconds_and_in_order() {
 fn accounting_that_does_not_balance_says_why() {
     let mut finished = shop();
     finished.view.engine.sent += 3;
-    let accounting = result(&finished.run()).accounting;
+    let accounting = build_result(&finished.run()).accounting;
     assert!(!accounting.balanced);
     assert!(accounting.explanation.unwrap().starts_with("3 requests were begun"));
 }
@@ -127,7 +127,7 @@ fn what_lost_workers_took_along_is_stated_and_balances() {
     let begun = |n| format!("{stated}; {n} of them were under way when their worker was last heard");
     for (more, expected) in [(0, stated.to_owned()), (100, begun(100)), (31, begun(131))] {
         finished.view.engine.sent += more;
-        let accounting = result(&finished.run()).accounting;
+        let accounting = build_result(&finished.run()).accounting;
         assert_eq!((accounting.lost_at_most, accounting.balanced), (131, true));
         assert_eq!(accounting.explanation, Some(expected));
         // None of them is counted twice: the target saw from `sent` to `sent + lost_at_most`.
@@ -137,28 +137,28 @@ fn what_lost_workers_took_along_is_stated_and_balances() {
         );
     }
     finished.view.engine.sent += 2;
-    let accounting = result(&finished.run()).accounting;
+    let accounting = build_result(&finished.run()).accounting;
     assert!(!accounting.balanced);
     let more =
         format!("{}; 2 requests were begun and their end was never recorded: a worker or thread died", begun(131));
     assert_eq!(accounting.explanation, Some(more));
     finished.view.engine.sent -= 134;
     assert!(
-        !result(&finished.run()).accounting.balanced,
+        !build_result(&finished.run()).accounting.balanced,
         "a request that nobody sent is not explained by a lost worker"
     );
 }
 
 #[test]
 fn the_fleet_is_in_the_file_and_files_without_one_keep_reading() {
-    let file = result(&fleet().run());
+    let file = build_result(&fleet().run());
     let of_fleet = file.fleet.clone().expect("a fleet made the load");
     let workers: Vec<_> = of_fleet.workers.iter().map(|w| (w.id.as_str(), w.state.as_str(), w.ended_s)).collect();
     assert_eq!(workers, [("w1", "finished", None), ("w2", "lost", Some(15.25)), ("w3", "left", Some(20.0))]);
     assert_eq!((of_fleet.missed_starts, of_fleet.events.len()), (412, 2));
     assert_eq!(squall_report::ResultFile::parse(&file.to_json()).unwrap(), file);
 
-    let local = result(&shop().run());
+    let local = build_result(&shop().run());
     assert_eq!((local.accounting.lost_at_most, &local.fleet), (0, &None));
     let mut older: serde_json::Value = serde_json::from_str(&local.to_json()).unwrap();
     older["accounting"].as_object_mut().unwrap().remove("lost_at_most");
@@ -173,7 +173,7 @@ fn thresholds_are_in_the_unit_they_name() {
         judged("error_rate<1%", Some(0.02), false, None),
         judged("nobody:rate>5", None, false, None),
     ];
-    let file = result(&finished.run());
+    let file = build_result(&finished.run());
     let said: Vec<_> = file.thresholds.iter().map(|t| (t.unit.as_str(), t.limit, t.value, t.passed)).collect();
     let expected =
         [("ms", 500.0, Some(40.5), true), ("fraction", 0.01, Some(0.02), false), ("per_s", 5.0, None, false)];

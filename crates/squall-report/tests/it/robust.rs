@@ -6,7 +6,8 @@ use quick_junit::Report;
 use squall_metrics::ErrorNote;
 use squall_model::StopReason;
 use squall_report::{
-    HdrLog, Phase, ResultFile, Style, Tick, compare, csv, html, json_line, junit, live_line, result, summary,
+    HdrLogWriter, LiveSnapshot, LoadPhase, ResultFile, TerminalStyle, build_result, compare, csv, html, json_line,
+    junit, live_line, summary,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -49,20 +50,20 @@ proptest! {
             finished.view.errors.push(ErrorNote { metric, outcome, message, count: 1 });
         }
         let run = finished.run();
-        let style = Style { colour: true, width };
-        let file = result(&run);
+        let style = TerminalStyle { colour: true, width };
+        let file = build_result(&run);
         prop_assert_eq!(&ResultFile::parse(&file.to_json()).unwrap(), &file);
         prop_assert!(Report::deserialize_from_str(&junit(&run)).is_ok());
         prop_assert!(summary(&run, style).ends_with('\n'));
         prop_assert!(!html(&run).contains("NaN"));
         prop_assert!(csv(&run).ends_with("\r\n"));
         let (view, plan) = (run.view, run.plan);
-        let tick = Tick { view, plan, elapsed: Duration::from_secs(1), phase: Phase::Done, unix_ms: 0 };
+        let tick = LiveSnapshot { view, plan, elapsed: Duration::from_secs(1), phase: LoadPhase::Done, unix_ms: 0 };
         prop_assert!(serde_json::from_str::<serde_json::Value>(&json_line(&tick)).is_ok());
         prop_assert!(!live_line(&tick, style).contains('\n'));
         prop_assert!(compare(&file, &file, 0.0).table(style).ends_with('\n'));
-        let mut log = HdrLog::new(Vec::new(), std::time::UNIX_EPOCH).unwrap();
-        log.second(run.view, run.facts.elapsed).unwrap();
+        let mut log = HdrLogWriter::new(Vec::new(), std::time::UNIX_EPOCH).unwrap();
+        log.write_new_seconds(run.view, run.facts.elapsed).unwrap();
         let log = log.finish().unwrap();
         for entry in hdrhistogram::serialization::interval_log::IntervalLogIterator::new(&log) {
             prop_assert!(entry.is_ok());

@@ -1,16 +1,17 @@
 //! Makes realistic finished runs through the real recorder and collector. Deterministic: the same sample is the same bytes.
 
 use squall_metrics::{
-    OutcomeCategory, Collector, Delta, MetricId, MetricKey, Outcome, MetricRecorder, RecorderConfig, RunView, Sample, SourceId,
+    Collector, Delta, MetricId, MetricKey, MetricRecorder, Outcome, OutcomeCategory, RecorderConfig, RunView, Sample,
+    SourceId,
 };
 use squall_model::{
     Arrivals, FleetEvent, FleetFacts, GeneratorStats, Load, LoadModel, Plan, Profile, RunFacts, StopReason, TaskSpec,
     Threshold, ThresholdResult, WorkerFacts, WorkerState,
 };
-use squall_report::Run;
+use squall_report::ReportInput;
 use std::{collections::BTreeMap, time::Duration};
 
-/// A run that owns what a [`Run`] borrows.
+/// A run that owns what a [`ReportInput`] borrows.
 pub(crate) struct Finished {
     pub(crate) plan: Plan,
     pub(crate) view: RunView,
@@ -19,8 +20,8 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    pub(crate) fn run(&self) -> Run<'_> {
-        Run {
+    pub(crate) fn run(&self) -> ReportInput<'_> {
+        ReportInput {
             plan: &self.plan,
             view: &self.view,
             facts: &self.facts,

@@ -4,7 +4,7 @@
 use crate::sample::{Finished, Recipe, Target, fleet, judged, shop};
 use serde_json::{Value, json};
 use squall_model::StopReason;
-use squall_report::{ProbeFile, SEARCH_SCHEMA, SearchAnswer, SearchFile, result};
+use squall_report::{SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson, build_result};
 
 const SCHEMA: &str = include_str!("../../../../docs/result.schema.json");
 const SEARCH: &str = include_str!("../../../../docs/search.schema.json");
@@ -86,7 +86,7 @@ fn validate_by(schema: &str, value: &Value) -> Vec<String> {
 }
 
 fn written(finished: &Finished) -> Value {
-    serde_json::from_str(&result(&finished.run()).to_json()).expect("a result is JSON")
+    serde_json::from_str(&build_result(&finished.run()).to_json()).expect("a result is JSON")
 }
 
 #[test]
@@ -109,9 +109,9 @@ fn results_of_all_kinds_follow_the_schema() {
 
 #[test]
 fn a_search_follows_its_schema_and_the_schema_describes_all_of_it() {
-    let probe = ProbeFile {
+    let probe = SearchProbeJson {
         rate: 50.0,
-        held: "no".to_owned(),
+        verdict: "no".to_owned(),
         value: None,
         unit: "ms".to_owned(),
         requests: 500,
@@ -119,18 +119,18 @@ fn a_search_follows_its_schema_and_the_schema_describes_all_of_it() {
         dropped: 0,
         p50_ms: 1.5,
         p99_ms: 80.0,
-        because: "p99<50ms was 80 ms".to_owned(),
+        failure_reason: "p99<50ms was 80 ms".to_owned(),
     };
     let file = SearchFile {
         schema: SEARCH_SCHEMA.to_owned(),
         version: "0".to_owned(),
         name: "shop".to_owned(),
         target: "http://127.0.0.1:8089".to_owned(),
-        promise: "p99<50ms".to_owned(),
+        threshold: "p99<50ms".to_owned(),
         precision: 0.05,
         probe_s: 10.0,
         warm_up_s: 1.0,
-        answer: SearchAnswer { kind: "nothing_holds".to_owned(), rate: None, above: Some(0.78), interrupted: false },
+        outcome: SearchOutcome { kind: "nothing_holds".to_owned(), rate: None, above: Some(0.78), interrupted: false },
         probes: vec![probe],
         exit_code: 1,
     };

@@ -3,7 +3,7 @@
 use crate::sample::{Recipe, Target, fleet, judged, shop};
 use squall_metrics::MetricKey;
 use squall_model::StopReason;
-use squall_report::{Style, summary};
+use squall_report::{TerminalStyle, summary};
 
 #[test]
 fn a_run_with_errors_and_a_breached_threshold() {
@@ -13,7 +13,7 @@ fn a_run_with_errors_and_a_breached_threshold() {
         judged("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
         judged("error_rate<1%", Some(0.0158), false, Some(15)),
     ];
-    insta::assert_snapshot!(summary(&finished.run(), Style::PLAIN));
+    insta::assert_snapshot!(summary(&finished.run(), TerminalStyle::PLAIN));
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn a_saturated_generator_is_said_in_plain_words() {
     finished.view.engine.dropped = 1234;
     finished.facts.generator.saturated = true;
     finished.facts.generator.saturated_because = vec!["one thread was busy 99 % of the time: add --threads".to_owned()];
-    insta::assert_snapshot!(summary(&finished.run(), Style { colour: false, width: 72 }));
+    insta::assert_snapshot!(summary(&finished.run(), TerminalStyle { colour: false, width: 72 }));
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn starts_that_never_happened_are_said_once() {
     finished.facts.generator.saturated = true;
     let reason = "30 starts never happened because all 1 users were busy: raise --max-users or lower the rate";
     finished.facts.generator.saturated_because = vec![reason.to_owned()];
-    let text = summary(&finished.run(), Style::PLAIN);
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
     assert_eq!(text.matches("never happened").count(), 1, "{text}");
 }
 
@@ -49,7 +49,7 @@ fn of_many_series_those_that_fail_and_the_busiest_are_shown() {
             metric
         })
         .collect();
-    let text = summary(&finished.run(), Style::PLAIN);
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
     let shown: Vec<&str> = text.split_whitespace().filter(|word| word.starts_with("series-")).collect();
     assert_eq!(shown.len(), 30, "{text}");
     assert_eq!((shown[0], shown[1], shown[29]), ("series-007", "series-499", "series-471"));
@@ -62,7 +62,7 @@ fn what_went_wrong_is_not_cut() {
     let mut finished = shop();
     let long = format!("expected $.items[0].name to be \"{}\", got the end", "x".repeat(150));
     finished.view.errors.iter_mut().for_each(|note| note.message = long.clone());
-    let text = summary(&finished.run(), Style::PLAIN);
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
     let part = text.split_once("what went wrong").unwrap().1;
     assert!(part.split_whitespace().collect::<String>().contains(&long.replace(' ', "")), "{text}");
 }
@@ -73,7 +73,7 @@ fn one_failure_does_not_fill_the_screen() {
     let mut finished = shop();
     let long = format!("the beginning {}the end", "more ".repeat(400));
     finished.view.errors.iter_mut().for_each(|note| note.message = long.clone());
-    let text = summary(&finished.run(), Style::PLAIN);
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
     let part = text.split_once("what went wrong").unwrap().1;
     assert!(part.contains("the beginning") && part.contains("the end") && part.contains("more lines; --json has them"));
     let lines = part.lines().filter(|line| line.contains("more more")).count();
@@ -84,19 +84,19 @@ fn one_failure_does_not_fill_the_screen() {
 fn a_run_that_only_failed_is_not_passed_without_a_word() {
     let mut finished = shop();
     finished.view.all.errors = finished.view.all.requests;
-    let text = summary(&finished.run(), Style::PLAIN);
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
     assert!(text.contains("100 % of the requests failed"), "{text}");
 }
 
 #[test]
 fn an_unreachable_target() {
     let finished = Recipe { seconds: 2, target: Target::Refusing, ..Recipe::default() }.make();
-    insta::assert_snapshot!(summary(&finished.run(), Style::PLAIN));
+    insta::assert_snapshot!(summary(&finished.run(), TerminalStyle::PLAIN));
 }
 
 #[test]
 fn a_fleet_that_lost_a_worker() {
-    insta::assert_snapshot!(summary(&fleet().run(), Style { colour: false, width: 90 }));
+    insta::assert_snapshot!(summary(&fleet().run(), TerminalStyle { colour: false, width: 90 }));
 }
 
 /// It said that lost workers may have made them, and then that they never happened.
@@ -104,11 +104,11 @@ fn a_fleet_that_lost_a_worker() {
 fn what_lost_workers_may_have_made_is_not_said_to_have_never_happened() {
     let mut finished = fleet();
     finished.facts.lost_at_most = 500;
-    let text = summary(&finished.run(), Style::PLAIN);
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
     assert!(text.contains("· up to 412 starts were due and never happened"), "{text}");
     assert!(text.contains("The generator may not have made all the load"), "{text}");
     finished.facts.lost_at_most = 0;
-    let text = summary(&finished.run(), Style::PLAIN);
+    let text = summary(&finished.run(), TerminalStyle::PLAIN);
     assert!(text.contains("· 412 starts were due and never happened"), "{text}");
 }
 
@@ -116,7 +116,7 @@ fn what_lost_workers_may_have_made_is_not_said_to_have_never_happened() {
 fn nothing_measured() {
     let mut finished = Recipe { seconds: 2, warm_up: 2, ..Recipe::default() }.make();
     finished.facts.stop = StopReason::Interrupted;
-    insta::assert_snapshot!(summary(&finished.run(), Style::PLAIN));
+    insta::assert_snapshot!(summary(&finished.run(), TerminalStyle::PLAIN));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn no_line_is_wider_than_the_terminal() {
     ];
     // Found by a reader: with 40 columns every part of it was wrapped by the terminal.
     for width in [36, 40, 60, 70, 80, 100, 140] {
-        let text = summary(&finished.run(), Style { colour: false, width });
+        let text = summary(&finished.run(), TerminalStyle { colour: false, width });
         let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
         assert!(widest.chars().count() <= width, "{width} columns, but: {widest}\n{text}");
     }
@@ -137,7 +137,7 @@ fn no_line_is_wider_than_the_terminal() {
 #[test]
 fn colour_changes_nothing_but_colour() {
     let finished = shop();
-    let painted = summary(&finished.run(), Style { colour: true, width: 100 });
+    let painted = summary(&finished.run(), TerminalStyle { colour: true, width: 100 });
     assert!(painted.contains("\x1b["));
     let mut plain = String::new();
     let mut rest = painted.as_str();
@@ -145,5 +145,5 @@ fn colour_changes_nothing_but_colour() {
         plain += before;
         rest = after.split_once('m').expect("every sequence ends").1;
     }
-    assert_eq!(plain + rest, summary(&finished.run(), Style::PLAIN));
+    assert_eq!(plain + rest, summary(&finished.run(), TerminalStyle::PLAIN));
 }

@@ -6,28 +6,28 @@ use squall_model::{
 };
 use std::time::Duration;
 
-use super::value::{LONGEST, count, duration, pause};
-use crate::{Given, RawLoad, error::Problems};
+use super::value::{MAX_DURATION, duration, pause, positive_count};
+use crate::{RawLoad, Sourced, error::ProblemList};
 
 const DEFAULT_USERS: f64 = 10.0;
-const DEFAULT_RUN: Duration = Duration::from_secs(30);
+const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 const DEFAULT_STEPS: u32 = 5;
-const MOST_STEPS: u32 = 10_000;
+const MAX_STEPS: u32 = 10_000;
 
 /// The load, or `None` with every reason reported.
-pub(crate) fn build_load(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<Load> {
-    refuse_contradictions(raw, problems);
+pub(crate) fn build_load(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Option<Load> {
+    reject_conflicts(raw, problems);
     let open = raw.rate.is_some() || (raw.users.is_none() && raw.stages.is_some());
     let level = level(raw, problems);
     let run = raw.duration.as_ref().map(|given| duration(given, problems));
-    let iterations = raw.requests.as_ref().map(|given| count(given, problems));
+    let iterations = raw.requests.as_ref().map(|given| positive_count(given, problems));
     let warm_up = raw.warm_up.as_ref().map_or(Some(Duration::ZERO), |given| duration(given, problems));
     let pause = raw.pause.as_ref().map_or(Some(Pause::NONE), |given| pause(given, problems));
     let arrivals = arrivals(raw, problems);
     let run = match (run, &raw.requests) {
         (Some(run), _) => run,
-        (None, Some(_)) => Some(LONGEST),
-        (None, None) => Some(DEFAULT_RUN),
+        (None, Some(_)) => Some(MAX_DURATION),
+        (None, None) => Some(DEFAULT_DURATION),
     };
     // A wrong level is no reason to keep quiet about a wrong shape.
     let profile = profile(raw, level.unwrap_or(1.0), run, problems);
@@ -36,8 +36,8 @@ pub(crate) fn build_load(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<L
         && warm_up >= whole
     {
         let (warm_up, whole) = (format_duration(warm_up), format_duration(whole));
-        problems.hint(
-            &given.place,
+        problems.add_with_hint(
+            &given.location,
             format!("the warm-up of {warm_up} leaves nothing of a run of {whole}"),
             "shorten warm_up or lengthen the run",
         );
@@ -56,7 +56,7 @@ pub(crate) fn build_load(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<L
 }
 
 /// Settings that exclude each other.
-fn refuse_contradictions(raw: &RawLoad, problems: &mut Problems<'_>) {
+fn reject_conflicts(raw: &RawLoad, problems: &mut ProblemList<'_>) {
     let open = raw.rate.as_ref().or(raw.stages.as_ref().filter(|_| raw.users.is_none()));
     for (one, other, message, hint) in [
         (
@@ -80,84 +80,93 @@ fn refuse_contradictions(raw: &RawLoad, problems: &mut Problems<'_>) {
         ),
     ] {
         if let (Some(_), Some(other)) = (one, other) {
-            problems.hint(&other.place, message, hint);
+            problems.add_with_hint(&other.location, message, hint);
         }
     }
     if let (Some(_), Some(pause)) = (open, &raw.pause) {
-        problems.hint(
-            &pause.place,
+        problems.add_with_hint(
+            &pause.location,
             "`pause` does not go with a rate",
             "a rate sets its own pace; use `users` with a pause",
         );
     }
     if let (None, Some(arrivals)) = (open, &raw.arrivals) {
-        problems.hint(&arrivals.place, "`arrivals` does not go with users", "use `rate` for arrivals");
+        problems.add_with_hint(&arrivals.location, "`arrivals` does not go with users", "use `rate` for arrivals");
     }
     let shape = raw.profile.as_ref().map(|profile| profile.value.as_str());
     if let (Some(ramp_up), Some(shape @ ("constant" | "step" | "spike"))) = (&raw.ramp_up, shape) {
-        problems.hint(
-            &ramp_up.place,
+        problems.add_with_hint(
+            &ramp_up.location,
             format!("`ramp_up` does not go with profile `{shape}`"),
             "use profile = \"ramp\"",
         );
     }
     if let (Some(steps), true) = (&raw.steps, shape != Some("step")) {
-        problems.hint(&steps.place, "`steps` needs profile `step`", "add profile = \"step\"");
+        problems.add_with_hint(&steps.location, "`steps` needs profile `step`", "add profile = \"step\"");
     }
 }
 
 /// The full level: a rate per second or a number of users.
-fn level(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<f64> {
+fn level(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Option<f64> {
     let (given, level) = match (&raw.rate, &raw.users) {
         (Some(rate), _) => match parse_rate(&rate.value) {
             Ok(level) => (rate, level),
             Err(error) => {
-                problems.add(&rate.place, error.to_string());
+                problems.add(&rate.location, error.to_string());
                 return None;
             }
         },
-        (None, Some(users)) => (users, count(users, problems)? as f64),
+        (None, Some(users)) => (users, positive_count(users, problems)? as f64),
         // Where stages begin that name no level to begin at.
         (None, None) if raw.stages.is_some() => return Some(0.0),
         (None, None) => return Some(DEFAULT_USERS),
     };
     if level > HIGHEST_LEVEL {
-        problems.add(&given.place, format!("`{}` is more than Squall can count: at most {HIGHEST_LEVEL}", given.value));
+        problems
+            .add(&given.location, format!("`{}` is more than Squall can count: at most {HIGHEST_LEVEL}", given.value));
         return None;
     }
     Some(level)
 }
 
-fn arrivals(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<Arrivals> {
+fn arrivals(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Option<Arrivals> {
     match raw.arrivals.as_ref().map(|given| (given.value.as_str(), given)) {
         None | Some(("even", _)) => Some(Arrivals::Even),
         Some(("poisson", _)) => Some(Arrivals::Poisson),
         Some((other, given)) => {
-            problems.hint(&given.place, format!("unknown arrivals `{other}`"), "there are even and poisson");
+            problems.add_with_hint(
+                &given.location,
+                format!("unknown arrivals `{other}`"),
+                "there are even and poisson",
+            );
             None
         }
     }
 }
 
-fn profile(raw: &RawLoad, level: f64, run: Option<Duration>, problems: &mut Problems<'_>) -> Option<Profile> {
+fn profile(raw: &RawLoad, level: f64, run: Option<Duration>, problems: &mut ProblemList<'_>) -> Option<Profile> {
     if let Some(stages) = &raw.stages {
-        return staged(stages, level, problems);
+        return staged_profile(stages, level, problems);
     }
     let ramp = raw.ramp_up.as_ref().map(|given| duration(given, problems));
     let shape = raw.profile.as_ref().map_or("constant", |given| given.value.as_str());
     let steps = steps(raw, problems);
     let shape_place = raw.profile.as_ref().or(raw.ramp_up.as_ref()).or(raw.duration.as_ref());
     if let (Some(given), Some(run)) = (&raw.profile, run)
-        && run == LONGEST
+        && run == MAX_DURATION
         && !matches!(shape, "constant")
         && ramp.is_none()
     {
-        problems.hint(&given.place, format!("profile `{shape}` needs to know how long the run lasts"), "add `for`");
+        problems.add_with_hint(
+            &given.location,
+            format!("profile `{shape}` needs to know how long the run lasts"),
+            "add `for`",
+        );
         return None;
     }
     if !["constant", "ramp", "step", "spike"].contains(&shape) {
-        let place = &raw.profile.as_ref()?.place;
-        problems.hint(place, format!("unknown profile `{shape}`"), "there are constant, ramp, step and spike");
+        let place = &raw.profile.as_ref()?.location;
+        problems.add_with_hint(place, format!("unknown profile `{shape}`"), "there are constant, ramp, step and spike");
         return None;
     }
     let run = run?;
@@ -172,25 +181,25 @@ fn profile(raw: &RawLoad, level: f64, run: Option<Duration>, problems: &mut Prob
         Err(ProfileError::RampTooLong { .. }) => raw.ramp_up.as_ref(),
         _ => shape_place,
     };
-    judged(built, place, problems)
+    report_profile_error(built, place, problems)
 }
 
-fn steps(raw: &RawLoad, problems: &mut Problems<'_>) -> Option<u32> {
+fn steps(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Option<u32> {
     let Some(given) = &raw.steps else { return Some(DEFAULT_STEPS) };
-    let steps = count(given, problems)?;
-    let steps = u32::try_from(steps).ok().filter(|steps| *steps <= MOST_STEPS);
+    let steps = positive_count(given, problems)?;
+    let steps = u32::try_from(steps).ok().filter(|steps| *steps <= MAX_STEPS);
     if steps.is_none() {
-        problems.add(&given.place, format!("at most {MOST_STEPS} steps are possible"));
+        problems.add(&given.location, format!("at most {MAX_STEPS} steps are possible"));
     }
     steps
 }
 
 /// Straight lines from level to level, beginning at the given rate or number of users.
-fn staged(given: &Given<String>, begin: f64, problems: &mut Problems<'_>) -> Option<Profile> {
+fn staged_profile(given: &Sourced<String>, begin: f64, problems: &mut ProblemList<'_>) -> Option<Profile> {
     let parsed = match parse_stages(&given.value) {
         Ok(parsed) => parsed,
         Err(error) => {
-            problems.add(&given.place, error.to_string());
+            problems.add(&given.location, error.to_string());
             return None;
         }
     };
@@ -199,25 +208,25 @@ fn staged(given: &Given<String>, begin: f64, problems: &mut Problems<'_>) -> Opt
     let mut whole = Duration::ZERO;
     for (duration, to) in parsed {
         whole = whole.saturating_add(duration);
-        if to > HIGHEST_LEVEL || whole > LONGEST {
-            problems.add(&given.place, format!("a stage goes beyond {HIGHEST_LEVEL} or the run beyond ten years"));
+        if to > HIGHEST_LEVEL || whole > MAX_DURATION {
+            problems.add(&given.location, format!("a stage goes beyond {HIGHEST_LEVEL} or the run beyond ten years"));
             return None;
         }
         stages.push(ProfileStage { duration, from, to });
         from = to;
     }
-    judged(Profile::from_stages(stages), Some(given), problems)
+    report_profile_error(Profile::from_stages(stages), Some(given), problems)
 }
 
-fn judged(
+fn report_profile_error(
     built: Result<Profile, ProfileError>,
-    given: Option<&Given<String>>,
-    problems: &mut Problems<'_>,
+    given: Option<&Sourced<String>>,
+    problems: &mut ProblemList<'_>,
 ) -> Option<Profile> {
     match built {
         Ok(profile) => Some(profile),
         Err(error) => {
-            let place = given.map_or(crate::error::Place::Nowhere, |given| given.place.clone());
+            let place = given.map_or(crate::error::SourceLocation::Unknown, |given| given.location.clone());
             problems.add(&place, error.to_string());
             None
         }

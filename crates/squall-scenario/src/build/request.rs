@@ -1,117 +1,122 @@
 //! Requests: where they go, what they carry, and which parts of them change from one to the next.
 
-use squall_http::{Connector, IpFamily, PreparedRequest, HttpRequest};
+use squall_http::{Connector, HttpRequest, IpFamily, PreparedRequest};
 use std::cell::Cell;
 use url::Url;
 
-use super::{Builder, value::limit};
+use super::{ScenarioBuilder, value::positive_duration};
 use crate::{
-    Given, RawHttp,
-    error::{Place, did_you_mean},
-    program::{Dynamic, DynamicHeader, HeaderEncoding, RequestSpec},
-    read::{Pairs, RawBody, RawJson, RawRequest},
-    template::{Escape, Part, Template, write_json_string},
+    RawHttp, Sourced,
+    compiled_scenario::{CompiledRequest, HeaderEncoding, HeaderTemplate, RequestTemplate},
+    error::{SourceLocation, did_you_mean},
+    read::{NameValuePairs, RawBody, RawJson, RawRequest},
+    template::{Escape, Template, TemplatePart, write_json_string},
 };
 
 /// Where paths start.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(super) struct TargetUrl {
     /// As given.
     pub(super) url: String,
 }
 
 /// What all requests of a scenario have in common.
-pub(super) struct Common {
-    target: Option<Target>,
+pub(super) struct RequestDefaults {
+    target: Option<TargetUrl>,
     connector: Connector,
-    headers: Vec<Header>,
-    authorization: Option<Header>,
+    headers: Vec<SourcedHeader>,
+    authorization: Option<SourcedHeader>,
     /// A path was given without anything for it to start from.
-    pub(super) target_missed: Cell<bool>,
+    pub(super) target_missing: Cell<bool>,
 }
 
 #[derive(Clone)]
-struct Header {
+struct SourcedHeader {
     name: String,
     value: Template,
     encoding: HeaderEncoding,
-    place: Place,
+    location: SourceLocation,
 }
 
 /// Stands in for what is missing or wrong; nothing is ever sent to it.
-const NOWHERE: &str = "http://target.invalid";
+const PLACEHOLDER_URL: &str = "http://target.invalid";
 
-impl Common {
+impl RequestDefaults {
     pub(super) fn new(
-        builder: &mut Builder<'_, '_>,
+        builder: &mut ScenarioBuilder<'_, '_>,
         http: &RawHttp,
-        target: Option<Target>,
+        target: Option<TargetUrl>,
         connector: Connector,
-    ) -> Common {
+    ) -> RequestDefaults {
         let headers = builder.headers(&http.headers);
         let authorization = builder.authorization(http.basic.as_ref(), http.bearer.as_ref());
         let named = headers.iter().any(|header| header.name.eq_ignore_ascii_case("authorization"));
         if let (Some(login), true) = (&authorization, named) {
-            builder.problems.add(&login.place, "there is an Authorization header and a login: keep one");
+            builder.problems.add(&login.location, "there is an Authorization header and a login: keep one");
         }
-        Common { target, connector, headers, authorization, target_missed: Cell::new(false) }
+        RequestDefaults { target, connector, headers, authorization, target_missing: Cell::new(false) }
     }
 }
 
 /// The parts of a request before they are put together.
-struct Body {
-    content: Content,
+struct CompiledBody {
+    content: BodyContent,
     content_type: Option<&'static str>,
 }
 
-enum Content {
+enum BodyContent {
     Bytes(Vec<u8>),
     Template(Template),
 }
 
-impl Builder<'_, '_> {
+impl ScenarioBuilder<'_, '_> {
     /// The base of all paths.
-    pub(super) fn target(&mut self, given: &Given<String>) -> Target {
+    pub(super) fn target(&mut self, given: &Sourced<String>) -> TargetUrl {
         let before = self.problems.count();
-        let text = self.constant(given, "the target");
+        let text = self.constant_text(given, "the target");
         match Url::parse(&text) {
             _ if self.problems.count() > before => {}
             Ok(url) if !matches!(url.scheme(), "http" | "https") => {
                 let message = format!("`{text}` is not a target: it does not begin with http:// or https://");
-                self.problems.hint(&given.place, message, meant_url(&text));
+                self.problems.add_with_hint(&given.location, message, suggest_url(&text));
             }
             Ok(url) if url.query().is_some() || url.fragment().is_some() => {
-                self.problems.add(&given.place, "a target has no query: paths are added to its end");
+                self.problems.add(&given.location, "a target has no query: paths are added to its end");
             }
-            Ok(_) => return Target { url: text },
+            Ok(_) => return TargetUrl { url: text },
             Err(error) => {
                 let hint = if text.contains("://") { "write http://host:port" } else { "begin it with http://" };
-                self.problems.hint(&given.place, format!("`{text}` is not a URL: {error}"), hint);
+                self.problems.add_with_hint(&given.location, format!("`{text}` is not a URL: {error}"), hint);
             }
         }
-        Target { url: NOWHERE.to_owned() }
+        TargetUrl { url: PLACEHOLDER_URL.to_owned() }
     }
 
-    pub(super) fn request(&mut self, raw: &RawRequest, place: &Place, common: &Common) -> Option<RequestSpec> {
+    pub(super) fn request(
+        &mut self,
+        raw: &RawRequest,
+        place: &SourceLocation,
+        common: &RequestDefaults,
+    ) -> Option<CompiledRequest> {
         let method = self.method(raw);
         let body = raw.body.as_ref().map(|body| self.body(body));
         let headers = self.all_headers(raw, body.as_ref(), common);
-        let timeout = raw.timeout.as_ref().and_then(|given| limit(given, self.problems));
+        let timeout = raw.timeout.as_ref().and_then(|given| positive_duration(given, self.problems));
         let Some(url) = &raw.url else {
             let hint = "add get = \"/path\" (or post, put, patch, delete, head, options)";
-            self.problems.hint(place, "there is no request here", hint);
+            self.problems.add_with_hint(place, "there is no request here", hint);
             return None;
         };
-        let shown = format!("{method} {}", without_login(&url.value));
-        let (origin, mut path) = self.address(url, common)?;
+        let shown = format!("{method} {}", without_credentials(&url.value));
+        let (origin, mut path) = self.split_url(url, common)?;
         self.add_query(&raw.query, &mut path);
-        let path = path.fold();
-        let (constant, dynamic): (Vec<Header>, Vec<Header>) =
+        let path = path.fold_constants();
+        let (constant, dynamic): (Vec<SourcedHeader>, Vec<SourcedHeader>) =
             headers.into_iter().partition(|header| header.value.constant().is_some());
         let (bytes, template) = match body.map(|body| body.content) {
             None => (Vec::new(), None),
-            Some(Content::Bytes(bytes)) => (bytes, None),
-            Some(Content::Template(template)) => match template.constant() {
+            Some(BodyContent::Bytes(bytes)) => (bytes, None),
+            Some(BodyContent::Template(template)) => match template.constant() {
                 Some(text) => (text.as_bytes().to_vec(), None),
                 None => (Vec::new(), Some(template)),
             },
@@ -120,33 +125,39 @@ impl Builder<'_, '_> {
         let parsed = match Url::parse(&full) {
             Ok(parsed) => parsed,
             Err(error) => {
-                self.problems.add(&url.place, format!("`{full}` is not a URL: {error}"));
+                self.problems.add(&url.location, format!("`{full}` is not a URL: {error}"));
                 return None;
             }
         };
         let request = HttpRequest {
             method: method.parse().unwrap_or_default(),
             url: parsed,
-            headers: constant.iter().map(written).collect(),
+            headers: constant.iter().map(encode_constant_header).collect(),
             body: bytes.into(),
             timeout,
         };
-        self.try_out(&request, common, url, &constant);
+        self.validate_request(&request, common, url, &constant);
         let is_dynamic = path.constant().is_none() || !dynamic.is_empty() || template.is_some();
-        let dynamic = is_dynamic.then(|| Dynamic {
+        let dynamic = is_dynamic.then(|| RequestTemplate {
             path,
             origin,
             headers: dynamic
                 .into_iter()
-                .map(|Header { name, value, encoding, .. }| DynamicHeader { name, value, encoding })
+                .map(|SourcedHeader { name, value, encoding, .. }| HeaderTemplate { name, value, encoding })
                 .collect(),
             body: template,
         });
-        Some(RequestSpec { constant: request, dynamic, shown })
+        Some(CompiledRequest { constant: request, template: dynamic, display_text: shown })
     }
 
     /// Lets the client check what it will be given during the run.
-    fn try_out(&mut self, request: &HttpRequest, common: &Common, url: &Given<String>, headers: &[Header]) {
+    fn validate_request(
+        &mut self,
+        request: &HttpRequest,
+        common: &RequestDefaults,
+        url: &Sourced<String>,
+        headers: &[SourcedHeader],
+    ) {
         let http = common.connector.config();
         let direct = http.proxy.is_none() && http.unix_socket.is_none() && http.resolve.is_empty();
         let other_family = match (http.ip, request.url.host()) {
@@ -155,7 +166,7 @@ impl Builder<'_, '_> {
             _ => None,
         };
         if let Some(message) = other_family.filter(|_| direct) {
-            self.problems.add(&url.place, message);
+            self.problems.add(&url.location, message);
         }
         let Err(error) = PreparedRequest::new(request, &common.connector) else { return };
         let text = error.to_string();
@@ -163,9 +174,9 @@ impl Builder<'_, '_> {
         match guilty {
             Some(header) => {
                 let hint = "a header is a name of letters, digits and -, and a value of one line";
-                self.problems.hint(&header.place, text, hint);
+                self.problems.add_with_hint(&header.location, text, hint);
             }
-            None => self.problems.add(&url.place, text),
+            None => self.problems.add(&url.location, text),
         }
     }
 
@@ -174,41 +185,49 @@ impl Builder<'_, '_> {
         let method = given.value.to_ascii_uppercase();
         let known = method.parse::<http::Method>().is_ok() && method != "CONNECT";
         if !known {
-            self.problems.hint(&given.place, format!("`{}` is not a method", given.value), "use GET, POST, PUT, …");
+            self.problems.add_with_hint(
+                &given.location,
+                format!("`{}` is not a method", given.value),
+                "use GET, POST, PUT, …",
+            );
         }
         if known { method } else { "GET".to_owned() }
     }
 
     /// Scheme and authority, and the path that is asked for there.
-    fn address(&mut self, given: &Given<String>, common: &Common) -> Option<(String, Template)> {
-        let template = self.template(given).into_path().fold();
-        let starts_with_value = matches!(template.parts.first(), Some(Part::Value(..)));
+    fn split_url(&mut self, given: &Sourced<String>, common: &RequestDefaults) -> Option<(String, Template)> {
+        let template = self.template(given).into_path().fold_constants();
+        let starts_with_value = matches!(template.parts.first(), Some(TemplatePart::Value(..)));
         let first = match template.parts.first() {
-            Some(Part::Text(text)) => text.as_str(),
+            Some(TemplatePart::Text(text)) => text.as_str(),
             _ => "",
         };
         if given.value.contains(|c: char| c.is_ascii_control()) {
             let message = format!("{:?} has a line break or another control character in it", given.value);
-            self.problems.hint(&given.place, message, "write it as %0A, or leave it out");
+            self.problems.add_with_hint(&given.location, message, "write it as %0A, or leave it out");
             return None;
         }
         let scheme = first.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
         if matches!(scheme.as_deref(), Some("http" | "https")) {
-            return self.absolute(given, template);
+            return self.split_absolute_url(given, template);
         }
         if first.split('/').next().is_some_and(|scheme| scheme.ends_with(':')) && first.contains("://") {
-            self.problems.hint(&given.place, format!("`{}` cannot be tested", given.value), meant_url(&given.value));
+            self.problems.add_with_hint(
+                &given.location,
+                format!("`{}` cannot be tested", given.value),
+                suggest_url(&given.value),
+            );
             return None;
         }
         if !(starts_with_value || first.is_empty() || first.starts_with('/') || first.starts_with('?')) {
             let message = format!("`{}` is neither a path nor a URL", given.value);
-            self.problems.hint(&given.place, message, "begin it with / or http://");
+            self.problems.add_with_hint(&given.location, message, "begin it with / or http://");
             return None;
         }
-        common.target_missed.set(common.target_missed.get() || common.target.is_none());
-        let target = common.target.as_ref().map_or(NOWHERE, |target| target.url.as_str());
-        let base = Url::parse(target).unwrap_or_else(|_| Url::parse(NOWHERE).expect("a sound URL"));
-        let origin = authority(&base);
+        common.target_missing.set(common.target_missing.get() || common.target.is_none());
+        let target = common.target.as_ref().map_or(PLACEHOLDER_URL, |target| target.url.as_str());
+        let base = Url::parse(target).unwrap_or_else(|_| Url::parse(PLACEHOLDER_URL).expect("a sound URL"));
+        let origin = scheme_and_authority(&base);
         let mut path = Template::default();
         if !starts_with_value {
             path.push_text(base.path().trim_end_matches('/'));
@@ -217,21 +236,21 @@ impl Builder<'_, '_> {
         Some((origin, path))
     }
 
-    fn absolute(&mut self, given: &Given<String>, mut template: Template) -> Option<(String, Template)> {
+    fn split_absolute_url(&mut self, given: &Sourced<String>, mut template: Template) -> Option<(String, Template)> {
         let more = template.parts.len() > 1;
-        let Some(Part::Text(first)) = template.parts.first_mut() else { return None };
+        let Some(TemplatePart::Text(first)) = template.parts.first_mut() else { return None };
         let host = first.find("://").map_or(0, |at| at + 3);
         let end = first[host..].find(['/', '?', '#']).map(|at| host + at);
         if end.is_none() && more {
             let hint = "put the path behind a / and keep the host constant";
-            self.problems.hint(&given.place, "the host of a request cannot change during the run", hint);
+            self.problems.add_with_hint(&given.location, "the host of a request cannot change during the run", hint);
             return None;
         }
         let rest = first.split_off(end.unwrap_or(first.len()));
         let base = match Url::parse(first) {
             Ok(base) => base,
             Err(error) => {
-                self.problems.add(&given.place, format!("`{first}` is not a URL: {error}"));
+                self.problems.add(&given.location, format!("`{first}` is not a URL: {error}"));
                 return None;
             }
         };
@@ -239,11 +258,11 @@ impl Builder<'_, '_> {
         if first.is_empty() || first.starts_with(['?', '#']) {
             first.insert(0, '/');
         }
-        Some((authority(&base), template))
+        Some((scheme_and_authority(&base), template))
     }
 
-    fn add_query(&mut self, query: &Pairs, path: &mut Template) {
-        let mut joined = path.parts.iter().any(|part| matches!(part, Part::Text(text) if text.contains('?')));
+    fn add_query(&mut self, query: &NameValuePairs, path: &mut Template) {
+        let mut joined = path.parts.iter().any(|part| matches!(part, TemplatePart::Text(text) if text.contains('?')));
         for (name, value) in query {
             path.push_text(if std::mem::replace(&mut joined, true) { "&" } else { "?" });
             self.add_pair(name, value, path);
@@ -251,65 +270,65 @@ impl Builder<'_, '_> {
     }
 
     /// `name=value`, both encoded.
-    fn add_pair(&mut self, name: &Given<String>, value: &Given<String>, out: &mut Template) {
+    fn add_pair(&mut self, name: &Sourced<String>, value: &Sourced<String>, out: &mut Template) {
         let mut text = String::new();
         Escape::Query.write(&name.value, false, &mut text);
         text.push('=');
         out.push_text(&text);
         for part in self.template(value).parts {
             match part {
-                Part::Text(text) => {
+                TemplatePart::Text(text) => {
                     let mut encoded = String::new();
                     Escape::Query.write(&text, false, &mut encoded);
                     out.push_text(&encoded);
                 }
-                Part::Value(expr, _) => out.parts.push(Part::Value(expr, Escape::Query)),
+                TemplatePart::Value(expr, _) => out.parts.push(TemplatePart::Value(expr, Escape::Query)),
             }
         }
     }
 
-    fn body(&mut self, raw: &RawBody) -> Body {
+    fn body(&mut self, raw: &RawBody) -> CompiledBody {
         let (content, content_type) = match raw {
-            RawBody::Text(text) => (Content::Template(self.template(text).fold()), None),
-            RawBody::File(file) => (Content::Bytes(self.read_file(file).unwrap_or_default()), None),
-            RawBody::JsonText(text) => (Content::Template(self.json_text(text)), Some("application/json")),
-            RawBody::Json(value) => (Content::Template(self.json(value)), Some("application/json")),
+            RawBody::Text(text) => (BodyContent::Template(self.template(text).fold_constants()), None),
+            RawBody::File(file) => (BodyContent::Bytes(self.read_file(file).unwrap_or_default()), None),
+            RawBody::JsonText(text) => (BodyContent::Template(self.json_text(text)), Some("application/json")),
+            RawBody::Json(value) => (BodyContent::Template(self.json_template(value)), Some("application/json")),
             RawBody::Form(pairs) => {
                 let mut form = Template::default();
                 for (index, (name, value)) in pairs.iter().enumerate() {
                     form.push_text(if index == 0 { "" } else { "&" });
                     self.add_pair(name, value, &mut form);
                 }
-                (Content::Template(form.fold()), Some("application/x-www-form-urlencoded"))
+                (BodyContent::Template(form.fold_constants()), Some("application/x-www-form-urlencoded"))
             }
         };
-        Body { content, content_type }
+        CompiledBody { content, content_type }
     }
 
     /// JSON as the user wrote it, refused if it can never be JSON, whatever its values turn out to be.
-    fn json_text(&mut self, given: &Given<String>) -> Template {
+    fn json_text(&mut self, given: &Sourced<String>) -> Template {
         let before = self.problems.count();
-        let template = self.template(given).fold();
+        let template = self.template(given).fold_constants();
         // A digit can stand wherever a value can: inside a string, as a number, next to another digit.
-        let part = |part: &Part| match part {
-            Part::Text(text) => text.clone(),
-            Part::Value(..) => "1".to_owned(),
+        let part = |part: &TemplatePart| match part {
+            TemplatePart::Text(text) => text.clone(),
+            TemplatePart::Value(..) => "1".to_owned(),
         };
         let sample: String = template.parts.iter().map(part).collect();
         if self.problems.count() == before
             && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&sample)
         {
             let hint = "write for example {\"name\": \"value\"}; text that is not JSON is sent with `body`";
-            self.problems.hint(&given.place, format!("`{}` is not JSON: {error}", given.value), hint);
+            self.problems.add_with_hint(&given.location, format!("`{}` is not JSON: {error}", given.value), hint);
         }
         template
     }
 
     /// JSON text. A string that is one `{{ expression }}` and nothing else takes the type of its value.
-    pub(super) fn json(&mut self, value: &RawJson) -> Template {
+    pub(super) fn json_template(&mut self, value: &RawJson) -> Template {
         let mut out = Template::default();
         self.write_json(value, &mut out);
-        out.fold()
+        out.fold_constants()
     }
 
     fn write_json(&mut self, value: &RawJson, out: &mut Template) {
@@ -317,19 +336,19 @@ impl Builder<'_, '_> {
             RawJson::Literal(given) => out.push_text(&given.value),
             RawJson::Text(given) => {
                 let template = self.template(given);
-                if let [Part::Value(expr, _)] = template.parts.as_slice() {
-                    out.parts.push(Part::Value(expr.clone(), Escape::JsonValue));
+                if let [TemplatePart::Value(expr, _)] = template.parts.as_slice() {
+                    out.parts.push(TemplatePart::Value(expr.clone(), Escape::JsonValue));
                     return;
                 }
                 out.push_text("\"");
                 for part in template.parts {
                     match part {
-                        Part::Text(text) => {
+                        TemplatePart::Text(text) => {
                             let mut quoted = String::new();
                             write_json_string(&text, &mut quoted);
                             out.push_text(&quoted[1..quoted.len() - 1]);
                         }
-                        Part::Value(expr, _) => out.parts.push(Part::Value(expr, Escape::Json)),
+                        TemplatePart::Value(expr, _) => out.parts.push(TemplatePart::Value(expr, Escape::Json)),
                     }
                 }
                 out.push_text("\"");
@@ -358,54 +377,65 @@ impl Builder<'_, '_> {
     }
 
     /// The common headers and the request's own; of two with one name the request's wins.
-    fn all_headers(&mut self, raw: &RawRequest, body: Option<&Body>, common: &Common) -> Vec<Header> {
+    fn all_headers(
+        &mut self,
+        raw: &RawRequest,
+        body: Option<&CompiledBody>,
+        common: &RequestDefaults,
+    ) -> Vec<SourcedHeader> {
         let mut own = self.headers(&raw.headers);
-        let has = |headers: &[Header], name: &str| headers.iter().any(|header| header.name.eq_ignore_ascii_case(name));
+        let has =
+            |headers: &[SourcedHeader], name: &str| headers.iter().any(|header| header.name.eq_ignore_ascii_case(name));
         let authorization = self.authorization(raw.basic.as_ref(), raw.bearer.as_ref());
         if let (Some(given), true) = (&authorization, has(&own, "authorization")) {
-            self.problems.add(&given.place, "the request has an Authorization header and a login: keep one");
+            self.problems.add(&given.location, "the request has an Authorization header and a login: keep one");
         }
         own.extend(authorization);
-        let inherited: Vec<Header> = common.headers.iter().filter(|header| !has(&own, &header.name)).cloned().collect();
+        let inherited: Vec<SourcedHeader> =
+            common.headers.iter().filter(|header| !has(&own, &header.name)).cloned().collect();
         let mut all = inherited;
         all.extend(own);
         if !has(&all, "authorization") {
             all.extend(common.authorization.clone());
         }
         if let Some(content_type) = body.and_then(|body| body.content_type).filter(|_| !has(&all, "content-type")) {
-            all.push(Header {
+            all.push(SourcedHeader {
                 name: "Content-Type".to_owned(),
                 value: Template::text(content_type),
                 encoding: HeaderEncoding::Plain,
-                place: Place::Nowhere,
+                location: SourceLocation::Unknown,
             });
         }
         all
     }
 
-    fn headers(&mut self, pairs: &Pairs) -> Vec<Header> {
+    fn headers(&mut self, pairs: &NameValuePairs) -> Vec<SourcedHeader> {
         let mut host = false;
         for (name, _) in pairs {
             if name.value.eq_ignore_ascii_case("content-length") {
                 let hint = "leave it out; a body is sent with the length that it has";
-                self.problems.hint(&name.place, "Content-Length cannot be set", hint);
+                self.problems.add_with_hint(&name.location, "Content-Length cannot be set", hint);
             }
             if name.value.eq_ignore_ascii_case("host") && std::mem::replace(&mut host, true) {
-                self.problems.add(&name.place, "a request has one Host: keep one of them");
+                self.problems.add(&name.location, "a request has one Host: keep one of them");
             }
         }
-        let header = |(name, value): &(Given<String>, Given<String>)| Header {
+        let header = |(name, value): &(Sourced<String>, Sourced<String>)| SourcedHeader {
             name: name.value.clone(),
-            value: self.template(value).fold(),
+            value: self.template(value).fold_constants(),
             encoding: HeaderEncoding::Plain,
-            place: name.place.clone(),
+            location: name.location.clone(),
         };
         pairs.iter().map(header).collect()
     }
 
-    fn authorization(&mut self, basic: Option<&Given<String>>, bearer: Option<&Given<String>>) -> Option<Header> {
+    fn authorization(
+        &mut self,
+        basic: Option<&Sourced<String>>,
+        bearer: Option<&Sourced<String>>,
+    ) -> Option<SourcedHeader> {
         if let (Some(_), Some(bearer)) = (basic, bearer) {
-            self.problems.add(&bearer.place, "both `basic` and `bearer` are given: keep one");
+            self.problems.add(&bearer.location, "both `basic` and `bearer` are given: keep one");
         }
         let (given, prefix, encoding) = match (basic, bearer) {
             (Some(basic), _) => (basic, "", HeaderEncoding::Basic),
@@ -414,20 +444,26 @@ impl Builder<'_, '_> {
         };
         let mut value = Template::text(prefix);
         value.append(self.template(given));
-        if encoding == HeaderEncoding::Basic && value.clone().fold().constant().is_some_and(|text| !text.contains(':'))
+        if encoding == HeaderEncoding::Basic
+            && value.clone().fold_constants().constant().is_some_and(|text| !text.contains(':'))
         {
-            self.problems.hint(
-                &given.place,
+            self.problems.add_with_hint(
+                &given.location,
                 "a login has a user and a password",
                 "write user:password, or user: without one",
             );
         }
-        Some(Header { name: "Authorization".to_owned(), value: value.fold(), encoding, place: given.place.clone() })
+        Some(SourcedHeader {
+            name: "Authorization".to_owned(),
+            value: value.fold_constants(),
+            encoding,
+            location: given.location.clone(),
+        })
     }
 }
 
 /// What to write instead of a URL that is not http.
-fn meant_url(text: &str) -> String {
+fn suggest_url(text: &str) -> String {
     match text.split_once("://") {
         None => format!("write http://{text}"),
         Some((scheme, rest)) => match did_you_mean(&scheme.to_lowercase(), ["http", "https"]) {
@@ -438,7 +474,7 @@ fn meant_url(text: &str) -> String {
 }
 
 /// A constant header as it is sent.
-fn written(header: &Header) -> (String, String) {
+fn encode_constant_header(header: &SourcedHeader) -> (String, String) {
     let value = header.value.constant().unwrap_or_default();
     (header.name.clone(), encode_header(value, header.encoding))
 }
@@ -455,7 +491,7 @@ pub(crate) fn encode_header(value: &str, encoding: HeaderEncoding) -> String {
 }
 
 /// `url` without user and password, for the eyes of whoever reads the report.
-pub(crate) fn without_login(url: &str) -> String {
+pub(crate) fn without_credentials(url: &str) -> String {
     let Some(host) = url.find("://").map(|at| at + 3) else { return url.to_owned() };
     let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |at| host + at);
     match url[host..end].rfind('@') {
@@ -465,6 +501,6 @@ pub(crate) fn without_login(url: &str) -> String {
 }
 
 /// Scheme, login, host and port of `url`, as they were given.
-fn authority(url: &Url) -> String {
+fn scheme_and_authority(url: &Url) -> String {
     url[..url::Position::BeforePath].to_owned()
 }

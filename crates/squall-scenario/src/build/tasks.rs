@@ -1,61 +1,61 @@
 //! Tasks: names, weights, conditions and steps.
 
-use squall_metrics::{MetricKind, MetricKey};
+use squall_metrics::{MetricKey, MetricKind};
 use squall_model::{Pause, TaskIndex, TaskSpec};
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    Builder,
-    request::Common,
-    value::{limit, pause},
+    ScenarioBuilder,
+    request::RequestDefaults,
+    value::{pause, positive_duration},
 };
 use crate::{
-    Given,
-    error::{Place, did_you_mean},
-    program::{Flow, Step},
+    Sourced,
+    compiled_scenario::{CompiledFlow, CompiledStep},
+    error::{SourceLocation, did_you_mean},
     read::{RawRequest, RawScenario, RawStep, RawTask},
 };
 
 /// What the steps of a task take over from it.
-struct Inherited<'r> {
+struct InheritedSettings<'r> {
     group: Option<&'r str>,
     tags: BTreeMap<String, String>,
     think: Option<Pause>,
     continue_on_failure: bool,
 }
 
-impl Builder<'_, '_> {
-    pub(super) fn tasks(&mut self, raw: &RawScenario, common: &Common) -> Vec<(TaskSpec, Flow)> {
+impl ScenarioBuilder<'_, '_> {
+    pub(super) fn tasks(&mut self, raw: &RawScenario, common: &RequestDefaults) -> Vec<(TaskSpec, CompiledFlow)> {
         if raw.tasks.is_empty() {
             let hint = "add [[task]] with a name and get = \"/path\"";
-            self.problems.hint(&Place::Nowhere, "the scenario has no task", hint);
+            self.problems.add_with_hint(&SourceLocation::Unknown, "the scenario has no task", hint);
         }
-        let indexes = self.indexes(&raw.tasks);
+        let indexes = self.task_indexes(&raw.tasks);
         let tasks = raw.tasks.iter().map(|task| self.task(task, &indexes, common)).collect::<Vec<_>>();
-        self.refuse_cycles(&raw.tasks, &tasks);
+        self.reject_cycles(&raw.tasks, &tasks);
         tasks
     }
 
     /// The steps that each user runs once.
-    pub(super) fn on_start(&mut self, raw: &RawScenario, common: &Common) -> Flow {
-        let nothing = Inherited { group: None, tags: BTreeMap::new(), think: None, continue_on_failure: false };
+    pub(super) fn on_start(&mut self, raw: &RawScenario, common: &RequestDefaults) -> CompiledFlow {
+        let nothing = InheritedSettings { group: None, tags: BTreeMap::new(), think: None, continue_on_failure: false };
         let steps = self.steps("on_start", &raw.on_start, &nothing, common);
-        flow(Vec::new(), None, steps)
+        build_flow(Vec::new(), None, steps)
     }
 
     /// Names of tasks; a missing or repeated one is reported.
-    fn indexes<'r>(&mut self, tasks: &'r [RawTask]) -> HashMap<&'r str, usize> {
+    fn task_indexes<'r>(&mut self, tasks: &'r [RawTask]) -> HashMap<&'r str, usize> {
         let mut indexes = HashMap::new();
         for (index, task) in tasks.iter().enumerate() {
             match &task.name {
-                None => self.problems.hint(&task.place, "a task needs a name", "add name = \"browse\""),
+                None => self.problems.add_with_hint(&task.location, "a task needs a name", "add name = \"browse\""),
                 Some(name) if name.value.trim().is_empty() => {
-                    self.problems.add(&name.place, "a task's name cannot be empty");
+                    self.problems.add(&name.location, "a task's name cannot be empty");
                 }
                 Some(name) => {
                     if indexes.insert(name.value.as_str(), index).is_some() {
-                        self.problems.hint(
-                            &name.place,
+                        self.problems.add_with_hint(
+                            &name.location,
                             format!("there is already a task called `{}`", name.value),
                             "give each task a name of its own",
                         );
@@ -66,17 +66,22 @@ impl Builder<'_, '_> {
         indexes
     }
 
-    fn task(&mut self, raw: &RawTask, indexes: &HashMap<&str, usize>, common: &Common) -> (TaskSpec, Flow) {
+    fn task(
+        &mut self,
+        raw: &RawTask,
+        indexes: &HashMap<&str, usize>,
+        common: &RequestDefaults,
+    ) -> (TaskSpec, CompiledFlow) {
         let name = raw.name.as_ref().map_or("", |name| name.value.as_str());
         let spec = TaskSpec {
             name: name.to_owned(),
             weight: self.weight(raw),
-            requires: raw.requires.iter().filter_map(|required| self.requires(required, indexes)).collect(),
+            requires: raw.requires.iter().filter_map(|required| self.required_task(required, indexes)).collect(),
             every: raw.every.as_ref().and_then(|every| pause(every, self.problems)),
         };
-        let timeout = raw.timeout.as_ref().and_then(|given| limit(given, self.problems));
+        let timeout = raw.timeout.as_ref().and_then(|given| positive_duration(given, self.problems));
         let group = raw.group.as_ref().map(|group| group.value.as_str());
-        let inherited = Inherited {
+        let inherited = InheritedSettings {
             group,
             tags: raw.tags.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect(),
             think: raw.think.as_ref().and_then(|think| pause(think, self.problems)),
@@ -84,16 +89,20 @@ impl Builder<'_, '_> {
         };
         let mut spans: Vec<String> = Vec::new();
         let steps = match (&raw.request, raw.steps.as_slice()) {
-            (Some(request), []) => self.step(name, request, &raw.place, &inherited, common).into_iter().collect(),
+            (Some(request), []) => self.step(name, request, &raw.location, &inherited, common).into_iter().collect(),
             (None, []) => {
                 let hint = "add get = \"/path\", or a [[task.step]] for each request of a flow";
-                self.problems.hint(&raw.place, format!("the task `{name}` has no request"), hint);
+                self.problems.add_with_hint(&raw.location, format!("the task `{name}` has no request"), hint);
                 Vec::new()
             }
             (request, steps) => {
                 if request.is_some() {
                     let hint = "move the request into a [[task.step]] of its own";
-                    self.problems.hint(&raw.place, format!("the task `{name}` has a request and steps"), hint);
+                    self.problems.add_with_hint(
+                        &raw.location,
+                        format!("the task `{name}` has a request and steps"),
+                        hint,
+                    );
                 }
                 spans.push(name.to_owned());
                 self.steps(name, steps, &inherited, common)
@@ -102,7 +111,7 @@ impl Builder<'_, '_> {
         if let Some(group) = group.filter(|group| !spans.iter().any(|span| span == group)) {
             spans.push(group.to_owned());
         }
-        (spec, flow(spans, timeout, steps))
+        (spec, build_flow(spans, timeout, steps))
     }
 
     fn weight(&mut self, raw: &RawTask) -> f64 {
@@ -113,26 +122,30 @@ impl Builder<'_, '_> {
                 let many = weight.value.is_finite() && weight.value.abs() >= 1e16;
                 let shown = if many { format!("{:e}", weight.value) } else { weight.value.to_string() };
                 let message = format!("a weight of {shown} is not possible");
-                self.problems.hint(&weight.place, message, "give a number above 0, 1e9 at most, or remove the task");
+                self.problems.add_with_hint(
+                    &weight.location,
+                    message,
+                    "give a number above 0, 1e9 at most, or remove the task",
+                );
                 1.0
             }
         }
     }
 
-    fn requires(&mut self, required: &Given<String>, indexes: &HashMap<&str, usize>) -> Option<TaskIndex> {
+    fn required_task(&mut self, required: &Sourced<String>, indexes: &HashMap<&str, usize>) -> Option<TaskIndex> {
         let found = indexes.get(required.value.as_str());
         if found.is_none() {
             let hint = match did_you_mean(&required.value, indexes.keys().copied()) {
                 Some(known) => format!("did you mean `{known}`?"),
                 None => "name another task of this scenario".to_owned(),
             };
-            self.problems.hint(&required.place, format!("there is no task `{}`", required.value), hint);
+            self.problems.add_with_hint(&required.location, format!("there is no task `{}`", required.value), hint);
         }
         found.map(|index| TaskIndex(*index))
     }
 
     /// A task that waits for itself would never run.
-    fn refuse_cycles(&mut self, raw: &[RawTask], tasks: &[(TaskSpec, Flow)]) {
+    fn reject_cycles(&mut self, raw: &[RawTask], tasks: &[(TaskSpec, CompiledFlow)]) {
         // Those that can run, by and by; what is left waits for itself or for one that does.
         let mut ready = vec![false; tasks.len()];
         while let Some(next) = (0..tasks.len())
@@ -141,10 +154,10 @@ impl Builder<'_, '_> {
             ready[next] = true;
         }
         for (index, (spec, _)) in tasks.iter().enumerate().filter(|(index, _)| !ready[*index]) {
-            let in_cycle = reaches(tasks, index, index);
+            let in_cycle = requires_transitively(tasks, index, index);
             if let Some(first) = raw[index].requires.first().filter(|_| in_cycle) {
-                self.problems.hint(
-                    &first.place,
+                self.problems.add_with_hint(
+                    &first.location,
                     format!("`{}` can never run, because it requires itself in the end", spec.name),
                     "break the circle of `requires`",
                 );
@@ -152,28 +165,34 @@ impl Builder<'_, '_> {
         }
     }
 
-    fn steps(&mut self, flow: &str, raw: &[RawStep], inherited: &Inherited<'_>, common: &Common) -> Vec<Step> {
+    fn steps(
+        &mut self,
+        flow: &str,
+        raw: &[RawStep],
+        inherited: &InheritedSettings<'_>,
+        common: &RequestDefaults,
+    ) -> Vec<CompiledStep> {
         let mut names: Vec<String> = Vec::new();
         let mut steps = Vec::new();
         for (index, raw) in raw.iter().enumerate() {
             let name = step_name(raw, index);
             if names.contains(&name) {
-                let place = raw.name.as_ref().map_or(&raw.place, |name| &name.place);
+                let place = raw.name.as_ref().map_or(&raw.location, |name| &name.location);
                 self.problems.add(place, format!("`{flow}` already has a step called `{name}`"));
             }
             let Some(request) = &raw.request else {
                 let hint = "add get = \"/path\" (or post, put, patch, delete, head, options)";
-                self.problems.hint(&raw.place, format!("the step `{name}` has no request"), hint);
+                self.problems.add_with_hint(&raw.location, format!("the step `{name}` has no request"), hint);
                 continue;
             };
             let think = raw.think.as_ref().map(|think| pause(think, self.problems));
-            let inherited = Inherited {
+            let inherited = InheritedSettings {
                 group: raw.group.as_ref().map(|group| group.value.as_str()).or(inherited.group),
                 tags: inherited.tags.clone(),
                 think: think.unwrap_or(inherited.think),
                 continue_on_failure: raw.continue_on_failure || inherited.continue_on_failure,
             };
-            if let Some(mut step) = self.step(&format!("{flow}/{name}"), request, &raw.place, &inherited, common) {
+            if let Some(mut step) = self.step(&format!("{flow}/{name}"), request, &raw.location, &inherited, common) {
                 step.group = raw.group.as_ref().map(|group| group.value.clone());
                 steps.push(step);
             }
@@ -186,14 +205,14 @@ impl Builder<'_, '_> {
         &mut self,
         metric: &str,
         raw: &RawRequest,
-        place: &Place,
-        inherited: &Inherited<'_>,
-        common: &Common,
-    ) -> Option<Step> {
+        place: &SourceLocation,
+        inherited: &InheritedSettings<'_>,
+        common: &RequestDefaults,
+    ) -> Option<CompiledStep> {
         let request = self.request(raw, place, common);
         let checks = raw.expect.as_ref().map(|expect| self.checks(expect)).unwrap_or_default();
         let extracts = raw.extract.iter().filter_map(|(name, extract)| self.extract(name, extract)).collect();
-        Some(Step {
+        Some(CompiledStep {
             metric: MetricKey {
                 name: metric.to_owned(),
                 kind: MetricKind::Request,
@@ -210,7 +229,7 @@ impl Builder<'_, '_> {
     }
 }
 
-fn flow(spans: Vec<String>, timeout: Option<std::time::Duration>, steps: Vec<Step>) -> Flow {
+fn build_flow(spans: Vec<String>, timeout: Option<std::time::Duration>, steps: Vec<CompiledStep>) -> CompiledFlow {
     let (mut used, mut data) = (Vec::new(), Vec::new());
     steps.iter().for_each(|step| step.columns_used(&mut used));
     for column in used {
@@ -218,7 +237,7 @@ fn flow(spans: Vec<String>, timeout: Option<std::time::Duration>, steps: Vec<Ste
             data.push(column.data);
         }
     }
-    Flow { spans, timeout, steps, data }
+    CompiledFlow { spans, timeout, steps, data }
 }
 
 /// A step without a name is known by its number.
@@ -227,7 +246,7 @@ pub(super) fn step_name(step: &RawStep, index: usize) -> String {
 }
 
 /// Whether following `requires` from `from` leads to `to`.
-fn reaches(tasks: &[(TaskSpec, Flow)], from: usize, to: usize) -> bool {
+fn requires_transitively(tasks: &[(TaskSpec, CompiledFlow)], from: usize, to: usize) -> bool {
     let mut seen = vec![false; tasks.len()];
     let mut open = vec![from];
     while let Some(index) = open.pop() {

@@ -2,64 +2,64 @@
 
 use squall_model::Threshold;
 
-use super::Builder;
-use crate::{Given, error::did_you_mean, read::RawScenario};
+use super::ScenarioBuilder;
+use crate::{Sourced, error::did_you_mean, read::RawScenario};
 
 /// The metrics that the run will have.
 #[derive(Clone, Copy)]
-pub(super) struct Known<'a> {
+pub(super) struct KnownMetrics<'a> {
     pub(super) names: &'a [String],
     /// There may be others.
-    pub(super) more: bool,
+    pub(super) allow_unknown: bool,
 }
 
-impl Known<'_> {
+impl KnownMetrics<'_> {
     /// Whether there will be, or may be, a metric of this name.
-    fn has(&self, metric: &String) -> bool {
+    fn may_have(&self, metric: &String) -> bool {
         // What code raises is counted apart where no request bears it.
-        let of = metric.strip_suffix(" (failed)").filter(|_| self.more);
-        let hook = self.more && ["on_start", "on_stop"].contains(&of.unwrap_or(metric));
+        let of = metric.strip_suffix(" (failed)").filter(|_| self.allow_unknown);
+        let hook = self.allow_unknown && ["on_start", "on_stop"].contains(&of.unwrap_or(metric));
         hook || self.names.contains(metric) || of.is_some_and(|of| self.names.iter().any(|name| name == of))
     }
 }
 
-impl Builder<'_, '_> {
+impl ScenarioBuilder<'_, '_> {
     /// The file's thresholds and then the flags'; a flag replaces what the file says of the same quantity. Within the file and
     /// within the flags all are kept: two limits on one quantity are two promises.
     pub(super) fn thresholds(
         &mut self,
         raw: &RawScenario,
-        flags: &[Given<String>],
-        known: Known<'_>,
+        flags: &[Sourced<String>],
+        known: KnownMetrics<'_>,
     ) -> Vec<Threshold> {
-        let mut thresholds = self.parsed(&raw.thresholds, known);
-        let flags = self.parsed(flags, known);
+        let mut thresholds = self.parse_thresholds(&raw.thresholds, known);
+        let flags = self.parse_thresholds(flags, known);
         thresholds.retain(|old| !flags.iter().any(|new| replaces(new, old)));
         thresholds.extend(flags);
         thresholds
     }
 
     /// Every threshold of a list, each once.
-    fn parsed(&mut self, list: &[Given<String>], known: Known<'_>) -> Vec<Threshold> {
+    fn parse_thresholds(&mut self, list: &[Sourced<String>], known: KnownMetrics<'_>) -> Vec<Threshold> {
         let mut thresholds: Vec<Threshold> = Vec::new();
         for given in list {
             let threshold: Threshold = match given.value.parse() {
                 Ok(threshold) => threshold,
                 Err(error) => {
                     let hint = "write for example p99<500ms, error_rate<1%, browse:p95[10s]<300ms !abort";
-                    self.problems.hint(&given.place, error.to_string(), hint);
+                    self.problems.add_with_hint(&given.location, error.to_string(), hint);
                     continue;
                 }
             };
-            if let Some(metric) = threshold.metric.as_ref().filter(|metric| !known.has(metric)) {
+            if let Some(metric) = threshold.metric.as_ref().filter(|metric| !known.may_have(metric)) {
                 let hint = match did_you_mean(metric, known.names.iter().map(String::as_str)) {
                     // A task's name with a slip in it is that, and not a metric still to come.
                     Some(close) => Some(format!("did you mean `{close}`?")),
-                    None if known.more => None,
-                    None => Some(format!("there are {}", listed(known.names))),
+                    None if known.allow_unknown => None,
+                    None => Some(format!("there are {}", list_metrics(known.names))),
                 };
                 if let Some(hint) = hint {
-                    self.problems.hint(&given.place, format!("there is no metric `{metric}`"), hint);
+                    self.problems.add_with_hint(&given.location, format!("there is no metric `{metric}`"), hint);
                 }
             }
             if !thresholds.contains(&threshold) {
@@ -71,7 +71,7 @@ impl Builder<'_, '_> {
 }
 
 /// The names worth listing: those of redirects go without saying.
-pub(crate) fn listed(names: &[String]) -> String {
+pub(crate) fn list_metrics(names: &[String]) -> String {
     let listed: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.ends_with(" (redirect)")).collect();
     listed.join(", ")
 }

@@ -2,21 +2,21 @@
 
 use serde_json::Value;
 use squall_http::HttpResponse;
-use squall_metrics::{OutcomeCategory, OutcomeCode, Outcome};
+use squall_metrics::{Outcome, OutcomeCategory, OutcomeCode};
 use std::{borrow::Cow, time::Duration};
 
-use super::{Checks, JsonCheck, TextCheck, Wanted};
-use crate::template::{Context, Template, Unset};
+use super::{JsonCheck, JsonExpectation, ResponseChecks, TextCheck};
+use crate::template::{RenderContext, Template, UnsetVariableError};
 
 /// A response as checks and extractors see it; its JSON is read at most once.
-pub(crate) struct Answer<'r> {
+pub(crate) struct LazyJsonResponse<'r> {
     pub(crate) response: HttpResponse<'r>,
     json: Option<Result<Value, String>>,
 }
 
-impl<'r> Answer<'r> {
-    pub(crate) fn new(response: HttpResponse<'r>) -> Answer<'r> {
-        Answer { response, json: None }
+impl<'r> LazyJsonResponse<'r> {
+    pub(crate) fn new(response: HttpResponse<'r>) -> LazyJsonResponse<'r> {
+        LazyJsonResponse { response, json: None }
     }
 
     /// The body as JSON, or why it is none.
@@ -29,85 +29,91 @@ impl<'r> Answer<'r> {
 
 /// How a response was judged, and why in words if it failed.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Verdict {
+pub(crate) struct RequestVerdict {
     pub(crate) outcome: Outcome,
     pub(crate) note: Option<String>,
 }
 
-impl Verdict {
-    pub(crate) fn failed(code: &'static str, note: String) -> Verdict {
-        Verdict { outcome: Outcome::new(OutcomeCategory::CheckFailed, code), note: Some(note) }
+impl RequestVerdict {
+    pub(crate) fn failed(code: &'static str, note: String) -> RequestVerdict {
+        RequestVerdict { outcome: Outcome::new(OutcomeCategory::CheckFailed, code), note: Some(note) }
     }
 }
 
-impl Checks {
+impl ResponseChecks {
     pub(crate) fn judge(
         &self,
-        answer: &mut Answer<'_>,
+        answer: &mut LazyJsonResponse<'_>,
         service: Duration,
-        context: &mut Context<'_>,
-    ) -> Result<Verdict, Unset> {
+        context: &mut RenderContext<'_>,
+    ) -> Result<RequestVerdict, UnsetVariableError> {
         let status = answer.response.status;
-        if !self.accepts(status) {
-            return Ok(self.refused(status));
+        if !self.accepts_status(status) {
+            return Ok(self.unexpected_status(status));
         }
         for (name, check) in &self.headers {
-            if let Some(note) = header(name, check, answer, context)? {
-                return Ok(Verdict::failed("HEADER", note));
+            if let Some(note) = check_header(name, check, answer, context)? {
+                return Ok(RequestVerdict::failed("HEADER", note));
             }
         }
         for check in &self.body {
-            if let Some(note) = body(check, answer.response.body(), context)? {
-                return Ok(Verdict::failed("BODY", note));
+            if let Some(note) = check_body(check, answer.response.body(), context)? {
+                return Ok(RequestVerdict::failed("BODY", note));
             }
         }
         for check in &self.json {
-            if let Some(note) = json(check, answer, context)? {
-                return Ok(Verdict::failed("JSON", note));
+            if let Some(note) = check_json(check, answer, context)? {
+                return Ok(RequestVerdict::failed("JSON", note));
             }
         }
-        if let Some(max) = self.max.filter(|max| service > *max) {
+        if let Some(max) = self.max_service_time.filter(|max| service > *max) {
             // The time itself is in the histogram; without it equal failures are one note.
-            return Ok(Verdict::failed("MAX_MS", format!("expected at most {} ms, took longer", shown_ms(max))));
+            return Ok(RequestVerdict::failed(
+                "MAX_MS",
+                format!("expected at most {} ms, took longer", display_ms(max)),
+            ));
         }
-        Ok(Verdict { outcome: self.passing(status), note: None })
+        Ok(RequestVerdict { outcome: self.passing_outcome(status), note: None })
     }
 
     /// The outcome of a status that is as it should be, even if it is 404.
     #[inline]
-    pub(crate) fn passing(&self, status: u16) -> Outcome {
+    pub(crate) fn passing_outcome(&self, status: u16) -> Outcome {
         Outcome { category: OutcomeCategory::Ok, code: OutcomeCode::Http(status) }
     }
 
     /// The outcome of a status that is not accepted.
-    pub(crate) fn refused(&self, status: u16) -> Verdict {
+    pub(crate) fn unexpected_status(&self, status: u16) -> RequestVerdict {
         if self.statuses.is_empty() {
-            return Verdict { outcome: Outcome::of_status(status), note: None };
+            return RequestVerdict { outcome: Outcome::of_status(status), note: None };
         }
-        let note = format!("expected status {}, got {status}", self.statuses_shown());
-        let outcome =
-            if status >= 400 { Outcome::of_status(status) } else { Outcome::new(OutcomeCategory::CheckFailed, "STATUS") };
-        Verdict { outcome, note: Some(note) }
+        let note = format!("expected status {}, got {status}", self.format_statuses());
+        let outcome = if status >= 400 {
+            Outcome::of_status(status)
+        } else {
+            Outcome::new(OutcomeCategory::CheckFailed, "STATUS")
+        };
+        RequestVerdict { outcome, note: Some(note) }
     }
 }
 
-fn header(
+fn check_header(
     name: &str,
     check: &TextCheck,
-    answer: &Answer<'_>,
-    context: &mut Context<'_>,
-) -> Result<Option<String>, Unset> {
+    answer: &LazyJsonResponse<'_>,
+    context: &mut RenderContext<'_>,
+) -> Result<Option<String>, UnsetVariableError> {
     // A name can stand in several lines (Set-Cookie); one that is as it should be is enough.
     let mut found =
         answer.response.headers().filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value);
     let holds = match check {
         TextCheck::Present(wanted) => *wanted == found.next().is_some(),
         TextCheck::Equals(wanted) => {
-            let wanted = rendered(wanted, context)?;
+            let wanted = render(wanted, context)?;
             found.any(|found| *wanted == *found)
         }
         TextCheck::Contains(wanted) => {
-            let wanted = rendered(wanted, context)?;
+            let wanted = render(wanted, context)?;
             found.any(|found| found.contains(&*wanted))
         }
         TextCheck::Matches(regex) => found.any(|found| regex.is_match(found.as_bytes())),
@@ -116,84 +122,92 @@ fn header(
         return Ok(None);
     }
     let found = answer.response.header(name);
-    let found = found.map_or("it is missing".to_owned(), |found| format!("got {:?}", cut(found)));
-    Ok(Some(format!("expected header {name} {}, {found}", wish(check, context)?)))
+    let found = found.map_or("it is missing".to_owned(), |found| format!("got {:?}", truncate(found)));
+    Ok(Some(format!("expected header {name} {}, {found}", describe_expectation(check, context)?)))
 }
 
-fn body(check: &TextCheck, found: &[u8], context: &mut Context<'_>) -> Result<Option<String>, Unset> {
+fn check_body(
+    check: &TextCheck,
+    found: &[u8],
+    context: &mut RenderContext<'_>,
+) -> Result<Option<String>, UnsetVariableError> {
     let holds = match check {
         TextCheck::Present(wanted) => *wanted != found.is_empty(),
-        TextCheck::Equals(wanted) => rendered(wanted, context)?.as_bytes() == found,
-        TextCheck::Contains(wanted) => contains(found, rendered(wanted, context)?.as_bytes()),
+        TextCheck::Equals(wanted) => render(wanted, context)?.as_bytes() == found,
+        TextCheck::Contains(wanted) => contains(found, render(wanted, context)?.as_bytes()),
         TextCheck::Matches(regex) => regex.is_match(found),
     };
     if holds {
         return Ok(None);
     }
     let start = String::from_utf8_lossy(&found[..found.len().min(200)]);
-    Ok(Some(format!("expected the body {}, got {:?}", wish(check, context)?, cut(&start))))
+    Ok(Some(format!("expected the body {}, got {:?}", describe_expectation(check, context)?, truncate(&start))))
 }
 
-fn json(check: &JsonCheck, answer: &mut Answer<'_>, context: &mut Context<'_>) -> Result<Option<String>, Unset> {
+fn check_json(
+    check: &JsonCheck,
+    answer: &mut LazyJsonResponse<'_>,
+    context: &mut RenderContext<'_>,
+) -> Result<Option<String>, UnsetVariableError> {
     let json = match answer.json() {
         Ok(json) => json,
         Err(error) => return Ok(Some(format!("expected JSON, got something else: {error}"))),
     };
     let nodes = check.path.query(json);
-    let shown = &check.shown;
-    let wanted = match &check.wanted {
-        Wanted::Present(wanted) => {
+    let shown = &check.path_text;
+    let wanted = match &check.expected {
+        JsonExpectation::Present(wanted) => {
             let note = if *wanted { "to exist, it does not" } else { "not to exist, it does" };
             return Ok((*wanted == nodes.is_empty()).then(|| format!("expected {shown} {note}")));
         }
-        Wanted::Count(count) => {
+        JsonExpectation::Count(count) => {
             let note = || format!("expected {shown} to select {count}, got {}", nodes.len());
             return Ok((nodes.len() != *count).then(note));
         }
-        Wanted::EqualsConstant(value) => Cow::Borrowed(value),
-        Wanted::Equals(template) => {
-            let text = rendered(template, context)?;
+        JsonExpectation::EqualsConstant(value) => Cow::Borrowed(value),
+        JsonExpectation::Equals(template) => {
+            let text = render(template, context)?;
             Cow::Owned(serde_json::from_str(&text).unwrap_or_else(|_| Value::String(text.into_owned())))
         }
     };
     if nodes.is_empty() {
         return Ok(Some(format!("expected {shown} to be {wanted}, it does not exist")));
     }
-    let other = nodes.iter().find(|found| !same(found, &wanted));
-    Ok(other.map(|found| format!("expected {shown} to be {wanted}, got {}", cut(&found.to_string()))))
+    let other = nodes.iter().find(|found| !json_equal(found, &wanted));
+    Ok(other.map(|found| format!("expected {shown} to be {wanted}, got {}", truncate(&found.to_string()))))
 }
 
 /// Equal as people see it: `1` is `1.0`, and the order of an object's members does not matter.
-fn same(a: &Value, b: &Value) -> bool {
+fn json_equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Number(a), Value::Number(b)) => match (whole(a), whole(b)) {
+        (Value::Number(a), Value::Number(b)) => match (as_integer(a), as_integer(b)) {
             // Not as floats: numbers of 64 bits that differ by one would be the same.
             (Some(a), Some(b)) => a == b,
             _ => a == b || a.as_f64() == b.as_f64(),
         },
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| json_equal(a, b)),
         (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| same(a, b)))
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| json_equal(a, b)))
         }
         (a, b) => a == b,
     }
 }
 
-fn whole(number: &serde_json::Number) -> Option<i128> {
+fn as_integer(number: &serde_json::Number) -> Option<i128> {
     number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
 }
 
-fn wish(check: &TextCheck, context: &mut Context<'_>) -> Result<String, Unset> {
+fn describe_expectation(check: &TextCheck, context: &mut RenderContext<'_>) -> Result<String, UnsetVariableError> {
     Ok(match check {
-        TextCheck::Equals(wanted) => format!("to be {:?}", cut(&rendered(wanted, context)?)),
-        TextCheck::Contains(wanted) => format!("to contain {:?}", cut(&rendered(wanted, context)?)),
-        TextCheck::Matches(regex) => format!("to match {}", cut(regex.as_str())),
+        TextCheck::Equals(wanted) => format!("to be {:?}", truncate(&render(wanted, context)?)),
+        TextCheck::Contains(wanted) => format!("to contain {:?}", truncate(&render(wanted, context)?)),
+        TextCheck::Matches(regex) => format!("to match {}", truncate(regex.as_str())),
         TextCheck::Present(true) => "to be there".to_owned(),
         TextCheck::Present(false) => "not to be there".to_owned(),
     })
 }
 
-fn rendered<'t>(template: &'t Template, context: &mut Context<'_>) -> Result<Cow<'t, str>, Unset> {
+fn render<'t>(template: &'t Template, context: &mut RenderContext<'_>) -> Result<Cow<'t, str>, UnsetVariableError> {
     if let Some(text) = template.constant() {
         return Ok(Cow::Borrowed(text));
     }
@@ -217,12 +231,12 @@ fn contains(found: &[u8], wanted: &[u8]) -> bool {
 }
 
 /// `0.001` and not `0`: a limit that nothing can keep should be seen to be one.
-fn shown_ms(max: Duration) -> f64 {
+fn display_ms(max: Duration) -> f64 {
     (max.as_secs_f64() * 1e9).round() / 1e6
 }
 
 /// Notes stay short.
-fn cut(text: &str) -> Cow<'_, str> {
+fn truncate(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(80) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
         None => Cow::Borrowed(text),
@@ -257,11 +271,11 @@ mod tests {
     #[test]
     fn json_values_are_compared_as_people_see_them() {
         let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-        assert!(same(&value("1"), &value("1.0")));
-        assert!(same(&value(r#"{"a":1,"b":[2]}"#), &value(r#"{"b":[2.0],"a":1}"#)));
-        assert!(!same(&value("\"1\""), &value("1")));
-        assert!(!same(&value("[1]"), &value("[1,2]")));
-        assert!(!same(&value("9007199254740993"), &value("9007199254740992")), "as floats they would be equal");
-        assert!(!same(&value("18446744073709551615"), &value("18446744073709551614")));
+        assert!(json_equal(&value("1"), &value("1.0")));
+        assert!(json_equal(&value(r#"{"a":1,"b":[2]}"#), &value(r#"{"b":[2.0],"a":1}"#)));
+        assert!(!json_equal(&value("\"1\""), &value("1")));
+        assert!(!json_equal(&value("[1]"), &value("[1,2]")));
+        assert!(!json_equal(&value("9007199254740993"), &value("9007199254740992")), "as floats they would be equal");
+        assert!(!json_equal(&value("18446744073709551615"), &value("18446744073709551614")));
     }
 }

@@ -7,8 +7,8 @@ mod raw;
 mod request;
 mod table;
 
-pub(crate) use document::read;
+pub(crate) use document::read_scenario;
 pub(crate) use raw::{
-    Pairs, RawBody, RawData, RawExpect, RawExtract, RawHeaderCheck, RawJson, RawJsonCheck, RawRequest, RawResource,
-    RawScenario, RawStep, RawTask,
+    NameValuePairs, RawBody, RawData, RawExpect, RawExtract, RawHeaderCheck, RawJson, RawJsonCheck, RawRequest,
+    RawResource, RawScenario, RawStep, RawTask,
 };

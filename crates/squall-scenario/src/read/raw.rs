@@ -1,18 +1,18 @@
 //! The shapes of a scenario as written. Everything is optional; what is missing or contradictory is found when it is built.
 
-use crate::{Given, RawHttp, RawLoad, error::Place};
+use crate::{RawHttp, RawLoad, Sourced, error::SourceLocation};
 
-pub(crate) type Pairs = Vec<(Given<String>, Given<String>)>;
+pub(crate) type NameValuePairs = Vec<(Sourced<String>, Sourced<String>)>;
 
 #[derive(Debug, Default)]
 pub(crate) struct RawScenario {
-    pub(crate) name: Option<Given<String>>,
-    pub(crate) target: Option<Given<String>>,
-    pub(crate) seed: Option<Given<u64>>,
+    pub(crate) name: Option<Sourced<String>>,
+    pub(crate) target: Option<Sourced<String>>,
+    pub(crate) seed: Option<Sourced<u64>>,
     pub(crate) load: RawLoad,
-    pub(crate) thresholds: Vec<Given<String>>,
+    pub(crate) thresholds: Vec<Sourced<String>>,
     pub(crate) http: RawHttp,
-    pub(crate) variables: Vec<(Given<String>, RawJson)>,
+    pub(crate) variables: Vec<(Sourced<String>, RawJson)>,
     pub(crate) data: Vec<RawData>,
     pub(crate) resources: Vec<RawResource>,
     pub(crate) on_start: Vec<RawStep>,
@@ -21,37 +21,37 @@ pub(crate) struct RawScenario {
 
 #[derive(Debug)]
 pub(crate) struct RawData {
-    pub(crate) place: Place,
-    pub(crate) name: Option<Given<String>>,
-    pub(crate) file: Option<Given<String>>,
-    pub(crate) order: Option<Given<String>>,
-    pub(crate) per: Option<Given<String>>,
+    pub(crate) location: SourceLocation,
+    pub(crate) name: Option<Sourced<String>>,
+    pub(crate) file: Option<Sourced<String>>,
+    pub(crate) order: Option<Sourced<String>>,
+    pub(crate) per: Option<Sourced<String>>,
 }
 
 /// Things that users hold one at a time.
 #[derive(Debug)]
 pub(crate) struct RawResource {
-    pub(crate) place: Place,
-    pub(crate) name: Option<Given<String>>,
-    pub(crate) file: Option<Given<String>>,
-    pub(crate) count: Option<Given<u64>>,
+    pub(crate) location: SourceLocation,
+    pub(crate) name: Option<Sourced<String>>,
+    pub(crate) file: Option<Sourced<String>>,
+    pub(crate) count: Option<Sourced<u64>>,
     /// What each has, where they are counted.
-    pub(crate) fields: Pairs,
-    pub(crate) wait: Option<Given<String>>,
+    pub(crate) fields: NameValuePairs,
+    pub(crate) wait: Option<Sourced<String>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct RawTask {
-    pub(crate) place: Place,
-    pub(crate) name: Option<Given<String>>,
-    pub(crate) weight: Option<Given<f64>>,
-    pub(crate) group: Option<Given<String>>,
-    pub(crate) tags: Pairs,
-    pub(crate) requires: Vec<Given<String>>,
-    pub(crate) every: Option<Given<String>>,
+    pub(crate) location: SourceLocation,
+    pub(crate) name: Option<Sourced<String>>,
+    pub(crate) weight: Option<Sourced<f64>>,
+    pub(crate) group: Option<Sourced<String>>,
+    pub(crate) tags: NameValuePairs,
+    pub(crate) requires: Vec<Sourced<String>>,
+    pub(crate) every: Option<Sourced<String>>,
     /// Of the whole task.
-    pub(crate) timeout: Option<Given<String>>,
-    pub(crate) think: Option<Given<String>>,
+    pub(crate) timeout: Option<Sourced<String>>,
+    pub(crate) think: Option<Sourced<String>>,
     pub(crate) continue_on_failure: bool,
     /// Written into the task itself.
     pub(crate) request: Option<RawRequest>,
@@ -60,9 +60,9 @@ pub(crate) struct RawTask {
 
 impl RawTask {
     /// A task of one request and nothing else.
-    pub(crate) fn of(request: RawRequest, place: Place) -> RawTask {
+    pub(crate) fn from_request(request: RawRequest, place: SourceLocation) -> RawTask {
         RawTask {
-            place,
+            location: place,
             name: None,
             weight: None,
             group: None,
@@ -80,64 +80,64 @@ impl RawTask {
 
 #[derive(Debug)]
 pub(crate) struct RawStep {
-    pub(crate) place: Place,
-    pub(crate) name: Option<Given<String>>,
-    pub(crate) group: Option<Given<String>>,
-    pub(crate) think: Option<Given<String>>,
+    pub(crate) location: SourceLocation,
+    pub(crate) name: Option<Sourced<String>>,
+    pub(crate) group: Option<Sourced<String>>,
+    pub(crate) think: Option<Sourced<String>>,
     pub(crate) continue_on_failure: bool,
     pub(crate) request: Option<RawRequest>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct RawRequest {
-    pub(crate) method: Option<Given<String>>,
-    pub(crate) url: Option<Given<String>>,
-    pub(crate) headers: Pairs,
-    pub(crate) query: Pairs,
+    pub(crate) method: Option<Sourced<String>>,
+    pub(crate) url: Option<Sourced<String>>,
+    pub(crate) headers: NameValuePairs,
+    pub(crate) query: NameValuePairs,
     pub(crate) body: Option<RawBody>,
-    pub(crate) basic: Option<Given<String>>,
-    pub(crate) bearer: Option<Given<String>>,
+    pub(crate) basic: Option<Sourced<String>>,
+    pub(crate) bearer: Option<Sourced<String>>,
     /// Of this request alone.
-    pub(crate) timeout: Option<Given<String>>,
+    pub(crate) timeout: Option<Sourced<String>>,
     pub(crate) expect: Option<RawExpect>,
-    pub(crate) extract: Vec<(Given<String>, RawExtract)>,
+    pub(crate) extract: Vec<(Sourced<String>, RawExtract)>,
 }
 
 #[derive(Debug)]
 pub(crate) enum RawBody {
-    Text(Given<String>),
-    File(Given<String>),
+    Text(Sourced<String>),
+    File(Sourced<String>),
     Json(RawJson),
     /// JSON as text, sent as it stands.
-    JsonText(Given<String>),
-    Form(Pairs),
+    JsonText(Sourced<String>),
+    Form(NameValuePairs),
 }
 
 /// A JSON value whose strings may hold templates.
 #[derive(Debug, Clone)]
 pub(crate) enum RawJson {
-    Text(Given<String>),
+    Text(Sourced<String>),
     /// Number or truth, as JSON writes it.
-    Literal(Given<String>),
+    Literal(Sourced<String>),
     Array(Vec<RawJson>),
     Object(Vec<(String, RawJson)>),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct RawExpect {
-    pub(crate) status: Vec<Given<String>>,
-    pub(crate) headers: Vec<(Given<String>, RawHeaderCheck)>,
-    pub(crate) body_contains: Vec<Given<String>>,
-    pub(crate) body_matches: Vec<Given<String>>,
-    pub(crate) json: Vec<(Given<String>, RawJsonCheck)>,
-    pub(crate) max_ms: Option<Given<f64>>,
+    pub(crate) status: Vec<Sourced<String>>,
+    pub(crate) headers: Vec<(Sourced<String>, RawHeaderCheck)>,
+    pub(crate) body_contains: Vec<Sourced<String>>,
+    pub(crate) body_matches: Vec<Sourced<String>>,
+    pub(crate) json: Vec<(Sourced<String>, RawJsonCheck)>,
+    pub(crate) max_ms: Option<Sourced<f64>>,
 }
 
 #[derive(Debug)]
 pub(crate) enum RawHeaderCheck {
-    Equals(Given<String>),
-    Contains(Given<String>),
-    Matches(Given<String>),
+    Equals(Sourced<String>),
+    Contains(Sourced<String>),
+    Matches(Sourced<String>),
     /// Merely there, or merely not.
     Present(bool),
 }
@@ -151,10 +151,10 @@ pub(crate) enum RawJsonCheck {
 
 #[derive(Debug, Default)]
 pub(crate) struct RawExtract {
-    pub(crate) json: Option<Given<String>>,
-    pub(crate) header: Option<Given<String>>,
-    pub(crate) regex: Option<Given<String>>,
+    pub(crate) json: Option<Sourced<String>>,
+    pub(crate) header: Option<Sourced<String>>,
+    pub(crate) regex: Option<Sourced<String>>,
     /// Of the regex; default 1 if it has one.
-    pub(crate) group: Option<Given<u64>>,
-    pub(crate) default: Option<Given<String>>,
+    pub(crate) group: Option<Sourced<u64>>,
+    pub(crate) default: Option<Sourced<String>>,
 }

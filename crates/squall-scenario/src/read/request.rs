@@ -3,36 +3,40 @@
 use toml::de::DeValue;
 
 use super::{
-    json::json,
+    json::toml_to_json,
     load::basic,
     raw::{RawBody, RawExpect, RawExtract, RawHeaderCheck, RawJsonCheck, RawRequest},
-    table::{Node, Table, in_order, key_of, place, text_of, wrong_type},
+    table::{TomlNode, TomlTable, entries_in_file_order, node_location, report_wrong_type, scalar_text, sourced_key},
 };
-use crate::{Given, error::Problems};
+use crate::{Sourced, error::ProblemList};
 
 const METHODS: [&str; 7] = ["get", "post", "put", "patch", "delete", "head", "options"];
 
 /// The request of `table`, or `None` if none of its keys speaks of one. `timeout` is left to the caller where it means something else.
-pub(super) fn request(table: &mut Table<'_, '_>, problems: &mut Problems<'_>) -> Option<RawRequest> {
+pub(super) fn request(table: &mut TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> Option<RawRequest> {
     let mut found = RawRequest::default();
     for method in METHODS {
         let Some(url) = table.string(method, problems) else { continue };
         if found.url.is_some() {
             let (message, hint) = ("a second request in one table", "write a [[task.step]] for each request of a flow");
-            problems.hint(&url.place, message, hint);
+            problems.add_with_hint(&url.location, message, hint);
             continue;
         }
-        found.method = Some(Given { value: method.to_uppercase(), place: url.place.clone() });
+        found.method = Some(Sourced { value: method.to_uppercase(), location: url.location.clone() });
         found.url = Some(url);
     }
     let (method, url) = (table.string("method", problems), table.string("url", problems));
     if let (Some(_), Some(extra)) = (&found.url, url.as_ref().or(method.as_ref())) {
-        problems.hint(&extra.place, "the request is given twice", "keep either `get = …` or `method` and `url`");
+        problems.add_with_hint(
+            &extra.location,
+            "the request is given twice",
+            "keep either `get = …` or `method` and `url`",
+        );
     } else if found.url.is_none() {
         (found.method, found.url) = (method, url);
     }
-    found.headers = table.texts("headers", problems);
-    found.query = table.texts("query", problems);
+    found.headers = table.string_map("headers", problems);
+    found.query = table.string_map("query", problems);
     found.body = body(table, problems);
     found.basic = basic(table, problems);
     found.bearer = table.string("bearer", problems);
@@ -46,30 +50,30 @@ pub(super) fn request(table: &mut Table<'_, '_>, problems: &mut Problems<'_>) ->
     says_something.then_some(found)
 }
 
-fn body(table: &mut Table<'_, '_>, problems: &mut Problems<'_>) -> Option<RawBody> {
-    let text = table.string("body", problems).map(|text| (text.place.clone(), RawBody::Text(text)));
-    let file = table.string("body_file", problems).map(|file| (file.place.clone(), RawBody::File(file)));
-    let json = table.get("json").map(|node| (place(node), json_body(node, problems)));
-    let form = table.get("form").map(place);
-    let form = form.map(|at| (at, RawBody::Form(table.texts("form", problems))));
+fn body(table: &mut TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> Option<RawBody> {
+    let text = table.string("body", problems).map(|text| (text.location.clone(), RawBody::Text(text)));
+    let file = table.string("body_file", problems).map(|file| (file.location.clone(), RawBody::File(file)));
+    let json = table.get("json").map(|node| (node_location(node), json_body(node, problems)));
+    let form = table.get("form").map(node_location);
+    let form = form.map(|at| (at, RawBody::Form(table.string_map("form", problems))));
     // What can be wrong in itself comes first, so that it is looked at.
     let mut given = [json, file, form, text].into_iter().flatten();
     let first = given.next();
     for (second, _) in given {
-        problems.hint(&second, "the request has two bodies", "keep one of body, body_file, json and form");
+        problems.add_with_hint(&second, "the request has two bodies", "keep one of body, body_file, json and form");
     }
     first.map(|(_, body)| body)
 }
 
-fn json_body(node: Node<'_, '_>, problems: &mut Problems<'_>) -> RawBody {
+fn json_body(node: TomlNode<'_, '_>, problems: &mut ProblemList<'_>) -> RawBody {
     match node.get_ref() {
-        DeValue::String(text) => RawBody::JsonText(Given { value: text.to_string(), place: place(node) }),
-        _ => RawBody::Json(json(node, problems)),
+        DeValue::String(text) => RawBody::JsonText(Sourced { value: text.to_string(), location: node_location(node) }),
+        _ => RawBody::Json(toml_to_json(node, problems)),
     }
 }
 
-fn expect(table: &mut Table<'_, '_>, problems: &mut Problems<'_>) -> Option<RawExpect> {
-    let mut table = Table::of(table.get("expect")?, "expect", problems)?;
+fn expect(table: &mut TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> Option<RawExpect> {
+    let mut table = TomlTable::from_node(table.get("expect")?, "expect", problems)?;
     let expect = RawExpect {
         status: status(&mut table, problems),
         headers: entries(&mut table, "header", problems, header_check),
@@ -78,27 +82,27 @@ fn expect(table: &mut Table<'_, '_>, problems: &mut Problems<'_>) -> Option<RawE
         json: entries(&mut table, "json", problems, json_check),
         max_ms: table.number("max_ms", problems),
     };
-    table.finish(problems);
+    table.report_unknown_keys(problems);
     Some(expect)
 }
 
 /// `200`, `"2xx"` or a list of such.
-fn status(table: &mut Table<'_, '_>, problems: &mut Problems<'_>) -> Vec<Given<String>> {
+fn status(table: &mut TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> Vec<Sourced<String>> {
     let Some(node) = table.get("status") else { return Vec::new() };
-    let one = |node: Node<'_, '_>, problems: &mut Problems<'_>| {
+    let one = |node: TomlNode<'_, '_>, problems: &mut ProblemList<'_>| {
         let found = match node.get_ref() {
-            value @ (DeValue::Integer(_) | DeValue::String(_)) => text_of(value),
+            value @ (DeValue::Integer(_) | DeValue::String(_)) => scalar_text(value),
             _ => None,
         };
         if found.is_none() {
-            wrong_type(node, "status", "a status like 200, a class like \"2xx\", or a list of them", problems);
+            report_wrong_type(node, "status", "a status like 200, a class like \"2xx\", or a list of them", problems);
         }
-        Some(Given { value: found?, place: place(node) })
+        Some(Sourced { value: found?, location: node_location(node) })
     };
     match node.get_ref() {
         DeValue::Array(items) if items.is_empty() => {
             let hint = "name a status like 200 or a class like \"2xx\", or leave `status` out";
-            problems.hint(&place(node), "an empty list of statuses expects nothing", hint);
+            problems.add_with_hint(&node_location(node), "an empty list of statuses expects nothing", hint);
             Vec::new()
         }
         DeValue::Array(items) => items.iter().filter_map(|item| one(item, problems)).collect(),
@@ -107,83 +111,85 @@ fn status(table: &mut Table<'_, '_>, problems: &mut Problems<'_>) -> Vec<Given<S
 }
 
 fn entries<T>(
-    table: &mut Table<'_, '_>,
+    table: &mut TomlTable<'_, '_>,
     key: &'static str,
-    problems: &mut Problems<'_>,
-    read: fn(Node<'_, '_>, &mut Problems<'_>) -> Option<T>,
-) -> Vec<(Given<String>, T)> {
+    problems: &mut ProblemList<'_>,
+    read: fn(TomlNode<'_, '_>, &mut ProblemList<'_>) -> Option<T>,
+) -> Vec<(Sourced<String>, T)> {
     let Some(node) = table.get(key) else { return Vec::new() };
     let Some(inner) = node.get_ref().as_table() else {
-        wrong_type(node, key, "a table", problems);
+        report_wrong_type(node, key, "a table", problems);
         return Vec::new();
     };
-    in_order(inner).filter_map(|(name, value)| Some((key_of(name), read(value, problems)?))).collect()
+    entries_in_file_order(inner).filter_map(|(name, value)| Some((sourced_key(name), read(value, problems)?))).collect()
 }
 
-fn header_check(node: Node<'_, '_>, problems: &mut Problems<'_>) -> Option<RawHeaderCheck> {
+fn header_check(node: TomlNode<'_, '_>, problems: &mut ProblemList<'_>) -> Option<RawHeaderCheck> {
     match node.get_ref() {
         DeValue::Boolean(present) => Some(RawHeaderCheck::Present(*present)),
         DeValue::Table(inner) => {
-            let mut table = Table::new(inner, node.span(), "a header's expectation");
+            let mut table = TomlTable::new(inner, node.span(), "a header's expectation");
             let contains = table.string("contains", problems).map(RawHeaderCheck::Contains);
             let matches = table.string("matches", problems).map(RawHeaderCheck::Matches);
-            table.finish(problems);
+            table.report_unknown_keys(problems);
             if contains.is_some() == matches.is_some() {
-                problems
-                    .add(&place(node), "a header's expectation is a value, true, { contains = … } or { matches = … }");
+                problems.add(
+                    &node_location(node),
+                    "a header's expectation is a value, true, { contains = … } or { matches = … }",
+                );
             }
             contains.or(matches)
         }
-        value => match text_of(value) {
-            Some(text) => Some(RawHeaderCheck::Equals(Given { value: text, place: place(node) })),
+        value => match scalar_text(value) {
+            Some(text) => Some(RawHeaderCheck::Equals(Sourced { value: text, location: node_location(node) })),
             None => {
-                wrong_type(node, "header", "a value, true, { contains = … } or { matches = … }", problems);
+                report_wrong_type(node, "header", "a value, true, { contains = … } or { matches = … }", problems);
                 None
             }
         },
     }
 }
 
-fn json_check(node: Node<'_, '_>, problems: &mut Problems<'_>) -> Option<RawJsonCheck> {
+fn json_check(node: TomlNode<'_, '_>, problems: &mut ProblemList<'_>) -> Option<RawJsonCheck> {
     let DeValue::Table(inner) = node.get_ref() else {
-        return Some(RawJsonCheck::Equals(json(node, problems)));
+        return Some(RawJsonCheck::Equals(toml_to_json(node, problems)));
     };
-    let mut table = Table::new(inner, node.span(), "a JSON expectation");
+    let mut table = TomlTable::new(inner, node.span(), "a JSON expectation");
     let present = table.boolean("exists", problems).map(|exists| RawJsonCheck::Present(exists.value));
     let count = table.unsigned("count", problems).map(|count| RawJsonCheck::Count(count.value));
-    let equals = table.get("equals").map(|node| RawJsonCheck::Equals(json(node, problems)));
+    let equals = table.get("equals").map(|node| RawJsonCheck::Equals(toml_to_json(node, problems)));
     let before = problems.count();
-    table.finish(problems);
+    table.report_unknown_keys(problems);
     let mut given = [present, count, equals].into_iter().flatten();
     let first = given.next();
     if (first.is_none() && problems.count() == before) || given.next().is_some() {
         problems.add(
-            &place(node),
+            &node_location(node),
             "a JSON expectation is a value, or one of { exists = … }, { count = … }, { equals = … }",
         );
     }
     first
 }
 
-fn extract(table: &mut Table<'_, '_>, problems: &mut Problems<'_>) -> Vec<(Given<String>, RawExtract)> {
+fn extract(table: &mut TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> Vec<(Sourced<String>, RawExtract)> {
     entries(table, "extract", problems, |node, problems| {
         if let DeValue::String(path) = node.get_ref() {
-            let json = Some(Given { value: path.to_string(), place: place(node) });
+            let json = Some(Sourced { value: path.to_string(), location: node_location(node) });
             return Some(RawExtract { json, ..RawExtract::default() });
         }
-        let mut table = Table::of(node, "an extraction", problems)?;
+        let mut table = TomlTable::from_node(node, "an extraction", problems)?;
         let extract = RawExtract {
             json: table.string("json", problems),
             header: table.string("header", problems),
             regex: table.string("regex", problems),
             group: table.unsigned("group", problems),
-            default: table.text("default", problems),
+            default: table.string_or_number("default", problems),
         };
-        table.finish(problems);
+        table.report_unknown_keys(problems);
         let sources = [&extract.json, &extract.header, &extract.regex].into_iter().flatten().count();
         if sources != 1 {
-            problems.hint(
-                &place(node),
+            problems.add_with_hint(
+                &node_location(node),
                 "an extraction has exactly one source",
                 "write \"$.path\", { json = … }, { header = … } or { regex = … }",
             );

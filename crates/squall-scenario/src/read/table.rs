@@ -8,133 +8,145 @@ use toml::{
 };
 
 use crate::{
-    Given,
-    error::{Place, Problems, did_you_mean},
+    Sourced,
+    error::{ProblemList, SourceLocation, did_you_mean},
 };
 
-pub(crate) type Node<'a, 'i> = &'a Spanned<DeValue<'i>>;
+pub(crate) type TomlNode<'a, 'i> = &'a Spanned<DeValue<'i>>;
 
-pub(crate) fn place(node: Node<'_, '_>) -> Place {
-    Place::File(node.span())
+pub(crate) fn node_location(node: TomlNode<'_, '_>) -> SourceLocation {
+    SourceLocation::File(node.span())
 }
 
 /// A table being read.
-pub(crate) struct Table<'a, 'i> {
+pub(crate) struct TomlTable<'a, 'i> {
     table: &'a DeTable<'i>,
     /// What the table is, for messages: `[load]`, `a task`.
-    what: &'static str,
+    description: &'static str,
     span: Range<usize>,
-    asked: Vec<&'static str>,
+    known_keys: Vec<&'static str>,
 }
 
-impl<'a, 'i> Table<'a, 'i> {
-    pub(crate) fn new(table: &'a DeTable<'i>, span: Range<usize>, what: &'static str) -> Table<'a, 'i> {
-        Table { table, what, span, asked: Vec::new() }
+impl<'a, 'i> TomlTable<'a, 'i> {
+    pub(crate) fn new(table: &'a DeTable<'i>, span: Range<usize>, what: &'static str) -> TomlTable<'a, 'i> {
+        TomlTable { table, description: what, span, known_keys: Vec::new() }
     }
 
     /// `node` as a table; anything else is reported.
-    pub(crate) fn of(node: Node<'a, 'i>, what: &'static str, problems: &mut Problems<'_>) -> Option<Table<'a, 'i>> {
+    pub(crate) fn from_node(
+        node: TomlNode<'a, 'i>,
+        what: &'static str,
+        problems: &mut ProblemList<'_>,
+    ) -> Option<TomlTable<'a, 'i>> {
         let table = node.get_ref().as_table();
         if table.is_none() {
-            wrong_type(node, what, "a table", problems);
+            report_wrong_type(node, what, "a table", problems);
         }
-        Some(Table::new(table?, node.span(), what))
+        Some(TomlTable::new(table?, node.span(), what))
     }
 
-    pub(crate) fn place(&self) -> Place {
-        Place::File(self.span.clone())
+    pub(crate) fn location(&self) -> SourceLocation {
+        SourceLocation::File(self.span.clone())
     }
 
     /// The raw value of `key`, which is from now on a known key.
-    pub(crate) fn get(&mut self, key: &'static str) -> Option<Node<'a, 'i>> {
-        self.asked.push(key);
+    pub(crate) fn get(&mut self, key: &'static str) -> Option<TomlNode<'a, 'i>> {
+        self.known_keys.push(key);
         self.table.get(key)
     }
 
-    pub(crate) fn string(&mut self, key: &'static str, problems: &mut Problems<'_>) -> Option<Given<String>> {
+    pub(crate) fn string(&mut self, key: &'static str, problems: &mut ProblemList<'_>) -> Option<Sourced<String>> {
         let node = self.get(key)?;
         string(node, key, problems)
     }
 
     /// A string or a number, as text: durations, rates and counts may be written either way.
-    pub(crate) fn text(&mut self, key: &'static str, problems: &mut Problems<'_>) -> Option<Given<String>> {
+    pub(crate) fn string_or_number(
+        &mut self,
+        key: &'static str,
+        problems: &mut ProblemList<'_>,
+    ) -> Option<Sourced<String>> {
         let node = self.get(key)?;
-        let found = text_of(node.get_ref());
+        let found = scalar_text(node.get_ref());
         if found.is_none() {
-            wrong_type(node, key, "a string or a number", problems);
+            report_wrong_type(node, key, "a string or a number", problems);
         }
-        Some(Given { value: found?, place: place(node) })
+        Some(Sourced { value: found?, location: node_location(node) })
     }
 
-    pub(crate) fn boolean(&mut self, key: &'static str, problems: &mut Problems<'_>) -> Option<Given<bool>> {
+    pub(crate) fn boolean(&mut self, key: &'static str, problems: &mut ProblemList<'_>) -> Option<Sourced<bool>> {
         let node = self.get(key)?;
         let found = node.get_ref().as_bool();
         if found.is_none() {
-            wrong_type(node, key, "true or false", problems);
+            report_wrong_type(node, key, "true or false", problems);
         }
-        Some(Given { value: found?, place: place(node) })
+        Some(Sourced { value: found?, location: node_location(node) })
     }
 
-    pub(crate) fn number(&mut self, key: &'static str, problems: &mut Problems<'_>) -> Option<Given<f64>> {
+    pub(crate) fn number(&mut self, key: &'static str, problems: &mut ProblemList<'_>) -> Option<Sourced<f64>> {
         let node = self.get(key)?;
         let found = match node.get_ref() {
-            value @ (DeValue::Integer(_) | DeValue::Float(_)) => text_of(value).and_then(|text| text.parse().ok()),
+            value @ (DeValue::Integer(_) | DeValue::Float(_)) => scalar_text(value).and_then(|text| text.parse().ok()),
             _ => None,
         };
         if found.is_none() {
-            wrong_type(node, key, "a number", problems);
+            report_wrong_type(node, key, "a number", problems);
         }
-        Some(Given { value: found?, place: place(node) })
+        Some(Sourced { value: found?, location: node_location(node) })
     }
 
-    pub(crate) fn unsigned(&mut self, key: &'static str, problems: &mut Problems<'_>) -> Option<Given<u64>> {
+    pub(crate) fn unsigned(&mut self, key: &'static str, problems: &mut ProblemList<'_>) -> Option<Sourced<u64>> {
         let node = self.get(key)?;
-        let found = integer_of(node.get_ref()).and_then(|number| u64::try_from(number).ok());
+        let found = parse_integer(node.get_ref()).and_then(|number| u64::try_from(number).ok());
         if found.is_none() {
-            wrong_type(node, key, "a whole number of 0 or more", problems);
+            report_wrong_type(node, key, "a whole number of 0 or more", problems);
         }
-        Some(Given { value: found?, place: place(node) })
+        Some(Sourced { value: found?, location: node_location(node) })
     }
 
     /// `"1s"`, `1` or `["1s", "3s"]`, the last as `1s..3s`.
-    pub(crate) fn span_of_time(&mut self, key: &'static str, problems: &mut Problems<'_>) -> Option<Given<String>> {
+    pub(crate) fn duration_or_range(
+        &mut self,
+        key: &'static str,
+        problems: &mut ProblemList<'_>,
+    ) -> Option<Sourced<String>> {
         let node = self.get(key)?;
         let found = match node.get_ref() {
             DeValue::Array(items) if items.len() == 2 => {
-                let ends: Option<Vec<String>> = items.iter().map(|item| text_of(item.get_ref())).collect();
+                let ends: Option<Vec<String>> = items.iter().map(|item| scalar_text(item.get_ref())).collect();
                 ends.map(|ends| ends.join(".."))
             }
-            value => text_of(value),
+            value => scalar_text(value),
         };
         if found.is_none() {
-            wrong_type(node, key, "a duration like \"1s\", or two: [\"1s\", \"3s\"]", problems);
+            report_wrong_type(node, key, "a duration like \"1s\", or two: [\"1s\", \"3s\"]", problems);
         }
-        Some(Given { value: found?, place: place(node) })
+        Some(Sourced { value: found?, location: node_location(node) })
     }
 
     /// A table of texts in the order in which they were written.
-    pub(crate) fn texts(
+    pub(crate) fn string_map(
         &mut self,
         key: &'static str,
-        problems: &mut Problems<'_>,
-    ) -> Vec<(Given<String>, Given<String>)> {
+        problems: &mut ProblemList<'_>,
+    ) -> Vec<(Sourced<String>, Sourced<String>)> {
         let Some(node) = self.get(key) else { return Vec::new() };
         let Some(table) = node.get_ref().as_table() else {
-            wrong_type(node, key, "a table of names and values", problems);
+            report_wrong_type(node, key, "a table of names and values", problems);
             return Vec::new();
         };
         let mut pairs = Vec::new();
-        for (name, value) in in_order(table) {
-            match text_of(value.get_ref()) {
-                Some(text) => pairs.push((key_of(name), Given { value: text, place: place(value) })),
-                None => wrong_type(value, name.get_ref(), "a string, a number or true/false", problems),
+        for (name, value) in entries_in_file_order(table) {
+            match scalar_text(value.get_ref()) {
+                Some(text) => pairs.push((sourced_key(name), Sourced { value: text, location: node_location(value) })),
+                None => report_wrong_type(value, name.get_ref(), "a string, a number or true/false", problems),
             }
         }
         pairs
     }
 
     /// A string, or an array of strings.
-    pub(crate) fn strings(&mut self, key: &'static str, problems: &mut Problems<'_>) -> Vec<Given<String>> {
+    pub(crate) fn strings(&mut self, key: &'static str, problems: &mut ProblemList<'_>) -> Vec<Sourced<String>> {
         let Some(node) = self.get(key) else { return Vec::new() };
         match node.get_ref() {
             DeValue::Array(items) => items.iter().filter_map(|item| string(item, key, problems)).collect(),
@@ -147,44 +159,54 @@ impl<'a, 'i> Table<'a, 'i> {
         &mut self,
         key: &'static str,
         what: &'static str,
-        problems: &mut Problems<'_>,
-    ) -> Vec<Table<'a, 'i>> {
+        problems: &mut ProblemList<'_>,
+    ) -> Vec<TomlTable<'a, 'i>> {
         let Some(node) = self.get(key) else { return Vec::new() };
         match node.get_ref() {
-            DeValue::Array(items) => items.iter().filter_map(|item| Table::of(item, what, problems)).collect(),
+            DeValue::Array(items) => {
+                items.iter().filter_map(|item| TomlTable::from_node(item, what, problems)).collect()
+            }
             DeValue::Table(table) => {
-                problems.hint(&place(node), format!("`{key}` is a list of tables"), format!("write [[{key}]]"));
-                vec![Table::new(table, node.span(), what)]
+                problems.add_with_hint(
+                    &node_location(node),
+                    format!("`{key}` is a list of tables"),
+                    format!("write [[{key}]]"),
+                );
+                vec![TomlTable::new(table, node.span(), what)]
             }
             _ => {
-                wrong_type(node, key, "a list of tables", problems);
+                report_wrong_type(node, key, "a list of tables", problems);
                 Vec::new()
             }
         }
     }
 
     /// Reports every key that nobody asked for.
-    pub(crate) fn finish(self, problems: &mut Problems<'_>) {
-        for (key, _) in in_order(self.table) {
+    pub(crate) fn report_unknown_keys(self, problems: &mut ProblemList<'_>) {
+        for (key, _) in entries_in_file_order(self.table) {
             let name = key.get_ref().as_ref();
-            if self.asked.contains(&name) {
+            if self.known_keys.contains(&name) {
                 continue;
             }
-            let hint = match did_you_mean(name, self.asked.iter().copied()) {
+            let hint = match did_you_mean(name, self.known_keys.iter().copied()) {
                 Some(known) => format!("did you mean `{known}`?"),
                 None => {
-                    let mut known = self.asked.clone();
+                    let mut known = self.known_keys.clone();
                     known.sort_unstable();
                     known.dedup();
                     format!("there are {}", known.join(", "))
                 }
             };
-            problems.hint(&Place::File(key.span()), format!("unknown key `{name}` in {}", self.what), hint);
+            problems.add_with_hint(
+                &SourceLocation::File(key.span()),
+                format!("unknown key `{name}` in {}", self.description),
+                hint,
+            );
         }
     }
 }
 
-pub(crate) fn wrong_type(node: Node<'_, '_>, key: &str, wanted: &str, problems: &mut Problems<'_>) {
+pub(crate) fn report_wrong_type(node: TomlNode<'_, '_>, key: &str, wanted: &str, problems: &mut ProblemList<'_>) {
     let found = node.get_ref().type_str();
     let hint = match (wanted, node.get_ref()) {
         ("a string", DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_)) => "put it in quotes",
@@ -192,39 +214,43 @@ pub(crate) fn wrong_type(node: Node<'_, '_>, key: &str, wanted: &str, problems: 
         (_, DeValue::String(_)) => "write it without quotes",
         _ => "docs/scenarios.md has an example of each key",
     };
-    problems.hint(&place(node), format!("`{key}` must be {wanted}, not {} {found}", article(found)), hint);
+    problems.add_with_hint(
+        &node_location(node),
+        format!("`{key}` must be {wanted}, not {} {found}", article(found)),
+        hint,
+    );
 }
 
 fn article(noun: &str) -> &'static str {
     if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
 }
 
-fn string(node: Node<'_, '_>, key: &str, problems: &mut Problems<'_>) -> Option<Given<String>> {
+fn string(node: TomlNode<'_, '_>, key: &str, problems: &mut ProblemList<'_>) -> Option<Sourced<String>> {
     let found = node.get_ref().as_str();
     if found.is_none() {
-        wrong_type(node, key, "a string", problems);
+        report_wrong_type(node, key, "a string", problems);
     }
-    Some(Given { value: found?.to_owned(), place: place(node) })
+    Some(Sourced { value: found?.to_owned(), location: node_location(node) })
 }
 
 /// The entries of a table as they stand in the file; the parser itself sorts them by name.
-pub(crate) fn in_order<'a, 'i>(
+pub(crate) fn entries_in_file_order<'a, 'i>(
     table: &'a DeTable<'i>,
-) -> impl Iterator<Item = (&'a Spanned<std::borrow::Cow<'i, str>>, Node<'a, 'i>)> {
+) -> impl Iterator<Item = (&'a Spanned<std::borrow::Cow<'i, str>>, TomlNode<'a, 'i>)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     entries.into_iter()
 }
 
-pub(crate) fn key_of(key: &Spanned<std::borrow::Cow<'_, str>>) -> Given<String> {
-    Given { value: key.get_ref().to_string(), place: Place::File(key.span()) }
+pub(crate) fn sourced_key(key: &Spanned<std::borrow::Cow<'_, str>>) -> Sourced<String> {
+    Sourced { value: key.get_ref().to_string(), location: SourceLocation::File(key.span()) }
 }
 
 /// A scalar as text, numbers in plain decimal.
-pub(crate) fn text_of(value: &DeValue<'_>) -> Option<String> {
+pub(crate) fn scalar_text(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
-        DeValue::Integer(_) => integer_of(value).map(|number| number.to_string()),
+        DeValue::Integer(_) => parse_integer(value).map(|number| number.to_string()),
         DeValue::Float(float) => float.as_str().replace('_', "").parse().ok().map(|number: f64| number.to_string()),
         DeValue::Boolean(truth) => Some(truth.to_string()),
         DeValue::Datetime(time) => Some(time.to_string()),
@@ -232,7 +258,7 @@ pub(crate) fn text_of(value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-pub(crate) fn integer_of(value: &DeValue<'_>) -> Option<i64> {
+pub(crate) fn parse_integer(value: &DeValue<'_>) -> Option<i64> {
     let integer = value.as_integer()?;
     let digits = integer.as_str().replace('_', "");
     i64::from_str_radix(&digits, integer.radix()).ok()

@@ -6,31 +6,31 @@ use std::{
 };
 
 use super::Escape;
-use crate::data::{DataTable, Row};
+use crate::data::{DataTable, UserRow};
 
 /// A value as text, and whether JSON would write it without quotes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Value {
+pub(crate) struct TemplateValue {
     pub(crate) text: String,
     pub(crate) literal: bool,
 }
 
-impl Value {
-    pub(crate) fn text(text: impl Into<String>) -> Value {
-        Value { text: text.into(), literal: false }
+impl TemplateValue {
+    pub(crate) fn text(text: impl Into<String>) -> TemplateValue {
+        TemplateValue { text: text.into(), literal: false }
     }
 
-    pub(crate) fn literal(text: impl Into<String>) -> Value {
-        Value { text: text.into(), literal: true }
+    pub(crate) fn literal(text: impl Into<String>) -> TemplateValue {
+        TemplateValue { text: text.into(), literal: true }
     }
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Expr {
-    Constant(Value),
+    Constant(TemplateValue),
     /// A user's own variable.
     Slot(usize),
-    Column(ColumnAt),
+    Column(ColumnRef),
     /// Both ends included.
     Random {
         low: i64,
@@ -39,7 +39,7 @@ pub(crate) enum Expr {
     RandomString(usize),
     /// The same in every run only if a seed was given: keys that must be used once would otherwise collide with those of the last run.
     Uuid {
-        again: bool,
+        reproducible: bool,
     },
     /// RFC 3339 in UTC with milliseconds.
     Now,
@@ -52,23 +52,23 @@ pub(crate) enum Expr {
 
 /// A column of a data source, both by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ColumnAt {
+pub(crate) struct ColumnRef {
     pub(crate) data: usize,
     pub(crate) column: usize,
 }
 
 /// A variable was used before anything had set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unset {
+pub(crate) struct UnsetVariableError {
     pub(crate) slot: usize,
 }
 
 /// What expressions may look at: one user in one iteration.
-pub(crate) struct Context<'a> {
-    pub(crate) slots: &'a [Option<Value>],
+pub(crate) struct RenderContext<'a> {
+    pub(crate) slots: &'a [Option<TemplateValue>],
     pub(crate) data: &'a [DataTable],
     /// The row in hand of each data source; those that the task uses have been drawn before anything is rendered.
-    pub(crate) rows: &'a [Option<Row>],
+    pub(crate) rows: &'a [Option<UserRow>],
     pub(crate) user: u64,
     pub(crate) iteration: u64,
     pub(crate) rng: &'a mut fastrand::Rng,
@@ -80,7 +80,7 @@ impl Expr {
         matches!(self, Expr::Random { .. } | Expr::NowMs | Expr::User | Expr::Iteration)
     }
 
-    pub(crate) fn columns_used(&self, used: &mut Vec<ColumnAt>) {
+    pub(crate) fn columns_used(&self, used: &mut Vec<ColumnRef>) {
         match self {
             Expr::Column(at) if !used.contains(at) => used.push(*at),
             Expr::Choice(options) => options.iter().for_each(|option| option.columns_used(used)),
@@ -88,14 +88,19 @@ impl Expr {
         }
     }
 
-    pub(crate) fn write(&self, context: &mut Context<'_>, escape: Escape, out: &mut String) -> Result<(), Unset> {
+    pub(crate) fn write(
+        &self,
+        context: &mut RenderContext<'_>,
+        escape: Escape,
+        out: &mut String,
+    ) -> Result<(), UnsetVariableError> {
         match self {
             Expr::Constant(value) => escape.write(&value.text, value.literal, out),
             Expr::Slot(slot) => {
-                let value = context.slots[*slot].as_ref().ok_or(Unset { slot: *slot })?;
+                let value = context.slots[*slot].as_ref().ok_or(UnsetVariableError { slot: *slot })?;
                 escape.write(&value.text, value.literal, out);
             }
-            Expr::Column(ColumnAt { data, column }) => {
+            Expr::Column(ColumnRef { data, column }) => {
                 let row = context.rows[*data].as_ref().expect("rows of a task's data are drawn before it renders");
                 let (text, literal) = context.data[*data].value(row, *column);
                 escape.write(text, literal, out);
@@ -104,13 +109,13 @@ impl Expr {
                 let option = &options[context.rng.usize(..options.len())];
                 option.write(context, escape, out)?;
             }
-            made => made.make(context, escape, out),
+            made => made.write_generated(context, escape, out),
         }
         Ok(())
     }
 
     /// Values made on the spot.
-    fn make(&self, context: &mut Context<'_>, escape: Escape, out: &mut String) {
+    fn write_generated(&self, context: &mut RenderContext<'_>, escape: Escape, out: &mut String) {
         let quoted = escape == Escape::JsonValue && !self.is_number();
         if quoted {
             out.push('"');
@@ -118,8 +123,8 @@ impl Expr {
         match self {
             Expr::Random { low, high } => write_number(context.rng.i64(*low..=*high), out),
             Expr::RandomString(length) => out.extend((0..*length).map(|_| context.rng.alphanumeric())),
-            Expr::Uuid { again: true } => write_uuid(context.rng.u128(..), out),
-            Expr::Uuid { again: false } => write_uuid(fastrand::u128(..), out),
+            Expr::Uuid { reproducible: true } => write_uuid(context.rng.u128(..), out),
+            Expr::Uuid { reproducible: false } => write_uuid(fastrand::u128(..), out),
             Expr::Now => escape.write(&rfc3339(unix_ms()), true, out),
             Expr::NowMs => write_number(unix_ms(), out),
             Expr::User => write_number(context.user, out),

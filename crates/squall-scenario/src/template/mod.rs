@@ -7,25 +7,25 @@ mod parse;
 mod scope;
 
 pub(crate) use escape::{Escape, write_json_string};
-pub(crate) use expr::{ColumnAt, Context, Expr, Unset, Value};
-pub(crate) use parse::{Ast, AstKind, Piece, parse};
-pub(crate) use scope::{Binding, DataNames, Scope};
+pub(crate) use expr::{ColumnRef, Expr, RenderContext, TemplateValue, UnsetVariableError};
+pub(crate) use parse::{ParsedExpr, ParsedExprKind, ParsedPart, parse};
+pub(crate) use scope::{DataSourceInfo, TemplateScope, VariableBinding};
 
 /// A compiled text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Template {
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<TemplatePart>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Part {
+pub(crate) enum TemplatePart {
     Text(String),
     Value(Expr, Escape),
 }
 
 impl Template {
     pub(crate) fn text(text: impl Into<String>) -> Template {
-        Template { parts: vec![Part::Text(text.into())] }
+        Template { parts: vec![TemplatePart::Text(text.into())] }
     }
 
     /// The same as a path with an optional query: values are encoded for where they stand. A value at the very beginning stays as it
@@ -34,21 +34,21 @@ impl Template {
         let mut query = false;
         for (index, part) in self.parts.iter_mut().enumerate() {
             match part {
-                Part::Text(text) => query |= text.contains('?'),
-                Part::Value(_, how) if index == 0 => *how = Escape::None,
-                Part::Value(_, how) => *how = if query { Escape::Query } else { Escape::Path },
+                TemplatePart::Text(text) => query |= text.contains('?'),
+                TemplatePart::Value(_, how) if index == 0 => *how = Escape::None,
+                TemplatePart::Value(_, how) => *how = if query { Escape::Query } else { Escape::Path },
             }
         }
         self
     }
 
     /// Constant values become text, and neighbouring texts one.
-    pub(crate) fn fold(self) -> Template {
+    pub(crate) fn fold_constants(self) -> Template {
         let mut folded = Template::default();
         for part in self.parts {
             match part {
-                Part::Text(text) => folded.push_text(&text),
-                Part::Value(Expr::Constant(value), escape) => {
+                TemplatePart::Text(text) => folded.push_text(&text),
+                TemplatePart::Value(Expr::Constant(value), escape) => {
                     let mut text = String::new();
                     escape.write(&value.text, value.literal, &mut text);
                     folded.push_text(&text);
@@ -64,15 +64,15 @@ impl Template {
             return;
         }
         match self.parts.last_mut() {
-            Some(Part::Text(last)) => last.push_str(text),
-            _ => self.parts.push(Part::Text(text.to_owned())),
+            Some(TemplatePart::Text(last)) => last.push_str(text),
+            _ => self.parts.push(TemplatePart::Text(text.to_owned())),
         }
     }
 
     pub(crate) fn append(&mut self, other: Template) {
         for part in other.parts {
             match part {
-                Part::Text(text) => self.push_text(&text),
+                TemplatePart::Text(text) => self.push_text(&text),
                 part => self.parts.push(part),
             }
         }
@@ -82,31 +82,31 @@ impl Template {
     pub(crate) fn constant(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [] => Some(""),
-            [Part::Text(text)] => Some(text),
+            [TemplatePart::Text(text)] => Some(text),
             _ => None,
         }
     }
 
     /// Whether it is one value that is always a number.
     pub(crate) fn is_number(&self) -> bool {
-        matches!(self.parts.as_slice(), [Part::Value(expr, _)] if expr.is_number())
+        matches!(self.parts.as_slice(), [TemplatePart::Value(expr, _)] if expr.is_number())
     }
 
     /// The columns that it takes values from.
-    pub(crate) fn columns_used(&self, used: &mut Vec<ColumnAt>) {
+    pub(crate) fn columns_used(&self, used: &mut Vec<ColumnRef>) {
         for part in &self.parts {
-            if let Part::Value(expr, _) = part {
+            if let TemplatePart::Value(expr, _) = part {
                 expr.columns_used(used);
             }
         }
     }
 
     /// Appends the text as it is now.
-    pub(crate) fn render(&self, context: &mut Context<'_>, out: &mut String) -> Result<(), Unset> {
+    pub(crate) fn render(&self, context: &mut RenderContext<'_>, out: &mut String) -> Result<(), UnsetVariableError> {
         for part in &self.parts {
             match part {
-                Part::Text(text) => out.push_str(text),
-                Part::Value(expr, escape) => expr.write(context, *escape, out)?,
+                TemplatePart::Text(text) => out.push_str(text),
+                TemplatePart::Value(expr, escape) => expr.write(context, *escape, out)?,
             }
         }
         Ok(())
@@ -137,18 +137,21 @@ mod tests {
     }
 
     fn compile(text: &str) -> Template {
-        let mut scope = Scope::default();
-        scope.variables.insert("constant".to_owned(), Binding::Constant(Value::text("a/b c")));
-        scope.variables.insert("slot".to_owned(), Binding::Slot(0));
+        let mut scope = TemplateScope::default();
+        scope.variables.insert("constant".to_owned(), VariableBinding::Constant(TemplateValue::text("a/b c")));
+        scope.variables.insert("slot".to_owned(), VariableBinding::Slot(0));
         let columns = Some(vec!["x".to_owned(), "y".to_owned()]);
-        scope.data.insert("d".to_owned(), DataNames { index: 0, file: String::new(), columns, missing: vec![] });
+        scope.data.insert(
+            "d".to_owned(),
+            DataSourceInfo { index: 0, file: String::new(), columns, first_missing_line: vec![] },
+        );
         let mut template = Template::default();
         for piece in parse(text).into_iter().map(|piece| piece.expect("well formed")) {
             match piece {
-                Piece::Text(text) => template.push_text(&text),
-                Piece::Expr(ast) => {
+                ParsedPart::Text(text) => template.push_text(&text),
+                ParsedPart::Expr(ast) => {
                     let expr = scope.resolve(&ast, &mut crate::NoFiles).unwrap_or_else(|e| panic!("{}", e[0].message));
-                    template.parts.push(Part::Value(expr, Escape::None));
+                    template.parts.push(TemplatePart::Value(expr, Escape::None));
                 }
             }
         }
@@ -157,12 +160,12 @@ mod tests {
 
     fn render(template: &Template) -> String {
         let data = [crate::data::DataTable::csv("d", b"x,y\n1,2&3\n").expect("well formed")];
-        let slots = [Some(Value::text("\"é\""))];
+        let slots = [Some(TemplateValue::text("\"é\""))];
         let mut rng = fastrand::Rng::with_seed(1);
-        let mut context = Context {
+        let mut context = RenderContext {
             slots: &slots,
             data: &data,
-            rows: &[Some(crate::data::Row::Own(0))],
+            rows: &[Some(crate::data::UserRow::TableIndex(0))],
             user: 3,
             iteration: 9,
             rng: &mut rng,
@@ -179,14 +182,17 @@ mod tests {
             let expected: String = parts.iter().map(|(_, expected)| expected.as_str()).collect();
             let template = compile(&written);
             prop_assert_eq!(render(&template), expected.clone());
-            prop_assert_eq!(render(&template.fold()), expected, "folding changes nothing");
+            prop_assert_eq!(render(&template.fold_constants()), expected, "folding changes nothing");
         }
     }
 
     #[test]
     fn an_unset_variable_is_named() {
         let mut rng = fastrand::Rng::with_seed(1);
-        let mut context = Context { slots: &[None], data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
-        assert_eq!(compile("a{{ slot }}").render(&mut context, &mut String::new()), Err(Unset { slot: 0 }));
+        let mut context = RenderContext { slots: &[None], data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
+        assert_eq!(
+            compile("a{{ slot }}").render(&mut context, &mut String::new()),
+            Err(UnsetVariableError { slot: 0 })
+        );
     }
 }

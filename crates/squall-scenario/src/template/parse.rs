@@ -5,23 +5,23 @@ use std::ops::Range;
 
 /// A text cut at its expressions.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Piece {
+pub(crate) enum ParsedPart {
     Text(String),
-    Expr(Ast),
+    Expr(ParsedExpr),
 }
 
 /// An expression as written, with the bytes of the text that it takes.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ast {
-    pub(crate) kind: AstKind,
-    pub(crate) at: Range<usize>,
+pub(crate) struct ParsedExpr {
+    pub(crate) kind: ParsedExprKind,
+    pub(crate) span: Range<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum AstKind {
+pub(crate) enum ParsedExprKind {
     Name(String),
     Column(String, String),
-    Call(String, Vec<Ast>),
+    Call(String, Vec<ParsedExpr>),
     Text(String),
     Number(String),
 }
@@ -31,143 +31,143 @@ pub(crate) enum AstKind {
 #[error("{message}")]
 pub(crate) struct ParseTemplateError {
     pub(crate) message: String,
-    pub(crate) at: Range<usize>,
+    pub(crate) span: Range<usize>,
 }
 
 /// Calls may be arguments of calls, but not endlessly.
 const MAX_DEPTH: usize = 8;
 
 /// The pieces of `text`; in place of a bad expression stands what is wrong with it, and reading goes on behind its `}}`.
-pub(crate) fn parse(text: &str) -> Vec<Result<Piece, ParseTemplateError>> {
+pub(crate) fn parse(text: &str) -> Vec<Result<ParsedPart, ParseTemplateError>> {
     let mut pieces = Vec::new();
     let mut at = 0;
     while let Some(found) = text[at..].find("{{") {
         let open = at + found;
         if open > at {
-            pieces.push(Ok(Piece::Text(text[at..open].to_owned())));
+            pieces.push(Ok(ParsedPart::Text(text[at..open].to_owned())));
         }
-        let mut reader = Reader { text, at: open + 2 };
+        let mut reader = ExprParser { text, position: open + 2 };
         let expr = reader.closed_expr(open);
         at = match &expr {
-            Ok(_) => reader.at,
+            Ok(_) => reader.position,
             Err(_) => text[open..].find("}}").map_or(text.len(), |close| open + close + 2),
         };
-        pieces.push(expr.map(Piece::Expr));
+        pieces.push(expr.map(ParsedPart::Expr));
     }
     if at < text.len() {
-        pieces.push(Ok(Piece::Text(text[at..].to_owned())));
+        pieces.push(Ok(ParsedPart::Text(text[at..].to_owned())));
     }
     pieces
 }
 
-struct Reader<'t> {
+struct ExprParser<'t> {
     text: &'t str,
-    at: usize,
+    position: usize,
 }
 
-impl Reader<'_> {
-    fn refuse(&self, from: usize, message: &str) -> ParseTemplateError {
-        let to = self.text[self.at..].chars().next().map_or(self.at, |c| self.at + c.len_utf8());
-        ParseTemplateError { message: message.to_owned(), at: from..to }
+impl ExprParser<'_> {
+    fn error(&self, from: usize, message: &str) -> ParseTemplateError {
+        let to = self.text[self.position..].chars().next().map_or(self.position, |c| self.position + c.len_utf8());
+        ParseTemplateError { message: message.to_owned(), span: from..to }
     }
 
-    fn blanks(&mut self) {
-        let rest = &self.text[self.at..];
-        self.at += rest.len() - rest.trim_start().len();
+    fn skip_whitespace(&mut self) {
+        let rest = &self.text[self.position..];
+        self.position += rest.len() - rest.trim_start().len();
     }
 
-    fn take(&mut self, c: char) -> bool {
-        self.blanks();
-        let found = self.text[self.at..].starts_with(c);
-        self.at += if found { c.len_utf8() } else { 0 };
+    fn consume(&mut self, c: char) -> bool {
+        self.skip_whitespace();
+        let found = self.text[self.position..].starts_with(c);
+        self.position += if found { c.len_utf8() } else { 0 };
         found
     }
 
-    fn while_true(&mut self, keep: impl Fn(char) -> bool) -> &str {
-        let rest = &self.text[self.at..];
+    fn take_while(&mut self, keep: impl Fn(char) -> bool) -> &str {
+        let rest = &self.text[self.position..];
         let end = rest.find(|c| !keep(c)).unwrap_or(rest.len());
-        self.at += end;
+        self.position += end;
         &rest[..end]
     }
 
     /// The expression behind the `{{` at `open`, and the `}}` behind it.
-    fn closed_expr(&mut self, open: usize) -> Result<Ast, ParseTemplateError> {
+    fn closed_expr(&mut self, open: usize) -> Result<ParsedExpr, ParseTemplateError> {
         let expr = self.expr(0)?;
-        self.blanks();
-        if !self.text[self.at..].starts_with("}}") {
-            return Err(self.refuse(open, "`{{` is not closed by `}}`"));
+        self.skip_whitespace();
+        if !self.text[self.position..].starts_with("}}") {
+            return Err(self.error(open, "`{{` is not closed by `}}`"));
         }
-        self.at += 2;
+        self.position += 2;
         Ok(expr)
     }
 
-    fn expr(&mut self, depth: usize) -> Result<Ast, ParseTemplateError> {
-        self.blanks();
-        let from = self.at;
+    fn expr(&mut self, depth: usize) -> Result<ParsedExpr, ParseTemplateError> {
+        self.skip_whitespace();
+        let from = self.position;
         if depth > MAX_DEPTH {
-            return Err(self.refuse(from, "expressions are nested too deeply"));
+            return Err(self.error(from, "expressions are nested too deeply"));
         }
         let kind = match self.text[from..].chars().next() {
             Some(quote @ ('"' | '\'')) => self.string(quote)?,
             Some(c) if c.is_ascii_digit() || c == '-' => self.number()?,
             Some(c) if c.is_alphabetic() || c == '_' => self.name(depth)?,
-            Some('}') => return Err(self.refuse(from, "there is nothing between `{{` and `}}`")),
-            _ => return Err(self.refuse(from, "here a name, a call, a string or a number is expected")),
+            Some('}') => return Err(self.error(from, "there is nothing between `{{` and `}}`")),
+            _ => return Err(self.error(from, "here a name, a call, a string or a number is expected")),
         };
-        Ok(Ast { kind, at: from..self.at })
+        Ok(ParsedExpr { kind, span: from..self.position })
     }
 
-    fn string(&mut self, quote: char) -> Result<AstKind, ParseTemplateError> {
-        let from = self.at;
-        self.at += 1;
-        let text = self.while_true(|c| c != quote).to_owned();
-        if !self.text[self.at..].starts_with(quote) {
-            return Err(self.refuse(from, "the string has no end"));
+    fn string(&mut self, quote: char) -> Result<ParsedExprKind, ParseTemplateError> {
+        let from = self.position;
+        self.position += 1;
+        let text = self.take_while(|c| c != quote).to_owned();
+        if !self.text[self.position..].starts_with(quote) {
+            return Err(self.error(from, "the string has no end"));
         }
-        self.at += 1;
-        Ok(AstKind::Text(text))
+        self.position += 1;
+        Ok(ParsedExprKind::Text(text))
     }
 
-    fn number(&mut self) -> Result<AstKind, ParseTemplateError> {
-        let from = self.at;
-        self.at += usize::from(self.text[from..].starts_with('-'));
-        self.while_true(|c| c.is_ascii_digit() || c == '.');
-        let text = &self.text[from..self.at];
+    fn number(&mut self) -> Result<ParsedExprKind, ParseTemplateError> {
+        let from = self.position;
+        self.position += usize::from(self.text[from..].starts_with('-'));
+        self.take_while(|c| c.is_ascii_digit() || c == '.');
+        let text = &self.text[from..self.position];
         let sound = text.parse::<f64>().is_ok() && !text.ends_with('.') && !text.starts_with("-.");
         if !sound {
-            return Err(self.refuse(from, "that is not a number"));
+            return Err(self.error(from, "that is not a number"));
         }
-        Ok(AstKind::Number(text.to_owned()))
+        Ok(ParsedExprKind::Number(text.to_owned()))
     }
 
-    fn name(&mut self, depth: usize) -> Result<AstKind, ParseTemplateError> {
+    fn name(&mut self, depth: usize) -> Result<ParsedExprKind, ParseTemplateError> {
         let part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-        let name = self.while_true(part).to_owned();
-        if self.text[self.at..].starts_with('.') {
-            self.at += 1;
-            let from = self.at;
-            let column = self.while_true(part).to_owned();
+        let name = self.take_while(part).to_owned();
+        if self.text[self.position..].starts_with('.') {
+            self.position += 1;
+            let from = self.position;
+            let column = self.take_while(part).to_owned();
             if column.is_empty() {
-                return Err(self.refuse(from, "after the point a column is expected, as in `user.name`"));
+                return Err(self.error(from, "after the point a column is expected, as in `user.name`"));
             }
-            return Ok(AstKind::Column(name, column));
+            return Ok(ParsedExprKind::Column(name, column));
         }
-        let end = self.at;
-        if !self.take('(') {
-            self.at = end;
-            return Ok(AstKind::Name(name));
+        let end = self.position;
+        if !self.consume('(') {
+            self.position = end;
+            return Ok(ParsedExprKind::Name(name));
         }
         let mut arguments = Vec::new();
-        if self.take(')') {
-            return Ok(AstKind::Call(name, arguments));
+        if self.consume(')') {
+            return Ok(ParsedExprKind::Call(name, arguments));
         }
         loop {
             arguments.push(self.expr(depth + 1)?);
-            if self.take(')') {
-                return Ok(AstKind::Call(name, arguments));
+            if self.consume(')') {
+                return Ok(ParsedExprKind::Call(name, arguments));
             }
-            if !self.take(',') {
-                return Err(self.refuse(self.at, "here `,` or `)` is expected"));
+            if !self.consume(',') {
+                return Err(self.error(self.position, "here `,` or `)` is expected"));
             }
         }
     }
@@ -177,17 +177,17 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    fn all(text: &str) -> Result<Vec<Piece>, ParseTemplateError> {
+    fn all(text: &str) -> Result<Vec<ParsedPart>, ParseTemplateError> {
         parse(text).into_iter().collect()
     }
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let shown = |ast: &Ast| format!("{:?}", ast.kind).replace(['"', ' '], "");
+        let shown = |ast: &ParsedExpr| format!("{:?}", ast.kind).replace(['"', ' '], "");
         let pieces = all(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        let show = |piece: &Piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Expr(ast) => format!("<{}>", shown(ast)),
+        let show = |piece: &ParsedPart| match piece {
+            ParsedPart::Text(text) => text.clone(),
+            ParsedPart::Expr(ast) => format!("<{}>", shown(ast)),
         };
         assert_eq!(pieces.iter().map(show).collect::<Vec<_>>().join("|"), expected);
     }
@@ -196,7 +196,7 @@ mod tests {
     fn refuse(text: &str, message: &str, at: Range<usize>) {
         let error = all(text).expect_err(text);
         assert!(error.message.contains(message), "{text}: {error}");
-        assert_eq!(error.at, at, "{text}");
+        assert_eq!(error.span, at, "{text}");
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
         check("{{ -1.5 }}", "<Number(-1.5)>");
         check("} } { {", "} } { {");
         assert!(matches!(&all("{{ random( 1 ,20 ) }}").unwrap()[0],
-            Piece::Expr(Ast { kind: AstKind::Call(name, arguments), .. }) if name == "random" && arguments.len() == 2));
+            ParsedPart::Expr(ParsedExpr { kind: ParsedExprKind::Call(name, arguments), .. }) if name == "random" && arguments.len() == 2));
     }
 
     #[test]

@@ -2,44 +2,44 @@
 
 use std::collections::HashMap;
 
-use super::{Ast, ColumnAt, Expr, Value, parse::AstKind};
-use crate::{Files, error::did_you_mean};
+use super::{ColumnRef, Expr, ParsedExpr, TemplateValue, parse::ParsedExprKind};
+use crate::{ScenarioFiles, error::did_you_mean};
 
 /// What a name stands for.
 #[derive(Debug, Clone)]
-pub(crate) enum Binding {
+pub(crate) enum VariableBinding {
     /// Always this.
-    Constant(Value),
+    Constant(TemplateValue),
     /// The user's variable of this number.
     Slot(usize),
 }
 
 /// A data source as templates see it.
 #[derive(Debug, Clone)]
-pub(crate) struct DataNames {
+pub(crate) struct DataSourceInfo {
     pub(crate) index: usize,
     /// As the scenario names it.
     pub(crate) file: String,
     /// `None` if the file could not be read, which has been reported: any column may then be meant.
     pub(crate) columns: Option<Vec<String>>,
     /// For each column the first line of the file that does not have it.
-    pub(crate) missing: Vec<Option<usize>>,
+    pub(crate) first_missing_line: Vec<Option<usize>>,
 }
 
 /// All names of a scenario.
 #[derive(Debug, Default)]
-pub(crate) struct Scope {
-    pub(crate) variables: HashMap<String, Binding>,
-    pub(crate) data: HashMap<String, DataNames>,
+pub(crate) struct TemplateScope {
+    pub(crate) variables: HashMap<String, VariableBinding>,
+    pub(crate) data: HashMap<String, DataSourceInfo>,
     /// Where data has no meaning: in variables, which outlive every row.
-    pub(crate) without_data: bool,
+    pub(crate) resolving_variables: bool,
     /// Somebody chose the seed, and wants the same values again.
     pub(crate) seeded: bool,
 }
 
 /// Why an expression has no meaning: which part of it, what is wrong, what to do.
-pub(crate) struct Unresolved {
-    pub(crate) at: std::ops::Range<usize>,
+pub(crate) struct ResolveExprError {
+    pub(crate) span: std::ops::Range<usize>,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
 }
@@ -59,30 +59,34 @@ const FUNCTIONS: [(&str, &str); 9] = [
 /// Longer random strings are a mistake.
 const MAX_RANDOM_STRING: usize = 1 << 20;
 
-impl Scope {
-    pub(crate) fn resolve(&self, ast: &Ast, files: &mut dyn Files) -> Result<Expr, Vec<Unresolved>> {
+impl TemplateScope {
+    pub(crate) fn resolve(
+        &self,
+        ast: &ParsedExpr,
+        files: &mut dyn ScenarioFiles,
+    ) -> Result<Expr, Vec<ResolveExprError>> {
         match &ast.kind {
-            AstKind::Text(text) => Ok(Expr::Constant(Value::text(text))),
-            AstKind::Number(text) => Ok(Expr::Constant(Value::literal(text))),
-            AstKind::Name(name) => self.variable(name, ast),
-            AstKind::Column(data, column) => self.column(data, column, ast),
-            AstKind::Call(name, arguments) => self.call(name, arguments, ast, files),
+            ParsedExprKind::Text(text) => Ok(Expr::Constant(TemplateValue::text(text))),
+            ParsedExprKind::Number(text) => Ok(Expr::Constant(TemplateValue::literal(text))),
+            ParsedExprKind::Name(name) => self.variable(name, ast),
+            ParsedExprKind::Column(data, column) => self.column(data, column, ast),
+            ParsedExprKind::Call(name, arguments) => self.call(name, arguments, ast, files),
         }
     }
 
-    fn variable(&self, name: &str, ast: &Ast) -> Result<Expr, Vec<Unresolved>> {
+    fn variable(&self, name: &str, ast: &ParsedExpr) -> Result<Expr, Vec<ResolveExprError>> {
         match self.variables.get(name) {
-            Some(Binding::Constant(value)) => Ok(Expr::Constant(value.clone())),
-            Some(Binding::Slot(slot)) => Ok(Expr::Slot(*slot)),
-            None => Err(vec![Unresolved {
-                at: ast.at.clone(),
+            Some(VariableBinding::Constant(value)) => Ok(Expr::Constant(value.clone())),
+            Some(VariableBinding::Slot(slot)) => Ok(Expr::Slot(*slot)),
+            None => Err(vec![ResolveExprError {
+                span: ast.span.clone(),
                 message: format!("unknown variable `{name}`"),
-                hint: Some(self.meant(name)),
+                hint: Some(self.suggestion(name)),
             }]),
         }
     }
 
-    fn meant(&self, name: &str) -> String {
+    fn suggestion(&self, name: &str) -> String {
         if let Some((_, example)) = FUNCTIONS.iter().find(|(function, _)| *function == name) {
             return format!("to call the function write {example}");
         }
@@ -96,10 +100,11 @@ impl Scope {
         }
     }
 
-    fn column(&self, data: &str, column: &str, ast: &Ast) -> Result<Expr, Vec<Unresolved>> {
-        let refuse =
-            |message: String, hint: String| Err(vec![Unresolved { at: ast.at.clone(), message, hint: Some(hint) }]);
-        if self.without_data {
+    fn column(&self, data: &str, column: &str, ast: &ParsedExpr) -> Result<Expr, Vec<ResolveExprError>> {
+        let refuse = |message: String, hint: String| {
+            Err(vec![ResolveExprError { span: ast.span.clone(), message, hint: Some(hint) }])
+        };
+        if self.resolving_variables {
             return refuse("a variable cannot use data".to_owned(), "use the column where it is needed".to_owned());
         }
         let Some(names) = self.data.get(data) else {
@@ -109,10 +114,10 @@ impl Scope {
             };
             return refuse(format!("unknown data `{data}`"), hint);
         };
-        let Some(columns) = &names.columns else { return Ok(Expr::Column(ColumnAt { data: names.index, column: 0 })) };
+        let Some(columns) = &names.columns else { return Ok(Expr::Column(ColumnRef { data: names.index, column: 0 })) };
         match columns.iter().position(|known| known == column) {
-            Some(at) => match names.missing.get(at).copied().flatten() {
-                None => Ok(Expr::Column(ColumnAt { data: names.index, column: at })),
+            Some(at) => match names.first_missing_line.get(at).copied().flatten() {
+                None => Ok(Expr::Column(ColumnRef { data: names.index, column: at })),
                 Some(line) => {
                     let message = format!("{} has no `{column}` in line {line}", names.file);
                     refuse(message, "give every row the key, with \"\" or null where there is no value".to_owned())
@@ -129,7 +134,11 @@ impl Scope {
     }
 
     /// The arguments of a call, or everything that is wrong with any of them.
-    fn resolve_all(&self, arguments: &[Ast], files: &mut dyn Files) -> Result<Vec<Expr>, Vec<Unresolved>> {
+    fn resolve_all(
+        &self,
+        arguments: &[ParsedExpr],
+        files: &mut dyn ScenarioFiles,
+    ) -> Result<Vec<Expr>, Vec<ResolveExprError>> {
         let (mut resolved, mut wrong) = (Vec::new(), Vec::new());
         for argument in arguments {
             match self.resolve(argument, files) {
@@ -140,9 +149,16 @@ impl Scope {
         if wrong.is_empty() { Ok(resolved) } else { Err(wrong) }
     }
 
-    fn call(&self, name: &str, arguments: &[Ast], ast: &Ast, files: &mut dyn Files) -> Result<Expr, Vec<Unresolved>> {
-        let refuse =
-            |message: String, hint: Option<String>| Err(vec![Unresolved { at: ast.at.clone(), message, hint }]);
+    fn call(
+        &self,
+        name: &str,
+        arguments: &[ParsedExpr],
+        ast: &ParsedExpr,
+        files: &mut dyn ScenarioFiles,
+    ) -> Result<Expr, Vec<ResolveExprError>> {
+        let refuse = |message: String, hint: Option<String>| {
+            Err(vec![ResolveExprError { span: ast.span.clone(), message, hint }])
+        };
         let example = FUNCTIONS.iter().find(|(known, _)| *known == name);
         let Some((_, example)) = example else {
             let known = FUNCTIONS.iter().map(|(known, _)| *known);
@@ -171,7 +187,7 @@ impl Scope {
                 Some(length) if (1..=MAX_RANDOM_STRING).contains(&length) => Ok(Expr::RandomString(length)),
                 _ => refuse(format!("`random_string` takes a length from 1 to {MAX_RANDOM_STRING}"), None),
             },
-            ("uuid", 0) => Ok(Expr::Uuid { again: self.seeded }),
+            ("uuid", 0) => Ok(Expr::Uuid { reproducible: self.seeded }),
             ("now", 0) => Ok(Expr::Now),
             ("now_ms", 0) => Ok(Expr::NowMs),
             ("user", 0) => Ok(Expr::User),
@@ -179,7 +195,7 @@ impl Scope {
             ("choice", 1..) => Ok(Expr::Choice(arguments)),
             ("env", 1 | 2) => match (&arguments[0], arguments.get(1)) {
                 (Expr::Constant(variable), default) => match (files.env(&variable.text), default) {
-                    (Some(value), _) => Ok(Expr::Constant(Value::text(value))),
+                    (Some(value), _) => Ok(Expr::Constant(TemplateValue::text(value))),
                     (None, Some(default)) => Ok(default.clone()),
                     (None, None) => refuse(
                         format!("the environment variable {} is not set", variable.text),

@@ -1,13 +1,13 @@
 //! The guide keeps up with the language: its first example is sound, and it names every key that there is.
 
-use squall_scenario::{NoFiles, Overrides, Scenario};
+use squall_scenario::{NoFiles, Scenario, ScenarioOverrides};
 
 const GUIDE: &str = include_str!("../../../../docs/scenarios.md");
 
 #[test]
 fn the_first_example_of_the_guide_is_sound() {
     let example = GUIDE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
-    Scenario::parse("shop.toml", example, &mut NoFiles, Overrides::default())
+    Scenario::parse("shop.toml", example, &mut NoFiles, ScenarioOverrides::default())
         .unwrap_or_else(|errors| panic!("{errors}"));
 }
 
@@ -15,7 +15,8 @@ fn the_first_example_of_the_guide_is_sound() {
 fn the_guide_names_every_key() {
     // A key that nobody can mean makes the reader list those that there are.
     for table in ["", "[load]", "[http]", "[[data]]", "[[task]]", "[[on_start]]", "[[task]]\n[task.expect]"] {
-        let errors = Scenario::parse("x.toml", &format!("{table}\n'§' = 1"), &mut NoFiles, Overrides::default());
+        let errors =
+            Scenario::parse("x.toml", &format!("{table}\n'§' = 1"), &mut NoFiles, ScenarioOverrides::default());
         let errors = errors.expect_err("an unknown key");
         let hint = errors.problems.iter().find(|problem| problem.message.contains('§')).and_then(|p| p.hint.as_deref());
         let keys = hint.and_then(|hint| hint.strip_prefix("there are ")).expect("a list of keys");

@@ -1,7 +1,7 @@
 //! What is sent and what is recorded, against a target that counts.
 
 use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
-use squall_metrics::{OutcomeCategory, MetricKind, RecorderConfig};
+use squall_metrics::{MetricKind, OutcomeCategory, RecorderConfig};
 use squall_model::TaskIndex;
 use squall_target::TargetEndpoint;
 use std::{collections::BTreeMap, time::Instant};
@@ -180,7 +180,10 @@ fn a_missing_value_is_a_failed_extraction() {
                 [[task]]\nname = 'z'\nget = '/health'\nextract = { other = { json = '$.no', default = '5' } }\n\
                 [[task]]\nname = 'w'\nget = '/api/products/{{ other }}'";
     let (record, completed) = run(&scenario(&target, text), 1);
-    assert_eq!(record.lines(MetricKind::Request), ["x: EXTRACT×1", "y: VARIABLE_UNSET×1", "z: HTTP_200×1", "w: HTTP_200×1"]);
+    assert_eq!(
+        record.lines(MetricKind::Request),
+        ["x: EXTRACT×1", "y: VARIABLE_UNSET×1", "z: HTTP_200×1", "w: HTTP_200×1"]
+    );
     assert_eq!(completed, [false, false, true, true]);
     assert_eq!(target.requests(), 3, "nothing can be sent without the value");
     assert!(record.notes()[0].contains("cannot extract `token`: $.token selects nothing"));
@@ -354,7 +357,8 @@ fn what_is_in_flight_when_the_run_is_aborted_is_recorded() {
     let scenario = scenario(&target, "[[task]]\nname = 'slow'\nget = '/delay/60000'");
     block_on(async {
         let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
-        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
+        let mut user =
+            scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
         let now = Instant::now();
         let iteration = Iteration { number: 0, task: TaskIndex(0), intended: now, started: now };
         let arrived = async {
@@ -392,7 +396,7 @@ fn answering(answer: &'static str) -> (String, std::sync::mpsc::Receiver<String>
 }
 
 fn of_text(text: &str) -> squall_scenario::Scenario {
-    let (mut files, overrides) = (crate::harness::Memory::default(), squall_scenario::Overrides::default());
+    let (mut files, overrides) = (crate::harness::Memory::default(), squall_scenario::ScenarioOverrides::default());
     squall_scenario::Scenario::parse("x.toml", text, &mut files, overrides).unwrap_or_else(|errors| panic!("{errors}"))
 }
 

@@ -1,13 +1,13 @@
 //! What is refused and how it is said. Each row is one mistake; the snapshots show whole messages as people see them.
 
 use proptest::prelude::*;
-use squall_scenario::{Given, NoFiles, Overrides, RawHttp, RawLoad, Scenario, ScenarioErrors, UrlRequest};
+use squall_scenario::{NoFiles, RawHttp, RawLoad, Scenario, ScenarioErrors, ScenarioOverrides, Sourced, UrlRequest};
 use std::collections::BTreeMap;
 
 use crate::harness::Memory;
 
 fn parse(text: &str) -> Result<Scenario, ScenarioErrors> {
-    Scenario::parse("shop.toml", text, &mut NoFiles, Overrides::default())
+    Scenario::parse("shop.toml", text, &mut NoFiles, ScenarioOverrides::default())
 }
 
 /// A scenario that is sound but for `more`; `at` is the line and column of the one problem, `message` part of it or of its hint.
@@ -111,9 +111,9 @@ fn settings_that_others_make_idle() {
 /// `--unix-socket` works on a file with a proxy, and so on.
 #[test]
 fn a_flag_drops_what_it_makes_idle_in_the_file() {
-    let flag = |value: &str| Some(Given::flag("--flag", value));
-    let name = |name: &str| Given::flag("--flag", name);
-    let on = Some(Given::flag("--insecure", true));
+    let flag = |value: &str| Some(Sourced::from_flag("--flag", value));
+    let name = |name: &str| Sourced::from_flag("--flag", name);
+    let on = Some(Sourced::from_flag("--insecure", true));
     for (file, http) in [
         ("proxy = 'http://p:1'\nip = '4'", RawHttp { unix_socket: flag("/tmp/s"), ..RawHttp::default() }),
         ("unix_socket = '/tmp/s'", RawHttp { ip: flag("4"), ..RawHttp::default() }),
@@ -122,7 +122,7 @@ fn a_flag_drops_what_it_makes_idle_in_the_file() {
         ("bearer = 'x'", RawHttp { headers: vec![(name("Authorization"), name("y"))], ..RawHttp::default() }),
     ] {
         let text = format!("[http]\n{file}\n[[task]]\nname = 'x'\nget = 'http://127.0.0.1/'");
-        let overrides = Overrides { http, ..Overrides::default() };
+        let overrides = ScenarioOverrides { http, ..ScenarioOverrides::default() };
         Scenario::parse("shop.toml", &text, &mut NoFiles, overrides)
             .unwrap_or_else(|errors| panic!("{file}: {errors}"));
     }
@@ -224,8 +224,8 @@ fn templates() {
 
 /// The messages and hints of everything that is wrong with a URL run.
 fn complaints(request: UrlRequest) -> Vec<String> {
-    let errors = Scenario::from_url(request, &mut NoFiles, Overrides::default()).expect_err("a refusal");
-    let said = |problem: &squall_scenario::Problem| {
+    let errors = Scenario::from_url(request, &mut NoFiles, ScenarioOverrides::default()).expect_err("a refusal");
+    let said = |problem: &squall_scenario::ScenarioProblem| {
         format!("{} / {}", problem.message, problem.hint.as_deref().unwrap_or_default())
     };
     errors.problems.iter().map(said).collect()
@@ -263,7 +263,7 @@ fn a_wrong_scheme_is_one_mistake_with_a_sensible_hint() {
 fn a_json_body_that_is_not_json_is_refused() {
     let given = |json: &str| UrlRequest {
         url: "http://h/".to_owned(),
-        json: Some(Given::flag("--body-json", json)),
+        json: Some(Sourced::from_flag("--body-json", json)),
         ..UrlRequest::default()
     };
     for bad in ["{bad", "", "{\"a\": }", "{\"a\": 1} x", "{\"a\": {{ user() }}", "[1,]"] {
@@ -273,7 +273,7 @@ fn a_json_body_that_is_not_json_is_refused() {
     for good in
         ["{\"a\": 1}", "null", "{\"a\": {{ user() }}}", "\"{{ uuid() }}{{ user() }}\"", "[{{ user() }}{{ user() }}]"]
     {
-        let made = Scenario::from_url(given(good), &mut NoFiles, Overrides::default());
+        let made = Scenario::from_url(given(good), &mut NoFiles, ScenarioOverrides::default());
         assert!(made.is_ok(), "{good}: {}", made.unwrap_err());
     }
     assert_eq!(complaints(given("{\"a\": {{ nope }}}")).len(), 1, "what follows from another mistake is not another");
@@ -289,7 +289,7 @@ fn data() {
             "target = 'http://h'\n[[data]]\nname = 'd'\nfile = '{name}'\n[[task]]\nname = 'x'\nget = '/a/{{{{ d.a }}}}'"
         );
         let mut files = Memory(BTreeMap::from([(name, text)]));
-        let errors = Scenario::parse("x.toml", &scenario, &mut files, Overrides::default()).unwrap_err();
+        let errors = Scenario::parse("x.toml", &scenario, &mut files, ScenarioOverrides::default()).unwrap_err();
         let [problem] = errors.problems.as_slice() else { panic!("one problem, not\n{errors}") };
         assert!(problem.message.contains(message), "{errors}");
         assert_eq!((problem.line, problem.column), at, "{errors}");
@@ -299,7 +299,7 @@ fn data() {
     let text = "target = 'http://h'\n[[data]]\nname = 'd'\nfile = 'd.csv'\norder = 'x'\n[[data]]\nname = 'e'\nfile = 'd.csv'\n\
                 per = 'x'\n[[task]]\nname = 'x'\nget = '/'";
     let mut files = Memory(BTreeMap::from([("d.csv", "a\n1\n")]));
-    let errors = Scenario::parse("x.toml", text, &mut files, Overrides::default()).unwrap_err();
+    let errors = Scenario::parse("x.toml", text, &mut files, ScenarioOverrides::default()).unwrap_err();
     let lines: Vec<usize> = errors.problems.iter().map(|problem| problem.line).collect();
     assert_eq!(lines, [5, 9], "{errors}");
 }
@@ -330,7 +330,7 @@ fn a_wrong_level_hides_nothing() {
 fn a_mistake_in_data_or_in_a_body_hides_no_other() {
     let lines = |text: &str| {
         let mut files = Memory(BTreeMap::from([("users.csv", "name\nann\n")]));
-        let errors = Scenario::parse("x.toml", text, &mut files, Overrides::default()).unwrap_err();
+        let errors = Scenario::parse("x.toml", text, &mut files, ScenarioOverrides::default()).unwrap_err();
         errors.problems.iter().map(|problem| problem.line).collect::<Vec<_>>()
     };
     let task = "target = 'http://h'\n[[task]]\nname = 'x'\n";
@@ -342,12 +342,12 @@ fn a_mistake_in_data_or_in_a_body_hides_no_other() {
 
 #[test]
 fn mistakes_of_the_command_line_name_their_flag() {
-    let flag = |name: &str, value: &str| Some(Given::flag(name, value));
-    let overrides = Overrides {
+    let flag = |name: &str, value: &str| Some(Sourced::from_flag(name, value));
+    let overrides = ScenarioOverrides {
         load: RawLoad { rate: flag("--rate", "-1"), users: flag("--users", "5"), ..RawLoad::default() },
-        thresholds: vec![Given::flag("--threshold", "p99<x")],
-        wrong: vec![Given::flag("--header", "`bad` has no `:`")],
-        ..Overrides::default()
+        thresholds: vec![Sourced::from_flag("--threshold", "p99<x")],
+        flag_errors: vec![Sourced::from_flag("--header", "`bad` has no `:`")],
+        ..ScenarioOverrides::default()
     };
     let request = UrlRequest { url: "http://[bad".to_owned(), ..UrlRequest::default() };
     let errors = Scenario::from_url(request, &mut NoFiles, overrides).unwrap_err();
@@ -358,7 +358,7 @@ fn mistakes_of_the_command_line_name_their_flag() {
 fn malformed_urls_are_refused() {
     for url in ["", "http://", "ftp://h/", "http://h:99999/", "http://a b/", "://", "http:///x"] {
         let request = UrlRequest { url: url.to_owned(), ..UrlRequest::default() };
-        assert!(Scenario::from_url(request, &mut NoFiles, Overrides::default()).is_err(), "{url:?}");
+        assert!(Scenario::from_url(request, &mut NoFiles, ScenarioOverrides::default()).is_err(), "{url:?}");
     }
 }
 
@@ -366,7 +366,7 @@ fn malformed_urls_are_refused() {
 fn a_sound_scenario_describes_itself() {
     let text = include_str!("shop.toml");
     let mut files = Memory(BTreeMap::from([("users.csv", "name,password\nann,x\nbob,y\n")]));
-    let scenario = Scenario::parse("shop.toml", text, &mut files, Overrides::default()).unwrap();
+    let scenario = Scenario::parse("shop.toml", text, &mut files, ScenarioOverrides::default()).unwrap();
     insta::assert_snapshot!(scenario.describe());
 }
 

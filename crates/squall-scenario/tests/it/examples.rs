@@ -3,7 +3,7 @@
 
 use squall_engine::{Engine, EngineConfig};
 use squall_metrics::Delta;
-use squall_scenario::{Disk, Given, Overrides, RawLoad, Scenario};
+use squall_scenario::{DiskFiles, RawLoad, Scenario, ScenarioOverrides, Sourced};
 use std::{
     path::{Path, PathBuf},
     time::Instant,
@@ -20,22 +20,23 @@ fn examples() -> Vec<PathBuf> {
     files
 }
 
-fn parse(path: &Path, overrides: Overrides) -> Scenario {
+fn parse(path: &Path, overrides: ScenarioOverrides) -> Scenario {
     let text = std::fs::read_to_string(path).expect("readable");
     let name = path.to_string_lossy();
-    Scenario::parse(&name, &text, &mut Disk::beside(path), overrides).unwrap_or_else(|errors| panic!("{errors}"))
+    Scenario::parse(&name, &text, &mut DiskFiles::relative_to_scenario(path), overrides)
+        .unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 #[test]
 fn every_example_is_sound() {
     for path in examples() {
-        assert!(!parse(&path, Overrides::default()).describe().is_empty());
+        assert!(!parse(&path, ScenarioOverrides::default()).describe().is_empty());
     }
 }
 
 #[test]
 fn every_example_runs_and_every_request_is_accounted_for() {
-    let flag = |name: &str, value: &str| Some(Given::flag(name, value));
+    let flag = |name: &str, value: &str| Some(Sourced::from_flag(name, value));
     for path in examples() {
         let target = target();
         let load = RawLoad {
@@ -44,8 +45,11 @@ fn every_example_runs_and_every_request_is_accounted_for() {
             warm_up: flag("--warm-up", "0s"),
             ..RawLoad::default()
         };
-        let overrides =
-            Overrides { target: Some(Given::flag("--target", target.url(""))), load, ..Overrides::default() };
+        let overrides = ScenarioOverrides {
+            target: Some(Sourced::from_flag("--target", target.url(""))),
+            load,
+            ..ScenarioOverrides::default()
+        };
         let scenario = parse(&path, overrides);
         let deltas = block_on(run(&scenario));
         let sent: u64 = deltas.iter().map(|delta| delta.engine.sent).sum();

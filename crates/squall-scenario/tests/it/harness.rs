@@ -1,9 +1,9 @@
 //! Runs a scenario's users by hand, without an engine, against a target in this process.
 
 use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
-use squall_metrics::{EngineDelta, ErrorNote, MetricKind, MetricDelta, RecorderConfig};
+use squall_metrics::{EngineDelta, ErrorNote, MetricDelta, MetricKind, RecorderConfig};
 use squall_model::TaskIndex;
-use squall_scenario::{Files, Overrides, Scenario};
+use squall_scenario::{Scenario, ScenarioFiles, ScenarioOverrides};
 use squall_target::TargetServer;
 use std::{collections::BTreeMap, future::Future, io, time::Instant};
 
@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, future::Future, io, time::Instant};
 #[derive(Default)]
 pub(crate) struct Memory(pub(crate) BTreeMap<&'static str, &'static str>);
 
-impl Files for Memory {
+impl ScenarioFiles for Memory {
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
         let found = self.0.get(path).ok_or(io::ErrorKind::NotFound)?;
         Ok(found.as_bytes().to_vec())
@@ -33,7 +33,8 @@ pub(crate) fn scenario(target: &TargetServer, rest: &str) -> Scenario {
 
 pub(crate) fn with_files(target: &TargetServer, rest: &str, mut files: Memory) -> Scenario {
     let text = format!("target = \"{}\"\n{rest}", target.url(""));
-    Scenario::parse("shop.toml", &text, &mut files, Overrides::default()).unwrap_or_else(|errors| panic!("{errors}"))
+    Scenario::parse("shop.toml", &text, &mut files, ScenarioOverrides::default())
+        .unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 /// What a probe recorded.

@@ -3,7 +3,7 @@
 use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::RecorderConfig;
 use squall_model::TaskIndex;
-use squall_scenario::{Given, Overrides, Scenario, UrlRequest};
+use squall_scenario::{Scenario, ScenarioOverrides, Sourced, UrlRequest};
 use std::{
     collections::{BTreeMap, HashSet},
     time::Instant,
@@ -37,7 +37,7 @@ fn send(prefix: &str, request: &str) -> String {
     let capture = Capture::start();
     let text = format!("target = \"{}{prefix}\"\n{BEFORE}\n[[task]]\nname = 'x'\n{request}", capture.url);
     let mut files = Memory(BTreeMap::from(FILES));
-    let scenario = Scenario::parse("x.toml", &text, &mut files, Overrides::default());
+    let scenario = Scenario::parse("x.toml", &text, &mut files, ScenarioOverrides::default());
     let scenario = scenario.unwrap_or_else(|errors| panic!("{errors}"));
     let (record, _) = run(&scenario, 1);
     let received = capture.take();
@@ -112,7 +112,7 @@ fn absolute_urls_ignore_the_target() {
     let capture = Capture::start();
     let text =
         format!("target = 'http://127.0.0.1:1'\n[[task]]\nname = 'x'\nget = '{}/p/{{{{ user() }}}}'", capture.url);
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 1);
     assert!(capture.take()[0].starts_with("GET /p/3 HTTP/1.1"));
 }
@@ -129,7 +129,7 @@ fn headers_of_the_request_win_over_common_ones() {
         "target = '{}'\n{common}[[task]]\nname = 'x'\nget = '/'\nheaders = {{ x-a = 'own{{{{ iteration() }}}}' }}",
         capture.url
     );
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 2);
     let received = capture.take();
     for (number, text) in received.iter().enumerate() {
@@ -188,7 +188,7 @@ fn a_variable_with_a_random_part_is_drawn_once_for_each_user() {
          [[task]]\nname = 'x'\nget = '/{{{{ session }}}}/{{{{ long }}}}'",
         capture.url
     );
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 3);
     let received = capture.take();
     let paths: Vec<&str> = received.iter().filter_map(|text| text.split(' ').nth(1)).collect();
@@ -206,7 +206,7 @@ fn a_path_from_a_response_is_used_as_it_is() {
          [[task]]\nname = 'b'\nget = '{{{{ next }}}}'",
         capture.url
     );
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 1);
     let received = capture.take();
     assert!(received[1].starts_with("GET /o/8 HTTP/1.1"), "{}", received[1]);
@@ -221,13 +221,13 @@ fn a_value_cannot_smuggle_a_line_into_the_head() {
         capture.url
     );
     let mut files = Memory(BTreeMap::from([("d.jsonl", "{\"v\":\"a\\r\\nX-Evil: 1\"}")]));
-    let scenario = Scenario::parse("x.toml", &text, &mut files, Overrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut files, ScenarioOverrides::default()).unwrap();
     let (record, _) = run(&scenario, 1);
     assert_eq!(record.lines(squall_metrics::MetricKind::Request), ["a: BAD_REQUEST×1"]);
     assert!(capture.take().is_empty());
 }
 
-fn from_url(request: UrlRequest, overrides: Overrides) -> (Scenario, String) {
+fn from_url(request: UrlRequest, overrides: ScenarioOverrides) -> (Scenario, String) {
     let capture = Capture::start();
     let request = UrlRequest { url: request.url.replace("HOST", capture.url.trim_start_matches("http://")), ..request };
     let scenario = Scenario::from_url(request, &mut Memory::default(), overrides);
@@ -236,14 +236,14 @@ fn from_url(request: UrlRequest, overrides: Overrides) -> (Scenario, String) {
     (scenario, capture.take().remove(0))
 }
 
-fn flag(name: &str, value: &str) -> Given<String> {
-    Given::flag(name, value)
+fn flag(name: &str, value: &str) -> Sourced<String> {
+    Sourced::from_flag(name, value)
 }
 
 #[test]
 fn a_url_is_a_scenario_of_one_request() {
     let request = UrlRequest { url: "HOST/api/products?page=2".to_owned(), ..UrlRequest::default() };
-    let (scenario, text) = from_url(request, Overrides::default());
+    let (scenario, text) = from_url(request, ScenarioOverrides::default());
     assert!(text.starts_with("GET /api/products?page=2 HTTP/1.1"), "{text}");
     assert_eq!(scenario.plan.tasks[0].name, "GET /api/products");
     assert!(scenario.plan.target.starts_with("http://127.0.0.1:"), "{}", scenario.plan.target);
@@ -257,7 +257,7 @@ fn a_url_with_flags_is_the_request_that_they_say() {
         json: Some(flag("--json", "{\"a\":{\"b\":1}}")),
         ..UrlRequest::default()
     };
-    let mut overrides = Overrides::default();
+    let mut overrides = ScenarioOverrides::default();
     overrides.http.headers.push((flag("--header", "X-A"), flag("--header", "b")));
     overrides.http.basic = Some(flag("--basic", "ann:pass"));
     let (_, text) = from_url(request, overrides);
@@ -276,7 +276,7 @@ fn a_users_own_number_stays_a_number_in_json() {
          extract = {{ count = {{ header = 'no', default = 'none' }} }}",
         capture.url
     );
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 2);
     let received = capture.take();
     assert!(received[0].ends_with(r#"[4,"x4",1]"#), "{}", received[0]);
@@ -286,12 +286,12 @@ fn a_users_own_number_stays_a_number_in_json() {
 #[test]
 fn a_login_in_a_url_is_sent_but_not_shown() {
     let request = UrlRequest { url: "http://ann:pass@HOST/p".to_owned(), ..UrlRequest::default() };
-    let (scenario, text) = from_url(request, Overrides::default());
+    let (scenario, text) = from_url(request, ScenarioOverrides::default());
     assert!(text.contains("Authorization: Basic YW5uOnBhc3M=\r\n"), "{text}");
     let shown = format!("{} {:?}", scenario.describe(), scenario.plan);
     assert!(!shown.contains("pass") && !shown.contains("ann"), "{shown}");
     let target = "target = 'http://ann:pass@h/base'\n[[task]]\nname = 'x'\nget = '/p'";
-    let plan = Scenario::parse("x.toml", target, &mut Memory::default(), Overrides::default()).unwrap().plan;
+    let plan = Scenario::parse("x.toml", target, &mut Memory::default(), ScenarioOverrides::default()).unwrap().plan;
     assert_eq!(plan.target, "http://h/base");
 }
 
@@ -300,7 +300,7 @@ fn asked(load: &str, seat: UserIdentity, numbers: &[u64]) -> BTreeMap<u64, Strin
     let capture = Capture::start();
     let request = "get = '/{{ random(1, 1000000) }}/{{ random_string(8) }}/{{ choice(1, 2, 3, 4, 5) }}?{{ uuid() }}'";
     let text = format!("target = '{}'\n{load}\n[[task]]\nname = 'x'\n{request}", capture.url);
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
     block_on(async {
         let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
         let mut user = scenario.driver().thread(probe).expect("a sound scenario").user(seat);
@@ -348,7 +348,7 @@ fn a_scheme_may_be_written_in_capitals() {
     let capture = Capture::start();
     let url = capture.url.replace("http", "HTTP");
     let text = format!("[[task]]\nname = 'x'\nget = '{url}/p'");
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), Overrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 1);
     assert!(capture.take()[0].starts_with("GET /p HTTP/1.1"));
 }

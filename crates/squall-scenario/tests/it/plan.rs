@@ -1,14 +1,14 @@
 //! From load settings to the plan: defaults, shapes, and how flags change a file.
 
 use squall_model::{Arrivals, LoadModel, Pause, Threshold};
-use squall_scenario::{Given, NoFiles, Overrides, RawLoad, Scenario};
+use squall_scenario::{NoFiles, RawLoad, Scenario, ScenarioOverrides, Sourced};
 use std::time::Duration;
 
 use crate::harness::{Capture, run};
 
 const TASK: &str = "[[task]]\nname = 'x'\nget = '/'\n";
 
-fn parse(load: &str, overrides: Overrides) -> Scenario {
+fn parse(load: &str, overrides: ScenarioOverrides) -> Scenario {
     let text = format!("target = 'http://127.0.0.1:1'\n[load]\n{load}\n{TASK}");
     Scenario::parse("shop.toml", &text, &mut NoFiles, overrides).unwrap_or_else(|errors| panic!("{errors}"))
 }
@@ -21,7 +21,7 @@ fn check(load: &str, expected: &str) {
 
 #[track_caller]
 fn check_with(load: &str, flags: RawLoad, expected: &str) {
-    let scenario = parse(load, Overrides { load: flags, ..Overrides::default() });
+    let scenario = parse(load, ScenarioOverrides { load: flags, ..ScenarioOverrides::default() });
     let text = scenario.describe();
     let line = text.lines().find_map(|line| line.trim().strip_prefix("load")).expect("a line on load");
     assert_eq!(line.trim(), expected);
@@ -60,15 +60,15 @@ fn a_run_that_only_its_iterations_end_names_no_duration() {
 
 #[test]
 fn the_model_of_the_plan_is_the_model_of_the_file() {
-    let model = |load: &str| parse(load, Overrides::default()).plan.load.model;
+    let model = |load: &str| parse(load, ScenarioOverrides::default()).plan.load.model;
     assert!(matches!(model("rate = 5\narrivals = 'poisson'"), LoadModel::Open { arrivals: Arrivals::Poisson, .. }));
     assert!(matches!(model("users = 5\npause = '1s'"), LoadModel::Closed { pause: Pause::Fixed(_), .. }));
-    let plan = parse("warm_up = '5s'", Overrides::default()).plan;
+    let plan = parse("warm_up = '5s'", ScenarioOverrides::default()).plan;
     assert_eq!((plan.load.warm_up, plan.seed, plan.name.as_str()), (Duration::from_secs(5), 0, "shop"));
 }
 
-fn flag(name: &str, value: &str) -> Option<Given<String>> {
-    Some(Given::flag(name, value))
+fn flag(name: &str, value: &str) -> Option<Sourced<String>> {
+    Some(Sourced::from_flag(name, value))
 }
 
 #[test]
@@ -101,12 +101,12 @@ fn a_flag_beats_the_file() {
 
 #[test]
 fn flags_replace_name_target_seed_and_thresholds() {
-    let overrides = Overrides {
-        name: Some(Given::flag("--name", "other")),
-        target: Some(Given::flag("--target", "http://localhost:2/base")),
-        seed: Some(Given::flag("--seed", 9u64)),
-        thresholds: vec![Given::flag("--threshold", "p99<1s"), Given::flag("--threshold", "x:p50<1ms")],
-        ..Overrides::default()
+    let overrides = ScenarioOverrides {
+        name: Some(Sourced::from_flag("--name", "other")),
+        target: Some(Sourced::from_flag("--target", "http://localhost:2/base")),
+        seed: Some(Sourced::from_flag("--seed", 9u64)),
+        thresholds: vec![Sourced::from_flag("--threshold", "p99<1s"), Sourced::from_flag("--threshold", "x:p50<1ms")],
+        ..ScenarioOverrides::default()
     };
     let plan = parse("thresholds = ['p99<5s', 'p99>1ms', 'error_rate<1%']", overrides).plan;
     assert_eq!((plan.name.as_str(), plan.target.as_str(), plan.seed), ("other", "http://localhost:2/base", 9));
@@ -116,8 +116,9 @@ fn flags_replace_name_target_seed_and_thresholds() {
 
 #[track_caller]
 fn check_thresholds(file: &str, flags: &[&str], expected: &[&str]) {
-    let thresholds = flags.iter().map(|flag| Given::flag("--threshold", *flag)).collect();
-    let plan = parse(&format!("thresholds = {file}"), Overrides { thresholds, ..Overrides::default() }).plan;
+    let thresholds = flags.iter().map(|flag| Sourced::from_flag("--threshold", *flag)).collect();
+    let plan =
+        parse(&format!("thresholds = {file}"), ScenarioOverrides { thresholds, ..ScenarioOverrides::default() }).plan;
     let kept: Vec<String> = plan.thresholds.iter().map(Threshold::to_string).collect();
     assert_eq!(kept, expected, "{file} {flags:?}");
 }
@@ -136,7 +137,7 @@ fn thresholds_of_one_source_never_replace_each_other() {
 fn check_names_the_metrics_that_thresholds_can_name() {
     let text = "target = 'http://h'\n[[on_start]]\nname = 'login'\nget = '/'\n[[task]]\nname = 'a'\nget = '/'\n\
                 [[task]]\nname = 'b'\ngroup = 'shop'\n[[task.step]]\nname = 'one'\nget = '/'\ngroup = 'pay'\n";
-    let scenario = Scenario::parse("x.toml", text, &mut NoFiles, Overrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", text, &mut NoFiles, ScenarioOverrides::default()).unwrap();
     let described = scenario.describe();
     let line = described.lines().find_map(|line| line.trim().strip_prefix("metrics")).expect("a line on metrics");
     assert_eq!(line.trim(), "a, b, b/one, on_start/login, pay, shop");
@@ -146,7 +147,7 @@ fn check_names_the_metrics_that_thresholds_can_name() {
 fn tasks_carry_their_weights_and_conditions() {
     let text = "target = 'http://h'\n[[task]]\nname = 'a'\nweight = 2.5\nget = '/'\n\
                 [[task]]\nname = 'b'\nget = '/'\nrequires = ['a']\nevery = ['1s', '2s']";
-    let plan = Scenario::parse("x.toml", text, &mut NoFiles, Overrides::default()).unwrap().plan;
+    let plan = Scenario::parse("x.toml", text, &mut NoFiles, ScenarioOverrides::default()).unwrap().plan;
     assert_eq!((plan.tasks[0].weight, plan.tasks[1].weight), (2.5, 1.0));
     assert_eq!(plan.tasks[1].requires, [squall_model::TaskIndex(0)]);
     assert_eq!(plan.tasks[1].every, Some(Pause::Between(Duration::from_secs(1), Duration::from_secs(2))));
@@ -156,8 +157,8 @@ fn tasks_carry_their_weights_and_conditions() {
 /// Values for variables from the command line: of those that the file declares, with the kind that they have.
 #[test]
 fn parameters_become_the_variables_of_the_file() {
-    let set = |name: &str, value: &str| (name.to_owned(), Given::flag("--param", value));
-    let of = |variables| Overrides { variables, ..Overrides::default() };
+    let set = |name: &str, value: &str| (name.to_owned(), Sourced::from_flag("--param", value));
+    let of = |variables| ScenarioOverrides { variables, ..ScenarioOverrides::default() };
     let server = Capture::start();
     let file = format!(
         "target = '{}'\n[variables]\nregion = 'eu'\ncount = 1\n[[task]]\nname = 'x'\npost = '/{{{{ region }}}}'\n\
@@ -170,7 +171,7 @@ fn parameters_become_the_variables_of_the_file() {
     assert!(sent.starts_with("POST /us ") && sent.ends_with("{\"count\":7}"), "{sent}");
     let variables = |overrides| parse(overrides).expect("a sound scenario").variables().to_vec();
     let of_file = [("region".to_owned(), "eu".into()), ("count".to_owned(), 1.into())];
-    assert_eq!(variables(Overrides::default()), of_file);
+    assert_eq!(variables(ScenarioOverrides::default()), of_file);
     let errors = parse(of(vec![set("regoin", "us")])).unwrap_err().to_string();
     assert!(errors.contains("--param") && errors.contains("there is no variable `regoin`"), "{errors}");
     assert!(errors.contains("there are region, count"), "{errors}");

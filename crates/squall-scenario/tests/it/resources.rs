@@ -1,9 +1,12 @@
 //! Resources of declared scenarios: a row that one user holds for its life, from whoever keeps the pools.
 
-use squall_engine::{Driver, DriverThread, Iteration, ResourceRequest, ResourceError, ResourceClient, GrantedResource, ThreadRecorder, UserIdentity, VirtualUser};
+use squall_engine::{
+    Driver, DriverThread, GrantedResource, Iteration, ResourceClient, ResourceError, ResourceRequest, ThreadRecorder,
+    UserIdentity, VirtualUser,
+};
 use squall_metrics::{MetricKind, RecorderConfig};
 use squall_model::TaskIndex;
-use squall_scenario::{Overrides, Scenario};
+use squall_scenario::{Scenario, ScenarioOverrides};
 use std::{collections::BTreeMap, time::Instant};
 
 use crate::harness::{Capture, Memory, Record, block_on, scenario, target, with_files};
@@ -27,14 +30,14 @@ fn iteration() -> Iteration {
 #[test]
 fn counted_things_and_rows_of_files_become_stock() {
     let target = target();
-    let counted = &scenario(&target, SHOP).stock()[0];
+    let counted = &scenario(&target, SHOP).pool_contents()[0];
     let rows: Vec<serde_json::Value> =
         counted.payloads.iter().map(|row| serde_json::from_str(row).expect("JSON")).collect();
     let expected = |n: u32| serde_json::json!({"name": format!("user-{n}"), "pin": format!("x{n}y")});
     assert_eq!((counted.pool.as_str(), rows), ("users", (0..3).map(expected).collect()));
     let files = Memory(BTreeMap::from([("users.jsonl", "{\"name\": \"ann\", \"age\": 7}\n")]));
     let text = "[[resource]]\nname = 'users'\nfile = 'users.jsonl'\n[[task]]\nname = 'x'\nget = '/{{ users.name }}'";
-    let stock = with_files(&target, text, files).stock();
+    let stock = with_files(&target, text, files).pool_contents();
     // In whichever order: that is a matter of how the JSON library was built.
     let row: serde_json::Value = serde_json::from_str(&stock[0].payloads[0]).expect("JSON");
     assert_eq!((stock[0].pool.as_str(), row), ("users", serde_json::json!({"name": "ann", "age": 7})));
@@ -48,11 +51,15 @@ fn a_user_holds_one_until_it_ends_and_asks_again_after_a_lapse() {
         let (lender, mut asks) = ResourceClient::new();
         let keeper = async {
             for number in 0..2 {
-                let Some(ResourceRequest::Acquire { pool, wait, reply: answer }) = asks.recv().await else { panic!("nobody asks") };
+                let Some(ResourceRequest::Acquire { pool, wait, reply: answer }) = asks.recv().await else {
+                    panic!("nobody asks")
+                };
                 assert_eq!((pool.as_str(), wait.as_secs()), ("users", 5));
                 answer.send(Ok(lent(number, "1", USER_1)));
                 // Given back after the lapse, and at the end.
-                let Some(ResourceRequest::Release(returned)) = asks.recv().await else { panic!("it is not given back") };
+                let Some(ResourceRequest::Release(returned)) = asks.recv().await else {
+                    panic!("it is not given back")
+                };
                 assert_eq!(returned, number);
             }
         };
@@ -75,7 +82,8 @@ fn what_cannot_be_had_fails_the_iteration_with_its_reason() {
     let record = block_on(async {
         let (lender, mut asks) = ResourceClient::new();
         let probe = ThreadRecorder::with_resources(RecorderConfig::default(), Instant::now(), lender);
-        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
+        let mut user =
+            scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
         let keeper = async {
             let Some(ResourceRequest::Acquire { reply: answer, .. }) = asks.recv().await else { panic!("nobody asks") };
             answer.send(Err(ResourceError::Exhausted("all are held".into())));
@@ -96,18 +104,21 @@ fn what_others_have_put_into_the_pool_is_used_as_it_is_stored() {
     fn check(id: &str, payload: &str) {
         let capture = Capture::start();
         let text = format!("target = '{}'\n{}", capture.url, SHOP.split("expect").next().expect("its beginning"));
-        let scenario = Scenario::parse("shop.toml", &text, &mut Memory::default(), Overrides::default());
+        let scenario = Scenario::parse("shop.toml", &text, &mut Memory::default(), ScenarioOverrides::default());
         let scenario = scenario.unwrap_or_else(|errors| panic!("{errors}"));
         block_on(async {
             let (lender, mut asks) = ResourceClient::new();
             let keeper = async {
-                let Some(ResourceRequest::Acquire { reply: answer, .. }) = asks.recv().await else { panic!("nobody asks") };
+                let Some(ResourceRequest::Acquire { reply: answer, .. }) = asks.recv().await else {
+                    panic!("nobody asks")
+                };
                 answer.send(Ok(lent(0, id, payload)));
                 let Some(ResourceRequest::Release(0)) = asks.recv().await else { panic!("it is asked again") };
             };
             let user = async {
                 let probe = ThreadRecorder::with_resources(RecorderConfig::default(), Instant::now(), lender.clone());
-                let mut user = scenario.driver().thread(probe).expect("sound").user(UserIdentity { number: 0, seed: 0 });
+                let mut user =
+                    scenario.driver().thread(probe).expect("sound").user(UserIdentity { number: 0, seed: 0 });
                 assert!(user.iterate(iteration()).await && user.iterate(iteration()).await);
                 user.stop().await;
             };
@@ -129,10 +140,13 @@ fn what_lacks_a_field_fails_once_and_is_kept_from_everybody() {
     let (record, returned) = block_on(async {
         let (lender, mut asks) = ResourceClient::new();
         let probe = ThreadRecorder::with_resources(RecorderConfig::default(), Instant::now(), lender);
-        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
+        let mut user =
+            scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
         let keeper = async {
             for (number, id, payload) in [(0, "3", r#"{"pin":"x"}"#), (1, "4", "7"), (2, "1", USER_1)] {
-                let Some(ResourceRequest::Acquire { reply: answer, .. }) = asks.recv().await else { panic!("it was given back") };
+                let Some(ResourceRequest::Acquire { reply: answer, .. }) = asks.recv().await else {
+                    panic!("it was given back")
+                };
                 answer.send(Ok(lent(number, id, payload)));
             }
         };
@@ -171,7 +185,8 @@ fn what_was_lost_meanwhile_is_not_used() {
     let record = block_on(async {
         let (lender, mut asks) = ResourceClient::new();
         let probe = ThreadRecorder::with_resources(RecorderConfig::default(), Instant::now(), lender.clone());
-        let mut user = scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
+        let mut user =
+            scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
         let keeper = async {
             let Some(ResourceRequest::Acquire { reply: answer, .. }) = asks.recv().await else { panic!("nobody asks") };
             answer.send(Ok(lent(0, "1", USER_1)));
@@ -192,7 +207,8 @@ fn mistakes_are_all_found() {
     #[track_caller]
     fn refuse(table: &str, message: &str) {
         let text = format!("target = 'http://h'\n[[resource]]\n{table}\n[[task]]\nget = '/'");
-        let errors = Scenario::parse("shop.toml", &text, &mut Memory::default(), Overrides::default()).unwrap_err();
+        let errors =
+            Scenario::parse("shop.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap_err();
         assert!(errors.to_string().contains(message), "{errors}");
     }
     refuse("count = 1", "a resource needs a name");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::{Compression, Hasher, Layout};
+use crate::{Compression, PartitionHasher, RecordLayout};
 
 const WORKER_EXAMPLES: &str = "\
 Examples:
@@ -22,15 +22,15 @@ pub enum StreamCommand {
     #[command(
         after_help = "Examples:\n  squall stream send shop.orders '{\"id\":1,\"amount\":99}' --partition-by id\n  squall stream send shop.orders '{\"id\":2}' --no-wait --redis redis://10.0.0.5"
     )]
-    Send(SendOne),
+    Send(SendArgs),
     /// Send the records of a file, one JSON object per line.
     #[command(
         after_help = "Examples:\n  squall stream sendmany shop.orders orders.jsonl --partition-by id\n  squall stream sendmany shop.orders - < orders.jsonl"
     )]
-    Sendmany(SendFile),
+    Sendmany(SendManyArgs),
     /// Run the processors and tasks of an app written in Python.
     #[command(after_help = WORKER_EXAMPLES)]
-    Worker(WorkerArgs),
+    Worker(StreamWorkerArgs),
     /// Print events as they come, without taking them.
     #[command(
         after_help = "Examples:\n  squall stream tail shop.orders\n  squall stream tail shop.orders --from-start --count 10"
@@ -40,26 +40,26 @@ pub enum StreamCommand {
     #[command(
         after_help = "Examples:\n  squall stream lag shop.orders.printer\n  squall stream lag shop.orders.printer --json"
     )]
-    Lag(Look),
+    Lag(ProcessorArgs),
     /// Show who runs a processor and who holds which partition.
     #[command(
         after_help = "Examples:\n  squall stream members shop.orders.printer\n  squall stream members shop.orders.printer --json"
     )]
-    Members(Look),
+    Members(ProcessorArgs),
     /// Make a stopped processor begin again, or be forgotten.
     #[command(
         after_help = "Examples:\n  squall stream reset shop.orders.printer\n  squall stream reset shop.orders.printer --start '$'"
     )]
-    Reset(Reset),
+    Reset(ResetArgs),
     /// Show partitions that stand still, and let them go on.
     #[command(
         after_help = "Examples:\n  squall stream quarantine shop.orders.printer\n  squall stream quarantine shop.orders.printer --clear 3"
     )]
-    Quarantine(Quarantine),
+    Quarantine(QuarantineArgs),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Server {
+pub(super) struct RedisArgs {
     /// The server.
     #[arg(
         long,
@@ -75,7 +75,7 @@ pub(super) struct Server {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Sending {
+pub(super) struct SendTargetArgs {
     /// APP.STREAM
     pub(super) stream: String,
     /// The field whose value orders the events.
@@ -86,13 +86,13 @@ pub(super) struct Sending {
     pub(super) partitions: Option<u32>,
     /// How keys become partitions [default: as stored, else xxh64].
     #[arg(long)]
-    pub(super) hasher: Option<Hasher>,
+    pub(super) hasher: Option<PartitionHasher>,
     /// How many events a partition may hold.
     #[arg(long, default_value_t = 50_000)]
     pub(super) partition_size: usize,
     /// How records are laid out.
     #[arg(long, default_value = "json")]
-    pub(super) layout: Layout,
+    pub(super) layout: RecordLayout,
     /// How records are compressed.
     #[arg(long, default_value = "none")]
     pub(super) compression: Compression,
@@ -103,28 +103,28 @@ pub(super) struct Sending {
     #[arg(long)]
     pub(super) drop_unread: bool,
     #[command(flatten)]
-    pub(super) server: Server,
+    pub(super) server: RedisArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct SendOne {
+pub struct SendArgs {
     #[command(flatten)]
-    pub(super) to: Sending,
+    pub(super) target: SendTargetArgs,
     /// The record, a JSON object.
     pub(super) json: String,
 }
 
 #[derive(Debug, Args)]
-pub struct SendFile {
+pub struct SendManyArgs {
     #[command(flatten)]
-    pub(super) to: Sending,
+    pub(super) target: SendTargetArgs,
     /// The file; `-` for standard input.
     pub(super) file: PathBuf,
 }
 
 /// Arguments of `squall stream worker`.
 #[derive(Debug, Clone, Args)]
-pub struct WorkerArgs {
+pub struct StreamWorkerArgs {
     /// MODULE:APP, looked for in the current folder first
     pub app: String,
     /// Which processors: all, or names with commas between.
@@ -162,22 +162,22 @@ pub struct TailArgs {
     #[arg(long, value_name = "N")]
     pub(super) count: Option<u64>,
     #[command(flatten)]
-    pub(super) server: Server,
+    pub(super) server: RedisArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct Look {
+pub struct ProcessorArgs {
     /// APP.STREAM.PROCESSOR
     pub(super) processor: String,
     /// Print JSON.
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
-    pub(super) server: Server,
+    pub(super) server: RedisArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct Reset {
+pub struct ResetArgs {
     /// APP.STREAM.PROCESSOR
     pub(super) processor: String,
     /// Where to begin: 0 for the first event, $ for what comes next, or an id.
@@ -187,12 +187,12 @@ pub struct Reset {
     #[arg(long, conflicts_with = "start")]
     pub(super) remove: bool,
     #[command(flatten)]
-    pub(super) server: Server,
+    pub(super) server: RedisArgs,
 }
 
 #[derive(Debug, Args)]
 #[group(id = "clearing", args = ["clear", "clear_all"], multiple = false)]
-pub struct Quarantine {
+pub struct QuarantineArgs {
     /// APP.STREAM.PROCESSOR
     pub(super) processor: String,
     /// Let this partition go on.
@@ -205,5 +205,5 @@ pub struct Quarantine {
     #[arg(long, requires = "clearing")]
     pub(super) skip: bool,
     #[command(flatten)]
-    pub(super) server: Server,
+    pub(super) server: RedisArgs,
 }

@@ -7,32 +7,33 @@ use std::{
     process::ExitCode,
 };
 
-use args::{Look, Quarantine, Reset, SendFile, SendOne, Sending, Server, TailArgs};
-pub use args::{StreamCommand, WorkerArgs};
+use args::{ProcessorArgs, QuarantineArgs, RedisArgs, ResetArgs, SendArgs, SendManyArgs, SendTargetArgs, TailArgs};
+pub use args::{StreamCommand, StreamWorkerArgs};
 use serde_json::{Value, json};
 use squall_coord::{RedisClient, RedisConnectError};
 
 use crate::{
-    App, ConnectError, Hasher, NameError, Namespace, OpenError, ProcessorName, SendError, Stream, StreamName, WhenFull,
-    admin::{Admin, AdminError, Definition},
+    ConnectError, NameError, Namespace, PartitionHasher, ProcessorName, RecordStream, SendError, StreamApp, StreamName,
+    StreamOpenError, WhenFull,
+    admin::{AdminError, StreamAdmin, StreamDefinition},
     app::check_namespace,
 };
 
 /// Lines sent at a time.
-const CHUNK: usize = 1000;
+const CHUNK_LINES: usize = 1000;
 
 /// A command that could not be done.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // each says it all
-pub enum CliError {
+pub enum StreamCommandError {
     #[error(transparent)]
     Name(#[from] NameError),
     #[error(transparent)]
-    Link(#[from] RedisConnectError),
+    Redis(#[from] RedisConnectError),
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] StreamOpenError),
     #[error(transparent)]
     Send(#[from] SendError),
     #[error(transparent)]
@@ -47,42 +48,43 @@ pub enum CliError {
         #[source]
         source: io::Error,
     },
-    #[error("{} sent before this went wrong", count(*.sent, "record was", "records were"))]
-    Partly {
+    #[error("{} sent before this went wrong", pluralize(*.sent, "record was", "records were"))]
+    PartlySent {
         sent: usize,
         #[source]
-        source: Box<CliError>,
+        source: Box<StreamCommandError>,
     },
     #[error("processors are Python functions; this program was not given a Python to run them in")]
-    NoHost,
+    NoPython,
     #[error("cannot write the output")]
     Output(#[from] io::Error),
 }
 
-impl CliError {
+impl StreamCommandError {
     /// Whether it went wrong because the server could not be reached.
-    pub fn unreachable(&self) -> bool {
+    pub fn is_unreachable(&self) -> bool {
         matches!(
             self,
-            Self::Link(RedisConnectError::Connect { .. }) | Self::Connect(ConnectError::Link(RedisConnectError::Connect { .. }))
+            Self::Redis(RedisConnectError::Connect { .. })
+                | Self::Connect(ConnectError::Redis(RedisConnectError::Connect { .. }))
         )
     }
 }
 
 /// Does what a command says and prints to standard output.
-pub async fn run(command: StreamCommand) -> Result<ExitCode, CliError> {
+pub async fn run(command: StreamCommand) -> Result<ExitCode, StreamCommandError> {
     run_to(command, &mut io::stdout()).await
 }
 
 /// As [`run`], printing somewhere else. A reader that has gone is no mistake: whoever pipes into `head` has seen enough.
-pub async fn run_to(command: StreamCommand, out: &mut impl Write) -> Result<ExitCode, CliError> {
+pub async fn run_to(command: StreamCommand, out: &mut impl Write) -> Result<ExitCode, StreamCommandError> {
     match perform(command, out).await {
-        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(StreamCommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         outcome => outcome,
     }
 }
 
-async fn perform(command: StreamCommand, out: &mut impl Write) -> Result<ExitCode, CliError> {
+async fn perform(command: StreamCommand, out: &mut impl Write) -> Result<ExitCode, StreamCommandError> {
     match command {
         StreamCommand::Send(args) => send(args, out).await?,
         StreamCommand::Sendmany(args) => send_file(args, out).await?,
@@ -91,27 +93,27 @@ async fn perform(command: StreamCommand, out: &mut impl Write) -> Result<ExitCod
         StreamCommand::Members(args) => members(args, out).await?,
         StreamCommand::Reset(args) => reset(args, out).await?,
         // Whoever mounts these commands runs it where there is a Python.
-        StreamCommand::Worker(_) => return Err(CliError::NoHost),
+        StreamCommand::Worker(_) => return Err(StreamCommandError::NoPython),
         StreamCommand::Quarantine(args) => return quarantine(args, out).await,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-impl Server {
-    async fn admin(&self) -> Result<Admin, CliError> {
+impl RedisArgs {
+    async fn admin(&self) -> Result<StreamAdmin, StreamCommandError> {
         let (link, namespace) = (RedisClient::open(&self.redis).await?, Namespace::new(&self.namespace)?);
         check_namespace(&link, &namespace)?;
-        Ok(Admin::new(link, namespace))
+        Ok(StreamAdmin::new(link, namespace))
     }
 }
 
-impl Sending {
-    async fn open(&self) -> Result<Stream<Value>, CliError> {
+impl SendTargetArgs {
+    async fn open(&self) -> Result<RecordStream<Value>, StreamCommandError> {
         let name = StreamName::parse(&self.stream)?;
         let namespace = Namespace::new(&self.server.namespace)?;
-        let app = App::connect_in(name.app(), &self.server.redis, namespace.clone()).await?;
-        let stored = Admin::new(app.link().clone(), namespace).definition(&name).await?;
-        let stored = stored.unwrap_or(Definition { partitions: 16, hasher: Hasher::default() });
+        let app = StreamApp::connect_in(name.app(), &self.server.redis, namespace.clone()).await?;
+        let stored = StreamAdmin::new(app.client().clone(), namespace).definition(&name).await?;
+        let stored = stored.unwrap_or(StreamDefinition { partitions: 16, hasher: PartitionHasher::default() });
         let mut stream = app
             .stream(name.stream())
             .partitions(self.partitions.unwrap_or(stored.partitions))
@@ -132,27 +134,32 @@ impl Sending {
     }
 
     /// Reads one record and sees that it has its key.
-    fn read(&self, text: &[u8], place: impl Fn() -> String) -> Result<Value, CliError> {
-        let record: Value =
-            serde_json::from_slice(text).map_err(|error| CliError::Json { place: place(), reason: words(&error) })?;
+    fn parse_record(&self, text: &[u8], place: impl Fn() -> String) -> Result<Value, StreamCommandError> {
+        let record: Value = serde_json::from_slice(text)
+            .map_err(|error| StreamCommandError::Json { place: place(), reason: strip_line_number(&error) })?;
         let Some(fields) = record.as_object() else {
-            return Err(CliError::Json { place: place(), reason: format!("it is {}", kind(&record)) });
+            return Err(StreamCommandError::Json {
+                place: place(),
+                reason: format!("it is {}", json_type_name(&record)),
+            });
         };
         match &self.partition_by {
-            Some(field) if !fields.contains_key(field) => Err(CliError::NoKey { place: place(), field: field.clone() }),
+            Some(field) if !fields.contains_key(field) => {
+                Err(StreamCommandError::NoKey { place: place(), field: field.clone() })
+            }
             _ => Ok(record),
         }
     }
 }
 
 /// What serde says, without a line number that would not be the file's.
-fn words(error: &serde_json::Error) -> String {
+fn strip_line_number(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let at = text.rfind(" at line ").unwrap_or(text.len());
     format!("{} at column {}", &text[..at], error.column())
 }
 
-fn kind(value: &Value) -> &'static str {
+fn json_type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
@@ -163,31 +170,31 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-fn count(number: usize, one: &str, more: &str) -> String {
+fn pluralize(number: usize, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
 }
 
-async fn send(args: SendOne, out: &mut impl Write) -> Result<(), CliError> {
-    let record = args.to.read(args.json.as_bytes(), || "the record".into())?;
-    let stream = args.to.open().await?;
+async fn send(args: SendArgs, out: &mut impl Write) -> Result<(), StreamCommandError> {
+    let record = args.target.parse_record(args.json.as_bytes(), || "the record".into())?;
+    let stream = args.target.open().await?;
     let id = stream.send(&record).await?;
     let partition = stream.route(&record).map_err(SendError::from)?;
-    writeln!(out, "{} {id}", stream.namespace().events(stream.name(), partition))?;
+    writeln!(out, "{} {id}", stream.namespace().events_key(stream.name(), partition))?;
     Ok(())
 }
 
-async fn send_file(args: SendFile, out: &mut impl Write) -> Result<(), CliError> {
+async fn send_file(args: SendManyArgs, out: &mut impl Write) -> Result<(), StreamCommandError> {
     let file = args.file.display().to_string();
-    let failed = |source| CliError::File { file: file.clone(), source };
+    let failed = |source| StreamCommandError::File { file: file.clone(), source };
     let input: Box<dyn BufRead> = match file.as_str() {
         "-" => Box::new(io::stdin().lock()),
         _ => Box::new(io::BufReader::new(std::fs::File::open(&args.file).map_err(failed)?)),
     };
-    let stream = args.to.open().await?;
-    let (mut chunk, mut sent) = (Vec::with_capacity(CHUNK), 0);
-    let partly = |sent: usize, source: CliError| match sent {
+    let stream = args.target.open().await?;
+    let (mut chunk, mut sent) = (Vec::with_capacity(CHUNK_LINES), 0);
+    let partly = |sent: usize, source: StreamCommandError| match sent {
         0 => source,
-        sent => CliError::Partly { sent, source: Box::new(source) },
+        sent => StreamCommandError::PartlySent { sent, source: Box::new(source) },
     };
     // Lines of bytes: text that is not UTF-8 is a bad line with a number, not the end of the file.
     for (number, line) in (1..).zip(input.split(b'\n')) {
@@ -195,14 +202,14 @@ async fn send_file(args: SendFile, out: &mut impl Write) -> Result<(), CliError>
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match args.to.read(&line, || format!("line {number}")) {
+        match args.target.parse_record(&line, || format!("line {number}")) {
             Ok(record) => chunk.push(record),
             Err(error) => {
                 let before = stream.send_many(&chunk).await.map(|ids| ids.len());
                 return Err(partly(sent + before.unwrap_or(0), error));
             }
         }
-        if chunk.len() == CHUNK {
+        if chunk.len() == CHUNK_LINES {
             stream.send_many(&chunk).await.map_err(|error| partly(sent, error.into()))?;
             sent += chunk.len();
             chunk.clear();
@@ -213,7 +220,7 @@ async fn send_file(args: SendFile, out: &mut impl Write) -> Result<(), CliError>
     Ok(())
 }
 
-async fn tail(args: TailArgs, out: &mut impl Write) -> Result<(), CliError> {
+async fn tail(args: TailArgs, out: &mut impl Write) -> Result<(), StreamCommandError> {
     let name = StreamName::parse(&args.stream)?;
     let mut tail = args.server.admin().await?.tail(&name, args.from_start).await?;
     let mut left = args.count.unwrap_or(u64::MAX);
@@ -230,7 +237,7 @@ async fn tail(args: TailArgs, out: &mut impl Write) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn lag(args: Look, out: &mut impl Write) -> Result<(), CliError> {
+async fn lag(args: ProcessorArgs, out: &mut impl Write) -> Result<(), StreamCommandError> {
     let name = ProcessorName::parse(&args.processor)?;
     let all = args.server.admin().await?.lag(&name).await?;
     if args.json {
@@ -251,10 +258,10 @@ async fn lag(args: Look, out: &mut impl Write) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn members(args: Look, out: &mut impl Write) -> Result<(), CliError> {
+async fn members(args: ProcessorArgs, out: &mut impl Write) -> Result<(), StreamCommandError> {
     let name = ProcessorName::parse(&args.processor)?;
     let admin = args.server.admin().await?;
-    admin.known(name.stream()).await?;
+    admin.check_stream_exists(name.stream()).await?;
     let view = admin.members(&name).await?;
     let held = |id: &squall_coord::MemberId| -> Vec<u64> {
         let mine = view.leases.iter().filter(|(_, (holder, _))| holder == id);
@@ -276,7 +283,7 @@ async fn members(args: Look, out: &mut impl Write) -> Result<(), CliError> {
         writeln!(out, "{}", Value::Array(all))?;
         return Ok(());
     }
-    writeln!(out, "{} {name}", count(view.members.len(), "worker runs", "workers run"))?;
+    writeln!(out, "{} {name}", pluralize(view.members.len(), "worker runs", "workers run"))?;
     for member in &view.members {
         let state = if member.leaving { "leaving" } else { "active" };
         writeln!(out, "{}  {state}  for {:.0?}  holds {:?}", member.id, member.age, held(&member.id))?;
@@ -284,23 +291,23 @@ async fn members(args: Look, out: &mut impl Write) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn reset(args: Reset, out: &mut impl Write) -> Result<(), CliError> {
+async fn reset(args: ResetArgs, out: &mut impl Write) -> Result<(), StreamCommandError> {
     let name = ProcessorName::parse(&args.processor)?;
     let admin = args.server.admin().await?;
     if args.remove {
-        let partitions = admin.remove(&name).await?;
+        let partitions = admin.remove_processor(&name).await?;
         writeln!(out, "{name} is forgotten in {partitions} partitions")?;
     } else {
-        let partitions = admin.reset(&name, &args.start).await?;
+        let partitions = admin.reset_processor(&name, &args.start).await?;
         writeln!(out, "{name} begins again at {} in {partitions} partitions", args.start)?;
     }
     Ok(())
 }
 
-async fn quarantine(args: Quarantine, out: &mut impl Write) -> Result<ExitCode, CliError> {
+async fn quarantine(args: QuarantineArgs, out: &mut impl Write) -> Result<ExitCode, StreamCommandError> {
     let name = ProcessorName::parse(&args.processor)?;
     let admin = args.server.admin().await?;
-    let found = admin.quarantined(&name).await?;
+    let found = admin.quarantined_partitions(&name).await?;
     let wanted: Vec<u32> = match args.clear {
         Some(partition) => vec![partition],
         None if args.clear_all => found.keys().copied().collect(),
@@ -308,19 +315,19 @@ async fn quarantine(args: Quarantine, out: &mut impl Write) -> Result<ExitCode, 
             for (partition, reason) in &found {
                 writeln!(out, "{partition}  {reason}")?;
             }
-            let still = count(found.len(), "partition stands", "partitions stand");
+            let still = pluralize(found.len(), "partition stands", "partitions stand");
             writeln!(out, "{still} still in {name}")?;
             return Ok(ExitCode::SUCCESS);
         }
     };
     let mut cleared = 0;
     for partition in &wanted {
-        cleared += usize::from(admin.clear(&name, *partition, args.skip).await?);
+        cleared += usize::from(admin.clear_quarantine(&name, *partition, args.skip).await?);
     }
     if let (Some(partition), 0) = (args.clear, cleared) {
         writeln!(out, "partition {partition} of {name} does not stand still")?;
         return Ok(ExitCode::FAILURE);
     }
-    writeln!(out, "{} in {name}", count(cleared, "partition goes on", "partitions go on"))?;
+    writeln!(out, "{} in {name}", pluralize(cleared, "partition goes on", "partitions go on"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,30 +1,30 @@
 //! Records to stream fields and back. Refuses to guess types; compression is recognised by its first bytes, so a stream may
 //! change it while older events are still in there.
 
-mod compress;
-mod flat;
+mod compression;
+mod flat_layout;
 
 use std::borrow::Cow;
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use compress::unpack;
+use compression::decompress_bytes;
 
-pub use compress::Compression;
+pub use compression::Compression;
 
-use crate::entry::Body;
+use crate::entry::EntryBody;
 
 /// The field that holds a whole record.
-pub(crate) const DATA: &[u8] = b"data";
+pub(crate) const DATA_FIELD: &[u8] = b"data";
 
 /// Name and value of every field of an event.
-pub(crate) type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+pub(crate) type EntryFields = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// How a record is laid out in the fields of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
-pub enum Layout {
+pub enum RecordLayout {
     /// Compact JSON in one field `data`.
     #[default]
     Json,
@@ -72,50 +72,51 @@ pub enum DecodeError {
 /// Layout and compression of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Codec {
-    pub(crate) layout: Layout,
+    pub(crate) layout: RecordLayout,
     pub(crate) compression: Compression,
 }
 
 impl Codec {
     /// Compresses the text of a record.
-    pub(crate) fn pack(self, data: Vec<u8>) -> Result<Vec<u8>, EncodeError> {
-        self.compression.pack(data).map_err(EncodeError::Compress)
+    pub(crate) fn compress(self, data: Vec<u8>) -> Result<Vec<u8>, EncodeError> {
+        self.compression.compress(data).map_err(EncodeError::Compress)
     }
 
-    pub(crate) fn encode(self, record: &Value) -> Result<Fields, EncodeError> {
+    pub(crate) fn encode(self, record: &Value) -> Result<EntryFields, EncodeError> {
         match self.layout {
-            Layout::Flat => flat::encode(record),
-            Layout::Json => Ok(vec![(DATA.to_vec(), self.pack(serde_json::to_vec(record)?)?)]),
+            RecordLayout::Flat => flat_layout::encode(record),
+            RecordLayout::Json => Ok(vec![(DATA_FIELD.to_vec(), self.compress(serde_json::to_vec(record)?)?)]),
         }
     }
 
-    pub(crate) fn decode<R: DeserializeOwned>(self, body: &Body) -> Result<R, DecodeError> {
+    pub(crate) fn decode<R: DeserializeOwned>(self, body: &EntryBody) -> Result<R, DecodeError> {
         match (self.layout, body) {
-            (_, Body::Deleted) => Err(DecodeError::Deleted),
-            (Layout::Json, body) => {
-                let data = unpack(body.data().ok_or(DecodeError::NoData)?).map_err(DecodeError::Decompress)?;
+            (_, EntryBody::Deleted) => Err(DecodeError::Deleted),
+            (RecordLayout::Json, body) => {
+                let data =
+                    decompress_bytes(body.data().ok_or(DecodeError::NoData)?).map_err(DecodeError::Decompress)?;
                 serde_json::from_slice(&data).map_err(DecodeError::Json)
             }
-            (Layout::Flat, Body::Data(data)) => {
-                flat::decode(&[(DATA.to_vec(), data.clone())]).map_err(DecodeError::Fields)
+            (RecordLayout::Flat, EntryBody::Data(data)) => {
+                flat_layout::decode(&[(DATA_FIELD.to_vec(), data.clone())]).map_err(DecodeError::Fields)
             }
-            (Layout::Flat, Body::Fields(fields)) => flat::decode(fields).map_err(DecodeError::Fields),
+            (RecordLayout::Flat, EntryBody::Fields(fields)) => flat_layout::decode(fields).map_err(DecodeError::Fields),
         }
     }
 }
 
 /// What an event holds, for people: its record as JSON, or its fields as texts.
-pub(crate) fn show(body: &Body) -> Value {
+pub(crate) fn to_display_json(body: &EntryBody) -> Value {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let Some(data) = body.data() else {
         return match body {
-            Body::Fields(fields) => {
+            EntryBody::Fields(fields) => {
                 Value::Object(fields.iter().map(|(name, value)| (text(name), text(value).into())).collect())
             }
-            Body::Data(_) | Body::Deleted => Value::Null,
+            EntryBody::Data(_) | EntryBody::Deleted => Value::Null,
         };
     };
-    match unpack(data) {
+    match decompress_bytes(data) {
         Ok(plain) => serde_json::from_slice(&plain).unwrap_or_else(|_| text(&plain).into()),
         Err(_) => text(data).into(),
     }
@@ -123,7 +124,7 @@ pub(crate) fn show(body: &Body) -> Value {
 
 /// The text of a record, whichever way it was compressed.
 pub fn decompress(data: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
-    unpack(data).map_err(DecodeError::Decompress)
+    decompress_bytes(data).map_err(DecodeError::Decompress)
 }
 
 /// The record as JSON, from which key and fields are taken.

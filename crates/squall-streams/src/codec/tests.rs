@@ -15,8 +15,8 @@ fn order() -> Order {
     Order { order_id: 1, amount: 1.5, paid: true, note: "it's".into() }
 }
 
-fn body(fields: Vec<(Vec<u8>, Vec<u8>)>) -> Body {
-    Body::Fields(fields)
+fn body(fields: Vec<(Vec<u8>, Vec<u8>)>) -> EntryBody {
+    EntryBody::Fields(fields)
 }
 
 fn round_trip(codec: Codec, order: &Order) -> Order {
@@ -32,7 +32,7 @@ fn a_record_is_compact_json_in_one_field() {
 
 #[test]
 fn a_flat_record_has_pythons_words() {
-    let codec = Codec { layout: Layout::Flat, ..Codec::default() };
+    let codec = Codec { layout: RecordLayout::Flat, ..Codec::default() };
     let fields = codec.encode(&to_json(&order()).unwrap()).unwrap();
     let text: Vec<(String, String)> = fields
         .into_iter()
@@ -44,7 +44,7 @@ fn a_flat_record_has_pythons_words() {
 
 #[test]
 fn nesting_does_not_fit_a_flat_record() {
-    let codec = Codec { layout: Layout::Flat, ..Codec::default() };
+    let codec = Codec { layout: RecordLayout::Flat, ..Codec::default() };
     assert!(matches!(codec.encode(&serde_json::json!({"a": [1]})), Err(EncodeError::NotFlat(field)) if field == "a"));
     assert!(matches!(codec.encode(&serde_json::json!(1)), Err(EncodeError::NoFields)));
 }
@@ -60,17 +60,17 @@ fn events_of_any_compression_are_read_whatever_is_configured() {
 
 #[test]
 fn a_compression_bomb_is_refused() {
-    let bomb = Compression::Zstd.pack(vec![b' '; 70 * 1024 * 1024]).unwrap();
+    let bomb = Compression::Zstd.compress(vec![b' '; 70 * 1024 * 1024]).unwrap();
     assert!(bomb.len() < 100_000);
-    let outcome = Codec::default().decode::<Order>(&Body::Data(bomb));
+    let outcome = Codec::default().decode::<Order>(&EntryBody::Data(bomb));
     assert!(matches!(outcome, Err(DecodeError::Decompress(_))));
 }
 
 #[test]
 fn text_compressed_elsewhere_is_read() {
     // python3: gzip.compress(b'{"order_id":1,"amount":1.5,"paid":true,"note":"x"}', mtime=0)
-    let packed = Compression::Gzip.pack(br#"{"order_id":1,"amount":1.5,"paid":true,"note":"x"}"#.to_vec()).unwrap();
-    assert_eq!(Codec::default().decode::<Order>(&Body::Data(packed)).unwrap().note, "x");
+    let packed = Compression::Gzip.compress(br#"{"order_id":1,"amount":1.5,"paid":true,"note":"x"}"#.to_vec()).unwrap();
+    assert_eq!(Codec::default().decode::<Order>(&EntryBody::Data(packed)).unwrap().note, "x");
 }
 
 proptest! {
@@ -81,7 +81,7 @@ proptest! {
     ) {
         let order = Order { order_id, amount, paid, note };
         let compression = [Compression::None, Compression::Gzip, Compression::Lz4, Compression::Zstd][pick];
-        let layout = if flat { Layout::Flat } else { Layout::Json };
+        let layout = if flat { RecordLayout::Flat } else { RecordLayout::Json };
         prop_assert_eq!(round_trip(Codec { layout, compression }, &order), order);
     }
 
@@ -89,8 +89,8 @@ proptest! {
     fn no_bytes_make_decoding_panic(data in proptest::collection::vec(any::<u8>(), 0..300), magic in 0usize..4) {
         let magic: &[u8] = [&[][..], &[0x1f, 0x8b], &[4, 0x22, 0x4d, 0x18], &[0x28, 0xb5, 0x2f, 0xfd]][magic];
         let data = [magic, &data].concat();
-        let _ = Codec::default().decode::<Order>(&Body::Data(data.clone()));
-        let flat = Codec { layout: Layout::Flat, ..Codec::default() };
-        let _ = flat.decode::<Order>(&Body::Fields(vec![(b"order_id".to_vec(), data)]));
+        let _ = Codec::default().decode::<Order>(&EntryBody::Data(data.clone()));
+        let flat = Codec { layout: RecordLayout::Flat, ..Codec::default() };
+        let _ = flat.decode::<Order>(&EntryBody::Fields(vec![(b"order_id".to_vec(), data)]));
     }
 }

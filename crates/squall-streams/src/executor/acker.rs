@@ -7,41 +7,41 @@ use futures_util::future::join_all;
 
 use crate::{
     entry::EntryId,
-    hub::Hub,
-    lane::Lane,
-    partition::{Fenced, MOST_ACKS},
+    executor_context::ExecutorContext,
+    leased_partition::{FenceOutcome, MAX_ACKS},
+    partition_buffer::PartitionBuffer,
 };
 
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Acknowledges for ever.
-pub(super) async fn acknowledge(hub: Arc<Hub>) {
+pub(super) async fn run_acker(hub: Arc<ExecutorContext>) {
     loop {
-        hub.ackable.notified().await;
-        let fine = join_all(hub.take_dirty().into_iter().map(|lane| flush(&hub, lane))).await;
+        hub.ack_wanted.notified().await;
+        let fine = join_all(hub.take_ack_queue().into_iter().map(|lane| flush(&hub, lane))).await;
         if fine.contains(&false) {
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 }
 
-async fn flush(hub: &Hub, lane: Arc<Lane>) -> bool {
-    let ids = lane.claim_done();
+async fn flush(hub: &ExecutorContext, lane: Arc<PartitionBuffer>) -> bool {
+    let ids = lane.take_to_ack();
     let mut fine = true;
-    for chunk in ids.chunks(MOST_ACKS) {
-        fine &= write(hub, &lane, chunk).await;
+    for chunk in ids.chunks(MAX_ACKS) {
+        fine &= write_acks(hub, &lane, chunk).await;
     }
     fine
 }
 
-async fn write(hub: &Hub, lane: &Lane, ids: &[EntryId]) -> bool {
+async fn write_acks(hub: &ExecutorContext, lane: &PartitionBuffer, ids: &[EntryId]) -> bool {
     match lane.partition.ack(ids).await {
-        Ok(Fenced::Done(())) => lane.acked(ids.len()),
-        Ok(Fenced::Refused) => lane.lost(),
-        Err(error) if error.no_group() => lane.lost(),
+        Ok(FenceOutcome::Done(())) => lane.record_acked(ids.len()),
+        Ok(FenceOutcome::FencedOff) => lane.abort_fenced(),
+        Err(error) if error.is_group_missing() => lane.abort_fenced(),
         Err(error) => {
-            hub.complain("acknowledging", lane.partition.number, &error);
-            lane.not_acked(ids.to_vec());
+            hub.log_retry("acknowledging", lane.partition.number, &error);
+            lane.retry_acks(ids.to_vec());
             return false;
         }
     }

@@ -11,113 +11,113 @@ use tracing::{error, info, warn};
 use super::ExecutorError;
 use crate::{
     entry::{Entry, EntryId},
-    hub::Hub,
-    lane::Lane,
+    executor_context::ExecutorContext,
+    failure_policy::{FailurePolicy, OnFailure},
+    leased_partition::{FenceOutcome, PartitionError},
     metrics::add,
-    middleware::{BoxError, Failure, Middleware},
-    partition::{Fenced, PartitionError},
-    policy::{OnFailure, Policy},
-    processor::Invoke,
+    middleware::{BoxError, Middleware, ProcessingFailure},
+    partition_buffer::PartitionBuffer,
+    processor::ProcessorFn,
 };
 
-const RETRY: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// What a consumer needs beside its lane.
-pub(super) struct Job {
-    pub(super) hub: Arc<Hub>,
-    pub(super) invoke: Invoke,
+pub(super) struct ConsumerConfig {
+    pub(super) context: Arc<ExecutorContext>,
+    pub(super) function: ProcessorFn,
     pub(super) middleware: Arc<[Arc<dyn Middleware>]>,
-    pub(super) policy: Policy,
+    pub(super) policy: FailurePolicy,
 }
 
 /// Why one call of the processor did not end well.
-struct Trouble {
+struct CallFailure {
     events: Vec<Entry>,
     error: BoxError,
     /// Whether trying again could help.
-    retry: bool,
+    retryable: bool,
 }
 
 /// What to do after trouble.
-enum Verdict {
-    GoOn,
-    StandStill,
+enum FailureAction {
+    Continue,
+    Quarantine,
 }
 
 /// Returns when the partition has been handed over, lost, or halted.
-pub(super) async fn consume(lane: Arc<Lane>, job: Arc<Job>) -> Result<(), ExecutorError> {
+pub(super) async fn consume(lane: Arc<PartitionBuffer>, job: Arc<ConsumerConfig>) -> Result<(), ExecutorError> {
     let outcome = tokio::select! {
         biased;
         () = lane.abort.cancelled() => Ok(()),
-        outcome = run(&lane, &job) => outcome,
+        outcome = run_fenced(&lane, &job) => outcome,
     };
-    job.hub.remove(&lane.lease);
-    lane.end();
+    job.context.remove(&lane.lease);
+    lane.close();
     outcome
 }
 
-async fn run(lane: &Arc<Lane>, job: &Job) -> Result<(), ExecutorError> {
-    let quarantined = match fence(lane, &job.hub).await? {
-        Fenced::Done(quarantined) => quarantined,
-        Fenced::Refused => return Ok(()),
+async fn run_fenced(lane: &Arc<PartitionBuffer>, job: &ConsumerConfig) -> Result<(), ExecutorError> {
+    let quarantined = match fence_with_retry(lane, &job.context).await? {
+        FenceOutcome::Done(quarantined) => quarantined,
+        FenceOutcome::FencedOff => return Ok(()),
     };
-    lane.begin(quarantined);
-    job.hub.add(lane);
-    job.hub.hungry.notify_one();
+    lane.restart(quarantined);
+    job.context.add(lane);
+    job.context.fetch_wanted.notify_one();
     let outcome = process(lane, job).await;
     // Also after a halt: what was processed before it stays processed.
-    let _ = tokio::time::timeout(job.hub.settings.grace, lane.settled()).await;
+    let _ = tokio::time::timeout(job.context.settings.grace, lane.wait_acked()).await;
     if let Err(error) = lane.partition.unfence().await {
         warn!(%error, "could not take the fence down; it will lapse");
     }
     outcome
 }
 
-async fn fence(lane: &Lane, hub: &Hub) -> Result<Fenced<bool>, ExecutorError> {
+async fn fence_with_retry(lane: &PartitionBuffer, hub: &ExecutorContext) -> Result<FenceOutcome<bool>, ExecutorError> {
     loop {
         match lane.partition.fence().await {
             Ok(answer) => return Ok(answer),
-            Err(error) if !error.passing() => return Err(ExecutorError::Partition(error)),
+            Err(error) if !error.is_transient() => return Err(ExecutorError::Partition(error)),
             Err(error) => {
-                hub.complain("fencing", lane.partition.number, &error);
-                tokio::time::sleep(RETRY).await;
+                hub.log_retry("fencing", lane.partition.number, &error);
+                tokio::time::sleep(RETRY_DELAY).await;
             }
         }
     }
 }
 
 /// Calls the processor again and again until the partition is drained or halted.
-async fn process(lane: &Arc<Lane>, job: &Job) -> Result<(), ExecutorError> {
-    let mut attempt = Attempt::default();
+async fn process(lane: &Arc<PartitionBuffer>, job: &ConsumerConfig) -> Result<(), ExecutorError> {
+    let mut attempt = RetryCounter::default();
     while !lane.drain.is_cancelled() {
-        if lane.quarantined() {
+        if lane.is_quarantined() {
             tokio::select! {
                 () = lane.drain.cancelled() => {}
-                () = lane.ready() => {}
+                () = lane.wait_changed() => {}
             }
             continue;
         }
-        if !lane.tenure.is_valid() {
+        if !lane.lease_validity.is_valid() {
             // The membership has run out. Either the seat is about to drop the lease, or a late beat is about to save it.
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_DELAY).await;
             continue;
         }
         let Some(outcome) = call(lane, job).await else {
-            warn!(processor = %job.hub.name, partition = lane.partition.number, "did not finish within its grace; cut off");
-            lane.recall();
+            warn!(processor = %job.context.processor, partition = lane.partition.number, "did not finish within its grace; cut off");
+            lane.reclaim_outstanding();
             return Ok(());
         };
-        if let Some(trouble) = trouble(lane, outcome) {
-            match handle(lane, job, trouble, &mut attempt).await? {
-                Verdict::GoOn => {}
-                Verdict::StandStill => lane.mark(),
+        if let Some(trouble) = classify_outcome(lane, outcome) {
+            match apply_policy(lane, job, trouble, &mut attempt).await? {
+                FailureAction::Continue => {}
+                FailureAction::Quarantine => lane.enter_quarantine(),
             }
         }
         if !lane.has_events() {
             // It returned by itself and there is nothing to call it for.
             tokio::select! {
                 () = lane.drain.cancelled() => {}
-                () = lane.ready() => {}
+                () = lane.wait_changed() => {}
             }
         }
     }
@@ -125,63 +125,65 @@ async fn process(lane: &Arc<Lane>, job: &Job) -> Result<(), ExecutorError> {
 }
 
 /// One call; `None` when it had to be cut off.
-async fn call(lane: &Arc<Lane>, job: &Job) -> Option<Result<(), BoxError>> {
-    lane.touched();
-    let running = AssertUnwindSafe((job.invoke)(lane.clone())).catch_unwind();
+async fn call(lane: &Arc<PartitionBuffer>, job: &ConsumerConfig) -> Option<Result<(), BoxError>> {
+    lane.take_polled();
+    let running = AssertUnwindSafe((job.function)(lane.clone())).catch_unwind();
     let overdue = async {
         lane.drain.cancelled().await;
-        tokio::time::sleep(job.hub.settings.grace).await;
+        tokio::time::sleep(job.context.settings.grace).await;
     };
     tokio::select! {
         biased;
-        outcome = running => Some(outcome.unwrap_or_else(|panic| Err(describe(&panic).into()))),
+        outcome = running => Some(outcome.unwrap_or_else(|panic| Err(panic_message(&panic).into()))),
         () = overdue => None,
     }
 }
 
 /// Sorts out what a call left behind.
-fn trouble(lane: &Lane, outcome: Result<(), BoxError>) -> Option<Trouble> {
+fn classify_outcome(lane: &PartitionBuffer, outcome: Result<(), BoxError>) -> Option<CallFailure> {
     match outcome {
         Ok(()) => {
-            lane.complete();
-            let broken = lane.broken();
-            match (broken, lane.waiting()) {
-                (Some((entry, error)), false) => return Some(Trouble { events: vec![entry], error, retry: false }),
+            lane.complete_delivered();
+            let broken = lane.take_undecodable();
+            match (broken, lane.has_undelivered()) {
+                (Some((entry, error)), false) => {
+                    return Some(CallFailure { events: vec![entry], error, retryable: false });
+                }
                 // Others come before it that were never handed out.
                 (Some((entry, _)), true) => lane.requeue(vec![entry]),
                 (None, _) => {}
             }
-            lane.recall();
-            let idle_return = !lane.touched()
+            lane.reclaim_outstanding();
+            let idle_return = !lane.take_polled()
                 && lane.has_queued()
-                && !lane.quarantined()
+                && !lane.is_quarantined()
                 && !lane.drain.is_cancelled()
-                && lane.tenure.is_valid();
-            idle_return.then(|| Trouble {
+                && lane.lease_validity.is_valid();
+            idle_return.then(|| CallFailure {
                 events: Vec::new(),
                 error: "the processor returned without asking for an event".into(),
-                retry: true,
+                retryable: true,
             })
         }
         Err(error) => {
-            let events = lane.recall();
-            if let Some((entry, _)) = lane.broken() {
+            let events = lane.reclaim_outstanding();
+            if let Some((entry, _)) = lane.take_undecodable() {
                 lane.requeue(vec![entry]); // met again after this failure is dealt with
             }
-            Some(Trouble { events, error, retry: true })
+            Some(CallFailure { events, error, retryable: true })
         }
     }
 }
 
 /// Counts failures of the same events.
 #[derive(Default)]
-struct Attempt {
+struct RetryCounter {
     first: Option<EntryId>,
     count: u32,
 }
 
-impl Attempt {
-    fn failed(&mut self, first: Option<EntryId>) -> u32 {
+impl RetryCounter {
+    fn record_failure(&mut self, first: Option<EntryId>) -> u32 {
         if self.first != first {
             *self = Self { first, count: 0 };
         }
@@ -190,56 +192,61 @@ impl Attempt {
     }
 }
 
-async fn handle(
-    lane: &Arc<Lane>,
-    job: &Job,
-    trouble: Trouble,
-    attempt: &mut Attempt,
-) -> Result<Verdict, ExecutorError> {
-    add(&job.hub.metrics.failures, 1);
-    let Trouble { events, error, retry } = trouble;
-    let text = describe_chain(&*error);
-    let before = attempt.failed(events.first().map(|event| event.id));
-    if let Some(wait) = job.policy.wait(before).filter(|_| retry) {
-        warn!(processor = %job.hub.name, partition = lane.partition.number, attempt = before + 1, error = text, ?wait, "failed; trying again");
+async fn apply_policy(
+    lane: &Arc<PartitionBuffer>,
+    job: &ConsumerConfig,
+    trouble: CallFailure,
+    attempt: &mut RetryCounter,
+) -> Result<FailureAction, ExecutorError> {
+    add(&job.context.metrics.failures, 1);
+    let CallFailure { events, error, retryable: retry } = trouble;
+    let text = error_chain(&*error);
+    let before = attempt.record_failure(events.first().map(|event| event.id));
+    if let Some(wait) = job.policy.retry_delay(before).filter(|_| retry) {
+        warn!(processor = %job.context.processor, partition = lane.partition.number, attempt = before + 1, error = text, ?wait, "failed; trying again");
         lane.requeue(events);
         tokio::select! {
             () = lane.drain.cancelled() => {}
             () = tokio::time::sleep(wait) => {}
         }
-        return Ok(Verdict::GoOn);
+        return Ok(FailureAction::Continue);
     }
-    let failure = Failure { processor: &job.hub.name, partition: lane.partition.number, events: &events, error: &text };
+    let failure = ProcessingFailure {
+        processor: &job.context.processor,
+        partition: lane.partition.number,
+        events: &events,
+        error: &text,
+    };
     for step in job.middleware.iter() {
-        match step.failed(&failure).await {
+        match step.on_failure(&failure).await {
             Ok(false) => {}
             Ok(true) => {
-                lane.give_up(&events);
-                return Ok(Verdict::GoOn);
+                lane.skip_failed(&events);
+                return Ok(FailureAction::Continue);
             }
             Err(error) => {
-                error!(processor = %job.hub.name, %error, "a middleware failed on a failure; the policy decides")
+                error!(processor = %job.context.processor, %error, "a middleware failed on a failure; the policy decides")
             }
         }
     }
-    match job.policy.then {
+    match job.policy.on_exhausted {
         OnFailure::Ignore => {
-            warn!(processor = %job.hub.name, partition = lane.partition.number, error = text, "failed; ignored");
+            warn!(processor = %job.context.processor, partition = lane.partition.number, error = text, "failed; ignored");
             if events.is_empty() {
                 tokio::time::sleep(job.policy.backoff).await;
             }
-            lane.give_up(&events);
-            Ok(Verdict::GoOn)
+            lane.skip_failed(&events);
+            Ok(FailureAction::Continue)
         }
         OnFailure::Quarantine => {
-            stand_still(lane, job, &events, &text).await;
-            Ok(Verdict::StandStill)
+            store_quarantine(lane, job, &events, &text).await;
+            Ok(FailureAction::Quarantine)
         }
         OnFailure::Halt => {
-            stand_still(lane, job, &events, &text).await;
+            store_quarantine(lane, job, &events, &text).await;
             let at = events.first().map(|event| event.id.to_string()).unwrap_or_default();
             Err(ExecutorError::Halted {
-                processor: job.hub.name.clone(),
+                processor: job.context.processor.clone(),
                 partition: lane.partition.number,
                 at,
                 error: text,
@@ -249,33 +256,33 @@ async fn handle(
 }
 
 /// Marks the partition in Redis, so that nobody repeats the failure.
-async fn stand_still(lane: &Arc<Lane>, job: &Job, events: &[Entry], error: &str) {
+async fn store_quarantine(lane: &Arc<PartitionBuffer>, job: &ConsumerConfig, events: &[Entry], error: &str) {
     let reason = json!({
         "failed_at": Timestamp::now().to_string(),
         "xids": events.iter().map(|event| event.id.to_string()).collect::<Vec<_>>(),
         "error": error,
         "epoch": lane.lease.epoch,
     });
-    add(&job.hub.metrics.quarantines, 1);
-    lane.settled().await;
+    add(&job.context.metrics.quarantines, 1);
+    lane.wait_acked().await;
     loop {
         match lane.partition.quarantine(&reason.to_string()).await {
-            Ok(Fenced::Done(())) => break,
-            Ok(Fenced::Refused) => return lane.lost(),
+            Ok(FenceOutcome::Done(())) => break,
+            Ok(FenceOutcome::FencedOff) => return lane.abort_fenced(),
             Err(PartitionError::WrongType(error)) => return error!(%error, "the quarantine cannot be stored"),
-            Err(_) => tokio::time::sleep(RETRY).await,
+            Err(_) => tokio::time::sleep(RETRY_DELAY).await,
         }
     }
-    info!(processor = %job.hub.name, partition = lane.partition.number, error, "quarantined");
+    info!(processor = %job.context.processor, partition = lane.partition.number, error, "quarantined");
 }
 
-fn describe(panic: &Box<dyn std::any::Any + Send>) -> String {
+fn panic_message(panic: &Box<dyn std::any::Any + Send>) -> String {
     let text =
         panic.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
     format!("the processor panicked: {}", text.unwrap_or_else(|| "no message".into()))
 }
 
-fn describe_chain(error: &(dyn std::error::Error + 'static)) -> String {
+fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -4,12 +4,15 @@
 mod acker;
 mod consumer;
 mod fetcher;
-mod reporter;
+mod lag_reporter;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::future::join_all;
-use squall_coord::{Lease, MemberId, LeaseEvent, RedisLeaseStore, Membership, MembershipConfig, MembershipConfigError, MembershipHandle, UnitId};
+use squall_coord::{
+    Lease, LeaseEvent, MemberId, Membership, MembershipConfig, MembershipConfigError, MembershipHandle,
+    RedisLeaseStore, UnitId,
+};
 use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval},
@@ -17,14 +20,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use self::consumer::Job;
+use self::consumer::ConsumerConfig;
 use crate::{
-    hub::Hub,
-    lane::Lane,
+    executor_context::ExecutorContext,
+    leased_partition::{FenceOutcome, LeasedPartition, PartitionError},
     metrics::add,
     names::{NameError, Namespace, ProcessorName},
-    partition::{Fenced, Partition, PartitionError},
-    processor::{Processor, ZeroSetting},
+    partition_buffer::PartitionBuffer,
+    processor::{Processor, ZeroSettingError},
 };
 
 /// Why a processor ended by itself.
@@ -38,7 +41,7 @@ pub enum ExecutorError {
     Timing(#[from] MembershipConfigError),
     /// Settings under which nothing would ever happen.
     #[error(transparent)]
-    Settings(#[from] ZeroSetting),
+    Settings(#[from] ZeroSettingError),
     /// The policy said so.
     #[error(
         "processor `{processor}` halted at event {at} of partition {partition}: {error}. The partition is marked and stands \
@@ -64,12 +67,12 @@ pub enum ExecutorError {
 }
 
 struct Executor {
-    job: Arc<Job>,
-    link: squall_coord::RedisClient,
+    consumer_config: Arc<ConsumerConfig>,
+    client: squall_coord::RedisClient,
     namespace: Namespace,
     member: MemberId,
-    handle: MembershipHandle,
-    lanes: BTreeMap<Lease, Arc<Lane>>,
+    membership: MembershipHandle,
+    buffers: BTreeMap<Lease, Arc<PartitionBuffer>>,
     /// Whoever stops the worker drains its lanes at once: the seat's word for it may be a round trip away.
     stop: CancellationToken,
 }
@@ -82,26 +85,34 @@ pub(crate) async fn execute(processor: Processor, stop: CancellationToken) -> Re
     let member = MemberId::unique();
     let units = (0..processor.partitions).map(UnitId::from).collect();
     let config = MembershipConfig {
-        heartbeat_interval: settings.beat,
-        ttl: settings.lease,
+        heartbeat_interval: settings.heartbeat_interval,
+        ttl: settings.lease_ttl,
         join_delay: settings.join_delay,
         ..MembershipConfig::new(member.clone(), units)
     };
-    let link = processor.link.clone();
+    let link = processor.client.clone();
     let namespace = processor.namespace.clone();
-    let (seat, handle) = Membership::new(RedisLeaseStore::new(&link, namespace.space(&name)), config)?;
-    let hub = Hub::new(name, settings, processor.metrics.clone());
+    let (seat, handle) = Membership::new(RedisLeaseStore::new(&link, namespace.lease_keys(&name)), config)?;
+    let hub = ExecutorContext::new(name, settings, processor.metrics.clone());
     let policy = processor.policy;
-    let (invoke, middleware) = processor.into_invoke();
+    let (invoke, middleware) = processor.into_function();
     let mut services = JoinSet::new();
-    services.spawn(fetcher::fetch(hub.clone()));
-    services.spawn(fetcher::watch(hub.clone(), link.clone()));
-    services.spawn(acker::acknowledge(hub.clone()));
-    services.spawn(renew(hub.clone()));
-    services.spawn(reporter::report(hub.clone(), link.clone(), namespace.clone()));
-    let job = Arc::new(Job { hub, invoke, middleware, policy });
+    services.spawn(fetcher::run_fetcher(hub.clone()));
+    services.spawn(fetcher::watch_idle(hub.clone(), link.clone()));
+    services.spawn(acker::run_acker(hub.clone()));
+    services.spawn(renew_fences(hub.clone()));
+    services.spawn(lag_reporter::run_lag_reporter(hub.clone(), link.clone(), namespace.clone()));
+    let job = Arc::new(ConsumerConfig { context: hub, function: invoke, middleware, policy });
     let stop = stop.child_token();
-    let executor = Executor { job, link, namespace, member, handle, lanes: BTreeMap::new(), stop };
+    let executor = Executor {
+        consumer_config: job,
+        client: link,
+        namespace,
+        member,
+        membership: handle,
+        buffers: BTreeMap::new(),
+        stop,
+    };
     let outcome = executor.run(seat, &mut services).await;
     services.shutdown().await;
     outcome
@@ -119,20 +130,20 @@ impl Executor {
                 biased;
                 Some(ended) = consumers.join_next() => {
                     let ended = match ended {
-                        Ok((lease, ended)) => { self.returned(lease); ended }
-                        Err(_) => Err(ExecutorError::Task(self.job.hub.name.clone())),
+                        Ok((lease, ended)) => { self.finish_partition(lease); ended }
+                        Err(_) => Err(ExecutorError::Task(self.consumer_config.context.processor.clone())),
                     };
                     if ended.is_err() && outcome.is_ok() {
                         outcome = ended;
                         stop.cancel();
                     }
                 }
-                notice = self.handle.events.recv() => match notice {
-                    Some(notice) => self.obey(notice, &mut consumers),
+                notice = self.membership.events.recv() => match notice {
+                    Some(notice) => self.handle_lease_event(notice, &mut consumers),
                     None => break, // the seat has left
                 },
                 Some(_) = services.join_next() => {
-                    outcome = Err(ExecutorError::Task(self.job.hub.name.clone()));
+                    outcome = Err(ExecutorError::Task(self.consumer_config.context.processor.clone()));
                     stop.cancel();
                 }
             }
@@ -142,64 +153,65 @@ impl Executor {
         outcome
     }
 
-    fn obey(&mut self, notice: LeaseEvent, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
+    fn handle_lease_event(&mut self, notice: LeaseEvent, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
         match notice {
-            LeaseEvent::Granted(lease) => self.take(lease, consumers),
+            LeaseEvent::Granted(lease) => self.start_partition(lease, consumers),
             LeaseEvent::Drain(lease) => {
-                if let Some(lane) = self.lanes.get(&lease) {
+                if let Some(lane) = self.buffers.get(&lease) {
                     lane.drain.cancel();
                 }
             }
             LeaseEvent::Lost(lease) => {
-                if let Some(lane) = self.lanes.get(&lease) {
-                    warn!(processor = %self.job.hub.name, partition = %lease.unit, epoch = %lease.epoch, "lease lost");
+                if let Some(lane) = self.buffers.get(&lease) {
+                    warn!(processor = %self.consumer_config.context.processor, partition = %lease.unit, epoch = %lease.epoch, "lease lost");
                     lane.abort.cancel();
                 }
             }
         }
     }
 
-    fn take(&mut self, lease: Lease, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
+    fn start_partition(&mut self, lease: Lease, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
         let Ok(number) = lease.unit.as_str().parse() else {
             // Only partitions are ever assigned here; whatever else it is, it is not ours to use.
-            return self.handle.release(lease);
+            return self.membership.release(lease);
         };
-        let hub = &self.job.hub;
-        info!(processor = %hub.name, partition = number, epoch = %lease.epoch, member = %self.member, "partition taken");
+        let hub = &self.consumer_config.context;
+        info!(processor = %hub.processor, partition = number, epoch = %lease.epoch, member = %self.member, "partition taken");
         add(&hub.metrics.granted, 1);
         add(&hub.metrics.held, 1);
-        let claim = (self.member.clone(), lease.epoch, hub.settings.lease);
-        let partition = Partition::new(&self.link, &self.namespace, &hub.name, number, claim);
-        let (tenure, drain) = (self.handle.validity.clone(), self.stop.child_token());
-        let lane = Lane::new(partition, lease.clone(), tenure, drain, hub.clone());
-        self.lanes.insert(lease.clone(), lane.clone());
-        let job = self.job.clone();
+        let claim = (self.member.clone(), lease.epoch, hub.settings.lease_ttl);
+        let partition = LeasedPartition::new(&self.client, &self.namespace, &hub.processor, number, claim);
+        let (tenure, drain) = (self.membership.validity.clone(), self.stop.child_token());
+        let lane = PartitionBuffer::new(partition, lease.clone(), tenure, drain, hub.clone());
+        self.buffers.insert(lease.clone(), lane.clone());
+        let job = self.consumer_config.clone();
         consumers.spawn(async move { (lease, consumer::consume(lane, job).await) });
     }
 
-    fn returned(&mut self, lease: Lease) {
-        let hub = &self.job.hub;
-        info!(processor = %hub.name, partition = %lease.unit, epoch = %lease.epoch, "partition given back");
+    fn finish_partition(&mut self, lease: Lease) {
+        let hub = &self.consumer_config.context;
+        info!(processor = %hub.processor, partition = %lease.unit, epoch = %lease.epoch, "partition given back");
         add(&hub.metrics.returned, 1);
         hub.metrics.held.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-        self.lanes.remove(&lease);
-        self.handle.release(lease);
+        self.buffers.remove(&lease);
+        self.membership.release(lease);
     }
 }
 
 /// Keeps the fences of all lanes up, for ever.
-async fn renew(hub: Arc<Hub>) {
-    let mut beats = interval(hub.settings.beat);
+async fn renew_fences(hub: Arc<ExecutorContext>) {
+    let mut beats = interval(hub.settings.heartbeat_interval);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         beats.tick().await;
-        let lanes = hub.lanes();
-        let answers = join_all(lanes.iter().map(|lane| async { (lane.marks(), lane.partition.renew().await) })).await;
+        let lanes = hub.buffers();
+        let answers =
+            join_all(lanes.iter().map(|lane| async { (lane.quarantine_count(), lane.partition.renew().await) })).await;
         for (lane, (marks, answer)) in lanes.iter().zip(answers) {
             match answer {
-                Ok(Fenced::Done(quarantined)) => lane.set_quarantined(quarantined, marks),
-                Ok(Fenced::Refused) => lane.lost(),
-                Err(error) => hub.complain("renewing the fence", lane.partition.number, &error),
+                Ok(FenceOutcome::Done(quarantined)) => lane.sync_quarantine(quarantined, marks),
+                Ok(FenceOutcome::FencedOff) => lane.abort_fenced(),
+                Err(error) => hub.log_retry("renewing the fence", lane.partition.number, &error),
             }
         }
     }

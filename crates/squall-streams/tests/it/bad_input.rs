@@ -1,19 +1,19 @@
 //! Input that is not what it should be: refused or handled by policy, named, never a crash loop.
 
-use squall_streams::{DecodeError, Hasher, OpenError, Policy, SendError, admin::Admin};
+use squall_streams::{DecodeError, FailurePolicy, PartitionHasher, SendError, StreamOpenError, admin::StreamAdmin};
 use squall_testkit::redis::RedisServer;
 
 use crate::{
-    checker::Log,
+    order_checker::Log,
     support::{Order, Running, app, eventually, orders, pending, processed, quick, recorder, send, stream},
 };
 
-async fn raw(app: &squall_streams::App, parts: &[&[u8]]) {
+async fn raw(app: &squall_streams::StreamApp, parts: &[&[u8]]) {
     let mut command = redis::cmd(std::str::from_utf8(parts[0]).unwrap());
     for part in &parts[1..] {
         command.arg(*part);
     }
-    let _: redis::Value = command.query_async(&mut app.link().connection()).await.unwrap();
+    let _: redis::Value = command.query_async(&mut app.client().connection()).await.unwrap();
 }
 
 const KEY: &[u8] = b"__strm:shop.orders.0";
@@ -36,11 +36,11 @@ async fn events_that_do_not_decode_follow_the_policy() {
         raw(&app, &[&[b"XADD", KEY, b"*"], fields].concat()).await;
     }
     sent.extend(send(&stream, &orders(3)).await);
-    let worker = Running::start(&app, recorder(&stream, &log).policy(Policy::ignore()).settings(quick()));
+    let worker = Running::start(&app, recorder(&stream, &log).policy(FailurePolicy::ignore()).settings(quick()));
     processed(&log, 6).await;
     assert_eq!(worker.metrics.given_up(), 6);
     worker.stop().await.unwrap();
-    crate::checker::check_exactly_once(&log.all(), &sent);
+    crate::order_checker::check_exactly_once(&log.all(), &sent);
     assert_eq!(pending(&app, &stream, "recorder").await, 0);
 }
 
@@ -50,11 +50,11 @@ async fn an_undecodable_event_is_not_retried_and_quarantines_once() {
     let app = app(&server).await;
     let (stream, log) = (stream(&app, 1).await, Log::default());
     raw(&app, &[b"XADD", KEY, b"*", b"data", b"nonsense"]).await;
-    let policy = Policy::quarantine().retry(5, std::time::Duration::from_secs(60));
+    let policy = FailurePolicy::quarantine().retry(5, std::time::Duration::from_secs(60));
     let worker = Running::start(&app, recorder(&stream, &log).policy(policy).settings(quick()));
-    let admin = Admin::new(app.link().clone(), app.namespace().clone());
+    let admin = StreamAdmin::new(app.client().clone(), app.namespace().clone());
     let name = stream.name().processor("recorder").unwrap();
-    eventually("marked", || async { !admin.quarantined(&name).await.unwrap().is_empty() }).await;
+    eventually("marked", || async { !admin.quarantined_partitions(&name).await.unwrap().is_empty() }).await;
     assert_eq!(worker.metrics.failures(), 1);
     worker.stop().await.unwrap();
 }
@@ -69,10 +69,10 @@ async fn an_event_deleted_while_pending_follows_the_policy() {
     raw(&app, &[b"XGROUP", b"CREATE", KEY, b"recorder", b"0"]).await;
     raw(&app, &[b"XREADGROUP", b"GROUP", b"recorder", b"1", b"COUNT", b"3", b"STREAMS", KEY, b">"]).await;
     raw(&app, &[b"XDEL", KEY, sent[1].1.to_string().as_bytes()]).await;
-    let worker = Running::start(&app, recorder(&stream, &log).policy(Policy::ignore()).settings(quick()));
+    let worker = Running::start(&app, recorder(&stream, &log).policy(FailurePolicy::ignore()).settings(quick()));
     processed(&log, 2).await;
     worker.stop().await.unwrap();
-    crate::checker::check_exactly_once(&log.all(), &[sent[0], sent[2]]);
+    crate::order_checker::check_exactly_once(&log.all(), &[sent[0], sent[2]]);
     assert_eq!(DecodeError::Deleted.to_string(), "the event was deleted before it was processed");
 }
 
@@ -82,20 +82,29 @@ async fn a_changed_partition_count_is_refused_with_the_way_out() {
     let app = app(&server).await;
     stream(&app, 4).await;
     let error = app.stream::<Order>("orders").partition_by("order_id").partitions(8).open().await.err().unwrap();
-    assert!(matches!(&error, OpenError::Changed { stored, wanted, .. } if stored == "4" && wanted == "8"));
+    assert!(
+        matches!(&error, StreamOpenError::DefinitionMismatch { stored, wanted, .. } if stored == "4" && wanted == "8")
+    );
     let text = error.to_string();
     assert!(text.contains("__meta:shop.orders") && text.contains("another stream name"), "{text}");
-    let other = app.stream::<Order>("orders").partition_by("order_id").partitions(4).hasher(Hasher::Md5).open().await;
-    assert!(matches!(other.err(), Some(OpenError::Changed { what: "as its hasher", .. })));
+    let other =
+        app.stream::<Order>("orders").partition_by("order_id").partitions(4).hasher(PartitionHasher::Md5).open().await;
+    assert!(matches!(other.err(), Some(StreamOpenError::DefinitionMismatch { what: "as its hasher", .. })));
 }
 
 #[tokio::test]
 async fn definitions_that_cannot_work_are_refused() {
     let server = RedisServer::start();
     let app = app(&server).await;
-    assert!(matches!(app.stream::<Order>("orders").open().await.err(), Some(OpenError::NoKey(_, 16))));
-    assert!(matches!(app.stream::<Order>("orders").partitions(0).open().await.err(), Some(OpenError::Empty(_))));
-    assert!(matches!(app.stream::<Order>("or ders").open().await.err(), Some(OpenError::Name(_))));
+    assert!(matches!(
+        app.stream::<Order>("orders").open().await.err(),
+        Some(StreamOpenError::MissingPartitionKey(_, 16))
+    ));
+    assert!(matches!(
+        app.stream::<Order>("orders").partitions(0).open().await.err(),
+        Some(StreamOpenError::ZeroSize(_))
+    ));
+    assert!(matches!(app.stream::<Order>("or ders").open().await.err(), Some(StreamOpenError::Name(_))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,8 +135,9 @@ async fn settings_that_cannot_work_are_refused() {
     let app = app(&server).await;
     let stream = stream(&app, 1).await;
     let with = |settings| Running::start(&app, recorder(&stream, &Log::default()).settings(settings)).ended();
-    let error = with(squall_streams::Settings { prefetch: 0, ..quick() }).await.unwrap_err();
+    let error = with(squall_streams::ProcessorSettings { prefetch: 0, ..quick() }).await.unwrap_err();
     assert_eq!(error.to_string(), "`prefetch` must not be zero");
-    let error = with(squall_streams::Settings { lease: quick().beat, ..quick() }).await.unwrap_err();
+    let error =
+        with(squall_streams::ProcessorSettings { lease_ttl: quick().heartbeat_interval, ..quick() }).await.unwrap_err();
     assert_eq!(error.to_string(), "a member must live for at least three beats: 100ms is less than 3 × 100ms");
 }

@@ -1,11 +1,11 @@
 //! The subcommands, from arguments to printed text.
 
 use clap::Parser;
-use squall_streams::cli::{CliError, StreamCommand, run_to};
+use squall_streams::cli::{StreamCommand, StreamCommandError, run_to};
 use squall_testkit::redis::RedisServer;
 
 use crate::{
-    checker::Log,
+    order_checker::Log,
     support::{Running, app, processed, quick, recorder, stream},
 };
 
@@ -16,7 +16,7 @@ struct Program {
 }
 
 /// Runs a command line against the server, with the plain key names.
-async fn squall(server: &RedisServer, line: &[&str]) -> Result<String, CliError> {
+async fn squall(server: &RedisServer, line: &[&str]) -> Result<String, StreamCommandError> {
     let url = server.url();
     let server = ["--namespace", "", "--redis", &url];
     let arguments = ["stream"].iter().chain(line).chain(&server).copied();
@@ -38,7 +38,7 @@ async fn send_puts_the_record_where_the_original_would() {
         .arg("__strm:myapp.orders.11")
         .arg("-")
         .arg("+")
-        .query_async(&mut app.link().connection())
+        .query_async(&mut app.client().connection())
         .await
         .unwrap();
     assert_eq!(entries[0].1, ["data", r#"{"order_id":1}"#]);
@@ -106,7 +106,7 @@ async fn lag_members_tail_and_reset_tell_what_is_there() {
     let groups: Vec<redis::Value> = redis::cmd("XINFO")
         .arg("GROUPS")
         .arg("__strm:shop.orders.0")
-        .query_async(&mut app.link().connection())
+        .query_async(&mut app.client().connection())
         .await
         .unwrap();
     assert!(groups.is_empty());
@@ -192,7 +192,7 @@ async fn a_refused_reset_changes_nothing() {
     assert_eq!(error, "stream `shop.orders` knows no processor `other`");
     assert_eq!(squall(&server, &["lag", name, "--json"]).await.unwrap(), before);
 
-    let mut commands = app.link().connection();
+    let mut commands = app.client().connection();
     let () = redis::cmd("RENAME").arg("__strm:shop.orders.3").arg("kept").query_async(&mut commands).await.unwrap();
     let () = redis::cmd("SET").arg("__strm:shop.orders.3").arg("x").query_async(&mut commands).await.unwrap();
     for line in [vec!["reset", name], vec!["reset", name, "--remove"], vec!["tail", "shop.orders"], vec!["lag", name]] {
@@ -221,7 +221,7 @@ async fn quarantine_and_members_refuse_what_is_not_there() {
         let error = refused(&server, &[command, "shop.nope.p"]).await;
         assert!(error.starts_with("there is no stream `shop.nope`"), "{command}: {error}");
     }
-    let mut commands = app.link().connection();
+    let mut commands = app.client().connection();
     let () = redis::cmd("LPUSH")
         .arg("__quar:shop.orders.recorder.1")
         .arg("x")
@@ -241,11 +241,11 @@ async fn quarantine_and_members_refuse_what_is_not_there() {
 async fn no_server_is_told_apart_from_mistakes() {
     let line = ["stream", "lag", "shop.orders.p", "--redis", "redis://me:secret@127.0.0.1:1"];
     let error = run_to(Program::try_parse_from(line).unwrap().command, &mut Vec::new()).await.unwrap_err();
-    assert!(error.unreachable(), "{error}");
+    assert!(error.is_unreachable(), "{error}");
     assert!(error.to_string().contains("redis://127.0.0.1:1") && !error.to_string().contains("secret"), "{error}");
     let line = ["stream", "lag", "shop.orders.p", "--redis", "junk"];
     let error = run_to(Program::try_parse_from(line).unwrap().command, &mut Vec::new()).await.unwrap_err();
-    assert!(!error.unreachable() && error.to_string().contains("write it as redis://"), "{error}");
+    assert!(!error.is_unreachable() && error.to_string().contains("write it as redis://"), "{error}");
 }
 
 /// A reader that has gone, as `squall stream tail … | head -1` leaves behind.
@@ -280,7 +280,7 @@ async fn quarantine_lists_and_clears() {
         .arg("*")
         .arg("data")
         .arg("nonsense")
-        .query_async(&mut app.link().connection())
+        .query_async(&mut app.client().connection())
         .await
         .unwrap();
     let worker = Running::start(&app, recorder(&stream, &log).settings(quick()));

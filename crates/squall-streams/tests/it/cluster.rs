@@ -1,7 +1,8 @@
 //! Keys on a cluster: a node that owns every slot still refuses a command or script whose keys do not share one.
 
 use squall_streams::{
-    App, BoxError, ConnectError, Events, Namespace, Policy, Processor, ProcessorName, Task, admin::Admin,
+    BackgroundTask, BoxError, ConnectError, FailurePolicy, Namespace, PartitionEvents, Processor, ProcessorName,
+    StreamApp, admin::StreamAdmin,
 };
 use squall_testkit::redis::{RedisCluster, RedisServer};
 use tokio_util::sync::CancellationToken;
@@ -9,18 +10,18 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{Order, eventually, orders, quick};
 
 /// One node of a cluster that has no others.
-async fn node() -> (RedisServer, App) {
+async fn node() -> (RedisServer, StreamApp) {
     let server = RedisServer::start_with(&["--save", "", "--cluster-enabled", "yes"]);
-    let app = App::connect("shop", &server.url()).await.unwrap();
+    let app = StreamApp::connect("shop", &server.url()).await.unwrap();
     // One by one, because Redis 6 does not know ranges.
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("ADDSLOTS");
     (0..16384).for_each(|slot| {
         slots.arg(slot);
     });
-    let _: redis::Value = slots.query_async(&mut app.link().connection()).await.unwrap();
+    let _: redis::Value = slots.query_async(&mut app.client().connection()).await.unwrap();
     eventually("the cluster is up", || async {
-        let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut app.link().connection()).await.unwrap();
+        let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut app.client().connection()).await.unwrap();
         info.contains("cluster_state:ok")
     })
     .await;
@@ -36,17 +37,17 @@ async fn every_script_finds_its_keys_in_one_slot() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_of_three_nodes_does_it_all() {
     let cluster = RedisCluster::start();
-    let refused = App::connect_in("shop", &cluster.url(), Namespace::new("").unwrap()).await;
-    assert!(matches!(refused, Err(ConnectError::Scattered)), "plain key names cannot work there");
-    everything(App::connect("shop", &cluster.url()).await.unwrap()).await;
+    let refused = StreamApp::connect_in("shop", &cluster.url(), Namespace::new("").unwrap()).await;
+    assert!(matches!(refused, Err(ConnectError::ClusterNeedsNamespace)), "plain key names cannot work there");
+    everything(StreamApp::connect("shop", &cluster.url()).await.unwrap()).await;
 }
 
 /// Sends, processes, quarantines, clears, leads, resets and tails.
-async fn everything(app: App) {
+async fn everything(app: StreamApp) {
     let stream = app.stream::<Order>("orders").partition_by("order_id").partitions(4).open().await.unwrap();
     let bad = stream.route(&orders(8)[7]).unwrap();
     let fussy = || {
-        Processor::new("fussy", &stream, |mut events: Events<Order>| async move {
+        Processor::new("fussy", &stream, |mut events: PartitionEvents<Order>| async move {
             while let Some(event) = events.next().await {
                 if event.record.number == 7 {
                     return Err(BoxError::from("seven"));
@@ -54,17 +55,17 @@ async fn everything(app: App) {
             }
             Ok(())
         })
-        .policy(Policy::quarantine())
+        .policy(FailurePolicy::quarantine())
         .settings(quick())
     };
-    let leader = || Task::once("lead", || async { Ok::<(), BoxError>(()) }).on_leader();
-    let admin = Admin::new(app.link().clone(), app.namespace().clone());
+    let leader = || BackgroundTask::once("lead", || async { Ok::<(), BoxError>(()) }).on_leader();
+    let admin = StreamAdmin::new(app.client().clone(), app.namespace().clone());
     let name = ProcessorName::parse("shop.orders.fussy").unwrap();
     let stops = [CancellationToken::new(), CancellationToken::new()];
     let workers = stops.clone().map(|stop| tokio::spawn(app.worker().processor(fussy()).task(leader()).run(stop)));
     stream.send_many(&orders(97)).await.unwrap();
-    eventually("marked", || async { admin.quarantined(&name).await.unwrap().contains_key(&bad) }).await;
-    assert!(admin.clear(&name, bad, true).await.unwrap());
+    eventually("marked", || async { admin.quarantined_partitions(&name).await.unwrap().contains_key(&bad) }).await;
+    assert!(admin.clear_quarantine(&name, bad, true).await.unwrap());
     eventually("everything acknowledged", || async {
         let lag = admin.lag(&name).await.unwrap();
         lag.iter().all(|one| one.waiting + one.pending == 0)
@@ -74,7 +75,7 @@ async fn everything(app: App) {
         stop.cancel();
         worker.await.unwrap().unwrap();
     }
-    assert_eq!(admin.reset(&name, "$").await.unwrap(), 4);
+    assert_eq!(admin.reset_processor(&name, "$").await.unwrap(), 4);
     let mut tail = admin.tail(stream.name(), true).await.unwrap();
     assert_eq!(tail.next().await.unwrap().len(), 97);
 }

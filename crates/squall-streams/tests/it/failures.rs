@@ -10,8 +10,8 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use squall_streams::{
-    App, BoxError, DeadLetters, Entry, Events, ExecutorError, Middleware, Policy, Processor, ProcessorName, Stream,
-    admin::Admin,
+    BoxError, DeadLetterQueue, Entry, ExecutorError, FailurePolicy, Middleware, PartitionEvents, Processor,
+    ProcessorName, RecordStream, StreamApp, admin::StreamAdmin,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -20,9 +20,9 @@ use crate::support::{Order, Running, app, eventually, orders, pending, quick, se
 type Numbers = Arc<Mutex<Vec<u64>>>;
 
 /// Fails on one number as long as `bad` says so, writes down all others.
-fn fussy(stream: &Stream<Order>, seen: &Numbers, bad: impl Fn(u64) -> bool + Send + Sync + 'static) -> Processor {
+fn fussy(stream: &RecordStream<Order>, seen: &Numbers, bad: impl Fn(u64) -> bool + Send + Sync + 'static) -> Processor {
     let (seen, bad) = (seen.clone(), Arc::new(bad));
-    Processor::new("fussy", stream, move |mut events: Events<Order>| {
+    Processor::new("fussy", stream, move |mut events: PartitionEvents<Order>| {
         let (seen, bad) = (seen.clone(), bad.clone());
         async move {
             let mut records = events.records();
@@ -42,8 +42,8 @@ fn name() -> ProcessorName {
     ProcessorName::parse("shop.orders.fussy").unwrap()
 }
 
-fn admin(app: &App) -> Admin {
-    Admin::new(app.link().clone(), app.namespace().clone())
+fn admin(app: &StreamApp) -> StreamAdmin {
+    StreamAdmin::new(app.client().clone(), app.namespace().clone())
 }
 
 async fn saw(seen: &Numbers, count: usize) {
@@ -55,7 +55,7 @@ async fn ignored_events_are_left_out_and_acknowledged() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let (stream, seen) = (stream(&app, 1).await, Numbers::default());
-    let worker = Running::start(&app, fussy(&stream, &seen, |number| number == 5).policy(Policy::ignore()));
+    let worker = Running::start(&app, fussy(&stream, &seen, |number| number == 5).policy(FailurePolicy::ignore()));
     send(&stream, &orders(10)).await;
     saw(&seen, 9).await;
     assert_eq!((worker.metrics.failures(), worker.metrics.given_up()), (1, 1));
@@ -71,7 +71,7 @@ async fn retries_repeat_the_failed_event_before_any_other() {
     let (stream, seen, tries) = (stream(&app, 1).await, Numbers::default(), Arc::new(AtomicU32::new(0)));
     let counter = tries.clone();
     let twice_bad = move |number| number == 3 && counter.fetch_add(1, SeqCst) < 2;
-    let policy = Policy::halt().retry(2, Duration::from_millis(10));
+    let policy = FailurePolicy::halt().retry(2, Duration::from_millis(10));
     let worker = Running::start(&app, fussy(&stream, &seen, twice_bad).policy(policy));
     send(&stream, &orders(6)).await;
     saw(&seen, 6).await;
@@ -94,26 +94,30 @@ async fn quarantine_stops_one_partition_survives_restarts_and_can_be_cleared() {
     send(&stream, &records).await;
     for _ in 0..2 {
         // The second worker finds the mark of the first and does not try again.
-        let worker = Running::start(&app, fussy(&stream, &seen, |number| number == 20).policy(Policy::quarantine()));
+        let worker =
+            Running::start(&app, fussy(&stream, &seen, |number| number == 20).policy(FailurePolicy::quarantine()));
         saw(&seen, others.len() + before.len()).await;
-        eventually("marked", || async { admin(&app).quarantined(&name()).await.unwrap().contains_key(&stuck) }).await;
+        eventually("marked", || async {
+            admin(&app).quarantined_partitions(&name()).await.unwrap().contains_key(&stuck)
+        })
+        .await;
         worker.stop().await.unwrap();
     }
     assert_eq!(seen.lock().unwrap().len(), others.len() + before.len());
-    let reason = admin(&app).quarantined(&name()).await.unwrap()[&stuck].clone();
+    let reason = admin(&app).quarantined_partitions(&name()).await.unwrap()[&stuck].clone();
     assert!(reason.contains("number 20 is bad"), "{reason}");
     let lag = admin(&app).lag(&name()).await.unwrap();
     assert!(lag[stuck as usize].quarantined && lag[stuck as usize].pending > 0);
 
     // Cleared while a worker runs: it goes on where it stood, the event included.
-    let worker = Running::start(&app, fussy(&stream, &seen, |_| false).policy(Policy::quarantine()));
-    assert!(admin(&app).clear(&name(), stuck, false).await.unwrap());
+    let worker = Running::start(&app, fussy(&stream, &seen, |_| false).policy(FailurePolicy::quarantine()));
+    assert!(admin(&app).clear_quarantine(&name(), stuck, false).await.unwrap());
     saw(&seen, 97).await;
     worker.stop().await.unwrap();
     let mut all = seen.lock().unwrap().clone();
     all.sort_unstable();
     assert_eq!(all, (0..97).collect::<Vec<_>>());
-    assert!(!admin(&app).clear(&name(), stuck, false).await.unwrap(), "nothing left to clear");
+    assert!(!admin(&app).clear_quarantine(&name(), stuck, false).await.unwrap(), "nothing left to clear");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,10 +125,10 @@ async fn clearing_with_skip_leaves_the_failed_event_out() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let (stream, seen) = (stream(&app, 1).await, Numbers::default());
-    let worker = Running::start(&app, fussy(&stream, &seen, |number| number == 2).policy(Policy::quarantine()));
+    let worker = Running::start(&app, fussy(&stream, &seen, |number| number == 2).policy(FailurePolicy::quarantine()));
     send(&stream, &orders(5)).await;
-    eventually("marked", || async { !admin(&app).quarantined(&name()).await.unwrap().is_empty() }).await;
-    assert!(admin(&app).clear(&name(), 0, true).await.unwrap());
+    eventually("marked", || async { !admin(&app).quarantined_partitions(&name()).await.unwrap().is_empty() }).await;
+    assert!(admin(&app).clear_quarantine(&name(), 0, true).await.unwrap());
     saw(&seen, 4).await;
     worker.stop().await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [0, 1, 3, 4]);
@@ -165,7 +169,7 @@ async fn dead_letters_carry_event_and_reason() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let (stream, seen) = (stream(&app, 1).await, Numbers::default());
-    let letters = DeadLetters::of(&app, &stream).await.unwrap();
+    let letters = DeadLetterQueue::for_stream(&app, &stream).await.unwrap();
     let sink = letters.sink().clone();
     let worker = Running::start(&app, fussy(&stream, &seen, |number| number % 4 == 1).middleware(letters));
     let sent = send(&stream, &orders(8)).await;
@@ -203,7 +207,7 @@ async fn a_panic_follows_the_policy() {
         assert!(number != 1, "one is too many");
         false
     };
-    let worker = Running::start(&app, fussy(&stream, &seen, bad).policy(Policy::ignore()));
+    let worker = Running::start(&app, fussy(&stream, &seen, bad).policy(FailurePolicy::ignore()));
     send(&stream, &orders(3)).await;
     saw(&seen, 2).await;
     worker.stop().await.unwrap();
@@ -215,7 +219,7 @@ async fn a_processor_that_takes_nothing_follows_the_policy_instead_of_spinning()
     let server = RedisServer::start();
     let app = app(&server).await;
     let stream = stream(&app, 1).await;
-    let lazy = Processor::new("lazy", &stream, |_events: Events<Order>| async { Ok::<(), BoxError>(()) });
+    let lazy = Processor::new("lazy", &stream, |_events: PartitionEvents<Order>| async { Ok::<(), BoxError>(()) });
     let worker = Running::start(&app, lazy.settings(quick()));
     send(&stream, &orders(1)).await;
     let error = worker.ended().await.unwrap_err();
@@ -226,7 +230,7 @@ async fn a_processor_that_takes_nothing_follows_the_policy_instead_of_spinning()
 struct Thirds(AtomicU32);
 
 impl Middleware for Thirds {
-    fn before(&self, event: Entry) -> BoxFuture<'_, Result<Option<Entry>, BoxError>> {
+    fn before_event(&self, event: Entry) -> BoxFuture<'_, Result<Option<Entry>, BoxError>> {
         Box::pin(async move { Ok((self.0.fetch_add(1, SeqCst) % 3 != 2).then_some(event)) })
     }
 }

@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use squall_streams::{BoxError, Events, Processor, ProcessorName, admin::Admin};
+use squall_streams::{BoxError, PartitionEvents, Processor, ProcessorName, admin::StreamAdmin};
 use squall_testkit::redis::RedisServer;
 use tokio::sync::Semaphore;
 
 use crate::{
-    checker::{Log, Seen, check_at_least_once, check_exactly_once},
+    order_checker::{Log, Seen, check_at_least_once, check_exactly_once},
     support::{Order, Running, app, brief, eventually, orders, pending, processed, quick, recorder, send, stream},
 };
 
@@ -55,7 +55,7 @@ async fn partitions_that_stay_are_not_interrupted() {
     let calls: Arc<Mutex<BTreeMap<u32, u32>>> = Arc::default();
     let counting = || {
         let calls = calls.clone();
-        Processor::new("recorder", &stream, move |mut events: Events<Order>| {
+        Processor::new("recorder", &stream, move |mut events: PartitionEvents<Order>| {
             *calls.lock().unwrap().entry(events.partition()).or_default() += 1;
             async move {
                 while events.next().await.is_some() {}
@@ -82,10 +82,10 @@ async fn an_owner_that_was_fenced_off_cannot_acknowledge() {
     let (stream, log, gate) = (stream(&app, 1).await, Log::default(), Arc::new(Semaphore::new(0)));
     let gated = {
         let (log, gate) = (log.clone(), gate.clone());
-        Processor::new("recorder", &stream, move |mut events: Events<Order>| {
+        Processor::new("recorder", &stream, move |mut events: PartitionEvents<Order>| {
             let (log, gate) = (log.clone(), gate.clone());
             async move {
-                let epoch = events.fence().epoch.0;
+                let epoch = events.fence_token().epoch.0;
                 while let Some(event) = events.next().await {
                     log.write(Seen { partition: 0, id: event.id, epoch });
                     gate.acquire().await.unwrap().forget();
@@ -102,7 +102,7 @@ async fn an_owner_that_was_fenced_off_cannot_acknowledge() {
         .arg("__lock:shop.orders.recorder.0")
         .arg("epoch")
         .arg(1)
-        .query_async(&mut app.link().connection())
+        .query_async(&mut app.client().connection())
         .await
         .unwrap();
     gate.add_permits(1);
@@ -123,10 +123,10 @@ async fn an_iteration_longer_than_the_grace_is_cut_off_and_repeated_elsewhere() 
     let (stream, log) = (stream(&app, 1).await, Log::default());
     let endless = {
         let log = log.clone();
-        Processor::new("recorder", &stream, move |mut events: Events<Order>| {
+        Processor::new("recorder", &stream, move |mut events: PartitionEvents<Order>| {
             let log = log.clone();
             async move {
-                let epoch = events.fence().epoch.0;
+                let epoch = events.fence_token().epoch.0;
                 while let Some(event) = events.next().await {
                     log.write(Seen { partition: 0, id: event.id, epoch });
                     std::future::pending::<()>().await;
@@ -135,7 +135,7 @@ async fn an_iteration_longer_than_the_grace_is_cut_off_and_repeated_elsewhere() 
             }
         })
     };
-    let settings = squall_streams::Settings { grace: Duration::from_millis(50), ..quick() };
+    let settings = squall_streams::ProcessorSettings { grace: Duration::from_millis(50), ..quick() };
     let first = Running::start(&app, endless.settings(settings));
     let sent = send(&stream, &orders(1)).await;
     eventually("in hand", || async { log.len() == 1 }).await;
@@ -154,7 +154,7 @@ async fn a_restarted_server_with_its_data_goes_on_where_it_was() {
     let workers = [(); 2].map(|()| Running::start(&app, recorder(&stream, &log).settings(quick())));
     let mut sent = send(&stream, &orders(1000)).await;
     server.kill();
-    server.revive();
+    server.restart();
     sent.extend(send(&stream, &orders(1000)).await);
     processed(&log, sent.len()).await;
     for worker in workers {
@@ -190,7 +190,7 @@ async fn a_server_that_lost_its_data_is_used_again() {
     send(&stream, &orders(100)).await;
     processed(&log, 100).await;
     server.kill();
-    server.revive();
+    server.restart();
     send(&stream, &orders(100)).await;
     processed(&log, 200).await;
     worker.stop().await.unwrap();
@@ -201,13 +201,13 @@ async fn many_partitions_and_workers() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let (stream, log) = (stream(&app, 256).await, Log::default());
-    let settings = squall_streams::Settings { join_delay: Duration::from_millis(500), ..quick() };
+    let settings = squall_streams::ProcessorSettings { join_delay: Duration::from_millis(500), ..quick() };
     let workers: Vec<Running> =
         (0..16).map(|_| Running::start(&app, recorder(&stream, &log).settings(settings.clone()))).collect();
     let records: Vec<Order> = (0..4096).map(|number| Order { order_id: number, number }).collect();
     let sent = send(&stream, &records).await;
     processed(&log, sent.len()).await;
-    let view = Admin::new(app.link().clone(), app.namespace().clone()).members(&name()).await.unwrap();
+    let view = StreamAdmin::new(app.client().clone(), app.namespace().clone()).members(&name()).await.unwrap();
     assert_eq!((view.members.len(), view.leases.len()), (16, 256));
     assert!(view.assignment.values().all(|units| units.len() == 16), "a sixteenth each");
     for worker in workers {
@@ -223,7 +223,7 @@ async fn lag_is_counted_while_a_processor_works() {
     let (stream, gate) = (stream(&app, 2).await, Arc::new(Semaphore::new(0)));
     let gated = {
         let gate = gate.clone();
-        Processor::new("recorder", &stream, move |mut events: Events<Order>| {
+        Processor::new("recorder", &stream, move |mut events: PartitionEvents<Order>| {
             let gate = gate.clone();
             async move {
                 while events.next().await.is_some() {
@@ -233,7 +233,7 @@ async fn lag_is_counted_while_a_processor_works() {
             }
         })
     };
-    let settings = squall_streams::Settings { report: Duration::from_millis(20), ..quick() };
+    let settings = squall_streams::ProcessorSettings { report_interval: Duration::from_millis(20), ..quick() };
     let worker = Running::start(&app, gated.settings(settings));
     send(&stream, &orders(50)).await;
     eventually("everything counted", || async { worker.metrics.lag() == 50 }).await;

@@ -1,16 +1,16 @@
 //! Streams against a real server: order, exactly-once, hand-over, failures, faults, tools.
 
 mod bad_input;
-mod checker;
 #[cfg(feature = "cli")]
 mod cli;
 mod cluster;
+mod exactly_once;
 mod failures;
+mod faulty_network;
 mod handover;
-mod matrix;
-mod processes;
-mod proxy;
+mod killed_processes;
+mod observability;
+mod order_checker;
 mod sending;
 mod support;
 mod tasks;
-mod telling;

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use squall_streams::{App, Namespace, SendError, WhenFull};
+use squall_streams::{Namespace, SendError, StreamApp, WhenFull};
 use squall_testkit::redis::RedisServer;
 
 use crate::{
-    checker::{Log, check_exactly_once},
-    proxy::cutting_proxy,
+    faulty_network::cutting_proxy,
+    order_checker::{Log, check_exactly_once},
     support::{Order, Running, app, orders, processed, quick, recorder, send, stream},
 };
 
-async fn length(app: &App, key: &str) -> u64 {
-    redis::cmd("XLEN").arg(key).query_async(&mut app.link().connection()).await.unwrap()
+async fn length(app: &StreamApp, key: &str) -> u64 {
+    redis::cmd("XLEN").arg(key).query_async(&mut app.client().connection()).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -20,7 +20,7 @@ async fn a_batch_whose_answer_got_lost_is_appended_once() {
     let server = RedisServer::start();
     let port = cutting_proxy(server.port(), 7).await;
     let url = format!("redis://127.0.0.1:{port}/");
-    let shaky = App::connect_in("shop", &url, Namespace::new("").unwrap()).await.unwrap();
+    let shaky = StreamApp::connect_in("shop", &url, Namespace::new("").unwrap()).await.unwrap();
     let stream = loop {
         // Opening is not retried by itself; the proxy may have cut it.
         if let Ok(stream) = shaky.stream::<Order>("orders").partition_by("order_id").partitions(1).open().await {
@@ -36,7 +36,7 @@ async fn a_batch_whose_answer_got_lost_is_appended_once() {
         .arg("__strm:shop.orders.0")
         .arg("-")
         .arg("+")
-        .query_async(&mut steady.link().connection())
+        .query_async(&mut steady.client().connection())
         .await
         .unwrap();
     let stored: Vec<(String, String)> = entries.into_iter().map(|(id, fields)| (id, fields[1].clone())).collect();
@@ -71,7 +71,7 @@ async fn a_full_partition_fails_or_waits_and_loses_nothing() {
     let failing = open(WhenFull::Fail).await.unwrap();
     failing.send_many(&orders(10)).await.unwrap();
     let error = failing.send(&orders(1)[0]).await.unwrap_err();
-    assert!(matches!(&error, SendError::Full { size: 10, behind, .. } if behind.is_empty()));
+    assert!(matches!(&error, SendError::Full { size: 10, slowest_processor, .. } if slowest_processor.is_empty()));
     assert!(error.to_string().contains("no processor is registered"), "{error}");
 
     // A registered processor that has read everything and acknowledged nothing still protects it.
@@ -80,7 +80,7 @@ async fn a_full_partition_fails_or_waits_and_loses_nothing() {
             command.split(' ').map(|word| if word == "K" { "__strm:shop.orders.0" } else { word }).collect();
         let mut line = redis::cmd(words[0]);
         line.arg(&words[1..]);
-        let _: redis::Value = line.query_async(&mut app.link().connection()).await.unwrap();
+        let _: redis::Value = line.query_async(&mut app.client().connection()).await.unwrap();
     }
     let error = failing.send(&orders(1)[0]).await.unwrap_err();
     assert!(error.to_string().contains("processor `recorder` has not acknowledged"), "{error}");

@@ -3,12 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use squall_streams::{App, EntryId, Events, ExecutorError, Namespace, Processor, Settings, Stream, StreamMetrics};
+use squall_streams::{
+    EntryId, ExecutorError, Namespace, PartitionEvents, Processor, ProcessorSettings, RecordStream, StreamApp,
+    StreamMetrics,
+};
 use squall_testkit::redis::RedisServer;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::checker::{Log, Seen};
+use crate::order_checker::{Log, Seen};
 
 /// What tests send: a key, and a number that makes the record unique.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,47 +24,47 @@ pub(crate) fn orders(count: u64) -> Vec<Order> {
     (0..count).map(|number| Order { order_id: number % 97, number }).collect()
 }
 
-pub(crate) async fn app(server: &RedisServer) -> App {
-    App::connect_in("shop", &server.url(), Namespace::new("").unwrap()).await.unwrap()
+pub(crate) async fn app(server: &RedisServer) -> StreamApp {
+    StreamApp::connect_in("shop", &server.url(), Namespace::new("").unwrap()).await.unwrap()
 }
 
-pub(crate) async fn stream(app: &App, partitions: u32) -> Stream<Order> {
+pub(crate) async fn stream(app: &StreamApp, partitions: u32) -> RecordStream<Order> {
     app.stream("orders").partition_by("order_id").partitions(partitions).open().await.unwrap()
 }
 
 /// Sends records and says where they went.
-pub(crate) async fn send(stream: &Stream<Order>, records: &[Order]) -> Vec<(u32, EntryId)> {
+pub(crate) async fn send(stream: &RecordStream<Order>, records: &[Order]) -> Vec<(u32, EntryId)> {
     let ids = stream.send_many(records).await.unwrap();
     records.iter().map(|record| stream.route(record).unwrap()).zip(ids).collect()
 }
 
 /// Writes down what it sees, one event at a time.
-pub(crate) async fn record(mut events: Events<Order>, log: Log) -> Result<(), std::io::Error> {
-    let (partition, epoch) = (events.partition(), events.fence().epoch.0);
+pub(crate) async fn record(mut events: PartitionEvents<Order>, log: Log) -> Result<(), std::io::Error> {
+    let (partition, epoch) = (events.partition(), events.fence_token().epoch.0);
     while let Some(event) = events.next().await {
         log.write(Seen { partition, id: event.id, epoch });
     }
     Ok(())
 }
 
-pub(crate) fn recorder(stream: &Stream<Order>, log: &Log) -> Processor {
+pub(crate) fn recorder(stream: &RecordStream<Order>, log: &Log) -> Processor {
     let log = log.clone();
     Processor::new("recorder", stream, move |events| record(events, log.clone()))
 }
 
 /// Quick to notice things, slow to give up: a lease that no busy machine makes expire.
-pub(crate) fn quick() -> Settings {
-    Settings {
-        beat: Duration::from_millis(100),
-        lease: Duration::from_secs(30),
+pub(crate) fn quick() -> ProcessorSettings {
+    ProcessorSettings {
+        heartbeat_interval: Duration::from_millis(100),
+        lease_ttl: Duration::from_secs(30),
         join_delay: Duration::from_millis(50),
-        ..Settings::default()
+        ..ProcessorSettings::default()
     }
 }
 
 /// A lease that expires soon, for tests that wait for it.
-pub(crate) fn brief() -> Settings {
-    Settings { lease: Duration::from_millis(400), ..quick() }
+pub(crate) fn brief() -> ProcessorSettings {
+    ProcessorSettings { lease_ttl: Duration::from_millis(400), ..quick() }
 }
 
 /// A worker running in this process.
@@ -72,7 +75,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn start(app: &App, processor: Processor) -> Self {
+    pub(crate) fn start(app: &StreamApp, processor: Processor) -> Self {
         let stop = CancellationToken::new();
         let metrics = processor.metrics();
         let task = tokio::spawn(app.worker().processor(processor).run(stop.clone()));
@@ -110,12 +113,12 @@ pub(crate) async fn processed(log: &Log, count: usize) {
 }
 
 /// Nothing is pending in any partition of the recorder's group.
-pub(crate) async fn pending(app: &App, stream: &Stream<Order>, group: &str) -> u64 {
+pub(crate) async fn pending(app: &StreamApp, stream: &RecordStream<Order>, group: &str) -> u64 {
     let mut total = 0;
     for partition in 0..stream.partitions() {
-        let key = app.namespace().events(stream.name(), partition);
+        let key = app.namespace().events_key(stream.name(), partition);
         let summary: redis::Value =
-            redis::cmd("XPENDING").arg(key).arg(group).query_async(&mut app.link().connection()).await.unwrap();
+            redis::cmd("XPENDING").arg(key).arg(group).query_async(&mut app.client().connection()).await.unwrap();
         if let redis::Value::Array(parts) = summary
             && let Some(redis::Value::Int(count)) = parts.first()
         {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use squall_streams::{BoxError, Task};
+use squall_streams::{BackgroundTask, BoxError};
 use squall_testkit::redis::RedisServer;
 use tokio_util::sync::CancellationToken;
 
@@ -22,10 +22,10 @@ async fn one_worker_leads_and_another_follows_it() {
             ticks.lock().unwrap().push(name);
             async { Ok::<(), BoxError>(()) }
         };
-        let task = Task::timer("tick", Duration::from_millis(20), action).unwrap().on_leader();
+        let task = BackgroundTask::timer("tick", Duration::from_millis(20), action).unwrap().on_leader();
         let stop = CancellationToken::new();
         // So long that no busy machine makes it run out.
-        let worker = app.worker().task(task).leadership(Duration::from_secs(600));
+        let worker = app.worker().task(task).leader_ttl(Duration::from_secs(600));
         (stop.clone(), tokio::spawn(worker.run(stop)))
     };
     let (first_stop, first) = start(1);
@@ -42,6 +42,6 @@ async fn one_worker_leads_and_another_follows_it() {
     let switch = ticks.iter().position(|name| *name == 2).unwrap();
     assert!(ticks[switch..].iter().all(|name| *name == 2), "never two at once");
     let leader: Option<String> =
-        redis::cmd("GET").arg("__lead:shop").query_async(&mut app.link().connection()).await.unwrap();
+        redis::cmd("GET").arg("__lead:shop").query_async(&mut app.client().connection()).await.unwrap();
     assert_eq!(leader, None, "the last one resigned");
 }

@@ -12,13 +12,13 @@ use tempfile::TempDir;
 
 use super::{ATTEMPTS, RedisServer, free_port, program};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 const SLOTS: u32 = 16384;
 
 /// Sends one command without blanks in its arguments; answers all that comes back.
-fn tell(port: u16, command: &str) -> String {
+fn send_command(port: u16, command: &str) -> String {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).expect("the server runs");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a socket has timeouts");
+    socket.set_read_timeout(Some(WAIT_LIMIT)).expect("a socket has timeouts");
     socket.write_all(format!("{command}\r\n").as_bytes()).expect("sent");
     // Sentinel knows no QUIT; every server answers what it has read before it notices the end.
     socket.shutdown(Shutdown::Write).expect("connected");
@@ -30,7 +30,7 @@ fn tell(port: u16, command: &str) -> String {
 fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
-        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        assert!(began.elapsed() < WAIT_LIMIT, "{what}: not within {WAIT_LIMIT:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -53,14 +53,14 @@ impl RedisCluster {
         for (at, node) in (0..).zip(&nodes) {
             let slots: Vec<String> =
                 (SLOTS * at / count..SLOTS * (at + 1) / count).map(|slot| slot.to_string()).collect();
-            tell(node.port(), &format!("CLUSTER ADDSLOTS {}", slots.join(" ")));
-            tell(node.port(), &format!("CLUSTER SET-CONFIG-EPOCH {}", at + 1));
+            send_command(node.port(), &format!("CLUSTER ADDSLOTS {}", slots.join(" ")));
+            send_command(node.port(), &format!("CLUSTER SET-CONFIG-EPOCH {}", at + 1));
         }
         for node in &nodes[1..] {
-            tell(nodes[0].port(), &format!("CLUSTER MEET 127.0.0.1 {}", node.port()));
+            send_command(nodes[0].port(), &format!("CLUSTER MEET 127.0.0.1 {}", node.port()));
         }
         let agrees = |node: &RedisServer| {
-            let info = tell(node.port(), "CLUSTER INFO");
+            let info = send_command(node.port(), "CLUSTER INFO");
             info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
         };
         wait_for("the nodes find together", || nodes.iter().all(agrees));
@@ -82,9 +82,9 @@ impl RedisCluster {
 #[derive(Debug)]
 pub struct SentinelGroup {
     /// The master at the start.
-    pub first: RedisServer,
+    pub initial_master: RedisServer,
     /// Its replica.
-    pub second: RedisServer,
+    pub replica: RedisServer,
     port: u16,
     child: Child,
     _folder: TempDir,
@@ -101,7 +101,7 @@ impl SentinelGroup {
         // Two arguments: Redis 6.2 takes one with a blank for one word.
         let second = RedisServer::start_with(&["--save", "", "--replicaof", "127.0.0.1", &master]);
         wait_for("the replica is in step", || {
-            tell(second.port(), "INFO replication").contains("master_link_status:up")
+            send_command(second.port(), "INFO replication").contains("master_link_status:up")
         });
         for _ in 0..ATTEMPTS {
             let (folder, port) = (TempDir::new().expect("a temporary folder"), free_port());
@@ -123,9 +123,9 @@ impl SentinelGroup {
                 continue;
             }
             wait_for("Sentinel knows the replica", || {
-                tell(port, "SENTINEL MASTER main").contains("num-slaves\r\n$1\r\n1")
+                send_command(port, "SENTINEL MASTER main").contains("num-slaves\r\n$1\r\n1")
             });
-            return Self { first, second, port, child, _folder: folder };
+            return Self { initial_master: first, replica: second, port, child, _folder: folder };
         }
         panic!("Sentinel did not start in {ATTEMPTS} attempts");
     }
@@ -139,18 +139,18 @@ impl SentinelGroup {
     ///
     /// # Panics
     /// If the replica does not catch up.
-    pub fn kill_first(&mut self) {
+    pub fn kill_master(&mut self) {
         let offset = |port, name: &str| {
-            let info = tell(port, "INFO replication");
+            let info = send_command(port, "INFO replication");
             let told =
                 info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse::<u64>().ok());
             told.unwrap_or(0)
         };
         wait_for("the replica has everything", || {
-            let wanted = offset(self.first.port(), "master_repl_offset");
-            wanted > 0 && offset(self.second.port(), "slave_repl_offset") >= wanted
+            let wanted = offset(self.initial_master.port(), "master_repl_offset");
+            wanted > 0 && offset(self.replica.port(), "slave_repl_offset") >= wanted
         });
-        self.first.kill();
+        self.initial_master.kill();
     }
 
     /// Waits until Sentinel has promoted the replica and tells so.
@@ -158,10 +158,10 @@ impl SentinelGroup {
     /// # Panics
     /// If it does not.
     pub fn await_promotion(&self) {
-        let second = self.second.port().to_string();
+        let second = self.replica.port().to_string();
         wait_for("the replica is promoted", || {
-            tell(self.port, "SENTINEL GET-MASTER-ADDR-BY-NAME main").contains(&second)
-                && tell(self.second.port(), "ROLE").contains("master")
+            send_command(self.port, "SENTINEL GET-MASTER-ADDR-BY-NAME main").contains(&second)
+                && send_command(self.replica.port(), "ROLE").contains("master")
         });
     }
 }

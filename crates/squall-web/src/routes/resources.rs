@@ -6,20 +6,20 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use squall_coord::{FleetStores, ItemId, PoolName, PoolStore, FillResult, StoreError};
+use squall_coord::{FillResult, FleetStores, ItemId, PoolName, PoolStore, StoreError};
 use std::sync::Arc;
 
-use super::App;
+use super::ApiState;
 use crate::{
-    body::read,
-    error::{Answer, ApiError, ok},
-    inputs::Stock,
-    query::{valid, within},
-    shapes,
+    error::{ApiError, ApiResult, json_ok},
+    query::{check_count, parse_query},
+    request_body::read_body,
+    requests::FillPoolRequest,
+    vikhry_json,
 };
 
-pub(crate) async fn list<C: FleetStores>(State(app): State<Arc<App<C>>>) -> Answer {
-    let (counts, refused) = app.pools().await?;
+pub(crate) async fn list<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {
+    let (counts, refused) = app.count_pools().await?;
     let resources: Vec<Value> = counts
         .iter()
         .map(|pool| {
@@ -32,11 +32,11 @@ pub(crate) async fn list<C: FleetStores>(State(app): State<Arc<App<C>>>) -> Answ
             })
         })
         .collect();
-    let mut listed = json!({"generated_at": shapes::unix_s(), "count": resources.len(), "resources": resources});
+    let mut listed = json!({"generated_at": vikhry_json::unix_s(), "count": resources.len(), "resources": resources});
     if !refused.is_empty() {
         listed["refused"] = json!(refused);
     }
-    Ok(ok(&listed))
+    Ok(json_ok(&listed))
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,12 +46,12 @@ pub(crate) struct ItemsQuery {
 }
 
 pub(crate) async fn items<C: FleetStores>(
-    State(app): State<Arc<App<C>>>,
+    State(app): State<Arc<ApiState<C>>>,
     Path(name): Path<String>,
     query: Result<Query<ItemsQuery>, QueryRejection>,
-) -> Answer {
-    let count = within(valid(query)?.count.unwrap_or(100), 1, 1000)?;
-    let pool = pool_name(name)?;
+) -> ApiResult {
+    let count = check_count(parse_query(query)?.count.unwrap_or(100), 1, 1000)?;
+    let pool = parse_pool_name(name)?;
     let pools = app.fleet.cell().pools();
     if !pools.names().await?.contains(&pool) {
         return Err(ApiError::not_found(format!("there is no resource `{pool}`; /resources lists all")));
@@ -71,54 +71,55 @@ pub(crate) async fn items<C: FleetStores>(
             })
         })
         .collect();
-    Ok(ok(&json!({"resource_name": pool.as_str(), "count": counts.total, "items": items})))
+    Ok(json_ok(&json!({"resource_name": pool.as_str(), "count": counts.total, "items": items})))
 }
 
-pub(crate) async fn create<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
-    let stock: Stock = read(body).await?;
+pub(crate) async fn create<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
+    let stock: FillPoolRequest = read_body(body).await?;
     if stock.count == 0 {
         return Err(ApiError::validation("count: give a number from 1 to 100000"));
     }
-    let pool = pool_name(stock.name.clone())?;
-    let (pools, make) = (app.fleet.cell().pools(), |id| thing(&pool, id, &stock.payload));
+    let pool = parse_pool_name(stock.name.clone())?;
+    let (pools, make) = (app.fleet.cell().pools(), |id| resource_payload(&pool, id, &stock.payload));
     let stocked: Result<FillResult, StoreError> = squall_coord::add_pool_items(&pools, &pool, stock.count, make).await;
     let stocked = stocked?;
-    Ok(ok(&json!({
+    Ok(json_ok(&json!({
         "resource_name": pool.as_str(),
         "count": stocked.created.len(),
-        "resource_ids": ids(&stocked),
+        "resource_ids": created_ids(&stocked),
     })))
 }
 
-pub(crate) async fn ensure<C: FleetStores>(State(app): State<Arc<App<C>>>, body: Body) -> Answer {
-    let stock: Stock = read(body).await?;
-    let pool = pool_name(stock.name.clone())?;
-    let (pools, make) = (app.fleet.cell().pools(), |id| thing(&pool, id, &stock.payload));
-    let stocked: Result<FillResult, StoreError> = squall_coord::ensure_pool_size(&pools, &pool, stock.count, make).await;
+pub(crate) async fn ensure<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
+    let stock: FillPoolRequest = read_body(body).await?;
+    let pool = parse_pool_name(stock.name.clone())?;
+    let (pools, make) = (app.fleet.cell().pools(), |id| resource_payload(&pool, id, &stock.payload));
+    let stocked: Result<FillResult, StoreError> =
+        squall_coord::ensure_pool_size(&pools, &pool, stock.count, make).await;
     let stocked = stocked?;
-    Ok(ok(&json!({
+    Ok(json_ok(&json!({
         "resource_name": pool.as_str(),
         "target_count": stock.count,
         "existing_count": stocked.existing,
         "created_count": stocked.created.len(),
         "current_count": stocked.current,
-        "created_resource_ids": ids(&stocked),
+        "created_resource_ids": created_ids(&stocked),
     })))
 }
 
-fn pool_name(name: String) -> Result<PoolName, ApiError> {
+fn parse_pool_name(name: String) -> Result<PoolName, ApiError> {
     PoolName::new(name).map_err(|error| ApiError::validation(error.to_string()))
 }
 
-fn ids(stocked: &FillResult) -> Vec<&str> {
+fn created_ids(stocked: &FillResult) -> Vec<&str> {
     stocked.created.iter().map(ItemId::as_str).collect()
 }
 
 /// What a borrower gets to see of a new thing.
-async fn thing(pool: &PoolName, id: ItemId, payload: &Map<String, Value>) -> Result<String, StoreError> {
+async fn resource_payload(pool: &PoolName, id: ItemId, payload: &Map<String, Value>) -> Result<String, StoreError> {
     let mut payload = payload.clone();
     payload.insert("resource_name".into(), pool.as_str().into());
     payload.insert("resource_id".into(), id.as_str().into());
-    payload.insert("created_at".into(), shapes::unix_s().into());
+    payload.insert("created_at".into(), vikhry_json::unix_s().into());
     Ok(Value::Object(payload).to_string())
 }

@@ -1,9 +1,9 @@
 //! The API over a fleet in this process: real HTTP and WebSocket on loopback, workers that only pretend to make load.
 
-mod bodies;
-mod doors;
-mod feed;
-mod life;
+mod access;
+mod bad_requests;
+mod live_feed;
 mod resources;
-mod seed;
+mod run_lifecycle;
 mod support;
+mod vikhry;

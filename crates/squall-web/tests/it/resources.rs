@@ -1,7 +1,7 @@
 //! Pools over the API.
 
 use serde_json::json;
-use squall_coord::{FleetStores, RedisClient, PoolName, PoolStore, RedisFleetStores};
+use squall_coord::{FleetStores, PoolName, PoolStore, RedisClient, RedisFleetStores};
 use squall_testkit::redis::RedisServer;
 use squall_web::WebConfig;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ async fn foreign_values_in_keys_are_named_and_stop_nothing_else() {
     let server = RedisServer::start();
     let link = RedisClient::open(&server.url()).await.unwrap();
     let mut config = WebConfig::local("test");
-    config.offer = Some(offer());
+    config.scenario = Some(offer());
     let world = world_on(RedisFleetStores::new(&link, "odd"), 1, config).await;
     let ask = async |command: &str, arguments: &[&str]| {
         let mut commands = link.connection();

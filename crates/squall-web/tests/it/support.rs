@@ -1,13 +1,14 @@
 //! A fleet with a leader and puppet workers, the API before it, and a client that sends exactly what it is told to.
 
 use serde_json::Value;
-use squall_coord::{FleetStores, MemoryFleetStores, WorkerReport, RunStore};
+use squall_coord::{FleetStores, MemoryFleetStores, RunStore, WorkerReport};
 use squall_metrics::{
-    OutcomeCategory, Delta, MetricKind, MetricId, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample, SourceId, encode_delta,
+    Delta, MetricId, MetricKey, MetricKind, MetricRecorder, Outcome, OutcomeCategory, RecorderConfig, Sample, SourceId,
+    encode_delta,
 };
-use squall_model::{Bundle, WorkerLimits, Load, LoadModel, Pause, Plan, Profile, RunSpec, ShareSet, TaskSpec};
-use squall_orchestrator::{Fleet, Orchestrator, OrchestratorConfig};
-use squall_web::{Offer, WebConfig, serve};
+use squall_model::{Bundle, Load, LoadModel, Pause, Plan, Profile, RunSpec, ShareSet, TaskSpec, WorkerLimits};
+use squall_orchestrator::{FleetClient, Orchestrator, OrchestratorConfig};
+use squall_web::{StartableScenario, WebConfig, serve};
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -33,7 +34,7 @@ pub(crate) struct World<C = MemoryFleetStores> {
 /// A leader, `workers` puppets, and the API with the offer of a scenario.
 pub(crate) async fn world(workers: usize) -> World {
     let mut config = WebConfig::local("test");
-    config.offer = Some(offer());
+    config.scenario = Some(offer());
     world_with(workers, config).await
 }
 
@@ -54,7 +55,7 @@ pub(crate) async fn world_on<C: FleetStores>(cell: C, workers: usize, config: We
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let serving = serve(Fleet::new(cell.clone()), config, listener, stop.clone());
+    let serving = serve(FleetClient::new(cell.clone()), config, listener, stop.clone());
     tasks.spawn(async move { serving.await.unwrap() });
     let world = World { addr, cell, stop, _tasks: tasks };
     world.until(|ready| ready["alive_workers"] == workers, "/readyz").await;
@@ -164,8 +165,8 @@ pub(crate) fn bundle_with(model: LoadModel) -> Bundle {
     }
 }
 
-pub(crate) fn offer() -> Offer {
-    Offer { path: "shop.toml".into(), bundle: bundle(), params: vec![], takes_any: false }
+pub(crate) fn offer() -> StartableScenario {
+    StartableScenario { path: "shop.toml".into(), bundle: bundle(), params: vec![], accepts_any_param: false }
 }
 
 /// What the probe `depth` sees: 42, but every third look finds nothing to look at.

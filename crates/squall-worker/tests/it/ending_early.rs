@@ -1,11 +1,14 @@
 //! Workers that end their part of a run before they are told to: they leave their load to others, and say why.
 
-use squall_coord::{START_POSITION, FleetStores, RedisClient, MemoryFleetStores, RedisFleetStores, WorkerReport, RunStore, ShippedDelta, LeaseStore};
+use squall_coord::{
+    FleetStores, LeaseStore, MemoryFleetStores, RedisClient, RedisFleetStores, RunStore, START_POSITION, ShippedDelta,
+    WorkerReport,
+};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
-use squall_metrics::decode;
-use squall_model::{Bundle, Load, LoadModel, Pause, Profile, RunSpec, RunPhase};
+use squall_metrics::decode_delta;
+use squall_model::{Bundle, Load, LoadModel, Pause, Profile, RunPhase, RunSpec};
 use squall_testkit::redis::RedisServer;
-use squall_worker::{Host, Opened, Worker, WorkerConfig};
+use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig};
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -28,12 +31,20 @@ struct Counting {
     panics: Arc<AtomicBool>,
 }
 
-impl Host for Counting {
+impl DriverFactory for Counting {
     type Driver = Counting;
 
-    fn open(&self, _: &Bundle) -> Result<Opened<Counting>, String> {
+    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<Counting>, String> {
         let (beside, stock, rations) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Opened { driver: self.clone(), threads: Some(2), plan: None, beside, stock, rations, hooks: None })
+        Ok(RunnableBundle {
+            driver: self.clone(),
+            threads: Some(2),
+            plan: None,
+            additional: beside,
+            pools: stock,
+            shared_counters: rations,
+            hooks: None,
+        })
     }
 }
 
@@ -87,7 +98,8 @@ impl<C: FleetStores> Scene<C> {
         let (host, stop) = (Counting::default(), CancellationToken::new());
         let mut config = WorkerConfig::new("w");
         // Its place is its own all the time: nobody is forgotten because this machine is busy.
-        (config.beat, config.ttl, config.most_waiting) = (Duration::from_millis(20), HOUR, most_waiting);
+        (config.heartbeat_interval, config.ttl, config.max_unshipped_deltas) =
+            (Duration::from_millis(20), HOUR, most_waiting);
         let worker = Worker::new(cell.clone(), host.clone(), config);
         let status = worker.status();
         let work = worker.run(stop.clone());
@@ -117,7 +129,7 @@ impl<C: FleetStores> Scene<C> {
     /// Of each delta that was shipped, whether it says that it is the last.
     async fn last_words(&self) -> Vec<bool> {
         let shipped = self.cell.run().deltas(1, START_POSITION, 1000).await.unwrap();
-        shipped.iter().filter_map(|shipped| decode(&shipped.bytes).ok()).map(|delta| delta.last).collect()
+        shipped.iter().filter_map(|shipped| decode_delta(&shipped.bytes).ok()).map(|delta| delta.last).collect()
     }
 
     async fn moment(&self, what: &str) {
@@ -153,8 +165,14 @@ impl<C: FleetStores> Scene<C> {
         let report = self.until("a report without them", |report| count(report, "shares") == 0).await;
         assert_eq!(report["status"], "healthy", "{report:?}");
         // Some beats later nothing has changed.
-        let heard = self.status.borrow().heard;
-        while self.status.borrow().heard.zip(heard).is_none_or(|(now, then)| now < then + Duration::from_millis(200)) {
+        let heard = self.status.borrow().last_acknowledged;
+        while self
+            .status
+            .borrow()
+            .last_acknowledged
+            .zip(heard)
+            .is_none_or(|(now, then)| now < then + Duration::from_millis(200))
+        {
             self.moment("beats").await;
         }
         assert!(self.cell.workers().snapshot().await.unwrap().leases.is_empty(), "it stays away");
@@ -177,7 +195,7 @@ async fn who_was_cut_off_for_too_long_leaves_the_rest_of_the_run_to_others() {
     let scene = Scene::begin(cell, HOUR, 2).await;
     server.kill();
     scene.until("too many deltas that wait", |report| count(report, "waiting") > 2).await;
-    server.revive();
+    server.restart();
     scene.until("its last delta", |report| count(report, "done") == 1).await;
     assert_eq!(scene.last_words().await.last(), Some(&true), "nothing is lost");
     scene.ends_early("away for too long").await;
@@ -189,8 +207,9 @@ async fn who_has_shipped_what_the_store_has_lost_ends_its_load() {
     let server = RedisServer::start();
     let cell = RedisFleetStores::new(&RedisClient::open(&server.url()).await.unwrap(), "lost");
     let scene = Scene::begin(cell, HOUR, 5).await;
-    let is_delta = |shipped: &ShippedDelta| decode(&shipped.bytes).is_ok();
-    while scene.cell.run().deltas(1, START_POSITION, 100).await.unwrap().iter().filter(|one| is_delta(one)).count() < 7 {
+    let is_delta = |shipped: &ShippedDelta| decode_delta(&shipped.bytes).is_ok();
+    while scene.cell.run().deltas(1, START_POSITION, 100).await.unwrap().iter().filter(|one| is_delta(one)).count() < 7
+    {
         scene.moment("deltas").await;
     }
     let mut answer = [0; 2];
@@ -216,8 +235,14 @@ async fn whose_load_is_over_by_its_own_clock_keeps_its_place() {
     let scene = Scene::begin(MemoryFleetStores::default(), Duration::from_millis(1500), 120).await;
     let report = scene.until("its end", |report| count(report, "done") == 1).await;
     assert_eq!((count(&report, "failed"), count(&report, "shares")), (0, 256), "{report:?}");
-    let heard = scene.status.borrow().heard;
-    while scene.status.borrow().heard.zip(heard).is_none_or(|(now, then)| now < then + Duration::from_millis(200)) {
+    let heard = scene.status.borrow().last_acknowledged;
+    while scene
+        .status
+        .borrow()
+        .last_acknowledged
+        .zip(heard)
+        .is_none_or(|(now, then)| now < then + Duration::from_millis(200))
+    {
         scene.moment("beats").await;
     }
     assert_eq!(scene.cell.workers().snapshot().await.unwrap().leases.len(), 256);

@@ -1,14 +1,14 @@
 //! A worker and what it hears: whatever is sent to it, it stays, counts what it refuses and obeys only the record.
 
-mod bounds;
-mod coming_and_going;
 mod ending_early;
-mod rations;
+mod lost_request_bounds;
+mod membership;
+mod shared_counters;
 
-use squall_coord::{FleetStores, MemoryFleetStores, WorkerReport, RunStore, LeaseStore};
+use squall_coord::{FleetStores, LeaseStore, MemoryFleetStores, RunStore, WorkerReport};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
-use squall_model::{Bundle, WorkerLimits, Load, Plan, TaskSpec};
-use squall_worker::{Host, Opened, Worker, WorkerConfig, WorkerError};
+use squall_model::{Bundle, Load, Plan, TaskSpec, WorkerLimits};
+use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig, WorkerError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -29,10 +29,10 @@ struct Closed;
 
 struct Nothing;
 
-impl Host for Closed {
+impl DriverFactory for Closed {
     type Driver = Nothing;
 
-    fn open(&self, _: &Bundle) -> Result<Opened<Nothing>, String> {
+    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<Nothing>, String> {
         Err("closed".to_owned())
     }
 }
@@ -78,7 +78,7 @@ fn count(report: &WorkerReport, field: &str) -> u64 {
 async fn worker(cell: &MemoryFleetStores, stop: &CancellationToken) -> tokio::task::JoinHandle<()> {
     let mut config = WorkerConfig::new("w");
     // Nobody is forgotten because this machine is busy.
-    (config.beat, config.ttl) = (Duration::from_millis(20), Duration::from_secs(600));
+    (config.heartbeat_interval, config.ttl) = (Duration::from_millis(20), Duration::from_secs(600));
     let worker = Worker::new(cell.clone(), Closed, config).run(stop.clone());
     let working = tokio::spawn(async move { worker.await.expect("timings that fit") });
     until(cell, "the worker", |_| true).await;
@@ -178,7 +178,8 @@ async fn who_cannot_carry_out_a_run_holds_no_shares_of_it() {
     };
     for epoch in 1..=2 {
         let seen = run.read_record().await.unwrap();
-        let seen = run.compare_and_set(&seen, "RUNNING", &order(&epoch.to_string()), true).await.unwrap().expect("alone");
+        let seen =
+            run.compare_and_set(&seen, "RUNNING", &order(&epoch.to_string()), true).await.unwrap().expect("alone");
         until_holding(false).await;
         let report = until(&cell, "a word", |report| count(report, "failed") == epoch).await;
         assert!(report["message"].contains("not in the store"), "{report:?}");
@@ -197,7 +198,7 @@ async fn a_name_belongs_to_one_worker_at_a_time() {
     let working = worker(&cell, &stop).await;
     let instance = until(&cell, "the worker", |_| true).await["instance"].clone();
     let mut config = WorkerConfig::new("w");
-    config.beat = Duration::from_millis(50);
+    config.heartbeat_interval = Duration::from_millis(50);
     let refused = Worker::new(cell.clone(), Closed, config.clone()).run(CancellationToken::new()).await;
     assert!(matches!(&refused, Err(WorkerError::NameTaken(name)) if name == "w"), "{refused:?}");
     assert_eq!(until(&cell, "the worker", |_| true).await["instance"], instance);

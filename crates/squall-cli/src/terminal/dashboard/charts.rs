@@ -12,27 +12,27 @@ use squall_metrics::RunSecond;
 use squall_model::{LoadModel, Plan};
 use std::time::Duration;
 
-use super::{Scene, panel, tint};
+use super::{DashboardData, palette, panel};
 use crate::terminal::format::{clock, rate, time};
 
 /// Most seconds shown at once; longer runs show their latest part.
-const SPAN_S: u32 = 180;
+const MAX_SPAN_S: u32 = 180;
 /// Charts of a run of unknown length begin with this.
-const LEAST_S: u32 = 20;
+const MIN_SPAN_S: u32 = 20;
 /// Charts narrower than this have room for two times at their foot, not for three.
-const THREE_TIMES: u16 = 32;
+const MIN_THREE_LABEL_WIDTH: u16 = 32;
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
     let [left, right] = Layout::horizontal([Constraint::Ratio(1, 2); 2]).spacing(1).areas(area);
     draw_rate(frame, left, scene);
     draw_times(frame, right, scene);
 }
 
 /// The part of the timeline shown, and its ends in seconds.
-fn shown<'a>(scene: &Scene<'a>) -> (&'a [RunSecond], [f64; 2]) {
+fn visible_timeline<'a>(scene: &DashboardData<'a>) -> (&'a [RunSecond], [f64; 2]) {
     let timeline = &scene.view.timeline;
-    let from = timeline.len().saturating_sub(SPAN_S as usize);
-    let to = (from as u32 + planned_s(scene.plan).clamp(1, SPAN_S)).max(timeline.len() as u32);
+    let from = timeline.len().saturating_sub(MAX_SPAN_S as usize);
+    let to = (from as u32 + planned_s(scene.plan).clamp(1, MAX_SPAN_S)).max(timeline.len() as u32);
     (&timeline[from..], [from as f64, f64::from(to)])
 }
 
@@ -43,20 +43,20 @@ fn planned_s(plan: &Plan) -> u32 {
         (_, None) => None,
         (LoadModel::Open { rate, .. }, Some(n)) => rate.time_of_area(n as f64),
         // Its users decide how long that takes.
-        (LoadModel::Closed { .. }, Some(_)) if whole > Duration::from_secs(SPAN_S.into()) => {
-            Some(Duration::from_secs(LEAST_S.into()))
+        (LoadModel::Closed { .. }, Some(_)) if whole > Duration::from_secs(MAX_SPAN_S.into()) => {
+            Some(Duration::from_secs(MIN_SPAN_S.into()))
         }
         (LoadModel::Closed { .. }, Some(_)) => None,
     };
     limited.unwrap_or(whole).as_secs_f64().ceil() as u32
 }
 
-fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
-    let (seconds, bounds) = shown(scene);
+fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
+    let (seconds, bounds) = visible_timeline(scene);
     let open = matches!(scene.plan.load.model, LoadModel::Open { .. });
     // Iterations are what an open plan promises; with several requests each, requests would not be comparable with it.
     let count = |second: &RunSecond| if open { second.iterations } else { second.requests } as f64;
-    let value = |second: &RunSecond| count(second) / squall_report::length_of(second.t_s, scene.live.elapsed);
+    let value = |second: &RunSecond| count(second) / squall_report::second_length(second.t_s, scene.live.elapsed);
     // Nothing is counted during warm-up; a line at 0 would say that nothing was sent.
     let counted = |second: &&RunSecond| f64::from(second.t_s) > scene.plan.load.warm_up.as_secs_f64();
     let counted = seconds.iter().filter(counted);
@@ -72,22 +72,22 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     let highest = points.iter().chain(&planned).map(|(_, y)| *y).fold(1.0, f64::max);
     let now = points.last().map_or(0.0, |(_, y)| *y);
     let what = Span::styled(if open { " starts/s " } else { " requests/s " }, Style::new().bold());
-    let value = Span::styled(rate(now), Style::new().fg(tint::ACCENT).bold());
-    let load = Span::styled(load_now(scene, open), Style::new().fg(tint::DIM));
+    let value = Span::styled(rate(now), Style::new().fg(palette::ACCENT).bold());
+    let load = Span::styled(load_now(scene, open), Style::new().fg(palette::DIM));
     let title = title(area, [what.clone(), value.clone(), load], [what, value, Span::raw(" ")]);
-    let series = [(planned.as_slice(), tint::PLAN), (points.as_slice(), tint::ACCENT)];
+    let series = [(planned.as_slice(), palette::PLAN), (points.as_slice(), palette::ACCENT)];
     draw_chart(frame, area, title, &series, (bounds, highest, rate));
 }
 
-fn load_now(scene: &Scene<'_>, open: bool) -> String {
+fn load_now(scene: &DashboardData<'_>, open: bool) -> String {
     match open {
         true => format!(" of {} planned ", rate(scene.live.level_now)),
         false => format!(" from {} users ", rate(scene.live.level_now)),
     }
 }
 
-fn draw_times(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
-    let (seconds, bounds) = shown(scene);
+fn draw_times(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
+    let (seconds, bounds) = visible_timeline(scene);
     let measured = || seconds.iter().filter(|second| second.requests > 0);
     let points = |value: fn(&RunSecond) -> u64| -> Vec<_> {
         measured().map(|second| (f64::from(second.t_s) - 0.5, value(second) as f64)).collect()
@@ -95,11 +95,11 @@ fn draw_times(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     let (p50, p99) = (points(|second| second.p50), points(|second| second.p99));
     let highest = p99.iter().map(|(_, y)| *y).fold(1e3, f64::max);
     let last = |points: &[(f64, f64)]| points.last().map_or("–".to_owned(), |(_, y)| time(*y));
-    let fast = Span::styled(format!("p50 {}  ", last(&p50)), Style::new().fg(tint::FAST).bold());
-    let slow = Span::styled(format!("p99 {} ", last(&p99)), Style::new().fg(tint::SLOW).bold());
+    let fast = Span::styled(format!("p50 {}  ", last(&p50)), Style::new().fg(palette::FAST).bold());
+    let slow = Span::styled(format!("p99 {} ", last(&p99)), Style::new().fg(palette::SLOW).bold());
     let what = Span::styled(" response time ", Style::new().bold());
     let title = title(area, [what, fast.clone(), slow.clone()], [Span::raw(" "), fast, slow]);
-    let series = [(p99.as_slice(), tint::SLOW), (p50.as_slice(), tint::FAST)];
+    let series = [(p99.as_slice(), palette::SLOW), (p50.as_slice(), palette::FAST)];
     draw_chart(frame, area, title, &series, (bounds, highest, time));
 }
 
@@ -109,18 +109,18 @@ fn title<'a>(area: Rect, long: [Span<'a>; 3], short: [Span<'a>; 3]) -> Line<'a> 
     if long.width() + 2 <= usize::from(area.width) { long } else { Line::from(short.to_vec()) }
 }
 
-type Scale = ([f64; 2], f64, fn(f64) -> String);
+type ChartScale = ([f64; 2], f64, fn(f64) -> String);
 
 fn draw_chart<'a>(
     frame: &mut Frame<'_>,
     area: Rect,
     title: Line<'_>,
     series: &[(&'a [(f64, f64)], Color)],
-    scale: Scale,
+    scale: ChartScale,
 ) {
     let (x_bounds, highest, label) = scale;
     let top = round_up(highest * 1.05);
-    let dim = Style::new().fg(tint::DIM);
+    let dim = Style::new().fg(palette::DIM);
     let dataset = |&(points, colour): &(&'a [(f64, f64)], Color)| {
         let style = Style::new().fg(colour);
         Dataset::default().marker(Marker::Braille).graph_type(GraphType::Line).style(style).data(points)
@@ -128,7 +128,7 @@ fn draw_chart<'a>(
     let datasets = series.iter().map(dataset).collect();
     let seconds = |at: f64| Span::raw(clock(Duration::from_secs_f64(at)));
     let mut x_labels = vec![seconds(x_bounds[0]), seconds((x_bounds[0] + x_bounds[1]) / 2.0), seconds(x_bounds[1])];
-    if area.width < THREE_TIMES {
+    if area.width < MIN_THREE_LABEL_WIDTH {
         x_labels.remove(1);
     }
     let y_labels = vec![Span::raw("0"), Span::raw(label(top / 2.0)), Span::raw(label(top))];

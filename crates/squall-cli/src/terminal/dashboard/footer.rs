@@ -8,27 +8,27 @@ use ratatui::{
     widgets::Paragraph,
 };
 
-use super::{Scene, panel, tint};
+use super::{DashboardData, palette, panel};
 use crate::terminal::format::{bytes, count, time};
 
 /// Schedule lag from here on deserves a second look, and a third.
 const LAG_WARN_NS: u64 = 1_000_000;
 const LAG_BAD_NS: u64 = 10_000_000;
 
-pub(super) fn draw_health(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>, boxed: bool) {
+pub(super) fn draw_health(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>, boxed: bool) {
     let second = scene.view.timeline.last();
     let (engine, lag) = (&scene.view.engine, second.map_or(0, |second| second.lag_p99));
     let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
     let traffic = second.map_or((0, 0), |second| (second.bytes_in, second.bytes_out));
     let own = [
-        item("cpu", format!("{:.0} %", scene.cpu * 100.0), grade(scene.cpu / cores, 0.7, 0.95)),
-        item("schedule lag p99", time(lag as f64), grade(lag as f64, LAG_WARN_NS as f64, LAG_BAD_NS as f64)),
-        item("late", count(engine.late), grade(engine.late as f64, 1.0, f64::INFINITY)),
-        item("dropped", count(engine.dropped), grade(engine.dropped as f64, 1.0, 1.0)),
-        item("memory", bytes(scene.live.rss_bytes as f64), tint::GOOD),
+        item("cpu", format!("{:.0} %", scene.cpu * 100.0), health_colour(scene.cpu / cores, 0.7, 0.95)),
+        item("schedule lag p99", time(lag as f64), health_colour(lag as f64, LAG_WARN_NS as f64, LAG_BAD_NS as f64)),
+        item("late", count(engine.late), health_colour(engine.late as f64, 1.0, f64::INFINITY)),
+        item("dropped", count(engine.dropped), health_colour(engine.dropped as f64, 1.0, 1.0)),
+        item("memory", bytes(scene.live.rss_bytes as f64), palette::GOOD),
     ];
     if !boxed {
-        return frame.render_widget(in_one_line(&own, area.width), area);
+        return frame.render_widget(fit_in_line(&own, area.width), area);
     }
     let users = format!("{} ({} busy)", count(engine.users), count(scene.live.in_flight));
     let load = [
@@ -40,17 +40,17 @@ pub(super) fn draw_health(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>, 
     ];
     let block = panel(Span::from(" generator ").bold());
     let width = block.inner(area).width;
-    let lines = vec![in_one_line(&own, width), in_one_line(&load, width)];
+    let lines = vec![fit_in_line(&own, width), fit_in_line(&load, width)];
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
 fn item<'a>(name: &'static str, value: String, colour: Color) -> Line<'a> {
-    let name = Span::styled(format!("{name} "), Style::new().fg(tint::DIM));
+    let name = Span::styled(format!("{name} "), Style::new().fg(palette::DIM));
     Line::from(vec![name, Span::styled(value, Style::new().fg(colour).bold())])
 }
 
 /// As many of `items` as fit, the first ones first, with wide gaps where there is room for them.
-pub(super) fn in_one_line<'a>(items: &[Line<'a>], width: u16) -> Line<'a> {
+pub(super) fn fit_in_line<'a>(items: &[Line<'a>], width: u16) -> Line<'a> {
     let taken = |items: &[Line<'_>], gap: usize| items.iter().map(|item| item.width() + gap).sum::<usize>();
     let gap = if taken(items, 4) <= usize::from(width) + 4 { 4 } else { 2 };
     let fit = (0..=items.len()).rev().find(|n| taken(&items[..*n], gap) <= usize::from(width) + gap).unwrap_or(0);
@@ -64,29 +64,32 @@ pub(super) fn in_one_line<'a>(items: &[Line<'a>], width: u16) -> Line<'a> {
     line
 }
 
-fn grade(value: f64, warn: f64, bad: f64) -> Color {
+fn health_colour(value: f64, warn: f64, bad: f64) -> Color {
     match value {
-        v if v >= bad => tint::BAD,
-        v if v >= warn => tint::WARN,
-        _ => tint::GOOD,
+        v if v >= bad => palette::BAD,
+        v if v >= warn => palette::WARN,
+        _ => palette::GOOD,
     }
 }
 
-pub(super) fn draw_keys(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+pub(super) fn draw_keys(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
     let stop = if area.width < 64 { " stop and report   " } else { " stop, finish what is under way and report   " };
     let line = match scene.presses {
         0 => Line::from(vec![
             Span::styled(" q ", Style::new().bold().reversed()),
-            Span::styled(stop, Style::new().fg(tint::DIM)),
+            Span::styled(stop, Style::new().fg(palette::DIM)),
             Span::styled(" q q ", Style::new().bold().reversed()),
-            Span::styled(" abort", Style::new().fg(tint::DIM)),
+            Span::styled(" abort", Style::new().fg(palette::DIM)),
         ]),
         1 => Line::from(vec![
-            Span::styled(format!("draining: {} in flight, ", count(scene.live.in_flight)), Style::new().fg(tint::WARN)),
+            Span::styled(
+                format!("draining: {} in flight, ", count(scene.live.in_flight)),
+                Style::new().fg(palette::WARN),
+            ),
             Span::styled(" q ", Style::new().bold().reversed()),
-            Span::styled(" again aborts", Style::new().fg(tint::WARN)),
+            Span::styled(" again aborts", Style::new().fg(palette::WARN)),
         ]),
-        _ => Line::styled("aborting", Style::new().fg(tint::BAD)),
+        _ => Line::styled("aborting", Style::new().fg(palette::BAD)),
     };
     frame.render_widget(line, area);
 }

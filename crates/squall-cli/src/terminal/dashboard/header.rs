@@ -9,10 +9,10 @@ use ratatui::{
 };
 use squall_orchestrator::LivePhase;
 
-use super::{Scene, tint};
+use super::{DashboardData, palette};
 use crate::terminal::format::clock;
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
     let [title, bar, _] =
         Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Length(1)]).areas(area);
     let (word, colour) = phase(scene.live.phase);
@@ -20,11 +20,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     let [left, right] =
         Layout::horizontal([Constraint::Min(10), Constraint::Length(badge.chars().count() as u16)]).areas(title);
     let mut names = Line::from(vec![
-        Span::styled("squall ", Style::new().fg(tint::ACCENT).add_modifier(Modifier::BOLD)),
+        Span::styled("squall ", Style::new().fg(palette::ACCENT).add_modifier(Modifier::BOLD)),
         Span::raw(printable(&scene.plan.name)).bold(),
     ]);
     if let Some(target) = scene.plan.distinct_target() {
-        names.push_span(Span::styled("  →  ", Style::new().fg(tint::DIM)));
+        names.push_span(Span::styled("  →  ", Style::new().fg(palette::DIM)));
         names.push_span(Span::raw(printable(target)));
     }
     frame.render_widget(names, left);
@@ -32,7 +32,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     draw_progress(frame, bar, scene, colour);
 }
 
-fn draw_progress(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>, colour: Color) {
+fn draw_progress(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>, colour: Color) {
     let (elapsed, total) = (scene.live.elapsed, scene.plan.duration());
     let by_time = elapsed.as_secs_f64() / total.as_secs_f64();
     let by_count = scene.plan.load.iterations.map(|n| scene.view.engine.iterations as f64 / n.max(1) as f64);
@@ -48,17 +48,17 @@ fn draw_progress(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>, colour: C
         .filled_symbol("━")
         .unfilled_symbol("─")
         .filled_style(Style::new().fg(colour))
-        .unfilled_style(Style::new().fg(tint::DIM));
+        .unfilled_style(Style::new().fg(palette::DIM));
     frame.render_widget(gauge, area);
 }
 
 fn phase(phase: LivePhase) -> (&'static str, Color) {
     match phase {
-        LivePhase::Starting => ("STARTING", tint::ACCENT),
-        LivePhase::WarmUp => ("WARM-UP", tint::WARN),
-        LivePhase::Running => ("RUNNING", tint::GOOD),
-        LivePhase::Draining => ("DRAINING", tint::WARN),
-        LivePhase::Done => ("DONE", tint::ACCENT),
+        LivePhase::Starting => ("STARTING", palette::ACCENT),
+        LivePhase::WarmUp => ("WARM-UP", palette::WARN),
+        LivePhase::Running => ("RUNNING", palette::GOOD),
+        LivePhase::Draining => ("DRAINING", palette::WARN),
+        LivePhase::Done => ("DONE", palette::ACCENT),
     }
 }
 

@@ -7,50 +7,50 @@ use ratatui::{
     text::{Line, Span, Text},
     widgets::{Cell, Row, Table},
 };
-use squall_metrics::{OutcomeCategory, Histogram, MetricKind, MetricView};
+use squall_metrics::{Histogram, MetricKind, MetricView, OutcomeCategory};
 
-use super::{Scene, header::printable, panel, tint};
+use super::{DashboardData, header::printable, palette, panel};
 use crate::terminal::format::{count, rate, time};
 
 /// Most outcomes shown.
-const MOST_OUTCOMES: usize = 5;
+const MAX_OUTCOMES: usize = 5;
 
 /// Lines of the metric table: the metrics, at most `most`, and their sum if there is more than one.
-pub(super) fn metric_rows(scene: &Scene<'_>, most: usize) -> usize {
+pub(super) fn metric_row_count(scene: &DashboardData<'_>, most: usize) -> usize {
     match scene.view.metrics.len() {
         0 | 1 => 1,
         n => n.min(most) + 1,
     }
 }
 
-pub(super) fn outcome_rows(scene: &Scene<'_>) -> usize {
-    scene.view.all.outcomes.len().clamp(1, MOST_OUTCOMES)
+pub(super) fn outcome_row_count(scene: &DashboardData<'_>) -> usize {
+    scene.view.all.outcomes.len().clamp(1, MAX_OUTCOMES)
 }
 
 /// The columns after the name.
-const TITLES: [&str; 7] = ["requests", "now/s", "errors", "p50", "p95", "p99", "max"];
+const COLUMN_TITLES: [&str; 7] = ["requests", "now/s", "errors", "p50", "p95", "p99", "max"];
 /// Which of them are left out first where there is no room for all: a number is shown whole or not at all.
-const DISPENSABLE: [usize; 4] = [6, 4, 3, 1];
+const COLUMN_DROP_ORDER: [usize; 4] = [6, 4, 3, 1];
 /// Narrower than this a name says nothing.
-const NARROWEST_NAME: usize = 10;
+const MIN_NAME_WIDTH: usize = 10;
 
 /// A metric's name and its numbers in the order of [`TITLES`].
-struct Figures {
+struct MetricRow {
     name: String,
-    cells: [(String, Style); TITLES.len()],
+    cells: [(String, Style); COLUMN_TITLES.len()],
     sum: bool,
 }
 
-pub(super) fn draw_metrics(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+pub(super) fn draw_metrics(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
     let fit = usize::from(area.height.saturating_sub(3));
     let metrics = &scene.view.metrics;
     let mut rows: Vec<_> = match metrics.len() {
-        0 => vec![figures(scene, &scene.view.all, true)],
-        1 => vec![figures(scene, &metrics[0], false)],
-        _ => metrics.iter().take(fit.saturating_sub(1)).map(|metric| figures(scene, metric, false)).collect(),
+        0 => vec![metric_row(scene, &scene.view.all, true)],
+        1 => vec![metric_row(scene, &metrics[0], false)],
+        _ => metrics.iter().take(fit.saturating_sub(1)).map(|metric| metric_row(scene, metric, false)).collect(),
     };
     if metrics.len() > 1 {
-        rows.push(figures(scene, &scene.view.all, true));
+        rows.push(metric_row(scene, &scene.view.all, true));
     }
     let hidden = metrics.len().saturating_sub(fit.saturating_sub(1));
     let title = match hidden {
@@ -59,29 +59,30 @@ pub(super) fn draw_metrics(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>)
     };
     let block = panel(Span::from(title).bold());
     let width = usize::from(block.inner(area).width);
-    let columns = columns(&rows, width);
-    let room = width.saturating_sub(columns.iter().map(|(_, wide)| wide + GAP).sum());
-    let head = columns.iter().map(|(at, _)| right(TITLES[*at].to_owned(), Style::new().fg(tint::DIM)));
+    let columns = visible_columns(&rows, width);
+    let room = width.saturating_sub(columns.iter().map(|(_, wide)| wide + COLUMN_GAP).sum());
+    let head =
+        columns.iter().map(|(at, _)| right_aligned(COLUMN_TITLES[*at].to_owned(), Style::new().fg(palette::DIM)));
     let head = Row::new([Cell::default()].into_iter().chain(head));
     let widths = columns.iter().map(|(_, width)| Constraint::Length(*width as u16));
     let widths = [Constraint::Fill(1)].into_iter().chain(widths);
     let rows = rows.into_iter().map(|row| {
-        let cells = columns.iter().map(|(at, _)| right(row.cells[*at].0.clone(), row.cells[*at].1));
-        let drawn = Row::new([Cell::from(squall_report::fit(&row.name, room))].into_iter().chain(cells));
+        let cells = columns.iter().map(|(at, _)| right_aligned(row.cells[*at].0.clone(), row.cells[*at].1));
+        let drawn = Row::new([Cell::from(squall_report::truncate_to_width(&row.name, room))].into_iter().chain(cells));
         if row.sum { drawn.bold() } else { drawn }
     });
-    frame.render_widget(Table::new(rows, widths).column_spacing(GAP as u16).header(head).block(block), area);
+    frame.render_widget(Table::new(rows, widths).column_spacing(COLUMN_GAP as u16).header(head).block(block), area);
 }
 
-const GAP: usize = 2;
+const COLUMN_GAP: usize = 2;
 
 /// Which columns are shown in `width`, and how wide each must be for its widest number.
-fn columns(rows: &[Figures], width: usize) -> Vec<(usize, usize)> {
+fn visible_columns(rows: &[MetricRow], width: usize) -> Vec<(usize, usize)> {
     let wide = |at: usize| rows.iter().map(|row| row.cells[at].0.chars().count()).max().unwrap_or(0);
-    let mut shown: Vec<_> = (0..TITLES.len()).map(|at| (at, wide(at).max(TITLES[at].len()))).collect();
-    for dispensable in DISPENSABLE {
-        let taken: usize = shown.iter().map(|(_, wide)| wide + GAP).sum();
-        if taken + NARROWEST_NAME <= width {
+    let mut shown: Vec<_> = (0..COLUMN_TITLES.len()).map(|at| (at, wide(at).max(COLUMN_TITLES[at].len()))).collect();
+    for dispensable in COLUMN_DROP_ORDER {
+        let taken: usize = shown.iter().map(|(_, wide)| wide + COLUMN_GAP).sum();
+        if taken + MIN_NAME_WIDTH <= width {
             break;
         }
         shown.retain(|(at, _)| *at != dispensable);
@@ -89,14 +90,14 @@ fn columns(rows: &[Figures], width: usize) -> Vec<(usize, usize)> {
     shown
 }
 
-fn figures(scene: &Scene<'_>, metric: &MetricView, sum: bool) -> Figures {
+fn metric_row(scene: &DashboardData<'_>, metric: &MetricView, sum: bool) -> MetricRow {
     let name = match metric.key.kind {
         MetricKind::Request => printable(&metric.key.name),
         MetricKind::Group => format!("{} (group)", printable(&metric.key.name)),
         MetricKind::Custom => format!("{} (custom)", printable(&metric.key.name)),
     };
     let seconds = &scene.view.timeline;
-    let length = squall_report::length_of(seconds.len() as u32, scene.live.elapsed);
+    let length = squall_report::second_length(seconds.len() as u32, scene.live.elapsed);
     let now = match sum {
         true => seconds.last().map_or(0, |second| second.requests),
         false => match metric.timeline.last() {
@@ -104,59 +105,59 @@ fn figures(scene: &Scene<'_>, metric: &MetricView, sum: bool) -> Figures {
             _ => 0,
         },
     };
-    let errors = if metric.errors > 0 { Style::new().fg(tint::BAD).bold() } else { Style::new().fg(tint::DIM) };
-    let p = |percentile: f64| shown(&metric.response, |response| response.percentile(percentile));
+    let errors = if metric.errors > 0 { Style::new().fg(palette::BAD).bold() } else { Style::new().fg(palette::DIM) };
+    let p = |percentile: f64| format_statistic(&metric.response, |response| response.percentile(percentile));
     let plain = Style::new();
     let cells = [
         (count(metric.requests), plain),
         (rate(now as f64 / length), plain),
         (count(metric.errors), errors),
-        (p(50.0), Style::new().fg(tint::FAST)),
+        (p(50.0), Style::new().fg(palette::FAST)),
         (p(95.0), plain),
-        (p(99.0), Style::new().fg(tint::SLOW)),
-        (shown(&metric.response, Histogram::max), plain),
+        (p(99.0), Style::new().fg(palette::SLOW)),
+        (format_statistic(&metric.response, Histogram::max), plain),
     ];
-    Figures { name, cells, sum }
+    MetricRow { name, cells, sum }
 }
 
-fn shown(histogram: &Histogram, value: impl Fn(&Histogram) -> u64) -> String {
+fn format_statistic(histogram: &Histogram, value: impl Fn(&Histogram) -> u64) -> String {
     if histogram.is_empty() { "–".to_owned() } else { time(value(histogram) as f64) }
 }
 
-fn right<'a>(text: String, style: Style) -> Cell<'a> {
+fn right_aligned<'a>(text: String, style: Style) -> Cell<'a> {
     Cell::from(Text::styled(text, style).alignment(Alignment::Right))
 }
 
-pub(super) fn draw_outcomes(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+pub(super) fn draw_outcomes(frame: &mut Frame<'_>, area: Rect, scene: &DashboardData<'_>) {
     let all = &scene.view.all;
     let mut outcomes: Vec<_> = all.outcomes.iter().collect();
     outcomes.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
     let wide = f64::from(area.width.saturating_sub(52));
     let line = |(outcome, n): &(&squall_metrics::Outcome, &u64)| {
         let share = **n as f64 / all.requests.max(1) as f64;
-        let colour = tone(outcome.category);
+        let colour = category_colour(outcome.category);
         let bar = "█".repeat((share * wide).ceil() as usize);
         Line::from(vec![
             Span::styled(format!("{:<24}", outcome.code.to_string()), Style::new().fg(colour)),
             Span::raw(format!("{:>12}", count(**n))),
-            Span::styled(format!("{:>7.1} %  ", share * 100.0), Style::new().fg(tint::DIM)),
+            Span::styled(format!("{:>7.1} %  ", share * 100.0), Style::new().fg(palette::DIM)),
             Span::styled(bar, Style::new().fg(colour)),
         ])
     };
-    let mut lines: Vec<_> = outcomes.iter().take(MOST_OUTCOMES).map(line).collect();
+    let mut lines: Vec<_> = outcomes.iter().take(MAX_OUTCOMES).map(line).collect();
     if lines.is_empty() {
-        lines.push(Line::styled("nothing yet", Style::new().fg(tint::DIM)));
+        lines.push(Line::styled("nothing yet", Style::new().fg(palette::DIM)));
     }
-    let hidden = outcomes.len().saturating_sub(MOST_OUTCOMES);
+    let hidden = outcomes.len().saturating_sub(MAX_OUTCOMES);
     let title = if hidden > 0 { format!(" outcomes ({hidden} more) ") } else { " outcomes ".to_owned() };
     frame.render_widget(ratatui::widgets::Paragraph::new(lines).block(panel(Span::from(title).bold())), area);
 }
 
-fn tone(category: OutcomeCategory) -> Color {
+fn category_colour(category: OutcomeCategory) -> Color {
     match category {
-        OutcomeCategory::Ok => tint::GOOD,
-        OutcomeCategory::CheckFailed | OutcomeCategory::Timeout => tint::WARN,
-        OutcomeCategory::ProtocolError | OutcomeCategory::TransportError | OutcomeCategory::Exception => tint::BAD,
+        OutcomeCategory::Ok => palette::GOOD,
+        OutcomeCategory::CheckFailed | OutcomeCategory::Timeout => palette::WARN,
+        OutcomeCategory::ProtocolError | OutcomeCategory::TransportError | OutcomeCategory::Exception => palette::BAD,
     }
 }
 
@@ -167,14 +168,20 @@ mod tests {
     #[test]
     fn a_column_is_as_wide_as_its_widest_number_or_is_left_out() {
         let wide = ["1,234,567,890", "123,456", "12,345", "12.3 ms", "870 µs", "1.05 s", "31.2 s"];
-        let row =
-            Figures { name: "browse".to_owned(), cells: wide.map(|text| (text.to_owned(), Style::new())), sum: false };
+        let row = MetricRow {
+            name: "browse".to_owned(),
+            cells: wide.map(|text| (text.to_owned(), Style::new())),
+            sum: false,
+        };
         for width in 20..160 {
-            let shown = columns(std::slice::from_ref(&row), width);
+            let shown = visible_columns(std::slice::from_ref(&row), width);
             assert!(shown.iter().all(|(at, room)| *room >= wide[*at].chars().count()), "{width}: {shown:?}");
-            let taken: usize = shown.iter().map(|(_, room)| room + GAP).sum();
-            assert!(taken + NARROWEST_NAME <= width || shown.len() == TITLES.len() - DISPENSABLE.len(), "{width}");
+            let taken: usize = shown.iter().map(|(_, room)| room + COLUMN_GAP).sum();
+            assert!(
+                taken + MIN_NAME_WIDTH <= width || shown.len() == COLUMN_TITLES.len() - COLUMN_DROP_ORDER.len(),
+                "{width}"
+            );
         }
-        assert_eq!(columns(std::slice::from_ref(&row), 160).len(), TITLES.len());
+        assert_eq!(visible_columns(std::slice::from_ref(&row), 160).len(), COLUMN_TITLES.len());
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use ratatui::{Terminal, backend::TestBackend};
-use squall_metrics::{Collector, Delta, MetricKey, Outcome, MetricRecorder, RecorderConfig, Sample, SourceId};
+use squall_metrics::{Collector, Delta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample, SourceId};
 use squall_model::{Arrivals, Load, LoadModel, Profile, TaskSpec};
 use squall_orchestrator::LivePhase;
 
@@ -50,7 +50,7 @@ fn drawn(size: (u16, u16), seconds: u32, presses: u32) -> String {
         let threshold = threshold.parse().expect("a threshold");
         squall_model::ThresholdResult { threshold, value, passed, breached_at_s }
     };
-    let live = Live {
+    let live = LiveStatus {
         elapsed,
         phase: LivePhase::Running,
         level_now: 40.0,
@@ -63,7 +63,7 @@ fn drawn(size: (u16, u16), seconds: u32, presses: u32) -> String {
             judged("checkout:p95<1s", None, false, None),
         ],
     };
-    let scene = Scene { plan: &plan, view: &view, live: &live, cpu: 0.34, presses, colour: true };
+    let scene = DashboardData { plan: &plan, view: &view, live: &live, cpu: 0.34, presses, colour: true };
     let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).expect("a test terminal");
     terminal.draw(|frame| draw(frame, &scene)).expect("a drawing");
     terminal.backend().to_string()

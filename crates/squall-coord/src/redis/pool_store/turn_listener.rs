@@ -36,7 +36,12 @@ impl TurnListener {
     }
 
     /// Waits until `ticket` is called after `seen`, or `within` has passed.
-    pub(super) async fn wait_for_turn(&self, ticket: &PoolRequestId, seen: u64, within: Duration) -> Result<(), RedisError> {
+    pub(super) async fn wait_for_turn(
+        &self,
+        ticket: &PoolRequestId,
+        seen: u64,
+        within: Duration,
+    ) -> Result<(), RedisError> {
         let Some(waiter) = TurnWaiter::register(self, ticket, seen) else { return Ok(()) };
         let listening = async {
             let mut link = self.connection.lock().await;

@@ -7,7 +7,7 @@ use redis::{AsyncCommands, Script};
 use super::{RUN_RETENTION, RedisRunStore, RunKeys, millis};
 use crate::{
     StoreError,
-    run::compat::{SeriesKind, CompatView, SecondRow, UserLocations, MAX_USERS_PER_MOVE, UserMove},
+    run::compat::{CompatView, MAX_USERS_PER_MOVE, SecondRow, SeriesKind, UserLocations, UserMove},
 };
 
 /// Seconds kept of each metric: what the shortest chart shows. More would let the store grow for as long as people watch; the whole run is in
@@ -87,7 +87,8 @@ impl RedisRunStore {
         loop {
             let mut scan = redis::cmd("SSCAN");
             scan.arg(self.keys().users()).arg(cursor).arg("COUNT").arg(MAX_USERS_PER_MOVE);
-            let (next, ids): (u64, Vec<Vec<u8>>) = self.check_reply(scan.query_async(&mut self.connection()).await).await?;
+            let (next, ids): (u64, Vec<Vec<u8>>) =
+                self.check_reply(scan.query_async(&mut self.connection()).await).await?;
             seen += ids.len() as u64;
             let number = |id: Vec<u8>| str::from_utf8(&id).ok()?.parse::<u64>().ok().filter(|number| *number < below);
             numbers.extend(ids.into_iter().filter_map(number));
@@ -150,7 +151,10 @@ impl CompatView for RedisRunStore {
         for set in sets(from).into_iter().chain(sets(to)) {
             call.key(set);
         }
-        call.arg(epoch).arg(to.unwrap_or("")).arg(if running { "running" } else { "pending" }).arg(millis(RUN_RETENTION));
+        call.arg(epoch)
+            .arg(to.unwrap_or(""))
+            .arg(if running { "running" } else { "pending" })
+            .arg(millis(RUN_RETENTION));
         for user in users {
             call.key(keys.user(*user)).arg(*user);
         }

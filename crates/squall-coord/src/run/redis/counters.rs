@@ -8,7 +8,7 @@ use redis::{AsyncCommands, Script};
 use super::{RUN_RETENTION, RedisRunStore, millis};
 use crate::{
     StoreError,
-    run::counter_store::{CounterState, CounterStore, BlockRequest, BlockGrant, SourceAllocation},
+    run::counter_store::{BlockGrant, BlockRequest, CounterState, CounterStore, SourceAllocation},
 };
 
 pub(super) struct CounterScripts {
@@ -26,7 +26,13 @@ impl CounterScripts {
 }
 
 impl CounterStore for RedisRunStore {
-    async fn acquire_block(&self, epoch: u64, counter: &str, source: &str, draw: &BlockRequest) -> Result<Option<BlockGrant>, StoreError> {
+    async fn acquire_block(
+        &self,
+        epoch: u64,
+        counter: &str,
+        source: &str,
+        draw: &BlockRequest,
+    ) -> Result<Option<BlockGrant>, StoreError> {
         let keys = self.keys();
         let mut call = self.inner.counters.acquire_block.prepare_invoke();
         call.key(keys.epoch()).key(keys.counters(epoch)).arg(epoch).arg(counter).arg(source);
@@ -35,7 +41,11 @@ impl CounterStore for RedisRunStore {
             call.arg(block.start).arg(block.end);
         }
         let drawn: Option<(u64, u64, u64, u64)> = self.invoke(&call).await?;
-        Ok(drawn.map(|(first, end, left, elsewhere)| BlockGrant { block: first..end, remaining: left, held_by_others: elsewhere }))
+        Ok(drawn.map(|(first, end, left, elsewhere)| BlockGrant {
+            block: first..end,
+            remaining: left,
+            held_by_others: elsewhere,
+        }))
     }
 
     async fn counters(&self, epoch: u64) -> Result<BTreeMap<String, CounterState>, StoreError> {
@@ -61,7 +71,14 @@ fn parse_field(counters: &mut BTreeMap<String, CounterState>, field: &str, value
     let numbers: Vec<u64> = value.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect();
     if let Some((name, source)) = field.split_once(":by:") {
         if let [turn, first, end, drawn, returned, used, lost] = numbers[..] {
-            let holding = SourceAllocation { sequence: turn, block: first..end, allocated: drawn, returned, used, written_off: lost != 0 };
+            let holding = SourceAllocation {
+                sequence: turn,
+                block: first..end,
+                allocated: drawn,
+                returned,
+                used,
+                written_off: lost != 0,
+            };
             counters.entry(name.to_owned()).or_default().sources.insert(source.to_owned(), holding);
         }
         return;

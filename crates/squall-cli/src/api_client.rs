@@ -1,0 +1,183 @@
+//! Talks to the API of a fleet, with the HTTP client of the load generator. Turns what the API refuses into a sentence with a remedy.
+
+use http::Method;
+use serde_json::Value;
+use squall_http::{BodyMode, Connector, HttpConfig, HttpRequest, PreparedRequest, Session, TlsOptions};
+use std::time::{Duration, Instant};
+
+use crate::{args::ApiArgs, command_line::without_credentials, exit::CliError, local_fleet_state};
+
+/// Starting a test may wait for its workers.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How long workers may take to come up.
+const WORKER_START_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What is said while they do.
+pub(crate) const NO_WORKER_MESSAGE: &str = "no worker is alive; waiting a few seconds for one to come up";
+
+/// Where an orchestrator listens unless it is told otherwise.
+const DEFAULT_API_URL: &str = "http://127.0.0.1:8080";
+
+/// The API of one fleet.
+pub(crate) struct ApiClient {
+    base_url: String,
+    /// The same for messages, without a login.
+    display_url: String,
+    token: Option<String>,
+    connector: Connector,
+    session: Session,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl ApiClient {
+    pub(crate) fn new(args: &ApiArgs) -> Result<ApiClient, CliError> {
+        let known = || {
+            local_fleet_state::running_fleet_api().unwrap_or_else(|| {
+                if let Some(ended) = local_fleet_state::ended_fleet_api() {
+                    eprintln!(
+                        "squall: the fleet that `squall up` started ({ended}) is not running any more; asking {DEFAULT_API_URL}"
+                    );
+                }
+                DEFAULT_API_URL.to_owned()
+            })
+        };
+        let base = args.api.clone().unwrap_or_else(known);
+        ApiClient::with_base_url(&base, args.token.as_ref().map(|secret| secret.0.clone()), args.api_ca.clone())
+    }
+
+    pub(crate) fn with_base_url(
+        base: &str,
+        token: Option<String>,
+        ca: Option<std::path::PathBuf>,
+    ) -> Result<ApiClient, CliError> {
+        ApiClient::with_timeout(REQUEST_TIMEOUT, base, token, ca)
+    }
+
+    /// The same for somebody who waits only so long for an answer.
+    pub(crate) fn with_timeout(
+        patience: Duration,
+        base: &str,
+        token: Option<String>,
+        ca: Option<std::path::PathBuf>,
+    ) -> Result<ApiClient, CliError> {
+        let config = HttpConfig {
+            timeout: patience,
+            connect_timeout: patience.min(Duration::from_secs(5)),
+            tls: TlsOptions { ca, ..TlsOptions::default() },
+            ..HttpConfig::default()
+        };
+        let connector = Connector::new(config).map_err(|error| CliError::new(format!("--api: {error}")))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let base = base.trim_end_matches('/').to_owned();
+        Ok(ApiClient {
+            display_url: match base.rsplit_once('@') {
+                Some((_, host)) if !base.contains("://") => format!("…@{host}"),
+                _ => without_credentials(&base),
+            },
+            base_url: base,
+            token,
+            session: Session::new(&connector),
+            connector,
+            runtime: runtime.map_err(|error| CliError::new(format!("cannot start a runtime: {error}")))?,
+        })
+    }
+
+    pub(crate) fn get(&mut self, path: &str) -> Result<Value, CliError> {
+        self.call(Method::GET, path, None)
+    }
+
+    pub(crate) fn post(&mut self, path: &str, body: &Value) -> Result<Value, CliError> {
+        self.call(Method::POST, path, Some(body))
+    }
+
+    /// Workers that were just started are not members yet. That they are waited for is given to `waiting`.
+    pub(crate) fn post_when_workers_ready(
+        &mut self,
+        path: &str,
+        body: &Value,
+        waiting: impl FnOnce(&str),
+    ) -> Result<Value, CliError> {
+        let give_up = Instant::now() + WORKER_START_TIMEOUT;
+        let mut waiting = Some(waiting);
+        loop {
+            let (status, answer) = self.send(Method::POST, path, Some(body))?;
+            let none = answer["error"]["code"] == "no_alive_workers";
+            if !none || Instant::now() >= give_up {
+                return success_body(status, answer);
+            }
+            if let Some(waiting) = waiting.take() {
+                waiting(NO_WORKER_MESSAGE);
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// The number of the test that is under way, if one is.
+    pub(crate) fn running_test_epoch(&mut self) -> Result<Option<u64>, CliError> {
+        let status = self.get("/api/v1/tests/current")?;
+        let under_way = status["state"] == "PREPARING" || status["state"] == "RUNNING";
+        Ok(status["epoch"].as_u64().filter(|_| under_way))
+    }
+
+    fn call(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, CliError> {
+        let (status, answer) = self.send(method, path, body)?;
+        success_body(status, answer)
+    }
+
+    fn send(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<(u16, Value), CliError> {
+        let refuse = |error: &dyn std::fmt::Display| {
+            // An address that is none is said as it was given.
+            let error = error.to_string().replace(&self.base_url, &self.display_url);
+            CliError::new(format!("--api {}: {error}", self.display_url))
+        };
+        let mut request =
+            HttpRequest::new(method, &format!("{}{path}", self.base_url)).map_err(|error| refuse(&error))?;
+        if let Some(token) = &self.token {
+            request.headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
+        }
+        if let Some(body) = body {
+            request.headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
+            request.body = body.to_string().into();
+        }
+        let request = PreparedRequest::new(&request, &self.connector).map_err(|error| refuse(&error))?;
+        let exchange = self.runtime.block_on(self.session.send(&request, BodyMode::Keep));
+        let response = exchange.result.map_err(|error| {
+            // The flags of this command are others than those of a run.
+            let error = error.to_string().replace("--ca FILE, or --insecure", "--api-ca FILE");
+            let stop = if error.ends_with(['?', '.', '!']) { "" } else { "." };
+            CliError::unreachable(format!(
+                "no answer from the API at {}: {error}{stop} Is `squall orchestrator` running there? \
+                 `squall up` starts a fleet on this machine; --api URL names another",
+                self.display_url
+            ))
+        })?;
+        let answer: Option<Value> = serde_json::from_slice(response.body()).ok();
+        match (response.status, answer) {
+            (status, Some(answer)) if status < 300 || answer["error"]["message"].is_string() => Ok((status, answer)),
+            (status, _) => {
+                Err(CliError::new(format!("{} does not answer like Squall's API (status {status})", self.display_url)))
+            }
+        }
+    }
+}
+
+fn success_body(status: u16, answer: Value) -> Result<Value, CliError> {
+    if status < 300 { Ok(answer) } else { Err(api_error(&answer["error"])) }
+}
+
+fn api_error(error: &Value) -> CliError {
+    let message = error["message"].as_str().unwrap_or_default();
+    let remedy = match error["code"].as_str().unwrap_or_default() {
+        "store_unreachable" => return CliError::unreachable(message),
+        "unauthorized" => ". Give --token TOKEN, or set SQUALL_TOKEN",
+        "payload_too_large" => ". `squall run … --cluster redis://…` takes it to the fleet past the API",
+        "invalid_state" if error["details"]["expected"][0] == "IDLE" => {
+            ". `squall test status` shows the running test, `squall test stop` ends it"
+        }
+        "invalid_state" if error["details"]["current"] == "IDLE" => ". `squall test start` starts a test",
+        _ => "",
+    };
+    CliError::new(format!("{message}{remedy}"))
+}

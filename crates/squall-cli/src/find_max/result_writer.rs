@@ -1,0 +1,93 @@
+//! What a search leaves behind: every probe and the answer, as `squall.search/1`. The file is opened before the first probe, so that
+//! a path that cannot be written is refused before anything is sent.
+
+use squall_model::Plan;
+use squall_report::{ReportInput, SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson, build_result};
+use std::time::Duration;
+
+use super::rate_search::{FindMaxOutcome, ProbeOutcome, RateSearch};
+use crate::{args::RunArgs, exit::CliError, output_file::OutputFile};
+
+/// The result of a search in the making.
+pub(super) struct SearchResultWriter {
+    file: Option<OutputFile>,
+    probes: Vec<SearchProbeJson>,
+}
+
+impl SearchResultWriter {
+    pub(super) fn open(args: &RunArgs) -> Result<SearchResultWriter, CliError> {
+        let file = args.output.json.as_deref().map(OutputFile::open).transpose()?;
+        Ok(SearchResultWriter { file, probes: Vec::new() })
+    }
+
+    /// Whether standard output carries the result, so that nothing else may be printed there.
+    pub(super) fn uses_stdout(&self) -> bool {
+        self.file.as_ref().is_some_and(OutputFile::is_stdout)
+    }
+
+    pub(super) fn record_probe(&mut self, rate: f64, held: ProbeOutcome, because: &str, run: &ReportInput<'_>) {
+        let whole = build_result(run);
+        let promise = whole.thresholds.first();
+        self.probes.push(SearchProbeJson {
+            rate,
+            verdict: match held {
+                ProbeOutcome::Passed => "yes",
+                ProbeOutcome::Failed => "no",
+                ProbeOutcome::GeneratorTooSlow => "generator_too_slow",
+            }
+            .to_owned(),
+            value: promise.and_then(|promise| promise.value),
+            unit: promise.map(|promise| promise.unit.clone()).unwrap_or_default(),
+            requests: whole.totals.requests,
+            error_rate: whole.totals.error_rate,
+            dropped: whole.totals.dropped,
+            p50_ms: whole.latency_ms.response.p50,
+            p99_ms: whole.latency_ms.response.p99,
+            failure_reason: because.to_owned(),
+        });
+    }
+
+    /// Writes the file, if one was asked for; gives what there is to say about it.
+    pub(super) fn write(self, end: &FinishedSearch<'_>) -> Result<Option<String>, CliError> {
+        let Some(mut file) = self.file else { return Ok(None) };
+        let FinishedSearch { plan, args, search, warm_up, interrupted, exit_code } = *end;
+        let document = SearchFile {
+            schema: SEARCH_SCHEMA.to_owned(),
+            version: env!("SQUALL_VERSION").to_owned(),
+            name: plan.name.clone(),
+            target: plan.target.clone(),
+            threshold: args.search.find_max.as_ref().map(ToString::to_string).unwrap_or_default(),
+            precision: args.search.precision(),
+            probe_s: args.search.probe_duration().as_secs_f64(),
+            warm_up_s: warm_up.as_secs_f64(),
+            outcome: outcome_fields(search, interrupted),
+            probes: self.probes,
+            exit_code,
+        };
+        file.replace_with(document.to_json().as_bytes(), None)?;
+        Ok((!file.is_stdout()).then(|| format!("wrote {}", file.path().display())))
+    }
+}
+
+/// How a search ended.
+#[derive(Clone, Copy)]
+pub(super) struct FinishedSearch<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) args: &'a RunArgs,
+    pub(super) search: &'a RateSearch,
+    pub(super) warm_up: Duration,
+    pub(super) interrupted: bool,
+    pub(super) exit_code: u8,
+}
+
+fn outcome_fields(search: &RateSearch, interrupted: bool) -> SearchOutcome {
+    let (kind, rate, above) = match search.outcome() {
+        None => ("unknown", None, None),
+        Some(FindMaxOutcome::Found { rate, above }) => ("found", Some(rate), Some(above)),
+        Some(FindMaxOutcome::GeneratorLimit { rate, above }) => ("generator_limit", Some(rate), Some(above)),
+        Some(FindMaxOutcome::NothingHolds { lowest }) => ("nothing_holds", None, Some(lowest)),
+        Some(FindMaxOutcome::NothingMade { lowest }) => ("nothing_made", None, Some(lowest)),
+        Some(FindMaxOutcome::NoLimit { rate }) => ("no_limit", Some(rate), None),
+    };
+    SearchOutcome { kind: kind.to_owned(), rate, above, interrupted }
+}

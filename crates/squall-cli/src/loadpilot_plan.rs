@@ -1,0 +1,287 @@
+//! `--plan`: the plan that LoadPilot's command line gives its engine, as JSON. Turns it into a scenario in our own words, which is then
+//! judged like any other; sends nothing.
+
+use serde::Deserialize;
+use squall_scenario::ScenarioFiles;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, Read},
+    path::Path,
+};
+
+use crate::{args::RunArgs, commands::run::read_text, exit::CliError, run_input::RunInput};
+
+/// A plan as it is written. What its engine ignored is ignored here too.
+#[derive(Debug, Deserialize)]
+struct LoadPilotPlan {
+    #[serde(default)]
+    name: Option<String>,
+    rps: f64,
+    duration_secs: f64,
+    #[serde(default)]
+    ramp_up_secs: f64,
+    #[serde(default)]
+    mode: Option<String>,
+    #[serde(default)]
+    steps: Option<u32>,
+    target_url: String,
+    #[serde(default)]
+    tasks: Vec<LoadPilotTask>,
+    #[serde(default)]
+    scenario_file: Option<String>,
+    #[serde(default)]
+    scenario_class: Option<String>,
+    #[serde(default)]
+    data_pool: Vec<serde_json::Value>,
+    #[serde(default)]
+    vuser_configs: Vec<LoadPilotUser>,
+    #[serde(default)]
+    thresholds: BTreeMap<String, f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LoadPilotTask {
+    name: String,
+    #[serde(default)]
+    weight: Option<f64>,
+    url: String,
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    body_template: Option<String>,
+}
+
+/// What `on_start` of a scenario found out for one user: headers and URLs by the names of tasks, instead of the tasks' own.
+#[derive(Debug, Default, Deserialize)]
+struct LoadPilotUser {
+    #[serde(default)]
+    task_headers: BTreeMap<String, BTreeMap<String, String>>,
+    #[serde(default)]
+    task_urls: BTreeMap<String, String>,
+}
+
+/// A scenario in our own words, and the only files that it refers to: the plan's rows of data.
+pub(crate) struct ConvertedPlan {
+    pub(crate) toml: String,
+    pub(crate) data_files: PlanDataFiles,
+}
+
+/// The rows of `data_pool` and `vuser_configs` as lines of JSON.
+pub(crate) struct PlanDataFiles {
+    pool: String,
+    users: String,
+}
+
+const DATA_POOL: &str = "data_pool";
+const VUSER_CONFIGS: &str = "vuser_configs";
+
+impl ScenarioFiles for PlanDataFiles {
+    fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
+        let rows = if path.ends_with(&data_file_name(DATA_POOL)) { &self.pool } else { &self.users };
+        Ok(rows.clone().into_bytes())
+    }
+
+    fn env(&mut self, _: &str) -> Option<String> {
+        None
+    }
+}
+
+/// Reads the plan at `path` (`-` is standard input) into the arguments: what it says stands where no flag does. The result says what to
+/// run, and what it is if that is not a file.
+pub(crate) fn read(path: &Path, args: &mut RunArgs) -> Result<(RunInput, Option<ConvertedPlan>), CliError> {
+    let text = match path.to_str() {
+        Some("-") => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map_err(|error| CliError::file_error("read", path, &error))?;
+            text
+        }
+        _ => read_text(path)?,
+    };
+    let plan: LoadPilotPlan = serde_json::from_str(&text).map_err(|error| {
+        CliError::new(format!(
+            "--plan {}: not a plan: {error} (it needs rps, duration_secs, target_url and tasks)",
+            path.display()
+        ))
+    })?;
+    // Its engine's only output: a line a second.
+    if args.output.json_lines.is_none() && args.output.json.is_none() {
+        args.output.json_lines = Some("-".into());
+    }
+    let load = &mut args.load;
+    if load.rate.is_none() && load.users.is_none() && load.stages.is_none() {
+        load.rate = Some(plan.rps.to_string());
+    }
+    if load.stages.is_none() {
+        // Its ramp comes before its duration; ours is part of it.
+        let ramp = if plan.mode.as_deref().is_none_or(|mode| mode == "ramp") { plan.ramp_up_secs } else { 0.0 };
+        if load.duration.is_none() && load.requests.is_none() {
+            load.duration = Some(format!("{}s", plan.duration_secs + ramp));
+        }
+        if ramp > 0.0 && load.ramp_up.is_none() {
+            load.ramp_up = Some(format!("{ramp}s"));
+        } else if let Some(mode) = plan.mode.as_deref().filter(|mode| *mode != "ramp")
+            && load.profile.is_none()
+        {
+            load.profile = Some(mode.to_owned());
+        }
+        if plan.mode.as_deref() == Some("step") && load.steps.is_none() {
+            load.steps = plan.steps.map(|steps| steps.to_string());
+        }
+    }
+    args.target.get_or_insert(plan.target_url.clone());
+    if args.name.is_none() {
+        args.name.clone_from(&plan.name);
+    }
+    for (key, limit) in &plan.thresholds {
+        args.thresholds.push(promise(key, *limit)?);
+    }
+    if let Some(file) = plan.scenario_file.as_ref().filter(|file| !file.is_empty()) {
+        if args.script.scenario.is_none() {
+            args.script.scenario = plan.scenario_class;
+        }
+        return Ok((RunInput::Script(file.into()), None));
+    }
+    if plan.tasks.is_empty() {
+        return Err(CliError::new("--plan: it has no tasks"));
+    }
+    Ok((RunInput::ScenarioFile(path.to_owned()), Some(convert(&plan)?)))
+}
+
+fn convert(plan: &LoadPilotPlan) -> Result<ConvertedPlan, CliError> {
+    let columns = shared_columns(&plan.data_pool)?;
+    let own: Vec<PerUserFields> =
+        plan.tasks.iter().map(|task| PerUserFields::collect(task, &plan.vuser_configs)).collect();
+    let mut text = String::new();
+    let used = [(DATA_POOL, !columns.is_empty()), (VUSER_CONFIGS, own.iter().any(PerUserFields::is_used))];
+    for (name, _) in used.iter().filter(|(_, used)| *used) {
+        text += &format!("[[data]]\nname = \"{name}\"\nfile = \"{}\"\n", data_file_name(name));
+    }
+    for (index, (task, own)) in plan.tasks.iter().zip(&own).enumerate() {
+        text += &task_toml((index, task), own, &columns)?;
+    }
+    let pool = plan.data_pool.iter().map(|row| format!("{row}\n")).collect();
+    let users = plan.vuser_configs.iter().map(|user| format!("{}\n", user_row(user, &plan.tasks, &own))).collect();
+    Ok(ConvertedPlan { toml: text, data_files: PlanDataFiles { pool, users } })
+}
+
+fn data_file_name(name: &str) -> String {
+    format!("{name}.jsonl")
+}
+
+/// What of a task the users have as their own.
+struct PerUserFields<'p> {
+    url: bool,
+    headers: BTreeSet<&'p str>,
+}
+
+impl<'p> PerUserFields<'p> {
+    fn collect(task: &LoadPilotTask, users: &'p [LoadPilotUser]) -> PerUserFields<'p> {
+        let names = |user: &'p LoadPilotUser| user.task_headers.get(&task.name).into_iter().flat_map(BTreeMap::keys);
+        PerUserFields {
+            url: users.iter().any(|user| user.task_urls.contains_key(&task.name)),
+            headers: users.iter().flat_map(names).map(String::as_str).collect(),
+        }
+    }
+
+    fn is_used(&self) -> bool {
+        self.url || !self.headers.is_empty()
+    }
+}
+
+/// A user's own URLs and headers under the names that the tasks' templates use; where it has none, the task's.
+fn user_row(user: &LoadPilotUser, tasks: &[LoadPilotTask], own: &[PerUserFields<'_>]) -> serde_json::Value {
+    let mut row = serde_json::Map::new();
+    for (index, (task, own)) in tasks.iter().zip(own).enumerate() {
+        if own.url {
+            let url = user.task_urls.get(&task.name).unwrap_or(&task.url);
+            row.insert(format!("url_{index}"), url.as_str().into());
+        }
+        for (nth, name) in own.headers.iter().enumerate() {
+            let theirs = user.task_headers.get(&task.name).and_then(|headers| headers.get(*name));
+            let value = theirs.or_else(|| task.headers.get(*name)).map_or("", String::as_str);
+            row.insert(format!("header_{index}_{nth}"), value.into());
+        }
+    }
+    row.into()
+}
+
+/// What can be written `{{name}}`: it is in every row.
+fn shared_columns(pool: &[serde_json::Value]) -> Result<BTreeSet<&str>, CliError> {
+    let mut common: Option<BTreeSet<&str>> = None;
+    for (index, row) in pool.iter().enumerate() {
+        let row = row.as_object().ok_or_else(|| {
+            CliError::new(format!("--plan: data_pool[{index}]: a row is an object, like {{\"name\": \"ann\"}}"))
+        })?;
+        let keys = row.keys().map(String::as_str);
+        common = Some(match common {
+            None => keys.collect(),
+            Some(common) => keys.filter(|key| common.contains(key)).collect(),
+        });
+    }
+    let is_name = |key: &&str| !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    Ok(common.unwrap_or_default().into_iter().filter(is_name).collect())
+}
+
+/// A text of the plan as a template: `{{name}}` is a column of its data.
+fn convert_template(text: &str, place: &str, columns: &BTreeSet<&str>) -> Result<String, CliError> {
+    let mut parts = text.split("{{");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once("}}").unwrap_or((part, ""));
+        if !columns.contains(name.trim()) {
+            let known: Vec<&str> = columns.iter().copied().collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(CliError::new(format!(
+                "--plan: {place}: `{{{{{name}}}}}` is no column of data_pool (in all of its rows: {known})"
+            )));
+        }
+        out += &format!("{{{{ data_pool.{} }}}}{rest}", name.trim());
+    }
+    Ok(out)
+}
+
+/// `p99_ms: 500` as `p99<=500ms`.
+fn promise(key: &str, limit: f64) -> Result<String, CliError> {
+    match (key, key.strip_suffix("_ms")) {
+        ("error_rate", _) => Ok(format!("error_rate<={limit}%")),
+        (_, Some(statistic)) => Ok(format!("{statistic}<={limit}ms")),
+        _ => Err(CliError::new(format!(
+            "--plan: threshold `{key}`: there are p50_ms, p95_ms, p99_ms, max_ms, error_rate"
+        ))),
+    }
+}
+
+fn task_toml(
+    (index, task): (usize, &LoadPilotTask),
+    own: &PerUserFields<'_>,
+    columns: &BTreeSet<&str>,
+) -> Result<String, CliError> {
+    // A JSON string is a TOML string too.
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let filled = |text: &str, field: &str| {
+        convert_template(text, &format!("task `{}`, {field}", task.name), columns).map(|text| quoted(&text))
+    };
+    let mut toml = format!(
+        "[[task]]\nname = {}\nweight = {:?}\nmethod = {}\nurl = {}\n",
+        quoted(&task.name),
+        task.weight.unwrap_or(1.0),
+        quoted(task.method.as_deref().unwrap_or("GET")),
+        if own.url { quoted(&format!("{{{{ {VUSER_CONFIGS}.url_{index} }}}}")) } else { filled(&task.url, "url")? },
+    );
+    if let Some(body) = task.body_template.as_deref().filter(|body| !body.is_empty()) {
+        toml += &format!("body = {}\n", filled(body, "body_template")?);
+    }
+    let of_all = task.headers.iter().filter(|(name, _)| !own.headers.contains(name.as_str()));
+    let pair = |(name, value): (&String, &String)| Ok(format!("{} = {}", quoted(name), filled(value, "headers")?));
+    let mut pairs: Vec<String> = of_all.map(pair).collect::<Result<_, CliError>>()?;
+    for (nth, name) in own.headers.iter().enumerate() {
+        let value = format!("{{{{ {VUSER_CONFIGS}.header_{index}_{nth} }}}}");
+        pairs.push(format!("{} = {}", quoted(name), quoted(&value)));
+    }
+    if !pairs.is_empty() {
+        toml += &format!("headers = {{ {} }}\n", pairs.join(", "));
+    }
+    Ok(toml)
+}

@@ -1,0 +1,144 @@
+//! The stop button: Ctrl-C, SIGTERM and the `q` key press it. Once drains, twice aborts, a third time ends the process without a
+//! report, for the case that even aborting hangs.
+
+use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use squall_metrics::RunView;
+use squall_model::Plan;
+use squall_orchestrator::{LivePhase, LiveStatus, RunControl, RunObserver};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use crate::{
+    exit,
+    terminal::{self, background_writer::FLUSH_TIMEOUT},
+};
+
+/// Counts how often a stop was asked for and tells the run. Cloning shares it.
+#[derive(Debug, Clone)]
+pub(crate) struct StopButton {
+    control: RunControl,
+    presses: Arc<AtomicU32>,
+    exits_on_press: Arc<AtomicBool>,
+}
+
+impl StopButton {
+    pub(crate) fn new(control: RunControl) -> StopButton {
+        StopButton { control, presses: Arc::default(), exits_on_press: Arc::default() }
+    }
+
+    /// Nothing is left to stop but the process: from here on it ends at the next press, wherever it hangs.
+    pub(crate) fn exit_on_next_press(&self) {
+        self.exits_on_press.store(true, Ordering::SeqCst);
+    }
+
+    /// There is something again that the next press ends, and not the process.
+    pub(crate) fn keep_process_on_next_press(&self) {
+        self.exits_on_press.store(false, Ordering::SeqCst);
+    }
+
+    /// Asks for the next stronger stop; gives how often that has been done.
+    pub(crate) fn press(&self) -> u32 {
+        let presses = self.presses.fetch_add(1, Ordering::SeqCst) + 1;
+        match presses {
+            1 | 2 if self.exits_on_press.load(Ordering::SeqCst) => end_process(),
+            1 => self.control.drain(),
+            2 => self.control.abort(),
+            _ => end_process(),
+        }
+        presses
+    }
+
+    pub(crate) fn control(&self) -> &RunControl {
+        &self.control
+    }
+
+    /// How long the reader of what is left to say is waited for: as long as it takes, but not by somebody who wants to go.
+    pub(crate) fn flush_timeout(&self) -> Option<Duration> {
+        (self.presses() > 0).then_some(FLUSH_TIMEOUT)
+    }
+
+    pub(crate) fn presses(&self) -> u32 {
+        self.presses.load(Ordering::SeqCst)
+    }
+}
+
+fn end_process() -> ! {
+    terminal::restore_terminal();
+    std::process::exit(i32::from(exit::INTERRUPTED))
+}
+
+/// Says on standard error what a press has led to, once the run has noticed it: only then is it known what is in flight.
+pub(crate) struct StopNotifier {
+    button: StopButton,
+    announced_presses: u32,
+}
+
+impl StopNotifier {
+    pub(crate) fn new(button: StopButton) -> StopNotifier {
+        // A search presses on with the next run; what was said before is not said again.
+        let said = button.presses();
+        StopNotifier { button, announced_presses: said }
+    }
+}
+
+impl RunObserver for StopNotifier {
+    fn on_update(&mut self, _: &Plan, _: &RunView, live: &LiveStatus) {
+        let presses = self.button.presses();
+        if presses == self.announced_presses || live.phase != LivePhase::Draining {
+            return;
+        }
+        self.announced_presses = presses;
+        match presses {
+            1 => {
+                terminal::print_stderr(format!("draining: {} in flight, press Ctrl-C again to abort\n", live.in_flight))
+            }
+            _ => terminal::print_stderr("aborting\n"),
+        }
+    }
+}
+
+/// How often the key thread looks whether it should end.
+const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Presses the button when a key asks for it, until dropped.
+pub(crate) struct KeyListener {
+    ending: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl KeyListener {
+    pub(crate) fn start(button: StopButton) -> KeyListener {
+        let ending = Arc::new(AtomicBool::new(false));
+        let ended = ending.clone();
+        let watch = move || {
+            // A terminal that gives no events any more (closed) is left alone; signals still work.
+            while let (false, Ok(ready)) = (ended.load(Ordering::SeqCst), event::poll(KEY_POLL_INTERVAL)) {
+                if ready && event::read().is_ok_and(|event| asks_to_stop(&event)) {
+                    button.press();
+                }
+            }
+        };
+        KeyListener { ending, thread: Some(std::thread::spawn(watch)) }
+    }
+}
+
+impl Drop for KeyListener {
+    fn drop(&mut self) {
+        self.ending.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn asks_to_stop(event: &Event) -> bool {
+    let Event::Key(key) = event else { return false };
+    let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    key.kind == KeyEventKind::Press && (control_c || matches!(key.code, KeyCode::Char('q' | 'Q')))
+}

@@ -1,0 +1,135 @@
+//! Answers that are read while they come: decoded as they come, with the user's cookies, over HTTP/1.1 whatever else is spoken.
+
+use std::future::poll_fn;
+
+use squall_http::{BodyMode, Cookies, HttpVersion, Session, StreamingResponse};
+use squall_testkit::scripted_server::{ScriptedServer, ServerStep};
+use squall_testkit::tls::{self, CertificateAuthority, CertificateValidity};
+
+use crate::codings::{brotli, gzip, raw_deflate, zlib};
+use crate::{connector, get};
+
+const TEXT: &str = "squall squall squall squall squall squall";
+
+/// Sends this body byte by byte.
+fn dripping(coding: &str, body: &[u8]) -> ScriptedServer {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\nContent-Length: {}\r\n\r\n", body.len());
+    let mut pieces = vec![head.into_bytes()];
+    pieces.extend(body.iter().map(|&byte| vec![byte]));
+    ScriptedServer::start(vec![ServerStep::Read, ServerStep::SendPieces(pieces), ServerStep::Hang])
+}
+
+async fn piece(answer: &mut StreamingResponse) -> Result<Option<Vec<u8>>, String> {
+    poll_fn(|cx| answer.poll_chunk(cx)).await.map_err(|error| error.code().to_owned())
+}
+
+async fn whole(server: &ScriptedServer, limit: usize) -> Result<String, String> {
+    let connector = connector(|config| config.max_body_bytes = limit);
+    let request = get(&connector, &server.url("/"));
+    let mut answer = StreamingResponse::open(&connector, &request, &Cookies::default()).await.expect("a head");
+    let mut read = Vec::new();
+    while let Some(piece) = piece(&mut answer).await? {
+        read.extend(piece);
+    }
+    Ok(String::from_utf8(read).expect("a text"))
+}
+
+#[tokio::test]
+async fn every_coding_is_undone_while_it_comes() {
+    let zstd = zstd::encode_all(TEXT.as_bytes(), 3).expect("memory");
+    for (coding, body) in [
+        ("gzip", gzip(TEXT.as_bytes())),
+        ("deflate", zlib(TEXT.as_bytes())),
+        ("deflate", raw_deflate(TEXT.as_bytes())),
+        ("br", brotli(TEXT.as_bytes())),
+        ("zstd", zstd),
+        ("identity", TEXT.as_bytes().to_vec()),
+    ] {
+        assert_eq!(whole(&dripping(coding, &body), 1000).await.as_deref(), Ok(TEXT), "{coding}");
+        if coding != "identity" {
+            let cut = &body[..body.len() - 1];
+            assert_eq!(whole(&dripping(coding, cut), 1000).await, Err("BAD_ENCODING".into()), "{coding}, cut off");
+            assert_eq!(whole(&dripping(coding, b"plain"), 1000).await, Err("BAD_ENCODING".into()), "not {coding}");
+        }
+    }
+    assert_eq!(whole(&dripping("gzip", b""), 1000).await.as_deref(), Ok(""));
+}
+
+#[tokio::test]
+async fn what_was_flushed_is_there_before_the_rest_comes() {
+    use std::io::Write;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(b"data: 1\n\n").and_then(|()| encoder.flush()).expect("memory");
+    let mut first = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n".to_vec();
+    first.extend_from_slice(encoder.get_ref());
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::Send(first), ServerStep::Hang]);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    let mut answer = StreamingResponse::open(&connector, &request, &Cookies::default()).await.expect("a head");
+    assert_eq!(piece(&mut answer).await, Ok(Some(b"data: 1\n\n".to_vec())));
+}
+
+#[tokio::test]
+async fn a_body_may_be_longer_than_a_kept_one_but_a_piece_may_not_explode() {
+    assert_eq!(whole(&dripping("identity", TEXT.as_bytes()), 10).await.as_deref(), Ok(TEXT));
+    let zeros = vec![0; 10_000_000];
+    let zstd = zstd::encode_all(&zeros[..], 3).expect("memory");
+    for (coding, body) in [("gzip", gzip(&zeros)), ("deflate", zlib(&zeros)), ("zstd", zstd)] {
+        let mut response = format!("HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\n\r\n").into_bytes();
+        response.extend(body);
+        let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::Send(response), ServerStep::Close]);
+        assert_eq!(whole(&server, 100_000).await, Err("BODY_TOO_LARGE".into()), "{coding}");
+    }
+}
+
+#[tokio::test]
+async fn cookies_are_the_users() {
+    let answer = "HTTP/1.1 200 OK\r\nSet-Cookie: from=stream\r\nContent-Length: 0\r\n\r\n";
+    let streaming = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(answer), ServerStep::Hang]);
+    let connector = connector(|_| {});
+    let mut session = Session::new(&connector);
+    let request = get(&connector, &streaming.url("/"));
+    StreamingResponse::open(&connector, &request, session.cookies()).await.expect("a head");
+    assert!(session.send(&request, BodyMode::Discard).await.result.is_ok());
+    assert!(streaming.last_request().contains("\r\nCookie: from=stream\r\n"));
+    let live = StreamingResponse::open(&connector, &request, session.cookies()).await.expect("a head");
+    assert!(streaming.last_request().contains("\r\nCookie: from=stream\r\n"));
+    assert_eq!(live.sent(), streaming.last_request().len() as u64);
+
+    let more = Session::with_cookies(&connector, session.cookies().clone());
+    session.clear_cookies();
+    StreamingResponse::open(&connector, &request, more.cookies()).await.expect("a head");
+    assert!(!streaming.last_request().contains("Cookie"), "they are the same cookies");
+}
+
+#[tokio::test]
+async fn what_comes_after_the_answer_is_handed_over() {
+    use tokio::io::AsyncReadExt;
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nfirst";
+    let server = ScriptedServer::start(vec![ServerStep::Read, ServerStep::send(answer), ServerStep::Close]);
+    let connector = connector(|_| {});
+    let request = get(&connector, &server.url("/"));
+    let answer = StreamingResponse::open(&connector, &request, &Cookies::default()).await.expect("a head");
+    assert_eq!(answer.status(), 101);
+    let (mut stream, mut read) = answer.into_upgraded();
+    stream.read_to_end(&mut read).await.expect("bytes");
+    assert_eq!(read, b"first");
+}
+
+#[tokio::test]
+async fn a_server_that_prefers_http2_is_spoken_to_in_http1() {
+    let authority = CertificateAuthority::new();
+    let identity = authority.issue(&["localhost"], CertificateValidity::Current);
+    let config = CertificateAuthority::server_config(&identity, None, &["h2", "http/1.1"]);
+    let script = vec![ServerStep::Read, ServerStep::respond("hello"), ServerStep::Hang];
+    let server = ScriptedServer::start_with(script, tls::wrap_tls(config));
+    for version in [HttpVersion::Auto, HttpVersion::Http1, HttpVersion::Http2] {
+        let connector = connector(|config| {
+            config.version = version;
+            config.tls.ca = Some(authority.ca_file());
+        });
+        let request = get(&connector, &format!("https://localhost:{}/", server.address().port()));
+        let mut answer = StreamingResponse::open(&connector, &request, &Cookies::default()).await.expect("a head");
+        assert_eq!(piece(&mut answer).await, Ok(Some(b"hello".to_vec())), "{version:?}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Shows the merged seconds of every metric and probe in the store, for those who look into it. Reads the view; computes nothing.
+
+use serde_json::json;
+use squall_coord::{CompatView, SecondRow, SeriesKind, StoreError};
+use squall_metrics::{MetricSecond, RunView};
+use std::collections::BTreeMap;
+
+use super::{ProbeSecond, probe_names, probe_seconds};
+
+/// How many seconds before it took over a leader shows again: its predecessor may have merged them and died before it showed them.
+const REWRITTEN_SECONDS: u32 = 60;
+
+/// How far the seconds of a run have been shown.
+#[derive(Debug)]
+pub(crate) struct RedisMetricView {
+    written_until_s: u32,
+}
+
+impl RedisMetricView {
+    /// Goes on after an earlier leader, who merged `view`.
+    pub(crate) fn resume_after(view: &RunView) -> RedisMetricView {
+        RedisMetricView { written_until_s: (view.timeline.len() as u32).saturating_sub(REWRITTEN_SECONDS) }
+    }
+
+    /// Shows what has been closed since. `start_ms`: when the run started.
+    pub(crate) async fn update(
+        &mut self,
+        store: &impl CompatView,
+        epoch: u64,
+        start_ms: u64,
+        view: &RunView,
+    ) -> Result<(), StoreError> {
+        for (t_s, rows) in self.rows(epoch, start_ms, view) {
+            store.append_second(epoch, end_ms(start_ms, t_s), &rows).await?;
+            self.written_until_s = t_s;
+        }
+        self.written_until_s = self.written_until_s.max(view.timeline.len() as u32);
+        Ok(())
+    }
+
+    fn rows(&self, epoch: u64, start_ms: u64, view: &RunView) -> BTreeMap<u32, Vec<SecondRow>> {
+        let mut rows: BTreeMap<u32, Vec<SecondRow>> = BTreeMap::new();
+        if view.timeline.len() as u32 <= self.written_until_s {
+            return rows;
+        }
+        for metric in &view.metrics {
+            let fresh = metric.timeline.iter().rev().take_while(|second| second.t_s > self.written_until_s);
+            for second in fresh {
+                let (series, id) = (SeriesKind::Metric, metric.key.id());
+                let row = SecondRow { series, id, row: metric_row(epoch, start_ms, second) };
+                rows.entry(second.t_s).or_default().push(row);
+            }
+        }
+        for name in probe_names(view) {
+            for second in probe_seconds(view, name, self.written_until_s) {
+                let (series, id) = (SeriesKind::Probe, name.to_owned());
+                let row = SecondRow { series, id, row: probe_row(epoch, start_ms, name, &second) };
+                rows.entry(second.t_s).or_default().push(row);
+            }
+        }
+        rows
+    }
+}
+
+fn end_ms(start_ms: u64, t_s: u32) -> u64 {
+    start_ms + u64::from(t_s) * 1000
+}
+
+fn metric_row(epoch: u64, start_ms: u64, second: &MetricSecond) -> String {
+    // Microseconds are enough for people, and keep the rows short.
+    let ms = |nanos: f32| (f64::from(nanos) / 1e3).round() / 1e3;
+    json!({
+        "epoch": epoch,
+        "ts_ms": end_ms(start_ms, second.t_s),
+        "t_s": second.t_s,
+        "requests": second.requests,
+        "errors": second.errors,
+        "latency_avg_ms": ms(second.mean),
+        "latency_median_ms": ms(second.p50),
+        "latency_p95_ms": ms(second.p95),
+        "latency_p99_ms": ms(second.p99),
+    })
+    .to_string()
+}
+
+fn probe_row(epoch: u64, start_ms: u64, name: &str, second: &ProbeSecond) -> String {
+    let mut row = json!({
+        "epoch": epoch,
+        "name": name,
+        "ts_ms": end_ms(start_ms, second.t_s),
+        "t_s": second.t_s,
+        "status": second.is_ok(),
+        "time": second.time_ms,
+        "value": second.value,
+        "looks": second.samples,
+        "errors": second.errors,
+    });
+    if let Some((kind, message)) = &second.error {
+        row["error_type"] = kind.as_str().into();
+        row["error_message"] = message.as_str().into();
+    }
+    row.to_string()
+}

@@ -1,0 +1,125 @@
+//! Who makes the load of a run on this machine: the engine of this process, or several processes with an engine each. Both ship deltas
+//! and obey the same orders; the run does not know which it has.
+
+use squall_engine::{Engine, EngineGroup, EngineGroupStopHandle, EngineStopHandle, InFlightIterations, LoadOutcome};
+use squall_metrics::{Delta, SourceId};
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
+
+use crate::local_run::RunError;
+
+/// The makers of a run's load, prepared.
+pub trait LoadGenerator {
+    type Stop: StopHandle;
+
+    /// Who will send deltas.
+    fn sources(&self) -> Vec<SourceId>;
+
+    /// Lets all start at the instant `at`.
+    fn start(&mut self, at: Instant);
+
+    fn stop(&self) -> Self::Stop;
+
+    /// What is under way in this process; nobody can look into another one.
+    fn in_flight(&self) -> Option<InFlightIterations> {
+        None
+    }
+
+    /// The next delta; `None` when everybody has sent their last.
+    fn next_delta(&mut self) -> impl Future<Output = Option<Delta>>;
+
+    /// Waits for everybody. The longest of them counts.
+    fn join(self) -> impl Future<Output = Result<GeneratorOutcome, RunError>>;
+}
+
+/// Orders to a crew at work.
+pub trait StopHandle {
+    fn drain(&self);
+    fn abort(&self);
+}
+
+/// How a crew's work ended.
+#[derive(Debug, Clone, Copy)]
+pub struct GeneratorOutcome {
+    pub end: LoadOutcome,
+    /// What other processes than this one used: CPU time and memory.
+    pub other_processes: (Duration, u64),
+}
+
+impl StopHandle for EngineStopHandle {
+    fn drain(&self) {
+        EngineStopHandle::drain(self);
+    }
+
+    fn abort(&self) {
+        EngineStopHandle::abort(self);
+    }
+}
+
+impl LoadGenerator for Engine {
+    type Stop = EngineStopHandle;
+
+    fn sources(&self) -> Vec<SourceId> {
+        Engine::sources(self).to_vec()
+    }
+
+    fn start(&mut self, at: Instant) {
+        Engine::start(self, at);
+    }
+
+    fn stop(&self) -> EngineStopHandle {
+        Engine::stop_handle(self)
+    }
+
+    fn in_flight(&self) -> Option<InFlightIterations> {
+        Some(Engine::in_flight(self))
+    }
+
+    async fn next_delta(&mut self) -> Option<Delta> {
+        Engine::next_delta(self).await
+    }
+
+    async fn join(self) -> Result<GeneratorOutcome, RunError> {
+        Ok(GeneratorOutcome { end: Engine::join(self)?, other_processes: (Duration::ZERO, 0) })
+    }
+}
+
+impl StopHandle for EngineGroupStopHandle {
+    fn drain(&self) {
+        EngineGroupStopHandle::drain(self);
+    }
+
+    fn abort(&self) {
+        EngineGroupStopHandle::abort(self);
+    }
+}
+
+impl LoadGenerator for EngineGroup {
+    type Stop = EngineGroupStopHandle;
+
+    fn sources(&self) -> Vec<SourceId> {
+        EngineGroup::sources(self)
+    }
+
+    fn start(&mut self, at: Instant) {
+        EngineGroup::start(self, at);
+    }
+
+    fn stop(&self) -> EngineGroupStopHandle {
+        EngineGroup::stop_handle(self)
+    }
+
+    fn in_flight(&self) -> Option<InFlightIterations> {
+        Some(EngineGroup::in_flight(self))
+    }
+
+    async fn next_delta(&mut self) -> Option<Delta> {
+        EngineGroup::next_delta(self).await
+    }
+
+    async fn join(self) -> Result<GeneratorOutcome, RunError> {
+        Ok(GeneratorOutcome { end: EngineGroup::join(self)?, other_processes: (Duration::ZERO, 0) })
+    }
+}

@@ -1,0 +1,25 @@
+//! Several scenarios on one timeline, from their plans to the engines that carry them out. Decides nothing about them.
+
+use squall_engine::{Driver, EngineSpec};
+use squall_model::Plan;
+
+use crate::local_run::{RunOptions, engine_config};
+
+/// One scenario among several.
+pub struct PlannedScenario<D> {
+    pub plan: Plan,
+    pub driver: D,
+    /// Engine threads at most.
+    pub threads: usize,
+    /// It ends when those that do not follow have.
+    pub background: bool,
+}
+
+impl<D: Driver> PlannedScenario<D> {
+    pub(crate) fn engine_spec(self, options: &RunOptions) -> EngineSpec<D> {
+        let PlannedScenario { plan, driver, threads, background: follows } = self;
+        let threads = options.threads.unwrap_or(threads).min(threads);
+        let config = engine_config(&plan, &RunOptions { threads: Some(threads), ..options.clone() });
+        EngineSpec { driver, config, background: follows }
+    }
+}

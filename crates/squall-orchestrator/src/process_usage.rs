@@ -1,0 +1,45 @@
+//! What the generator itself costs: CPU time and memory of this process, as the system counts them.
+
+use std::{fs, time::Duration};
+
+/// CPU time (user + system) and peak resident memory of this process so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct ProcessUsage {
+    pub(crate) cpu: Duration,
+    pub(crate) max_rss_bytes: u64,
+}
+
+impl ProcessUsage {
+    /// Zeroes where the system does not say (no `/proc`).
+    pub(crate) fn now() -> ProcessUsage {
+        let clock = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        ProcessUsage {
+            cpu: Duration::new(clock.tv_sec as u64, clock.tv_nsec as u32),
+            max_rss_bytes: peak_kib(&status).unwrap_or(0) * 1024,
+        }
+    }
+}
+
+fn peak_kib(status: &str) -> Option<u64> {
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_used_something() {
+        let usage = ProcessUsage::now();
+        assert!(usage.cpu > Duration::ZERO);
+        assert!(usage.max_rss_bytes > 100 * 1024);
+    }
+
+    #[test]
+    fn the_peak_is_read_in_kib() {
+        assert_eq!(peak_kib("Name:\tx\nVmHWM:\t  123 kB\n"), Some(123));
+        assert_eq!(peak_kib(""), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! The other end: one process of a run, with its part of the shares. Obeys what comes over its standard input and ships deltas.
+
+use squall_engine::{Driver, EngineGroup, EngineSpec, LoadOutcome};
+use squall_metrics::encode_delta;
+use squall_model::ShareSet;
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream as StdStream},
+    time::Duration,
+};
+use tokio::net::UnixStream;
+
+use super::protocol::{ProcessCommand, ProcessFrame, ProcessSummary};
+use crate::{
+    local_run::{RunError, RunOptions},
+    planned_scenario::PlannedScenario,
+    process_usage::ProcessUsage,
+};
+
+/// Which part of a run this process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessIndex {
+    pub index: usize,
+    pub count: usize,
+}
+
+impl ProcessIndex {
+    /// This part of what `voice` does.
+    fn restrict_engine<D>(self, mut voice: EngineSpec<D>) -> EngineSpec<D> {
+        let config = &mut voice.config;
+        config.instance = self.index as u64;
+        config.shares = ShareSet::ALL.part(self.index, self.count);
+        config.threads = config.threads.min(config.max_users.div_ceil(self.count).max(1));
+        voice
+    }
+}
+
+/// Makes this part's load until the parent says otherwise, or is gone.
+pub async fn run_child_process<D: Driver>(
+    members: Vec<PlannedScenario<D>>,
+    options: RunOptions,
+    part: ProcessIndex,
+) -> Result<(), RunError> {
+    let (mut orders, mut out) = parent_socket()?.into_split();
+    let voices: Vec<_> = members.into_iter().map(|member| part.restrict_engine(member.engine_spec(&options))).collect();
+    let before = ProcessUsage::now();
+    let mut engine = EngineGroup::prepare(voices).await?;
+    let threads = engine.sources().len() as u32;
+    let stop = engine.stop_handle();
+    ProcessFrame::Ready { threads }.write(&mut out).await?;
+    let mut listening = true;
+    loop {
+        tokio::select! {
+            order = ProcessCommand::read(&mut orders), if listening => match order {
+                ProcessCommand::Start(at) => engine.start(ProcessCommand::start_instant(at)),
+                ProcessCommand::Drain => stop.drain(),
+                ProcessCommand::Abort => {
+                    listening = false;
+                    stop.abort();
+                }
+            },
+            delta = engine.next_delta() => match delta {
+                Some(delta) => ProcessFrame::Delta(encode_delta(&delta)).write(&mut out).await?,
+                None => break,
+            },
+        }
+    }
+    let end: LoadOutcome = engine.join()?;
+    let usage = ProcessUsage::now();
+    let cpu = usage.cpu.saturating_sub(before.cpu).max(Duration::ZERO);
+    ProcessFrame::Finished(ProcessSummary { end, cpu, max_rss_bytes: usage.max_rss_bytes }).write(&mut out).await?;
+    Ok(())
+}
+
+fn parent_socket() -> io::Result<UnixStream> {
+    let input: OwnedFd = rustix::io::dup(rustix::stdio::stdin())?;
+    let socket = StdStream::from(input);
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
+}

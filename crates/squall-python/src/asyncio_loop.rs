@@ -1,0 +1,155 @@
+//! A real asyncio loop as a guest on an engine thread: tokio watches its descriptor and its next timer and lets it turn once per
+//! wake-up. It never sleeps itself. What its tasks do is not looked at here.
+
+use pyo3::{exceptions::PyRuntimeError, prelude::*};
+use std::{
+    cell::RefCell,
+    io,
+    os::fd::{BorrowedFd, OwnedFd, RawFd},
+    rc::Rc,
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::Notify,
+    task::JoinHandle,
+};
+
+use crate::{
+    context_variables::ContextVariables,
+    operation_queue::OperationQueue,
+    watchdog::{self, BlockingStep},
+};
+
+thread_local! {
+    static THREAD_LOOP: RefCell<Option<ThreadLoop>> = const { RefCell::new(None) };
+}
+
+/// What the rest of the thread needs to find.
+struct ThreadLoop {
+    event_loop: Py<PyAny>,
+    wake: Rc<Notify>,
+}
+
+/// The loop of one engine thread, and the task that turns it.
+pub(crate) struct AsyncioLoop {
+    event_loop: Py<PyAny>,
+    /// The loop's own queue of what is to be called next.
+    ready: Py<PyAny>,
+    wake: Rc<Notify>,
+    runner: JoinHandle<()>,
+}
+
+impl AsyncioLoop {
+    /// Makes the loop, sets it running on this thread, and begins to turn it. A turn that lasts longer than `patience` is cut; one that
+    /// kept the thread for too long is told.
+    pub(crate) fn start(
+        py: Python<'_>,
+        patience: Option<Duration>,
+        tell: impl Fn(&BlockingStep) + 'static,
+    ) -> PyResult<AsyncioLoop> {
+        let event_loop = py.import("squall._guest")?.call_method0("start")?;
+        let ready = event_loop.getattr("_ready")?.unbind();
+        let descriptor: RawFd = event_loop.getattr("descriptor")?.extract()?;
+        // SAFETY: the loop was made just now and keeps its selector open; only a copy of the descriptor is kept.
+        let selector = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let watched = selector
+            .try_clone_to_owned()
+            // SAFETY: an owned descriptor gives the same number until it is closed, which the registration outlives in no case.
+            .and_then(|copy| {
+                unsafe { AsyncFd::register_with_interest(copy, Interest::READABLE) }.map_err(io::Error::from)
+            })
+            .map_err(|error| PyRuntimeError::new_err(format!("cannot watch asyncio's selector: {error}")))?;
+        let kick = Rc::new(Notify::new());
+        let turn = event_loop.getattr("turn")?.unbind();
+        let turning = tokio::task::spawn_local(run_loop(turn, watched, kick.clone(), patience, tell));
+        let event_loop = event_loop.unbind();
+        THREAD_LOOP.set(Some(ThreadLoop { event_loop: event_loop.clone_ref(py), wake: kick.clone() }));
+        kick.notify_one();
+        watchdog::mark_asyncio_loop();
+        Ok(AsyncioLoop { event_loop, ready, wake: kick, runner: turning })
+    }
+
+    /// A task for one user, which runs what its port is given.
+    pub(crate) fn start_user_task(
+        &self,
+        py: Python<'_>,
+        port: &Py<OperationQueue>,
+        context: &ContextVariables,
+    ) -> PyResult<Py<PyAny>> {
+        let task = self.event_loop.bind(py).call_method1("adopt", (port, context.bind(py)))?.unbind();
+        self.wake.notify_one();
+        Ok(task)
+    }
+
+    /// To be called after anything that ran outside the loop's own turn: it may have left work for it.
+    pub(crate) fn wake_if_ready(&self, py: Python<'_>) {
+        if self.ready.bind(py).len().is_ok_and(|waiting| waiting > 0) {
+            self.wake.notify_one();
+        }
+    }
+}
+
+impl Drop for AsyncioLoop {
+    fn drop(&mut self) {
+        self.runner.abort();
+        Python::attach(|py| {
+            if let Err(error) = self.event_loop.bind(py).call_method0("finish") {
+                error.write_unraisable(py, None);
+            }
+        });
+        // Only now: tasks that are ended ask for their loop.
+        THREAD_LOOP.set(None);
+    }
+}
+
+async fn run_loop(
+    turn: Py<PyAny>,
+    watched: AsyncFd<OwnedFd>,
+    kick: Rc<Notify>,
+    patience: Option<Duration>,
+    tell: impl Fn(&BlockingStep),
+) {
+    let mut next: Option<Duration> = None;
+    loop {
+        let timer = async {
+            match next {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            readable = watched.readable() => if let Ok(mut guard) = readable { guard.clear_ready() },
+            () = kick.notified() => {}
+            () = timer => {}
+        }
+        let deadline = patience.map(|patience| Instant::now() + patience);
+        let (told, noticed) = watchdog::step(deadline, || {
+            Python::attach(|py| match turn.bind(py).call0().and_then(|wait| wait.extract::<Option<f64>>()) {
+                Ok(wait) => wait.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)),
+                Err(error) => {
+                    error.write_unraisable(py, None);
+                    None
+                }
+            })
+        });
+        noticed.iter().filter_map(|noticed| noticed.blocking_step.as_ref()).for_each(&tell);
+        next = told;
+        if next.is_some_and(|wait| wait.is_zero()) {
+            kick.notify_one();
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// The loop of this thread.
+pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    THREAD_LOOP
+        .with_borrow(|here| here.as_ref().map(|here| here.event_loop.clone_ref(py)))
+        .ok_or_else(|| PyRuntimeError::new_err("there is no asyncio loop on this thread"))
+}
+
+/// Lets the loop of this thread turn soon.
+pub(crate) fn wake_loop() {
+    THREAD_LOOP.with_borrow(|here| here.iter().for_each(|here| here.wake.notify_one()));
+}

@@ -1,0 +1,82 @@
+//! Several scenarios of one file as one run: whose plan stands for all of them, and what their series are called. Runs nothing.
+
+use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, Profile, TaskIndex, TaskSpec, Threshold};
+
+/// What the names of a scenario's series begin with, where several run together.
+pub(crate) fn metric_prefix(scenario: &str) -> String {
+    format!("{scenario}/")
+}
+
+/// The plan that a report shows for all of them: their tasks and promises by their full names, their loads added up. Rates and users
+/// cannot be added; if there are both, the rates are shown.
+pub(crate) fn combine(plans: &[&Plan]) -> Plan {
+    let names: Vec<&str> = plans.iter().map(|plan| plan.name.as_str()).collect();
+    Plan {
+        name: names.join(" + "),
+        target: plans[0].target.clone(),
+        load: load(plans),
+        tasks: tasks(plans),
+        thresholds: thresholds(plans),
+        seed: plans[0].seed,
+    }
+}
+
+fn load(plans: &[&Plan]) -> Load {
+    let rates: Vec<&Profile> = plans
+        .iter()
+        .filter_map(|plan| match &plan.load.model {
+            LoadModel::Open { rate, .. } => Some(rate),
+            LoadModel::Closed { .. } => None,
+        })
+        .collect();
+    let longest = plans.iter().map(|plan| plan.duration()).max().unwrap_or_default();
+    let shown: Vec<&Profile> =
+        if rates.is_empty() { plans.iter().map(|plan| plan.load.model.profile()).collect() } else { rates.clone() };
+    let sum = Profile::sum(shown.iter().copied()).unwrap_or_else(|| plans[0].load.model.profile().clone());
+    // The run lasts as long as the longest, also if that is one whose load is not shown.
+    let rest = longest.saturating_sub(sum.duration());
+    let nothing = squall_model::ProfileStage { duration: rest, from: 0.0, to: 0.0 };
+    let profile = sum.replace_tail(sum.duration(), &[nothing]).unwrap_or(sum);
+    let model = match rates.is_empty() {
+        true => LoadModel::Closed { users: profile, pause: Pause::NONE },
+        false => LoadModel::Open { rate: profile, arrivals: Arrivals::Even },
+    };
+    let iterations = plans.iter().map(|plan| plan.load.iterations).sum();
+    let warm_up = plans.iter().map(|plan| plan.load.warm_up).max().unwrap_or_default();
+    Load { model, iterations, warm_up }
+}
+
+fn tasks(plans: &[&Plan]) -> Vec<TaskSpec> {
+    let mut all: Vec<TaskSpec> = Vec::new();
+    for plan in plans {
+        let first = all.len();
+        all.extend(plan.tasks.iter().map(|task| TaskSpec {
+            name: metric_prefix(&plan.name) + &task.name,
+            requires: task.requires.iter().map(|needed| TaskIndex(first + needed.0)).collect(),
+            ..task.clone()
+        }));
+    }
+    all
+}
+
+fn thresholds(plans: &[&Plan]) -> Vec<Threshold> {
+    let is_full = |metric: &str| plans.iter().any(|plan| metric.starts_with(&metric_prefix(&plan.name)));
+    let has_task = |plan: &Plan, metric: &str| plan.tasks.iter().any(|task| task.name == metric);
+    let mut all: Vec<Threshold> = Vec::new();
+    for plan in plans {
+        for threshold in &plan.thresholds {
+            let mut threshold = threshold.clone();
+            if let Some(metric) = threshold.metric.as_mut().filter(|metric| !is_full(metric)) {
+                // A flag holds for every scenario, but a task's name is meant where there is such a task.
+                if !has_task(plan, metric) && plans.iter().any(|other| has_task(other, metric)) {
+                    continue;
+                }
+                metric.insert_str(0, &metric_prefix(&plan.name));
+            }
+            if !all.contains(&threshold) {
+                all.push(threshold);
+            }
+        }
+    }
+    all
+}

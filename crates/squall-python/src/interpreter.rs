@@ -1,0 +1,344 @@
+//! Python scenarios for the command line: loads the file in this interpreter, has its plan judged where all plans are, and hands over
+//! a driver. Runs nothing.
+
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyList},
+};
+use squall_cli::{
+    ConcurrentScenario, LoadedScenario, ScenarioHooks, ScenarioParam, ScriptHost, ScriptRequest as Request,
+    ScriptScenario,
+};
+use squall_http::{Connector, basic_auth};
+use squall_model::{LoadModel, Plan, PoolContents, format_duration};
+use squall_scenario::{NoFiles, RawLoad, Scenario, ScenarioErrors, ScenarioOverrides, SourceLocation, Sourced};
+use squall_streams::cli::StreamWorkerArgs;
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use crate::{
+    combined_plan,
+    driver::{PythonDriver, check_constant_requests},
+    python_scenario::{PythonScenario, ScenarioHttpSettings},
+    routes::BaseUrl,
+    run_hooks::PythonHooks,
+};
+
+/// This interpreter.
+#[derive(Clone)]
+pub(crate) struct Interpreter {
+    /// The command line, program name included.
+    pub(crate) arguments: Vec<OsString>,
+}
+
+impl ScriptHost for Interpreter {
+    type Driver = PythonDriver;
+
+    fn open(&self, request: Request) -> Result<LoadedScenario<PythonDriver>, String> {
+        Python::attach(|py| open(py, request))
+    }
+
+    fn open_in_worker(&self, request: Request) -> Result<LoadedScenario<PythonDriver>, String> {
+        Python::attach(|py| {
+            enter_bundle(py, &request.file).map_err(|error| error_text(py, &error))?;
+            open(py, request)
+        })
+    }
+
+    fn params(&self, file: &Path) -> Result<(Vec<ScenarioParam>, bool), String> {
+        Python::attach(|py| params(py, file).map_err(|error| error_text(py, &error)))
+    }
+
+    fn bundle(&self, file: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, String> {
+        Python::attach(|py| collect_bundle(py, file).map_err(|error| error_text(py, &error)))
+    }
+
+    fn interpreter(&self) -> Option<PathBuf> {
+        // Not the running file: in a virtual environment that is the interpreter behind it, which does not know our package.
+        Python::attach(|py| py.import("sys")?.getattr("executable")?.extract()).ok()
+    }
+
+    fn process_command(&self) -> Option<Command> {
+        let mut command = Command::new(self.interpreter()?);
+        command.args(["-m", "squall"]).args(self.arguments.iter().skip(1));
+        Some(command)
+    }
+
+    fn redirect_stdout_to_stderr(&self) {
+        Python::attach(|py| {
+            let moved = py.import("sys").and_then(|sys| sys.setattr("stdout", sys.getattr("stderr")?));
+            if let Err(error) = moved {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+
+    fn is_free_threaded(&self) -> bool {
+        Python::attach(|py| {
+            let locked = py.import("sys").and_then(|sys| sys.call_method0("_is_gil_enabled")?.is_truthy());
+            // Interpreters that cannot say so have the lock.
+            !locked.unwrap_or(true)
+        })
+    }
+
+    fn run_stream_worker(&self, worker: &StreamWorkerArgs) -> Result<u8, String> {
+        Python::attach(|py| run_stream_worker(py, worker).map_err(|error| error_text(py, &error)))
+    }
+}
+
+/// The functions of a streams app run on a loop of this thread; `squall.streams` finds, judges and starts them.
+fn run_stream_worker(py: Python<'_>, worker: &StreamWorkerArgs) -> PyResult<u8> {
+    let options = PyDict::new(py);
+    options.set_item("processors", &worker.processors)?;
+    options.set_item("redis_url", &worker.redis)?;
+    options.set_item("namespace", &worker.namespace)?;
+    options.set_item("prometheus", worker.prometheus.map(|addr| addr.to_string()))?;
+    options.set_item("allow_remote", worker.allow_remote)?;
+    options.set_item("log_level", &worker.log_level)?;
+    options.set_item("log_format", &worker.log_format)?;
+    py.import("squall.streams._command")?.call_method("work", (&worker.app,), Some(&options))?.extract()
+}
+
+/// Leaves what an earlier run of this process was read from: its modules may have the same names.
+fn enter_bundle(py: Python<'_>, file: &Path) -> PyResult<()> {
+    let folder = file.parent().unwrap_or(Path::new(".")).to_string_lossy();
+    py.import("squall._bundle")?.call_method1("enter", (folder,)).map(|_| ())
+}
+
+fn collect_bundle(py: Python<'_>, file: &Path) -> PyResult<BTreeMap<PathBuf, Vec<u8>>> {
+    let files = py.import("squall._bundle")?.call_method1("pack", (file.to_string_lossy(),))?;
+    Ok(files.extract::<BTreeMap<String, Vec<u8>>>()?.into_iter().map(|(name, bytes)| (name.into(), bytes)).collect())
+}
+
+/// A parameter as `squall._load.init_params` tells it: name, kind, whether it is required, annotation, default in JSON.
+type InitParamTuple = (String, String, bool, Option<String>, Option<String>);
+
+fn params(py: Python<'_>, file: &Path) -> PyResult<(Vec<ScenarioParam>, bool)> {
+    let told = py.import("squall._load")?.call_method1("init_params", (file.to_string_lossy(),))?;
+    let (params, takes_any): (Vec<InitParamTuple>, bool) = told.extract()?;
+    let param =
+        |(name, kind, required, annotation, default)| ScenarioParam { name, kind, required, annotation, default };
+    Ok((params.into_iter().map(param).collect(), takes_any))
+}
+
+/// Refuses what would fail in the middle: every package that is not installed here is named.
+fn check_requirements(py: Python<'_>, requirements: &str) -> Result<(), String> {
+    let missing = || py.import("squall._bundle")?.call_method1("missing", (requirements,))?.extract::<Vec<String>>();
+    match missing().map_err(|error| error_text(py, &error))? {
+        missing if missing.is_empty() => Ok(()),
+        missing => Err(format!("what it requires is not here:\n  {}", missing.join("\n  "))),
+    }
+}
+
+fn open(py: Python<'_>, request: Request) -> Result<LoadedScenario<PythonDriver>, String> {
+    request.requirements.as_deref().map_or(Ok(()), |requirements| check_requirements(py, requirements))?;
+    let all = load(py, &request).map_err(|error| error_text(py, &error))?;
+    let (probes, scenarios): (Vec<_>, Vec<_>) =
+        all.iter().partition(|loaded| loaded.getattr("is_probe").is_ok_and(|probe| probe.is_truthy().unwrap_or(false)));
+    let several = scenarios.len() > 1;
+    let opened = scenarios.iter().map(|loaded| open_one(loaded, request.overrides.clone(), several));
+    let mut members = opened.collect::<Result<Vec<_>, String>>()?;
+    let plans: Vec<&Plan> = members.iter().map(|opened| &opened.member.plan).collect();
+    let plan = if several { combined_plan::combine(&plans) } else { plans[0].clone() };
+    for loaded in &probes {
+        let mut probe = open_one(loaded, probe_overrides(&plan, &request.overrides), true)?;
+        probe.member.background = true;
+        members.push(probe);
+    }
+    let description = members.iter().map(|opened| opened.description.as_str()).collect();
+    let ConcurrentScenario { threads, make_driver: driver, .. } = members[0].member.clone();
+    let (phases, stock) = (members[0].phases, std::mem::take(&mut members[0].pools));
+    let hooks = members[0].hooks.take();
+    let together =
+        if members.len() > 1 { members.into_iter().map(|opened| opened.member).collect() } else { Vec::new() };
+    Ok(LoadedScenario::Script(ScriptScenario {
+        plan,
+        description,
+        phases,
+        threads,
+        make_driver: driver,
+        pools: stock,
+        hooks,
+        process_commands: None,
+        concurrent: together,
+    }))
+}
+
+/// The load of one user who looks at things for as long as `plan` lasts.
+fn probe_overrides(plan: &Plan, overrides: &ScenarioOverrides) -> ScenarioOverrides {
+    let load = RawLoad {
+        users: Some(Sourced::from_flag("--users", "1")),
+        duration: Some(Sourced::from_flag("--for", format!("{}s", plan.duration().as_secs_f64()))),
+        ..RawLoad::default()
+    };
+    ScenarioOverrides { load, name: None, thresholds: Vec::new(), ..overrides.clone() }
+}
+
+/// A scenario that was judged.
+struct OpenedScenario {
+    member: ConcurrentScenario<PythonDriver>,
+    description: String,
+    phases: bool,
+    /// The pools that the file declares, the same for all of its scenarios.
+    pools: Vec<PoolContents>,
+    /// Its set-up and tear-down, likewise.
+    hooks: Option<Arc<dyn ScenarioHooks>>,
+}
+
+fn open_one(
+    loaded: &Bound<'_, PyAny>,
+    mut overrides: ScenarioOverrides,
+    prefixed: bool,
+) -> Result<OpenedScenario, String> {
+    if prefixed {
+        // The name of the run is not the name of each of its scenarios.
+        overrides.name = None;
+    }
+    let text = |name: &str| loaded.getattr(name).and_then(|value| value.extract::<String>());
+    let (file, toml) = (text("file").map_err(plain_error_text)?, text("toml").map_err(plain_error_text)?);
+    let places: Vec<PlanLineSource> =
+        loaded.getattr("places").and_then(|places| places.extract()).map_err(plain_error_text)?;
+    let headers = flag_headers(&overrides);
+    let absolute: bool =
+        loaded.getattr("absolute").and_then(|absolute| absolute.extract()).map_err(plain_error_text)?;
+    let adrift = absolute && overrides.target.is_none();
+    overrides.allow_unknown_metrics = true;
+    let judged = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
+    let scenario = judged.map_err(|errors| render_problems(&errors, &file, &places))?;
+    let connector = Connector::new(scenario.http().clone()).map_err(|error| error.to_string())?;
+    let prefix = if prefixed { combined_plan::metric_prefix(&scenario.plan.name) } else { String::new() };
+    let wiring =
+        ScenarioHttpSettings { connector, base: BaseUrl::new(&scenario.plan.target, adrift)?, headers, prefix };
+    let script = Arc::new(PythonScenario::read(loaded, wiring).map_err(plain_error_text)?);
+    check_constant_requests(loaded.py(), &script)?;
+    let description = describe(&scenario.plan, &script);
+    let phases = scenario.http().record_phases;
+    // One thread steps all users: more would only wait for each other's turn at the interpreter.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if script.needs_python { 1 } else { cores };
+    let driver = Arc::new(move || PythonDriver::new(script.clone()));
+    let stock = declared_pools(loaded).map_err(plain_error_text)?;
+    let hooks = PythonHooks::from_loaded(loaded)
+        .map_err(plain_error_text)?
+        .map(|hooks| Arc::new(hooks) as Arc<dyn ScenarioHooks>);
+    let member = ConcurrentScenario { plan: scenario.plan, threads, make_driver: driver, background: false };
+    Ok(OpenedScenario { member, description, phases, pools: stock, hooks })
+}
+
+fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let params = PyDict::new(py);
+    let json = py.import("json")?;
+    for (name, value) in &request.params {
+        // As JSON where it is JSON, else as text.
+        let value =
+            json.call_method1("loads", (value,)).unwrap_or_else(|_| pyo3::types::PyString::new(py, value).into_any());
+        params.set_item(name, value)?;
+    }
+    let file = request.file.to_string_lossy();
+    py.import("squall._load")?.call_method1("load_all", (file, &request.scenario, params, &request.mode))?.extract()
+}
+
+/// The pools that the scenario declares.
+fn declared_pools(loaded: &Bound<'_, PyAny>) -> PyResult<Vec<PoolContents>> {
+    let pools: Vec<(String, Vec<String>)> = loaded.getattr("stock")?.extract()?;
+    Ok(pools.into_iter().map(|(pool, payloads)| PoolContents { pool, payloads }).collect())
+}
+
+/// A scenario that cannot be used says so in one line; anything else is a fault of ours and keeps its traceback.
+fn error_text(py: Python<'_>, error: &PyErr) -> String {
+    let known = py.import("squall._errors").and_then(|errors| errors.getattr("ScenarioError"));
+    if known.is_ok_and(|class| error.is_instance(py, &class)) {
+        return error.value(py).to_string();
+    }
+    let format = || -> PyResult<String> {
+        let lines = py.import("traceback")?.call_method1("format_exception", (error.value(py),))?;
+        Ok(lines.cast_into::<PyList>()?.iter().map(|line| line.to_string()).collect())
+    };
+    format().unwrap_or_else(|_| error.to_string())
+}
+
+fn plain_error_text(error: PyErr) -> String {
+    error.to_string()
+}
+
+/// What flags add to every request.
+fn flag_headers(overrides: &ScenarioOverrides) -> Vec<(String, String)> {
+    let http = &overrides.http;
+    let mut headers: Vec<(String, String)> =
+        http.headers.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect();
+    if let Some(basic) = &http.basic {
+        let (user, password) = basic.value.split_once(':').unwrap_or((&basic.value, ""));
+        headers.push(("Authorization".to_owned(), basic_auth(user, password)));
+    }
+    if let Some(bearer) = &http.bearer {
+        headers.push(("Authorization".to_owned(), format!("Bearer {}", bearer.value)));
+    }
+    headers
+}
+
+/// Where a line of the plan was said, as `squall._load` tells it: file, line, and the word for it.
+type PlanLineSource = (String, usize, String);
+
+/// Problems of the plan are those of the decorators that it was made from.
+fn render_problems(errors: &ScenarioErrors, file: &str, places: &[PlanLineSource]) -> String {
+    let mut text = String::new();
+    for problem in &errors.problems {
+        let message = problem
+            .message
+            .replace("`for`", "`duration`")
+            .replace("`profile`", "`mode`")
+            .replace("profile `", "mode `");
+        let said = problem.line.checked_sub(1).and_then(|at| places.get(at));
+        text += &match (&problem.location, said) {
+            (SourceLocation::Flag(flag), _) => format!("{flag}: {message}\n"),
+            // It says itself what it is about.
+            (SourceLocation::File(_), Some((file, line, word)))
+                if word.is_empty() || message.contains(&format!("`{word}`")) =>
+            {
+                format!("{file}:{line}: {message}\n")
+            }
+            (SourceLocation::File(_), Some((file, line, word))) => format!("{file}:{line}: {word}: {message}\n"),
+            (SourceLocation::File(_) | SourceLocation::Unknown, _) => format!("{file}: {message}\n"),
+        };
+        if let Some(hint) = &problem.hint {
+            let hint = hint.replace("`for`", "`duration`").replace("profile =", "mode =");
+            let hint = hint.replace("target = \"http://…\" at the top of the file", "@scenario(target=\"http://…\")");
+            text += &format!("   hint: {hint}\n");
+        }
+    }
+    text + "nothing was sent"
+}
+
+fn describe(plan: &Plan, script: &PythonScenario) -> String {
+    let load = match &plan.load.model {
+        LoadModel::Open { rate, .. } => format!("up to {}/s", rate.peak()),
+        LoadModel::Closed { users, .. } => format!("up to {} users", users.peak()),
+    };
+    let mode = match (script.needs_python, script.on_asyncio) {
+        (false, _) => "static: everything it does is constant, so no Python runs".to_owned(),
+        (true, false) => format!("stepped: the engine resumes its code itself, because {}", script.mode_reason),
+        (true, true) => format!("asyncio: its coroutines run on an asyncio loop, because {}", script.mode_reason),
+    };
+    let mut text = format!(
+        "{}: {load} for {} against {}\nmode {mode}\ntasks:\n",
+        plan.name,
+        format_duration(plan.duration()),
+        plan.target
+    );
+    for (spec, task) in plan.tasks.iter().zip(&script.tasks) {
+        let kind = match (&task.requests, task.function.kind) {
+            (Some(_), _) => "static",
+            (None, crate::python_scenario::FunctionKind::Coroutine) if script.on_asyncio => "asyncio, async def",
+            (None, crate::python_scenario::FunctionKind::Coroutine) => "stepped, async def",
+            (None, crate::python_scenario::FunctionKind::Plain) => "stepped, def as a fiber",
+        };
+        let check = if task.check.is_some() { ", checked" } else { "" };
+        text += &format!("  {} (weight {}{check}): {kind} because {}\n", spec.name, spec.weight, task.mode_reason);
+    }
+    text
+}

@@ -1,0 +1,173 @@
+//! A loaded scenario as the driver needs it: callables, limits, where requests go. Read once from the SDK's description
+//! (`squall._load.Loaded`); judges nothing, the SDK and the scenario room already have.
+
+use pyo3::{
+    exceptions::PyAssertionError,
+    prelude::*,
+    types::{PyBool, PyDict, PyTuple},
+};
+use squall_http::Connector;
+use std::time::Duration;
+
+use crate::{response::PyResponse, routes::BaseUrl};
+
+/// Everything that the threads of a run share.
+pub(crate) struct PythonScenario {
+    /// `(user number, seed) -> object`.
+    pub(crate) make_user: Py<PyAny>,
+    /// Run in order before the first iteration.
+    pub(crate) on_start: Vec<ScenarioFunction>,
+    /// Run after the last iteration.
+    pub(crate) on_stop: Vec<ScenarioFunction>,
+    pub(crate) tasks: Vec<ScenarioTask>,
+    /// Words for an exception: `describe(exception)`.
+    pub(crate) describe: Py<PyAny>,
+    /// Makes a fiber: `fiber().switch(function, user, client)` runs a plain function up to its next operation, and a further
+    /// `switch()` goes on; it returns something else than an operation when the function is done, and can then be given another.
+    /// Absent if greenlet is.
+    pub(crate) new_fiber: Option<Py<PyAny>>,
+    /// The client of plain functions around ours.
+    pub(crate) blocking_client: Py<PyAny>,
+    pub(crate) connector: Connector,
+    pub(crate) base: BaseUrl,
+    pub(crate) headers: Vec<(String, String)>,
+    /// What the names of its series begin with.
+    pub(crate) prefix: String,
+    /// Whether any code of the scenario's runs: tasks that are not constant, hooks.
+    pub(crate) needs_python: bool,
+    /// Whether coroutines run on an asyncio loop.
+    pub(crate) on_asyncio: bool,
+    /// Why coroutines run where they do.
+    pub(crate) mode_reason: String,
+}
+
+/// Something of the scenario's that is called with the user and a client.
+pub(crate) struct ScenarioFunction {
+    pub(crate) call: Py<PyAny>,
+    pub(crate) kind: FunctionKind,
+}
+
+/// How a function waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FunctionKind {
+    /// `async def`
+    Coroutine,
+    /// `def`
+    Plain,
+}
+
+/// A constant request: method, URL, options, and where it is written.
+pub(crate) type ConstantRequest = (String, String, Py<PyDict>, String);
+
+/// A task of the scenario.
+pub(crate) struct ScenarioTask {
+    pub(crate) name: String,
+    pub(crate) function: ScenarioFunction,
+    pub(crate) check: Option<ScenarioTaskCheck>,
+    pub(crate) timeout: Option<Duration>,
+    /// What it sends, if that is always the same. Such a task needs no Python.
+    pub(crate) requests: Option<Vec<ConstantRequest>>,
+    /// Why it runs as it does.
+    pub(crate) mode_reason: String,
+}
+
+/// Looks at a task's last answer.
+pub(crate) struct ScenarioTaskCheck {
+    call: Py<PyAny>,
+    /// Whether it takes the response, and not its status and body.
+    takes_response: bool,
+}
+
+impl ScenarioTaskCheck {
+    pub(crate) fn run(&self, py: Python<'_>, user: &Py<PyAny>, answer: &Py<PyResponse>) -> PyResult<()> {
+        let check = self.call.bind(py);
+        let verdict = match self.takes_response {
+            true => check.call1((user, answer))?,
+            false => check.call1((user, answer.get().status(), answer.get().for_check(py)?))?,
+        };
+        match verdict.cast::<PyBool>() {
+            Ok(passed) if !passed.is_true() => Err(PyAssertionError::new_err("the check returned False")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the run brings besides the scenario.
+pub(crate) struct ScenarioHttpSettings {
+    pub(crate) connector: Connector,
+    pub(crate) base: BaseUrl,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) prefix: String,
+}
+
+impl PythonScenario {
+    pub(crate) fn read(loaded: &Bound<'_, PyAny>, wiring: ScenarioHttpSettings) -> PyResult<PythonScenario> {
+        let hooks = |name: &str| -> PyResult<Vec<ScenarioFunction>> {
+            loaded.getattr(name)?.try_iter()?.map(|hook| ScenarioFunction::read(&hook?)).collect()
+        };
+        let tasks: Vec<ScenarioTask> =
+            loaded.getattr("tasks")?.try_iter()?.map(|task| ScenarioTask::read(&task?)).collect::<PyResult<_>>()?;
+        let fiber = loaded.getattr("fiber")?;
+        let has_hooks: bool = loaded.getattr("has_hooks")?.extract()?;
+        Ok(PythonScenario {
+            needs_python: has_hooks || tasks.iter().any(|task| task.requests.is_none()),
+            on_asyncio: loaded.getattr("hosted")?.extract()?,
+            mode_reason: loaded.getattr("because")?.extract()?,
+            make_user: loaded.getattr("make_user")?.unbind(),
+            on_start: hooks("on_start")?,
+            on_stop: hooks("on_stop")?,
+            tasks,
+            describe: loaded.getattr("describe")?.unbind(),
+            new_fiber: (!fiber.is_none()).then(|| fiber.unbind()),
+            blocking_client: loaded.getattr("blocking_client")?.unbind(),
+            connector: wiring.connector,
+            base: wiring.base,
+            headers: wiring.headers,
+            prefix: wiring.prefix,
+        })
+    }
+}
+
+impl PythonScenario {
+    /// A name as it stands in the report.
+    pub(crate) fn full_metric_name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+}
+
+impl ScenarioFunction {
+    fn read(hook: &Bound<'_, PyAny>) -> PyResult<ScenarioFunction> {
+        let kind = if hook.getattr("is_async")?.extract()? { FunctionKind::Coroutine } else { FunctionKind::Plain };
+        Ok(ScenarioFunction { call: hook.getattr("call")?.unbind(), kind })
+    }
+}
+
+impl ScenarioTask {
+    fn read(task: &Bound<'_, PyAny>) -> PyResult<ScenarioTask> {
+        let check = task.getattr("check")?;
+        let timeout: Option<f64> = task.getattr("timeout")?.extract()?;
+        Ok(ScenarioTask {
+            name: task.getattr("name")?.extract()?,
+            function: ScenarioFunction::read(task)?,
+            check: if check.is_none() {
+                None
+            } else {
+                Some(ScenarioTaskCheck {
+                    takes_response: task.getattr("check_whole")?.extract()?,
+                    call: check.unbind(),
+                })
+            },
+            timeout: timeout.map(Duration::from_secs_f64),
+            requests: task.getattr("requests")?.extract()?,
+            mode_reason: task.getattr("why")?.extract()?,
+        })
+    }
+}
+
+/// The arguments of a user's every call, made once.
+pub(crate) fn call_arguments<'py>(
+    user: &Bound<'py, PyAny>,
+    client: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(user.py(), [user, client])
+}

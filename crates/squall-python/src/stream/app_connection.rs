@@ -1,0 +1,172 @@
+//! A connected app and its opened streams, for Python: connect, open, send. Everything that talks to the server happens on the
+//! engine's thread and is answered by post; the number that a method returns is the number of its answer.
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+use serde_json::Value;
+use squall_model::error_chain;
+use squall_streams::{
+    Compression, ConnectError, EntryBody, NameError, Namespace, PartitionHasher, RawRecord, SendError, StreamApp,
+    StreamOpenError, WhenFull,
+};
+use std::{error::Error, time::Duration};
+
+use super::{
+    engine_thread::engine_handle,
+    mailbox::{LoopMessage, StreamBridgeError, StreamMailbox, next_id},
+};
+
+/// An app on a server.
+#[pyclass(name = "StreamLink", frozen, module = "squall._squall")]
+pub(crate) struct StreamAppConnection {
+    pub(super) app: StreamApp,
+}
+
+/// A stream whose definition has been agreed upon.
+#[pyclass(name = "Stream", frozen, module = "squall._squall")]
+pub(crate) struct OpenedStream {
+    pub(super) stream: squall_streams::RecordStream<Value>,
+    namespace: Namespace,
+}
+
+/// Connects an app.
+#[pyfunction]
+pub(crate) fn connect(post: &StreamMailbox, app: String, url: String, namespace: &str) -> PyResult<u64> {
+    let namespace = Namespace::new(namespace).map_err(value_error)?;
+    let (id, post) = (next_id(), post.post.clone());
+    engine_handle()?.spawn(async move {
+        let connected = StreamApp::connect_in(&app, &url, namespace).await;
+        let outcome = connected.map(|app| StreamAppConnection { app }).map_err(|error| match &error {
+            ConnectError::Name(_) | ConnectError::ClusterNeedsNamespace => bridge_error("misconfigured", &error),
+            ConnectError::Redis(_) => bridge_error("unreachable", &error),
+        });
+        post.push(id, LoopMessage::Connected(outcome));
+    });
+    Ok(id)
+}
+
+/// How a stream is opened.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct StreamOpenOptions {
+    name: String,
+    partitions: u32,
+    size: usize,
+    hasher: String,
+    compression: String,
+    /// Seconds; none to fail at once.
+    wait: Option<f64>,
+    drop_unread: bool,
+}
+
+#[pymethods]
+impl StreamAppConnection {
+    /// Agrees on a stream's definition.
+    fn open(&self, post: &StreamMailbox, definition: StreamOpenOptions) -> PyResult<u64> {
+        let mut stream = self
+            .app
+            .stream::<Value>(&definition.name)
+            // Keys are taken in Python and come as their `repr`.
+            .partition_by_key(|_| Value::Null)
+            .partitions(definition.partitions)
+            .partition_size(definition.size)
+            .hasher(hasher(&definition.hasher)?)
+            .compression(compression(&definition.compression)?)
+            .when_full(match definition.wait {
+                Some(wait) => WhenFull::Wait(seconds("wait", wait)?),
+                None => WhenFull::Fail,
+            });
+        if definition.drop_unread {
+            stream = stream.drop_unread();
+        }
+        let (id, post, namespace) = (next_id(), post.post.clone(), self.app.namespace().clone());
+        engine_handle()?.spawn(async move {
+            let opened = stream.open().await.map(|stream| OpenedStream { stream, namespace });
+            post.push(id, LoopMessage::Opened(opened.map_err(|error| bridge_error(open_error_kind(&error), &error))));
+        });
+        Ok(id)
+    }
+}
+
+fn open_error_kind(error: &StreamOpenError) -> &'static str {
+    if matches!(error, StreamOpenError::Redis { .. }) { "unreachable" } else { "misconfigured" }
+}
+
+/// One record on its way: the `repr` of its key, and either its data or its fields.
+type EncodedStreamRecord = (Option<String>, Option<Vec<u8>>, Vec<(Vec<u8>, Vec<u8>)>);
+
+#[pymethods]
+impl OpenedStream {
+    /// The partition of a key, given by its `repr`.
+    fn route(&self, repr: &str) -> u32 {
+        self.stream.partition_of_repr(repr)
+    }
+
+    /// The Redis key of a partition.
+    fn key(&self, partition: u32) -> String {
+        self.namespace.events_key(self.stream.name(), partition)
+    }
+
+    /// Appends records in order. `data` that is `packed` is stored as it is; other data is compressed as the stream says.
+    fn send(&self, post: &StreamMailbox, records: Vec<EncodedStreamRecord>, packed: bool) -> PyResult<u64> {
+        let raw = |(key, data, fields): EncodedStreamRecord| -> Result<RawRecord, SendError> {
+            let body = match data {
+                Some(data) if packed => EntryBody::Data(data),
+                Some(data) => EntryBody::Data(self.stream.compress(data)?),
+                None => EntryBody::Fields(fields),
+            };
+            Ok(RawRecord { key, body })
+        };
+        let records: Vec<RawRecord> = records.into_iter().map(raw).collect::<Result<_, _>>().map_err(value_error)?;
+        let (id, post, stream) = (next_id(), post.post.clone(), self.stream.clone());
+        engine_handle()?.spawn(async move {
+            let sent = stream.send_raw(records).await;
+            let outcome = sent.map_err(|error| match &error {
+                SendError::Full { .. } => bridge_error("full", &error),
+                _ => bridge_error("not_sent", &error),
+            });
+            post.push(id, LoopMessage::Sent(outcome));
+        });
+        Ok(id)
+    }
+}
+
+pub(super) fn hasher(name: &str) -> PyResult<PartitionHasher> {
+    match name {
+        "xxh64" => Ok(PartitionHasher::Xxh64),
+        "md5" => Ok(PartitionHasher::Md5),
+        other => Err(PyValueError::new_err(format!("`{other}` is not a hasher; there are xxh64 and md5"))),
+    }
+}
+
+fn compression(name: &str) -> PyResult<Compression> {
+    match name {
+        "none" => Ok(Compression::None),
+        "gzip" => Ok(Compression::Gzip),
+        "lz4" => Ok(Compression::Lz4),
+        "zstd" => Ok(Compression::Zstd),
+        other => {
+            Err(PyValueError::new_err(format!("`{other}` is not a compression; there are none, gzip, lz4 and zstd")))
+        }
+    }
+}
+
+/// A duration that Python gives as seconds.
+pub(super) fn seconds(what: &str, seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("`{what}` is {seconds}, which is no duration in seconds")))
+}
+
+/// What Python cannot have meant.
+fn value_error(error: impl Error) -> PyErr {
+    PyValueError::new_err(error_chain(&error))
+}
+
+pub(super) fn bridge_error(kind: &'static str, error: &(dyn Error + 'static)) -> StreamBridgeError {
+    StreamBridgeError { kind, text: error_chain(error) }
+}
+
+impl From<NameError> for StreamBridgeError {
+    fn from(error: NameError) -> StreamBridgeError {
+        bridge_error("misconfigured", &error)
+    }
+}

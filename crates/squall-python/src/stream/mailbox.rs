@@ -1,0 +1,132 @@
+//! The mailbox of one asyncio loop: the engine leaves messages and rings; the loop, which watches the bell's descriptor, collects
+//! them all at once. One ring serves every message that gathers until the loop gets there.
+
+use pyo3::{prelude::*, types::PyList};
+use rustix::event::{EventfdFlags, eventfd};
+use squall_streams::EntryId;
+use std::{
+    os::fd::{AsRawFd, OwnedFd},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use super::{OpenedStream, StreamAppConnection, coroutine_run::StreamRunHandle, partition_events::StreamSource};
+
+/// What can be told to people and mapped to an exception or exit code: a word for programs, and a sentence.
+#[derive(Debug, Clone)]
+pub(crate) struct StreamBridgeError {
+    pub(crate) kind: &'static str,
+    pub(crate) text: String,
+}
+
+/// Something for the loop. Holds no Python objects: it may be dropped on any thread.
+pub(super) enum LoopMessage {
+    Connected(Result<StreamAppConnection, StreamBridgeError>),
+    Opened(Result<OpenedStream, StreamBridgeError>),
+    Sent(Result<Vec<EntryId>, StreamBridgeError>),
+    /// Run this processor over a partition.
+    Call {
+        processor: usize,
+        turn: StreamRunHandle,
+        source: StreamSource,
+    },
+    /// Run this background task once.
+    Task {
+        task: usize,
+        turn: StreamRunHandle,
+    },
+    /// The partition of a call has something for it.
+    Ready,
+    /// A call or task must stop: its time is over.
+    Cancel,
+    /// The worker has ended.
+    Ended(Result<(), StreamBridgeError>),
+}
+
+/// The shared half.
+pub(super) struct LoopMailbox {
+    messages: Mutex<Vec<(u64, LoopMessage)>>,
+    wake_fd: OwnedFd,
+}
+
+impl LoopMailbox {
+    pub(super) fn push(&self, id: u64, message: LoopMessage) {
+        let mut letters = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        letters.push((id, message));
+        if letters.len() == 1 {
+            // Cannot fail but by being full, and then it rings already.
+            let _ = rustix::io::write(&self.wake_fd, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// A number that no other call, task or request of this process has.
+pub(super) fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Relaxed)
+}
+
+/// The mailbox of one asyncio loop.
+#[pyclass(name = "StreamPost", frozen, module = "squall._squall")]
+pub(crate) struct StreamMailbox {
+    pub(super) post: Arc<LoopMailbox>,
+}
+
+#[pymethods]
+impl StreamMailbox {
+    #[new]
+    fn new() -> PyResult<StreamMailbox> {
+        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?;
+        Ok(StreamMailbox { post: Arc::new(LoopMailbox { messages: Mutex::default(), wake_fd: bell }) })
+    }
+
+    /// What the loop has to watch for reading.
+    fn fileno(&self) -> i32 {
+        self.post.wake_fd.as_raw_fd()
+    }
+
+    /// Everything that has come: `(kind, id, content)`.
+    fn collect<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let letters = {
+            let mut letters = self.post.messages.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = rustix::io::read(&self.post.wake_fd, &mut [0u8; 8]);
+            std::mem::take(&mut *letters)
+        };
+        let list = PyList::empty(py);
+        for (id, message) in letters {
+            let (kind, content) = message_to_python(py, message)?;
+            list.append((kind, id, content))?;
+        }
+        Ok(list)
+    }
+}
+
+fn message_to_python<'py>(py: Python<'py>, message: LoopMessage) -> PyResult<(&'static str, Bound<'py, PyAny>)> {
+    let nothing = || py.None().into_bound(py);
+    let failed =
+        |trouble: StreamBridgeError| Ok(("failed", (trouble.kind, trouble.text).into_pyobject(py)?.into_any()));
+    match message {
+        LoopMessage::Connected(Ok(link)) => Ok(("done", Bound::new(py, link)?.into_any())),
+        LoopMessage::Opened(Ok(stream)) => Ok(("done", Bound::new(py, stream)?.into_any())),
+        LoopMessage::Sent(Ok(ids)) => {
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            Ok(("done", ids.into_pyobject(py)?.into_any()))
+        }
+        LoopMessage::Connected(Err(trouble)) | LoopMessage::Opened(Err(trouble)) | LoopMessage::Sent(Err(trouble)) => {
+            failed(trouble)
+        }
+        LoopMessage::Call { processor, turn, source } => {
+            let source = Bound::new(py, source)?;
+            Ok(("call", (processor, Bound::new(py, turn)?, source).into_pyobject(py)?.into_any()))
+        }
+        LoopMessage::Task { task, turn } => {
+            Ok(("task", (task, Bound::new(py, turn)?, py.None()).into_pyobject(py)?.into_any()))
+        }
+        LoopMessage::Ready => Ok(("ready", nothing())),
+        LoopMessage::Cancel => Ok(("cancel", nothing())),
+        LoopMessage::Ended(Ok(())) => Ok(("done", nothing())),
+        LoopMessage::Ended(Err(trouble)) => failed(trouble),
+    }
+}

@@ -1,0 +1,228 @@
+//! The events of one partition as a Python processor takes them: without waiting, from the loop's thread. Decodes outside the
+//! partition's lock, so that slow Python cannot hold the engine up. Refuses to wait; the loop does, after asking to be told.
+
+use pyo3::{
+    exceptions::{PyException, PyValueError},
+    prelude::*,
+    types::{PyBytes, PyDict, PyEllipsis, PyString},
+};
+use squall_streams::{DecodeError, EntryBody, PollOutcome, RawEvent, RawPartitionEvents, decompress};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Notify;
+
+use crate::json_decode;
+
+/// What a record is made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamEventFormat {
+    /// The JSON of the field `data`, decompressed and parsed.
+    Json,
+    /// A dict of all fields, names as text and values as bytes.
+    Flat,
+    /// The bytes of the field `data` as they are.
+    Bytes,
+}
+
+impl StreamEventFormat {
+    pub(super) fn parse(name: &str) -> PyResult<StreamEventFormat> {
+        match name {
+            "json" => Ok(StreamEventFormat::Json),
+            "flat" => Ok(StreamEventFormat::Flat),
+            "bytes" => Ok(StreamEventFormat::Bytes),
+            other => Err(PyValueError::new_err(format!("`{other}` is not a shape of events"))),
+        }
+    }
+
+    fn content<'py>(self, py: Python<'py>, body: &EntryBody) -> PyResult<Bound<'py, PyAny>> {
+        let words = |error: &DecodeError| {
+            let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            PyValueError::new_err(format!("{error}{cause}"))
+        };
+        if *body == EntryBody::Deleted {
+            return Err(words(&DecodeError::Deleted));
+        }
+        if self == StreamEventFormat::Flat {
+            return fields(py, body, |name| PyString::new(py, &String::from_utf8_lossy(name)).into_any());
+        }
+        let data = body.data().ok_or_else(|| words(&DecodeError::NoData))?;
+        if self == StreamEventFormat::Bytes {
+            return Ok(PyBytes::new(py, data).into_any());
+        }
+        let text = decompress(data).map_err(|error| words(&error))?;
+        json_decode::json(py, &text).map_err(|error| {
+            let reason = error.value(py).to_string();
+            PyValueError::new_err(format!(
+                "the event is not JSON{}",
+                reason.strip_prefix("the body is not JSON").unwrap_or(&reason)
+            ))
+        })
+    }
+}
+
+fn fields<'py>(
+    py: Python<'py>,
+    body: &EntryBody,
+    name_of: impl Fn(&[u8]) -> Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let dict = PyDict::new(py);
+    match body {
+        EntryBody::Data(data) => dict.set_item(name_of(b"data"), PyBytes::new(py, data))?,
+        EntryBody::Fields(fields) => {
+            for (name, value) in fields {
+                dict.set_item(name_of(name), PyBytes::new(py, value))?;
+            }
+        }
+        EntryBody::Deleted => {}
+    }
+    Ok(dict.into_any())
+}
+
+/// The events of one partition while one call of a processor lasts.
+#[pyclass(frozen, module = "squall._squall")]
+pub(crate) struct StreamSource {
+    events: RawPartitionEvents,
+    shape: StreamEventFormat,
+    wanted: Arc<Notify>,
+}
+
+impl StreamSource {
+    pub(super) fn new(events: RawPartitionEvents, shape: StreamEventFormat, wanted: Arc<Notify>) -> StreamSource {
+        StreamSource { events, shape, wanted }
+    }
+}
+
+#[pymethods]
+impl StreamSource {
+    #[getter]
+    fn partition(&self) -> u32 {
+        self.events.partition()
+    }
+
+    /// Key and epoch of the partition's lock: proof of ownership, to be checked where effects happen.
+    #[getter]
+    fn fence(&self) -> (String, u64) {
+        let fence = self.events.fence_token();
+        (fence.key, fence.epoch.0)
+    }
+
+    /// Everything taken so far is processed.
+    fn complete(&self) {
+        self.events.complete();
+    }
+
+    /// The next event; `None` when there is none yet, `...` when the processor should return.
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        partition: &Bound<'py, PyAny>,
+        group: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match self.events.poll() {
+            PollOutcome::Empty => Ok(py.None().into_bound(py)),
+            PollOutcome::End => Ok(PyEllipsis::get(py).to_owned().into_any()),
+            PollOutcome::Event(RawEvent { entry, replayed }) => {
+                let event = StreamEvent {
+                    partition: partition.clone().unbind(),
+                    group: group.clone().unbind(),
+                    xid: entry.id.to_string(),
+                    recovering: replayed,
+                    shape: self.shape,
+                    body: Mutex::new(entry.body),
+                };
+                Ok(Bound::new(py, event)?.into_any())
+            }
+        }
+    }
+
+    /// Completes what was taken before, takes the next event and makes a record of it with `read`. What cannot be read goes to the
+    /// failure policy, and the processor should return.
+    fn record<'py>(&self, py: Python<'py>, read: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.events.complete();
+        match self.events.poll() {
+            PollOutcome::Empty => Ok(py.None().into_bound(py)),
+            PollOutcome::End => Ok(PyEllipsis::get(py).to_owned().into_any()),
+            PollOutcome::Event(event) => {
+                match self.shape.content(py, &event.entry.body).and_then(|content| read.call1((content,))) {
+                    Err(error) if error.is_instance_of::<PyException>(py) => {
+                        self.events.reject_last(error.to_string().into());
+                        Ok(PyEllipsis::get(py).to_owned().into_any())
+                    }
+                    outcome => outcome,
+                }
+            }
+        }
+    }
+
+    /// Puts the last `count` events back.
+    #[pyo3(name = "give_back")]
+    fn put_back(&self, count: usize) {
+        self.events.requeue_last(count);
+    }
+
+    /// The last event taken cannot be read.
+    #[pyo3(name = "spoil")]
+    fn reject_last(&self, error: String) {
+        self.events.reject_last(error.into());
+    }
+
+    /// Asks for a `ready` message when there is something to take, or a reason to return.
+    #[pyo3(name = "want")]
+    fn request_ready(&self) {
+        self.wanted.notify_one();
+    }
+}
+
+/// One event as it lies in its stream.
+#[pyclass(frozen, module = "squall._squall")]
+pub(crate) struct StreamEvent {
+    /// Where it came from.
+    #[pyo3(get)]
+    partition: Py<PyAny>,
+    /// The processor's name.
+    #[pyo3(get)]
+    group: Py<PyAny>,
+    xid: String,
+    /// Whether an earlier owner of the partition had it in hand.
+    #[pyo3(get)]
+    recovering: bool,
+    shape: StreamEventFormat,
+    body: Mutex<EntryBody>,
+}
+
+#[pymethods]
+impl StreamEvent {
+    /// Its id in the partition.
+    #[getter]
+    fn xid<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.xid.as_bytes())
+    }
+
+    /// Its fields, names and values as bytes. May be replaced by middleware.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        fields(py, &self.body(), |name| PyBytes::new(py, name).into_any())
+    }
+
+    #[setter]
+    fn set_data(&self, data: &Bound<'_, PyDict>) -> PyResult<()> {
+        let fields = data.iter().map(|(name, value)| Ok((name.extract()?, value.extract()?)));
+        let fields: Vec<(Vec<u8>, Vec<u8>)> = fields.collect::<PyResult<_>>()?;
+        *self.body.lock().unwrap_or_else(PoisonError::into_inner) = EntryBody::Fields(fields);
+        Ok(())
+    }
+
+    /// The record that `read` makes of its content.
+    fn load<'py>(&self, py: Python<'py>, read: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        read.call1((self.shape.content(py, &self.body())?,))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!("<Event {} of {}>", self.xid, self.partition.bind(py))
+    }
+}
+
+impl StreamEvent {
+    fn body(&self) -> EntryBody {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

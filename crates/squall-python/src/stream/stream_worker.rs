@@ -1,0 +1,247 @@
+//! A worker whose processors and tasks are Python coroutines: what is to run is registered, then it runs until it is stopped or
+//! halts. Refuses to know the functions; they have numbers, and the loop knows which is which.
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+use squall_streams::{
+    BackgroundTask, BoxError, DeadLetterQueue, ExecutorError, FailurePolicy, Processor, ProcessorName,
+    ProcessorSettings, RawPartitionEvents, StreamApp, StreamMetrics, TaskScheduleError,
+};
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, Mutex, PoisonError},
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::Notify,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{
+    OpenedStream, StreamAppConnection,
+    app_connection::{bridge_error, seconds},
+    coroutine_run::PendingCoroutineRun,
+    engine_thread::engine_handle,
+    mailbox::{LoopMailbox, LoopMessage, StreamBridgeError, StreamMailbox, next_id},
+    partition_events::{StreamEventFormat, StreamSource},
+    prometheus,
+};
+
+/// Stopped by hand, a second time.
+const FORCED_EXIT_CODE: i32 = 130;
+
+/// How one processor is to be run.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct ProcessorRunOptions {
+    name: String,
+    shape: String,
+    policy: String,
+    retries: u32,
+    backoff: f64,
+    beat: f64,
+    lease: f64,
+    join_delay: f64,
+    grace: f64,
+    prefetch: usize,
+    fetches: usize,
+    report: f64,
+    dead_letters: bool,
+}
+
+/// A worker of an app, and what it is to run.
+#[pyclass(frozen, module = "squall._squall")]
+pub(crate) struct StreamWorker {
+    app: StreamApp,
+    post: Arc<LoopMailbox>,
+    plan: Mutex<StreamWorkerPlan>,
+    stop: CancellationToken,
+}
+
+#[derive(Default)]
+struct StreamWorkerPlan {
+    /// With the stream for dead letters, if there are to be any.
+    processors: Vec<(Processor, Option<squall_streams::RecordStream<serde_json::Value>>)>,
+    tasks: Vec<BackgroundTask>,
+    listener: Option<TcpListener>,
+}
+
+#[pymethods]
+impl StreamWorker {
+    #[new]
+    fn new(post: &StreamMailbox, link: &StreamAppConnection) -> StreamWorker {
+        StreamWorker {
+            app: link.app.clone(),
+            post: post.post.clone(),
+            plan: Mutex::default(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// Registers the next processor; its number is how many there were before.
+    fn processor(&self, stream: &OpenedStream, manner: ProcessorRunOptions) -> PyResult<()> {
+        let policy = match manner.policy.as_str() {
+            "halt" => FailurePolicy::halt(),
+            "quarantine" => FailurePolicy::quarantine(),
+            "ignore" => FailurePolicy::ignore(),
+            other => return Err(PyValueError::new_err(format!("`{other}` is not an exception policy"))),
+        };
+        let settings = ProcessorSettings {
+            heartbeat_interval: seconds("beat", manner.beat)?,
+            lease_ttl: seconds("lock_expiry", manner.lease)?,
+            join_delay: seconds("join_delay", manner.join_delay)?,
+            grace: seconds("grace_period", manner.grace)?,
+            prefetch: manner.prefetch,
+            max_fetches: manner.fetches,
+            report_interval: seconds("report", manner.report)?,
+        };
+        let mut plan = self.plan();
+        let (post, shape, number) =
+            (self.post.clone(), StreamEventFormat::parse(&manner.shape)?, plan.processors.len());
+        let function = move |events| call_processor(post.clone(), number, shape, events);
+        let processor = Processor::raw(&manner.name, &stream.stream, function)
+            .policy(policy.retry(manner.retries, seconds("retry_backoff", manner.backoff)?))
+            .settings(settings);
+        plan.processors.push((processor, manner.dead_letters.then(|| stream.stream.clone())));
+        Ok(())
+    }
+
+    /// Registers the next task: once, or every so many seconds, or by a crontab line in a time zone.
+    #[pyo3(signature = (name, *, on_leader, interval=None, crontab=None))]
+    fn task(
+        &self,
+        name: &str,
+        on_leader: bool,
+        interval: Option<f64>,
+        crontab: Option<(String, String)>,
+    ) -> PyResult<()> {
+        let mut plan = self.plan();
+        let (post, number) = (self.post.clone(), plan.tasks.len());
+        let action = move || run_task(post.clone(), number);
+        let unusable = |error: TaskScheduleError| PyValueError::new_err(error.to_string());
+        let task = match (interval, crontab) {
+            (Some(interval), _) => {
+                BackgroundTask::timer(name, seconds("interval", interval)?, action).map_err(unusable)?
+            }
+            (None, Some((line, zone))) => BackgroundTask::crontab(name, &line, &zone, action).map_err(unusable)?,
+            (None, None) => BackgroundTask::once(name, action),
+        };
+        plan.tasks.push(if on_leader { task.on_leader() } else { task });
+        Ok(())
+    }
+
+    /// Makes the counters readable at `http://ADDR/metrics`, and says at which address.
+    fn prometheus(&self, addr: &str) -> PyResult<String> {
+        let refused = |error: std::io::Error| PyValueError::new_err(format!("cannot listen on {addr}: {error}"));
+        let parsed: SocketAddr =
+            addr.parse().map_err(|_| PyValueError::new_err(format!("`{addr}` is not an address and port")))?;
+        let listener = TcpListener::bind(parsed).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        let local = listener.local_addr().map_err(refused)?;
+        self.plan().listener = Some(listener);
+        Ok(local.to_string())
+    }
+
+    /// Starts. The message with the number returned says how it ended. With `signals`, SIGTERM and SIGINT stop it.
+    fn start(&self, signals: bool) -> PyResult<u64> {
+        let plan = std::mem::take(&mut *self.plan());
+        let (id, post, app, stop) = (next_id(), self.post.clone(), self.app.clone(), self.stop.clone());
+        engine_handle()?.spawn(async move {
+            let watching = signals.then(|| tokio::spawn(watch_signals(stop.clone())));
+            let outcome = run_worker(&app, plan, stop).await;
+            if let Some(watching) = watching {
+                watching.abort();
+            }
+            post.push(id, LoopMessage::Ended(outcome));
+        });
+        Ok(id)
+    }
+
+    /// Finishes what is in hand and hands everything over.
+    fn stop(&self) {
+        self.stop.cancel();
+    }
+}
+
+impl StreamWorker {
+    fn plan(&self) -> std::sync::MutexGuard<'_, StreamWorkerPlan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn run_worker(app: &StreamApp, plan: StreamWorkerPlan, stop: CancellationToken) -> Result<(), StreamBridgeError> {
+    let mut worker = app.worker();
+    for (processor, dead) in plan.processors {
+        worker = worker.processor(match dead {
+            None => processor,
+            Some(stream) => {
+                let letters = DeadLetterQueue::for_stream(app, &stream).await;
+                processor.middleware(letters.map_err(|error| bridge_error("misconfigured", &error))?)
+            }
+        });
+    }
+    for task in plan.tasks {
+        worker = worker.task(task);
+    }
+    let metrics: Vec<(ProcessorName, Arc<StreamMetrics>)> = worker.metrics();
+    let serving = plan.listener.map(|listener| tokio::spawn(prometheus::serve(listener, metrics)));
+    let outcome = worker.run(stop).await;
+    if let Some(serving) = serving {
+        serving.abort();
+    }
+    outcome.map_err(|error| match &error {
+        ExecutorError::Halted { .. } | ExecutorError::Task(_) => bridge_error("halted", &error),
+        _ => bridge_error("misconfigured", &error),
+    })
+}
+
+/// The first signal drains, the second ends the process: others take over when the leases run out.
+async fn watch_signals(stop: CancellationToken) {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return;
+    };
+    for again in [false, true] {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        if again {
+            std::process::exit(FORCED_EXIT_CODE);
+        }
+        stop.cancel();
+        info!("stopping: finishing what is in hand; once more to end at once");
+    }
+}
+
+/// One call of a processor: handed to the loop, fed while it lasts, cancelled if the engine drops it.
+async fn call_processor(
+    post: Arc<LoopMailbox>,
+    processor: usize,
+    shape: StreamEventFormat,
+    events: RawPartitionEvents,
+) -> Result<(), BoxError> {
+    let (mut awaited, turn) = PendingCoroutineRun::new(&post);
+    let wanted = Arc::new(Notify::new());
+    let source = StreamSource::new(events.clone(), shape, wanted.clone());
+    awaited.send_message(LoopMessage::Call { processor, turn, source });
+    loop {
+        tokio::select! {
+            biased;
+            ended = awaited.wait_finished() => return ended,
+            () = wanted.notified() => {}
+        }
+        tokio::select! {
+            biased;
+            ended = awaited.wait_finished() => return ended,
+            () = events.wait_ready() => awaited.send_message(LoopMessage::Ready),
+        }
+    }
+}
+
+/// One run of a task.
+async fn run_task(post: Arc<LoopMailbox>, task: usize) -> Result<(), BoxError> {
+    let (mut awaited, turn) = PendingCoroutineRun::new(&post);
+    awaited.send_message(LoopMessage::Task { task, turn });
+    awaited.wait_finished().await
+}

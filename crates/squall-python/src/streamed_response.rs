@@ -1,0 +1,194 @@
+//! Answers that are read while they come: `async with client.stream("GET", "/events") as answer`, then piece by piece. The request counts until
+//! its head is there; the time to the first piece and to the last are series of their own.
+
+use pyo3::{
+    exceptions::PyRuntimeError,
+    prelude::*,
+    types::{PyBytes, PyDict, PyTuple},
+};
+use squall_http::{Connector, HeaderIter, PreparedRequest, StreamingResponse};
+use squall_metrics::{Outcome, OutcomeCategory};
+use std::{
+    future::poll_fn,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    driver::http_error_outcome,
+    exceptions,
+    long_connection::{LongConnection, LongConnectionState, TransferCounter, end_of_iteration},
+    long_operation::OperationContext,
+    operation::Operation,
+    operation_queue::OperationQueue,
+};
+
+/// An answer whose body is read piece by piece.
+#[pyclass(name = "StreamedAnswer", frozen, module = "squall._squall")]
+pub(crate) struct PyStreamedResponse(LongConnection<StreamedResponseState>);
+
+#[derive(Default)]
+struct StreamedResponseState {
+    response: Option<StreamingResponse>,
+    status: u16,
+    head: Vec<u8>,
+    begun: Option<Instant>,
+    first_chunk: Option<Duration>,
+    /// What was read and written by the time it was given up.
+    bytes_transferred: (u64, u64),
+}
+
+impl StreamedResponseState {
+    /// Gives the connection up; `false` if there was none.
+    fn close(&mut self) -> bool {
+        self.bytes_transferred = self.bytes_transferred();
+        self.response.take().is_some()
+    }
+}
+
+impl TransferCounter for StreamedResponseState {
+    fn bytes_transferred(&self) -> (u64, u64) {
+        self.response.as_ref().map_or(self.bytes_transferred, |answer| (answer.received(), answer.sent()))
+    }
+}
+
+impl PyStreamedResponse {
+    pub(crate) fn new(
+        connector: Connector,
+        request: PreparedRequest,
+        name: String,
+        port: Option<Py<OperationQueue>>,
+    ) -> PyStreamedResponse {
+        PyStreamedResponse(LongConnection::new(connector, request, name, StreamedResponseState::default(), port))
+    }
+
+    fn read_operation(&self, py: Python<'_>, iterating: bool) -> Operation {
+        self.0.operation(py, move |link, means| {
+            Box::pin(async move {
+                let piece = link.read(&means).await?;
+                Python::attach(|py| match piece {
+                    Some(piece) => Ok(PyBytes::new(py, &piece).into_any().unbind()),
+                    None => end_of_iteration(py, iterating),
+                })
+            })
+        })
+    }
+}
+
+impl LongConnectionState<StreamedResponseState> {
+    async fn read(&self, means: &OperationContext<'_>) -> PyResult<Option<Vec<u8>>> {
+        let piece = poll_fn(|cx| match &mut self.state().response {
+            Some(answer) => answer.poll_chunk(cx),
+            None => Poll::Ready(Ok(None)),
+        })
+        .await;
+        let now = Instant::now();
+        let begun = self.state().begun.unwrap_or(now);
+        let ok = Outcome::new(OutcomeCategory::Ok, "OK");
+        match piece {
+            Ok(Some(piece)) => {
+                if self.state().first_chunk.is_none() {
+                    self.state().first_chunk = Some(now - begun);
+                    means.recorder.record_span(
+                        means.custom_metric(&format!("{} first chunk", self.name)),
+                        begun,
+                        now,
+                        ok,
+                    );
+                }
+                Ok(Some(piece))
+            }
+            Ok(None) => {
+                if self.state().close() {
+                    means.recorder.record_span(means.custom_metric(&format!("{} whole", self.name)), begun, now, ok);
+                }
+                Ok(None)
+            }
+            Err(error) => {
+                self.state().close();
+                let (metric, outcome) =
+                    (means.custom_metric(&format!("{} whole", self.name)), http_error_outcome(&error));
+                means.recorder.note_error(metric, outcome, &error.to_string());
+                means.recorder.record_span(metric, begun, now, outcome);
+                Err(Python::attach(|py| {
+                    exceptions::mark_unrecorded(py, exceptions::request_failed(py, &error, &self.name))
+                }))
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl PyStreamedResponse {
+    /// Sends the request and waits for the head of the answer; ends with itself.
+    fn open(slf: &Bound<'_, Self>) -> Operation {
+        let this = slf.clone().unbind();
+        slf.get().0.operation(slf.py(), move |link, means| {
+            Box::pin(async move {
+                let (answer, begun) = link.open_following_redirects(&means).await?;
+                let (status, head) = (answer.status(), answer.raw_head().to_vec());
+                let begun = Some(begun);
+                *link.state() = StreamedResponseState {
+                    response: Some(answer),
+                    status,
+                    head,
+                    begun,
+                    ..StreamedResponseState::default()
+                };
+                Ok(this.into_any())
+            })
+        })
+    }
+
+    fn __aenter__(slf: &Bound<'_, Self>) -> Operation {
+        PyStreamedResponse::open(slf)
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __aexit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> Operation {
+        self.close();
+        Operation::completed(py.None())
+    }
+
+    /// The next piece of the body; None at its end.
+    fn chunk(&self, py: Python<'_>) -> Operation {
+        self.read_operation(py, false)
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__(&self, py: Python<'_>) -> Operation {
+        self.read_operation(py, true)
+    }
+
+    /// Gives the connection up, whatever may still come.
+    fn close(&self) {
+        self.0.state().close();
+    }
+
+    #[getter]
+    fn status_code(&self) -> PyResult<u16> {
+        match self.0.state().status {
+            0 => Err(PyRuntimeError::new_err("the stream is not open yet: use `async with`")),
+            status => Ok(status),
+        }
+    }
+
+    /// The headers of the answer, by their names in lower case.
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = PyDict::new(py);
+        for (name, value) in HeaderIter::from_head(&self.0.state().head) {
+            found.set_item(name.to_ascii_lowercase(), value)?;
+        }
+        Ok(found)
+    }
+
+    /// From the start of the request to the first piece of its body.
+    #[getter]
+    fn first_chunk_ms(&self) -> Option<f64> {
+        self.0.state().first_chunk.map(|first| first.as_secs_f64() * 1e3)
+    }
+}

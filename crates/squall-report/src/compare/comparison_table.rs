@@ -1,0 +1,150 @@
+//! A comparison as people read it.
+
+use super::{ChangeVerdict, ComparedStatistic, ComparisonRow, DifferenceEstimate, RunComparison};
+use crate::{
+    TerminalStyle,
+    format::{number, percent, three_digits, time},
+    terminal_text::{TableCell, TextEmphasis, TextTable, plain_cell, sanitize, styled_cell, wrap},
+};
+
+impl RunComparison {
+    /// The table with its conclusion, ending in a line break.
+    pub fn table(&self, style: TerminalStyle) -> String {
+        let mut table = TextTable::new()
+            .left_column("metric")
+            .left_column("")
+            .right_column("base", 0)
+            .right_column("new", 0)
+            .right_column("change", 0)
+            .right_column("95 % interval", 2)
+            .right_column("p", 3)
+            .left_column("");
+        let mut before = None;
+        for row in &self.rows {
+            let name = if before == Some(&row.metric) { String::new() } else { sanitize(&row.metric) };
+            before = Some(&row.metric);
+            table.push_row(row_cells(name, row));
+        }
+        let mut out = format!("\n{}", table.render(style));
+        out += &self.notes(style);
+        out + &self.conclusion(style)
+    }
+
+    fn notes(&self, style: TerminalStyle) -> String {
+        let mut notes: Vec<(TextEmphasis, String)> = Vec::new();
+        let list = |names: &[String]| sanitize(&names.join(", "));
+        if !self.only_in_base.is_empty() {
+            notes.push((TextEmphasis::Warn, format!("! only in base: {}", list(&self.only_in_base))));
+        }
+        if !self.only_in_new.is_empty() {
+            notes.push((TextEmphasis::Warn, format!("! only in new: {}", list(&self.only_in_new))));
+        }
+        notes.extend(self.warnings.iter().map(|warning| (TextEmphasis::Warn, format!("! {}", sanitize(warning)))));
+        let (base, new) = self.seconds;
+        let method = format!(
+            "Base, new and change are of the whole run; interval and p are of the average second at full load ({base} s and \
+             {new} s). The interval allows for autocorrelation, p for the number of rows."
+        );
+        notes.push((TextEmphasis::Dim, method));
+        let mut out = "\n".to_owned();
+        for (tone, note) in notes {
+            for line in wrap(&note, style.width.saturating_sub(2)) {
+                out += &format!("  {}\n", style.paint(tone, &line));
+            }
+        }
+        out
+    }
+
+    fn conclusion(&self, style: TerminalStyle) -> String {
+        let regressions = self.rows.iter().filter(|row| row.change == ChangeVerdict::Regressed).count();
+        let tolerance = format!("{} %", number(self.tolerance * 100.0));
+        let unjudged = self.rows.iter().filter(|row| row.change == ChangeVerdict::NotEnoughData).count();
+        let (tone, text) = match regressions {
+            _ if self.shares_no_metric() => (
+                TextEmphasis::Bad,
+                "✗ The runs have no metric in common: nothing can be said  (exit code 2)".to_owned(),
+            ),
+            0 if self.is_inconclusive() => {
+                let text = "✗ Not enough data to compare: both runs need at least 10 s at full load  (exit code 2)";
+                (TextEmphasis::Bad, text.to_owned())
+            }
+            0 if unjudged > 0 => {
+                let rows = self.rows.len();
+                (
+                    TextEmphasis::Warn,
+                    format!(
+                        "? No significant regression beyond {tolerance} in what could be judged; {unjudged} of {rows} rows could not"
+                    ),
+                )
+            }
+            0 => (TextEmphasis::Good, format!("✓ No significant regression beyond {tolerance}")),
+            1 => (TextEmphasis::Bad, format!("✗ 1 significant regression beyond {tolerance}  (exit code 1)")),
+            n => (TextEmphasis::Bad, format!("✗ {n} significant regressions beyond {tolerance}  (exit code 1)")),
+        };
+        format!("\n  {}\n", style.paint(tone, &text))
+    }
+}
+
+fn row_cells(name: String, row: &ComparisonRow) -> Vec<TableCell> {
+    let (tone, verdict) = match row.change {
+        ChangeVerdict::NotEnoughData => (TextEmphasis::Dim, "? not enough data"),
+        ChangeVerdict::NoSignificantChange => (TextEmphasis::Dim, "no significant change"),
+        ChangeVerdict::WithinTolerance => (TextEmphasis::Plain, "within tolerance"),
+        ChangeVerdict::Improved => (TextEmphasis::Good, "✓ improved"),
+        ChangeVerdict::Regressed => (TextEmphasis::Bad, "✗ regressed"),
+    };
+    let show = |of: fn(ComparedStatistic, &DifferenceEstimate) -> String| {
+        row.effect.map_or(String::new(), |effect| of(row.statistic, &effect))
+    };
+    vec![
+        styled_cell(TextEmphasis::Bold, name),
+        plain_cell(row.statistic.name()),
+        plain_cell(format_in_unit(row.statistic, row.base)),
+        plain_cell(format_in_unit(row.statistic, row.new)),
+        styled_cell(tone, format_change(row)),
+        styled_cell(TextEmphasis::Dim, show(format_interval)),
+        styled_cell(TextEmphasis::Dim, show(|_, effect| format_p_value(effect.p_adjusted))),
+        styled_cell(tone, verdict),
+    ]
+}
+
+fn format_in_unit(statistic: ComparedStatistic, value: f64) -> String {
+    match statistic {
+        ComparedStatistic::Rate => format!("{}/s", number(value)),
+        ComparedStatistic::ErrorRate => percent(value),
+        ComparedStatistic::Mean | ComparedStatistic::P50 | ComparedStatistic::P95 | ComparedStatistic::P99 => {
+            time(value * 1e6)
+        }
+    }
+}
+
+/// Error rates change by percentage points, because they often start at nothing.
+fn format_change(row: &ComparisonRow) -> String {
+    match row.statistic {
+        ComparedStatistic::ErrorRate => format!("{} pp", format_signed((row.new - row.base) * 100.0)),
+        _ if row.base == 0.0 => String::new(),
+        _ => format!("{} %", format_signed(row.relative() * 100.0)),
+    }
+}
+
+fn format_interval(statistic: ComparedStatistic, effect: &DifferenceEstimate) -> String {
+    let scale = if statistic == ComparedStatistic::ErrorRate { 100.0 } else { 100.0 / effect.of };
+    if !scale.is_finite() {
+        return String::new();
+    }
+    format!("{} … {}", format_signed(effect.low * scale), format_signed(effect.high * scale))
+}
+
+/// Always with a sign; the minus is a real one. Thousandths are noise.
+fn format_signed(value: f64) -> String {
+    let short = |value: f64| if value < 10.0 { format!("{value:.1}") } else { three_digits(value) };
+    match value {
+        v if v.abs() < 0.05 => "0.0".to_owned(),
+        v if v < 0.0 => format!("−{}", short(-v)),
+        v => format!("+{}", short(v)),
+    }
+}
+
+fn format_p_value(p: f64) -> String {
+    if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
+}

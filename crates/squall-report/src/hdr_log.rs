@@ -1,0 +1,129 @@
+//! The HdrHistogram interval log, version 1.3, with tags: one line for each metric and second, written while the run goes on,
+//! readable by every standard reader. Values are nanoseconds; the log's own maximum column is in milliseconds, as usual.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use squall_metrics::{Histogram, MetricDelta, MetricKey, MetricKind, RunView};
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use crate::report_input::second_length;
+
+/// A log under way.
+///
+/// Untagged lines are the response times of all requests. Each metric has three tags, named as cassandra-stress names
+/// them: `browse-rt` (response time), `browse-st` (service time) and `browse-wt` (wait).
+pub struct HdrLogWriter<W: Write> {
+    writer: W,
+    serializer: V2DeflateSerializer,
+    buffer: Vec<u8>,
+    /// Whose each tag is: two metrics may differ in nothing but what a tag cannot hold.
+    tags: HashMap<String, Arc<MetricKey>>,
+    /// Seconds of the run that are written or given up.
+    seconds_done: usize,
+    seconds_lost: usize,
+}
+
+impl<W: Write> HdrLogWriter<W> {
+    /// Writes the log's head.
+    pub fn new(mut writer: W, start: SystemTime) -> io::Result<HdrLogWriter<W>> {
+        let start = start.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64();
+        writeln!(writer, "#[Histogram log format version 1.3]")?;
+        writeln!(writer, "#[StartTime: {start:.3} (seconds since epoch)]")?;
+        writeln!(writer, "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"")?;
+        let serializer = V2DeflateSerializer::new();
+        Ok(HdrLogWriter {
+            writer,
+            serializer,
+            buffer: Vec::new(),
+            tags: HashMap::new(),
+            seconds_done: 0,
+            seconds_lost: 0,
+        })
+    }
+
+    /// Writes every second that the view has closed since the last call; call it whenever one has. Seconds that the view no
+    /// longer keeps are lost to the log, and it says so in a comment.
+    /// `elapsed`: since the start of the run, of which the last second is seldom a whole one.
+    pub fn write_new_seconds(&mut self, view: &RunView, elapsed: Duration) -> io::Result<()> {
+        let due = view.timeline.len().saturating_sub(self.seconds_done);
+        let kept: Vec<&[MetricDelta]> = view.latest_seconds(due).collect();
+        let missed = due - kept.len();
+        if missed > 0 {
+            writeln!(self.writer, "#[{missed} seconds from {} s on are missing here]", self.seconds_done)?;
+        }
+        self.seconds_lost += missed;
+        self.seconds_done += missed;
+        for deltas in kept {
+            self.write_interval(deltas, second_length(self.seconds_done as u32 + 1, elapsed))?;
+            self.seconds_done += 1;
+        }
+        Ok(())
+    }
+
+    /// Flushes the log and hands the writer back.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.writer.flush()?;
+        Ok(self.writer)
+    }
+
+    /// Seconds that were asked for too late.
+    pub fn lost_seconds(&self) -> usize {
+        self.seconds_lost
+    }
+
+    fn write_interval(&mut self, deltas: &[MetricDelta], length: f64) -> io::Result<()> {
+        let mut all = Histogram::default();
+        deltas
+            .iter()
+            .filter(|delta| delta.key.kind == MetricKind::Request)
+            .for_each(|delta| all.merge(&delta.response));
+        if !all.is_empty() {
+            self.write_line("", length, &all)?;
+        }
+        for delta in deltas {
+            let name = self.unique_tag(&delta.key);
+            for (suffix, histogram) in [("rt", &delta.response), ("st", &delta.service), ("wt", &delta.wait)] {
+                self.write_line(&format!("Tag={name}-{suffix},"), length, histogram)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unique_tag(&mut self, key: &Arc<MetricKey>) -> String {
+        let mut name = tag_name(key);
+        while self.tags.get(&name).is_some_and(|other| other != key) {
+            name.push('~');
+        }
+        if !self.tags.contains_key(&name) {
+            self.tags.insert(name.clone(), key.clone());
+        }
+        name
+    }
+
+    fn write_line(&mut self, tag: &str, length: f64, histogram: &Histogram) -> io::Result<()> {
+        self.buffer.clear();
+        self.serializer.serialize(&histogram.to_hdr(), &mut self.buffer).map_err(io::Error::other)?;
+        let max = histogram.max() as f64 / 1e6;
+        writeln!(self.writer, "{tag}{}.000,{length:.3},{max:.3},{}", self.seconds_done, STANDARD.encode(&self.buffer))
+    }
+}
+
+/// The metric's name as a tag may be: commas, blanks and quotes would end it.
+fn tag_name(key: &MetricKey) -> String {
+    let mut name = match &key.group {
+        Some(group) => format!("{group}/{}", key.name),
+        None => key.name.clone(),
+    };
+    for (tag, value) in &key.tags {
+        name += &format!(";{tag}={value}");
+    }
+    if key.kind == MetricKind::Group {
+        name += "(group)";
+    }
+    name.chars().map(|c| if c.is_whitespace() || c.is_control() || matches!(c, ',' | '"') { '_' } else { c }).collect()
+}

@@ -1,0 +1,308 @@
+//! Text for terminals: colours, cleaned strings and tables that fit the width. Knows nothing of runs.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::TerminalStyle;
+
+/// What a piece of text means; how that looks is decided here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum TextEmphasis {
+    #[default]
+    Plain,
+    Bold,
+    Dim,
+    Good,
+    Bad,
+    Warn,
+}
+
+impl TerminalStyle {
+    pub(crate) fn paint(self, tone: TextEmphasis, text: &str) -> String {
+        let code = match tone {
+            TextEmphasis::Plain => return text.to_owned(),
+            TextEmphasis::Bold => "1",
+            TextEmphasis::Dim => "2",
+            TextEmphasis::Good => "32",
+            TextEmphasis::Bad => "1;31",
+            TextEmphasis::Warn => "33",
+        };
+        if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// `text` without anything that could move the cursor, change colours or reorder letters: it may come from a server.
+pub(crate) fn sanitize(text: &str) -> String {
+    let harmful = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    text.chars()
+        .map(|c| {
+            if c == '\n' || c == '\t' {
+                ' '
+            } else if harmful(c) {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+/// `text` cut to `width` columns, with an ellipsis if something was lost.
+pub fn truncate_to_width(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let (kept, _) = split_at_width(text, width.saturating_sub(1));
+    format!("{kept}…")
+}
+
+/// As much of `text` as `width` columns hold, and the rest. Letters of China, Japan and Korea take two.
+fn split_at_width(text: &str, width: usize) -> (&str, &str) {
+    let mut used = 0;
+    let end = text.char_indices().find(|(_, letter)| {
+        used += letter.width().unwrap_or(0);
+        used > width
+    });
+    text.split_at(end.map_or(text.len(), |(at, _)| at))
+}
+
+/// `text` in lines of at most `width` columns, broken at blanks; a longer word goes on in the next line.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => {
+                let mut rest = word;
+                while !rest.is_empty() {
+                    // No letter is wider than two columns.
+                    let (line, more) = split_at_width(rest, width.max(2));
+                    lines.push(line.to_owned());
+                    rest = more;
+                }
+            }
+        }
+    }
+    lines
+}
+
+/// One cell of a [`TextTable`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TableCell {
+    text: String,
+    emphasis: TextEmphasis,
+}
+
+pub(crate) fn plain_cell(text: impl Into<String>) -> TableCell {
+    TableCell { text: text.into(), emphasis: TextEmphasis::Plain }
+}
+
+pub(crate) fn styled_cell(tone: TextEmphasis, text: impl Into<String>) -> TableCell {
+    TableCell { text: text.into(), emphasis: tone }
+}
+
+/// Rows in aligned columns. Columns that the width has no room for are left out, the least important first.
+pub(crate) struct TextTable {
+    columns: Vec<TableColumn>,
+    rows: Vec<Vec<TableCell>>,
+}
+
+struct TableColumn {
+    title: &'static str,
+    left: bool,
+    /// 0 is never left out; the highest goes first.
+    drop_priority: u8,
+}
+
+const INDENT: usize = 2;
+const GAP: usize = 2;
+/// Columns are left out where the first would have less than this.
+const MIN_FIRST_WIDTH: usize = 12;
+/// No text shrinks below this.
+const MIN_TEXT_WIDTH: usize = 6;
+
+impl TextTable {
+    pub(crate) fn new() -> TextTable {
+        TextTable { columns: Vec::new(), rows: Vec::new() }
+    }
+
+    pub(crate) fn left_column(mut self, title: &'static str) -> TextTable {
+        self.columns.push(TableColumn { title, left: true, drop_priority: 0 });
+        self
+    }
+
+    pub(crate) fn right_column(mut self, title: &'static str, expendable: u8) -> TextTable {
+        self.columns.push(TableColumn { title, left: false, drop_priority: expendable });
+        self
+    }
+
+    /// Whether everything fits into `width` columns.
+    pub(crate) fn fits(&self, width: usize) -> bool {
+        let widths: Vec<usize> = (0..self.columns.len()).map(|i| self.natural_width(i)).collect();
+        total_width((0..self.columns.len()).map(|i| widths[i])) <= width
+    }
+
+    pub(crate) fn push_row(&mut self, cells: Vec<TableCell>) {
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(cells);
+    }
+
+    pub(crate) fn render(&self, style: TerminalStyle) -> String {
+        let mut widths: Vec<usize> = (0..self.columns.len()).map(|i| self.natural_width(i)).collect();
+        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
+        let total = |shown: &[usize], widths: &[usize]| total_width(shown.iter().map(|&i| widths[i]));
+        let natural = widths[0];
+        if total(&shown, &widths) > style.width {
+            // One long name must not cost everybody their numbers.
+            widths[0] = natural.min((style.width / 2).max(MIN_FIRST_WIDTH));
+        }
+        while total(&shown, &widths) > style.width {
+            let droppable = shown.iter().filter(|&&i| self.columns[i].drop_priority > 0);
+            let Some(&victim) = droppable.max_by_key(|&&i| self.columns[i].drop_priority) else { break };
+            shown.retain(|&i| i != victim);
+        }
+        let spare = style.width.saturating_sub(total(&shown, &widths));
+        widths[0] = natural.min(widths[0] + spare);
+        // Numbers that are cut are wrong; texts are cut instead, the longest first.
+        while total(&shown, &widths) > style.width {
+            let texts = shown.iter().copied().filter(|&i| self.columns[i].left && widths[i] > MIN_TEXT_WIDTH);
+            let Some(longest) = texts.max_by_key(|&i| widths[i]) else { break };
+            widths[longest] -= 1;
+        }
+        let mut out = String::new();
+        if self.columns.iter().any(|column| !column.title.is_empty()) {
+            let titles =
+                self.columns.iter().map(|column| styled_cell(TextEmphasis::Dim, column.title)).collect::<Vec<_>>();
+            self.render_line(&mut out, &titles, &shown, &widths, style);
+        }
+        for row in &self.rows {
+            self.render_line(&mut out, row, &shown, &widths, style);
+        }
+        out
+    }
+
+    fn natural_width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().map(|row| row[column].text.width()).max().unwrap_or(0);
+        cells.max(self.columns[column].title.width())
+    }
+
+    fn render_line(
+        &self,
+        out: &mut String,
+        cells: &[TableCell],
+        shown: &[usize],
+        widths: &[usize],
+        style: TerminalStyle,
+    ) {
+        out.push_str(&" ".repeat(INDENT));
+        for (place, &i) in shown.iter().enumerate() {
+            let text = truncate_to_width(&cells[i].text, widths[i]);
+            let padding = " ".repeat(widths[i] - text.width());
+            let text = style.paint(cells[i].emphasis, &text);
+            let last = place + 1 == shown.len();
+            match self.columns[i].left {
+                true if last => out.push_str(&text),
+                true => out.push_str(&format!("{text}{padding}")),
+                false => out.push_str(&format!("{padding}{text}")),
+            }
+            if !last {
+                out.push_str(&" ".repeat(GAP));
+            }
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
+    }
+}
+
+/// How wide a line of such columns is.
+fn total_width(widths: impl Iterator<Item = usize>) -> usize {
+    INDENT + widths.map(|width| width + GAP).sum::<usize>() - GAP
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_cut_says_so() {
+        let cut = |room| truncate_to_width("größe", room);
+        assert_eq!([cut(9), cut(5), cut(4), cut(1), cut(0)], ["größe", "größe", "grö…", "…", "…"]);
+    }
+
+    /// Found by a reader: rows with such names were out of line by their width.
+    #[test]
+    fn wide_letters_count_as_wide_as_they_are() {
+        assert_eq!(
+            [truncate_to_width("東京の店", 8), truncate_to_width("東京の店", 7), truncate_to_width("東京の店", 6)],
+            ["東京の店", "東京の…", "東京…"]
+        );
+        assert_eq!(wrap("東京の店 ab", 5), ["東京", "の店", "ab"]);
+        let mut table = TextTable::new().left_column("name").right_column("n", 0);
+        table.push_row(vec![plain_cell("東京"), plain_cell("1")]);
+        table.push_row(vec![plain_cell("Kyoto"), plain_cell("22")]);
+        assert_eq!(table.render(TerminalStyle { colour: false, width: 80 }), "  name    n\n  東京    1\n  Kyoto  22\n");
+    }
+
+    #[test]
+    fn where_columns_cannot_be_left_out_texts_are_cut() {
+        let mut table = TextTable::new().left_column("outcome").left_column("code").right_column("requests", 0);
+        table.push_row(vec![plain_cell("transport_error"), plain_cell("CONNECT_TIMEOUT"), plain_cell("12,345")]);
+        assert_eq!(
+            table.render(TerminalStyle { colour: false, width: 36 }),
+            "  outcome      code         requests\n  transport_…  CONNECT_TI…    12,345\n"
+        );
+    }
+
+    #[test]
+    fn nothing_is_lost_in_wrapping() {
+        assert_eq!(wrap("ab cd abcdefgh i", 5), ["ab cd", "abcde", "fgh i"]);
+    }
+
+    #[test]
+    fn servers_cannot_paint_the_terminal() {
+        assert_eq!(sanitize("a\x1b[31mb\r\nc\u{202e}d\u{9b}"), "a�[31mb� c�d�");
+    }
+
+    #[test]
+    fn a_table_gives_up_its_least_important_column_first() {
+        let mut table =
+            TextTable::new().left_column("name").right_column("rate", 0).right_column("p90", 2).right_column("p99", 1);
+        table.push_row(vec![plain_cell("browse"), plain_cell("10"), plain_cell("1 ms"), plain_cell("2 ms")]);
+        assert_eq!(
+            table.render(TerminalStyle { colour: false, width: 80 }),
+            "  name    rate   p90   p99\n  browse    10  1 ms  2 ms\n"
+        );
+        assert_eq!(
+            table.render(TerminalStyle { colour: false, width: 22 }),
+            "  name    rate   p99\n  browse    10  2 ms\n"
+        );
+        assert_eq!(table.render(TerminalStyle { colour: false, width: 15 }), "  name    rate\n  browse    10\n");
+    }
+
+    #[test]
+    fn one_long_name_does_not_cost_everybody_their_numbers() {
+        let mut table = TextTable::new().left_column("name").right_column("requests", 0).right_column("errors", 1);
+        table.push_row(vec![
+            plain_cell("a name that is longer than everything else"),
+            plain_cell("10"),
+            plain_cell("1"),
+        ]);
+        assert_eq!(
+            table.render(TerminalStyle { colour: false, width: 40 }),
+            "  name                  requests  errors\n  a name that is long…        10       1\n"
+        );
+    }
+
+    #[test]
+    fn colours_do_not_disturb_alignment() {
+        let mut table = TextTable::new().left_column("a").right_column("b", 0);
+        table.push_row(vec![styled_cell(TextEmphasis::Good, "x"), styled_cell(TextEmphasis::Bad, "1")]);
+        let painted = table.render(TerminalStyle { colour: true, width: 80 });
+        assert_eq!(painted.lines().nth(1), Some("  \x1b[32mx\x1b[0m  \x1b[1;31m1\x1b[0m"));
+    }
+}

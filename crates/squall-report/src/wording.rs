@@ -1,0 +1,203 @@
+//! Sentences and labels that several renderers share, so that the terminal, the page and the CI system say the same. Lays
+//! nothing out.
+
+use squall_metrics::{MetricKind, MetricView};
+use squall_model::{StatisticUnit, StopReason, ThresholdResult, WorkerFacts, WorkerState};
+
+use crate::{
+    ReportInput, RunVerdict,
+    format::{bytes, count, number, percent, three_digits, time},
+    result::{accounting_without_lost, explain_accounting, is_balanced},
+    terminal_text::{TextEmphasis, sanitize},
+    verdict,
+    verdict::{missing_starts, nothing_measured_reason, schedule_missed},
+};
+
+/// The name, with what tells it from others of the same name.
+pub(crate) fn metric_label(metric: &MetricView) -> String {
+    let key = &metric.key;
+    let mut label = match &key.group {
+        Some(group) => format!("{group} › {}", key.name),
+        None => key.name.clone(),
+    };
+    match key.kind {
+        MetricKind::Request => {}
+        MetricKind::Group => label += " (group)",
+        MetricKind::Custom => label += " (custom)",
+    }
+    for (name, value) in &key.tags {
+        label += &format!(" {name}={value}");
+    }
+    sanitize(&label)
+}
+
+/// A threshold's value in its own unit.
+pub(crate) fn threshold_value(result: &ThresholdResult) -> String {
+    match (result.value, result.threshold.statistic.unit()) {
+        (None, _) => "no data".to_owned(),
+        (Some(value), StatisticUnit::Time) => time(value),
+        (Some(value), StatisticUnit::Fraction) => percent(value),
+        (Some(value), StatisticUnit::PerSecond) => format!("{}/s", number(value)),
+        (Some(value), StatisticUnit::Count) => number(value),
+    }
+}
+
+/// The cost of making the load.
+pub(crate) fn generator_line(run: &ReportInput<'_>) -> String {
+    let (generator, engine) = (&run.facts.generator, &run.view.engine);
+    let threads = if generator.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", generator.threads) };
+    let lag = &engine.schedule_lag;
+    let each = match engine.sent {
+        0 => String::new(),
+        sent => format!(" ({}/request)", time(generator.cpu_s * 1e9 / sent as f64)),
+    };
+    format!(
+        "{} CPU on {threads}{each} · {} memory · schedule lag p99 {}, max {}",
+        time(generator.cpu_s * 1e9),
+        bytes(generator.max_rss_bytes as f64),
+        time(lag.percentile(99.0) as f64),
+        time(lag.max() as f64),
+    )
+}
+
+/// The identity that every run must keep, or why it was not kept.
+pub(crate) fn accounting_line(run: &ReportInput<'_>) -> (String, TextEmphasis) {
+    let (accounting, _) = accounting_without_lost(run);
+    let warm_up = match accounting.warm_up {
+        0 => String::new(),
+        n => format!(" ({} of them warm-up)", count(n)),
+    };
+    match explain_accounting(run) {
+        None => (format!("sent = recorded = reported {}{warm_up}", count(accounting.sent)), TextEmphasis::Plain),
+        Some(reason) => {
+            let [sent, recorded, reported] = [accounting.sent, accounting.recorded, accounting.reported].map(count);
+            let tone = if is_balanced(run) { TextEmphasis::Warn } else { TextEmphasis::Bad };
+            (format!("sent {sent}, recorded {recorded}, reported {reported}{warm_up}: {reason}"), tone)
+        }
+    }
+}
+
+/// Why starts that were due are not in the report. Which of them a lost worker made nobody knows.
+pub(crate) fn describe_missed_starts(run: &ReportInput<'_>, missed: u64) -> String {
+    let why = match starts_by_lost_workers(run) {
+        0 => "no worker held them".to_owned(),
+        made => format!("no worker held them, or lost ones made up to {} of them", count(made)),
+    };
+    let starts = if missed == 1 { "start that was due is" } else { "starts that were due are" };
+    format!("{} {starts} not reported: {why}", count(missed))
+}
+
+/// How many of the starts that were due and are not reported lost workers may have made.
+fn starts_by_lost_workers(run: &ReportInput<'_>) -> u64 {
+    run.facts.fleet.as_ref().map_or(0, |fleet| fleet.missed_starts.min(run.facts.lost_at_most))
+}
+
+/// Most lost workers that are named; the files name them all.
+const MAX_LISTED_WORKERS: usize = 10;
+
+/// Who made the load, who was lost and what was not made; nothing for a local run.
+pub(crate) fn fleet_lines(run: &ReportInput<'_>) -> Vec<(String, TextEmphasis)> {
+    let Some(fleet) = &run.facts.fleet else { return Vec::new() };
+    let of = |state| fleet.workers.iter().filter(move |worker| worker.state == state);
+    let [lost, left, unable] =
+        [WorkerState::Lost, WorkerState::Left, WorkerState::Unable].map(|state| of(state).count());
+    let part = fleet.workers.len() - unable;
+    let mut head = if part == 1 { "1 worker".to_owned() } else { format!("{part} workers") };
+    for (n, word) in [(lost, "lost"), (left, "left before the end")] {
+        if n > 0 {
+            head += &format!(", {n} {word}");
+        }
+    }
+    let mut lines = vec![(head, if lost > 0 { TextEmphasis::Warn } else { TextEmphasis::Plain })];
+    lines.extend(
+        of(WorkerState::Lost).take(MAX_LISTED_WORKERS).map(|worker| (describe_lost_worker(worker), TextEmphasis::Warn)),
+    );
+    if lost > MAX_LISTED_WORKERS {
+        lines.push((format!("… and {} more; --json has them all", lost - MAX_LISTED_WORKERS), TextEmphasis::Dim));
+    }
+    if unable > 0 {
+        let names: Vec<&str> =
+            of(WorkerState::Unable).take(MAX_LISTED_WORKERS).map(|worker| worker.id.as_str()).collect();
+        let more = if unable > MAX_LISTED_WORKERS { ", …" } else { "" };
+        let text = format!("{unable} more could not carry out the run: {}{more}; the events say why", names.join(", "));
+        lines.push((text, TextEmphasis::Warn));
+    }
+    if fleet.missed_starts > 0 {
+        lines.push((describe_missed_starts(run, fleet.missed_starts), TextEmphasis::Warn));
+    }
+    if let Some(last) = fleet.events.last().filter(|_| run.facts.stop == StopReason::Aborted) {
+        lines.push((last.text.clone(), TextEmphasis::Warn));
+    }
+    lines
+}
+
+fn describe_lost_worker(worker: &WorkerFacts) -> String {
+    let when = worker.ended_s.map_or(String::new(), |at| format!(" after {} s", three_digits(at)));
+    let missing = match worker.lost_at_most {
+        0 => "nothing that it sent is missing".to_owned(),
+        n => format!("up to {} requests that it sent are missing", count(n)),
+    };
+    format!("{} was lost{when}: {} requests are reported, {missing}", sanitize(&worker.id), count(worker.requests))
+}
+
+/// Why the numbers may say more about the generator than about the target; `None` if they do not.
+pub(crate) fn reliability_warning(run: &ReportInput<'_>) -> Option<&'static str> {
+    match missing_starts(run) {
+        _ if !schedule_missed(run) => None,
+        0 => Some(
+            "The generator could not keep its schedule: latencies include its own delay, and the target may be capable of more.",
+        ),
+        n if n <= starts_by_lost_workers(run) => {
+            Some("The generator may not have made all the load that was asked for: the target may be capable of more.")
+        }
+        _ => Some("The generator did not make all the load that was asked for: the target may be capable of more."),
+    }
+}
+
+/// What people can do about it.
+pub(crate) fn reliability_reasons(run: &ReportInput<'_>) -> Vec<String> {
+    let mut reasons = run.facts.generator.saturated_because.clone();
+    // What the generator has said of itself need not be said again.
+    let said = reasons.iter().any(|reason| reason.contains("never happened"));
+    if missing_starts(run) > 0 && !said {
+        let n = missing_starts(run);
+        let starts = if n == 1 { "start was" } else { "starts were" };
+        let up_to = if starts_by_lost_workers(run) > 0 { "up to " } else { "" };
+        reasons.push(format!("{up_to}{} {starts} due and never happened", count(n)));
+    }
+    reasons
+}
+
+/// So many failures are hardly what was expected.
+const HIGH_ERROR_RATE: f64 = 0.5;
+
+/// The verdict as a sentence.
+pub(crate) fn describe_verdict(run: &ReportInput<'_>) -> String {
+    let thresholds = &run.facts.thresholds;
+    let breached = thresholds.iter().filter(|t| !t.passed).count();
+    match verdict(run) {
+        RunVerdict::NothingMeasured => {
+            format!("✗ Failed: nothing was measured; {}", nothing_measured_reason(run).unwrap_or_default())
+        }
+        RunVerdict::Passed if thresholds.is_empty() && run.view.all.error_rate() >= HIGH_ERROR_RATE => format!(
+            "✓ Passed: no thresholds were set; {} of the requests failed, which -t 'error_rate<1%' would not let pass",
+            percent(run.view.all.error_rate())
+        ),
+        RunVerdict::Passed if thresholds.is_empty() => {
+            "✓ Passed: the run is complete; no thresholds were set".to_owned()
+        }
+        RunVerdict::Passed => format!("✓ Passed: {} of {} thresholds held", thresholds.len(), thresholds.len()),
+        RunVerdict::ThresholdBreached => {
+            let early = if run.facts.stop == StopReason::Threshold { ", so the run was stopped early" } else { "" };
+            format!("✗ Failed: {breached} of {} thresholds breached{early}", thresholds.len())
+        }
+        RunVerdict::TargetUnreachable => format!("✗ Failed: {} could not be reached", sanitize(&run.plan.target)),
+        RunVerdict::ScheduleMissed => "✗ Failed: the generator could not keep its schedule (--strict)".to_owned(),
+        RunVerdict::Interrupted => {
+            format!(
+                "✗ Interrupted after {} s: the results are of the part that ran",
+                three_digits(run.facts.active.as_secs_f64())
+            )
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Settings as they were given, by file or by flag, before anything is judged: all optional, each with the place it came from.
+//! The command line fills these structs too; a flag beats the file, and only the merged result is validated.
+
+use crate::error::SourceLocation;
+
+/// A value and where it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sourced<T> {
+    pub value: T,
+    pub location: SourceLocation,
+}
+
+impl<T> Sourced<T> {
+    /// Given by a command-line flag, named as the user types it: `--rate`.
+    pub fn from_flag(flag: impl Into<String>, value: impl Into<T>) -> Sourced<T> {
+        Sourced { value: value.into(), location: SourceLocation::Flag(flag.into()) }
+    }
+}
+
+/// How much load. Texts are as people write them; both the file's `[load]` and the flags become this.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RawLoad {
+    /// Open model: `500`, `200/s`, `90/m`.
+    pub rate: Option<Sourced<String>>,
+    /// Closed model: `50`.
+    pub users: Option<Sourced<String>>,
+    /// Of a user between two iterations: `1s`, or `1s..3s` for a random one.
+    pub pause: Option<Sourced<String>>,
+    /// `30s`. The file's key is `for`.
+    pub duration: Option<Sourced<String>>,
+    /// Stop after this many iterations.
+    pub requests: Option<Sourced<String>>,
+    /// `5s`: from 0 to the full level, within the run.
+    pub ramp_up: Option<Sourced<String>>,
+    /// `10s:100,30s:500`.
+    pub stages: Option<Sourced<String>>,
+    /// `constant`, `ramp`, `step` or `spike`.
+    pub profile: Option<Sourced<String>>,
+    /// Plateaus of the profile `step`; default 5.
+    pub steps: Option<Sourced<String>>,
+    /// `even` or `poisson`.
+    pub arrivals: Option<Sourced<String>>,
+    /// `5s`: kept out of the results.
+    pub warm_up: Option<Sourced<String>>,
+}
+
+/// How to speak HTTP; the file's `[http]` and the flags become this.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RawHttp {
+    /// Sent with every request; a request's own header of the same name wins.
+    pub headers: Vec<(Sourced<String>, Sourced<String>)>,
+    /// For a whole request; default 30 s.
+    pub timeout: Option<Sourced<String>>,
+    /// For making a connection; default 10 s.
+    pub connect_timeout: Option<Sourced<String>>,
+    /// `auto`, `1.1` or `2`.
+    pub version: Option<Sourced<String>>,
+    pub keep_alive: Option<Sourced<bool>>,
+    pub insecure: Option<Sourced<bool>>,
+    /// PEM files.
+    pub ca: Option<Sourced<String>>,
+    pub cert: Option<Sourced<String>>,
+    pub key: Option<Sourced<String>>,
+    /// Name to verify instead of the URL's host.
+    pub server_name: Option<Sourced<String>>,
+    pub proxy: Option<Sourced<String>>,
+    /// Most redirects followed; 0 follows none. Default 10.
+    pub redirects: Option<Sourced<u32>>,
+    pub compression: Option<Sourced<bool>>,
+    /// Each user keeps its cookies. Default on.
+    pub cookies: Option<Sourced<bool>>,
+    /// `user:password`.
+    pub basic: Option<Sourced<String>>,
+    /// A token.
+    pub bearer: Option<Sourced<String>>,
+    pub unix_socket: Option<Sourced<String>>,
+    /// Measure dns, connect, tls, first byte and body.
+    pub phases: Option<Sourced<bool>>,
+    /// `any`, `4` or `6`.
+    pub ip: Option<Sourced<String>>,
+    /// `host` → `address:port` instead of DNS.
+    pub resolve: Vec<(Sourced<String>, Sourced<String>)>,
+}
+
+/// What the command line changes about a scenario.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScenarioOverrides {
+    pub name: Option<Sourced<String>>,
+    pub target: Option<Sourced<String>>,
+    pub seed: Option<Sourced<u64>>,
+    pub load: RawLoad,
+    /// In addition to the file's; one with the same left side replaces the file's. All of these are kept.
+    pub thresholds: Vec<Sourced<String>>,
+    /// Code names its metrics while it runs: thresholds may be about ones that nobody knows yet. One that never appears breaks its promise.
+    pub allow_unknown_metrics: bool,
+    pub http: RawHttp,
+    /// Values for variables that the file declares, by name; numbers and truths are such, everything else is a text.
+    pub variables: Vec<(String, Sourced<String>)>,
+    /// Where paths lead if neither the file nor a flag says it; nothing is sent there.
+    pub placeholder_target: Option<&'static str>,
+    /// What is wrong with flags that could not be brought into this form, to be reported with everything else.
+    pub flag_errors: Vec<Sourced<String>>,
+}
+
+/// The one request of `squall run URL`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UrlRequest {
+    /// Absolute; `http://` is assumed where no scheme is given.
+    pub url: String,
+    /// Default `GET`, or `POST` with a body.
+    pub method: Option<Sourced<String>>,
+    /// `name=value`, added to the URL's own query.
+    pub query: Vec<Sourced<String>>,
+    /// At most one of these four.
+    pub body: Option<Sourced<String>>,
+    pub body_file: Option<Sourced<String>>,
+    /// JSON text; sets the content type.
+    pub json: Option<Sourced<String>>,
+    /// `name=value`; sets the content type.
+    pub form: Vec<Sourced<String>>,
+    /// Statuses that count as success: `200`, `2xx`, `200,404`.
+    pub expect_status: Option<Sourced<String>>,
+    /// A text that the body must contain.
+    pub expect_body: Option<Sourced<String>>,
+}
+
+macro_rules! prefer {
+    ($over:ident, $under:ident, $($field:ident)+) => { $($over.$field = $over.$field.take().or($under.$field);)+ };
+}
+
+impl RawLoad {
+    /// These settings where they are given, `under` elsewhere. What chooses another model or shape drops what belonged to the
+    /// other one, so that `--users 5` works on a file with a rate.
+    #[must_use]
+    pub fn with_fallback(mut self, mut under: RawLoad) -> RawLoad {
+        if self.rate.is_some() {
+            (under.users, under.pause) = (None, None);
+        }
+        if self.users.is_some() {
+            (under.rate, under.arrivals) = (None, None);
+        }
+        if self.stages.is_some() {
+            (under.ramp_up, under.profile, under.steps, under.duration) = (None, None, None, None);
+        }
+        if self.profile.is_some() || self.ramp_up.is_some() || self.duration.is_some() {
+            under.stages = None;
+        }
+        if self.profile.is_some() {
+            (under.ramp_up, under.steps) = (None, None);
+        }
+        if self.ramp_up.is_some() {
+            (under.profile, under.steps) = (None, None);
+        }
+        prefer!(self, under, rate users pause duration requests ramp_up stages profile steps arrivals warm_up);
+        self
+    }
+}
+
+impl RawHttp {
+    /// These settings where they are given, `under` elsewhere; headers are joined by name. What leads elsewhere drops what belonged
+    /// to the other way, so that `--unix-socket` works on a file with a proxy.
+    #[must_use]
+    pub fn with_fallback(mut self, mut under: RawHttp) -> RawHttp {
+        if self.unix_socket.is_some() {
+            (under.proxy, under.ip, under.resolve) = (None, None, Vec::new());
+        }
+        if self.proxy.is_some() || self.ip.is_some() || !self.resolve.is_empty() {
+            under.unix_socket = None;
+        }
+        if self.insecure.is_some() {
+            under.ca = None;
+        }
+        if self.ca.is_some() {
+            under.insecure = None;
+        }
+        let own: Vec<String> = self.headers.iter().map(|(name, _)| name.value.to_ascii_lowercase()).collect();
+        let kept = under.headers.into_iter().filter(|(name, _)| !own.contains(&name.value.to_ascii_lowercase()));
+        self.headers = kept.chain(self.headers).collect();
+        self.resolve.extend(under.resolve);
+        if self.basic.is_some() || self.bearer.is_some() {
+            self.headers.retain(|(name, _)| {
+                matches!(name.location, SourceLocation::Flag(_)) || !name.value.eq_ignore_ascii_case("authorization")
+            });
+        } else if !own.iter().any(|name| name == "authorization") {
+            (self.basic, self.bearer) = (under.basic, under.bearer);
+        }
+        prefer!(self, under, timeout connect_timeout version keep_alive insecure ca cert key server_name proxy redirects
+            compression cookies unix_socket phases ip);
+        self
+    }
+}

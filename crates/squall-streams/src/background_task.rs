@@ -1,0 +1,231 @@
+//! Background tasks of a worker: once, at intervals, or by a crontab line; anywhere, or on the leader only.
+//! Refuses to let a failing task end the worker: it is logged, and its next time comes.
+
+use std::{future::Future, panic::AssertUnwindSafe, str::FromStr, sync::Arc, time::Duration};
+
+use croner::Cron;
+use futures_util::{FutureExt, future::BoxFuture};
+use jiff::{Zoned, tz::TimeZone};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use crate::middleware::BoxError;
+
+type TaskAction = Arc<dyn Fn() -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
+
+/// A crontab line or a time zone that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskScheduleError {
+    /// Not a crontab line.
+    #[error("`{line}` is not a crontab line (minute hour day month weekday): {reason}")]
+    InvalidCrontab {
+        /// What was given.
+        line: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Not a time zone.
+    #[error("`{0}` is not a time zone; write it as Europe/Berlin or UTC")]
+    UnknownTimeZone(String),
+    /// No time between two runs.
+    #[error("a timer needs an interval above zero")]
+    ZeroInterval,
+}
+
+enum TaskTrigger {
+    Once,
+    Interval(Duration),
+    Crontab(Box<Cron>, TimeZone),
+}
+
+/// Something a worker does beside processing.
+pub struct BackgroundTask {
+    name: String,
+    trigger: TaskTrigger,
+    on_leader: bool,
+    action: TaskAction,
+}
+
+impl BackgroundTask {
+    /// Runs once, when the worker starts.
+    pub fn once<F, Fut, E>(name: &str, action: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        let action: TaskAction = Arc::new(move || action().map(|outcome| outcome.map_err(Into::into)).boxed());
+        Self { name: name.to_owned(), trigger: TaskTrigger::Once, on_leader: false, action }
+    }
+
+    /// Runs every `interval`, the first time after one. A run that takes longer delays the next.
+    pub fn timer<F, Fut, E>(name: &str, interval: Duration, action: F) -> Result<Self, TaskScheduleError>
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        if interval.is_zero() {
+            return Err(TaskScheduleError::ZeroInterval);
+        }
+        Ok(Self { trigger: TaskTrigger::Interval(interval), ..Self::once(name, action) })
+    }
+
+    /// Runs at the times of a crontab line in a time zone. Times that pass while the worker is away are not made up for.
+    pub fn crontab<F, Fut, E>(name: &str, line: &str, zone: &str, action: F) -> Result<Self, TaskScheduleError>
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        let cron = Cron::from_str(line)
+            .map_err(|error| TaskScheduleError::InvalidCrontab { line: line.to_owned(), reason: error.to_string() })?;
+        let zone = TimeZone::get(zone).map_err(|_| TaskScheduleError::UnknownTimeZone(zone.to_owned()))?;
+        Ok(Self { trigger: TaskTrigger::Crontab(Box::new(cron), zone), ..Self::once(name, action) })
+    }
+
+    /// Runs on the leading worker only; stopped when leadership ends, begun anew when it comes.
+    #[must_use]
+    pub fn on_leader(mut self) -> Self {
+        self.on_leader = true;
+        self
+    }
+
+    pub(crate) fn is_leader_only(&self) -> bool {
+        self.on_leader
+    }
+
+    /// Runs the task, if need be only while `leading`, until `stop`.
+    pub(crate) async fn run(self, mut leading: watch::Receiver<bool>, stop: CancellationToken) {
+        loop {
+            if self.on_leader && leading.wait_for(|leads| *leads).await.is_err() {
+                return;
+            }
+            let lost = async {
+                if self.on_leader {
+                    let _ = leading.wait_for(|leads| !leads).await;
+                } else {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.run_by_trigger() => return,
+                () = lost => {}
+            }
+        }
+    }
+
+    /// Returns only when there is nothing left to do.
+    async fn run_by_trigger(&self) {
+        match &self.trigger {
+            TaskTrigger::Once => self.run_once().await,
+            TaskTrigger::Interval(interval) => loop {
+                tokio::time::sleep(*interval).await;
+                self.run_once().await;
+            },
+            TaskTrigger::Crontab(cron, zone) => {
+                while let Some(wait) = until_next(cron, &Zoned::now().with_time_zone(zone.clone())) {
+                    tokio::time::sleep(wait).await;
+                    self.run_once().await;
+                }
+            }
+        }
+    }
+
+    async fn run_once(&self) {
+        match AssertUnwindSafe((self.action)()).catch_unwind().await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => error!(task = self.name, %error, "task failed"),
+            Err(_) => error!(task = self.name, "task panicked"),
+        }
+    }
+}
+
+/// How long until the line's next time after `now`.
+fn until_next(cron: &Cron, now: &Zoned) -> Option<Duration> {
+    let next = cron.find_next_occurrence(now, false).ok()?;
+    Duration::try_from(now.duration_until(&next)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, now: &str, expected: Duration) {
+        let cron = Cron::from_str(line).unwrap();
+        assert_eq!(until_next(&cron, &now.parse().unwrap()), Some(expected), "{line} after {now}");
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn crontab_lines_are_read_in_their_time_zone() {
+        check("0 3 * * *", "2026-11-15T01:00:00+01:00[Europe/Berlin]", HOUR * 2);
+        check("*/15 * * * *", "2026-11-15T01:01:00+00:00[UTC]", Duration::from_secs(14 * 60));
+        check("0 0 * * MON", "2026-11-15T00:00:00+00:00[UTC]", HOUR * 24);
+    }
+
+    #[test]
+    fn a_skipped_hour_does_not_skip_the_day() {
+        // 2026-03-29: clocks in Berlin jump from 02:00 to 03:00, so 03:30 is only two and a half hours after 00:00.
+        check("30 3 * * *", "2026-03-29T00:00:00+01:00[Europe/Berlin]", HOUR * 5 / 2);
+    }
+
+    #[test]
+    fn lines_and_zones_that_make_no_sense_are_refused() {
+        let nothing = || async { Ok::<(), BoxError>(()) };
+        assert!(matches!(
+            BackgroundTask::crontab("x", "61 * * * *", "UTC", nothing),
+            Err(TaskScheduleError::InvalidCrontab { .. })
+        ));
+        assert!(matches!(
+            BackgroundTask::crontab("x", "* * * * *", "Berlin", nothing),
+            Err(TaskScheduleError::UnknownTimeZone(_))
+        ));
+        assert!(matches!(BackgroundTask::timer("x", Duration::ZERO, nothing), Err(TaskScheduleError::ZeroInterval)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_timer_keeps_its_times() {
+        let (count, seen) = watch::channel(0);
+        let count = Arc::new(count);
+        let action = move || {
+            count.send_modify(|count| *count += 1);
+            async { Err::<(), BoxError>("no".into()) }
+        };
+        let task = BackgroundTask::timer("t", Duration::from_secs(10), action).unwrap();
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(task.run(watch::channel(false).1, stop.clone()));
+        tokio::time::sleep(Duration::from_secs(35)).await;
+        assert_eq!(*seen.borrow(), 3);
+        stop.cancel();
+        running.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leader_tasks_follow_leadership() {
+        let (count, seen) = watch::channel(0);
+        let count = Arc::new(count);
+        let action = move || {
+            count.send_modify(|count| *count += 1);
+            async { Ok::<(), BoxError>(()) }
+        };
+        let (leading, leads) = watch::channel(false);
+        let stop = CancellationToken::new();
+        let task = BackgroundTask::timer("t", Duration::from_secs(1), action).unwrap().on_leader();
+        let running = tokio::spawn(task.run(leads, stop.clone()));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(*seen.borrow(), 0);
+        leading.send_replace(true);
+        tokio::time::sleep(Duration::from_millis(5500)).await;
+        leading.send_replace(false);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(*seen.borrow(), 5);
+        stop.cancel();
+        drop(leading);
+        running.await.unwrap();
+    }
+}

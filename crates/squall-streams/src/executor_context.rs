@@ -1,0 +1,117 @@
+//! What the tasks of one executor share: its lanes, its settings, its counters, and the bells they ring for each other.
+//! Refuses to own tasks; [`crate::executor`] does.
+
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use squall_coord::Lease;
+use tokio::sync::Notify;
+use tracing::{debug, warn};
+
+use crate::{
+    leased_partition::PartitionError, metrics::StreamMetrics, names::ProcessorName, partition_buffer::PartitionBuffer,
+    processor::ProcessorSettings,
+};
+
+/// When the server is away, every partition fails, many times a second: one line in this time speaks for all.
+const WARN_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) struct ExecutorContext {
+    pub(crate) processor: ProcessorName,
+    pub(crate) settings: ProcessorSettings,
+    pub(crate) metrics: Arc<StreamMetrics>,
+    /// By lease, not by partition: a lost lease may still wind down when the next one begins.
+    buffers: Mutex<BTreeMap<Lease, Arc<PartitionBuffer>>>,
+    ack_queue: Mutex<Vec<Lease>>,
+    /// A lane may want to be fetched.
+    pub(crate) fetch_wanted: Notify,
+    /// There is something to acknowledge.
+    pub(crate) ack_wanted: Notify,
+    /// Which lanes wait for new events has changed.
+    pub(crate) idle_changed: Notify,
+    warn_limiter: Mutex<WarnLimiter>,
+}
+
+impl ExecutorContext {
+    pub(crate) fn new(name: ProcessorName, settings: ProcessorSettings, metrics: Arc<StreamMetrics>) -> Arc<Self> {
+        Arc::new(Self {
+            processor: name,
+            settings,
+            metrics,
+            buffers: Mutex::default(),
+            ack_queue: Mutex::default(),
+            fetch_wanted: Notify::new(),
+            ack_wanted: Notify::new(),
+            idle_changed: Notify::new(),
+            warn_limiter: Mutex::default(),
+        })
+    }
+
+    /// Tells of a step that failed and will be tried again.
+    pub(crate) fn log_retry(&self, what: &'static str, partition: u32, error: &PartitionError) {
+        let cause = error.source();
+        if self.warn_limiter.lock().expect("short and calm").allow(Instant::now()) {
+            warn!(processor = %self.processor, partition, %error, cause, "{what} failed; trying again");
+        } else {
+            debug!(processor = %self.processor, partition, %error, cause, "{what} failed; trying again");
+        }
+    }
+
+    pub(crate) fn add(&self, lane: &Arc<PartitionBuffer>) {
+        self.buffers.lock().expect("short and calm").insert(lane.lease.clone(), lane.clone());
+    }
+
+    pub(crate) fn remove(&self, lease: &Lease) {
+        self.buffers.lock().expect("short and calm").remove(lease);
+        self.idle_changed.notify_one();
+    }
+
+    pub(crate) fn buffer(&self, lease: &Lease) -> Option<Arc<PartitionBuffer>> {
+        self.buffers.lock().expect("short and calm").get(lease).cloned()
+    }
+
+    pub(crate) fn buffers(&self) -> Vec<Arc<PartitionBuffer>> {
+        self.buffers.lock().expect("short and calm").values().cloned().collect()
+    }
+
+    pub(crate) fn schedule_ack(&self, lease: Lease) {
+        self.ack_queue.lock().expect("short and calm").push(lease);
+        self.ack_wanted.notify_one();
+    }
+
+    pub(crate) fn take_ack_queue(&self) -> Vec<Arc<PartitionBuffer>> {
+        let dirty = std::mem::take(&mut *self.ack_queue.lock().expect("short and calm"));
+        dirty.iter().filter_map(|lease| self.buffer(lease)).collect()
+    }
+}
+
+/// When somebody complained last.
+#[derive(Default)]
+struct WarnLimiter(Option<Instant>);
+
+impl WarnLimiter {
+    /// Whether a complaint is heard now; those that follow soon are not.
+    fn allow(&mut self, now: Instant) -> bool {
+        let speaks = self.0.is_none_or(|last| now.duration_since(last) >= WARN_INTERVAL);
+        if speaks {
+            self.0 = Some(now);
+        }
+        speaks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_complaint_a_second_speaks_for_all_partitions() {
+        let (mut complaints, begin) = (WarnLimiter::default(), Instant::now());
+        let heard = (0..64 * 30).filter(|nth| complaints.allow(begin + Duration::from_millis(nth * 5)));
+        assert_eq!(heard.count(), 10, "of 9.6 seconds");
+    }
+}

@@ -1,0 +1,201 @@
+//! The fenced steps on one partition: fence, renew, acknowledge, quarantine, each one script, and [`fetch`], one command.
+//! Refuses to decide anything; a refusal by the fence is an answer here, not an error.
+
+mod fetch;
+
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use redis::{FromRedisValue, RedisError, Script, ScriptInvocation};
+use squall_coord::{Epoch, MemberId, RedisClient, SharedConnection, StoreError, find_wrong_type};
+
+use self::fetch::ReadProgress;
+use crate::{
+    entry::EntryId,
+    names::{Namespace, ProcessorName},
+};
+
+/// Lua can unpack only so many arguments at once.
+pub(crate) const MAX_ACKS: usize = 1000;
+
+macro_rules! script {
+    ($name:ident, $file:literal) => {
+        static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(include_str!(concat!("scripts/", $file, ".lua"))));
+    };
+}
+script!(FENCE, "fence");
+script!(RENEW, "renew");
+script!(UNFENCE, "unfence");
+script!(ACK, "ack");
+script!(QUARANTINE, "quarantine");
+
+/// A step on a partition went wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum PartitionError {
+    /// The server did not answer, or refused.
+    #[error("Redis did not do a step on `{key}`")]
+    Redis {
+        /// The partition's events.
+        key: String,
+        /// What it said.
+        #[source]
+        source: RedisError,
+    },
+    /// A key is in use for something else.
+    #[error(transparent)]
+    WrongType(StoreError),
+    /// The server answered something no script of ours says.
+    #[error("Redis answered a step on `{key}` in a way this version does not understand")]
+    UnexpectedResponse {
+        /// The partition's events.
+        key: String,
+    },
+}
+
+impl PartitionError {
+    /// Whether trying again can help without anybody doing anything.
+    pub(crate) fn is_transient(&self) -> bool {
+        !matches!(self, Self::WrongType(_))
+    }
+
+    /// The group has vanished, as after a restart without data.
+    pub(crate) fn is_group_missing(&self) -> bool {
+        matches!(self, Self::Redis { source, .. } if source.code() == Some("NOGROUP") || source.to_string().contains("NOGROUP"))
+    }
+}
+
+/// What a fenced step said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FenceOutcome<T> {
+    Done(T),
+    /// Somebody else is the owner now, or nobody.
+    FencedOff,
+}
+
+/// One partition under one lease.
+#[derive(Clone)]
+pub(crate) struct LeasedPartition {
+    pub(crate) number: u32,
+    pub(crate) epoch: Epoch,
+    pub(crate) events_key: String,
+    pub(crate) lock_key: String,
+    quarantine_key: String,
+    group: String,
+    owner: MemberId,
+    ttl: Duration,
+    read_progress: Arc<ReadProgress>,
+    namespace: Namespace,
+    processor: ProcessorName,
+    commands: SharedConnection,
+}
+
+impl LeasedPartition {
+    pub(crate) fn new(
+        link: &RedisClient,
+        namespace: &Namespace,
+        name: &ProcessorName,
+        number: u32,
+        (owner, epoch, ttl): (MemberId, Epoch, Duration),
+    ) -> Self {
+        Self {
+            number,
+            epoch,
+            events_key: namespace.events_key(name.stream(), number),
+            lock_key: namespace.lock_key(name, number),
+            quarantine_key: namespace.quarantine_key(name, number),
+            group: name.processor().to_owned(),
+            owner,
+            ttl,
+            read_progress: ReadProgress::new(link.is_cluster()),
+            namespace: namespace.clone(),
+            processor: name.clone(),
+            commands: link.connection(),
+        }
+    }
+
+    /// Shuts out every earlier owner, and every read that this one has given up on. Says whether the partition is quarantined.
+    pub(crate) async fn fence(&self) -> Result<FenceOutcome<bool>, PartitionError> {
+        let (number, gate) = self.next_gate_key();
+        loop {
+            let mut look = redis::cmd("HGET");
+            let open: Option<String> = self
+                .map_error(look.arg(&self.lock_key).arg("gate").query_async(&mut self.commands.clone()).await)
+                .await?;
+            let mut call = FENCE.key(&self.lock_key);
+            call.key(&self.events_key).key(&self.quarantine_key).key(&gate).key(open.as_ref().unwrap_or(&gate));
+            call.arg(self.owner.as_str()).arg(self.epoch.0).arg(self.ttl_ms()).arg(&self.group).arg(number);
+            match self.invoke_script::<(i64, Option<String>)>(&call).await? {
+                (-2, _) => {} // somebody else has fenced it in between
+                (-1, _) => return Ok(FenceOutcome::FencedOff),
+                (quarantined, delivered) => {
+                    self.reset_delivered(delivered.and_then(|id| EntryId::parse(id.as_bytes())));
+                    return Ok(FenceOutcome::Done(quarantined == 1));
+                }
+            }
+        }
+    }
+
+    /// Keeps earlier owners shut out. Says whether the partition is quarantined.
+    pub(crate) async fn renew(&self) -> Result<FenceOutcome<bool>, PartitionError> {
+        let mut call = RENEW.key(&self.lock_key);
+        call.key(&self.quarantine_key).key(self.gate_key()).arg(self.epoch.0).arg(self.ttl_ms()).arg(&self.group);
+        self.invoke_script(&call).await.map(parse_quarantined)
+    }
+
+    pub(crate) async fn unfence(&self) -> Result<(), PartitionError> {
+        let mut call = UNFENCE.key(&self.lock_key);
+        call.key(self.gate_key()).arg(self.epoch.0);
+        self.invoke_script::<i64>(&call).await.map(drop)
+    }
+
+    /// Acknowledges at most [`MOST_ACKS`] events.
+    pub(crate) async fn ack(&self, ids: &[EntryId]) -> Result<FenceOutcome<()>, PartitionError> {
+        let mut call = ACK.key(&self.events_key);
+        call.key(&self.lock_key).arg(self.epoch.0).arg(&self.group);
+        for id in ids {
+            call.arg(id.to_string());
+        }
+        let count: i64 = self.invoke_script(&call).await?;
+        Ok(if count < 0 { FenceOutcome::FencedOff } else { FenceOutcome::Done(()) })
+    }
+
+    pub(crate) async fn quarantine(&self, reason: &str) -> Result<FenceOutcome<()>, PartitionError> {
+        let mut call = QUARANTINE.key(&self.lock_key);
+        call.key(&self.quarantine_key).arg(self.epoch.0).arg(reason);
+        let done: i64 = self.invoke_script(&call).await?;
+        Ok(if done < 0 { FenceOutcome::FencedOff } else { FenceOutcome::Done(()) })
+    }
+
+    fn ttl_ms(&self) -> u64 {
+        u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    async fn invoke_script<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, PartitionError> {
+        self.map_error(call.invoke_async(&mut self.commands.clone()).await).await
+    }
+
+    /// Finds out which key it is if one is of the wrong type.
+    async fn map_error<T>(&self, answer: Result<T, RedisError>) -> Result<T, PartitionError> {
+        let source = match answer {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        if source.to_string().contains("WRONGTYPE") {
+            let keys = [(&*self.lock_key, "hash"), (&*self.events_key, "stream"), (&*self.quarantine_key, "string")];
+            if let Some(wrong) = find_wrong_type(&mut self.commands.clone(), &keys).await {
+                return Err(PartitionError::WrongType(wrong));
+            }
+        }
+        Err(PartitionError::Redis { key: self.events_key.clone(), source })
+    }
+}
+
+fn parse_quarantined(answer: i64) -> FenceOutcome<bool> {
+    if answer < 0 { FenceOutcome::FencedOff } else { FenceOutcome::Done(answer == 1) }
+}
+
+#[cfg(test)]
+mod tests;

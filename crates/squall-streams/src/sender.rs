@@ -1,0 +1,285 @@
+//! Appends records to partitions: in batches, once each however often a batch is retried, never over what is unread.
+//! Refuses to drop anything silently: a full partition makes the sender wait or fail.
+
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use futures_util::future::try_join_all;
+use redis::{RedisError, Script, Value};
+use serde::{Serialize, de::DeserializeOwned};
+use squall_coord::{RedisClient, SharedConnection, StoreError, find_wrong_type, is_transient};
+use tokio::{sync::Mutex, time::Instant};
+
+use crate::{
+    codec::EncodeError,
+    entry::EntryId,
+    names::{Namespace, StreamName},
+    stream::{DEFAULT_FULL_WAIT, RecordStream, RoutedRecord},
+};
+
+static SEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/send.lua")));
+
+/// Large enough to make the round trip cheap, small enough not to hold up the server.
+const BATCH_SIZE: usize = 200;
+/// Longer than any retry goes on.
+const DEDUP_TTL: Duration = Duration::from_secs(600);
+/// How long a batch is retried while the server is away.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What sending to a full partition does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Waits for room, at most this long.
+    Wait(Duration),
+    /// Fails at once.
+    Fail,
+}
+
+impl Default for WhenFull {
+    fn default() -> Self {
+        Self::Wait(DEFAULT_FULL_WAIT)
+    }
+}
+
+/// A record that was not, or perhaps not, appended.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// It cannot be written.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// No room.
+    #[error("partition `{key}` is full ({size} events): {}", explain_full(.slowest_processor))]
+    Full {
+        /// The partition's events.
+        key: String,
+        /// How many it may hold.
+        size: usize,
+        /// The processor that is furthest behind; empty when none is registered.
+        slowest_processor: String,
+    },
+    /// A key is in use for something else.
+    #[error(transparent)]
+    WrongType(StoreError),
+    /// The server did not answer, or refused; the batch may or may not have been appended.
+    #[error("sending to `{key}` failed")]
+    Redis {
+        /// The partition's events.
+        key: String,
+        /// What happened.
+        #[source]
+        source: RedisError,
+    },
+    /// Another sender uses this sender's name.
+    #[error("a batch for `{key}` came after a later one of the same sender")]
+    StaleBatch {
+        /// The partition's events.
+        key: String,
+    },
+}
+
+fn explain_full(behind: &str) -> String {
+    if behind.is_empty() {
+        "no processor is registered on it, so nothing may be trimmed; start one, raise the size, or let unread events be dropped".into()
+    } else {
+        format!(
+            "processor `{behind}` has not acknowledged them; start more workers, raise the size, or remove the processor"
+        )
+    }
+}
+
+/// Appends to the partitions of one stream. At most one batch per partition is on its way, which keeps retries in order.
+pub(crate) struct StreamSender {
+    commands: SharedConnection,
+    /// Its name, where the server remembers what a producer has sent.
+    producer: String,
+    partitions: Vec<PartitionSender>,
+    size: usize,
+    when_full: WhenFull,
+    drop_unread: bool,
+}
+
+struct PartitionSender {
+    events_key: String,
+    dedup_key: String,
+    /// Number of the last batch, held while one is on its way.
+    sequence: Arc<Mutex<u64>>,
+}
+
+impl StreamSender {
+    pub(crate) async fn open(
+        link: &RedisClient,
+        namespace: &Namespace,
+        name: &StreamName,
+        partitions: u32,
+        size: usize,
+    ) -> Self {
+        let sender = uuid::Uuid::new_v4().simple().to_string();
+        let lanes = (0..partitions).map(|n| PartitionSender {
+            events_key: namespace.events_key(name, n),
+            dedup_key: namespace.dedup_key(name, n, &sender),
+            sequence: Arc::default(),
+        });
+        Self {
+            commands: link.connection(),
+            partitions: lanes.collect(),
+            producer: if supports_idempotent_producers(link).await { sender } else { String::new() },
+            size,
+            when_full: WhenFull::default(),
+            drop_unread: false,
+        }
+    }
+
+    pub(crate) fn when_full(mut self, when_full: WhenFull, drop_unread: bool) -> Self {
+        self.when_full = when_full;
+        self.drop_unread = drop_unread;
+        self
+    }
+
+    /// Appends records of one partition in order.
+    async fn append(&self, partition: u32, records: &[RoutedRecord]) -> Result<Vec<EntryId>, SendError> {
+        let lane = &self.partitions[partition as usize];
+        let mut sequence = lane.sequence.lock().await;
+        let mut ids = Vec::with_capacity(records.len());
+        for batch in records.chunks(BATCH_SIZE.min(self.size)) {
+            *sequence += 1;
+            ids.extend(self.append_with_retry(lane, *sequence, batch).await?);
+        }
+        Ok(ids)
+    }
+
+    /// Retries one batch under one number until it is in, cannot be, or patience ends.
+    async fn append_with_retry(
+        &self,
+        lane: &PartitionSender,
+        sequence: u64,
+        batch: &[RoutedRecord],
+    ) -> Result<Vec<EntryId>, SendError> {
+        let begin = Instant::now();
+        let mut wait = Duration::from_millis(2);
+        loop {
+            let patience = match self.try_append(lane, sequence, batch).await {
+                Ok(Some(ids)) => return Ok(ids),
+                Ok(None) => return Err(SendError::StaleBatch { key: lane.events_key.clone() }),
+                Err(SendError::Full { key, size, slowest_processor: behind }) => match self.when_full {
+                    WhenFull::Wait(patience) if begin.elapsed() < patience => patience,
+                    _ => return Err(SendError::Full { key, size, slowest_processor: behind }),
+                },
+                Err(SendError::Redis { source, .. }) if is_transient(&source) && begin.elapsed() < RETRY_TIMEOUT => {
+                    RETRY_TIMEOUT
+                }
+                Err(error) => return Err(error),
+            };
+            tokio::time::sleep(wait.min(patience.saturating_sub(begin.elapsed()))).await;
+            wait = (wait * 2).min(Duration::from_millis(250));
+        }
+    }
+
+    async fn try_append(
+        &self,
+        lane: &PartitionSender,
+        sequence: u64,
+        batch: &[RoutedRecord],
+    ) -> Result<Option<Vec<EntryId>>, SendError> {
+        let mut call = SEND.key(&lane.events_key);
+        call.key(&lane.dedup_key)
+            .arg(sequence)
+            .arg(self.size)
+            .arg(u64::try_from(DEDUP_TTL.as_millis()).unwrap_or(u64::MAX));
+        call.arg(u8::from(self.drop_unread)).arg(batch.len()).arg(&self.producer);
+        for record in batch {
+            call.arg(record.fields.len() * 2);
+            for (name, value) in &record.fields {
+                call.arg(name).arg(value);
+            }
+        }
+        let answer: Vec<Value> = match call.invoke_async(&mut self.commands.clone()).await {
+            Ok(answer) => answer,
+            Err(source) => return Err(self.map_error(lane, source).await),
+        };
+        let texts: Vec<Vec<u8>> = answer
+            .into_iter()
+            .filter_map(|part| match part {
+                Value::BulkString(text) => Some(text),
+                _ => None,
+            })
+            .collect();
+        match texts.split_first() {
+            Some((word, ids)) if word == b"ok" => Ok(Some(ids.iter().filter_map(|id| EntryId::parse(id)).collect())),
+            Some((word, rest)) if word == b"full" => Err(SendError::Full {
+                key: lane.events_key.clone(),
+                size: self.size,
+                slowest_processor: rest
+                    .first()
+                    .map(|name| String::from_utf8_lossy(name).into_owned())
+                    .unwrap_or_default(),
+            }),
+            _ => Ok(None),
+        }
+    }
+
+    async fn map_error(&self, lane: &PartitionSender, source: RedisError) -> SendError {
+        if source.to_string().contains("WRONGTYPE") {
+            let keys = [(&*lane.events_key, "stream"), (&*lane.dedup_key, "string")];
+            if let Some(wrong) = find_wrong_type(&mut self.commands.clone(), &keys).await {
+                return SendError::WrongType(wrong);
+            }
+        }
+        SendError::Redis { key: lane.events_key.clone(), source }
+    }
+}
+
+/// Whether the server has `XADD … IDMP` (Redis 8.6). A server that does not say is taken for one that has not.
+async fn supports_idempotent_producers(link: &RedisClient) -> bool {
+    let told: Result<Vec<Value>, RedisError> =
+        redis::cmd("COMMAND").arg("INFO").arg("XCFGSET").query_async(&mut link.connection()).await;
+    told.is_ok_and(|told| matches!(told.first(), Some(Value::Array(_))))
+}
+
+impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> RecordStream<R> {
+    /// Appends a record and says under which id.
+    pub async fn send(&self, record: &R) -> Result<EntryId, SendError> {
+        let routed = self.encode(record)?;
+        let ids = self.sender().append(routed.partition, &[routed]).await?;
+        Ok(ids.into_iter().next_back().unwrap_or_default())
+    }
+
+    /// Appends records, all partitions at once, each in the order given; the ids come in the order of the records.
+    /// Awaiting it is the back-pressure: it returns when everything is in. After an error, what was sent before it stays.
+    pub async fn send_many<'a>(&self, records: impl IntoIterator<Item = &'a R>) -> Result<Vec<EntryId>, SendError> {
+        let routed: Vec<RoutedRecord> =
+            records.into_iter().map(|record| self.encode(record)).collect::<Result<_, EncodeError>>()?;
+        self.send_routed(routed).await
+    }
+}
+
+impl<R> RecordStream<R> {
+    /// Appends encoded records, all partitions at once.
+    pub(crate) async fn send_routed(
+        &self,
+        records: impl IntoIterator<Item = RoutedRecord>,
+    ) -> Result<Vec<EntryId>, SendError> {
+        let mut places: Vec<Vec<usize>> = vec![Vec::new(); self.partitions() as usize];
+        let mut batches: Vec<Vec<RoutedRecord>> = places.iter().map(|_| Vec::new()).collect();
+        let mut count = 0;
+        for routed in records {
+            let partition = routed.partition as usize;
+            places[partition].push(count);
+            batches[partition].push(routed);
+            count += 1;
+        }
+        let sends = batches.iter().zip(0u32..).filter(|(batch, _)| !batch.is_empty());
+        let sent = try_join_all(sends.map(|(batch, partition)| self.sender().append(partition, batch))).await?;
+        let mut ids = vec![EntryId::default(); count];
+        for (places, sent) in places.iter().filter(|places| !places.is_empty()).zip(sent) {
+            for (place, id) in places.iter().zip(sent) {
+                ids[*place] = id;
+            }
+        }
+        Ok(ids)
+    }
+}
+
+#[cfg(test)]
+mod tests;

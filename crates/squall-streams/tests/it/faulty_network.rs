@@ -1,0 +1,79 @@
+//! A bad line to the server, and what it must not break.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::SeqCst},
+};
+
+use squall_streams::{Namespace, StreamApp};
+use squall_testkit::redis::RedisServer;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+use crate::{
+    order_checker::{Log, check_at_least_once},
+    support::{Order, Running, app, orders, pending, processed, quick, recorder, send, stream},
+};
+
+/// Forwards to the server and, every so many answers, cuts the connection instead of handing the answer back.
+pub(crate) async fn cutting_proxy(port: u16, every: u64) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().port();
+    let answers = Arc::new(AtomicU64::new(0));
+    tokio::spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let answers = answers.clone();
+            connections.spawn(async move {
+                let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let (mut up, mut down) = ([0; 65536], [0; 65536]);
+                loop {
+                    tokio::select! {
+                        read = client.read(&mut up) => match read {
+                            Ok(count) if count > 0 => server.write_all(&up[..count]).await.unwrap(),
+                            _ => return,
+                        },
+                        read = server.read(&mut down) => match read {
+                            Ok(count) if count > 0 && !(answers.fetch_add(1, SeqCst) + 1).is_multiple_of(every) => {
+                                if client.write_all(&down[..count]).await.is_err() { return; }
+                            }
+                            _ => return,
+                        },
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_whose_answers_get_lost_keeps_the_order() {
+    let server = RedisServer::start();
+    let steady = app(&server).await;
+    let stream = stream(&steady, 4).await;
+    let port = cutting_proxy(server.port(), 6).await;
+    let url = format!("redis://127.0.0.1:{port}/");
+    let shaky = StreamApp::connect_in("shop", &url, Namespace::new("").unwrap()).await.unwrap();
+    let shaken = loop {
+        // Opening is not retried by itself; the proxy may have cut it.
+        let stream = shaky.stream::<Order>("orders").partition_by("order_id").partitions(4);
+        if let Ok(stream) = stream.open().await {
+            break stream;
+        }
+    };
+    let log = Log::default();
+    let worker = Running::start(&shaky, recorder(&shaken, &log).settings(quick()));
+    let mut sent = Vec::new();
+    for chunk in orders(3000).chunks(30) {
+        sent.extend(send(&stream, chunk).await);
+    }
+    processed(&log, sent.len()).await;
+    worker.stop().await.unwrap();
+    check_at_least_once(&log.all(), &sent);
+    assert_eq!(pending(&steady, &stream, "recorder").await, 0);
+}

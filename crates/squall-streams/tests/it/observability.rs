@@ -1,0 +1,83 @@
+//! What is told while processing goes on: lag, throughput, rebalances and failures, as tracing events and as Prometheus text.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use squall_streams::{FailurePolicy, Namespace, Processor, ProcessorSettings, StreamApp, StreamMetrics};
+use squall_testkit::{
+    redis::RedisServer,
+    tracing_capture::{self, CapturedEvent},
+};
+
+use crate::support::{Order, Running, eventually, orders, quick};
+
+/// What was told about a processor under a message.
+fn about(processor: &str, message: &str) -> Vec<BTreeMap<String, String>> {
+    let about = |event: &CapturedEvent| {
+        event.message() == message && event.fields.get("processor").is_some_and(|name| name == processor)
+    };
+    tracing_capture::all_events().into_iter().filter(about).map(|event| event.fields).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lag_throughput_rebalances_and_failures_are_told() {
+    tracing_capture::start_capture();
+    let server = RedisServer::start();
+    let app = StreamApp::connect_in("telling", &server.url(), Namespace::new("").unwrap()).await.unwrap();
+    let stream = app.stream::<Order>("orders").partition_by("order_id").partitions(2).open().await.unwrap();
+    let name = "telling.orders.fragile";
+    let settings = || ProcessorSettings { report_interval: Duration::from_millis(50), ..quick() };
+    let fragile = || {
+        let fragile =
+            Processor::new("fragile", &stream, |mut events: squall_streams::PartitionEvents<Order>| async move {
+                while let Some(event) = events.next().await {
+                    if event.record.number == 30 {
+                        return Err(std::io::Error::other("unlucky"));
+                    }
+                }
+                Ok(())
+            });
+        fragile.policy(FailurePolicy::quarantine()).settings(settings())
+    };
+    let first = Running::start(&app, fragile());
+    stream.send_many(&orders(40)).await.unwrap();
+    let stuck = stream.route(&orders(31)[30]).unwrap();
+    eventually("the failure", || async { first.metrics.quarantines() == 1 }).await;
+    // Counted by the server's own words: what is pending or waiting in the partition that stands still.
+    let admin = squall_streams::admin::StreamAdmin::new(app.client().clone(), Namespace::new("").unwrap());
+    let processor = squall_streams::ProcessorName::parse(name).unwrap();
+    let behind =
+        || async { admin.lag(&processor).await.unwrap().iter().map(|one| one.pending + one.waiting).sum::<u64>() };
+    let moving = || async { first.metrics.acked() + behind().await == 40 && first.metrics.lag() == behind().await };
+    eventually("the lag to be counted", moving).await;
+    assert!(first.metrics.lag() > 0);
+    let second = Running::start(&app, fragile());
+    eventually("a rebalance", || async { first.metrics.held() == 1 && second.metrics.held() == 1 }).await;
+
+    let text = StreamMetrics::render([(&processor, &*first.metrics)]);
+    let labels = r#"{app="telling",stream="orders",processor="fragile"}"#;
+    for (metric, value) in [
+        ("squall_stream_events_acked_total", first.metrics.acked()),
+        ("squall_stream_lag", first.metrics.lag()),
+        ("squall_stream_failures_total", 1),
+        ("squall_stream_quarantines_total", 1),
+        ("squall_stream_partitions_granted_total", 2),
+        ("squall_stream_partitions_returned_total", 1),
+        ("squall_stream_partitions_held", 1),
+    ] {
+        assert!(
+            text.contains(&format!("\n{metric}{labels} {value}\n"))
+                || text.contains(&format!("{metric}{labels} {value}\n")),
+            "{metric} {value} in\n{text}"
+        );
+    }
+    first.stop().await.unwrap();
+    second.stop().await.unwrap();
+
+    assert_eq!(about(name, "partition taken").len(), about(name, "partition given back").len());
+    assert!(about(name, "partition taken").len() >= 3, "two, and one that moved");
+    let failure = &about(name, "quarantined")[0];
+    assert!(failure["error"].contains("unlucky") && failure["partition"] == stuck.to_string(), "{failure:?}");
+    let progress = about(name, "progress");
+    assert!(progress.iter().any(|one| one["rate"] != "0.0" && one["rate"] != "0"), "throughput: {progress:?}");
+    assert!(progress.iter().any(|one| one["lag"] != "0"), "lag: {progress:?}");
+}

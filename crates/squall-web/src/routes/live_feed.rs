@@ -1,0 +1,73 @@
+//! `/ws/metrics`: the live feed. A listener gets a snapshot, then a message a second; one that is too slow misses the oldest.
+
+use axum::{
+    extract::{
+        State,
+        ws::{Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
+    },
+    response::Response,
+};
+use http::StatusCode;
+use squall_coord::FleetStores;
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use tokio::{sync::broadcast::error::RecvError, time::timeout};
+
+use super::ApiState;
+use crate::{
+    error::ApiError,
+    vikhry_json::{self, MetricsFilter},
+};
+
+/// Listeners of the live feed at once.
+const MAX_SUBSCRIBERS: usize = 256;
+/// A listener that takes nothing for this long is gone.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(crate) async fn subscribe<C: FleetStores>(
+    State(app): State<Arc<ApiState<C>>>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    let upgrade =
+        upgrade.map_err(|error| ApiError::bad_request(format!("this is a WebSocket: {}", error.body_text())))?;
+    if app.watcher.subscriber_count() >= MAX_SUBSCRIBERS {
+        let message = format!("{MAX_SUBSCRIBERS} subscribers are listening already");
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "bad_request", message));
+    }
+    // Nobody has anything to say here; a long message would only fill memory.
+    let upgrade = upgrade.max_message_size(4 << 10).max_frame_size(4 << 10);
+    Ok(upgrade.on_upgrade(async move |socket| send_messages(&app, socket).await))
+}
+
+/// A snapshot, then a message a second. A slow listener misses the oldest, and that is counted.
+async fn send_messages<C: FleetStores>(app: &ApiState<C>, mut socket: WebSocket) {
+    let mut ticks = app.watcher.subscribe();
+    let wanted = MetricsFilter { metric_id: None, count: 100, include_events: true };
+    let snapshot = vikhry_json::metrics_json(app.watcher.current_run().await.as_ref(), &wanted, &app.watcher.counters);
+    let mut next = Some(vikhry_json::feed_message("metrics_snapshot", &snapshot));
+    loop {
+        if let Some(text) = next.take() {
+            match timeout(SEND_TIMEOUT, socket.send(Message::Text(text.into()))).await {
+                Ok(Ok(())) => {}
+                _ => return,
+            }
+        }
+        tokio::select! {
+            () = app.stop.cancelled() => break,
+            tick = ticks.recv() => match tick {
+                Ok(text) => next = Some(text.as_ref().to_owned()),
+                Err(RecvError::Lagged(missed)) => {
+                    app.watcher.counters.dropped_messages.fetch_add(missed, Relaxed);
+                }
+                Err(RecvError::Closed) => break,
+            },
+            said = socket.recv() => match said {
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                Some(Ok(_)) => {}
+            },
+        }
+    }
+    let _ = timeout(Duration::from_secs(1), socket.send(Message::Close(None))).await;
+}

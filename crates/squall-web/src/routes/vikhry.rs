@@ -1,0 +1,278 @@
+//! The seed's own routes and shapes for those who steer: start, change and stop by users, who is there. What a response lists follows from
+//! the record; nothing is kept here.
+
+use axum::{body::Body, extract::State};
+use http::StatusCode;
+use serde_json::{Value, json};
+use squall_coord::FleetStores;
+use squall_model::{Bundle, LoadModel, Pause, Profile, ProfileError, ProfileStage, RunPhase, StopReason};
+use squall_orchestrator::{FleetStatus, WorkerInfo, share_holders};
+use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep};
+
+use super::{ApiState, LevelUnit, add_params};
+use crate::{
+    config::{StartableParam, StartableScenario},
+    error::{ApiError, ApiResult, json_ok},
+    request_body::read_body,
+    requests::{ChangeUsersRequest, EmptyRequest, StartTestRequest},
+    vikhry_json,
+};
+
+/// A test that is started by users lasts until it is stopped, but not for ever.
+const MAX_TEST_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Workers have a minute to build their users; the leader then decides.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(75);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Workers read the record at their next beat, if not before, and are no members after a few missed ones. Counted in looks, so that a
+/// machine that stalls is waited for.
+const MAX_POLLS: u32 = 200;
+
+pub(crate) async fn ready<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {
+    let status = app.fleet.status().await?;
+    let alive = alive_worker_ids(&status);
+    let workers: Vec<Value> =
+        status.workers.iter().map(|worker| vikhry_json::worker_json(worker, status.now_ms)).collect();
+    Ok(json_ok(&json!({
+        "ready": !alive.is_empty(),
+        "state": status.state,
+        "epoch": status.epoch,
+        "alive_workers": alive.len(),
+        "workers": alive,
+        "workers_status": workers,
+    })))
+}
+
+pub(crate) async fn start_test<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
+    let StartTestRequest { target_users, init_params, spawn_interval_ms } = read_body(body).await?;
+    let offer = app.config.scenario.as_ref().ok_or_else(|| {
+        ApiError::bad_request(
+            "this orchestrator has no scenario: start it with --scenario FILE, or use POST /api/v1/tests",
+        )
+    })?;
+    offer.check_params(&init_params)?;
+    let mut bundle = offer.bundle.clone();
+    if bundle.has_multiple_scenarios() {
+        return Err(ApiError::bad_request(
+            "the file has several scenarios with a load each, which a number of users cannot stand for: use POST /api/v1/tests",
+        ));
+    }
+    set_user_load(&mut bundle, target_users, Duration::from_millis(spawn_interval_ms.saturating_mul(target_users)))
+        .map_err(|error| ApiError::validation(error.to_string()))?;
+    add_params(&mut bundle, &init_params);
+    let epoch = app.fleet.start(&bundle, init_params.clone()).await?;
+    let status = wait_until_running(&app, epoch).await?;
+    let told: Vec<&str> = ready_workers(&status, epoch).map(|worker| worker.id.as_str()).collect();
+    let expected = status.order.as_ref().map_or(&[][..], |order| &order.expected);
+    // The test runs: what cannot be counted of it is no reason to say that it does not.
+    let (pools, _) = app.count_pools().await.unwrap_or_default();
+    let pools: BTreeMap<&str, u64> = pools.iter().map(|pool| (pool.pool.as_str(), pool.total)).collect();
+    Ok(json_ok(&json!({
+        "epoch": epoch,
+        "target_users": target_users,
+        "init_params": init_params,
+        "spawn_interval_ms": spawn_interval_ms,
+        "prepare_result": {"target_users": target_users, "resources": pools, "ready_workers": told},
+        "add_result": add_result_json(&status, 0..target_users, spawn_interval_ms),
+        "start_result": {"workers": expected, "delivered": told.len()},
+    })))
+}
+
+impl StartableScenario {
+    fn check_params(&self, given: &BTreeMap<String, Value>) -> Result<(), ApiError> {
+        let known = |name: &String| self.accepts_any_param || self.params.iter().any(|param| param.name == *name);
+        if let Some(name) = given.keys().find(|name| !known(name)) {
+            return Err(ApiError::validation(format!("init_params: the scenario has no parameter `{name}`")));
+        }
+        let scalar = |value: &Value| value.is_string() || value.is_number() || value.is_boolean();
+        let mut variables = self.params.iter().filter(|param| param.kind == StartableParam::KIND_VARIABLE);
+        if let Some(param) = variables.find(|param| given.get(&param.name).is_some_and(|value| !scalar(value))) {
+            let text = format!("init_params: `{}` must be a text, a number, true or false", param.name);
+            return Err(ApiError::validation(text));
+        }
+        match self.params.iter().find(|param| param.required && !given.contains_key(&param.name)) {
+            Some(param) => Err(ApiError::validation(format!("init_params: the scenario needs `{}`", param.name))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes a number of users the load of a bundle, for as long as nobody stops it.
+fn set_user_load(bundle: &mut Bundle, users: u64, ramp: Duration) -> Result<(), ProfileError> {
+    let load = &mut bundle.plan.load;
+    let pause = match load.model {
+        LoadModel::Closed { pause, .. } => pause,
+        LoadModel::Open { .. } => Pause::NONE,
+    };
+    let users = match users {
+        // A test may begin without users and get them later; a profile must rise somewhere, so it does after the end.
+        0 => Profile::from_stages(vec![
+            ProfileStage { duration: MAX_TEST_DURATION, from: 0.0, to: 0.0 },
+            ProfileStage { duration: Duration::from_nanos(1), from: 0.0, to: 1.0 },
+        ]),
+        _ if ramp.is_zero() => Profile::constant(users as f64, MAX_TEST_DURATION),
+        _ => Profile::ramp(users as f64, ramp, MAX_TEST_DURATION),
+    }?;
+    load.model = LoadModel::Closed { users, pause };
+    load.iterations = None;
+    Ok(())
+}
+
+/// Users by their numbers, which are the ids under which the store shows them, and the workers that have them.
+fn users_with_workers(status: &FleetStatus, users: Range<u64>) -> Vec<Value> {
+    let holders = share_holders(&status.workers);
+    let worker_of = |user: u64| holders[(user % holders.len() as u64) as usize].map(|worker| worker.id.as_str());
+    users.map(|user| json!({"user_id": user.to_string(), "worker_id": worker_of(user)})).collect()
+}
+
+fn add_result_json(status: &FleetStatus, users: Range<u64>, spawn_interval_ms: u64) -> Value {
+    json!({
+        "requested": users.end - users.start,
+        "added": users_with_workers(status, users),
+        // Numbers are never given twice within a run.
+        "skipped_existing": [],
+        "alive_workers": alive_worker_ids(status),
+        // Whoever stops the test while it is prepared makes this an error.
+        "aborted": false,
+        "spawn_interval_ms": spawn_interval_ms,
+    })
+}
+
+/// Waits until workers have built their users and have shared them, or the run has been given up.
+async fn wait_until_running<C: FleetStores>(app: &ApiState<C>, epoch: u64) -> Result<FleetStatus, ApiError> {
+    let give_up = Instant::now() + PREPARE_TIMEOUT;
+    let mut looks = 0;
+    loop {
+        let status = app.fleet.status().await?;
+        if status.epoch == epoch && status.state == RunPhase::Running {
+            let shared = share_holders(&status.workers).iter().all(Option::is_some);
+            if shared || looks == MAX_POLLS {
+                return Ok(status);
+            }
+            looks += 1;
+            sleep(POLL_INTERVAL).await;
+            continue;
+        }
+        if status.epoch != epoch || status.state != RunPhase::Preparing {
+            let stop = status.order.and_then(|order| order.stop).and_then(|stop| stop.message);
+            let why = stop.unwrap_or_else(|| "it was stopped".to_owned());
+            return Err(ApiError::bad_request(format!("the test did not begin: {why}")));
+        }
+        if Instant::now() > give_up {
+            let message = "nobody leads the fleet, so the test is still being prepared";
+            return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message));
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+pub(crate) async fn change_users<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
+    let ChangeUsersRequest { target_users, spawn_interval_ms } = read_body(body).await?;
+    let status = app.fleet.status().await?;
+    let Some(level) = status.scheduled_level().filter(|_| status.state == RunPhase::Running) else {
+        return Err(ApiError::invalid_state("change users", status.state.name(), "RUNNING"));
+    };
+    let current = level.round() as u64;
+    let difference = target_users.abs_diff(current);
+    let answer = |epoch: u64, action: &str, result: Value| {
+        Ok(json_ok(&json!({
+            "epoch": epoch,
+            "target_users": target_users,
+            "current_users": current,
+            "spawn_interval_ms": spawn_interval_ms,
+            "action": action,
+            "result": result,
+        })))
+    };
+    if difference == 0 {
+        return answer(status.epoch, "noop", json!({"requested": 0}));
+    }
+    let ramp = Duration::from_millis(spawn_interval_ms.saturating_mul(difference));
+    let (epoch, _) = app.change_level(LevelUnit::Users, target_users as f64, ramp).await?;
+    match target_users > current {
+        true => answer(epoch, "add", add_result_json(&status, current..target_users, spawn_interval_ms)),
+        false => {
+            let removed = users_with_workers(&status, target_users..current);
+            answer(epoch, "remove", json!({"requested": difference, "removed": removed, "skipped_missing": []}))
+        }
+    }
+}
+
+pub(crate) async fn stop_test<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
+    let _: EmptyRequest = read_body(body).await?;
+    let before = app.fleet.status().await?;
+    let epoch = app.fleet.stop(StopReason::Interrupted, false, None).await?;
+    // As they were: when the run is over they work for none any more.
+    let told: Vec<&str> = ready_workers(&before, epoch).map(|worker| worker.id.as_str()).collect();
+    let revision = app.fleet.status().await?.revision;
+    let mut looks = 0;
+    loop {
+        let status = app.fleet.status().await?;
+        let there = status.workers.iter().filter(|worker| told.contains(&worker.id.as_str()));
+        let (heard, deaf): (Vec<_>, Vec<_>) =
+            there.partition(|worker| worker.revision >= revision || worker.done == epoch);
+        // What workers have acknowledged is what was delivered; whoever has gone is not waited for.
+        if deaf.is_empty() || looks == MAX_POLLS {
+            let result = json!({"workers": told, "delivered": heard.len()});
+            return Ok(json_ok(&json!({"epoch": epoch, "stop_result": result})));
+        }
+        looks += 1;
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Those who have built their users for the run.
+fn ready_workers(status: &FleetStatus, epoch: u64) -> impl Iterator<Item = &WorkerInfo> {
+    status.workers.iter().filter(move |worker| worker.ready == epoch)
+}
+
+fn alive_worker_ids(status: &FleetStatus) -> Vec<&str> {
+    status.workers.iter().filter(|worker| worker.is_healthy()).map(|worker| worker.id.as_str()).collect()
+}
+
+/// How many users there are to be right now.
+fn current_user_count(status: &FleetStatus) -> u64 {
+    let loading = matches!(status.state, RunPhase::Preparing | RunPhase::Running);
+    let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0));
+    let level = status.order.as_ref().filter(|_| loading).map_or(0.0, |order| order.profile.level(elapsed));
+    // As the leader shows them; a level that is whole but for rounding is whole.
+    (level + 1e-9).floor() as u64
+}
+
+pub(crate) async fn workers<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {
+    let status = app.fleet.status().await?;
+    let by_users = app
+        .watcher
+        .current_run()
+        .await
+        .as_ref()
+        .is_some_and(|shown| LevelUnit::of_bundle(&shown.bundle) == LevelUnit::Users);
+    let level = if by_users { current_user_count(&status) } else { 0 };
+    let workers: Vec<Value> = status
+        .workers
+        .iter()
+        .map(|worker| {
+            let users = worker.held.count_below(level);
+            let active =
+                status.state == RunPhase::Running && worker.ready == status.epoch && worker.done != status.epoch;
+            let mut shown = vikhry_json::worker_json(worker, status.now_ms);
+            shown["users_count"] = users.into();
+            shown["active_users_count"] = if active { users } else { 0 }.into();
+            shown["memory_percent"] = worker.memory_percent.into();
+            shown["shares"] = worker.shares.into();
+            shown
+        })
+        .collect();
+    Ok(json_ok(&json!({"generated_at": vikhry_json::unix_s(), "count": workers.len(), "workers": workers})))
+}
+
+pub(crate) async fn on_init_params<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {
+    let offer = app.config.scenario.as_ref();
+    Ok(json_ok(&json!({
+        "configured": offer.is_some(),
+        "scenario_path": offer.map(|offer| offer.path.display().to_string()),
+        "vu_class": offer.map(|offer| &offer.bundle.plan.name),
+        "params": offer.map_or(&[][..], |offer| &offer.params),
+        "accepts_arbitrary_kwargs": offer.is_some_and(|offer| offer.accepts_any_param),
+    })))
+}

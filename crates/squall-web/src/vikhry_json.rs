@@ -1,0 +1,243 @@
+//! Runs in the seed's JSON shapes. Picks numbers out of a [`RunView`] and names them; every percentile is read from a merged
+//! histogram there.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use squall_coord::FleetStores;
+use squall_metrics::{MetricKey, MetricKind, MetricSecond, MetricView, RunView};
+use squall_orchestrator::WorkerInfo;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::Ordering::Relaxed,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use crate::run_watcher::{ApiCounters, WINDOW_S, WatchedRun};
+
+/// Codes that are listed by name; the others are counted together.
+const TOP_CODES: usize = 10;
+
+/// What of a run is wanted.
+pub(crate) struct MetricsFilter {
+    pub(crate) metric_id: Option<String>,
+    /// Most seconds of each metric.
+    pub(crate) count: usize,
+    pub(crate) include_events: bool,
+}
+
+impl MetricsFilter {
+    /// What every subscriber gets each second.
+    pub(crate) fn tick() -> MetricsFilter {
+        MetricsFilter { metric_id: None, count: 0, include_events: false }
+    }
+}
+
+/// A metric's name in the API: its group before it, its tags after it.
+pub(crate) fn metric_api_id(key: &MetricKey) -> String {
+    key.id()
+}
+
+/// `{"type", "payload"}` as text.
+pub(crate) fn feed_message(kind: &str, payload: &Value) -> String {
+    json!({"type": kind, "payload": payload}).to_string()
+}
+
+/// `/metrics`, and what subscribers get.
+pub(crate) fn metrics_json<C: FleetStores>(
+    shown: Option<&WatchedRun<C>>,
+    wanted: &MetricsFilter,
+    counters: &ApiCounters,
+) -> Value {
+    let metrics: Vec<Value> = shown.map_or_else(Vec::new, |shown| {
+        let ids = shown.view().metrics.iter().map(|metric| (metric_api_id(&metric.key), metric));
+        let ids = ids.filter(|(id, _)| wanted.metric_id.as_ref().is_none_or(|wanted| wanted == id));
+        ids.map(|(id, metric)| metric_json(shown, id, metric, wanted)).collect()
+    });
+    let late: Vec<Value> = metrics
+        .iter()
+        .filter(|_| shown.is_some_and(WatchedRun::is_lagging))
+        .map(|metric| metric["metric_id"].clone())
+        .collect();
+    json!({
+        "generated_at": unix_s(),
+        "epoch": shown.map(|shown| shown.epoch),
+        // A second is shown when it is complete, and then for all metrics.
+        "lag": {
+            "detected": shown.is_some_and(WatchedRun::is_lagging),
+            "metrics_with_backlog": late,
+            "dropped_subscriber_messages": counters.dropped_messages.load(Relaxed),
+        },
+        "metrics": metrics,
+        "count": wanted.count,
+        "include_events": wanted.include_events,
+    })
+}
+
+fn metric_json<C: FleetStores>(
+    shown: &WatchedRun<C>,
+    id: String,
+    metric: &MetricView,
+    wanted: &MetricsFilter,
+) -> Value {
+    let (window, seconds) = shown.view().window_of(&metric.key, WINDOW_S as usize);
+    let events = wanted.include_events.then(|| {
+        let skip = metric.timeline.len().saturating_sub(wanted.count);
+        metric.timeline.iter().skip(skip).map(|second| second_json(shown.started_ms, second)).collect::<Vec<_>>()
+    });
+    json!({
+        "metric_id": id,
+        "last_event_id": metric.timeline.last().map(|second| event_id(shown.started_ms, second.t_s)),
+        "aggregate": aggregate(&metric.key, &window, seconds as f64),
+        "aggregate_total": aggregate(&metric.key, metric, shown.measured_duration().as_secs_f64()),
+        "events": events,
+    })
+}
+
+/// Raw samples never travel: an event is a second of the metric, merged over the fleet.
+fn second_json(started_ms: u64, second: &MetricSecond) -> Value {
+    json!({
+        "event_id": event_id(started_ms, second.t_s),
+        "data": {
+            "ts_ms": ts_ms(started_ms, second.t_s),
+            "requests": second.requests,
+            "errors": second.errors,
+            "latency_avg_ms": nanos_to_ms(f64::from(second.mean)),
+            "latency_median_ms": nanos_to_ms(f64::from(second.p50)),
+            "latency_p95_ms": nanos_to_ms(f64::from(second.p95)),
+            "latency_p99_ms": nanos_to_ms(f64::from(second.p99)),
+        },
+    })
+}
+
+pub(crate) fn event_id(started_ms: u64, t_s: u32) -> String {
+    format!("{}-0", ts_ms(started_ms, t_s))
+}
+
+/// The end of a second.
+pub(crate) fn ts_ms(started_ms: u64, t_s: u32) -> u64 {
+    started_ms + u64::from(t_s) * 1000
+}
+
+#[derive(Serialize)]
+struct MetricAggregate {
+    window_s: f64,
+    requests: u64,
+    errors: u64,
+    error_rate: f64,
+    rps: f64,
+    latency_avg_ms: f64,
+    latency_median_ms: f64,
+    latency_p95_ms: f64,
+    latency_p99_ms: f64,
+    result_code_counts: Map<String, Value>,
+    result_category_counts: BTreeMap<&'static str, u64>,
+    fatal_count: u64,
+    top_result_codes: Vec<Value>,
+}
+
+fn aggregate(key: &MetricKey, metric: &MetricView, seconds: f64) -> MetricAggregate {
+    let mut codes: Vec<(String, u64)> =
+        metric.outcomes.iter().map(|(outcome, n)| (outcome.code.to_string(), *n)).collect();
+    codes.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let others: u64 = codes.iter().skip(TOP_CODES).map(|(_, n)| n).sum();
+    codes.truncate(TOP_CODES);
+    let top = codes.iter().map(|(code, count)| json!({"result_code": code, "count": count})).collect();
+    if others > 0 {
+        codes.push(("OTHER".to_owned(), others));
+    }
+    let mut categories = BTreeMap::new();
+    for (outcome, n) in &metric.outcomes {
+        *categories.entry(outcome.category.name()).or_default() += n;
+    }
+    let percentile = |p: f64| nanos_to_ms(metric.response.percentile(p) as f64);
+    MetricAggregate {
+        window_s: round_to_thousandths(seconds),
+        requests: metric.requests,
+        errors: metric.errors,
+        error_rate: metric.error_rate(),
+        rps: if seconds > 0.0 { round_to_thousandths(metric.requests as f64 / seconds) } else { 0.0 },
+        latency_avg_ms: nanos_to_ms(metric.response.mean()),
+        latency_median_ms: percentile(50.0),
+        latency_p95_ms: percentile(95.0),
+        latency_p99_ms: percentile(99.0),
+        result_code_counts: codes.into_iter().map(|(code, n)| (code, n.into())).collect(),
+        result_category_counts: categories,
+        fatal_count: if is_on_start_group(key) { metric.errors } else { 0 },
+        top_result_codes: top,
+    }
+}
+
+/// Whether it tells how users begin: one that fails there runs nothing.
+fn is_on_start_group(key: &MetricKey) -> bool {
+    key.kind == MetricKind::Group && (key.name == "on_start" || key.name.ends_with("/on_start"))
+}
+
+/// `/metrics/history`: one point for each second that ended after `from_s`, in seconds since 1970.
+pub(crate) fn history_json<C: FleetStores>(shown: &WatchedRun<C>, from_s: u64) -> Vec<Value> {
+    let from_ms = from_s.saturating_mul(1000);
+    let view: &RunView = shown.view();
+    let mut by_second: BTreeMap<u32, Map<String, Value>> = BTreeMap::new();
+    for metric in &view.metrics {
+        let id = metric_api_id(&metric.key);
+        let late = metric.timeline.iter().filter(|second| ts_ms(shown.started_ms, second.t_s) > from_ms);
+        for second in late {
+            let point = json!({
+                "rps": second.requests,
+                "latency_avg_ms": nanos_to_ms(f64::from(second.mean)),
+                "latency_median_ms": nanos_to_ms(f64::from(second.p50)),
+                "latency_p95_ms": nanos_to_ms(f64::from(second.p95)),
+                "latency_p99_ms": nanos_to_ms(f64::from(second.p99)),
+            });
+            by_second.entry(second.t_s).or_default().insert(id.clone(), point);
+        }
+    }
+    let seconds = view.timeline.iter().filter(|second| ts_ms(shown.started_ms, second.t_s) > from_ms);
+    let points = seconds.map(|second| {
+        let metrics = by_second.remove(&second.t_s).unwrap_or_default();
+        json!({"ts": ts_ms(shown.started_ms, second.t_s) / 1000, "users": second.users, "metrics": metrics})
+    });
+    points.collect()
+}
+
+/// A worker as `/ready` and `/workers` show it.
+pub(crate) fn worker_json(worker: &WorkerInfo, now_ms: u64) -> Value {
+    // An entry that is not a worker's has never been heard.
+    let heard = (worker.last_heartbeat > 0.0).then_some(worker.last_heartbeat);
+    let age = heard.map(|at| round_to_thousandths((now_ms as f64 / 1e3 - at).max(0.0)));
+    json!({
+        "worker_id": worker.id,
+        "status": worker.status,
+        "last_heartbeat": worker.last_heartbeat,
+        "heartbeat_age_s": age,
+        "cpu_percent": worker.cpu_percent,
+        "process_ram_bytes": worker.rss_bytes,
+        "total_ram_bytes": worker.total_ram_bytes,
+    })
+}
+
+pub(crate) fn unix_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+fn nanos_to_ms(nanos: f64) -> f64 {
+    round_to_thousandths(nanos / 1e6)
+}
+
+/// Three digits after the point are more than a load test knows.
+fn round_to_thousandths(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_named_with_its_group_and_tags() {
+        let mut key = MetricKey::request("pay");
+        assert_eq!(metric_api_id(&key), "pay");
+        key.group = Some("checkout".into());
+        key.tags.insert("region".into(), "eu".into());
+        assert_eq!(metric_api_id(&key), "checkout/pay{region=eu}");
+    }
+}

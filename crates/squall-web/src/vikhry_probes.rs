@@ -1,0 +1,125 @@
+//! Probes in the seed's shapes. What they saw is read from the view by the orchestrator's room; here it only gets its names.
+
+use serde_json::{Value, json};
+use squall_coord::FleetStores;
+use squall_orchestrator::{ProbeSecond, probe_names, probe_seconds};
+
+use crate::{
+    run_watcher::{WINDOW_S, WatchedRun},
+    vikhry_json::{event_id, ts_ms, unix_s},
+};
+
+/// What of the probes is wanted.
+pub(crate) struct ProbeFilter {
+    pub(crate) name: Option<String>,
+    /// Most events of each.
+    pub(crate) count: usize,
+    pub(crate) include_events: bool,
+}
+
+/// `/probes`.
+pub(crate) fn probes_json<C: FleetStores>(shown: Option<&WatchedRun<C>>, wanted: &ProbeFilter) -> Value {
+    let mut names: Vec<&str> = match &wanted.name {
+        Some(name) => vec![name.trim()],
+        None => shown.map_or_else(Vec::new, |shown| probe_names(shown.view()).collect()),
+    };
+    names.sort_unstable();
+    let lags = shown.is_some_and(WatchedRun::is_lagging);
+    let late: Vec<&str> = names.iter().copied().filter(|_| lags).collect();
+    let probes: Vec<Value> = names.iter().map(|name| ProbeHistory::of(shown, name).to_json(wanted)).collect();
+    json!({
+        "generated_at": unix_s(),
+        "lag": {"detected": !late.is_empty(), "probes_with_backlog": late},
+        "probes": probes,
+        "count": wanted.count,
+        "include_events": wanted.include_events,
+    })
+}
+
+/// `/probes/history`.
+pub(crate) fn probe_history_json<C: FleetStores>(shown: Option<&WatchedRun<C>>, name: &str, count: usize) -> Value {
+    let probe = ProbeHistory::of(shown, name.trim());
+    let events = probe.events(count);
+    json!({
+        "generated_at": unix_s(),
+        "probe_name": name,
+        "count": events.len(),
+        "last_event_id": probe.last_event_id(),
+        "events": events,
+    })
+}
+
+struct ProbeHistory<'a> {
+    name: &'a str,
+    started_ms: u64,
+    /// The last second of the run that is known.
+    now_s: u32,
+    seconds: Vec<ProbeSecond>,
+}
+
+impl<'a> ProbeHistory<'a> {
+    /// One that nobody knows has seen nothing.
+    fn of<C: FleetStores>(shown: Option<&WatchedRun<C>>, name: &'a str) -> ProbeHistory<'a> {
+        match shown {
+            None => ProbeHistory { name, started_ms: 0, now_s: 0, seconds: Vec::new() },
+            Some(shown) => ProbeHistory {
+                name,
+                started_ms: shown.started_ms,
+                now_s: shown.view().timeline.len() as u32,
+                seconds: probe_seconds(shown.view(), name, 0),
+            },
+        }
+    }
+
+    fn to_json(&self, wanted: &ProbeFilter) -> Value {
+        json!({
+            "probe_name": self.name,
+            "last_event_id": self.last_event_id(),
+            "aggregate": self.aggregate(),
+            "latest": self.seconds.last().map(|second| self.sample_json(second)),
+            "events": wanted.include_events.then(|| self.events(wanted.count)),
+        })
+    }
+
+    fn last_event_id(&self) -> Option<String> {
+        self.seconds.last().map(|second| event_id(self.started_ms, second.t_s))
+    }
+
+    fn aggregate(&self) -> Value {
+        let recent = self.seconds.iter().filter(|second| second.t_s + WINDOW_S > self.now_s);
+        let (looks, errors) = recent.fold((0, 0), |(looks, errors), it| (looks + it.samples, errors + it.errors));
+        let last = self.seconds.last();
+        json!({
+            "window_s": WINDOW_S,
+            "successes": looks - errors,
+            "errors": errors,
+            "last_ts_ms": last.map(|second| ts_ms(self.started_ms, second.t_s)),
+            "last_status": last.map(ProbeSecond::is_ok),
+            "last_value": last.and_then(|second| second.value),
+        })
+    }
+
+    fn events(&self, count: usize) -> Vec<Value> {
+        let latest = &self.seconds[self.seconds.len().saturating_sub(count)..];
+        let event = |second: &ProbeSecond| {
+            let mut data = self.sample_json(second);
+            data["name"] = self.name.into();
+            data["looks"] = second.samples.into();
+            data["errors"] = second.errors.into();
+            json!({"event_id": event_id(self.started_ms, second.t_s), "data": data})
+        };
+        latest.iter().map(event).collect()
+    }
+
+    fn sample_json(&self, second: &ProbeSecond) -> Value {
+        let (error_type, error_message) = second.error.clone().unzip();
+        json!({
+            "ts_ms": ts_ms(self.started_ms, second.t_s),
+            "status": second.is_ok(),
+            "value": second.value,
+            "time": second.time_ms,
+            "error_type": error_type,
+            "error_message": error_message,
+        })
+    }
+}

@@ -1,0 +1,234 @@
+//! A test from its start to its result, by the seed's routes and by `/api/v1`.
+
+use serde_json::json;
+use squall_coord::{FleetStores, LeaseStore, MemberId, MemoryFleetStores};
+use squall_model::{Arrivals, LoadModel, Profile};
+use squall_orchestrator::FleetClient;
+use squall_web::{WebConfig, serve};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{EACH_SECOND, bundle, bundle_with, send, world, world_with};
+
+#[tokio::test]
+async fn the_seeds_routes_lead_through_a_whole_test() {
+    let world = world(2).await;
+    let ready = world.get("/ready").await.json();
+    assert_eq!((&ready["ready"], &ready["state"], &ready["alive_workers"]), (&json!(true), &json!("IDLE"), &json!(2)));
+    assert_eq!(ready["workers"], json!(["w1", "w2"]));
+    assert_eq!(ready["workers_status"][0]["worker_id"], "w1");
+
+    let started = world.post("/start_test", r#"{"users": 3, "spawn_interval_ms": 1}"#).await;
+    assert_eq!(started.status, 200, "{}", started.json());
+    let started = started.json();
+    assert_eq!((&started["epoch"], &started["target_users"]), (&json!(1), &json!(3)));
+    let user = |user: &str, worker: &str| json!({"user_id": user, "worker_id": worker});
+    assert_eq!(started["add_result"]["added"], json!([user("0", "w1"), user("1", "w2"), user("2", "w1")]));
+    assert_eq!(started["start_result"], json!({"workers": ["w1", "w2"], "delivered": 2}));
+
+    let again = world.post("/start_test", r#"{"target_users": 1}"#).await.refused(409, "invalid_state");
+    assert_eq!(again["details"], json!({"action": "start_test", "current": "RUNNING", "expected": ["IDLE"]}));
+
+    let metrics =
+        world.until(|metrics| metrics["metrics"][0]["aggregate"]["requests"].as_u64() > Some(0), "/metrics").await;
+    let browse = &metrics["metrics"][0];
+    assert_eq!((&browse["metric_id"], metrics["include_events"].as_bool()), (&json!("browse"), Some(true)));
+    assert_eq!(browse["aggregate"]["error_rate"], 0.1);
+    assert_eq!(browse["aggregate"]["latency_median_ms"].as_f64().map(f64::round), Some(5.0));
+    assert!(browse["aggregate"]["result_code_counts"]["HTTP_500"].as_u64() > Some(0), "{browse}");
+    assert!(browse["events"][0]["data"]["requests"].as_u64() >= Some(EACH_SECOND), "{browse}");
+    let history = world.get("/metrics/history?range=all").await.json();
+    assert!(history["points"][0]["metrics"]["browse"]["latency_p99_ms"].as_f64() > Some(1.0), "{history}");
+
+    let changed = world.post("/change_users", r#"{"target_users": 5}"#).await.json();
+    assert_eq!((&changed["action"], &changed["current_users"]), (&json!("add"), &json!(3)));
+    assert_eq!(changed["result"]["added"], json!([user("3", "w2"), user("4", "w1")]));
+    world.until(|current| current["level"] == 5.0, "/api/v1/tests/current").await;
+    assert_eq!(world.post("/change_users", r#"{"users": 5}"#).await.json()["action"], "noop");
+    let workers = world.get("/workers").await.json();
+    let counts =
+        |worker: usize| [&workers["workers"][worker]["users_count"], &workers["workers"][worker]["active_users_count"]];
+    assert_eq!((counts(0), counts(1)), ([&json!(3), &json!(3)], [&json!(2), &json!(2)]), "{workers}");
+
+    // Each change is one of what was ordered before, whether that has begun or not.
+    assert_eq!(world.post("/change_users", r#"{"users": 9}"#).await.json()["action"], "add");
+    assert_eq!(world.post("/change_users", r#"{"users": 5}"#).await.json()["action"], "remove");
+
+    let stopped = world.post("/stop_test", "{}").await.json();
+    assert_eq!(stopped, json!({"epoch": 1, "stop_result": {"workers": ["w1", "w2"], "delivered": 2}}));
+    world.until(|ready| ready["state"] == "IDLE", "/ready").await;
+    let again = world.post("/stop_test", "").await.refused(409, "invalid_state");
+    assert_eq!(
+        again["details"],
+        json!({"action": "stop_test", "current": "IDLE", "expected": ["PREPARING", "RUNNING"]})
+    );
+    let result = world.get("/api/v1/tests/1").await.json();
+    assert_eq!(result["schema"], "squall.result/1");
+    // The live view goes over to what the leader wrote down.
+    let total = result["totals"]["requests"].clone();
+    world.until(|metrics| metrics["metrics"][0]["aggregate_total"]["requests"] == total, "/metrics").await;
+}
+
+/// A start answers before the instant at which all begin; who scales at once is heard, and it holds from that instant on.
+#[tokio::test]
+async fn users_can_be_changed_from_the_answer_to_the_start_on() {
+    let world = world(1).await;
+    assert_eq!(world.post("/start_test", r#"{"target_users": 2}"#).await.status, 200);
+    let changed = world.post("/change_users", r#"{"target_users": 6}"#).await;
+    assert_eq!(changed.status, 200, "{}", changed.json());
+    let changed = changed.json();
+    assert_eq!((&changed["action"], &changed["current_users"]), (&json!("add"), &json!(2)), "{changed}");
+    world.until(|current| current["level"] == 6.0, "/api/v1/tests/current").await;
+}
+
+#[tokio::test]
+async fn a_bundle_is_started_steered_and_reported() {
+    let world = world(1).await;
+    let rate = Profile::constant(100.0, Duration::from_secs(600)).unwrap();
+    let bundle = bundle_with(LoadModel::Open { rate, arrivals: Arrivals::Even });
+    let started = world.post("/api/v1/tests", json!({"bundle": bundle}).to_string()).await;
+    assert_eq!((started.status, started.json()), (201, json!({"epoch": 1})));
+    let current = world.get("/api/v1/tests/current").await.json();
+    assert_eq!((&current["name"], &current["verdict"]), (&json!("shop"), &json!(null)), "from the beginning on");
+    assert!(started.head.to_ascii_lowercase().contains("location: /api/v1/tests/1"), "{}", started.head);
+    let running = |current: &serde_json::Value| current["elapsed_s"].as_f64() > Some(0.0) && !current["live"].is_null();
+    let current = world.until(running, "/api/v1/tests/current").await;
+    assert_eq!(
+        (&current["driven_by"], &current["level"], &current["name"]),
+        (&json!("rate"), &json!(100.0), &json!("shop"))
+    );
+
+    let rate = world.post("/api/v1/tests/current/rate", r#"{"rate": 250.5}"#).await.json();
+    assert_eq!(rate, json!({"epoch": 1, "before": 100.0, "rate": 250.5}));
+    world.post("/api/v1/tests/current/scale", r#"{"users": 7}"#).await.refused(400, "bad_request");
+    world.until(|current| current["level"] == 250.5, "/api/v1/tests/current").await;
+    assert_eq!(world.post("/api/v1/tests/current/pause", "").await.json(), json!({"epoch": 1}));
+    world.post("/api/v1/tests/current/pause", "").await.refused(409, "invalid_state");
+    let paused =
+        world.until(|current| current["paused"] == true && current["level"] == 0.0, "/api/v1/tests/current").await;
+    assert_eq!(paused["resumes_at"], 250.5);
+    assert_eq!(world.post("/api/v1/tests/current/resume", "{}").await.status, 200);
+    world.until(|current| current["paused"] == false && current["level"] == 250.5, "/api/v1/tests/current").await;
+    world.get("/api/v1/tests/1").await.refused(409, "invalid_state");
+
+    assert_eq!(world.post("/api/v1/tests/current/stop", r#"{"abort": true}"#).await.status, 200);
+    let over = world.until(|current| current["state"] == "IDLE", "/api/v1/tests/current").await;
+    let result = world.get("/api/v1/tests/1").await.json();
+    assert_eq!(result["schema"], "squall.result/1");
+    // The first answer after the end has it already: who watches does not ask again.
+    for field in ["verdict", "exit_code", "thresholds", "accounting", "fleet"] {
+        assert!(!result[field].is_null() && over[field] == result[field], "{field}: {over:#}");
+    }
+    world.get("/api/v1/tests/2").await.refused(404, "not_found");
+    world.get("/api/v1/tests/x").await.refused(400, "validation_error");
+}
+
+#[tokio::test]
+async fn a_test_may_begin_without_users() {
+    let world = world(1).await;
+    let started = world.post("/start_test", r#"{"users": 0}"#).await.json();
+    assert_eq!(started["add_result"]["added"], json!([]));
+    world.until(|current| current["elapsed_s"].as_f64() > Some(0.0), "/api/v1/tests/current").await;
+    let user = |user: &str| json!({"user_id": user, "worker_id": "w1"});
+    let changed = world.post("/change_users", r#"{"users": 2, "spawn_interval_ms": 5}"#).await.json();
+    assert_eq!((&changed["action"], &changed["result"]["added"]), (&json!("add"), &json!([user("0"), user("1")])));
+    world.until(|current| current["level"] == 2.0, "/api/v1/tests/current").await;
+    let changed = world.post("/change_users", r#"{"users": 0}"#).await.json();
+    assert_eq!((&changed["action"], &changed["result"]["removed"]), (&json!("remove"), &json!([user("0"), user("1")])));
+}
+
+#[tokio::test]
+async fn without_workers_nothing_starts() {
+    let world = world(0).await;
+    assert_eq!(world.get("/ready").await.json()["ready"], false);
+    world.post("/start_test", r#"{"users": 1}"#).await.refused(409, "no_alive_workers");
+    let body = json!({"bundle": bundle(), "params": {}}).to_string();
+    world.post("/api/v1/tests", body).await.refused(409, "no_alive_workers");
+    let refused = world.post("/change_users", r#"{"users": 1}"#).await.refused(409, "invalid_state");
+    assert_eq!(refused["details"], json!({"action": "change_users", "current": "IDLE", "expected": ["RUNNING"]}));
+}
+
+#[tokio::test]
+async fn without_a_scenario_start_test_says_what_to_do() {
+    let world = world_with(1, squall_web::WebConfig::local("test")).await;
+    let refused = world.post("/start_test", r#"{"users": 1}"#).await.refused(400, "bad_request");
+    assert!(refused["message"].as_str().unwrap().contains("--scenario"), "{refused}");
+    let params = world.get("/scenario/on_init_params").await.json();
+    assert_eq!(params["configured"], false);
+}
+
+/// Parameters reach a scenario file as `--param` does, and only what a variable can be.
+#[tokio::test]
+async fn parameters_of_a_scenario_file_are_its_variables() {
+    let mut config = squall_web::WebConfig::local("test");
+    let variable = squall_web::StartableParam {
+        name: "region".into(),
+        kind: squall_web::StartableParam::KIND_VARIABLE.into(),
+        required: false,
+        annotation: None,
+        default: Some(json!("eu")),
+    };
+    config.scenario = Some(squall_web::StartableScenario {
+        path: "shop.toml".into(),
+        bundle: bundle(),
+        params: vec![variable],
+        accepts_any_param: false,
+    });
+    let world = world_with(1, config).await;
+    let described = world.get("/scenario/on_init_params").await.json();
+    assert_eq!((&described["params"][0]["name"], &described["params"][0]["default"]), (&json!("region"), &json!("eu")));
+    for wrong in [r#"{"regoin": "us"}"#, r#"{"region": null}"#, r#"{"region": {"a": 1}}"#] {
+        let body = format!(r#"{{"users": 1, "init_params": {wrong}}}"#);
+        world.post("/start_test", body).await.refused(400, "validation_error");
+    }
+    assert_eq!(world.post("/start_test", r#"{"users": 1, "init_params": {"region": "us"}}"#).await.status, 200);
+    let fleet = squall_orchestrator::FleetClient::new(world.cell.clone());
+    let name = fleet.status().await.unwrap().order.unwrap().bundle;
+    let bundle = fleet.load_bundle(&name).await.unwrap().unwrap();
+    assert_eq!(bundle.arguments, ["shop.toml", "--param", "region=us"]);
+}
+
+#[tokio::test]
+async fn operators_see_health_and_numbers() {
+    let world = world(1).await;
+    assert_eq!(world.get("/health").await.json(), json!({"status": "ok"}));
+    assert_eq!(world.get("/healthz").await.json(), json!({"status": "ok"}));
+    let text = String::from_utf8(world.get("/prometheus").await.body).unwrap();
+    assert!(text.contains("squall_store_up 1\n") && text.contains("squall_fleet_workers 1\n"), "{text}");
+    assert!(text.contains("squall_fleet_state{state=\"IDLE\"} 1\n"), "{text}");
+    let params = world.get("/scenario/on_init_params").await.json();
+    assert_eq!((&params["configured"], &params["scenario_path"]), (&json!(true), &json!("shop.toml")));
+    assert_eq!(world.get("/api/v1/workers").await.json()["workers"][0]["id"], "w1");
+    assert_eq!(world.get("/workers").await.json()["workers"][0]["worker_id"], "w1");
+}
+
+#[test]
+fn every_path_is_described_and_every_description_has_a_path() {
+    let document: serde_json::Value = serde_json::from_str(squall_web::OPENAPI).unwrap();
+    let mut described = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        described.extend(methods.as_object().unwrap().keys().map(|method| (method.clone(), path.clone())));
+    }
+    let mut served: Vec<(String, String)> =
+        squall_web::router_paths().iter().map(|(method, path)| ((*method).to_owned(), (*path).to_owned())).collect();
+    described.sort();
+    served.sort();
+    assert_eq!(described, served);
+}
+
+/// Redis that is out of memory answers, and soon has forgotten whoever it does not hear.
+#[tokio::test]
+async fn a_store_that_hears_no_orchestrator_is_not_ready() {
+    let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(serve(FleetClient::new(cell.clone()), WebConfig::local("test"), listener, stop.clone()));
+    let ask = || send(addr, b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let answer = ask().await;
+    assert_eq!((answer.status, &answer.json()["ready"]), (503, &json!(false)));
+    cell.orchestrators().join(&MemberId::new("heard"), Duration::from_secs(3600)).await.unwrap();
+    let answer = ask().await;
+    assert_eq!((answer.status, &answer.json()["ready"]), (200, &json!(true)));
+    stop.cancel();
+}
