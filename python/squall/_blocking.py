@@ -13,7 +13,7 @@ from squall import _squall
 if TYPE_CHECKING:
     from squall._squall import Client, Operation, Response
 
-_ELSEWHERE = (
+_WRONG_THREAD = (
     "the client works on its user's own thread, and this call came from another one; "
     "client.batch([…]) sends several requests at once, and an async def can gather them"
 )
@@ -30,7 +30,7 @@ else:
 
         __slots__ = ()
 
-    def _work(function: Callable[..., Any], user: Any, client: Any) -> None:
+    def _fiber_loop(function: Callable[..., Any], user: Any, client: Any) -> None:
         # One after the other, for as long as none raises: a new greenlet costs more than a request.
         idle = getcurrent().parent.switch
         while True:
@@ -38,7 +38,7 @@ else:
             function, user, client = idle()
 
     def _new_fiber() -> Fiber:
-        return Fiber(_work)
+        return Fiber(_fiber_loop)
 
 
 def in_fiber() -> bool:
@@ -52,7 +52,7 @@ def wait(operation: Operation[Any]) -> Any:
         step_aside = getcurrent().parent.switch
     except AttributeError:
         operation.forgo()
-        raise RuntimeError(_ELSEWHERE) from None
+        raise RuntimeError(_WRONG_THREAD) from None
     step_aside(operation)
     return operation.result()
 
@@ -160,4 +160,4 @@ class BlockingStream:
         return getattr(self._answer, name)
 
 
-fiber: Callable[[], Any] | None = _new_fiber if available else None
+new_fiber: Callable[[], Any] | None = _new_fiber if available else None

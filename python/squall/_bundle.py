@@ -17,7 +17,7 @@ from squall import _dsl, _errors
 from squall._errors import ScenarioError
 
 #: Where the scenario of this process was last unpacked.
-_entered: list[str] = []
+_bundle_folders: list[str] = []
 
 
 def collect(path: str) -> dict[str, bytes]:
@@ -43,8 +43,8 @@ def collect(path: str) -> dict[str, bytes]:
         except SyntaxError as error:
             raise ScenarioError(f"not valid Python: {error.msg}", str(file), error.lineno) from None
         for parts in _imports(tree, file, folder):
-            waiting += _files(folder, parts)
-        for data in _named(tree, folder):
+            waiting += _module_files(folder, parts)
+        for data in _data_files(tree, folder):
             found.setdefault(data.relative_to(folder).as_posix(), data.read_bytes())
     return found
 
@@ -53,13 +53,13 @@ def pack(path: str) -> dict[str, bytes]:
     """The scenario ``path``, which has been read, with its modules and the files that its resources come from."""
     found = collect(path)
     folder = Path(path).resolve().parent
-    for factory in _dsl.factories.values():
-        if factory.source is None:
+    for declaration in _dsl.resources.values():
+        if declaration.source is None:
             continue
-        source = Path(factory.source).resolve()
+        source = Path(declaration.source).resolve()
         if not source.is_relative_to(folder):
-            message = f"resource {factory.name!r}: {factory.source} must lie in the scenario's folder to travel with it"
-            raise ScenarioError(message, factory.file, factory.line)
+            message = f"resource {declaration.name!r}: {declaration.source} must lie in the scenario's folder to travel with it"
+            raise ScenarioError(message, declaration.file, declaration.line)
         found[source.relative_to(folder).as_posix()] = source.read_bytes()
     return found
 
@@ -81,7 +81,7 @@ def unpack(files: Mapping[str, bytes], folder: str) -> str:
     return str(root / next(iter(files)))
 
 
-def enter(folder: str) -> None:
+def enter_folder(folder: str) -> None:
     """Makes ``folder`` the one that the next scenario is read from, in a process that has perhaps read others before.
 
     Modules of an earlier folder are forgotten: those of the next may have the same names and other contents.
@@ -89,10 +89,10 @@ def enter(folder: str) -> None:
     here = str(Path(folder).resolve())
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file is not None and any(Path(file).is_relative_to(former) for former in _entered):
+        if file is not None and any(Path(file).is_relative_to(former) for former in _bundle_folders):
             del sys.modules[name]
-    sys.path[:] = [place for place in sys.path if place not in _entered]
-    _entered[:] = _errors.home[:] = [here]
+    sys.path[:] = [place for place in sys.path if place not in _bundle_folders]
+    _bundle_folders[:] = _errors.bundle_folder[:] = [here]
     importlib.invalidate_caches()
 
 
@@ -101,7 +101,7 @@ _OPTIONS = {"-i", "-f", "--index-url", "--extra-index-url", "--find-links", "--n
 _OPTIONS |= {"--pre", "--prefer-binary", "--only-binary", "--no-binary", "--use-feature", "--require-hashes"}
 
 
-def missing(requirements: str) -> list[str]:
+def unmet(requirements: str) -> list[str]:
     """What of a requirements.txt is not installed here, one sentence for each package that is missing or too old or too new."""
     problems = []
     for line in requirements.replace("\\\n", " ").splitlines():
@@ -112,14 +112,14 @@ def missing(requirements: str) -> list[str]:
         if text.startswith("-"):
             problems.append(f"{text}: only packages can be verified; write them into this file")
             continue
-        problem = _missing(text)
+        problem = _requirement_problem(text)
         if problem is not None:
             problems.append(problem)
     return problems
 
 
-def _missing(text: str) -> str | None:
-    requirement = _parsed(text)
+def _requirement_problem(text: str) -> str | None:
+    requirement = _parse_requirement(text)
     if requirement is None:
         return f"{text}: not a requirement that can be verified"
     name, fits = requirement
@@ -130,7 +130,7 @@ def _missing(text: str) -> str | None:
     return None if fits(version) else f"{text}: {name} {version} is installed"
 
 
-def _parsed(text: str) -> tuple[str, Any] | None:
+def _parse_requirement(text: str) -> tuple[str, Any] | None:
     """The name of a package, and whether a version of it will do; a marker that does not apply here lets every version do."""
     packaging = _packaging()
     if packaging is not None:
@@ -170,20 +170,20 @@ def _imports(tree: ast.AST, file: Path, folder: Path) -> Iterator[tuple[str, ...
             yield base
             for alias in node.names:
                 yield (*base, alias.name)
-        elif isinstance(node, ast.Call) and node.args and (called := _text(node.args[0])):
+        elif isinstance(node, ast.Call) and node.args and (called := _string_value(node.args[0])):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if name in ("import_module", "__import__") and not called.startswith("."):
                 yield tuple(called.split("."))
 
 
-def _named(tree: ast.AST, folder: Path) -> Iterator[Path]:
+def _data_files(tree: ast.AST, folder: Path) -> Iterator[Path]:
     """The files of the folder that a source names: ``"data/users.json"``, ``here / "data" / "users.json"``, ``join(here, "data", …)``."""
     for node in ast.walk(tree):
-        texts = [_text(node)]
+        texts = [_string_value(node)]
         if isinstance(node, ast.BinOp) and isinstance(node.left, ast.BinOp):
-            texts = [_text(node.left.right), _text(node.right)]
+            texts = [_string_value(node.left.right), _string_value(node.right)]
         elif isinstance(node, ast.Call):
-            texts = [_text(argument) for argument in node.args]
+            texts = [_string_value(argument) for argument in node.args]
         name = "/".join(text for text in texts if text)
         if not name or len(name) > 250 or "\0" in name or name.endswith(".py"):
             continue
@@ -193,11 +193,11 @@ def _named(tree: ast.AST, folder: Path) -> Iterator[Path]:
                 yield file
 
 
-def _text(node: ast.AST) -> str | None:
+def _string_value(node: ast.AST) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def _files(folder: Path, parts: Iterable[str]) -> list[Path]:
+def _module_files(folder: Path, parts: Iterable[str]) -> list[Path]:
     """The files beside the scenario that importing a dotted name reads."""
     parts = tuple(parts)
     if not parts or not re.fullmatch(r"\w+", parts[0]):

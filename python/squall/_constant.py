@@ -11,27 +11,27 @@ import inspect
 from collections.abc import Callable, Generator
 from typing import Any
 
-from squall._errors import shown
-from squall._sources import Sources, Unreadable, sent_when_called
+from squall._errors import display_path
+from squall._sources import ScenarioSources, SourceNotFound, unwrap_sync_client
 
 METHODS = frozenset({"get", "post", "put", "patch", "delete", "head", "options", "request"})
 #: What the answer to a constant request depends on, besides its URL.
 OPTIONS = frozenset({"headers", "params", "json", "data", "cookies", "auth", "timeout", "name", "path_params", "follow_redirects"})
 
 #: A request: its method, its URL, its options, where it is written.
-Request = tuple[str, str, dict[str, Any], str]
-_Recorded = tuple[str, str, dict[str, Any]]
+ConstantRequest = tuple[str, str, dict[str, Any], str]
+_RecordedRequest = tuple[str, str, dict[str, Any]]
 
 
 class NotConstant(Exception):
     """Why a task has to be run."""
 
 
-def requests_of(function: Callable[..., Any], sources: Sources) -> list[Request]:
+def constant_requests(function: Callable[..., Any], sources: ScenarioSources) -> list[ConstantRequest]:
     """The requests of a task that is proven constant; raises :class:`NotConstant` with the reason otherwise."""
-    called = sent_when_called(function)
+    called = unwrap_sync_client(function)
     function = called or function
-    places = _prove(function, called is not None, sources)
+    places = _check_function(function, called is not None, sources)
     try:
         first, second = _record(function), _record(function)
     except TypeError as error:
@@ -44,7 +44,7 @@ def requests_of(function: Callable[..., Any], sources: Sources) -> list[Request]
     return [(*request, place) for request, place in zip(first, places, strict=True)]
 
 
-def _prove(function: Callable[..., Any], called: bool, sources: Sources) -> list[str]:
+def _check_function(function: Callable[..., Any], called: bool, sources: ScenarioSources) -> list[str]:
     """Where each of its requests is written."""
     if hasattr(function, "__wrapped__") or not inspect.isfunction(function):
         raise NotConstant("it is wrapped by a decorator")
@@ -52,7 +52,7 @@ def _prove(function: Callable[..., Any], called: bool, sources: Sources) -> list
         raise NotConstant("it uses values from outside")
     try:
         source, definition = sources.definition(function)
-    except Unreadable as reason:
+    except SourceNotFound as reason:
         raise NotConstant(str(reason)) from None
     if sources.stores("__code__"):
         raise NotConstant("code is replaced while it runs")
@@ -68,11 +68,11 @@ def _prove(function: Callable[..., Any], called: bool, sources: Sources) -> list
     body = definition.body[1:] if ast.get_docstring(definition) is not None else definition.body
     calls = [statement for statement in body if not isinstance(statement, ast.Pass)]
     for statement in calls:
-        _prove_call(statement, source.place(statement), client, awaited, called)
-    return [f"{shown(source.file)}:{statement.lineno}" for statement in calls]
+        _check_call(statement, source.location(statement), client, awaited, called)
+    return [f"{display_path(source.file)}:{statement.lineno}" for statement in calls]
 
 
-def _prove_call(statement: ast.stmt, line: str, client: str, awaited: bool, called: bool) -> None:
+def _check_call(statement: ast.stmt, line: str, client: str, awaited: bool, called: bool) -> None:
     if not isinstance(statement, ast.Expr):
         raise NotConstant(f"{line} does more than send a request")
     value = statement.value
@@ -98,8 +98,8 @@ def _prove_call(statement: ast.stmt, line: str, client: str, awaited: bool, call
             raise NotConstant(f"{line} depends on values that may change") from None
 
 
-def _record(function: Callable[..., Any]) -> list[_Recorded]:
-    recorder = _Recorder()
+def _record(function: Callable[..., Any]) -> list[_RecordedRequest]:
+    recorder = _RequestRecorder()
     result = function(None, recorder)
     if inspect.iscoroutine(result):
         try:
@@ -112,7 +112,7 @@ def _record(function: Callable[..., Any]) -> list[_Recorded]:
     return recorder.requests
 
 
-class _Nothing:
+class _RecordedResponse:
     """The answer to a recorded request: there is nothing to see."""
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -120,17 +120,17 @@ class _Nothing:
         yield
 
 
-class _Recorder:
+class _RequestRecorder:
     """A client that only writes down what it is asked."""
 
     def __init__(self) -> None:
-        self.requests: list[_Recorded] = []
+        self.requests: list[_RecordedRequest] = []
 
-    def request(self, method: str, url: str, /, **options: Any) -> _Nothing:
+    def request(self, method: str, url: str, /, **options: Any) -> _RecordedResponse:
         self.requests.append((method.upper(), url, options))
-        return _Nothing()
+        return _RecordedResponse()
 
-    def __getattr__(self, name: str) -> Callable[..., _Nothing]:
+    def __getattr__(self, name: str) -> Callable[..., _RecordedResponse]:
         if name not in METHODS:
             raise AttributeError(name)
         return lambda url, /, **options: self.request(name, url, **options)

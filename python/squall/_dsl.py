@@ -25,7 +25,7 @@ declared: list[tuple[str, str, int]] = []
 #: The set-up and tear-down of the file being read.
 hooks: dict[str, Callable[..., Any]] = {}
 #: The resource factories of the file being read, by name.
-factories: dict[str, Factory] = {}
+resources: dict[str, ResourceDeclaration] = {}
 #: The probes of the file being read, by name.
 probes: dict[str, ProbeMark] = {}
 
@@ -38,7 +38,7 @@ class Between:
     most: float
 
     def __str__(self) -> str:
-        return f"{_plain(self.least)}s..{_plain(self.most)}s"
+        return f"{_number_text(self.least)}s..{_number_text(self.most)}s"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ScenarioMark:
 
 
 @dataclass(frozen=True)
-class Factory:
+class ResourceDeclaration:
     """Makes the resources of a pool."""
 
     name: str
@@ -87,7 +87,7 @@ class ProbeMark:
     """What ``@probe`` was told."""
 
     name: str
-    look: Callable[..., Any]
+    function: Callable[..., Any]
     every: str
     timeout: float | None
     file: str
@@ -241,17 +241,17 @@ def resource(name: str, *, limit: int | None = None, file: str | None = None) ->
         raise ScenarioError(f"limit={limit!r}: give a whole number of 1 or more, or leave it out", here, line)
     if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", name):
         raise ScenarioError(f"{name!r} cannot name a resource: use letters, digits, _ . : and -", here, line)
-    if name in factories and (factories[name].file, factories[name].line) != (here, line):
-        raise ScenarioError(f"resource {name!r} is already made in line {factories[name].line}", here, line)
+    if name in resources and (resources[name].file, resources[name].line) != (here, line):
+        raise ScenarioError(f"resource {name!r} is already made in line {resources[name].line}", here, line)
     if file is not None:
         if limit is not None or not file.endswith((".csv", ".jsonl", ".ndjson")):
             raise ScenarioError("resources come from a .csv, .jsonl or .ndjson file, and all of its rows are used", here, line)
-        factories[name] = Factory(name, None, None, here, line, os.path.join(os.path.dirname(here), file))
+        resources[name] = ResourceDeclaration(name, None, None, here, line, os.path.join(os.path.dirname(here), file))
 
     def decorate(function: F) -> F:
         if file is not None:
             raise ScenarioError(f"resource {name!r} comes from a file: write resource(…) on a line of its own", here, line)
-        factories[name] = Factory(name, function, limit, here, line)
+        resources[name] = ResourceDeclaration(name, function, limit, here, line)
         return function
 
     return decorate
@@ -341,14 +341,14 @@ def _error(message: str) -> ScenarioError:
     return ScenarioError(message, frame.f_code.co_filename, frame.f_lineno)
 
 
-def _plain(value: float) -> str:
+def _number_text(value: float) -> str:
     return f"{value:.9f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def _text(value: Any, *, seconds: bool) -> str:
     if seconds and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f"{_plain(value)}s"
-    return _plain(value) if isinstance(value, float) else str(value)
+        return f"{_number_text(value)}s"
+    return _number_text(value) if isinstance(value, float) else str(value)
 
 
 def _stages(stages: Any, file: str, line: int) -> str | None:
@@ -366,22 +366,22 @@ def _thresholds(given: Any, file: str, line: int) -> tuple[str, ...]:
     if given is None:
         return ()
     if not isinstance(given, Mapping):
-        return tuple(str(promise) for promise in given)
-    promises = []
+        return tuple(str(threshold) for threshold in given)
+    thresholds = []
     for key, limit in given.items():
         metric, _, statistic = key.rpartition(":")
         at = f"{metric}:" if metric else ""
         if not isinstance(limit, (int, float)):
             raise ScenarioError(f"threshold {key!r}: {limit!r} is not a number", file, line)
         if statistic == "error_rate":
-            promises.append(f"{at}error_rate<={_plain(limit)}%")
+            thresholds.append(f"{at}error_rate<={_number_text(limit)}%")
         elif statistic.endswith("_ms"):
-            promises.append(f"{at}{statistic.removesuffix('_ms')}<={_plain(limit)}ms")
+            thresholds.append(f"{at}{statistic.removesuffix('_ms')}<={_number_text(limit)}ms")
         elif statistic in ("errors", "dropped", "late"):
-            promises.append(f"{at}{statistic}<={_plain(limit)}")
+            thresholds.append(f"{at}{statistic}<={_number_text(limit)}")
         elif statistic in ("requests", "rate"):
-            promises.append(f"{at}{statistic}>={_plain(limit)}")
+            thresholds.append(f"{at}{statistic}>={_number_text(limit)}")
         else:
             known = "p50_ms (any percentile), mean_ms, min_ms, max_ms, error_rate, errors, dropped, late; requests, rate (at least)"
             raise ScenarioError(f"threshold {key!r}: there are {known}", file, line)
-    return tuple(promises)
+    return tuple(thresholds)

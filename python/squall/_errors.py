@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from squall._squall import Port, Response
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_FRAMES = 12
+_MAX_FRAMES = 12
 #: Most characters of an exception's own text, and of those behind it: some carry the whole body of an answer, and a report keeps 2,000.
-_TEXT, _TEXT_BEHIND = 500, 200
+_MAX_TEXT, _MAX_CAUSE_TEXT = 500, 200
 #: Where what is not the scenario's is installed: its files are called as they are imported, the deepest folder first.
 _INSTALLED = sorted({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}, key=len, reverse=True)
 #: The folder that a travelled scenario was unpacked in: its files are called what they were called at home.
-home: list[str] = []
+bundle_folder: list[str] = []
 
 
 class ScenarioError(Exception):
@@ -83,17 +83,17 @@ def describe(error: BaseException) -> str:
 
     Cheap enough to be called for every failing iteration: no source is read.
     """
-    text = _in_words(error, _TEXT)
+    text = _error_text(error, _MAX_TEXT)
     if isinstance(error, RuntimeError) and "no running event loop" in text:
         text += " (it was run without asyncio: repeat with --mode asyncio)"
-    places = [*_members(error), *_places(error.__traceback__)]
+    places = [*_group_members(error), *_traceback_lines(error.__traceback__)]
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None:
-        places += [f"because of {_in_words(cause, _TEXT_BEHIND)}", *_members(cause), *_places(cause.__traceback__)]
+        places += [f"because of {_error_text(cause, _MAX_CAUSE_TEXT)}", *_group_members(cause), *_traceback_lines(cause.__traceback__)]
     return "\n  ".join([text, *places])
 
 
-def _in_words(error: BaseException, most: int) -> str:
+def _error_text(error: BaseException, most: int) -> str:
     try:
         # Halves of surrogate pairs are no text, and nobody could write them down.
         text = str(error).encode(errors="replace").decode()
@@ -104,60 +104,60 @@ def _in_words(error: BaseException, most: int) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _members(error: BaseException) -> list[str]:
+def _group_members(error: BaseException) -> list[str]:
     """What a group of exceptions, as a TaskGroup raises it, is made of: the group alone says nothing. Alike ones are told once."""
     found: dict[str, list[str]] = {}
     rest = list(error.exceptions) if isinstance(error, BaseExceptionGroup) else []
-    while rest and len(found) < _FRAMES:
+    while rest and len(found) < _MAX_FRAMES:
         member = rest.pop(0)
         if isinstance(member, BaseExceptionGroup):
             rest += member.exceptions
         else:
-            found.setdefault(f"one of them: {_in_words(member, _TEXT_BEHIND)}", _places(member.__traceback__))
+            found.setdefault(f"one of them: {_error_text(member, _MAX_CAUSE_TEXT)}", _traceback_lines(member.__traceback__))
     return [line for text, places in found.items() for line in (text, *places)]
 
 
-def shown(file: str) -> str:
+def display_path(file: str) -> str:
     """How a file is called in what people read."""
     full = os.path.abspath(file)
-    return os.path.relpath(full, next((folder for folder in (*home, *_INSTALLED) if full.startswith(folder + os.sep)), None))
+    return os.path.relpath(full, next((folder for folder in (*bundle_folder, *_INSTALLED) if full.startswith(folder + os.sep)), None))
 
 
-def _places(trace: TracebackType | None) -> list[str]:
+def _traceback_lines(trace: TracebackType | None) -> list[str]:
     found = []
     while trace is not None:
         code = trace.tb_frame.f_code
         if not code.co_filename.startswith(_HERE):
-            found.append(f"at {shown(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")
+            found.append(f"at {display_path(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")
         trace = trace.tb_next
-    return found[::-1][:_FRAMES]
+    return found[::-1][:_MAX_FRAMES]
 
 
-def not_awaited(what: str, sent: str, port: Port | None = None) -> None:
+def warn_unawaited(what: str, sent: str, queue: Port | None = None) -> None:
     """Says that nobody awaited ``what`` to the function that is running, which fails for it. Called when ``what`` is given up: on the very
     line, unless a variable held it."""
     from squall import _squall
 
-    here = _in_the_scenario(sys._getframe())
-    place = f" ({shown(here.f_code.co_filename)}:{here.f_lineno})" if here else ""
+    here = _scenario_frame(sys._getframe())
+    place = f" ({display_path(here.f_code.co_filename)}:{here.f_lineno})" if here else ""
     message = f"`{what}` was not awaited{place}, so {sent or 'it'} was never {'sent' if sent else 'done'}"
-    _squall.forgot(message, port)
+    _squall.forgot(message, queue)
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def _in_the_scenario(frame: FrameType | None) -> FrameType | None:
+def _scenario_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
     return frame
 
 
-def in_file(error: BaseException, file: str) -> int | None:
+def line_in_file(error: BaseException, file: str) -> int | None:
     """The last line of ``file`` on the way to ``error``."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return lines[-1] if lines else None
 
 
-def place_of(thread: int) -> str:
+def location_of(thread: int) -> str:
     """Where a thread is right now, in the scenario's own code."""
-    frame = _in_the_scenario(sys._current_frames().get(thread))
-    return f"{shown(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else "somewhere"
+    frame = _scenario_frame(sys._current_frames().get(thread))
+    return f"{display_path(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else "somewhere"

@@ -35,39 +35,39 @@ class JsonRPCClient:
 
     async def call(self, method: str, params: Any = None, *, headers: dict[str, str] | None = None, request_id: Any = None) -> Any:
         """The result of ``method``; raises :class:`JsonRPCError` if the server says so. ``headers`` come on top of the client's."""
-        question = self._question(method, params, request_id)
-        return result_of(question, await self._ask(question, headers))
+        body = self._request_body(method, params, request_id)
+        return result_of(body, await self._post(body, headers))
 
     def call_blocking(self, method: str, params: Any = None, *, headers: dict[str, str] | None = None, request_id: Any = None) -> Any:
         """The same for plain functions."""
-        question = self._question(method, params, request_id)
-        return result_of(question, self._ask(question, headers))
+        body = self._request_body(method, params, request_id)
+        return result_of(body, self._post(body, headers))
 
-    def _ask(self, question: dict[str, Any], headers: dict[str, str] | None) -> Any:
-        together = {**(self._headers or {}), **(headers or {})} or None
-        name = f"JSON-RPC {question['method']}"
-        return self._client.post(self._url, json=question, name=name, headers=together, timeout=self._timeout)
+    def _post(self, body: dict[str, Any], headers: dict[str, str] | None) -> Any:
+        merged = {**(self._headers or {}), **(headers or {})} or None
+        name = f"JSON-RPC {body['method']}"
+        return self._client.post(self._url, json=body, name=name, headers=merged, timeout=self._timeout)
 
-    def _question(self, method: str, params: Any, request_id: Any) -> dict[str, Any]:
-        question = {"jsonrpc": "2.0", "method": method, "id": next(self._ids) if request_id is None else request_id}
+    def _request_body(self, method: str, params: Any, request_id: Any) -> dict[str, Any]:
+        body = {"jsonrpc": "2.0", "method": method, "id": next(self._ids) if request_id is None else request_id}
         if params is not None:
-            question["params"] = params
-        return question
+            body["params"] = params
+        return body
 
 
-def result_of(question: dict[str, Any], answer: Any) -> Any:
+def result_of(body: dict[str, Any], response: Any) -> Any:
     """What an answer to ``question`` says."""
     try:
-        said = answer.json()
+        content = response.json()
     except ValueError as error:
-        raise JsonRPCProtocolError(f"status {answer.status_code}: {error}") from None
-    if not isinstance(said, dict) or said.get("jsonrpc") != "2.0" or ("result" in said) == ("error" in said):
+        raise JsonRPCProtocolError(f"status {response.status_code}: {error}") from None
+    if not isinstance(content, dict) or content.get("jsonrpc") != "2.0" or ("result" in content) == ("error" in content):
         raise JsonRPCProtocolError("the answer is no JSON-RPC 2.0 response")
-    if "error" in said:
-        told = said["error"]
-        if not isinstance(told, dict) or "code" not in told:
+    if "error" in content:
+        failure = content["error"]
+        if not isinstance(failure, dict) or "code" not in failure:
             raise JsonRPCProtocolError("the answer's error has no code")
-        raise JsonRPCError(told["code"], str(told.get("message", "")), told.get("data"), answer.status_code)
-    if said.get("id") != question["id"]:
-        raise JsonRPCProtocolError(f"the answer is for id {said.get('id')!r}, not {question['id']!r}")
-    return said["result"]
+        raise JsonRPCError(failure["code"], str(failure.get("message", "")), failure.get("data"), response.status_code)
+    if content.get("id") != body["id"]:
+        raise JsonRPCProtocolError(f"the answer is for id {content.get('id')!r}, not {body['id']!r}")
+    return content["result"]

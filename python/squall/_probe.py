@@ -25,38 +25,38 @@ class ProbeContext:
         return self.init_params.get(name, default)
 
 
-def task_of(mark: ProbeMark, params: Mapping[str, Any]) -> tuple[TaskMark, Callable[..., Any]]:
+def probe_task(mark: ProbeMark, params: Mapping[str, Any]) -> tuple[TaskMark, Callable[..., Any]]:
     """The probe as a task: looks, and writes down what it saw."""
-    takes = len(inspect.signature(mark.look).parameters)
+    takes = len(inspect.signature(mark.function).parameters)
     if takes > 1:
         raise ScenarioError(f"probe {mark.name!r} must take nothing, or a context", mark.file, mark.line)
-    look = mark.look
+    function = mark.function
     task = TaskMark(mark.name, 1, (), mark.every, mark.timeout, mark.file, mark.line)
 
     if takes:
 
-        def asked(client: Any) -> Any:
-            return look(ProbeContext(params, client))
+        def call_function(client: Any) -> Any:
+            return function(ProbeContext(params, client))
 
     else:
 
-        def asked(client: Any) -> Any:
-            return look()
+        def call_function(client: Any) -> Any:
+            return function()
 
-    if inspect.iscoroutinefunction(look):
+    if inspect.iscoroutinefunction(function):
 
         async def awaited(user: Any, client: Any) -> None:
-            _write_down(mark.name, await asked(client))
+            _record_result(mark.name, await call_function(client))
 
         return task, awaited
 
     def called(user: Any, client: Any) -> None:
-        _write_down(mark.name, asked(client))
+        _record_result(mark.name, call_function(client))
 
     return task, called
 
 
-def _write_down(name: str, seen: Any) -> None:
+def _record_result(name: str, seen: Any) -> None:
     if isinstance(seen, Awaitable):
         raise TypeError(f"probe {name!r} returned something to await: make it async def")
     if isinstance(seen, bool) or seen is None:

@@ -61,14 +61,14 @@ def scenario_of(write, body):
 @pytest.mark.parametrize("case", OURS)
 def test_what_awaits_only_ours_is_stepped(write, case):
     loaded = load(scenario_of(write, OURS[case]))
-    assert not loaded.hosted, loaded.because
+    assert not loaded.on_asyncio, loaded.mode_reason
 
 
 @pytest.mark.parametrize("case", FOREIGN)
 def test_what_awaits_more_is_asyncio(write, case):
     loaded = load(scenario_of(write, FOREIGN[case]))
-    assert loaded.hosted
-    assert "shop.py:" in loaded.because
+    assert loaded.on_asyncio
+    assert "shop.py:" in loaded.mode_reason
 
 
 def test_hooks_and_inherited_methods_count(write):
@@ -85,7 +85,7 @@ def test_hooks_and_inherited_methods_count(write):
                 await client.get("/health")
         """
     )
-    assert load(str(path)).hosted
+    assert load(str(path)).on_asyncio
 
 
 def test_check_says_it_and_why(squall, write, target):

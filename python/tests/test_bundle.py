@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from squall._bundle import collect, missing, unpack
+from squall._bundle import collect, unmet, unpack
 from squall._errors import ScenarioError
 from squall._load import load
 
@@ -62,7 +62,7 @@ def test_travelled_files_are_called_what_they_were_called_at_home(project, tmp_p
     path = unpack(collect(str(project / "shop.py")), str(tmp_path / "there"))
     code = f"""
 from squall import _bundle, _errors, _load
-_bundle.enter({str(tmp_path / "there")!r})
+_bundle.enter_folder({str(tmp_path / "there")!r})
 loaded = _load.load({path!r})
 try:
     loaded.tasks[0].call(None, None)
@@ -101,9 +101,9 @@ def test_modules_that_are_imported_by_their_name_travel_too(tmp_path):
 
 
 def test_requirements_are_verified():
-    assert missing("greenlet>=3\n# a comment\n\npytest\nwinthing; sys_platform == 'win32'\n") == []
-    assert missing("--index-url https://example.org/simple\n--pre\ngreenlet>=3 \\\n    --hash=sha256:0abc \\\n    --hash=sha256:1def\n") == []
-    said = missing("no-such-package-here>=1\ngreenlet<1\n-r more.txt\n???\n")
+    assert unmet("greenlet>=3\n# a comment\n\npytest\nwinthing; sys_platform == 'win32'\n") == []
+    assert unmet("--index-url https://example.org/simple\n--pre\ngreenlet>=3 \\\n    --hash=sha256:0abc \\\n    --hash=sha256:1def\n") == []
+    said = unmet("no-such-package-here>=1\ngreenlet<1\n-r more.txt\n???\n")
     assert [line.partition(":")[0] for line in said] == ["no-such-package-here>=1", "greenlet<1", "-r more.txt", "???"]
     assert "no-such-package-here is not installed" in said[0] and "is installed" in said[1]
 

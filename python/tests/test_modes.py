@@ -6,9 +6,9 @@ import textwrap
 
 import pytest
 
-from squall._constant import NotConstant, requests_of
+from squall._constant import NotConstant, constant_requests
 from squall._load import load
-from squall._sources import Sources
+from squall._sources import ScenarioSources
 
 CONSTANT = {
     "one get": 'await client.get("/health")',
@@ -78,7 +78,7 @@ def scenario_of(write, body: str, fn: str = "async def"):
 def test_constant_tasks_are_found(write, case):
     for fn, body in (("async def", CONSTANT[case]), ("def", CONSTANT[case].replace("await ", ""))):
         task = load(str(scenario_of(write, body, fn))).tasks[0]
-        assert task.requests, task.why
+        assert task.requests, task.mode_reason
 
 
 @pytest.mark.parametrize("case", CHANGING)
@@ -86,7 +86,7 @@ def test_what_may_change_is_run(write, case):
     # A set literal is constant to Python's eyes, but its order on the wire is not said anywhere.
     task = load(str(scenario_of(write, CHANGING[case]))).tasks[0]
     assert task.requests is None, (case, task.requests)
-    assert task.why
+    assert task.mode_reason
 
 
 def test_a_default_argument_is_a_value_from_outside():
@@ -94,7 +94,7 @@ def test_a_default_argument_is_a_value_from_outside():
         await client.get(path)
 
     with pytest.raises(NotConstant):
-        requests_of(go, Sources(()))
+        constant_requests(go, ScenarioSources(()))
 
 
 SCENARIO = """
@@ -378,4 +378,4 @@ def test_async_only_and_batch_only_scenarios_do_all_they_say(run, target, body):
     ],
 )
 def test_reasons_say_what_and_where(write, body, why):
-    assert load(str(write(f"import asyncio\nclass Shop(VUser):\n{body}"))).tasks[0].why == why
+    assert load(str(write(f"import asyncio\nclass Shop(VUser):\n{body}"))).tasks[0].mode_reason == why

@@ -45,7 +45,7 @@ pub(crate) fn note(py: Python<'_>, what: &str, sent: &str, port: Option<&Py<Port
     let on_its_way = PyErr::take(py);
     let told = py
         .import("squall._errors")
-        .and_then(|errors| errors.call_method1("not_awaited", (what, sent, port.map(|port| port.clone_ref(py)))));
+        .and_then(|errors| errors.call_method1("warn_unawaited", (what, sent, port.map(|port| port.clone_ref(py)))));
     if let Err(error) = told {
         error.write_unraisable(py, None);
     }

@@ -44,7 +44,7 @@ impl Guest {
     /// Makes the loop, sets it running on this thread, and begins to turn it. A turn that lasts longer than `patience` is cut; one that
     /// kept the thread for too long is told.
     pub(crate) fn start(py: Python<'_>, patience: Option<Duration>, tell: impl Fn(&Held) + 'static) -> PyResult<Guest> {
-        let event_loop = py.import("squall._guest")?.call_method0("start")?;
+        let event_loop = py.import("squall._asyncio_loop")?.call_method0("start_loop")?;
         let ready = event_loop.getattr("_ready")?.unbind();
         let descriptor: RawFd = event_loop.getattr("descriptor")?.extract()?;
         // SAFETY: the loop was made just now and keeps its selector open; only a copy of the descriptor is kept.
@@ -57,7 +57,7 @@ impl Guest {
             })
             .map_err(|error| PyRuntimeError::new_err(format!("cannot watch asyncio's selector: {error}")))?;
         let kick = Rc::new(Notify::new());
-        let turn = event_loop.getattr("turn")?.unbind();
+        let turn = event_loop.getattr("run_once")?.unbind();
         let turning = tokio::task::spawn_local(keep_turning(turn, watched, kick.clone(), patience, tell));
         let event_loop = event_loop.unbind();
         HERE.set(Some(Here { event_loop: event_loop.clone_ref(py), kick: kick.clone() }));
@@ -68,7 +68,7 @@ impl Guest {
 
     /// A task for one user, which runs what its port is given.
     pub(crate) fn adopt(&self, py: Python<'_>, port: &Py<Port>, context: &Variables) -> PyResult<Py<PyAny>> {
-        let task = self.event_loop.bind(py).call_method1("adopt", (port, context.bind(py)))?.unbind();
+        let task = self.event_loop.bind(py).call_method1("start_user_task", (port, context.bind(py)))?.unbind();
         self.kick.notify_one();
         Ok(task)
     }

@@ -104,7 +104,7 @@ fn work(py: Python<'_>, worker: &WorkerArgs) -> PyResult<u8> {
 /// Leaves what an earlier run of this process was read from: its modules may have the same names.
 fn enter(py: Python<'_>, file: &Path) -> PyResult<()> {
     let folder = file.parent().unwrap_or(Path::new(".")).to_string_lossy();
-    py.import("squall._bundle")?.call_method1("enter", (folder,)).map(|_| ())
+    py.import("squall._bundle")?.call_method1("enter_folder", (folder,)).map(|_| ())
 }
 
 fn collect(py: Python<'_>, file: &Path) -> PyResult<BTreeMap<PathBuf, Vec<u8>>> {
@@ -124,7 +124,7 @@ fn params(py: Python<'_>, file: &Path) -> PyResult<(Vec<Param>, bool)> {
 
 /// Refuses what would fail in the middle: every package that is not installed here is named.
 fn verify(py: Python<'_>, requirements: &str) -> Result<(), String> {
-    let missing = || py.import("squall._bundle")?.call_method1("missing", (requirements,))?.extract::<Vec<String>>();
+    let missing = || py.import("squall._bundle")?.call_method1("unmet", (requirements,))?.extract::<Vec<String>>();
     match missing().map_err(|error| refusal(py, &error))? {
         missing if missing.is_empty() => Ok(()),
         missing => Err(format!("what it requires is not here:\n  {}", missing.join("\n  "))),
@@ -183,9 +183,9 @@ fn open_one(loaded: &Bound<'_, PyAny>, mut overrides: Overrides, prefixed: bool)
     }
     let text = |name: &str| loaded.getattr(name).and_then(|value| value.extract::<String>());
     let (file, toml) = (text("file").map_err(in_words)?, text("toml").map_err(in_words)?);
-    let places: Vec<Said> = loaded.getattr("places").and_then(|places| places.extract()).map_err(in_words)?;
+    let places: Vec<Said> = loaded.getattr("source_lines").and_then(|places| places.extract()).map_err(in_words)?;
     let headers = headers(&overrides);
-    let absolute: bool = loaded.getattr("absolute").and_then(|absolute| absolute.extract()).map_err(in_words)?;
+    let absolute: bool = loaded.getattr("absolute_urls").and_then(|absolute| absolute.extract()).map_err(in_words)?;
     let adrift = absolute && overrides.target.is_none();
     overrides.unnamed_metrics = true;
     let judged = Scenario::parse(&file, &toml, &mut NoFiles, overrides);
@@ -222,7 +222,7 @@ fn load<'py>(py: Python<'py>, request: &Request) -> PyResult<Vec<Bound<'py, PyAn
 
 /// The pools that the scenario declares.
 fn stock(loaded: &Bound<'_, PyAny>) -> PyResult<Vec<Stock>> {
-    let pools: Vec<(String, Vec<String>)> = loaded.getattr("stock")?.extract()?;
+    let pools: Vec<(String, Vec<String>)> = loaded.getattr("pool_contents")?.extract()?;
     Ok(pools.into_iter().map(|(pool, payloads)| Stock { pool, payloads }).collect())
 }
 

@@ -107,12 +107,12 @@ impl Script {
         };
         let tasks: Vec<Task> =
             loaded.getattr("tasks")?.try_iter()?.map(|task| Task::read(&task?)).collect::<PyResult<_>>()?;
-        let fiber = loaded.getattr("fiber")?;
+        let fiber = loaded.getattr("new_fiber")?;
         let has_hooks: bool = loaded.getattr("has_hooks")?.extract()?;
         Ok(Script {
             needs_python: has_hooks || tasks.iter().any(|task| task.requests.is_none()),
-            hosted: loaded.getattr("hosted")?.extract()?,
-            because: loaded.getattr("because")?.extract()?,
+            hosted: loaded.getattr("on_asyncio")?.extract()?,
+            because: loaded.getattr("mode_reason")?.extract()?,
             make_user: loaded.getattr("make_user")?.unbind(),
             on_start: hooks("on_start")?,
             on_stop: hooks("on_stop")?,
@@ -152,11 +152,11 @@ impl Task {
             check: if check.is_none() {
                 None
             } else {
-                Some(Check { whole: task.getattr("check_whole")?.extract()?, call: check.unbind() })
+                Some(Check { whole: task.getattr("check_takes_response")?.extract()?, call: check.unbind() })
             },
             timeout: timeout.map(Duration::from_secs_f64),
             requests: task.getattr("requests")?.extract()?,
-            why: task.getattr("why")?.extract()?,
+            why: task.getattr("mode_reason")?.extract()?,
         })
     }
 }

@@ -175,13 +175,14 @@ impl Watched {
     fn lodger_is_overdue(&self) -> bool {
         self.lodgers.load(Relaxed)
             && Python::attach(|py| {
-                let overdue = py.import("squall._guest").and_then(|guest| guest.call_method1("overdue", (self.ident,)));
+                let overdue =
+                    py.import("squall._asyncio_loop").and_then(|guest| guest.call_method1("overdue", (self.ident,)));
                 overdue.and_then(|overdue| overdue.extract()).unwrap_or(false)
             })
     }
 
     fn place(&self, py: Python<'_>) -> String {
-        let place = py.import("squall._errors").and_then(|errors| errors.call_method1("place_of", (self.ident,)));
+        let place = py.import("squall._errors").and_then(|errors| errors.call_method1("location_of", (self.ident,)));
         place.and_then(|place| place.extract()).unwrap_or_else(|_| "somewhere".to_owned())
     }
 }

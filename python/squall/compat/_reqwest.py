@@ -13,7 +13,7 @@ from squall._jsonrpc import JsonRPCClient as _JsonRPC
 from squall._metrics import emit_metric
 
 
-class Template:
+class ClientTemplate:
     """A client that a user does not have yet."""
 
     def __init__(self, base_url: str = "", timeout: float | None = None) -> None:
@@ -32,36 +32,36 @@ class Template:
         parts = urlsplit(self.base_url)
         return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
 
-    def over(self, client: Any, at_target: bool = False) -> Any:
+    def bind_to(self, client: Any, at_target: bool = False) -> Any:
         """The client of a user. If its base URL is the run's target, that may be another one on the command line."""
-        return self.made(client, self, self.base_url.removeprefix(self.target) if at_target else self.base_url)
+        return self.client_class(client, self, self.base_url.removeprefix(self.target) if at_target else self.base_url)
 
-    made: Any = None
+    client_class: Any = None
 
 
 class UserClient:
     """A user's client: still something to be called, as its template was."""
 
-    def __init__(self, client: Any, said: Template, base: str) -> None:
+    def __init__(self, client: Any, template: ClientTemplate, base: str) -> None:
         self._client = client
-        self._said = said
+        self._template = template
         self._base = base
-        self.base_url = said.base_url
-        self.timeout = said.timeout
+        self.base_url = template.base_url
+        self.timeout = template.timeout
 
     def __call__(self, *, base_url: str = "", timeout: float | None = None) -> Any:
         at_target = self._base != self.base_url and not base_url
-        return self._said(base_url=base_url, timeout=timeout).over(self._client, at_target)
+        return self._template(base_url=base_url, timeout=timeout).bind_to(self._client, at_target)
 
-    def again(self, client: Any) -> Any:
+    def rebind_to(self, client: Any) -> Any:
         """The same over another client of the engine."""
-        return self._said.over(client, self._base != self.base_url)
+        return self._template.bind_to(client, self._base != self.base_url)
 
     async def close(self) -> None:
         """There is nothing to close: connections belong to the user."""
 
 
-class Verbs:
+class HttpVerbs:
     """The methods of HTTP over one ``request``."""
 
     async def request(self, method: str, url: str, **options: Any) -> Any:
@@ -83,19 +83,19 @@ class Verbs:
         return await self.request("DELETE", url, **options)
 
 
-class ReqwestHTTPClient(UserClient, Verbs):
+class ReqwestHTTPClient(UserClient, HttpVerbs):
     """Requests below a base URL."""
 
-    def __init__(self, client: Any, said: Template, base: str) -> None:
-        super().__init__(client, said, base)
-        self._root = said.target if base == said.base_url else ""
+    def __init__(self, client: Any, template: ClientTemplate, base: str) -> None:
+        super().__init__(client, template, base)
+        self._root = template.target if base == template.base_url else ""
 
-    async def request(self, method: str, url: str, **options: Any) -> Answer:
+    async def request(self, method: str, url: str, **options: Any) -> ReqwestResponse:
         if self.timeout is not None:
             options.setdefault("timeout", self.timeout)
         # The usual case first; a path that begins with a slash is the host's, as in every browser.
         whole = self._root + url if url[:1] == "/" and url[:2] != "//" else urljoin(self._base, url)
-        return Answer(await self._client.request(method, whole, **options))
+        return ReqwestResponse(await self._client.request(method, whole, **options))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -104,9 +104,9 @@ class ReqwestHTTPClient(UserClient, Verbs):
 class JsonRPCProtocolClient(UserClient):
     """Calls of methods at one URL."""
 
-    def __init__(self, client: Any, said: Template, base: str) -> None:
-        super().__init__(client, said, base)
-        self._rpc = _JsonRPC(client, base, timeout=said.timeout)
+    def __init__(self, client: Any, template: ClientTemplate, base: str) -> None:
+        super().__init__(client, template, base)
+        self._rpc = _JsonRPC(client, base, timeout=template.timeout)
 
     async def call(self, method: str, params: Any = None, *, headers: dict[str, str] | None = None, request_id: Any = None) -> Any:
         if not self.base_url:
@@ -114,138 +114,138 @@ class JsonRPCProtocolClient(UserClient):
         return await self._rpc.call(method, params, headers=headers, request_id=request_id)
 
 
-class ReqwestClient(Template):
+class ReqwestClient(ClientTemplate):
     """``http = ReqwestClient(base_url=…, timeout=…)``."""
 
-    made = ReqwestHTTPClient
+    client_class = ReqwestHTTPClient
 
 
-class JsonRPCClient(Template):
+class JsonRPCClient(ClientTemplate):
     """``http = JsonRPCClient(base_url="/rpc")``, then ``await self.http.call("sum", [1, 2])``."""
 
-    made = JsonRPCProtocolClient
+    client_class = JsonRPCProtocolClient
 
 
-class Transport(Verbs):
+class Transport(HttpVerbs):
     """A client of the scenario's own: what goes through it is timed, as a series of its own and not as a request."""
 
-    def __init__(self, own: Any) -> None:
-        self._own = own
+    def __init__(self, client: Any) -> None:
+        self._client = client
 
     async def request(self, method: str, url: str, **options: Any) -> Any:
-        return await self._timed(urlsplit(url).path or "/", self._own.request(method, url, **options))
+        return await self._record_time(urlsplit(url).path or "/", self._client.request(method, url, **options))
 
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
-        return await self._timed(method, self._own.call(method, *args, **options))
+        return await self._record_time(method, self._client.call(method, *args, **options))
 
-    async def _timed(self, name: str, answer: Any) -> Any:
+    async def _record_time(self, name: str, response: Any) -> Any:
         begun, code = time.perf_counter(), "EXCEPTION"
         try:
-            answer = await answer if inspect.isawaitable(answer) else answer
-            status = getattr(answer, "status", 200)
+            response = await response if inspect.isawaitable(response) else response
+            status = getattr(response, "status", 200)
             code = f"HTTP_{status}"
-            return answer
+            return response
         finally:
             emit_metric(name, time=(time.perf_counter() - begun) * 1e3, status=code < "HTTP_4" and code != "EXCEPTION", result_code=code)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)
+        return getattr(self._client, name)
 
 
-def transport(said: Any, base_url: str = "") -> Any:
+def transport(client_or_factory: Any, base_url: str = "") -> Any:
     """The client that a scenario wants by something else than a template: the client itself, or something that makes one."""
-    if isinstance(said, (Transport, UserClient)):
-        return said
-    own = said
-    if isinstance(said, type) or not (hasattr(said, "request") or hasattr(said, "call")):
-        make = getattr(said, "create", said)
+    if isinstance(client_or_factory, (Transport, UserClient)):
+        return client_or_factory
+    client = client_or_factory
+    if isinstance(client, type) or not (hasattr(client, "request") or hasattr(client, "call")):
+        make = getattr(client, "create", client)
         try:
-            own = make(base_url=base_url)
+            client = make(base_url=base_url)
         except TypeError:
-            own = make()
-    return Transport(own)
+            client = make()
+    return Transport(client)
 
 
-class Answer:
+class ReqwestResponse:
     """An answer with the words of both: ``status`` and ``status_code``, ``await answer.json()`` and ``answer.json()``."""
 
-    __slots__ = ("_answer",)
+    __slots__ = ("_response",)
 
-    def __init__(self, answer: Any) -> None:
-        self._answer = answer
+    def __init__(self, response: Any) -> None:
+        self._response = response
 
     @property
     def status(self) -> int:
-        return self._answer.status_code  # type: ignore[no-any-return]
+        return self._response.status_code  # type: ignore[no-any-return]
 
     @property
-    def text(self) -> Text:
-        return Text(self._answer.text)
+    def text(self) -> AwaitableText:
+        return AwaitableText(self._response.text)
 
     def json(self) -> Any:
-        return ready(self._answer.json())
+        return awaitable(self._response.json())
 
     def bytes(self) -> Any:
-        return ready(self._answer.content)
+        return awaitable(self._response.content)
 
     def error_for_status(self) -> None:
-        self._answer.raise_for_status()
+        self._response.raise_for_status()
 
     def get_header(self, key: str) -> str | None:
-        return self._answer.headers.get(key)  # type: ignore[no-any-return]
+        return self._response.headers.get(key)  # type: ignore[no-any-return]
 
     def get_header_all(self, key: str) -> list[str]:
-        return self._answer.headers.get_all(key)  # type: ignore[no-any-return]
+        return self._response.headers.get_all(key)  # type: ignore[no-any-return]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._answer, name)
+        return getattr(self._response, name)
 
     def __repr__(self) -> str:
-        return repr(self._answer)
+        return repr(self._response)
 
 
-class _Ready:
+class _AwaitableValue:
     """Something that is there; awaiting it gives the plain thing."""
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return _plain(self)
+        return _unwrap(self)
         yield
 
 
-class Text(_Ready, str):
+class AwaitableText(_AwaitableValue, str):
     """``answer.text``, and ``await answer.text()``."""
 
-    def __call__(self) -> Text:
+    def __call__(self) -> AwaitableText:
         return self
 
 
-class _Bytes(_Ready, bytes):
+class _AwaitableBytes(_AwaitableValue, bytes):
     pass
 
 
-class _Dict(_Ready, dict[str, Any]):
+class _AwaitableDict(_AwaitableValue, dict[str, Any]):
     pass
 
 
-class _List(_Ready, list[Any]):
+class _AwaitableList(_AwaitableValue, list[Any]):
     pass
 
 
-class _Value(_Ready):
+class _AwaitableObject(_AwaitableValue):
     """What cannot be inherited from: None, True, a number."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
-_KINDS: dict[type, Any] = {str: Text, bytes: _Bytes, dict: _Dict, list: _List}
-_PLAIN: dict[type, Any] = {kind: plain for plain, kind in _KINDS.items()}
+_AWAITABLE_TYPES: dict[type, Any] = {str: AwaitableText, bytes: _AwaitableBytes, dict: _AwaitableDict, list: _AwaitableList}
+_PLAIN_TYPES: dict[type, Any] = {kind: plain for plain, kind in _AWAITABLE_TYPES.items()}
 
 
-def ready(value: Any) -> Awaitable[Any]:
+def awaitable(value: Any) -> Awaitable[Any]:
     """``value``, which may be awaited and, where Python allows it, used at once."""
-    return _KINDS.get(type(value), _Value)(value)  # type: ignore[no-any-return]
+    return _AWAITABLE_TYPES.get(type(value), _AwaitableObject)(value)  # type: ignore[no-any-return]
 
 
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, _Value) else _PLAIN[type(value)](value)
+def _unwrap(value: Any) -> Any:
+    return value.value if isinstance(value, _AwaitableObject) else _PLAIN_TYPES[type(value)](value)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from squall import _dsl
 from squall._errors import ScenarioError
 from squall._squall import Client as LoadClient
-from squall.compat._called import sent_when_called
+from squall.compat._sync_client import with_sync_client
 
 __all__ = ["LoadClient", "VUser", "scenario", "task"]
 
@@ -61,7 +61,7 @@ def scenario(
         for name in ("on_start", "on_stop"):
             hook = getattr(cls, name, None)
             if inspect.iscoroutinefunction(hook):
-                setattr(cls, name, _as_called(hook))
+                setattr(cls, name, _with_sync_client(hook))
         return cls
 
     return decorate
@@ -74,16 +74,16 @@ def task(function: Callable[..., Any] | None = None, /, *, weight: float = 1) ->
         raise ScenarioError(f"weight={weight!r}: give a number above 0", file, line)
 
     def decorate(function: F) -> F:
-        return _dsl._mark(_as_called(function), _dsl.TaskMark(function.__name__, weight, (), None, None, file, line))
+        return _dsl._mark(_with_sync_client(function), _dsl.TaskMark(function.__name__, weight, (), None, None, file, line))
 
     return decorate if function is None else decorate(function)
 
 
-def _as_called(function: F) -> F:
+def _with_sync_client(function: F) -> F:
     """The function itself, or a coroutine function whose calls of the client need no ``await``."""
-    if not inspect.iscoroutinefunction(function) or hasattr(function, "__squall_called__"):
+    if not inspect.iscoroutinefunction(function) or hasattr(function, "__squall_sync_client__"):
         return function
-    return sent_when_called(function)  # type: ignore[return-value]
+    return with_sync_client(function)  # type: ignore[return-value]
 
 
 def _seconds(text: str | float, file: str, line: int) -> float:

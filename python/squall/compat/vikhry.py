@@ -13,7 +13,7 @@ from squall._errors import ScenarioError, StatusError
 from squall._jsonrpc import JsonRPCError, JsonRPCProtocolError
 from squall._probe import ProbeContext
 from squall._strategy import ParallelReadyStrategy, SequentialWeightedStrategy, StepSelection, StepStrategy
-from squall.compat._reqwest import Answer, JsonRPCClient, ReqwestClient, Template, UserClient, ready, transport
+from squall.compat._reqwest import ClientTemplate, JsonRPCClient, ReqwestClient, ReqwestResponse, UserClient, awaitable, transport
 
 __all__ = [
     "VU",
@@ -52,10 +52,10 @@ class VU(VUser):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if isinstance(cls.http, Template) and cls.http.target:
+        if isinstance(cls.http, ClientTemplate) and cls.http.target:
             cls.__squall_target__ = cls.http.target  # type: ignore[attr-defined]
         if cls.close is not VU.close and not hasattr(cls.on_stop, "__squall_closes__"):
-            cls.on_stop = _and_close(cls.on_stop)  # type: ignore[method-assign]
+            cls.on_stop = _closing_afterwards(cls.on_stop)  # type: ignore[method-assign]
         for name in ("on_start", "on_stop"):
             hook = cls.__dict__.get(name)
             if hook is not None and len(inspect.signature(hook).parameters) == 1:
@@ -88,8 +88,8 @@ class VU(VUser):
         return self.http
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, Template) and self._squall_client is not None:
-            value = value.over(self._squall_client)
+        if isinstance(value, ClientTemplate) and self._squall_client is not None:
+            value = value.bind_to(self._squall_client)
         super().__setattr__(name, value)
 
     def __squall_client__(self, client: Any) -> None:
@@ -98,13 +98,13 @@ class VU(VUser):
             return
         self._squall_client = client
         http = self.__dict__.get("http", type(self).http)
-        if isinstance(http, Template):
-            self.http = http.over(client, at_target=http is type(self).http)
+        if isinstance(http, ClientTemplate):
+            self.http = http.bind_to(client, at_target=http is type(self).http)
         else:
-            self.http = http.again(client) if isinstance(http, UserClient) else transport(http)
+            self.http = http.rebind_to(client) if isinstance(http, UserClient) else transport(http)
 
 
-def _and_close(on_stop: Callable[..., Any]) -> Callable[..., Any]:
+def _closing_afterwards(on_stop: Callable[..., Any]) -> Callable[..., Any]:
     async def both(self: Any) -> None:
         try:
             # One that was inherited takes the client already.
@@ -147,9 +147,9 @@ def _with_client(function: F, is_step: bool = False) -> F:
     async def call(self: Any, client: Any) -> Any:
         self.__squall_client__(client)
         result = await function(self)
-        if is_step and isinstance(result, Answer) and not result.ok:
+        if is_step and isinstance(result, ReqwestResponse) and not result.ok:
             # It has not succeeded, and what requires it does not run.
-            raise StatusError(f"the step returned an answer of {result.status}", result._answer)
+            raise StatusError(f"the step returned an answer of {result.status}", result._response)
         return result
 
     # The signature is this function's, not the wrapped one's.
@@ -161,7 +161,7 @@ def emit_metric(*, name: str, status: bool | str = True, time: float = 0.0, resu
     """Adds one sample to the metric ``name``, awaited or not; further fields are not kept."""
     passed = _STATUS[status.strip().lower()] if isinstance(status, str) else bool(status)
     _metrics.emit_metric(name, time=time, status=passed, result_code=result_code)
-    return ready(True)
+    return awaitable(True)
 
 
 def metric(*, name: str | None = None, **_: Any) -> Callable[[F], F]:

@@ -10,9 +10,9 @@ from typing import Any, Unpack, overload
 
 from squall import _squall
 from squall.streams._errors import Misconfigured
-from squall.streams._loop import mailbox
+from squall.streams._mailbox import mailbox
 from squall.streams._middleware import DeadLetterMiddleware, Middleware
-from squall.streams._options import ProcessorOptions, StreamOptions, check_names, chosen, count, seconds
+from squall.streams._options import ProcessorOptions, StreamOptions, check_names, count, or_default, seconds
 from squall.streams._settings import ExceptionPolicy, Settings, zone_name
 from squall.streams._stream import Stream
 
@@ -43,16 +43,16 @@ class Processor:
         self.name = str(options.get("name") or getattr(function, "__name__", "processor"))
         of = f"of processor {self.name!r}"
         check_names(f"processor {self.name!r} has no option", options, ProcessorOptions.__annotations__)
-        self.policy = ExceptionPolicy.read(chosen(options.get("exception_policy"), settings.default_exception_policy))
+        self.policy = ExceptionPolicy.read(or_default(options.get("exception_policy"), settings.default_exception_policy))
         self.middleware: list[Middleware] = list(options.get("middleware") or [])
         self.retries = count(f"retries {of}", options.get("retries", 0), least=0)
         self.retry_backoff = seconds(f"retry_backoff {of}", options.get("retry_backoff", 0.1))
-        lock_expiry = chosen(options.get("lock_expiry"), settings.default_lock_expiry)
+        lock_expiry = or_default(options.get("lock_expiry"), settings.default_lock_expiry)
         self.lock_expiry = seconds(f"lock_expiry {of}", lock_expiry, above_zero=True)
-        self.grace_period = seconds(f"grace_period {of}", chosen(options.get("grace_period"), settings.default_grace_period))
-        self.prefetch_count = count(f"prefetch_count {of}", chosen(options.get("prefetch_count"), settings.default_prefetch_count))
-        self.pool_size = count(f"pool_size {of}", chosen(options.get("pool_size"), settings.default_pool_size))
-        self.join_delay = seconds(f"join_delay {of}", chosen(options.get("join_delay"), settings.default_join_delay))
+        self.grace_period = seconds(f"grace_period {of}", or_default(options.get("grace_period"), settings.default_grace_period))
+        self.prefetch_count = count(f"prefetch_count {of}", or_default(options.get("prefetch_count"), settings.default_prefetch_count))
+        self.pool_size = count(f"pool_size {of}", or_default(options.get("pool_size"), settings.default_pool_size))
+        self.join_delay = seconds(f"join_delay {of}", or_default(options.get("join_delay"), settings.default_join_delay))
         self.report = seconds(f"report {of}", options.get("report", 10), above_zero=True)
         for step in self.middleware:
             if not hasattr(step, "handler"):
@@ -69,11 +69,11 @@ class Processor:
         """Middleware that sees events; dead letters see failures only."""
         return [step for step in self.middleware if not isinstance(step, DeadLetterMiddleware)]
 
-    def manner(self) -> dict[str, Any]:
+    def _native_options(self) -> dict[str, Any]:
         """How the engine is to run it."""
         return {
             "name": self.name,
-            "shape": self.stream._shape,
+            "shape": self.stream._format,
             "policy": self.policy.value,
             "retries": self.retries,
             "backoff": self.retry_backoff,
@@ -170,10 +170,10 @@ class App:
 
         return register
 
-    async def _link(self) -> _squall.StreamLink:
+    async def _connect(self) -> _squall.StreamLink:
         if self._connected is None:
             box, settings = mailbox(), self.settings
-            self._connected = await box.answer(_squall.connect(box.post, self.name, settings.redis_url, settings.namespace))
+            self._connected = await box.wait_for(_squall.connect(box.native, self.name, settings.redis_url, settings.namespace))
         return self._connected
 
 

@@ -43,15 +43,15 @@ def work(
         logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         run(app, processors, prometheus, lambda line: print(line, file=sys.stderr, flush=True))
     except Halted as error:
-        return _say(str(error), HALTED)
+        return _fail(str(error), HALTED)
     except Unreachable as error:
-        return _say(str(error), UNREACHABLE)
+        return _fail(str(error), UNREACHABLE)
     except (StreamError, ValueError) as error:
-        return _say(str(error), UNUSABLE)
+        return _fail(str(error), UNUSABLE)
     return STOPPED
 
 
-def _say(text: str, code: int) -> int:
+def _fail(text: str, code: int) -> int:
     print(f"squall: {text}", file=sys.stderr, flush=True)
     return code
 
@@ -66,7 +66,7 @@ def find(spec: str) -> App:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    module = _imported(module_name)
+    module = _import_module(module_name)
     try:
         app = getattr(module, name)
     except AttributeError:
@@ -77,11 +77,11 @@ def find(spec: str) -> App:
         raise Misconfigured(f"{spec} is not an App of squall.streams but a {type(app).__name__}")
     if app.settings.autodiscover:
         for path in sorted(Path().glob(app.settings.autodiscover)):
-            _imported(".".join(path.with_suffix("").parts))
+            _import_module(".".join(path.with_suffix("").parts))
     return app
 
 
-def _imported(name: str) -> object:
+def _import_module(name: str) -> object:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -36,6 +36,6 @@ _KINDS: dict[str, type[StreamError]] = {
 }
 
 
-def raised(kind: str, text: str) -> StreamError:
+def make_error(kind: str, text: str) -> StreamError:
     """The exception for what the engine reports."""
     return _KINDS[kind](text)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from squall.streams._stream import Stream
 
 #: Events taken without a pause before other partitions get a turn.
-_TURN = 64
+_EVENTS_PER_TURN = 64
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ class Events:
     def __aiter__(self) -> AsyncIterator[Any]:
         middleware = self.processor.handlers
         if self._as_records and self._batch is None and not middleware:
-            return self._kept(self._fast())
-        items = self._kept(self._root() if self._batch is None else self._batches(*self._batch))
+            return self._register(self._records_direct())
+        items = self._register(self._single_events() if self._batch is None else self._batches(*self._batch))
         for step in middleware:
-            items = self._kept(step.handler(items, events=self))
-        return self._kept(self._read(items)) if self._as_records else items
+            items = self._register(step.handler(items, events=self))
+        return self._register(self._decode_items(items)) if self._as_records else items
 
-    def _kept(self, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    def _register(self, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
         self._running.append(items)
         return items
 
@@ -93,7 +93,7 @@ class Events:
 
     # Waiting. The engine answers a `want` with one `ready`; a wait that was given up is taken over by the next.
 
-    async def _ready(self) -> None:
+    async def _wait_ready(self) -> None:
         if self._waiter is None:
             self._waiter = asyncio.get_running_loop().create_future()
             self._source.want()
@@ -106,39 +106,39 @@ class Events:
 
     # Taking.
 
-    async def _fast(self) -> AsyncGenerator[Any, None]:
+    async def _records_direct(self) -> AsyncGenerator[Any, None]:
         record, read = self._source.record, self.stream._read
         turn = 0
         while True:
             item = record(read)
             if item is None:
-                await self._ready()
+                await self._wait_ready()
                 turn = 0
             elif item is ...:
                 return
             else:
                 yield item
                 turn += 1
-                if turn == _TURN:
+                if turn == _EVENTS_PER_TURN:
                     turn = 0
                     await asyncio.sleep(0)
 
-    async def _root(self) -> AsyncGenerator[Any, None]:
+    async def _single_events(self) -> AsyncGenerator[Any, None]:
         turn = 0
         while True:
             self._source.complete()
-            event = await self._one()
+            event = await self._next_event()
             if event is None:
                 return
             yield event
             turn += 1
-            if turn == _TURN:
+            if turn == _EVENTS_PER_TURN:
                 turn = 0
                 await asyncio.sleep(0)
 
-    async def _one(self) -> Any:
+    async def _next_event(self) -> Any:
         while (event := self._take()) is None:
-            await self._ready()
+            await self._wait_ready()
         return None if event is ... else event
 
     def _take(self) -> Any:
@@ -148,7 +148,7 @@ class Events:
         loop = asyncio.get_running_loop()
         while True:
             self._source.complete()
-            first = await self._one()
+            first = await self._next_event()
             if first is None:
                 return
             batch, deadline = [first], loop.time() + within
@@ -160,13 +160,13 @@ class Events:
                     batch.append(event)
                     continue
                 try:
-                    await asyncio.wait_for(self._ready(), deadline - loop.time())
+                    await asyncio.wait_for(self._wait_ready(), deadline - loop.time())
                 except TimeoutError:
                     break
             yield batch
             await asyncio.sleep(0)
 
-    async def _read(self, items: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+    async def _decode_items(self, items: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
         read = self.stream._read
         async for item in items:
             events = item if isinstance(item, list) else [item]

@@ -62,7 +62,7 @@ def check_names(refusal: str, given: Iterable[str], known: Iterable[str]) -> Non
             raise Misconfigured(f"{refusal} {name!r}; {hint}")
 
 
-def chosen(given: _T | None, default: _T) -> _T:
+def or_default(given: _T | None, default: _T) -> _T:
     """What was given, or else the app's default. Zero is something that was given."""
     return default if given is None else given
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from squall import _squall
 from squall.streams._errors import Misconfigured
 from squall.streams._formats import JSONSerializer
-from squall.streams._loop import mailbox
-from squall.streams._options import StreamOptions, check_names, chosen, count, seconds
+from squall.streams._mailbox import mailbox
+from squall.streams._options import StreamOptions, check_names, count, or_default, seconds
 from squall.streams._record import Record
 from squall.streams._settings import hasher_name
 
@@ -43,11 +43,11 @@ class Stream:
         self.record = record
         self.partition_by = partition_by
         self.serializer = None if primitive else serializer or settings.default_serializer or JSONSerializer()
-        partitions = chosen(options.get("partition_count"), settings.default_partition_count)
+        partitions = or_default(options.get("partition_count"), settings.default_partition_count)
         self.partition_count = count(f"partition_count of stream {name!r}", partitions)
-        size = chosen(options.get("partition_size"), settings.default_partition_size)
+        size = or_default(options.get("partition_size"), settings.default_partition_size)
         self.partition_size = count(f"partition_size of stream {name!r}", size)
-        self.hasher = hasher_name(chosen(options.get("hasher"), settings.default_hasher))
+        self.hasher = hasher_name(or_default(options.get("hasher"), settings.default_hasher))
         self.wait = None if wait is None else seconds(f"wait of stream {name!r}", wait)
         self.drop_unread = bool(options.get("drop_unread", False))
         self._opened: _squall.Stream | None = None
@@ -61,7 +61,7 @@ class Stream:
         return f"<Stream {self.id}>"
 
     @property
-    def _shape(self) -> str:
+    def _format(self) -> str:
         """What the engine makes of an event before it is read as a record."""
         if self.serializer is None:
             return "flat"
@@ -120,12 +120,12 @@ class Stream:
             raise Misconfigured("ids are given by the server: with others, a batch could not be sent again safely")
         encoded = [self._encode(record) for record in records]
         stream, box = await self._open(), mailbox()
-        ids: list[str] = await box.answer(stream.send(box.post, encoded, not self._native))
+        ids: list[str] = await box.wait_for(stream.send(box.native, encoded, not self._native))
         return ids
 
     async def _open(self) -> _squall.Stream:
         if self._opened is None:
-            link, box = await self.app._link(), mailbox()
+            link, box = await self.app._connect(), mailbox()
             compressor = self.serializer.compressor if self.serializer is not None and self._native else None
             definition = {
                 "name": self.name,
@@ -136,5 +136,5 @@ class Stream:
                 "wait": self.wait,
                 "drop_unread": self.drop_unread,
             }
-            self._opened = await box.answer(link.open(box.post, definition))
+            self._opened = await box.wait_for(link.open(box.native, definition))
         return self._opened

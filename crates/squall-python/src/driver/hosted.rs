@@ -306,7 +306,7 @@ impl<'a> Visit<'a> {
 pub(super) fn port_and_client(user: &Bound<'_, PyAny>, shared: &Shared) -> PyResult<(Py<Port>, Py<PyAny>)> {
     let py = user.py();
     let port = Py::new(py, Port::new())?;
-    user.getattr("resources")?.setattr("port", &port)?;
+    user.getattr("resources")?.setattr("queue", &port)?;
     let client = shared.clients.awaited.get().with_port(port.clone_ref(py));
     Ok((port, Py::new(py, client)?.into_any()))
 }

@@ -13,19 +13,19 @@ from squall import _errors
 from squall._squall import Port
 
 #: The user whose asyncio task is running, and whatever it has started.
-port: ContextVar[Port | None] = ContextVar("port", default=None)
+current_queue: ContextVar[Port | None] = ContextVar("current_queue", default=None)
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-def watch() -> None:
+def install_hook() -> None:
     """Listens to what Python itself finds out when it collects a coroutine that never ran: it calls this function of ``warnings``, by this
     name, since 3.7."""
-    warnings._warn_unawaited_coroutine = _unawaited  # type: ignore[attr-defined]
+    warnings._warn_unawaited_coroutine = _report_coroutine  # type: ignore[attr-defined]
 
 
-def _unawaited(coroutine: CoroutineType[Any, Any, Any]) -> None:
+def _report_coroutine(coroutine: CoroutineType[Any, Any, Any]) -> None:
     # What stands around a call of the client: that call is the one to be named.
     if coroutine.__name__.startswith("_") and coroutine.cr_code.co_filename.startswith(_HERE):
         return
-    _errors.not_awaited(coroutine.__qualname__.rpartition("<locals>.")[2], "", port.get())
+    _errors.warn_unawaited(coroutine.__qualname__.rpartition("<locals>.")[2], "", current_queue.get())

@@ -9,109 +9,109 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from squall._sources import Definition, Source
+from squall._sources import Definition, SourceFile
 
 
 @dataclass(frozen=True)
-class Value:
+class AbstractValue:
     """One of those that need no more words."""
 
     kind: str
 
 
 #: Squall's: awaiting it, and whatever comes out of it, waits for nothing but Squall.
-OURS = Value("ours")
+SQUALL_AWAITABLE = AbstractValue("awaitable")
 #: What awaiting such a thing gives: an answer, a connection, but also a dict or a list that a scenario may put anything into.
-RESULT = Value("result")
+SQUALL_RESULT = AbstractValue("result")
 #: The virtual user.
-USER = Value("user")
+USER = AbstractValue("user")
 #: Neither awaited nor called: a literal, nothing.
-DATA = Value("data")
+PLAIN_DATA = AbstractValue("data")
 #: Anything.
-UNKNOWN = Value("unknown")
+UNKNOWN = AbstractValue("unknown")
 
 
 @dataclass(frozen=True)
-class Known(Value):
+class KnownObject(AbstractValue):
     """An object that is there before the run."""
 
     kind: str = "known"
-    it: Any = field(default=None, compare=False)
-    number: int = 0
+    object: Any = field(default=None, compare=False)
+    object_id: int = 0
 
 
 @dataclass(frozen=True)
-class Bound(Value):
+class BoundFunction(AbstractValue):
     """A function with its first argument."""
 
-    function: Value
-    to: Value
+    function: AbstractValue
+    first_argument: AbstractValue
 
 
 @dataclass(frozen=True)
-class Nested(Value):
+class NestedFunction(AbstractValue):
     """A function that is defined in a function."""
 
     node: Definition
-    frame: Frame
+    scope: FunctionScope
 
 
 @dataclass(frozen=True)
-class Coroutine(Value):
+class CheckedCoroutine(AbstractValue):
     """Proven to await nothing but Squall; gives ``result``."""
 
-    result: Value
+    result: AbstractValue
 
 
 @dataclass(frozen=True)
-class Yielding(Value):
+class CheckedGenerator(AbstractValue):
     """An asynchronous generator (kind ``generator``) or what ``asynccontextmanager`` makes of one (kind ``manager``), proven likewise."""
 
-    result: Value
+    result: AbstractValue
 
 
 @dataclass(frozen=True)
-class Above(Value):
+class SuperObject(AbstractValue):
     """``super()`` in a method of ``cls``."""
 
     cls: type
 
 
 @dataclass(frozen=True)
-class Pack(Value):
+class PackedArguments(AbstractValue):
     """What ``*args`` holds, or ``**options`` with names."""
 
-    values: tuple[Value, ...]
+    values: tuple[AbstractValue, ...]
     names: tuple[str, ...] = ()
 
 
-def known(it: Any) -> Value:
-    if it is None or isinstance(it, (str, bytes, int, float, bool)):
-        return DATA
-    return Known(it=it, number=id(it))
+def value_of(obj: Any) -> AbstractValue:
+    if obj is None or isinstance(obj, (str, bytes, int, float, bool)):
+        return PLAIN_DATA
+    return KnownObject(object=obj, object_id=id(obj))
 
 
-def join(values: Iterable[Value]) -> Value:
+def join(values: Iterable[AbstractValue]) -> AbstractValue:
     """What is one of several."""
-    different = {value for value in values if value != DATA}
-    return different.pop() if len(different) == 1 else UNKNOWN if different else DATA
+    different = {value for value in values if value != PLAIN_DATA}
+    return different.pop() if len(different) == 1 else UNKNOWN if different else PLAIN_DATA
 
 
-def whatever(node: Definition) -> dict[str, Value]:
+def unknown_arguments(node: Definition) -> dict[str, AbstractValue]:
     """The arguments of a function that is called with nobody knows what."""
     return {argument.arg: UNKNOWN for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
 
 
-class Frame:
+class FunctionScope:
     """One function under proof, with what its names stand for, wherever in it they are used."""
 
     def __init__(
         self,
-        source: Source,
+        source: SourceFile,
         node: Definition,
-        arguments: Mapping[str, Value],
+        arguments: Mapping[str, AbstractValue],
         cells: Mapping[str, Any] | None = None,
-        parent: Frame | None = None,
+        parent: FunctionScope | None = None,
     ) -> None:
         self.source = source
         self.node = node
@@ -119,59 +119,59 @@ class Frame:
         self.cells = cells or {}
         self.parent = parent
         #: Names to the ways in which they get values; None is a way that is not understood.
-        self.bindings: dict[str, list[Callable[[Proof], Value] | None]] = {}
+        self.bindings: dict[str, list[Callable[[ValueResolver], AbstractValue] | None]] = {}
         understood: set[int] = set()
         for inner in own_nodes(node):
-            for name, way, target in _bindings(inner, self):
-                self.bindings.setdefault(name, []).append(way)
+            for name, evaluate, target in _bindings(inner, self):
+                self.bindings.setdefault(name, []).append(evaluate)
                 understood.add(id(target))
         for inner in own_nodes(node):
             if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load) and id(inner) not in understood:
                 self.bindings.setdefault(inner.id, []).append(None)
 
-    def lookup(self, proof: Proof, name: str) -> Value:
+    def lookup(self, resolver: ValueResolver, name: str) -> AbstractValue:
         if name in self.arguments or name in self.bindings:
-            return proof.once((self, name), lambda: self._local(proof, name))
+            return resolver.memoize((self, name), lambda: self._local_value(resolver, name))
         if self.parent is not None:
-            return self.parent.lookup(proof, name)
+            return self.parent.lookup(resolver, name)
         if name in self.cells:
-            return UNKNOWN if proof.is_rebound(name) else known(self.cells[name])
+            return UNKNOWN if resolver.is_rebound(name) else value_of(self.cells[name])
         if name in self.source.namespace:
-            return UNKNOWN if proof.is_rebound(name) else known(self.source.namespace[name])
-        return known(getattr(builtins, name)) if hasattr(builtins, name) else UNKNOWN
+            return UNKNOWN if resolver.is_rebound(name) else value_of(self.source.namespace[name])
+        return value_of(getattr(builtins, name)) if hasattr(builtins, name) else UNKNOWN
 
-    def before(self, name: str) -> Value:
+    def value_before_run(self, name: str) -> AbstractValue:
         """What a name of the module's, or of a closure, stood for before the run, even if that may change."""
         if name in self.arguments or name in self.bindings:
             return UNKNOWN
         if self.parent is not None:
-            return self.parent.before(name)
+            return self.parent.value_before_run(name)
         outer = self.cells if name in self.cells else self.source.namespace
-        return known(outer[name]) if name in outer else UNKNOWN
+        return value_of(outer[name]) if name in outer else UNKNOWN
 
-    def _local(self, proof: Proof, name: str) -> Value:
+    def _local_value(self, resolver: ValueResolver, name: str) -> AbstractValue:
         if name in self.source.rebound:
             return UNKNOWN
         values = [self.arguments[name]] if name in self.arguments else []
-        return join([*values, *(UNKNOWN if way is None else way(proof) for way in self.bindings.get(name, []))])
+        return join([*values, *(UNKNOWN if evaluate is None else evaluate(resolver) for evaluate in self.bindings.get(name, []))])
 
 
-class Proof:
+class ValueResolver:
     """What a frame asks of the proof."""
 
     def is_rebound(self, name: str) -> bool:
         raise NotImplementedError
 
-    def attribute(self, base: Value, name: str) -> Value:
+    def attribute(self, base: AbstractValue, name: str) -> AbstractValue:
         raise NotImplementedError
 
-    def once(self, key: Any, find: Callable[[], Value]) -> Value:
+    def memoize(self, key: Any, find: Callable[[], AbstractValue]) -> AbstractValue:
         raise NotImplementedError
 
-    def evaluate(self, frame: Frame, expression: ast.expr) -> Value:
+    def evaluate(self, scope: FunctionScope, expression: ast.expr) -> AbstractValue:
         raise NotImplementedError
 
-    def imported(self, frame: Frame, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Value:
+    def imported(self, scope: FunctionScope, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> AbstractValue:
         raise NotImplementedError
 
 
@@ -190,56 +190,60 @@ def own_nodes(definition: ast.AST) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-_Binding = tuple[str, Callable[[Proof], Value] | None, ast.AST | None]
+_Binding = tuple[str, Callable[[ValueResolver], AbstractValue] | None, ast.AST | None]
 
 
-def _bindings(node: ast.AST, frame: Frame) -> Iterator[_Binding]:
+def _bindings(node: ast.AST, scope: FunctionScope) -> Iterator[_Binding]:
     """The names that a node gives values to, and how."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
-            yield from _targets(target, node.value, frame)
+            yield from _assignment_bindings(target, node.value, scope)
     elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-        yield from _targets(node.target, node.value, frame)
+        yield from _assignment_bindings(node.target, node.value, scope)
     elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-        yield from _parts(node.target, lambda proof: UNKNOWN)
+        yield from _target_bindings(node.target, lambda resolver: UNKNOWN)
     elif isinstance(node, (ast.With, ast.AsyncWith)):
         for item in node.items:
             if item.optional_vars is not None:
-                yield from _parts(item.optional_vars, lambda proof, at=item.context_expr: _entered(proof.evaluate(frame, at)))  # type: ignore[misc]
+                yield from _target_bindings(item.optional_vars, _entering(scope, item.context_expr))
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        yield node.name, None if node.decorator_list else lambda proof: Nested("nested", node, frame), None
+        yield node.name, None if node.decorator_list else lambda resolver: NestedFunction("nested", node, scope), None
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
         for alias in node.names:
-            yield alias.asname or alias.name.partition(".")[0], lambda proof, one=alias: proof.imported(frame, node, one), None  # type: ignore[misc]
+            yield alias.asname or alias.name.partition(".")[0], lambda resolver, one=alias: resolver.imported(scope, node, one), None  # type: ignore[misc]
     elif isinstance(node, (ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name is not None:
         yield node.name, None, None
     elif isinstance(node, ast.MatchMapping) and node.rest is not None:
         yield node.rest, None, None
 
 
-def _targets(target: ast.expr, value: ast.expr, frame: Frame) -> Iterator[_Binding]:
+def _assignment_bindings(target: ast.expr, value: ast.expr, scope: FunctionScope) -> Iterator[_Binding]:
     pairs = isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)) and len(target.elts) == len(value.elts)
     if pairs and not any(isinstance(one, ast.Starred) for one in [*target.elts, *value.elts]):  # type: ignore[attr-defined]
         for part, given in zip(target.elts, value.elts, strict=True):  # type: ignore[attr-defined]
-            yield from _targets(part, given, frame)
+            yield from _assignment_bindings(part, given, scope)
     elif isinstance(target, ast.Name):
-        yield target.id, lambda proof: proof.evaluate(frame, value), target
+        yield target.id, lambda resolver: resolver.evaluate(scope, value), target
     else:
-        yield from _parts(target, lambda proof: RESULT if proof.evaluate(frame, value) == RESULT else UNKNOWN)
+        yield from _target_bindings(target, lambda resolver: SQUALL_RESULT if resolver.evaluate(scope, value) == SQUALL_RESULT else UNKNOWN)
 
 
-def _parts(target: ast.expr, way: Callable[[Proof], Value]) -> Iterator[_Binding]:
+def _target_bindings(target: ast.expr, evaluate: Callable[[ValueResolver], AbstractValue]) -> Iterator[_Binding]:
     """The names of a target that gets something, or takes it apart."""
     for node in ast.walk(target):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            yield node.id, way, node
+            yield node.id, evaluate, node
 
 
-def _entered(value: Value) -> Value:
-    if isinstance(value, Yielding) and value.kind == "manager":
+def _entering(scope: FunctionScope, context: ast.expr) -> Callable[[ValueResolver], AbstractValue]:
+    return lambda resolver: _entered_value(resolver.evaluate(scope, context))
+
+
+def _entered_value(value: AbstractValue) -> AbstractValue:
+    if isinstance(value, CheckedGenerator) and value.kind == "manager":
         return value.result
-    return value if value in (OURS, RESULT) else UNKNOWN
+    return value if value in (SQUALL_AWAITABLE, SQUALL_RESULT) else UNKNOWN
 
 
-def is_module(value: Value) -> bool:
-    return isinstance(value, Known) and isinstance(value.it, ModuleType)
+def is_module(value: AbstractValue) -> bool:
+    return isinstance(value, KnownObject) and isinstance(value.object, ModuleType)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from squall._squall import StreamPost
-from squall.streams._errors import raised
+from squall.streams._errors import make_error
 
 _mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = weakref.WeakKeyDictionary()
 
@@ -17,31 +17,31 @@ class Mailbox:
     """What came from the engine, handed to whoever waits for it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.post = StreamPost()
+        self.native = StreamPost()
         self._loop = weakref.ref(loop)
-        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._futures: dict[int, asyncio.Future[Any]] = {}
         #: Handles calls, tasks, `ready` and `cancel`; set by a worker.
-        self.worker: Callable[[str, int, Any], None] | None = None
-        loop.add_reader(self.post.fileno(), self._collect)
+        self.message_handler: Callable[[str, int, Any], None] | None = None
+        loop.add_reader(self.native.fileno(), self._collect)
 
     def _collect(self) -> None:
-        for kind, ident, content in self.post.collect():
+        for kind, ident, content in self.native.collect():
             if kind in ("done", "failed"):
-                answer = self._answers.pop(ident, None)
-                if answer is None or answer.done():
+                future = self._futures.pop(ident, None)
+                if future is None or future.done():
                     continue
                 if kind == "done":
-                    answer.set_result(content)
+                    future.set_result(content)
                 else:
-                    answer.set_exception(raised(*content))
-            elif self.worker is not None:
-                self.worker(kind, ident, content)
+                    future.set_exception(make_error(*content))
+            elif self.message_handler is not None:
+                self.message_handler(kind, ident, content)
 
-    async def answer(self, ident: int) -> Any:
+    async def wait_for(self, ident: int) -> Any:
         """The answer with this number. Must be asked for before the loop runs again."""
         loop = self._loop()
         assert loop is not None
-        future = self._answers[ident] = loop.create_future()
+        future = self._futures[ident] = loop.create_future()
         return await future
 
 

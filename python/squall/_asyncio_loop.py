@@ -13,26 +13,26 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from squall import _forgotten
+from squall import _not_awaited
 from squall._squall import Operation
 
 #: Turns that tasks have to end in when the run is over.
-_LAST_TURNS = 100
+_MAX_FINISH_TURNS = 100
 
 
 #: The loop of each thread that has one.
-_loops: dict[int, GuestLoop] = {}
+_loops: dict[int, EngineDrivenLoop] = {}
 
 
 def overdue(thread: int) -> bool:
     """Whether the time of the function is over that now runs on a thread. What a task of its own runs is nobody's here."""
     loop = _loops.get(thread)
     task = None if loop is None else asyncio.current_task(loop)
-    port = None if loop is None or task is None else loop.ports.get(task)
-    return port is not None and port.overdue()
+    queue = None if loop is None or task is None else loop.queues.get(task)
+    return queue is not None and queue.overdue()
 
 
-class GuestLoop(asyncio.SelectorEventLoop):
+class EngineDrivenLoop(asyncio.SelectorEventLoop):
     """A loop that is turned from outside and never waits."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class GuestLoop(asyncio.SelectorEventLoop):
         self._found_events = False
         self.finishing = False
         #: Whose task is whose.
-        self.ports: dict[asyncio.Task[None], Any] = {}
+        self.queues: dict[asyncio.Task[None], Any] = {}
         # A loop that is about to stop looks at its selector without waiting: so does this one, always.
         this._stopping = True
         this._thread_id = threading.get_ident()
@@ -50,7 +50,7 @@ class GuestLoop(asyncio.SelectorEventLoop):
         asyncio._set_running_loop(self)
         _loops[threading.get_ident()] = self
 
-    def turn(self) -> float | None:
+    def run_once(self) -> float | None:
         """Runs what is due; says in how many seconds something will be."""
         this: Any = self
         this._run_once()
@@ -60,17 +60,17 @@ class GuestLoop(asyncio.SelectorEventLoop):
             return max(0.0, float(this._scheduled[0]._when) - self.time())
         return None
 
-    def adopt(self, port: Any, context: contextvars.Context) -> asyncio.Task[None]:
-        task = self.create_task(_live(self, port), context=context)
-        self.ports[task] = port
-        task.add_done_callback(self.ports.pop)
+    def start_user_task(self, queue: Any, context: contextvars.Context) -> asyncio.Task[None]:
+        task = self.create_task(_run_user(self, queue), context=context)
+        self.queues[task] = queue
+        task.add_done_callback(self.queues.pop)
         return task
 
     def finish(self) -> None:
         """Ends all tasks, and the loop."""
         this: Any = self
         self.finishing = True
-        for _ in range(_LAST_TURNS):
+        for _ in range(_MAX_FINISH_TURNS):
             tasks = asyncio.all_tasks(self)
             if not tasks:
                 break
@@ -89,7 +89,7 @@ class GuestLoop(asyncio.SelectorEventLoop):
         # Elsewhere a client's methods are coroutines, and people make tasks of them.
         if not isinstance(coro, Operation):
             return super().create_task(coro, **options)
-        task = super().create_task(_awaited(coro), **options)
+        task = super().create_task(_await_operation(coro), **options)
         coro.promise()
         task.add_done_callback(coro.kept)
         return task
@@ -98,7 +98,7 @@ class GuestLoop(asyncio.SelectorEventLoop):
         handle = super().call_at(when, callback, *args, context=context)
         if self._scheduled[0] is handle:  # type: ignore[attr-defined]
             # The engine's own timer has to be set anew, which happens after the next turn.
-            self.call_soon(_nothing)
+            self.call_soon(_noop)
         return handle
 
     def _process_events(self, event_list: Any) -> None:
@@ -106,22 +106,22 @@ class GuestLoop(asyncio.SelectorEventLoop):
         super()._process_events(event_list)  # type: ignore[misc]
 
 
-def start() -> GuestLoop:
+def start_loop() -> EngineDrivenLoop:
     """A loop that counts as running on this thread from now on."""
-    return GuestLoop()
+    return EngineDrivenLoop()
 
 
-async def _live(loop: GuestLoop, port: Any) -> None:
+async def _run_user(loop: EngineDrivenLoop, queue: Any) -> None:
     """Runs whatever the port is given, one thing after the other, in one task: what is opened in on_start may be closed in on_stop."""
-    _forgotten.port.set(port)
+    _not_awaited.current_queue.set(queue)
     while True:
         try:
-            work = await port.next()
+            work = await queue.next()
         except asyncio.CancelledError:
             # Somebody cancelled the task between two functions, when there was nothing to cancel.
             if loop.finishing:
                 raise
-            _forgive()
+            _clear_cancellation()
             continue
         if work is None:
             return
@@ -131,22 +131,22 @@ async def _live(loop: GuestLoop, port: Any) -> None:
         except BaseException as error:
             if loop.finishing and isinstance(error, GeneratorExit):
                 raise
-            port.done(error)
-            _forgive()
+            queue.done(error)
+            _clear_cancellation()
         else:
-            port.done()
+            queue.done()
 
 
-def _forgive() -> None:
+def _clear_cancellation() -> None:
     """The next function shall not be cancelled because the last one was."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()
 
 
-async def _awaited(operation: Any) -> Any:
+async def _await_operation(operation: Any) -> Any:
     return await operation
 
 
-def _nothing() -> None:
+def _noop() -> None:
     pass
