@@ -1,5 +1,5 @@
-"""Whether a scenario can do without a target: where it holds an absolute URL, its requests may all say where they go. Where it does not,
-a run without a target would send nothing, and is refused before it begins."""
+"""Finds absolute URLs in a scenario. A scenario with one may run without a target; one without any
+would send nothing, so the run is rejected before it starts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-#: Stands for a host that only the code knows.
+#: Host of a URL whose real host only the code computes.
 _UNKNOWN_HOST = "target.invalid"
 
 
 def first_origin(module: ModuleType, params: Mapping[str, Any]) -> str | None:
-    """The scheme and host of the first absolute URL that a scenario or its parameters hold; None if there is none."""
+    """Returns scheme and host of the first absolute URL in a scenario or its parameters, or
+    None."""
     for text in _string_constants(module, params):
         found = re.match(r"(https?)://([^/?#]*)", text)
         if found:
@@ -29,8 +30,8 @@ def _string_constants(module: ModuleType, params: Mapping[str, Any]) -> Iterator
     yield from (value for name, value in vars(module).items() if isinstance(value, str) and not name.startswith("__"))
     with tokenize.open(str(module.__file__)) as file:
         tree = ast.parse(file.read())
-    # A docstring may say how the file is run.
-    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    # A URL in a docstring is only documentation.
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.value

@@ -1,4 +1,5 @@
-"""What the proof of ``squall._awaits`` knows of a value, and the names of a function under proof."""
+"""The values that the await analysis computes, and the scope that gives a function's names their
+values. Does not decide what needs asyncio: ``squall._await_analysis`` does."""
 
 from __future__ import annotations
 
@@ -14,26 +15,27 @@ from squall._sources import Definition, SourceFile
 
 @dataclass(frozen=True)
 class AbstractValue:
-    """One of those that need no more words."""
+    """A value that its kind alone describes; subclasses carry more."""
 
     kind: str
 
 
-#: Squall's: awaiting it, and whatever comes out of it, waits for nothing but Squall.
+#: The client, an operation and the like: awaiting it or one of its methods waits for Squall only.
 SQUALL_AWAITABLE = AbstractValue("awaitable")
-#: What awaiting such a thing gives: an answer, a connection, but also a dict or a list that a scenario may put anything into.
+#: The result of awaiting it: a response or a connection, but also a dict or list that the scenario
+#: may store anything in.
 SQUALL_RESULT = AbstractValue("result")
 #: The virtual user.
 USER = AbstractValue("user")
-#: Neither awaited nor called: a literal, nothing.
+#: A value that is neither awaited nor called: a literal or None.
 PLAIN_DATA = AbstractValue("data")
-#: Anything.
+#: A value that the analysis cannot determine.
 UNKNOWN = AbstractValue("unknown")
 
 
 @dataclass(frozen=True)
 class KnownObject(AbstractValue):
-    """An object that is there before the run."""
+    """An object that exists before the run."""
 
     kind: str = "known"
     object: Any = field(default=None, compare=False)
@@ -42,7 +44,7 @@ class KnownObject(AbstractValue):
 
 @dataclass(frozen=True)
 class BoundFunction(AbstractValue):
-    """A function with its first argument."""
+    """A function bound to its first argument."""
 
     function: AbstractValue
     first_argument: AbstractValue
@@ -50,7 +52,7 @@ class BoundFunction(AbstractValue):
 
 @dataclass(frozen=True)
 class NestedFunction(AbstractValue):
-    """A function that is defined in a function."""
+    """A function defined inside another function."""
 
     node: Definition
     scope: FunctionScope
@@ -58,14 +60,15 @@ class NestedFunction(AbstractValue):
 
 @dataclass(frozen=True)
 class CheckedCoroutine(AbstractValue):
-    """Proven to await nothing but Squall; gives ``result``."""
+    """A coroutine that is proven to await Squall only, and returns ``result``."""
 
     result: AbstractValue
 
 
 @dataclass(frozen=True)
 class CheckedGenerator(AbstractValue):
-    """An asynchronous generator (kind ``generator``) or what ``asynccontextmanager`` makes of one (kind ``manager``), proven likewise."""
+    """An async generator (kind ``generator``) or an async context manager made from one (kind
+    ``manager``) that is proven to await Squall only."""
 
     result: AbstractValue
 
@@ -79,31 +82,33 @@ class SuperObject(AbstractValue):
 
 @dataclass(frozen=True)
 class PackedArguments(AbstractValue):
-    """What ``*args`` holds, or ``**options`` with names."""
+    """The values of ``*args``, or of ``**options`` with their names."""
 
     values: tuple[AbstractValue, ...]
     names: tuple[str, ...] = ()
 
 
 def value_of(obj: Any) -> AbstractValue:
+    """Returns the abstract value of an existing object."""
     if obj is None or isinstance(obj, (str, bytes, int, float, bool)):
         return PLAIN_DATA
     return KnownObject(object=obj, object_id=id(obj))
 
 
 def join(values: Iterable[AbstractValue]) -> AbstractValue:
-    """What is one of several."""
+    """Returns the value that is one of ``values``: unknown if they differ."""
     different = {value for value in values if value != PLAIN_DATA}
     return different.pop() if len(different) == 1 else UNKNOWN if different else PLAIN_DATA
 
 
 def unknown_arguments(node: Definition) -> dict[str, AbstractValue]:
-    """The arguments of a function that is called with nobody knows what."""
+    """Returns arguments for a function whose callers are not known."""
     return {argument.arg: UNKNOWN for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
 
 
 class FunctionScope:
-    """One function under proof, with what its names stand for, wherever in it they are used."""
+    """A function under analysis and the values of its names. A name has one value in the whole
+    function, whatever the order of statements."""
 
     def __init__(
         self,
@@ -118,7 +123,8 @@ class FunctionScope:
         self.arguments = arguments
         self.cells = cells or {}
         self.parent = parent
-        #: Names to the ways in which they get values; None is a way that is not understood.
+        #: Name to the functions that evaluate its bindings; None is a binding that is not
+        #: understood.
         self.bindings: dict[str, list[Callable[[ValueResolver], AbstractValue] | None]] = {}
         understood: set[int] = set()
         for inner in own_nodes(node):
@@ -141,7 +147,8 @@ class FunctionScope:
         return value_of(getattr(builtins, name)) if hasattr(builtins, name) else UNKNOWN
 
     def value_before_run(self, name: str) -> AbstractValue:
-        """What a name of the module's, or of a closure, stood for before the run, even if that may change."""
+        """Returns the value that a module or closure variable had before the run, even if the run
+        may change it."""
         if name in self.arguments or name in self.bindings:
             return UNKNOWN
         if self.parent is not None:
@@ -157,7 +164,7 @@ class FunctionScope:
 
 
 class ValueResolver:
-    """What a frame asks of the proof."""
+    """The part of the analysis that a :class:`FunctionScope` calls."""
 
     def is_rebound(self, name: str) -> bool:
         raise NotImplementedError
@@ -176,7 +183,8 @@ class ValueResolver:
 
 
 def own_nodes(definition: ast.AST) -> Iterator[ast.AST]:
-    """All that a function does itself: without the functions and classes that are defined in it, but with their decorators and defaults."""
+    """Yields the nodes that run as part of the function itself: not the bodies of functions and
+    classes defined in it, but their decorators and defaults."""
     waiting: list[ast.AST] = [definition.body] if isinstance(definition, ast.Lambda) else [*getattr(definition, "body", [])]
     while waiting:
         node = waiting.pop(0)
@@ -194,7 +202,7 @@ _Binding = tuple[str, Callable[[ValueResolver], AbstractValue] | None, ast.AST |
 
 
 def _bindings(node: ast.AST, scope: FunctionScope) -> Iterator[_Binding]:
-    """The names that a node gives values to, and how."""
+    """Yields the names that a node binds, how to evaluate them, and the name's node."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _assignment_bindings(target, node.value, scope)
@@ -229,7 +237,7 @@ def _assignment_bindings(target: ast.expr, value: ast.expr, scope: FunctionScope
 
 
 def _target_bindings(target: ast.expr, evaluate: Callable[[ValueResolver], AbstractValue]) -> Iterator[_Binding]:
-    """The names of a target that gets something, or takes it apart."""
+    """Yields the names that an assignment target binds, also by unpacking."""
     for node in ast.walk(target):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id, evaluate, node

@@ -1,8 +1,9 @@
-"""The asyncio loop of an engine thread, and the life of a user on it. The engine sleeps and wakes; this loop only takes turns.
+"""The asyncio loop of an engine thread and the task of each user on it. The loop never waits: the
+engine waits and calls ``run_once``. Called by name from the Rust driver.
 
-What is used of asyncio beyond its public face is what its documentation names for other loops and tasks, and of the base loop
-``_run_once``, ``_ready``, ``_scheduled``, ``_stopping``, ``_thread_id`` and the hooks for asynchronous generators, which have been the same
-from Python 3.8 to 3.14."""
+Beside what asyncio documents for authors of loops and tasks, this uses ``_run_once``, ``_ready``,
+``_scheduled``, ``_stopping``, ``_thread_id`` and the async generator hooks of the base loop, which
+are the same in Python 3.8 to 3.14."""
 
 from __future__ import annotations
 
@@ -16,16 +17,17 @@ from typing import Any
 from squall import _not_awaited
 from squall._squall import Operation
 
-#: Turns that tasks have to end in when the run is over.
+#: How often the loop runs at the end of a run to let cancelled tasks finish.
 _MAX_FINISH_TURNS = 100
 
 
-#: The loop of each thread that has one.
+#: Thread id to its loop.
 _loops: dict[int, EngineDrivenLoop] = {}
 
 
 def overdue(thread: int) -> bool:
-    """Whether the time of the function is over that now runs on a thread. What a task of its own runs is nobody's here."""
+    """Returns whether the function that runs on a thread has passed its time limit. Tasks that the
+    scenario created itself have no limit."""
     loop = _loops.get(thread)
     task = None if loop is None else asyncio.current_task(loop)
     queue = None if loop is None or task is None else loop.queues.get(task)
@@ -33,7 +35,7 @@ def overdue(thread: int) -> bool:
 
 
 class EngineDrivenLoop(asyncio.SelectorEventLoop):
-    """A loop that is turned from outside and never waits."""
+    """A loop that the engine drives: ``run_once`` runs what is due and never waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,9 +43,10 @@ class EngineDrivenLoop(asyncio.SelectorEventLoop):
         self.descriptor: int = this._selector.fileno()
         self._found_events = False
         self.finishing = False
-        #: Whose task is whose.
+        #: The queue of each user's task.
         self.queues: dict[asyncio.Task[None], Any] = {}
-        # A loop that is about to stop looks at its selector without waiting: so does this one, always.
+        # A stopping loop polls its selector without waiting, which is what this loop must always
+        # do.
         this._stopping = True
         this._thread_id = threading.get_ident()
         sys.set_asyncgen_hooks(firstiter=this._asyncgen_firstiter_hook, finalizer=this._asyncgen_finalizer_hook)
@@ -51,7 +54,7 @@ class EngineDrivenLoop(asyncio.SelectorEventLoop):
         _loops[threading.get_ident()] = self
 
     def run_once(self) -> float | None:
-        """Runs what is due; says in how many seconds something will be."""
+        """Runs what is due. Returns the seconds until the next timer, or None without one."""
         this: Any = self
         this._run_once()
         if this._ready or self._found_events:
@@ -61,13 +64,14 @@ class EngineDrivenLoop(asyncio.SelectorEventLoop):
         return None
 
     def start_user_task(self, queue: Any, context: contextvars.Context) -> asyncio.Task[None]:
+        """Starts the task that runs the functions of one user."""
         task = self.create_task(_run_user(self, queue), context=context)
         self.queues[task] = queue
         task.add_done_callback(self.queues.pop)
         return task
 
     def finish(self) -> None:
-        """Ends all tasks, and the loop."""
+        """Cancels all tasks and closes the loop."""
         this: Any = self
         self.finishing = True
         for _ in range(_MAX_FINISH_TURNS):
@@ -86,7 +90,7 @@ class EngineDrivenLoop(asyncio.SelectorEventLoop):
         self.close()
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        # Elsewhere a client's methods are coroutines, and people make tasks of them.
+        # asyncio accepts coroutines only, but scenarios also make tasks of client calls.
         if not isinstance(coro, Operation):
             return super().create_task(coro, **options)
         task = super().create_task(_await_operation(coro), **options)
@@ -97,7 +101,7 @@ class EngineDrivenLoop(asyncio.SelectorEventLoop):
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         handle = super().call_at(when, callback, *args, context=context)
         if self._scheduled[0] is handle:  # type: ignore[attr-defined]
-            # The engine's own timer has to be set anew, which happens after the next turn.
+            # The engine sets its timer after `run_once`, so this makes it call `run_once` again.
             self.call_soon(_noop)
         return handle
 
@@ -107,18 +111,19 @@ class EngineDrivenLoop(asyncio.SelectorEventLoop):
 
 
 def start_loop() -> EngineDrivenLoop:
-    """A loop that counts as running on this thread from now on."""
+    """Creates the loop of this thread and marks it as running."""
     return EngineDrivenLoop()
 
 
 async def _run_user(loop: EngineDrivenLoop, queue: Any) -> None:
-    """Runs whatever the port is given, one thing after the other, in one task: what is opened in on_start may be closed in on_stop."""
+    """Runs the functions that the queue delivers, one after the other. All run in one task, so
+    on_stop may close what on_start opened."""
     _not_awaited.current_queue.set(queue)
     while True:
         try:
             work = await queue.next()
         except asyncio.CancelledError:
-            # Somebody cancelled the task between two functions, when there was nothing to cancel.
+            # The scenario cancelled the task between two functions: there is no function to cancel.
             if loop.finishing:
                 raise
             _clear_cancellation()
@@ -138,7 +143,7 @@ async def _run_user(loop: EngineDrivenLoop, queue: Any) -> None:
 
 
 def _clear_cancellation() -> None:
-    """The next function shall not be cancelled because the last one was."""
+    """Clears the cancellation of the last function, so that it does not cancel the next one."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

@@ -1,5 +1,6 @@
-"""Finds what needs an asyncio loop without being awaited: ``asyncio.create_task`` in a coroutine, or in a plain function, a lambda or a
-property that a coroutine may reach. By what objects are, where they are known, and by the name of a method where they are not."""
+"""Finds uses of asyncio that are not awaited: ``asyncio.create_task`` in a coroutine, or in a plain
+function, lambda or property that a coroutine may reach. Follows objects where they are known, and
+method names where they are not. Called by ``squall._await_analysis``."""
 
 from __future__ import annotations
 
@@ -24,18 +25,18 @@ from squall._abstract_values import (
 )
 from squall._sources import PLAIN_FUNCTIONS, Definition, ScenarioSources, SourceFile, cells_of, is_scenario_file, module_name_of
 
-#: Modules that need a loop, or bring one.
+#: Modules that need an asyncio loop or start a loop of their own.
 _LOOP_LIBRARIES = frozenset({"asyncio", "anyio", "trio", "curio", "sniffio", "uvloop", "aiohttp", "httpx", "twisted", "tornado"})
-#: What runs, or gets at, things that the source does not name.
+#: Objects that run or reach code that the source does not name.
 _DYNAMIC_CALLS = (exec, eval, compile, __import__, importlib, importlib.import_module, sys.modules)
 
 
 class NeedsAsyncio(Exception):
-    """Where something is awaited or used that is not proven to be Squall's, and what."""
+    """Names the line and the expression for which a scenario needs asyncio."""
 
 
 class AsyncioUsageSearch:
-    """The search, through everything that is reached once."""
+    """Searches all code that a coroutine may reach; each function once per set of arguments."""
 
     def __init__(self, resolver: ValueResolver, sources: ScenarioSources) -> None:
         self._resolver = resolver
@@ -44,7 +45,7 @@ class AsyncioUsageSearch:
         self._library_by_package: dict[str, str | None] = {}
 
     def check_function(self, scope: FunctionScope) -> None:
-        """Raises :class:`Foreign` if a function uses asyncio, or runs something that does."""
+        """Raises :class:`NeedsAsyncio` if a function, or one that it calls, uses asyncio."""
         key = (scope.node, scope.parent, *scope.arguments.items(), *((name, id(obj)) for name, obj in scope.cells.items()))
         if key in self._seen:
             return
@@ -65,22 +66,24 @@ class AsyncioUsageSearch:
                         self._check_unknown_call(scope.source, method, scope)
 
     def check_dynamic_code(self) -> None:
-        """Raises :class:`Foreign` if something that the source does not name may use a loop: such things are done, and one is at hand."""
+        """Raises :class:`NeedsAsyncio` if dynamic code may use a loop: the scenario evaluates text,
+        or it has dynamic code and imports a loop library."""
         dynamic = self._sources.dynamic
         if dynamic is None:
             return
         if self._sources.evaluates_text:
-            raise NeedsAsyncio(f"{dynamic}, which cannot be looked into")
+            raise NeedsAsyncio(f"{dynamic}, which cannot be analysed")
         if library := self._imported_loop_library():
-            raise NeedsAsyncio(f"{dynamic}, so that it cannot be told what uses {library}")
+            raise NeedsAsyncio(f"{dynamic}, so the code that uses {library} is unknown")
 
     def _check_rebound_name(self, scope: FunctionScope, node: ast.Name) -> None:
-        """Refuses a use of something that a function puts something else in the place of, if that may need a loop."""
+        """Raises for a variable that a function rebinds during the run, if the new value may need a
+        loop."""
         if library := self._imported_loop_library():
             raise NeedsAsyncio(f"{scope.source.location(node)} uses {node.id}, which changes while it runs and may need {library}")
 
     def _imported_loop_library(self) -> str | None:
-        """A library that needs a loop and that some module of the scenario knows."""
+        """Returns a loop library that a module of the scenario imports, or None."""
         for source in self._sources.files:
             imports = (node for node in ast.walk(source.tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
             names = [name for node in imports for name in ScenarioSources.imports(source, node)]
@@ -91,9 +94,9 @@ class AsyncioUsageSearch:
         return None
 
     def _check_unknown_call(self, source: SourceFile, node: Definition, parent: FunctionScope | None = None) -> None:
-        """A function that is called with whatever."""
-        if ("whatever", node, parent) not in self._seen:
-            self._seen["whatever", node, parent] = parent
+        """Checks a function whose callers are not known."""
+        if ("unknown arguments", node, parent) not in self._seen:
+            self._seen["unknown arguments", node, parent] = parent
             self.check_function(FunctionScope(source, node, unknown_arguments(node), None, parent))
 
     def _check_import(self, scope: FunctionScope, node: ast.Import | ast.ImportFrom) -> None:
@@ -103,7 +106,7 @@ class AsyncioUsageSearch:
                 raise NeedsAsyncio(f"{scope.source.location(node)} uses {root}")
             if root not in sys.stdlib_module_names and not self._sources.has_read(sys.modules.get(name)):
                 line = scope.source.location(node)
-                raise NeedsAsyncio(f"{line} imports {name} only then, so that it cannot be looked into before the run")
+                raise NeedsAsyncio(f"{line} imports {name} during the run, so it cannot be analysed before")
 
     def _check_attribute(self, scope: FunctionScope, node: ast.Attribute) -> None:
         base = self._resolver.evaluate(scope, node.value)
@@ -126,7 +129,7 @@ class AsyncioUsageSearch:
         if not isinstance(value, KnownObject):
             return
         if any(value.object is dynamic_call for dynamic_call in _DYNAMIC_CALLS):
-            raise NeedsAsyncio(f"{scope.source.location(node)} uses {shown}, which cannot be looked into")
+            raise NeedsAsyncio(f"{scope.source.location(node)} uses {shown}, which cannot be analysed")
         library = self._loop_library_of(value.object)
         if library is not None:
             reason = "" if shown.startswith(library) else f", which needs {library}"
@@ -134,7 +137,7 @@ class AsyncioUsageSearch:
         self._check_object(value.object)
 
     def _loop_library_of(self, obj: Any) -> str | None:
-        """The library that something needs a loop for."""
+        """Returns the loop library that an object comes from, or None."""
         return self._loop_library_in_module(module_name_of(obj) or "")
 
     def _loop_library_in_module(self, module: str) -> str | None:
@@ -174,7 +177,7 @@ def _loop_library_of_package(root: str) -> str | None:
     module = sys.modules.get(root)
     if module is None or is_scenario_file(getattr(module, "__file__", None)):
         return None
-    # A package that knows asyncio may want a loop in any of its functions.
+    # Any function of a package that imports a loop library may need a loop.
     parts = [part for name, part in list(sys.modules.items()) if name == root or name.startswith(root + ".")]
     values = [value for part in parts for value in getattr(part, "__dict__", {}).values()]
     return root if any((module_name_of(value) or "").partition(".")[0] in _LOOP_LIBRARIES for value in values) else None

@@ -1,9 +1,12 @@
-"""Says whether everything that a scenario's coroutines await is Squall's own, so that the engine can resume them itself.
+"""Decides from the source whether a scenario's coroutines await Squall only, so that the engine can
+resume them without an asyncio loop.
 
-A proof from the source, never a guess: what is not proven to be Squall's is taken for asyncio's, and the scenario then runs on a real
-asyncio loop, where both work. Ours are calls of the client, of ``self.resources``, of ``squall.sleep``, what comes out of them, and
-functions of the scenario's own, decorators included, that await nothing else. A coroutine that uses asyncio without awaiting it, itself or
-through plain functions, needs the loop as well: ``squall._uses`` looks for that."""
+The analysis proves and never guesses. A scenario runs on a real asyncio loop, where everything
+works, unless every awaited value is proven to be Squall's: calls of the client, ``self.resources``
+and ``squall.sleep``, their results, and functions of the scenario, decorators included, that await
+nothing else. A coroutine that uses asyncio without awaiting it, itself or through plain functions,
+also needs the loop: ``squall._asyncio_usage`` finds those. ``squall._load`` calls
+:func:`asyncio_reason`."""
 
 from __future__ import annotations
 
@@ -50,15 +53,15 @@ from squall._sources import (
 )
 from squall._sse import events
 
-#: Squall's own Python that runs a scenario's functions and is looked into like them.
+#: Files of Squall that wrap scenario functions; they are analysed like the scenario's own.
 _ANALYSED_SQUALL_FILES = tuple(HERE + name for name in ("_load.py", "_metrics.py", "_probe.py", "compat"))
 _CONTEXT_MANAGER_CODE = contextlib.asynccontextmanager(lambda: None).__code__  # type: ignore[arg-type, return-value]
-#: How deep, and how long, is looked.
+#: Limits of the analysis: nested calls and analysed items.
 _DEPTH, _STEPS = 150, 20_000
 _NO_CYCLE = 1_000_000
-#: What a probe is given: only the client in it is ours.
+#: The context of a probe: only its client is Squall's.
 _PROBE_CONTEXT = AbstractValue("context")
-#: What is called and awaited of a connection that was awaited, and of an answer.
+#: Methods that scenarios await on an open connection, and those that return a response's body.
 _CONNECTION_METHODS = frozenset({"send", "receive", "chunk", "close"})
 _BODY_METHODS = frozenset({"json", "text", "bytes"})
 _MISSING = object()
@@ -66,19 +69,20 @@ _SQUALL_VALUES = (SQUALL_AWAITABLE, SQUALL_RESULT)
 
 
 def asyncio_reason(cls: type, functions: Iterable[Callable[..., Any]], sources: ScenarioSources) -> str | None:
-    """Why these functions, which are called with a user of ``cls`` and perhaps a client, need asyncio; None if they do not."""
+    """Returns why these functions need asyncio, or None. The engine calls them with a user of
+    ``cls`` and a client, ``on_init`` with the user only."""
     analysis = _AwaitAnalysis(cls, sources)
     try:
         for function in functions:
             client = PLAIN_DATA if getattr(function, "__name__", "") == "on_init" else SQUALL_AWAITABLE
             result = analysis.call(value_of(unwrap_sync_client(function) or function), [USER, client])
             if not isinstance(result, CheckedCoroutine):
-                raise NeedsAsyncio(f"{getattr(function, '__qualname__', function)} cannot be looked into")
+                raise NeedsAsyncio(f"{getattr(function, '__qualname__', function)} cannot be analysed")
             analysis.usage.check_dynamic_code()
     except (NeedsAsyncio, SourceNotFound) as reason:
         return str(reason)
     except RecursionError:
-        return "its code is nested too deep to look through"
+        return "its code is nested too deeply to be analysed"
     return None
 
 
@@ -88,7 +92,7 @@ class _AwaitAnalysis(_abstract_values.ValueResolver):
         self._sources = sources
         self.usage = AsyncioUsageSearch(self, sources)
         self._found: dict[Any, AbstractValue] = {}
-        #: What is being looked for, and how far up the search has met itself.
+        #: Keys under evaluation with their depth, and the smallest depth that a cycle has reached.
         self._active: dict[Any, int] = {}
         self._met = _NO_CYCLE
         self._steps = 0
@@ -97,7 +101,8 @@ class _AwaitAnalysis(_abstract_values.ValueResolver):
         return self._sources.is_rebound(name)
 
     def memoize(self, key: Any, find: Callable[[], AbstractValue], meanwhile: AbstractValue = PLAIN_DATA) -> AbstractValue:
-        """What ``find`` finds; while it is looking, ``meanwhile``, so that what depends on itself depends on the rest."""
+        """Returns the cached result of ``find``. A value that depends on itself sees ``meanwhile``,
+        so its other parts decide."""
         if key in self._found:
             return self._found[key]
         if key in self._active:
@@ -106,13 +111,13 @@ class _AwaitAnalysis(_abstract_values.ValueResolver):
         self._steps += 1
         depth = len(self._active)
         if depth > _DEPTH or self._steps > _STEPS:
-            raise NeedsAsyncio("its code is too much to look through")
+            raise NeedsAsyncio("its code is too large to be analysed")
         before, self._met = self._met, _NO_CYCLE
         self._active[key] = depth
         value = find()
         del self._active[key]
         if self._met >= depth:
-            # It rests on nothing that is still being looked for.
+            # The value depends on no key that is still under evaluation, so it is final.
             self._found[key] = value
             self._met = _NO_CYCLE
         self._met = min(before, self._met)
@@ -185,7 +190,8 @@ class _AwaitAnalysis(_abstract_values.ValueResolver):
     def call(
         self, target: AbstractValue, given: list[AbstractValue], named: Mapping[str, AbstractValue] | None = None, rest: bool = False
     ) -> AbstractValue:
-        """What a call returns; proves on the way what it runs. ``rest`` says that there are more arguments than are known."""
+        """Returns the value of a call and checks the called function. ``rest`` means that the call
+        has more arguments than are known."""
         named = named or {}
         if target in _SQUALL_VALUES:
             return target
@@ -232,7 +238,7 @@ class _AwaitAnalysis(_abstract_values.ValueResolver):
         return self._analyse_function(FunctionScope(source, node, arguments, cells), function)
 
     def _analyse_function(self, scope: FunctionScope, identity: Any = None) -> AbstractValue:
-        """Proves one function with its arguments."""
+        """Checks a function with these arguments and returns the value of calling it."""
         nodes = list(_abstract_values.own_nodes(scope.node))
         is_generator = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in nodes)
         is_async = isinstance(scope.node, ast.AsyncFunctionDef)
@@ -273,8 +279,8 @@ class _AwaitAnalysis(_abstract_values.ValueResolver):
         text = ast.unparse(expression)
         shown = text if len(text) <= 60 else text[:57] + "..."
         dynamic = self._sources.dynamic
-        why = f" ({dynamic}, so it may be anything)" if dynamic else ""
-        raise NeedsAsyncio(f"{scope.source.location(at)} awaits {shown}, which is not proven to be Squall's own{why}")
+        why = f" ({dynamic}, so its value is unknown)" if dynamic else ""
+        raise NeedsAsyncio(f"{scope.source.location(at)} awaits {shown}, which is not proven to be Squall's{why}")
 
     def attribute(self, base: AbstractValue, name: str) -> AbstractValue:
         if base in (SQUALL_AWAITABLE, SQUALL_RESULT, _PROBE_CONTEXT):
@@ -284,7 +290,8 @@ class _AwaitAnalysis(_abstract_values.ValueResolver):
                 return SQUALL_AWAITABLE
             return SQUALL_RESULT if name in _BODY_METHODS else UNKNOWN
         if base == USER:
-            # `self.http = self.http(base_url=…)` gives the client another base URL.
+            # `self.http = self.http(base_url=…)` changes the base URL of vikhry's client; it stays
+            # a client.
             meanwhile = SQUALL_AWAITABLE if self._is_vikhry_client(name) else PLAIN_DATA
             return self.memoize(("self", name), lambda: self._user_attribute(name), meanwhile)
         if isinstance(base, SuperObject):
@@ -301,7 +308,8 @@ class _AwaitAnalysis(_abstract_values.ValueResolver):
         return self._object_attribute(base, name)
 
     def _object_attribute(self, base: KnownObject, name: str) -> AbstractValue:
-        """An attribute of something made before the run: what it was then, if only its own __init__ sets it."""
+        """Returns an attribute of an object made before the run: its current value if only
+        ``__init__`` assigns it."""
         cls = type(base.object)
         stores = [one for one in self._sources.stores(name) if not one.to_self or one.owner in {c.__name__ for c in cls.__mro__}]
         untouched = all(one.to_self and isinstance(one.function, ast.FunctionDef) and one.function.name == "__init__" for one in stores)
@@ -313,7 +321,8 @@ class _AwaitAnalysis(_abstract_values.ValueResolver):
         return _class_member(inspect.getattr_static(cls, name, _MISSING), base)
 
     def _user_attribute(self, name: str) -> AbstractValue:
-        """An attribute of the user: what its class says, and what any method gives it."""
+        """Returns an attribute of the user: the value in its class joined with every value that a
+        method assigns."""
         if self._sources.dynamic or "__getattribute__" in scenario_attributes(self._cls):
             return UNKNOWN
         inherited = {cls.__name__ for cls in self._cls.__mro__}
@@ -327,7 +336,7 @@ class _AwaitAnalysis(_abstract_values.ValueResolver):
         return join(values)
 
     def _is_vikhry_client(self, name: str) -> bool:
-        """Whether an attribute is the client as scenarios written for vikhry have it."""
+        """Returns whether an attribute is the client of a scenario written for vikhry."""
         return name == "http" and type(inspect.getattr_static(self._cls, name, None)).__module__.startswith("squall.compat")
 
     def _stored_value(self, store: AttributeStore) -> AbstractValue:
@@ -342,7 +351,8 @@ class _AwaitAnalysis(_abstract_values.ValueResolver):
         return self.evaluate(FunctionScope(store.source, node, arguments), store.value)
 
     def _gets_client(self, node: ast.AsyncFunctionDef) -> bool:
-        """Whether only the engine calls a method, with a client."""
+        """Returns whether only the engine calls a method, so that its second argument is the
+        client."""
         for cls in self._cls.__mro__:
             function = vars(cls).get(node.name)
             if not isinstance(function, FunctionType) or not is_scenario_file(function.__code__.co_filename):
@@ -354,12 +364,13 @@ class _AwaitAnalysis(_abstract_values.ValueResolver):
 
 
 def scenario_attributes(cls: type) -> set[str]:
-    """What the classes of the scenario itself define."""
+    """Returns the names that the scenario's own classes define."""
     return {name for one in cls.__mro__ if one.__module__ not in ("builtins", "abc", "squall._dsl") for name in vars(one)}
 
 
 def _class_member(found: Any, of: AbstractValue | None) -> AbstractValue:
-    """Something that stands in a class, as an attribute of ``of``, an object of it, or of the class itself."""
+    """Returns a class member read through the object ``of``, or through the class itself if ``of``
+    is None."""
     if isinstance(found, FunctionType):
         return value_of(found) if of is None else BoundFunction("bound", value_of(found), of)
     if isinstance(found, staticmethod):
@@ -368,7 +379,8 @@ def _class_member(found: Any, of: AbstractValue | None) -> AbstractValue:
 
 
 def _awaits_when_closed(nodes: list[ast.AST]) -> bool:
-    """Whether a generator that is left before its end would have to await something: only a loop does that for it."""
+    """Returns whether a generator that is abandoned must await something to close; only an asyncio
+    loop awaits that."""
     waits, ends = (ast.Await, ast.AsyncFor, ast.AsyncWith), (ast.Yield, ast.YieldFrom)
     for node in nodes:
         within: list[ast.AST] = [node] if isinstance(node, ast.AsyncWith) else []
@@ -386,7 +398,7 @@ def _contains_any(kinds: tuple[type, ...], nodes: list[ast.AST]) -> bool:
 def _bind_arguments(
     node: Definition, given: list[AbstractValue], named: Mapping[str, AbstractValue], rest: bool
 ) -> dict[str, AbstractValue]:
-    """What a function's parameters stand for."""
+    """Returns the values of a function's parameters."""
     names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
     only_named = [argument.arg for argument in node.args.kwonlyargs]
     defaults = dict(zip(reversed(names), reversed(node.args.defaults), strict=False))

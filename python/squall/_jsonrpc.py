@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 over the client: one call is one POST, named by its method."""
+"""JSON-RPC 2.0 over the client: one call is one POST, recorded under its method."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 
 
 class JsonRPCError(Exception):
-    """The server answered with an error."""
+    """The server responded with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: Any = None, http_status: int | None = None) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
         self.data = data
-        #: The status of the answer that carried it.
+        #: The HTTP status of the response.
         self.http_status = http_status
 
 
 class JsonRPCProtocolError(Exception):
-    """The answer is no JSON-RPC 2.0 response to the question."""
+    """The response is not a JSON-RPC 2.0 response to the request."""
 
 
 class JsonRPCClient:
-    """Calls methods at one URL: ``rpc = JsonRPCClient(client, "/rpc")``, then ``await rpc.call("sum", [1, 2])``; in a plain ``def``,
-    ``rpc.call_blocking("sum", [1, 2])``."""
+    """Calls methods at one URL: ``rpc = JsonRPCClient(client, "/rpc")``, then
+    ``await rpc.call("sum", [1, 2])``; in a plain ``def``, ``rpc.call_blocking("sum", [1, 2])``."""
 
     def __init__(self, client: Any, url: str, *, headers: dict[str, str] | None = None, timeout: float | None = None) -> None:
         self._client = client
@@ -34,12 +34,13 @@ class JsonRPCClient:
         self._ids = itertools.count(1)
 
     async def call(self, method: str, params: Any = None, *, headers: dict[str, str] | None = None, request_id: Any = None) -> Any:
-        """The result of ``method``; raises :class:`JsonRPCError` if the server says so. ``headers`` come on top of the client's."""
+        """Returns the result of ``method``; raises :class:`JsonRPCError` if the server responds
+        with an error. ``headers`` are added to those of the client."""
         body = self._request_body(method, params, request_id)
         return result_of(body, await self._post(body, headers))
 
     def call_blocking(self, method: str, params: Any = None, *, headers: dict[str, str] | None = None, request_id: Any = None) -> Any:
-        """The same for plain functions."""
+        """:meth:`call` for plain functions."""
         body = self._request_body(method, params, request_id)
         return result_of(body, self._post(body, headers))
 
@@ -56,18 +57,18 @@ class JsonRPCClient:
 
 
 def result_of(body: dict[str, Any], response: Any) -> Any:
-    """What an answer to ``question`` says."""
+    """Returns the result in the response to the request ``body``."""
     try:
         content = response.json()
     except ValueError as error:
         raise JsonRPCProtocolError(f"status {response.status_code}: {error}") from None
     if not isinstance(content, dict) or content.get("jsonrpc") != "2.0" or ("result" in content) == ("error" in content):
-        raise JsonRPCProtocolError("the answer is no JSON-RPC 2.0 response")
+        raise JsonRPCProtocolError("the response is not a JSON-RPC 2.0 response")
     if "error" in content:
         failure = content["error"]
         if not isinstance(failure, dict) or "code" not in failure:
-            raise JsonRPCProtocolError("the answer's error has no code")
+            raise JsonRPCProtocolError("the error in the response has no code")
         raise JsonRPCError(failure["code"], str(failure.get("message", "")), failure.get("data"), response.status_code)
     if content.get("id") != body["id"]:
-        raise JsonRPCProtocolError(f"the answer is for id {content.get('id')!r}, not {body['id']!r}")
+        raise JsonRPCProtocolError(f"the response is for id {content.get('id')!r}, not {body['id']!r}")
     return content["result"]

@@ -1,5 +1,6 @@
-"""From a scenario file to what the driver runs: finds the class, collects its tasks and hooks, and refuses what cannot work with one
-message that names file and line. Runs no task."""
+"""Loads a scenario file: finds its classes, tasks and hooks, and chooses the mode of each task.
+Rejects what cannot work with one message that names file and line. Runs no task. The Rust host
+calls :func:`load_all` and reads the :class:`PythonScenario` objects by attribute name."""
 
 from __future__ import annotations
 
@@ -32,20 +33,20 @@ from squall._resources import Pools, Resources
 from squall._sources import ScenarioSources
 from squall._strategy import StrategyTask
 
-#: Where something was said: file, line, and the word for it.
+#: Where a line of the plan comes from: file, line, and the scenario's name for the key.
 PlanLineSource = tuple[str, int, str]
 
 
-#: What scenarios call the keys of a plan, where that differs.
+#: Plan key to its name in ``@scenario``, where they differ.
 _PLAN_KEY_NAMES = {"for": "duration", "profile": "mode"}
 
-#: The scenario's folder, where it is a package.
+#: Name of the package that stands for the scenario's folder if the scenario uses relative imports.
 _FOLDER_PACKAGE = "squall_scenario_folder"
 
 
 @dataclass
 class ScenarioFunction:
-    """Something that is called with the user and a client."""
+    """A function that the engine calls with the user and its client."""
 
     call: Callable[..., Any]
     is_async: bool
@@ -53,30 +54,30 @@ class ScenarioFunction:
 
 @dataclass
 class ScenarioTask(ScenarioFunction):
-    """A task and what belongs to it."""
+    """A task with its check, timeout and mode."""
 
     name: str
     check: Callable[..., Any] | None
     timeout: float | None
     mark: TaskMark
-    #: The requests of a task that needs no Python; None if it does.
+    #: The requests of a constant task; None if the task runs as Python code.
     requests: list[ConstantRequest] | None = None
-    #: Why it runs as it does.
+    #: Why the task runs in its mode.
     mode_reason: str = ""
-    #: Whether the check takes the response, and not its status and body.
+    #: Whether the check takes the response; otherwise status and body.
     check_takes_response: bool = False
 
 
 @dataclass
 class PythonScenario:
-    """A scenario, ready to be driven."""
+    """A loaded scenario."""
 
     name: str
     file: str
     line: int
-    #: The scenario without its code, in the words of a scenario file.
+    #: The scenario without its code, as a TOML scenario file.
     toml: str
-    #: Where each of its lines was said: file, line, and the word for it.
+    #: Where each line of ``toml`` comes from.
     source_lines: list[PlanLineSource]
     tasks: list[ScenarioTask]
     on_start: list[ScenarioFunction]
@@ -86,25 +87,25 @@ class PythonScenario:
     new_fiber: Callable[..., Any] | None = _blocking.new_fiber
     blocking_client: Callable[..., Any] = _blocking.BlockingClient
     params: Mapping[str, Any] = field(default_factory=dict)
-    #: The pools that it declares: name, and what is in it at the start.
+    #: The declared pools: name and initial resources in JSON.
     pool_contents: list[tuple[str, list[str]]] = field(default_factory=list)
-    #: What it does once for the whole run.
+    #: Set-up and tear-down of the run.
     hooks: Hooks | None = None
-    #: Whether on_init, on_start or on_stop exist.
+    #: Whether it has on_init, on_start or on_stop.
     has_hooks: bool = False
-    #: Whether coroutines run on an asyncio loop, and why they run where they do.
+    #: Whether coroutines run on an asyncio loop, and why or why not.
     on_asyncio: bool = False
     mode_reason: str = ""
-    #: Whether these are the probes, which run for as long as the others do.
+    #: Whether these are the probes, which run as long as the scenarios do.
     is_probe: bool = False
     cls: type = object
-    #: The scenario's own functions, as they were written.
+    #: The scenario's coroutine functions, without Squall's wrappers.
     coroutines: list[Callable[..., Any]] = field(default_factory=list)
-    #: The kind of its step strategy, if it has one.
+    #: Class name of its step strategy, if it has one.
     strategy: str | None = None
-    #: Where its relative URLs start, unless the command line says it.
+    #: Base of its relative URLs, unless the command line gives one.
     target: str | None = None
-    #: Whether it may run without a target, because its URLs are absolute.
+    #: Whether it may run without a target because it contains an absolute URL.
     absolute_urls: bool = False
 
 
@@ -114,11 +115,11 @@ def load(
     params: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> PythonScenario:
-    """Reads the scenario file ``path``, which has one scenario, or the one called ``scenario``."""
+    """Loads the only scenario of the file ``path``, or the one named ``scenario``."""
     loaded = load_all(path, scenario, params, mode)
     if len(loaded) > 1:
         names = ", ".join(one.name for one in loaded)
-        raise ScenarioError(f"several scenarios here: choose one with --scenario: {names}", loaded[0].file, loaded[1].line)
+        raise ScenarioError(f"this file has several scenarios: choose one with --scenario: {names}", loaded[0].file, loaded[1].line)
     return loaded[0]
 
 
@@ -128,10 +129,11 @@ def load_all(
     params: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> list[PythonScenario]:
-    """Reads the scenario file ``path``: all that it runs together, or only the one called ``scenario``; then its probes, if it has any.
+    """Loads all scenarios of the file ``path`` that run together, or only the one named
+    ``scenario``; then its probes, if it has any.
 
-    ``mode`` is ``auto`` (chosen by what the code does), ``static`` (all tasks must be constant), ``stepped`` (the engine resumes all)
-    or ``asyncio`` (coroutines run on an asyncio loop).
+    ``mode`` is ``auto`` (chosen from the code), ``static`` (all tasks must be constant),
+    ``stepped`` (the engine resumes coroutines) or ``asyncio`` (coroutines run on an asyncio loop).
     """
     compat.install()
     _not_awaited.install_hook()
@@ -146,7 +148,7 @@ def load_all(
         first_url_origin = first_origin(module, given)
         loaded = [_load_class(cls, path, given, pools, hooks, first_url_origin) for cls in classes]
         if given and not any(hasattr(cls, "on_init") for cls in classes) and not _dsl.probes and "set_up" not in _dsl.hooks:
-            raise ScenarioError(f"parameters were given, but {classes[0].__name__} has no on_init to take them", path)
+            raise ScenarioError(f"the run has parameters, but {classes[0].__name__} has no on_init to take them", path)
         _reject_duplicate_names(loaded)
         sources = ScenarioSources([module.__name__, *(base.__module__ for cls in classes for base in cls.__mro__)])
         for one in loaded:
@@ -161,8 +163,8 @@ def load_all(
 
 
 def init_params(path: str) -> tuple[list[tuple[str, str, bool, str | None, str | None]], bool]:
-    """The parameters of the scenario's ``on_init``: name, kind, whether it is required, annotation, default in JSON; and whether it takes
-    others too."""
+    """Returns the parameters of the scenario's ``on_init`` (name, kind, whether it is required,
+    annotation, default in JSON) and whether it takes any other."""
     compat.install()
     on_init = getattr(_choose_classes(_execute(path), path, None)[0], "on_init", None)
     if on_init is None:
@@ -189,7 +191,7 @@ def _reject_duplicate_names(loaded: list[PythonScenario]) -> None:
 
 
 def _load_probes(path: str, params: dict[str, Any], pools: Pools, target: str | None, first_url_origin: str | None) -> PythonScenario:
-    """All probes of the file as the tasks of one more user."""
+    """Returns all probes of the file as the tasks of one extra user."""
     marks = list(_dsl.probes.values())
     tasks = []
     for mark in marks:
@@ -224,11 +226,11 @@ def _load_probes(path: str, params: dict[str, Any], pools: Pools, target: str | 
 def _choose_modes(loaded: PythonScenario, mode: str, sources: ScenarioSources) -> None:
     for task in loaded.tasks:
         try:
-            task.mode_reason = "constant requests, proven from its source"
+            task.mode_reason = "its source proves that its requests are constant"
             if mode in ("stepped", "asyncio"):
                 raise NotConstant(f"of --mode {mode}")
             if loaded.strategy is not None:
-                raise NotConstant(f"its steps are chosen by {loaded.strategy}")
+                raise NotConstant(f"{loaded.strategy} chooses its steps")
             if task.check is not None:
                 raise NotConstant("it has a check")
             if task.timeout is not None:
@@ -245,24 +247,25 @@ def _choose_modes(loaded: PythonScenario, mode: str, sources: ScenarioSources) -
 
 
 def _choose_loop(loaded: PythonScenario, mode: str, sources: ScenarioSources) -> None:
-    """Whether coroutines are resumed by the engine or live on asyncio."""
+    """Decides whether the engine resumes the coroutines or an asyncio loop runs them."""
     constant = {task.call for task in loaded.tasks if task.requests is not None}
     running = [function for function in loaded.coroutines if function not in constant]
     if mode == "asyncio":
         loaded.on_asyncio, loaded.mode_reason = True, "of --mode asyncio"
     elif loaded.strategy is not None:
-        loaded.on_asyncio, loaded.mode_reason = True, f"its steps are chosen by {loaded.strategy}"
+        loaded.on_asyncio, loaded.mode_reason = True, f"{loaded.strategy} chooses its steps"
     elif mode == "stepped":
         loaded.mode_reason = "of --mode stepped"
     elif running:
         reason = asyncio_reason(loaded.cls, running, sources)
-        loaded.on_asyncio, loaded.mode_reason = reason is not None, reason or "all that its coroutines await is Squall's own"
+        loaded.on_asyncio, loaded.mode_reason = reason is not None, reason or "its coroutines await Squall only"
     else:
-        loaded.mode_reason = "it has no coroutine to run"
+        loaded.mode_reason = "it has no coroutines"
     for task in loaded.tasks if loaded.on_asyncio else ():
         if task.requests is not None:
-            # Whatever its user has left running on the loop goes on meanwhile, and only a function there performs what that asks for.
-            task.requests, task.mode_reason = None, "its user lives on asyncio"
+            # Background tasks of the user keep running on the loop during this task, and the engine
+            # performs their operations only while a function of the user runs on the loop.
+            task.requests, task.mode_reason = None, "its user runs on asyncio"
 
 
 def _execute(path: str) -> ModuleType:
@@ -286,8 +289,8 @@ def _execute(path: str) -> ModuleType:
         raise
     except FileNotFoundError as error:
         if error.filename == full:
-            raise ScenarioError(f"cannot read it: {error.strerror}", path) from None
-        message = f"needs the file {display_path(str(error.filename))}, which is not here"
+            raise ScenarioError(f"cannot read the file: {error.strerror}", path) from None
+        message = f"needs the file {display_path(str(error.filename))}, which does not exist"
         raise ScenarioError(message, path, line_in_file(error, full)) from None
     except SyntaxError as error:
         raise ScenarioError(f"not valid Python: {error.msg}", error.filename or path, error.lineno) from None
@@ -298,13 +301,13 @@ def _execute(path: str) -> ModuleType:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise ScenarioError(f"fails while it is read: {type(error).__name__}: {error}", path, line_in_file(error, full)) from error
+        raise ScenarioError(f"cannot be imported: {type(error).__name__}: {error}", path, line_in_file(error, full)) from error
     return module
 
 
 def _make_folder_package(file: str) -> str:
-    """Makes the folder of a file that says ``from .helpers import …`` the package that it belongs to, whatever it is called; what the names
-    of the package's modules begin with."""
+    """Makes the folder of a file with relative imports (``from .helpers import …``) a package.
+    Returns the prefix of its modules' names; an empty string if the file has no relative import."""
     with tokenize.open(file) as text:
         if not re.search(r"^\s*from\s*\.", text.read(), re.MULTILINE):
             return ""
@@ -369,14 +372,15 @@ def _load_class(
 
 
 def _strategy_task(strategy: Any, tasks: list[ScenarioTask]) -> ScenarioTask:
-    """The one task of a scenario whose strategy chooses its steps."""
+    """Returns the one task of a scenario whose strategy chooses its steps."""
     first = tasks[0].mark
     if not callable(getattr(strategy, "select", None)):
         message = "step_strategy needs a method select(steps, completed_steps, next_allowed_at, now, rng)"
         raise ScenarioError(message, first.file, first.line)
     for task in tasks:
         if not task.is_async:
-            raise ScenarioError(f"task {task.name!r} must be async def: a step_strategy runs steps at once", task.mark.file, task.mark.line)
+            message = f"task {task.name!r} must be async def: a step_strategy runs steps concurrently"
+            raise ScenarioError(message, task.mark.file, task.mark.line)
     steps = StrategyTask(strategy, [(task.mark, task.call, task.check, task.check_takes_response) for task in tasks])
     mark = TaskMark("steps", 1, (), None, None, first.file, first.line)
     return ScenarioTask(steps.iterate, True, "steps", None, None, mark)
@@ -397,14 +401,14 @@ def _choose_classes(module: ModuleType, path: str, wanted: str | None) -> list[t
             if wanted in (cls.__name__, mark.name if mark else None):
                 return [cls]
         names = ", ".join(cls.__name__ for cls in here) or "none"
-        raise ScenarioError(f"there is no scenario {wanted!r} here; there are: {names}", path)
+        raise ScenarioError(f"this file has no scenario {wanted!r}; it has: {names}", path)
     candidates = marked or here
     if not candidates:
-        raise ScenarioError("no scenario here: write a class with @scenario and at least one @task", path)
-    # Without a decorator nobody said which of them are meant to be run and which are there to be inherited from.
+        raise ScenarioError("this file has no scenario: write a class with @scenario and at least one @task", path)
+    # Without @scenario it is unknown which classes to run and which are only base classes.
     if len(candidates) > 1 and not marked:
         names = ", ".join(cls.__name__ for cls in candidates)
-        message = f"several scenarios here: mark those to be run together with @scenario, or choose one with --scenario: {names}"
+        message = f"this file has several scenarios: mark those to run with @scenario, or choose one with --scenario: {names}"
         raise ScenarioError(message, path, _line_of(candidates[1]))
     return candidates
 
@@ -418,7 +422,7 @@ def _is_user(cls: type) -> bool:
 
 
 def _reject_redefinitions(module: ModuleType, path: str) -> None:
-    """Python lets the second of two classes or methods replace the first without a word; nobody means that."""
+    """Rejects two classes or tasks of one name: Python would silently replace the first."""
     classes: dict[str, int] = {}
     with open(path, "rb") as file_of_it:
         tree = ast.parse(file_of_it.read())
@@ -429,7 +433,7 @@ def _reject_redefinitions(module: ModuleType, path: str) -> None:
             classes[node.name] = node.lineno
     seen: dict[tuple[str, str], int] = {}
     for file, name, line in _dsl.declared:
-        # The same line twice is a file that was also imported by one of its modules.
+        # The same line appears twice if a module of the scenario imports the scenario file.
         if seen.get((file, name), line) != line:
             raise ScenarioError(f"task {name.rpartition('.')[2]!r} is already defined in line {seen[file, name]}", file, line)
         seen[file, name] = line
@@ -471,7 +475,7 @@ def _check(cls: type, method: str, mark: TaskMark, checks: set[str]) -> Callable
         if name in checks:
             check: Callable[..., Any] = getattr(cls, name)
             if inspect.iscoroutinefunction(check):
-                raise ScenarioError(f"{name} must be a plain def: it looks at an answer and waits for nothing", *_location_of(check))
+                raise ScenarioError(f"{name} must be a plain def: a check cannot wait", *_location_of(check))
             if not (_takes_response(check) or _accepts_arguments(check, None, 200, {})):
                 raise ScenarioError(f"{name} must take (self, status_code, body) or (self, response)", *_location_of(check))
             return check
@@ -500,7 +504,7 @@ def _reject_unknown_names(cls: type, tasks: Mapping[str, ScenarioTask], checks: 
     for check in sorted(checks):
         if check.removeprefix("check_") not in methods:
             hint = _did_you_mean(check.removeprefix("check_"), tasks)
-            raise ScenarioError(f"{check} belongs to no task{hint}", *_location_of(getattr(cls, check)))
+            raise ScenarioError(f"{check} has no task{hint}", *_location_of(getattr(cls, check)))
 
 
 def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
@@ -522,7 +526,7 @@ def _hooks(cls: type, params: dict[str, Any]) -> tuple[list[ScenarioFunction], l
 
 
 def _own_hook(cls: type, name: str) -> Callable[..., Any] | None:
-    """The hook of a class, unless it is only there so that ``super()`` finds one."""
+    """Returns the hook of a class; None for the empty ones that exist only for ``super()``."""
     function: Callable[..., Any] | None = getattr(cls, name, None)
     if function is not None and not callable(function):
         raise ScenarioError(f"{name} = {function!r}: it must be a method", *_attribute_location(cls, name))
@@ -547,7 +551,8 @@ def _hook(function: Callable[..., Any], name: str) -> ScenarioFunction:
 
 
 def _init_hook(on_init: Callable[..., Any], params: dict[str, Any], bind: Callable[..., None] | None) -> ScenarioFunction:
-    """on_init with the run's parameters; ``bind`` gives users who keep their client themselves theirs."""
+    """Returns on_init with the run's parameters. ``bind`` hands the client to users that keep it
+    (vikhry)."""
     try:
         inspect.signature(on_init).bind(None, **params)
     except TypeError as error:
@@ -568,7 +573,8 @@ def _init_hook(on_init: Callable[..., Any], params: dict[str, Any], bind: Callab
 
 
 def _as_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, or a coroutine in its stead if it is something else around one: a decorator's plain def, an object with __call__."""
+    """Returns a coroutine function for a callable that hides one: the plain def of a decorator, or
+    an object with an async __call__. Returns other functions unchanged."""
     called = inspect.getattr_static(type(function), "__call__", None)
     hidden = inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(called)
     if inspect.iscoroutinefunction(function) or not hidden:
@@ -600,7 +606,7 @@ def _location_of(function: Callable[..., Any]) -> tuple[str, int] | tuple[None, 
 
 
 def _attribute_location(cls: type, name: str) -> tuple[str, int]:
-    """Where a class is given its attribute ``name``."""
+    """Returns file and line where a class assigns its attribute ``name``."""
     base = next(base for base in cls.__mro__ if name in vars(base))
     lines, first = inspect.getsourcelines(base)
     for node in ast.walk(ast.parse(textwrap.dedent("".join(lines)))):
@@ -620,8 +626,9 @@ def _line_of(cls: type) -> int:
 def _plan(
     name: str, mark: ScenarioMark | None, tasks: list[ScenarioTask], target: str | None, first_url_origin: str | None, here: PlanLineSource
 ) -> dict[str, Any]:
-    """The plan of the scenario, and where each of its lines was said; ``here`` is where all else was. Its requests are never sent: they
-    stand for code that asks for paths below ``target``, or for absolute URLs, of which the first leads ``away``."""
+    """Returns the plan as TOML and the source of each of its lines; ``here`` is the source of lines
+    that the scenario does not write. Its requests are placeholders and are never sent: one to
+    ``target``, or to ``first_url_origin`` if the scenario has absolute URLs only."""
     lines: list[tuple[str, PlanLineSource]] = [(f"name = {json.dumps(name)}", (*here[:2], "name"))]
     if target:
         lines.append((f"target = {json.dumps(target)}", (*here[:2], "target")))

@@ -1,4 +1,5 @@
-"""Words of Locust's that mean nothing here: refused with what to write instead, before a run in which nobody waits or everything fails."""
+"""Rejects names of Locust's API that Squall would ignore, with what to write instead. Without this,
+users would not wait (``wait_time``) or every task would fail (``self.client``)."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from squall._constant import METHODS
 from squall._errors import ScenarioError
 from squall._sources import HERE
 
-#: Something may be given a client, by a line that says so or by one that names no attribute.
+#: Source text that may assign a client attribute, by name or dynamically.
 _MAKES_CLIENT = re.compile(r"\.client\b[^=\n]*=(?!=)|setattr|__dict__|__getattr|\bvars\(")
 
 
 def reject_locust_names(classes: list[type]) -> None:
-    """Refuses ``wait_time``, ``self.client`` and ``catch_response`` of these users."""
+    """Raises :class:`ScenarioError` if a class uses ``wait_time``, ``self.client`` or
+    ``catch_response``."""
     for cls in classes:
         sources = list(_class_bodies(cls))
         has_client = hasattr(cls, "client") or any(_MAKES_CLIENT.search(whole) for _, _, whole, _ in sources)
@@ -28,7 +30,7 @@ def reject_locust_names(classes: list[type]) -> None:
 
 
 def _class_bodies(cls: type) -> Iterator[tuple[str, int, str, list[ast.stmt]]]:
-    """Of each class that it is made of: file, first line, the file's text, the body."""
+    """Yields file, first line, text of the file and body of the class and each base class."""
     for base in cls.__mro__:
         try:
             file = inspect.getfile(base)
@@ -45,12 +47,12 @@ def _locust_uses(body: list[ast.stmt], has_client: bool) -> Iterator[tuple[ast.s
     for statement in body:
         targets = statement.targets if isinstance(statement, ast.Assign) else []
         if any(isinstance(target, ast.Name) and target.id == "wait_time" for target in targets):
-            yield statement, "wait_time is Locust's word: write @scenario(pause=between(1, 5)), or give --pause 1s..5s"
+            yield statement, "wait_time is Locust's: write @scenario(pause=between(1, 5)), or give --pause 1s..5s"
         for node in ast.walk(statement):
             if isinstance(node, ast.Attribute) and node.attr == "client" and _is_name(node.value, "self") and not has_client:
-                yield node, "there is no self.client: a user's client is the argument of its methods, as in def browse(self, client)"
+                yield node, "self.client does not exist: methods take the client as an argument, as in def browse(self, client)"
             if isinstance(node, ast.Call) and any(word.arg == "catch_response" for word in node.keywords) and _is_request(node.func):
-                yield node, "catch_response is Locust's word: judge the answer in check_<task>(self, response), or raise where it is wrong"
+                yield node, "catch_response is Locust's: check the response in check_<task>(self, response), or raise an exception"
 
 
 def _is_request(function: ast.expr) -> bool:

@@ -1,5 +1,6 @@
-"""Unique things (accounts, carts) that users hold one at a time. The pools themselves are the run's: of this process, or of the whole
-fleet; here is what a scenario declares of them and one user's hand in them."""
+"""Resources (accounts, carts) that one user at a time holds. This module has the pools that a
+scenario declares and ``self.resources`` of a user. The engine keeps the pools, for this process or
+the fleet."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Resource(dict[str, Any]):
-    """Something that this user holds and nobody else."""
+    """A resource that only this user holds."""
 
     __slots__ = ("_lease", "pool")
 
@@ -27,7 +28,8 @@ class Resource(dict[str, Any]):
 
     @property
     def held(self) -> bool:
-        """Whether it is certainly nobody else's: False once it was released, or after this worker was away for too long."""
+        """Whether the lease is still valid: False after a release, or after this worker lost
+        contact for too long and the resource may belong to another user."""
         return self._lease.held()
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -43,20 +45,20 @@ class Pools:
             for name, declaration in declarations.items()
             if declaration.make is not None
         }
-        #: Name and what is in it at the start, in JSON.
+        #: Name of each pool and its initial resources in JSON.
         self.contents = [(declaration.name, _read_rows(declaration)) for declaration in declarations.values()]
 
     def factory_of(self, name: str) -> tuple[Callable[[int], str] | None, int | None]:
-        """What makes more of a pool's things, and how many there may be."""
+        """Returns the factory of a pool and its limit; None and None without a factory."""
         return self._factories.get(name, (None, None))
 
 
 class Resources:
-    """One user's hand in the pools: what it still holds at its end goes back by itself."""
+    """``self.resources`` of one user. The engine releases what the user still holds at its end."""
 
     __slots__ = ("_leased", "_pools", "queue")
 
-    #: The way out of the user's asyncio task, if it lives in one.
+    #: The operation queue of the user's asyncio task, if the user has one.
     queue: Port | None
 
     def __init__(self, pools: Pools) -> None:
@@ -65,9 +67,10 @@ class Resources:
         self.queue = None
 
     def acquire(self, name: str, wait: float = 0.0) -> Any:
-        """Takes a resource that nobody else holds, nowhere in the fleet. In ``async def``, await it.
+        """Takes a resource that no other user of the fleet holds. In ``async def``, await it.
 
-        If all are held it waits up to ``wait`` seconds, after those who came earlier, and then raises ``ResourcesExhausted``.
+        If all are in use it waits up to ``wait`` seconds, in the order of requests, and then raises
+        ``ResourcesExhausted``.
         """
         make, limit = self._pools.factory_of(name)
         if _blocking.in_fiber():
@@ -83,7 +86,7 @@ class Resources:
         return resource
 
     def release(self, resource: Resource | str, resource_id: str | int | None = None) -> CompletedAwaitable:
-        """Gives a resource back: the thing itself, or its pool and id. It may be awaited, and is done either way."""
+        """Gives a resource back: the object, or its pool and id. ``await`` is optional."""
         for index, held in enumerate(self._leased):
             named = held.pool == resource and str(held["resource_id"]) == str(resource_id)
             if held is resource or named:
@@ -92,13 +95,13 @@ class Resources:
         raise ValueError("this user does not hold that resource")
 
     def release_all(self) -> None:
-        """Gives everything back."""
+        """Gives back all resources of this user."""
         while self._leased:
             self._leased.pop()._lease.release()
 
 
 class CompletedAwaitable:
-    """Something that has happened; there is nothing to wait for."""
+    """An awaitable that is complete."""
 
     __slots__ = ()
 
@@ -107,7 +110,7 @@ class CompletedAwaitable:
 
 
 class _PendingAcquire:
-    """A resource on its way."""
+    """The awaitable that :meth:`Resources.acquire` returns."""
 
     __slots__ = ("_name", "_operation", "_resources")
 
@@ -133,7 +136,7 @@ def _payload_factory(declaration: ResourceDeclaration) -> Callable[[int], str]:
         try:
             return json.dumps(dict(thing))
         except (TypeError, ValueError) as error:
-            raise TypeError(f"the factory of {declaration.name!r} must return what JSON can hold: {error}") from None
+            raise TypeError(f"the factory of {declaration.name!r} must return values that JSON can hold: {error}") from None
 
     return made
 
@@ -144,11 +147,11 @@ def _run_without_waiting(coroutine: Any, name: str) -> Any:
     except StopIteration as ended:
         return ended.value
     coroutine.close()
-    raise TypeError(f"the factory of {name!r} waits for something; make resources without waiting")
+    raise TypeError(f"the factory of {name!r} waits for something, but a factory must not wait")
 
 
 def _read_rows(declaration: ResourceDeclaration) -> list[str]:
-    """The rows of a pool that comes from a file, in JSON."""
+    """Returns the rows of a pool's file in JSON; none if the pool has a factory."""
     if declaration.source is None:
         return []
     try:

@@ -1,5 +1,6 @@
-"""The scenario's own code as text: which modules belong to it, where a function stands in them, and what they change while they run.
-Judges nothing."""
+"""Reads the source files of a scenario: its modules, the definitions of its functions, and what the
+code changes during the run. Decides nothing; ``squall._await_analysis`` and ``squall._constant``
+use it."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _SYNC_CLIENT_FILE = os.path.join(HERE, "compat", "_sync_client.py")
 _FOLDERS = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")] + site.getsitepackages()
 _INSTALLED = tuple({os.path.abspath(folder) + os.sep for folder in _FOLDERS})
-#: Words that change or make things which the source does not name.
+#: Names that change or create variables which the source does not name.
 _DYNAMIC_NAMES = frozenset({"setattr", "delattr", "globals", "locals", "vars", "exec", "eval", "__import__", "__dict__", "__setattr__"})
-#: Those of them that run what nobody has written down.
+#: Those of them that run code which is not in any source file.
 _EVALUATING_NAMES = frozenset({"exec", "eval", "__import__"})
 
 PLAIN_FUNCTIONS = (ast.FunctionDef, ast.Lambda)
@@ -31,25 +32,25 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class SourceNotFound(Exception):
-    """A function whose source is not there, or not what it runs."""
+    """The source of a function is missing, or is not the code that it runs."""
 
 
 @dataclass(frozen=True)
 class AttributeStore:
-    """Somewhere, ``something.name`` is given a value."""
+    """An assignment to an attribute: ``something.name = value``."""
 
     source: SourceFile
-    #: The function that does it, and the class whose method that is.
+    #: The function that contains it, and the class if the function is a method.
     function: Definition | None
     owner: str | None
-    #: Whether it is done to the method's own object.
+    #: Whether the attribute is one of ``self``.
     to_self: bool
-    #: What is assigned, if it is as simple as that.
+    #: The assigned expression; None for anything but a simple assignment.
     value: ast.expr | None
 
 
 class SourceFile:
-    """One file."""
+    """One parsed file."""
 
     def __init__(self, file: str, namespace: dict[str, Any]) -> None:
         self.file = file
@@ -61,14 +62,14 @@ class SourceFile:
             self._code_objects = list(_code_objects(compile(content, file, "exec", dont_inherit=True)))
         except (OSError, SyntaxError, ValueError, RecursionError):
             raise SourceNotFound(f"{os.path.basename(file)} cannot be read") from None
-        #: Names that functions rebind outside of themselves, and where something is done that the source does not name.
+        #: Names that functions rebind with ``global`` or ``nonlocal``, and the first dynamic code.
         self.rebound: set[str] = set()
         self.dynamic: str | None = None
         self.evaluates_text = False
         self.stores: dict[str, list[AttributeStore]] = {}
-        #: Attributes that are read.
+        #: Names of attributes that the file reads.
         self.attributes_read: set[str] = set()
-        #: Plain methods of all classes, by name.
+        #: The plain ``def`` methods of all classes, by name.
         self.methods: dict[str, list[ast.FunctionDef]] = {}
         self._definitions: dict[tuple[str, int], list[Definition]] = {}
         self._scan()
@@ -77,7 +78,7 @@ class SourceFile:
         return f"{os.path.basename(self.file)}:{getattr(node, 'lineno', 1)}"
 
     def definition(self, code: CodeType) -> Definition:
-        """Where ``code`` was written; refuses code that this file does not compile to."""
+        """Returns the definition of ``code``; raises if this file does not compile to it."""
         found = self._definitions.get((code.co_name, code.co_firstlineno), [])
         if len(found) != 1 or code not in self._code_objects:
             raise SourceNotFound(f"the source of {code.co_qualname} cannot be found")
@@ -93,7 +94,8 @@ class SourceFile:
     def _scan_node(
         self, child: ast.AST, parent: ast.AST, function: Definition | None, owner: str | None
     ) -> tuple[Definition | None, str | None]:
-        """Notes what a node does; says in which function, and of which class, its children stand."""
+        """Records what a node does. Returns the function and the class that contain its
+        children."""
         if isinstance(child, _DEFINITIONS):
             name, line = ("<lambda>", child.lineno) if isinstance(child, ast.Lambda) else (child.name, _first_line(child))
             self._definitions.setdefault((name, line), []).append(child)
@@ -123,7 +125,7 @@ class SourceFile:
 
 
 class ScenarioSources:
-    """All own modules that can be reached from the scenario's."""
+    """The files of all scenario modules that are reachable from ``start``."""
 
     def __init__(self, start: Iterable[str]) -> None:
         self._sources: dict[str, SourceFile] = {}
@@ -133,7 +135,7 @@ class ScenarioSources:
             try:
                 self.files.append(self._source(file, vars(module)))
             except SourceNotFound:
-                # Whoever needs something of it is refused then.
+                # `definition` raises for its functions when the analysis asks for them.
                 continue
 
     def definition(self, function: FunctionType) -> tuple[SourceFile, Definition]:
@@ -144,11 +146,11 @@ class ScenarioSources:
         return [store for source in self.files for store in source.stores.get(name, [])]
 
     def is_rebound(self, name: str) -> bool:
-        """Whether a variable of a module, or of a closure, may change after the file was read."""
+        """Returns whether a module or closure variable may change after its file was imported."""
         return any(name in source.rebound or source.dynamic for source in self.files) or any(not one.to_self for one in self.stores(name))
 
     def has_read(self, module: ModuleType | None) -> bool:
-        """Whether a module is there, and its source was looked at if it is the scenario's own."""
+        """Returns whether a module is imported and, if it belongs to the scenario, was scanned."""
         file = getattr(module, "__file__", None)
         if module is None or not is_scenario_file(file):
             return module is not None
@@ -156,12 +158,13 @@ class ScenarioSources:
 
     @staticmethod
     def imports(source: SourceFile, node: ast.Import | ast.ImportFrom) -> list[str]:
-        """The modules that a line imports."""
+        """Returns the modules that an import statement names."""
         return [alias.name for alias in node.names] if isinstance(node, ast.Import) else [ScenarioSources.imported_from(source, node)]
 
     @staticmethod
     def imported_from(source: SourceFile, node: ast.ImportFrom) -> str:
-        """The module that names are imported from; nothing if that cannot be said."""
+        """Returns the module that names are imported from, or an empty string if it cannot be
+        resolved."""
         with contextlib.suppress(ImportError, ValueError):
             return importlib.util.resolve_name("." * node.level + (node.module or ""), source.namespace.get("__package__"))
         return ""
@@ -185,7 +188,8 @@ class ScenarioSources:
 
 
 def is_scenario_file(file: str | None) -> bool:
-    """Whether a file is the scenario's, and neither Python's nor a package's nor Squall's."""
+    """Returns whether a file belongs to the scenario: not to Python, an installed package or
+    Squall."""
     if not file or file.startswith("<"):
         return False
     full = os.path.abspath(file)
@@ -193,13 +197,14 @@ def is_scenario_file(file: str | None) -> bool:
 
 
 def unwrap_sync_client(function: Any) -> Any:
-    """The coroutine function inside one that ``squall.compat`` made of it; None if it is another kind of function."""
+    """Returns the coroutine function inside a wrapper of ``squall.compat``; None for other
+    functions."""
     code = getattr(function, "__code__", None)
     return cells_of(function).get("function") if code is not None and code.co_filename == _SYNC_CLIENT_FILE else None
 
 
 def cells_of(function: FunctionType) -> dict[str, Any]:
-    """The variables that a function has from the one it was defined in."""
+    """Returns the closure variables of a function."""
     cells: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):
@@ -221,7 +226,7 @@ def _reachable(start: Iterable[str]) -> list[ModuleType]:
 
 
 def module_name_of(value: Any) -> str | None:
-    """The name of a module, or of the one that an object, or its class, comes from."""
+    """Returns the name of a module, or of the module that defines an object or its class."""
     if isinstance(value, ModuleType):
         return value.__name__
     for one in (value, type(value)):

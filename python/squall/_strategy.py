@@ -1,5 +1,6 @@
-"""Who does what next: step strategies. Without one, the engine chooses by weight, which costs nothing; with one, the scenario's iterations
-are this module's, and each step it runs is measured under its own name."""
+"""Step strategies: objects that choose what a user does next. Without a strategy the engine chooses
+tasks by weight. With one, :class:`StrategyTask` runs the iterations and records each step under its
+name."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from squall._dsl import Between, TaskMark
 
 Check = Callable[..., Any]
 
-#: How long a user waits that may do nothing yet and is not told until when.
+#: Seconds until the strategy is asked again if it chose no step and gave no time.
 _IDLE_WAIT_S = 0.1
-#: How long it does before that is a failure.
+#: Seconds without a step after which the iteration fails.
 _MAX_IDLE_S = 5
 #: Units that the text of ``every`` may have.
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -26,20 +27,21 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True)
 class Step:
-    """What a strategy gets to see of a task."""
+    """A task as a strategy sees it."""
 
     name: str
     weight: float
     requires: tuple[str, ...]
-    #: Least seconds between two starts by the same user, drawn anew each time if it is a range; None without one.
+    #: Least seconds between two starts by the same user, drawn for each start; None without a
+    #: limit.
     every: Between | None
     timeout: float | None
-    #: What else ``@step`` was told, for own strategies.
+    #: Further arguments of ``@step``, for strategies of the scenario.
     strategy_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def spec(self) -> Step:
-        """The same, where strategies written for vikhry look for it."""
+        """The step itself: strategies written for vikhry read ``step.spec``."""
         return self
 
     @property
@@ -49,14 +51,16 @@ class Step:
 
 @dataclass(frozen=True)
 class StepSelection:
-    """What a strategy has chosen: steps that run at once, or none, and then when to ask again."""
+    """The choice of a strategy: steps to run concurrently, or no steps and the time to ask
+    again."""
 
     steps: Sequence[Step]
     nearest_ready_at: float | None = None
 
 
 class StepStrategy(Protocol):
-    """Chooses what a user does next. ``now`` and ``next_allowed_at`` are seconds of one clock; ``rng`` is the user's own."""
+    """Chooses what a user does next. ``now`` and ``next_allowed_at`` are seconds of the same clock;
+    ``rng`` belongs to the user."""
 
     def select(
         self, steps: Sequence[Step], completed_steps: Collection[str], next_allowed_at: Mapping[str, float], now: float, rng: random.Random
@@ -64,7 +68,7 @@ class StepStrategy(Protocol):
 
 
 def ready_steps(steps: Sequence[Step], completed: Collection[str], next_allowed_at: Mapping[str, float], now: float) -> list[Step]:
-    """The steps whose conditions are met."""
+    """Returns the steps whose ``requires`` and ``every`` are met."""
     return [step for step in steps if all(name in completed for name in step.requires) and next_allowed_at.get(step.name, 0.0) <= now]
 
 
@@ -73,7 +77,8 @@ def _nearest(next_allowed_at: Mapping[str, float], now: float) -> float | None:
 
 
 class SequentialWeightedStrategy:
-    """One step at a time, drawn by weight among those that may run. What the engine does by itself, but drawn, not in turn."""
+    """Runs one ready step at a time, drawn at random by weight. Without a strategy the engine also
+    chooses by weight, but in a fixed rotation."""
 
     def select(
         self, steps: Sequence[Step], completed_steps: Collection[str], next_allowed_at: Mapping[str, float], now: float, rng: random.Random
@@ -85,7 +90,7 @@ class SequentialWeightedStrategy:
 
 
 class ParallelReadyStrategy:
-    """Everything that may run, at once."""
+    """Runs all ready steps concurrently."""
 
     def select(
         self, steps: Sequence[Step], completed_steps: Collection[str], next_allowed_at: Mapping[str, float], now: float, rng: random.Random
@@ -95,7 +100,7 @@ class ParallelReadyStrategy:
 
 @dataclass
 class _StepProgress:
-    """What a user has done so far."""
+    """The completed steps of a user and when each step may start again."""
 
     completed: set[str] = field(default_factory=set)
     next_allowed_at: dict[str, float] = field(default_factory=dict)
@@ -106,12 +111,12 @@ class _StepFunction:
     step: Step
     call: Callable[..., Any]
     check: Check | None
-    #: Whether the check takes the response, and not its status and body.
+    #: Whether the check takes the response; otherwise status and body.
     check_takes_response: bool
 
 
 class StrategyTask:
-    """The one task that a scenario with a strategy has: asks the strategy, runs what it chose."""
+    """The only task of a scenario with a strategy: asks the strategy and runs the chosen steps."""
 
     def __init__(self, strategy: StepStrategy, tasks: Sequence[tuple[TaskMark, Callable[..., Any], Check | None, bool]]) -> None:
         self._strategy = strategy
@@ -145,7 +150,7 @@ class StrategyTask:
             at = selection.nearest_ready_at
             if at is None and now - asked > _MAX_IDLE_S:
                 name = type(self._strategy).__name__
-                raise RuntimeError(f"{name} has chosen no step for {_MAX_IDLE_S} s, and does not say when to ask again (nearest_ready_at)")
+                raise RuntimeError(f"{name} chose no step for {_MAX_IDLE_S} s and gave no time to ask again (nearest_ready_at)")
             await asyncio.sleep(_IDLE_WAIT_S if at is None else max(0.0, at - now))
 
     async def _run(self, step: Step, progress: _StepProgress, user: Any, client: Any) -> None:
@@ -171,7 +176,7 @@ class StrategyTask:
 
 
 class _LastResponseClient:
-    """A client that remembers the last answer, for the step's check."""
+    """A client that remembers the last response for the step's check."""
 
     __slots__ = ("_client", "last")
 
@@ -207,6 +212,7 @@ def _step(mark: TaskMark) -> Step:
 
 
 def _parse_range(text: str) -> Between:
-    """``2s``, ``500ms`` or ``2s..5s`` in seconds. What is not understood has been refused before, with the plan."""
+    """Returns ``2s``, ``500ms`` or ``2s..5s`` in seconds. The plan has already rejected other
+    texts."""
     times = [float(number) * _UNITS.get(unit or "s", 1.0) for number, unit in re.findall(r"([\d.]+?)(us|ms|s|m|h)?(?:\.\.|$)", text)]
     return Between(times[0], times[-1]) if times else Between(0.0, 0.0)

@@ -53,7 +53,7 @@ def test_the_files_that_it_names_travel(project):
 
 def test_a_file_that_is_not_there_is_named_with_its_line(write):
     path = write('from pathlib import Path\nDATA = (Path(__file__).parent / "none.json").read_text()\n')
-    with pytest.raises(ScenarioError, match=r"shop\.py:3: needs the file .*none\.json, which is not here"):
+    with pytest.raises(ScenarioError, match=r"shop\.py:3: needs the file .*none\.json, which does not exist"):
         load(str(path))
 
 

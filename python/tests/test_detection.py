@@ -213,7 +213,7 @@ def test_what_may_await_more_is_asyncio_in_any_shape(write, shape):
 @pytest.mark.parametrize("strategy", ["SequentialWeightedStrategy", "ParallelReadyStrategy"])
 def test_a_strategy_is_the_reason_for_asyncio(write, strategy):
     loaded = load(scenario_of(write, f"step_strategy = {strategy}()\n@task\nasync def go(self, client):\n    await client.get('/x')"))
-    assert loaded.on_asyncio and loaded.mode_reason == f"its steps are chosen by {strategy}"
+    assert loaded.on_asyncio and loaded.mode_reason == f"{strategy} chooses its steps"
 
 
 PROBES = {
@@ -284,7 +284,7 @@ def test_a_module_that_nobody_refers_to_yet_may_do_anything(write):
                 swaps_methods.swap(self)
                 await self.look(client)
     """
-    assert "shop.py:11 imports swaps_methods only then" in load(str(write(code))).mode_reason
+    assert "shop.py:11 imports swaps_methods during the run" in load(str(write(code))).mode_reason
 
 
 def test_retrying_helpers_hooks_and_tasks_run(run):

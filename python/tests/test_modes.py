@@ -159,7 +159,7 @@ def test_constant_tasks_and_others_run_together(run):
 
 def test_check_says_the_mode_and_why(squall, write, target):
     ended = squall("run", str(write(SCENARIO)), "--target", target.url, "--check")
-    assert "mode static" in ended.stdout and "proven from its source" in ended.stdout
+    assert "mode static" in ended.stdout and "its source proves" in ended.stdout
     stepped = scenario_of(write, CHANGING["state it reads"])
     ended = squall("run", str(stepped), "--target", target.url, "--check")
     assert "mode stepped" in ended.stdout and "depends on values that may change" in ended.stdout
@@ -372,8 +372,8 @@ def test_async_only_and_batch_only_scenarios_do_all_they_say(run, target, body):
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ('    @task\n    async def go(self, client):\n        await client.batch(["/a", "/b"])', "shop.py:6 calls client.batch, which takes Python"),
-        ('    @task\n    async def go(self, client):\n        await asyncio.sleep(1)', "shop.py:6 calls something else than the client"),
+        ('    @task\n    async def go(self, client):\n        await client.batch(["/a", "/b"])', "shop.py:6 calls client.batch, which needs Python"),
+        ('    @task\n    async def go(self, client):\n        await asyncio.sleep(1)', "shop.py:6 calls something other than the client"),
         ('    go = task(lambda self, client: client.get("/a"))', "it is a lambda"),
     ],
 )

@@ -8,7 +8,7 @@ CASES = {
     "syntax error": ("class Shop(:\n    pass", 2, "not valid Python"),
     "missing import": ("import no_such_module_here", 2, "needs the module 'no_such_module_here'"),
     "raises while read": ("x = 1\nx / 0", 3, "ZeroDivisionError"),
-    "no scenario": ("x = 1", None, "no scenario here"),
+    "no scenario": ("x = 1", None, "this file has no scenario"),
     "no task": ("@scenario(users=1)\nclass Shop(VUser):\n    pass", 2, "Shop has no task"),
     "duplicate method": (
         "class Shop(VUser):\n    @task\n    async def a(self, c): pass\n    @task\n    async def a(self, c): pass",
@@ -31,7 +31,7 @@ CASES = {
         2,
         "both `rate` and `users`",
     ),
-    "rate and rps": ("@scenario(rate=5, rps=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "give one"),
+    "rate and rps": ("@scenario(rate=5, rps=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "give only one"),
     "bad threshold": (
         "@scenario(users=1, thresholds={'p99': 5})\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
         2,
@@ -46,7 +46,7 @@ CASES = {
     "Locust's client": (
         "class Shop(VUser):\n    @task\n    def a(self, client):\n        self.client.get('/x')",
         5,
-        "there is no self.client",
+        "self.client does not exist",
     ),
     "Locust's catch_response": (
         "class Shop(VUser):\n    @task\n    def a(self, client):\n        with client.get('/x', catch_response=True) as r: pass",
@@ -64,7 +64,7 @@ CASES = {
     "check without a task": (
         "class Shop(VUser):\n    @task\n    async def a(self, c): pass\n    def check_b(self, status_code, body): pass",
         5,
-        "check_b belongs to no task",
+        "check_b has no task",
     ),
     "async check": (
         "class Shop(VUser):\n    @task\n    async def a(self, c): pass\n    async def check_a(self, status_code, body): pass",
@@ -109,7 +109,7 @@ CASES = {
     "a probe with two arguments": (
         "@probe()\ndef depth(a, b): pass\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
         2,
-        "must take nothing, or a context",
+        "must take no argument, or a context",
     ),
     "two probes of one name": (
         "@probe('x')\ndef a(): pass\n@probe('x')\ndef b(): pass",
@@ -119,7 +119,7 @@ CASES = {
     "two resources of one name": (
         "@resource(name='x')\ndef a(n): return {}\n@resource(name='x')\ndef b(n): return {}",
         4,
-        "resource 'x' is already made in line 2",
+        "resource 'x' is already defined in line 2",
     ),
     "a strategy that cannot choose": (
         "class Shop(VUser):\n    step_strategy = object()\n    @task\n    async def a(self, c): pass",
@@ -127,13 +127,13 @@ CASES = {
         "needs a method select",
     ),
     "every that is no time": ("class Shop(VUser):\n    @task(every='x')\n    async def a(self, c): pass", 3, "task 'a': every: "),
-    "a task's name that is none": ("class Shop(VUser):\n    @task(name=5)\n    async def a(self, c): pass", 3, "name=5: give a text"),
-    "a scenario's name that is none": ("@scenario(name=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "name=5: give a text"),
+    "a task's name that is none": ("class Shop(VUser):\n    @task(name=5)\n    async def a(self, c): pass", 3, "name=5: give a string"),
+    "a scenario's name that is none": ("@scenario(name=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "name=5: give a string"),
     "no users": ("@scenario(users=0)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "users: `0` is not"),
     "a stage that is none": (
         "@scenario(rate=5, stages=[('1s', 5), 5])\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
         2,
-        "stages: 5 is no (duration, level)",
+        "stages: 5 is not a pair (duration, level)",
     ),
     "stages that are none": (
         "@scenario(rate=5, stages=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",

@@ -57,7 +57,7 @@ def test_what_nobody_declared_is_named(run):
     [
         ('resource("users", file="no.csv")', "cannot read"),
         ('resource("users", file="users.txt")', ".csv, .jsonl or .ndjson"),
-        ('resource("a b")', "cannot name a resource"),
+        ('resource("a b")', "is not a valid resource name"),
         ('resource("users", file="short.csv")', "each with all its columns"),
         ('@resource("users", file="users.csv")\ndef make(n): ...', "on a line of its own"),
     ],

@@ -166,7 +166,7 @@ def test_a_probe_gives_numbers_from_zero_on(run):
                 await client.get("/health")
         """,
     )
-    assert "probe 'colder' returned -3: a series holds numbers from 0 on" in ended.messages()
+    assert "probe 'colder' returned -3: return a number of 0 or more" in ended.messages()
     assert ended.metric("fine")["errors"] == 0 and ended.metric("fine")["service_ms"]["max"] == 0
     assert ended.metric("broken")["errors"] == ended.metric("broken")["requests"] >= 1
 
@@ -207,7 +207,7 @@ def test_probes_look_while_a_rate_is_searched(squall, write, target, tmp_path):
 
 def test_a_probe_alone_is_no_scenario(squall, write, target):
     ended = squall("run", str(write("@probe()\ndef depth(): return 1")), "--target", target.url)
-    assert ended.code == 2 and "no scenario here" in ended.stderr
+    assert ended.code == 2 and "this file has no scenario" in ended.stderr
 
 
 STRATEGY = """

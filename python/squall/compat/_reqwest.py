@@ -1,5 +1,6 @@
-"""vikhry's clients over Squall's: what a scenario says of them (a base URL, a timeout) is kept, the requests are the engine's. A scenario
-names a client on its class before there is a user; the client itself is made when a user has one to send by."""
+"""vikhry's clients, implemented with Squall's client. A scenario declares a client with base URL
+and timeout on its class, before users exist; :class:`ClientTemplate` keeps these and creates the
+client of each user."""
 
 from __future__ import annotations
 
@@ -14,33 +15,34 @@ from squall._metrics import emit_metric
 
 
 class ClientTemplate:
-    """A client that a user does not have yet."""
+    """A client as the class declares it."""
 
     def __init__(self, base_url: str = "", timeout: float | None = None) -> None:
         self.base_url = base_url
         self.timeout = timeout
 
     def __call__(self, *, base_url: str = "", timeout: float | None = None) -> Any:
-        """The same with another base URL or timeout."""
+        """Returns a template with another base URL or timeout."""
         return type(self)(base_url=base_url or self.base_url, timeout=self.timeout if timeout is None else timeout)
 
     create = __call__
 
     @property
     def target(self) -> str:
-        """Where its requests go, without the path; nothing if it does not say."""
+        """Scheme and host of the base URL; empty without one."""
         parts = urlsplit(self.base_url)
         return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
 
     def bind_to(self, client: Any, at_target: bool = False) -> Any:
-        """The client of a user. If its base URL is the run's target, that may be another one on the command line."""
+        """Creates the client of a user. With ``at_target`` the base URL keeps only its path,
+        because the command line may set another target."""
         return self.client_class(client, self, self.base_url.removeprefix(self.target) if at_target else self.base_url)
 
     client_class: Any = None
 
 
 class UserClient:
-    """A user's client: still something to be called, as its template was."""
+    """The client of a user; calling it gives a client with another base URL or timeout."""
 
     def __init__(self, client: Any, template: ClientTemplate, base: str) -> None:
         self._client = client
@@ -54,15 +56,15 @@ class UserClient:
         return self._template(base_url=base_url, timeout=timeout).bind_to(self._client, at_target)
 
     def rebind_to(self, client: Any) -> Any:
-        """The same over another client of the engine."""
+        """Returns this client over another client of the engine."""
         return self._template.bind_to(client, self._base != self.base_url)
 
     async def close(self) -> None:
-        """There is nothing to close: connections belong to the user."""
+        """Does nothing: the engine closes a user's connections."""
 
 
 class HttpVerbs:
-    """The methods of HTTP over one ``request``."""
+    """HTTP methods that call ``request``."""
 
     async def request(self, method: str, url: str, **options: Any) -> Any:
         raise NotImplementedError
@@ -84,7 +86,7 @@ class HttpVerbs:
 
 
 class ReqwestHTTPClient(UserClient, HttpVerbs):
-    """Requests below a base URL."""
+    """An HTTP client with a base URL."""
 
     def __init__(self, client: Any, template: ClientTemplate, base: str) -> None:
         super().__init__(client, template, base)
@@ -93,7 +95,8 @@ class ReqwestHTTPClient(UserClient, HttpVerbs):
     async def request(self, method: str, url: str, **options: Any) -> ReqwestResponse:
         if self.timeout is not None:
             options.setdefault("timeout", self.timeout)
-        # The usual case first; a path that begins with a slash is the host's, as in every browser.
+        # A fast path for the usual case: as in browsers, a leading slash replaces the base URL's
+        # path.
         whole = self._root + url if url[:1] == "/" and url[:2] != "//" else urljoin(self._base, url)
         return ReqwestResponse(await self._client.request(method, whole, **options))
 
@@ -102,7 +105,7 @@ class ReqwestHTTPClient(UserClient, HttpVerbs):
 
 
 class JsonRPCProtocolClient(UserClient):
-    """Calls of methods at one URL."""
+    """A JSON-RPC client for one URL."""
 
     def __init__(self, client: Any, template: ClientTemplate, base: str) -> None:
         super().__init__(client, template, base)
@@ -127,7 +130,8 @@ class JsonRPCClient(ClientTemplate):
 
 
 class Transport(HttpVerbs):
-    """A client of the scenario's own: what goes through it is timed, as a series of its own and not as a request."""
+    """Wraps a client that the scenario brings. Its calls are recorded as a custom metric, not as
+    requests."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -153,7 +157,7 @@ class Transport(HttpVerbs):
 
 
 def transport(client_or_factory: Any, base_url: str = "") -> Any:
-    """The client that a scenario wants by something else than a template: the client itself, or something that makes one."""
+    """Returns the client for a scenario that declares its own client, or a factory of one."""
     if isinstance(client_or_factory, (Transport, UserClient)):
         return client_or_factory
     client = client_or_factory
@@ -167,7 +171,8 @@ def transport(client_or_factory: Any, base_url: str = "") -> Any:
 
 
 class ReqwestResponse:
-    """An answer with the words of both: ``status`` and ``status_code``, ``await answer.json()`` and ``answer.json()``."""
+    """A response with the attributes of both vikhry and Squall: ``status`` and ``status_code``,
+    ``await answer.json()`` and ``answer.json()``."""
 
     __slots__ = ("_response",)
 
@@ -205,7 +210,7 @@ class ReqwestResponse:
 
 
 class _AwaitableValue:
-    """Something that is there; awaiting it gives the plain thing."""
+    """A value that may be awaited; ``await`` returns the plain value."""
 
     def __await__(self) -> Generator[Any, None, Any]:
         return _unwrap(self)
@@ -232,7 +237,7 @@ class _AwaitableList(_AwaitableValue, list[Any]):
 
 
 class _AwaitableObject(_AwaitableValue):
-    """What cannot be inherited from: None, True, a number."""
+    """A value whose type has no subclasses here: None, True, a number."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -243,7 +248,7 @@ _PLAIN_TYPES: dict[type, Any] = {kind: plain for plain, kind in _AWAITABLE_TYPES
 
 
 def awaitable(value: Any) -> Awaitable[Any]:
-    """``value``, which may be awaited and, where Python allows it, used at once."""
+    """Returns ``value`` as an awaitable that, where Python allows it, is also the value itself."""
     return _AWAITABLE_TYPES.get(type(value), _AwaitableObject)(value)  # type: ignore[no-any-return]
 
 

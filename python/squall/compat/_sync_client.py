@@ -1,5 +1,6 @@
-"""Coroutines whose client is not awaited: a request is sent when it is called, and the call returns with its answer. Such code runs on a
-greenlet of its own; what it waits for is handed to whoever awaits it, the engine or asyncio, and both go on with others meanwhile."""
+"""A client for coroutines that do not await it (LoadPilot): a call sends the request and returns
+the response. Such a coroutine runs on a greenlet. The greenlet passes what it waits for to its
+awaiter, the engine or asyncio, which runs other users meanwhile."""
 
 from __future__ import annotations
 
@@ -13,38 +14,39 @@ from greenlet import getcurrent, greenlet
 
 
 def with_sync_client(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The coroutine function of a user and a client, for a client whose answers may be awaited but need not be."""
+    """Wraps a coroutine function so that it gets a client whose calls need no ``await``."""
 
     @functools.wraps(function)
     async def call(user: Any, client: Any) -> None:
         await _run_on_greenlet(function(user, SyncCallClient(client)))
 
-    # Who looks into the code has to know how its calls are meant.
+    # The mark keeps `squall.compat.loadpilot` from wrapping the function twice.
     call.__squall_sync_client__ = function  # type: ignore[attr-defined]
     return call
 
 
 class _IdleGreenlets(threading.local):
-    """The greenlets of a thread that have nothing to run: a new one costs more than a request."""
+    """The unused greenlets of a thread, kept because a new one costs more than a request."""
 
     def __init__(self) -> None:
         self.greenlets: list[Any] = []
 
 
 _idle = _IdleGreenlets()
-#: Comes out of a greenlet instead of something to wait for.
+#: A greenlet switches out with this when its coroutine has ended.
 _ENDED = object()
 
 
 @types.coroutine
 def _run_on_greenlet(coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, None]:
-    """Awaits ``coroutine``, and everything that the functions it calls wait for."""
+    """Runs ``coroutine`` on a greenlet and awaits what it, or a function that it calls, waits
+    for."""
     idle = _idle.greenlets
     inside = idle.pop() if idle else _new_greenlet()
     inside.gr_context = getcurrent().gr_context
     resume, value = inside.switch, coroutine
     while True:
-        # If it raises, the greenlet is gone with it.
+        # An exception ends the greenlet, so it is not reused.
         waits_for = resume(value)
         if waits_for is _ENDED:
             idle.append(inside)
@@ -57,7 +59,7 @@ def _run_on_greenlet(coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any,
 
 def _new_greenlet() -> Any:
     made = greenlet(_greenlet_loop)
-    # Up to where it waits: what a greenlet is started with stays with it as long as it lives.
+    # Runs it up to its first wait without arguments: a greenlet keeps its first arguments alive.
     made.switch()
     return made
 
@@ -69,7 +71,7 @@ def _greenlet_loop() -> None:
 
 
 def _run_coroutine(coroutine: Coroutine[Any, Any, Any], outside: Callable[[Any], Any]) -> None:
-    """Runs a coroutine to its end; what it waits for goes out."""
+    """Runs a coroutine to its end and switches out with what it waits for."""
     resume: Callable[[Any], Any] = coroutine.send
     value: Any = None
     while True:
@@ -84,7 +86,7 @@ def _run_coroutine(coroutine: Coroutine[Any, Any, Any], outside: Callable[[Any],
 
 
 def _wait_for(operation: Any) -> Any:
-    """What comes of an operation, to code that runs in :func:`_run`."""
+    """Waits for an operation in code that :func:`_run_coroutine` runs, and returns its result."""
     while True:
         try:
             waits_for = next(operation)
@@ -94,7 +96,7 @@ def _wait_for(operation: Any) -> Any:
 
 
 class AwaitableResponse:
-    """An answer that is there; awaiting it gives the same."""
+    """A response that may be awaited; ``await`` returns it."""
 
     __slots__ = ("_response",)
 
@@ -113,7 +115,7 @@ class AwaitableResponse:
 
 
 class AwaitableResponses(list[AwaitableResponse]):
-    """The same for all answers of a batch."""
+    """The responses of a batch, which may be awaited."""
 
     def __await__(self) -> Generator[Any, None, AwaitableResponses]:
         return self
@@ -121,7 +123,7 @@ class AwaitableResponses(list[AwaitableResponse]):
 
 
 class SyncCallClient:
-    """The client of such a coroutine."""
+    """A client whose calls return the response without ``await``."""
 
     __slots__ = ("_client",)
 

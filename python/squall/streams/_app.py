@@ -1,4 +1,5 @@
-"""Apps: streams, processors and background tasks, and the worker that runs them."""
+"""Apps with their streams, processors and background tasks. The worker that runs them is in
+``_worker``."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _Function = Callable[[], Awaitable[Any]]
 
 @dataclass
 class Task:
-    """Something a worker does beside processing."""
+    """A function that a worker runs beside its processors."""
 
     function: _Function
     on_leader: bool
@@ -34,7 +35,8 @@ class Task:
 
 
 class Processor:
-    """An async function over the events of one partition. Made by :meth:`App.processor`."""
+    """An async function that processes the events of one partition. Created by
+    :meth:`App.processor`."""
 
     def __init__(self, function: Callable[[Any], Awaitable[Any]], stream: Stream, **options: Unpack[ProcessorOptions]) -> None:
         settings = stream.app.settings
@@ -58,7 +60,7 @@ class Processor:
             if not hasattr(step, "handler"):
                 raise Misconfigured(f"middleware {step!r} of processor {self.name!r} has no method handler(parent, **kwargs)")
             if isinstance(step, DeadLetterMiddleware) and step.source is not stream:
-                raise Misconfigured(f"the dead letters of processor {self.name!r} are of another stream ({step.source.id})")
+                raise Misconfigured(f"the dead-letter middleware of processor {self.name!r} is for another stream ({step.source.id})")
 
     @property
     def id(self) -> str:
@@ -66,11 +68,11 @@ class Processor:
 
     @property
     def handlers(self) -> list[Middleware]:
-        """Middleware that sees events; dead letters see failures only."""
+        """The middleware that sees events; dead-letter middleware sees failures only."""
         return [step for step in self.middleware if not isinstance(step, DeadLetterMiddleware)]
 
     def _native_options(self) -> dict[str, Any]:
-        """How the engine is to run it."""
+        """Returns the options for the engine."""
         return {
             "name": self.name,
             "shape": self.stream._format,
@@ -98,7 +100,8 @@ def _check_async(what: str, function: Any) -> None:
 
 
 class App:
-    """An app on Redis: ``app = App("shop", redis_url="redis://127.0.0.1")``. Keyword arguments are settings, see docs/streams.md."""
+    """An app on Redis: ``app = App("shop", redis_url="redis://127.0.0.1")``. Keyword arguments are
+    settings, see docs/streams.md."""
 
     def __init__(self, name: str, **settings: Any) -> None:
         self.name = name
@@ -111,12 +114,13 @@ class App:
         return f"<App {self.name}>"
 
     def stream(self, name: str, record: type[Any], partition_by: str | Callable[[Any], Any], **options: Unpack[StreamOptions]) -> Stream:
-        """A stream of this app; ``partition_by`` is an attribute or a function of the record. Options: :class:`StreamOptions`."""
+        """Creates a stream of this app. ``partition_by`` is an attribute or a function of the
+        record. Options: :class:`StreamOptions`."""
         return Stream(self, name, record, partition_by, **options)
 
     def processor(self, stream: Stream, **options: Unpack[ProcessorOptions]) -> Callable[[Callable[[Any], Awaitable[Any]]], Processor]:
-        """Registers an async function that iterates over the events of one partition; it is called once for each. Options:
-        :class:`ProcessorOptions`.
+        """Registers an async function that iterates over the events of one partition. The worker
+        calls it once for each of its partitions. Options: :class:`ProcessorOptions`.
         """
         if not isinstance(stream, Stream):
             raise Misconfigured("@app.processor needs a stream: @app.processor(orders), not @app.processor")
@@ -125,7 +129,7 @@ class App:
             _check_async("processor", function)
             processor = Processor(function, stream, **options)
             if processor.id in self.processors:
-                raise Misconfigured(f"there are two processors {processor.name!r} on stream {stream.name!r}; give one a name of its own")
+                raise Misconfigured(f"stream {stream.name!r} has two processors {processor.name!r}; give one another name")
             self.processors[processor.id] = processor
             return processor
 
@@ -136,7 +140,8 @@ class App:
     @overload
     def task(self, function: None = None, *, on_leader: bool = False) -> Callable[[_Function], _Function]: ...
     def task(self, function: _Function | None = None, *, on_leader: bool = False) -> Any:
-        """Runs an async function once, when a worker starts; or when a worker becomes the leader."""
+        """Runs an async function once when a worker starts, or with ``on_leader`` when it becomes
+        the leader."""
 
         def register(function: _Function) -> _Function:
             _check_async("task", function)
@@ -146,7 +151,7 @@ class App:
         return register if function is None else register(function)
 
     def timer(self, *, interval: float, on_leader: bool = False) -> Callable[[_Function], _Function]:
-        """Runs an async function every ``interval`` seconds, one run after the other."""
+        """Runs an async function every ``interval`` seconds. Runs do not overlap."""
         if not interval > 0:
             raise Misconfigured(f"a timer needs an interval above zero, not {interval!r}")
 
@@ -160,7 +165,8 @@ class App:
     def crontab(
         self, spec: str, *, timezone: datetime.tzinfo | str | None = None, on_leader: bool = False
     ) -> Callable[[_Function], _Function]:
-        """Runs an async function at the times of a crontab line: ``@app.crontab("45 17 * * *", timezone="Europe/Berlin")``."""
+        """Runs an async function at the times of a crontab line:
+        ``@app.crontab("45 17 * * *", timezone="Europe/Berlin")``."""
 
         def register(function: _Function) -> _Function:
             _check_async("crontab", function)
@@ -178,7 +184,8 @@ class App:
 
 
 class Worker:
-    """Runs an app from a program of your own: ``Worker(app).start()`` returns when it was stopped by a signal."""
+    """Runs an app from your own program: ``Worker(app).start()`` returns after a signal stops the
+    worker."""
 
     def __init__(self, app: App) -> None:
         self.app = app

@@ -1,4 +1,5 @@
-"""The engine's messages on an asyncio loop: every loop that uses streams has one mailbox and watches its bell."""
+"""Delivers the engine's messages to an asyncio loop. Every loop that uses streams has one mailbox
+and watches its file descriptor."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ _mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = weak
 
 
 class Mailbox:
-    """What came from the engine, handed to whoever waits for it."""
+    """Hands messages of the engine to the futures and the worker that wait for them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.native = StreamPost()
         self._loop = weakref.ref(loop)
         self._futures: dict[int, asyncio.Future[Any]] = {}
-        #: Handles calls, tasks, `ready` and `cancel`; set by a worker.
+        #: Handles `call`, `task`, `ready` and `cancel`; a worker sets it.
         self.message_handler: Callable[[str, int, Any], None] | None = None
         loop.add_reader(self.native.fileno(), self._collect)
 
@@ -38,7 +39,8 @@ class Mailbox:
                 self.message_handler(kind, ident, content)
 
     async def wait_for(self, ident: int) -> Any:
-        """The answer with this number. Must be asked for before the loop runs again."""
+        """Waits for the reply with this number. Must be called before the loop runs again, or the
+        reply is lost."""
         loop = self._loop()
         assert loop is not None
         future = self._futures[ident] = loop.create_future()
@@ -46,7 +48,7 @@ class Mailbox:
 
 
 def mailbox() -> Mailbox:
-    """The mailbox of the running loop."""
+    """Returns the mailbox of the running loop."""
     loop = asyncio.get_running_loop()
     found = _mailboxes.get(loop)
     if found is None:

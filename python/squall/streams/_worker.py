@@ -1,4 +1,5 @@
-"""One process's share of an app, on one asyncio loop: starts a coroutine when the engine asks for one, and says how it ended."""
+"""Runs an app in one process on one asyncio loop: starts a coroutine when the engine asks for one
+and reports how it ended. The engine assigns partitions and reads events."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _log = logging.getLogger("squall.streams")
 
 
 def select_processors(app: App, names: str) -> list[Processor]:
-    """The processors that a comma-separated list names."""
+    """Returns the processors that a comma-separated list names."""
     if names == "all":
         return list(app.processors.values())
     found = []
@@ -25,13 +26,13 @@ def select_processors(app: App, names: str) -> list[Processor]:
         matching = [processor for processor in app.processors.values() if name in (processor.name, processor.id)]
         if not matching:
             known = ", ".join(processor.name for processor in app.processors.values()) or "none"
-            raise Misconfigured(f"app {app.name!r} has no processor {name!r}; there are: {known}")
+            raise Misconfigured(f"app {app.name!r} has no processor {name!r}; it has: {known}")
         found += matching
     return found
 
 
 def run(app: App, names: str = "all", prometheus: str | None = None, announce: Callable[[str], None] | None = None) -> None:
-    """Runs until a signal comes or a processor halts."""
+    """Runs until a signal arrives or a processor halts."""
     processors = select_processors(app, names)
     if not processors and not app.tasks:
         raise Misconfigured(f"app {app.name!r} has no processors and no tasks, so there is nothing to run")
@@ -44,7 +45,8 @@ class _WorkerLoop:
         self.processors = processors
         self.opened: list[_squall.Stream] = []
         self.running: dict[int, tuple[asyncio.Task[None], Events | None]] = {}
-        #: One call at a time per partition, even if a cancelled one takes its time.
+        #: One lock per partition, so that a new call waits for a cancelled one that is still
+        #: running.
         self.partition_locks: dict[tuple[int, int], asyncio.Lock] = {}
 
     async def serve(self, prometheus: str | None, announce: Callable[[str], None] | None) -> None:
@@ -99,7 +101,7 @@ class _WorkerLoop:
         except Exception as error:
             turn.finish(_error_text(error))
         except BaseException as error:
-            # SystemExit and the like: the event failed, and the loop ends with it.
+            # SystemExit and the like fail the event and end the loop.
             turn.finish(_error_text(error))
             raise
         else:
@@ -125,7 +127,7 @@ class _WorkerLoop:
 
 
 def _error_text(error: BaseException) -> str:
-    """What was raised, and where in the user's code."""
+    """Returns the exception and its place in the app's code."""
     place, trace = "", error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code

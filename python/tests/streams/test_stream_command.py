@@ -27,8 +27,8 @@ HEAD = 'from squall.streams import *\napp = App("x")\n'
         ("shop", "", "write it as MODULE:APP"),
         ("shop:", "", "write it as MODULE:APP"),
         ("shop.py:app", "", "'shop.py' is a file; write its module, as in shop:app"),
-        ("missing:app", "", "there is no module 'missing' in "),
-        ("shop:ap", HEAD, "module 'shop' has no 'ap'; there is shop:app"),
+        ("missing:app", "", "module 'missing' is neither in "),
+        ("shop:ap", HEAD, "module 'shop' has no 'ap'; it has shop:app"),
         ("shop:app", "app = 1", "shop:app is not an App of squall.streams but a int"),
         ("shop:app", HEAD, "app 'x' has no processors and no tasks"),
         ("shop:app", "import nothing_like_it", "cannot import 'shop': ModuleNotFoundError: No module named 'nothing_like_it'"),
@@ -49,8 +49,8 @@ HEAD = 'from squall.streams import *\napp = App("x")\n'
         ("shop:app", HEAD + RECORD + "app.stream('s', R, 'a', partition_count=0)", "partition_count of stream 's' must be a whole number of at least 1, not 0"),
         ("shop:app", HEAD + RECORD + "app.stream('s', R, 'a', wait=-1)", "wait of stream 's' must be seconds, not -1"),
         ("shop:app", HEAD + STREAM + "@app.processor(s, middleware=[1])\nasync def p(e): pass", "has no method handler"),
-        ("shop:app", HEAD + STREAM + ("@app.processor(s)\nasync def p(e): pass\n" * 2), "there are two processors 'p'"),
-        ("shop:app", HEAD + "app.stream('s', record=dict, partition_by='a')", "must be a class made from Record"),
+        ("shop:app", HEAD + STREAM + ("@app.processor(s)\nasync def p(e): pass\n" * 2), "has two processors 'p'"),
+        ("shop:app", HEAD + "app.stream('s', record=dict, partition_by='a')", "must be a subclass of Record"),
         ("shop:app", HEAD + RECORD + "app.stream('s', R, 'a', hasher=hash)", "there are 'xxh64' (default) and 'md5'"),
         ("shop:app", HEAD + "@app.crontab('61 * * * *')\nasync def c(): pass", "`61 * * * *` is not a crontab line"),
         ("shop:app", HEAD + "@app.crontab('* * * * *', timezone='Nowhere')\nasync def c(): pass", "`Nowhere` is not a time zone"),
@@ -71,7 +71,7 @@ def test_a_processor_that_is_not_there_is_named_with_those_that_are(fleet: Fleet
     fleet.write(PRINTER)
     worker = fleet.start("--processors", "printer,priter")
     assert worker.wait(120) == 2
-    assert "app 'shop' has no processor 'priter'; there are: printer" in fleet.said(worker)
+    assert "app 'shop' has no processor 'priter'; it has: printer" in fleet.said(worker)
 
 
 def test_a_server_that_is_not_there(fleet: Fleet) -> None:

@@ -192,7 +192,7 @@ def test_a_full_partition_refuses_or_waits(fleet: Fleet) -> None:
             await small.send(Small(a=3))
         with pytest.raises(TypeError, match="holds Small"):
             await small.send({"a": 1})
-        with pytest.raises(Misconfigured, match="ids are given by the server"):
+        with pytest.raises(Misconfigured, match="stream_ids is not supported"):
             await small.send(Small(a=1), stream_ids=["1-1"])  # type: ignore[arg-type]
         assert await small.route(1) == 0
 
