@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_kit import live_server
-from running import SQUALL
+from protocol_server import live_server
+from squall_command import SQUALL
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 from squall import _squall
 
 
-def test_an_operation_that_is_dropped_takes_everything_along(recwarn):
+def test_dropped_operation_frees_its_references(recwarn):
     seconds = 1234.5
     before = sys.getrefcount(seconds)
     for _ in range(1000):
@@ -58,7 +58,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_million_awaits_leave_memory_flat(run, way):
+def test_million_awaits_do_not_grow_memory(run, way):
     fn, wait, mode = WAYS[way]
     # On asyncio `sleep` is asyncio's own; a batch of nothing is an await of ours.
     what = "client.batch(())" if way == "asyncio" else "sleep(0)"
@@ -70,7 +70,7 @@ def test_a_million_awaits_leave_memory_flat(run, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_references_are_given_back(run, way):
+def test_requests_leave_no_references(run, way):
     """What a user hands to the client, and what it is handed, is referred to by nobody else when the call is over."""
     fn, wait, mode = WAYS[way]
     ended = run(
@@ -106,7 +106,7 @@ def test_references_are_given_back(run, way):
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_failures_leave_nothing_behind(run):
+def test_failed_iterations_leave_no_references(run):
     ended = run(
         """
         import gc
@@ -131,7 +131,7 @@ def test_failures_leave_nothing_behind(run):
     assert "on_stop" not in ended.names(), ended.messages()
 
 
-def test_a_failed_request_that_a_variable_holds_is_forgotten(run):
+def test_failed_request_held_by_variable_is_freed(run):
     ended = run(
         """
         import asyncio, gc, weakref
@@ -162,7 +162,7 @@ def test_a_failed_request_that_a_variable_holds_is_forgotten(run):
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_requests_that_fail_together_leave_nothing_behind(run):
+def test_requests_that_fail_concurrently_leave_no_references(run):
     """The exception holds the frames that it went through, and they the requests that it came of."""
     ended = run(
         """

@@ -75,21 +75,21 @@ def scenario_of(write, body: str, fn: str = "async def"):
 
 
 @pytest.mark.parametrize("case", CONSTANT)
-def test_constant_tasks_are_found(write, case):
+def test_constant_task_is_detected(write, case):
     for fn, body in (("async def", CONSTANT[case]), ("def", CONSTANT[case].replace("await ", ""))):
         task = load(str(scenario_of(write, body, fn))).tasks[0]
         assert task.requests, task.mode_reason
 
 
 @pytest.mark.parametrize("case", CHANGING)
-def test_what_may_change_is_run(write, case):
+def test_task_with_changing_values_runs_as_python(write, case):
     # A set literal is constant to Python's eyes, but its order on the wire is not said anywhere.
     task = load(str(scenario_of(write, CHANGING[case]))).tasks[0]
     assert task.requests is None, (case, task.requests)
     assert task.mode_reason
 
 
-def test_a_default_argument_is_a_value_from_outside():
+def test_function_with_default_argument_is_not_constant():
     async def go(self, client, path="/x"):
         await client.get(path)
 
@@ -110,7 +110,7 @@ SCENARIO = """
 """
 
 
-def test_static_and_stepped_runs_report_the_same(run, target):
+def test_static_and_stepped_runs_report_same_figures(run, target):
     def counts(mode):
         before = target.counts()
         ended = run(SCENARIO, "--mode", mode, requests=9)
@@ -121,7 +121,7 @@ def test_static_and_stepped_runs_report_the_same(run, target):
     assert counts("static") == counts("stepped") == counts("auto")
 
 
-def test_static_failures_are_recorded(run):
+def test_failures_of_static_tasks_are_recorded(run):
     ended = run(
         """
         class Shop(VUser):
@@ -138,7 +138,7 @@ def test_static_failures_are_recorded(run):
     assert "GET /health" not in ended.names()
 
 
-def test_constant_tasks_and_others_run_together(run):
+def test_constant_and_other_tasks_run_together(run):
     ended = run(
         """
         class Shop(VUser):
@@ -157,7 +157,7 @@ def test_constant_tasks_and_others_run_together(run):
     assert ended.result["totals"]["errors"] == 0
 
 
-def test_check_says_the_mode_and_why(squall, write, target):
+def test_check_command_prints_mode_and_reason(squall, write, target):
     ended = squall("run", str(write(SCENARIO)), "--target", target.url, "--check")
     assert "mode static" in ended.stdout and "its source proves" in ended.stdout
     stepped = scenario_of(write, CHANGING["state it reads"])
@@ -165,7 +165,7 @@ def test_check_says_the_mode_and_why(squall, write, target):
     assert "mode stepped" in ended.stdout and "depends on values that may change" in ended.stdout
 
 
-def test_static_is_refused_where_it_cannot_be(squall, write, target):
+def test_static_mode_is_rejected_for_changing_task(squall, write, target):
     ended = squall("run", str(scenario_of(write, CHANGING["random"])), "--target", target.url, "--mode", "static")
     assert ended.code == 2
     assert "cannot run without Python" in ended.stderr and "shop.py:6" in ended.stderr
@@ -336,12 +336,12 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("case", HIDDEN)
-def test_what_hides_a_change_is_run(write, case):
+def test_task_with_hidden_change_runs_as_python(write, case):
     task = load(str(write(HIDDEN[case]))).tasks[0]
     assert task.requests is None, (case, task.requests)
 
 
-def test_inherited_hooks_keep_python_running(run, target):
+def test_inherited_hooks_run_for_constant_tasks(run, target):
     before = target.counts().get("/auth/login", 0)
     ended = run(
         """
@@ -362,7 +362,7 @@ def test_inherited_hooks_keep_python_running(run, target):
 
 
 @pytest.mark.parametrize("body", ['await client.batch(["/health", "/bytes/3"])', 'await client.get("/health")\n        self.seen = 1'])
-def test_async_only_and_batch_only_scenarios_do_all_they_say(run, target, body):
+def test_async_and_batch_scenarios_send_all_requests(run, target, body):
     before = target.counts()
     ended = run(f"class Shop(VUser):\n    @task\n    async def go(self, client):\n        {body}\n", requests=3)
     assert ended.metric("go")["errors"] == 0, ended.messages()
@@ -377,5 +377,5 @@ def test_async_only_and_batch_only_scenarios_do_all_they_say(run, target, body):
         ('    go = task(lambda self, client: client.get("/a"))', "it is a lambda"),
     ],
 )
-def test_reasons_say_what_and_where(write, body, why):
+def test_mode_reason_names_line_and_call(write, body, why):
     assert load(str(write(f"import asyncio\nclass Shop(VUser):\n{body}"))).tasks[0].mode_reason == why

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from running import SQUALL
+from squall_command import SQUALL
 
 SHOP = """
     import os
@@ -40,7 +40,7 @@ SHOP = """
 
 
 @pytest.mark.parametrize("processes", [2, 3])
-def test_counts_are_exact(run, target, processes):
+def test_several_processes_send_exact_request_count(run, target, processes):
     before = target.counts()
     ended = run(SHOP, "--processes", str(processes), users=6, requests=400, timeout=40)
     after = target.counts()
@@ -55,12 +55,12 @@ def test_counts_are_exact(run, target, processes):
     assert ended.result["generator"]["threads"] == processes
 
 
-def test_an_open_load_loses_and_repeats_nothing(run):
+def test_several_processes_start_every_iteration_of_rate_once(run):
     ended = run(SHOP, "--processes", "2", "--rate", "100", "--for", "3s", users=None, requests=None, timeout=60)
     assert ended.metric("look")["requests"] + ended.metric("other")["requests"] == 300
 
 
-def test_resources_are_unique_over_processes(run, tmp_path):
+def test_resources_are_unique_across_processes(run, tmp_path):
     run(
         f"""
         import glob, os
@@ -87,7 +87,7 @@ def test_resources_are_unique_over_processes(run, tmp_path):
     assert len(list(tmp_path.glob("account-*"))) == 20
 
 
-def test_thresholds_and_failures_are_the_whole_runs(run):
+def test_thresholds_and_failures_cover_all_processes(run):
     ended = run(
         """
         class Shop(VUser):
@@ -143,7 +143,7 @@ def gone(pids):
         os.sched_yield()
 
 
-def test_an_interrupt_drains_all(write, target, tmp_path):
+def test_interrupt_drains_all_processes(write, target, tmp_path):
     process, pids = started(write, target, tmp_path)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
@@ -152,14 +152,14 @@ def test_an_interrupt_drains_all(write, target, tmp_path):
     gone(pids)
 
 
-def test_children_end_with_a_parent_that_is_killed(write, target, tmp_path):
+def test_killed_parent_ends_child_processes(write, target, tmp_path):
     process, pids = started(write, target, tmp_path)
     process.kill()
     process.wait()
     gone(pids)
 
 
-def test_a_child_that_dies_ends_the_run_with_an_error(write, target, tmp_path):
+def test_killed_child_process_ends_run_with_error(write, target, tmp_path):
     process, pids = started(write, target, tmp_path)
     os.kill(pids[0], signal.SIGKILL)
     _, err = process.communicate(timeout=30)
@@ -168,12 +168,12 @@ def test_a_child_that_dies_ends_the_run_with_an_error(write, target, tmp_path):
     gone(pids)
 
 
-def test_a_scenario_that_cannot_be_read_is_refused_once(squall, write):
+def test_invalid_scenario_is_reported_once_for_all_processes(squall, write):
     ended = squall("run", str(write("x = = 1")), "--processes", "2")
     assert ended.code == 2 and ended.stderr.count("not valid Python") == 1
 
 
-def test_a_drain_says_what_the_other_processes_have_under_way(write, target, tmp_path):
+def test_drain_message_counts_in_flight_of_all_processes(write, target, tmp_path):
     path = write(
         """
         import asyncio

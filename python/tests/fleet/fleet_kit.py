@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import SQUALL
 from server_kit import Server, end, eventually, redis_server
+from squall_command import SQUALL
 
 __all__ = ["Fleet", "eventually", "fleet"]
 

@@ -40,7 +40,7 @@ def shop(fleet: Fleet) -> Path:
     return fleet.write("shop/shop.py", SHOP)
 
 
-def test_every_worker_runs_the_python_that_travelled(fleet: Fleet) -> None:
+def test_every_worker_runs_bundled_scenario(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     scenario, before = shop(fleet), received(fleet)
     ended = fleet.run(scenario)
@@ -59,7 +59,7 @@ def test_every_worker_runs_the_python_that_travelled(fleet: Fleet) -> None:
     assert "no products" in result["errors"][0]["message"]
 
 
-def test_what_goes_wrong_on_several_workers_is_one_mistake(fleet: Fleet) -> None:
+def test_same_failure_on_several_workers_is_one_message(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     fleet.write("wrong/data/text.txt", "no luck")
     scenario = fleet.write(
@@ -82,7 +82,7 @@ def test_what_goes_wrong_on_several_workers_is_one_mistake(fleet: Fleet) -> None
     assert told == {"ValueError: no luck\n  at wrong.py:10 in go"}, told
 
 
-def test_an_endless_task_ends_with_the_run_and_leaves_the_workers_sound(fleet: Fleet) -> None:
+def test_endless_task_ends_with_run_and_workers_stay_usable(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     code = """
         from squall import VUser, task
@@ -106,7 +106,7 @@ def test_parameters_reach_every_worker(fleet: Fleet) -> None:
     assert result["totals"]["requests"] > 0
 
 
-def test_what_is_required_is_verified_on_each_worker(fleet: Fleet) -> None:
+def test_requirements_are_checked_on_each_worker(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     requirements = fleet.write("requirements.txt", "greenlet>=3\n")
     ended = fleet.run(shop(fleet), "--requirements", str(requirements))
@@ -121,7 +121,7 @@ def test_what_is_required_is_verified_on_each_worker(fleet: Fleet) -> None:
     assert "worker poor" in ended.stderr and "greenlet is not installed" in ended.stderr
 
 
-def test_what_is_not_installed_here_is_refused_before_anything_starts(fleet: Fleet) -> None:
+def test_requirements_missing_locally_are_rejected_before_start(fleet: Fleet) -> None:
     fleet.join("w1")
     requirements = fleet.write("requirements.txt", "no-such-package-here\n")
     ended = fleet.run(shop(fleet), "--requirements", str(requirements))
@@ -129,7 +129,7 @@ def test_what_is_not_installed_here_is_refused_before_anything_starts(fleet: Fle
     assert fleet.redis("get", "squall:{main}:test:epoch") == ""
 
 
-def test_a_worker_without_python_is_named(fleet: Fleet) -> None:
+def test_worker_without_python_is_named(fleet: Fleet) -> None:
     built = [REPOSITORY / "target" / kind / "squall" for kind in ("debug", "release")]
     plain = next((path for path in built if path.exists()), built[0])
     assert plain.exists(), "the plain program is built by `cargo test`, or `cargo build -p squall-cli`"

@@ -58,7 +58,7 @@ def free(fleet: Fleet) -> int:
     return int(fleet.redis("scard", f"{POOL}:available"))
 
 
-def test_what_a_factory_makes_is_made_once_and_held_once(fleet: Fleet) -> None:
+def test_factory_resources_are_made_once_and_held_by_one_user(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     scenario, place = shop(fleet, FACTORY.format(limit=""))
     for _ in range(2):
@@ -71,7 +71,7 @@ def test_what_a_factory_makes_is_made_once_and_held_once(fleet: Fleet) -> None:
         eventually("everything to be given back", lambda made=made: free(fleet) == len(made))
 
 
-def test_what_a_dead_worker_held_comes_back(fleet: Fleet) -> None:
+def test_resources_of_killed_worker_return_to_pool(fleet: Fleet) -> None:
     fleet.join("w1", "w2", patience="3500ms")
     fleet.write("shop/users.csv", "name,password\n" + "".join(f"user-{number},pw\n" for number in range(6)))
     scenario, place = shop(fleet, 'resource("users", file="users.csv")', "10m")
@@ -87,7 +87,7 @@ def test_what_a_dead_worker_held_comes_back(fleet: Fleet) -> None:
     eventually("everything to be given back", lambda: free(fleet) == 6)
 
 
-def test_who_finds_nothing_free_waits_or_is_told(fleet: Fleet) -> None:
+def test_exhausted_pool_waits_or_raises(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     scenario, _ = shop(fleet, FACTORY.format(limit=", limit=2"))
     text = scenario.read_text().replace("wait=60", "wait=0")
@@ -98,7 +98,7 @@ def test_who_finds_nothing_free_waits_or_is_told(fleet: Fleet) -> None:
     assert result["totals"]["requests"] > 0
 
 
-def test_a_file_of_json_lines_and_a_pool_made_by_the_api_can_be_used(fleet: Fleet) -> None:
+def test_jsonl_file_and_api_pools_work(fleet: Fleet) -> None:
     fleet.join("w1")
     fleet.redis("hset", "squall:{main}:resources", "carts", "1")
     fleet.redis("set", "squall:{main}:resource:carts:7", '{"size": 3}')
@@ -126,7 +126,7 @@ def test_a_file_of_json_lines_and_a_pool_made_by_the_api_can_be_used(fleet: Flee
     assert result["totals"]["errors"] == 0 and result["totals"]["requests"] > 0, result["errors"]
 
 
-def test_a_declared_scenario_holds_them_too(fleet: Fleet) -> None:
+def test_toml_scenario_holds_resources(fleet: Fleet) -> None:
     fleet.join("w1", "w2")
     scenario = fleet.write(
         "shop/shop.toml",

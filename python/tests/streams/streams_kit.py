@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from running import SQUALL
 from server_kit import Server, end, eventually, redis_server
+from squall_command import SQUALL
 
 __all__ = ["SQUALL", "Fleet", "eventually", "fleet"]
 

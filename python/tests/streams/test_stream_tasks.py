@@ -53,7 +53,7 @@ def test_tasks_run_on_every_worker_and_leader_tasks_on_one(fleet: Fleet) -> None
     assert fleet.redis("get", "squall:__lead:shop") == "", "the last one resigned"
 
 
-def test_a_task_may_send_and_is_cancelled_when_the_worker_stops(fleet: Fleet) -> None:
+def test_task_can_send_and_is_cancelled_when_worker_stops(fleet: Fleet) -> None:
     fleet.write(
         """
         @app.task

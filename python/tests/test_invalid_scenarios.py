@@ -177,7 +177,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_bad_scenario_is_refused(squall, write, target, case):
+def test_invalid_scenario_is_rejected_with_line(squall, write, target, case):
     code, line, words = CASES[case]
     path = write(code)
     before = sum(target.counts().values())
@@ -213,7 +213,7 @@ class B(VUser):
         (["--plan", "-", "--processes", "2"], "--plan"),
     ],
 )
-def test_what_cannot_go_together_is_refused(squall, write, target, flags, words):
+def test_conflicting_flags_are_rejected(squall, write, target, flags, words):
     path = write(SEVERAL)
     before = sum(target.counts().values())
     given = ["run", *([] if "--plan" in flags else [str(path)]), "--target", target.url, *flags]
@@ -222,28 +222,28 @@ def test_what_cannot_go_together_is_refused(squall, write, target, flags, words)
     assert sum(target.counts().values()) == before
 
 
-def test_a_missing_file_is_refused(squall):
+def test_missing_scenario_file_is_rejected(squall):
     ended = squall("run", "nowhere.py")
     assert ended.code == 2
     assert "nowhere.py" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-def test_a_bad_flag_names_the_flag(squall, write, target):
+def test_invalid_flag_value_error_names_flag(squall, write, target):
     path = write("class Shop(VUser):\n    @task\n    async def a(self, c): pass")
     ended = squall("run", str(path), "--target", target.url, "--for", "soon")
     assert ended.code == 2
     assert "--for: " in ended.stderr
 
 
-def test_a_scenario_can_be_chosen(squall, write, target):
+def test_scenario_flag_chooses_class(squall, write, target):
     code = CASES["several unmarked scenarios"][0]
     ended = squall("run", str(write(code)), "--target", target.url, "--scenario", "B", "--check")
     assert ended.code == 0
     assert ended.stdout.startswith("B: ")
 
 
-def test_params_without_on_init_are_refused(squall, write, target):
+def test_parameters_without_on_init_are_rejected(squall, write, target):
     path = write("class Shop(VUser):\n    @task\n    async def a(self, c): pass")
     ended = squall("run", str(path), "--target", target.url, "--param", "x=1")
     assert ended.code == 2
@@ -251,7 +251,7 @@ def test_params_without_on_init_are_refused(squall, write, target):
 
 
 @pytest.mark.parametrize("head", [b"\xef\xbb\xbf", b"# coding: latin-1\n# \xe4\n"])
-def test_files_in_any_coding_of_pythons_are_read(squall, target, tmp_path, head):
+def test_scenario_files_in_any_source_encoding_load(squall, target, tmp_path, head):
     code = b"from squall import *\nclass Shop(VUser):\n    @task\n    async def go(self, client):\n        await client.get('/health')\n"
     (tmp_path / "shop.py").write_bytes(head + code)
     for flags in [("--target", target.url), ()]:
@@ -259,7 +259,7 @@ def test_files_in_any_coding_of_pythons_are_read(squall, target, tmp_path, head)
         assert "Traceback" not in ended.stderr and ended.code == (0 if flags else 2), ended.stderr
 
 
-def test_a_client_of_the_users_own_is_no_habit_of_others(squall, write, target):
+def test_self_client_assigned_by_scenario_is_accepted(squall, write, target):
     path = write(
         """
         class Shop(VUser):
@@ -277,7 +277,7 @@ def test_a_client_of_the_users_own_is_no_habit_of_others(squall, write, target):
 
 
 @pytest.mark.parametrize("init", [None, "WHO = 'the package'\n"])
-def test_relative_imports_are_of_the_scenarios_folder(squall, target, tmp_path, init):
+def test_relative_imports_resolve_in_scenario_folder(squall, target, tmp_path, init):
     folder = tmp_path / "load-tests"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "paths.py").write_text("from ..base import HEALTH\n")

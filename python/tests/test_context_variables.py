@@ -53,7 +53,7 @@ SHOP = """
 
 
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
-def test_context_variables_are_a_users_own(run, mode):
+def test_each_user_has_its_own_context_variables(run, mode):
     ended = run(SHOP, "--mode", mode, requests=200, users=7)
     assert ended.result["totals"]["errors"] == 0, ended.messages()
     assert ended.metric("farewell")["requests"] == 7

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from running import SQUALL
+from squall_command import SQUALL
 
 LOOPS = {
     "stepped": ("async def", "stepped", ""),
@@ -22,7 +22,7 @@ LOOPS = {
 
 
 @pytest.mark.parametrize("case", LOOPS)
-def test_an_endless_loop_is_cut_at_the_timeout(run, case):
+def test_endless_loop_is_interrupted_at_task_timeout(run, case):
     fn, mode, before = LOOPS[case]
     ended = run(
         f"""
@@ -49,7 +49,7 @@ def test_an_endless_loop_is_cut_at_the_timeout(run, case):
 
 
 @pytest.mark.parametrize("case", LOOPS)
-def test_an_endless_loop_ends_with_the_runs_grace(run, case):
+def test_endless_loop_ends_with_grace_period_of_run(run, case):
     fn, mode, before = LOOPS[case]
     ended = run(
         f"""
@@ -78,7 +78,7 @@ def test_an_endless_loop_ends_with_the_runs_grace(run, case):
 
 
 @pytest.mark.parametrize(("mode", "before"), [("stepped", "pass"), ("asyncio", "pass"), ("asyncio", "await asyncio.sleep(0.001)")])
-def test_code_that_holds_the_thread_is_told(run, mode, before):
+def test_code_that_blocks_thread_is_reported(run, mode, before):
     ended = run(
         f"""
         import asyncio, time
@@ -128,13 +128,13 @@ class Shop(VUser):
 """
 
 
-def test_a_second_interrupt_ends_an_endless_loop(write, target, tmp_path):
+def test_second_interrupt_ends_endless_loop(write, target, tmp_path):
     code, said = interrupted(write, target, tmp_path, SPINNING, ["draining", "aborting"])
     assert code == 130
     assert "accounting" in said, said
 
 
-def test_one_interrupt_drains_python_code(write, target, tmp_path):
+def test_first_interrupt_drains_python_code(write, target, tmp_path):
     code, said = interrupted(
         write,
         target,
@@ -155,7 +155,7 @@ class Shop(VUser):
     assert "Traceback" not in said
 
 
-def test_a_call_into_c_that_never_returns_is_told(write, target, tmp_path):
+def test_endless_c_call_is_reported(write, target, tmp_path):
     sleeping = SPINNING.replace("while True:\n            pass", "import time; time.sleep(3600)")
     code, _ = interrupted(write, target, tmp_path, sleeping, ["draining", "cannot be interrupted", ""])
     assert code == 130
@@ -191,14 +191,14 @@ def until_it_hangs(write, target, tmp_path, hooks, *more):
     return process
 
 
-def test_a_second_interrupt_ends_a_tear_down_and_keeps_the_result(write, target, tmp_path):
+def test_second_interrupt_ends_tear_down_and_keeps_result(write, target, tmp_path):
     process = until_it_hangs(write, target, tmp_path, HOOKS.format("return {}", ENDLESS), "--json", "result.json")
     said = press_until_it_ends(process)
     assert "tear-down failed: KeyboardInterrupt" in said, said
     assert json.loads((tmp_path / "result.json").read_text())["totals"]["requests"] == 3
 
 
-def test_a_second_interrupt_ends_a_set_up(write, target, tmp_path):
+def test_second_interrupt_ends_set_up(write, target, tmp_path):
     process = until_it_hangs(write, target, tmp_path, HOOKS.format(ENDLESS, "pass"))
     said = press_until_it_ends(process)
     assert "set-up failed: KeyboardInterrupt" in said and process.returncode == 2, said
@@ -216,7 +216,7 @@ def press_until_it_ends(process):
 
 
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
-def test_computing_that_keeps_answers_waiting_is_the_generators(run, mode):
+def test_computation_that_delays_responses_is_reported_as_generator_delay(run, mode):
     ended = run(
         """
         import time
@@ -239,7 +239,7 @@ def test_computing_that_keeps_answers_waiting_is_the_generators(run, mode):
     assert any("code of " in reason and "had the generator's thread" in reason for reason in generator["saturated_because"]), generator
 
 
-def test_computing_that_nobody_waits_for_is_not_told(run):
+def test_computation_that_delays_no_response_is_not_reported(run):
     ended = run(
         """
         import time

@@ -133,7 +133,7 @@ def written(features: dict[str, str], target_url: str, live: str, fn: str, inden
 
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("mode", MODES)
-def test_every_feature_works_in_every_hook_and_mode(run, target, live, mode, hook):
+def test_client_features_work_in_every_hook_and_mode(run, target, live, mode, hook):
     fn, flag = MODES[mode]
     wait = "await " if fn == "async def" else ""
     features = written(FEATURES, target.url, live, fn, 8)
@@ -174,7 +174,7 @@ class Shop(VUser):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_feature_works_in_a_probe(run, target, live, mode):
+def test_client_features_work_in_probe(run, target, live, mode):
     fn, _ = MODES[mode]
     features = {name: statement for name, statement in FEATURES.items() if "self." not in statement}
     # How a probe runs is chosen by what it awaits.
@@ -199,7 +199,7 @@ STATIC = """
 """
 
 
-def test_constant_tasks_send_the_same_in_every_mode(run, target):
+def test_constant_tasks_send_same_requests_in_every_mode(run, target):
     def counted(mode):
         before = target.counts()
         ended = run(STATIC, "--mode", mode, requests=3)

@@ -197,21 +197,21 @@ def scenario_of(write, body):
 
 
 @pytest.mark.parametrize("shape", OURS)
-def test_what_awaits_only_ours_is_stepped_in_any_shape(write, shape):
+def test_code_that_awaits_squall_only_runs_stepped_in_any_form(write, shape):
     loaded = load(scenario_of(write, OURS[shape]))
     assert not loaded.on_asyncio, loaded.mode_reason
     assert all(task.requests is None for task in loaded.tasks)
 
 
 @pytest.mark.parametrize("shape", FOREIGN)
-def test_what_may_await_more_is_asyncio_in_any_shape(write, shape):
+def test_code_that_may_await_asyncio_runs_on_asyncio_in_any_form(write, shape):
     loaded = load(scenario_of(write, FOREIGN[shape]))
     assert loaded.on_asyncio, loaded.mode_reason
     assert "shop.py:" in loaded.mode_reason, loaded.mode_reason
 
 
 @pytest.mark.parametrize("strategy", ["SequentialWeightedStrategy", "ParallelReadyStrategy"])
-def test_a_strategy_is_the_reason_for_asyncio(write, strategy):
+def test_step_strategy_runs_on_asyncio(write, strategy):
     loaded = load(scenario_of(write, f"step_strategy = {strategy}()\n@task\nasync def go(self, client):\n    await client.get('/x')"))
     assert loaded.on_asyncio and loaded.mode_reason == f"{strategy} chooses its steps"
 
@@ -226,7 +226,7 @@ PROBES = {
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_probes_are_looked_into_like_tasks(write, probe):
+def test_probes_are_analysed_like_tasks(write, probe):
     path = scenario_of(write, "@task\nasync def go(self, client):\n    await client.get(self.path)")
     with open(path, "a") as file:
         file.write("\n\n@probe('p')\n" + probe + "\n")
@@ -235,7 +235,7 @@ def test_probes_are_looked_into_like_tasks(write, probe):
     assert probes.on_asyncio is PROBES[probe], probes.mode_reason
 
 
-def test_scenarios_of_one_file_are_looked_into_one_by_one(write):
+def test_scenarios_of_one_file_are_analysed_separately(write):
     path = write(
         """
         import asyncio
@@ -260,7 +260,7 @@ def test_scenarios_of_one_file_are_looked_into_one_by_one(write):
     assert [loaded.on_asyncio for loaded in load_all(str(path))] == [True, False]
 
 
-def test_modules_of_its_own_are_looked_into(write):
+def test_imported_scenario_modules_are_analysed(write):
     write("import asyncio\nasync def look(c):\n    return await c.get('/x')\nasync def nap(c):\n    await asyncio.sleep(0)\n", "looks_into.py", head=False)
     write("import asyncio\ndef fire(c):\n    asyncio.ensure_future(c.get('/x'))\n", "fires_off.py", head=False)
     code = "import looks_into, fires_off\nclass Shop(VUser):\n    @task\n    async def go(self, client):\n        {}\n        await client.get(self.path)"
@@ -269,7 +269,7 @@ def test_modules_of_its_own_are_looked_into(write):
     assert load(str(write(code.format("fires_off.fire(client)")))).mode_reason == "fires_off.py:3 uses asyncio.ensure_future"
 
 
-def test_a_module_that_nobody_refers_to_yet_may_do_anything(write):
+def test_module_imported_during_run_requires_asyncio(write):
     write("def swap(user):\n    user.look = user.other\n", "swaps_methods.py", head=False)
     code = """
         def early():
@@ -287,7 +287,7 @@ def test_a_module_that_nobody_refers_to_yet_may_do_anything(write):
     assert "shop.py:11 imports swaps_methods during the run" in load(str(write(code))).mode_reason
 
 
-def test_retrying_helpers_hooks_and_tasks_run(run):
+def test_retry_helpers_in_hooks_and_tasks_run_stepped(run):
     ended = run(
         """
         import asyncio, functools
@@ -325,7 +325,7 @@ def test_retrying_helpers_hooks_and_tasks_run(run):
 
 
 @pytest.mark.parametrize("decorator", ["plain", "Object"])
-def test_a_coroutine_behind_a_decorator_is_awaited(run, target, decorator):
+def test_coroutine_hidden_by_decorator_is_awaited(run, target, decorator):
     before = target.counts()["/health"]
     ended = run(
         f"""
@@ -355,7 +355,7 @@ def test_a_coroutine_behind_a_decorator_is_awaited(run, target, decorator):
     assert target.counts()["/health"] - before == 5
 
 
-def test_a_plain_task_that_returns_a_coroutine_fails(run):
+def test_plain_task_that_returns_coroutine_fails(run):
     ended = run(
         """
         async def go(client):
@@ -382,7 +382,7 @@ HIDDEN = {
 
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("use", ["asyncio.create_task(self.push(client))", "later()", "asyncio.get_running_loop()"])
-def test_a_word_that_hides_things_does_not_hide_asyncio(write, hidden, use):
+def test_dynamic_code_with_asyncio_requires_asyncio(write, hidden, use):
     head = "import asyncio\ndef later():\n    asyncio.get_running_loop().call_soon(print)\n" + HIDDEN[hidden]
     body = f"class Shop(VUser):\n    async def push(self, client):\n        await client.get('/x')\n    @task\n    async def go(self, client):\n        await client.get(str(self.id))\n        {use}\n"
     loaded = load(str(write(head + body)))
@@ -390,14 +390,14 @@ def test_a_word_that_hides_things_does_not_hide_asyncio(write, hidden, use):
     assert "shop.py:" in loaded.mode_reason
 
 
-def test_a_global_that_becomes_asyncio_is_asyncio(write):
+def test_global_rebound_to_asyncio_requires_asyncio(write):
     code = "aio = None\ndef fill():\n    global aio\n    import asyncio as aio\nclass Shop(VUser):\n    def on_init(self):\n        fill()\n    @task\n    async def go(self, client):\n        await client.get(str(self.id))\n        aio.get_running_loop()\n"
     loaded = load(str(write(code)))
     assert loaded.on_asyncio, loaded.mode_reason
 
 
 @pytest.mark.parametrize("hidden", [hidden for hidden in HIDDEN if hidden != "eval elsewhere"])
-def test_such_a_word_needs_no_loop_where_none_is_at_hand(write, hidden):
+def test_dynamic_code_without_loop_library_runs_stepped(write, hidden):
     body = "class Shop(VUser):\n    @task\n    async def go(self, client):\n        await client.get(str(self.id))\n"
     loaded = load(str(write(HIDDEN[hidden] + body)))
     assert not loaded.on_asyncio, loaded.mode_reason
