@@ -1,5 +1,5 @@
-"""Measures the CPU time of one await of Squall in a stepped coroutine: a million awaits in one task,
-without requests. The time of the loop around them is subtracted."""
+"""Measures the CPU time of one await of Squall in a stepped coroutine: a million awaits in one
+task, without requests. The time of the loop around them is subtracted."""
 
 import subprocess
 import sys

@@ -1,5 +1,5 @@
-"""The scenario of bench/python/run for LoadPilot in its PyO3 mode: a login, a GET with headers and a
-check."""
+"""The scenario of bench/python/run for LoadPilot in its PyO3 mode: a login, a GET with headers and
+a check."""
 
 import os
 from pathlib import Path

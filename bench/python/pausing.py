@@ -1,5 +1,5 @@
-"""The scenario of `bench/python/run users`: users that pause. Prints when the last user got its first
-response."""
+"""The scenario of `bench/python/run users`: users that pause. Prints when the last user got its
+first response."""
 
 import time
 

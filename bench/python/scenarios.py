@@ -1,5 +1,5 @@
-"""The scenarios of bench/python/run, which send to the nginx of the bench. Each is named after the case
-that it measures."""
+"""The scenarios of bench/python/run, which send to the nginx of the bench. Each is named after the
+case that it measures."""
 
 from squall import VUser, scenario, task
 

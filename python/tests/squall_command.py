@@ -1,4 +1,5 @@
-"""How the tests start `squall`. A module of its own: there are several conftest.py, and only one can be imported by that name."""
+"""The command that starts `squall` in tests. It is a separate module because several folders have a
+conftest.py, and tests can import only one module of that name."""
 
 from __future__ import annotations
 

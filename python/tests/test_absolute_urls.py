@@ -1,4 +1,5 @@
-"""Where requests go when nobody names a target: absolute URLs where they say, everything else nowhere, which is told before the run."""
+"""Runs without --target: absolute URLs work, and a scenario with only relative URLs is rejected
+before the run."""
 
 from __future__ import annotations
 

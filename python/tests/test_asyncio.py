@@ -1,4 +1,5 @@
-"""Scenarios that await something of asyncio's: found by what they await, told with why, run on a real loop beside the client."""
+"""Scenarios that await asyncio: detection by what they await, the printed reason, and the client on
+a real asyncio loop."""
 
 from __future__ import annotations
 
@@ -25,10 +26,10 @@ FOREIGN = {
     "gather": 'await asyncio.gather(client.get("/x"), client.get("/y"))',
     "a timeout": 'async with asyncio.timeout(1):\n    await client.get("/x")',
     "a task": 'asyncio.ensure_future(client.get("/x"))',
-    "an attribute that nobody knows": "await self.api.call()",
+    "an unknown attribute": "await self.api.call()",
     "an argument of a helper": "await helper(self.other)",
-    "a helper that does": "await foreign()",
-    "a method that does": "await self.foreign()",
+    "a helper that awaits asyncio": "await foreign()",
+    "a method that awaits asyncio": "await self.foreign()",
     "a variable that is": "op = nap(1)\nawait op",
     "a variable that may be": 'op = client.get("/x") if self.id else nap(1)\nawait op',
     "an iteration": "async for x in numbers():\n    pass",
@@ -273,7 +274,7 @@ def test_asyncio_sockets_work_in_task(run, target):
 
 
 def test_request_is_counted_in_second_it_ends(run):
-    """And not in the one in which its task ends, however long that goes on."""
+    """The second in which the task ends does not matter."""
     ended = run(
         """
         import asyncio
@@ -293,7 +294,7 @@ def test_request_is_counted_in_second_it_ends(run):
 
 
 def test_request_of_created_task_belongs_to_iteration(run, target):
-    """Also to the last one of the run, after which nobody would send it."""
+    """The last iteration of the run sends such requests too."""
     before = target.counts().get("/echo", 0)
     ended = run(
         """
@@ -334,7 +335,7 @@ def test_request_of_task_cancelled_before_start_is_not_sent(run):
 
 
 def test_endless_background_tasks_end_with_run(run):
-    """Without a word about our own insides, whatever they wait for."""
+    """No message mentions internals of Squall, whatever the tasks wait for."""
     ended = run(
         """
         import asyncio
@@ -379,10 +380,10 @@ def test_exception_group_message_lists_its_exceptions(run):
         """,
         requests=1,
     )
-    told = ended.messages()
-    assert "2 sub-exceptions" in told and "one of them: ValueError: no shirt" in told and "one of them: ValueError: no shoe" in told
-    assert "at shop.py:7 in broken" in told
-    assert "more characters)" in told
+    messages = ended.messages()
+    assert "2 sub-exceptions" in messages and "one of them: ValueError: no shirt" in messages and "one of them: ValueError: no shoe" in messages
+    assert "at shop.py:7 in broken" in messages
+    assert "more characters)" in messages
 
 
 def test_completed_request_returns_same_response_to_each_await(run):
@@ -478,7 +479,7 @@ def test_background_task_continues_during_constant_tasks(run, target):
 
 
 def test_cancelled_gather_of_requests_raises_timeout(run):
-    """A cancelled request was not what ``gather`` takes for one, so nobody ever woke whoever awaited it."""
+    """``gather`` must see a cancelled request as cancelled, or its awaiter never wakes."""
     ended = run(
         """
         import asyncio

@@ -1,4 +1,5 @@
-"""Which loop a scenario needs, whatever shape its code has: nothing that is not proven to be Squall's is resumed by the engine."""
+"""Detection of asyncio in code of any form: the engine resumes only coroutines that are proven to
+await Squall only."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ class Api:
 API = Api(None)
 """
 
-#: Class body, or the body of a task.
+#: Bodies of a class or of a task.
 OURS = {
     "a decorated helper": "@quiet\nasync def h(self, client):\n    await client.get('/x')\n@task\nasync def go(self, client):\n    await self.h(client)",
     "a decorated task": "@task\n@quiet\nasync def go(self, client):\n    await client.get(self.path)",
@@ -373,7 +374,7 @@ def test_plain_task_that_returns_coroutine_fails(run):
 
 HIDDEN = {
     "setattr in a helper": "class Config: pass\ndef fill(**options):\n    for name in options:\n        setattr(Config, name, options[name])\n",
-    "globals in a function that nobody calls": "def debug():\n    return sorted(globals())\n",
+    "globals in a function without callers": "def debug():\n    return sorted(globals())\n",
     "vars": "def debug(it):\n    return vars(it)\n",
     "a dict": "def debug(it):\n    return it.__dict__\n",
     "eval elsewhere": "def compute(text):\n    return eval(text)\n",

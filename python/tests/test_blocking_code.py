@@ -1,4 +1,4 @@
-"""Code that does not give its thread back: cut where that is possible, told where it is not."""
+"""Code that blocks its thread: interrupted where possible, reported otherwise."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def test_code_that_blocks_thread_is_reported(run, mode, before):
 
 
 def interrupted(write, target, tmp_path, code, presses):
-    """Starts a scenario, waits until it says that it runs, presses Ctrl-C some times; its exit code and what it said."""
+    """Starts a scenario, waits for its first output and sends SIGINT several times. Returns exit
+    code and output."""
     mark = tmp_path / "running"
     path = write(f"MARK = {str(mark)!r}\n" + code)
     arguments = ["run", str(path), "--target", target.url, "--users", "1", "--for", "1h", "--no-tui", "--mode", "stepped"]
@@ -179,7 +180,7 @@ ENDLESS = 'open(MARK, "w").close()\n    while True:\n        pass'
 
 
 def until_it_hangs(write, target, tmp_path, hooks, *more):
-    """A run of three requests whose set-up or tear-down has begun, and never ends."""
+    """Starts a run of three requests and waits until its endless set-up or tear-down has begun."""
     mark, path = tmp_path / "running", write("")
     path.write_text("from squall import *\n" + f"MARK = {str(mark)!r}\n" + hooks)
     arguments = ["run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--no-tui", *more]
@@ -205,14 +206,14 @@ def test_second_interrupt_ends_set_up(write, target, tmp_path):
 
 
 def press_until_it_ends(process):
-    """Presses Ctrl-C twice. Signals that nobody has seen yet count as one: where all stands still for long, it takes another."""
+    """Sends SIGINT twice. Pending signals merge into one, so a stalled machine may need a third."""
     for patience in (1, 30, 60):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             out, err = process.communicate(timeout=patience)
             return out + err
     process.kill()
-    return "it goes on"
+    return "still running"
 
 
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])

@@ -1,4 +1,5 @@
-"""A scenario travels with the modules beside it and runs from where it is unpacked; what is not installed there is named."""
+"""Bundles: a scenario with the modules of its folder, unpacked and loaded elsewhere; unmet
+requirements."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def test_bundle_contains_data_files_named_in_source(project):
         file.write('MORE = os.path.join(HERE, "data", "more.csv")\nAWAY = ["../home/notes.txt", "/etc/passwd", "data", "", "not.json"]\n')
     found = collect(str(project / "shop.py"))
     assert next(iter(found)) == "shop.py"
-    # A path that leads out and back in names the file as well as any other.
+    # A path that leaves the folder and returns to it names the same file.
     assert {name for name in found if not name.endswith(".py")} == {"rows.json", "data/users.json", "data/more.csv", "notes.txt"}
 
 

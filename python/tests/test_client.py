@@ -1,4 +1,4 @@
-"""The client: what goes out and what comes back."""
+"""The HTTP client: requests as the server receives them, and responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(params=["stepped", "asyncio", "plain"])
 def asks(run, request):
-    """Runs one task whose body is given, in every way in which tasks run."""
+    """Runs a task with the given body in every mode."""
 
     def go(body: str, *arguments: str, requests: int = 2, expect_errors: bool = False):
         head, mode = ("def", "stepped") if request.param == "plain" else ("async def", request.param)
@@ -381,7 +381,7 @@ def test_response_json_accepts_same_input_as_python_json(asks, live):
 
 
 class Own(http.server.BaseHTTPRequestHandler):
-    """Says where it was asked; ``/large`` is a large document."""
+    """Returns the requested path; ``/large`` is a large document."""
 
     def do_GET(self):
         large = [{"n": n, "text": "ü" * 3, "list": [n, None, True, -1.5, -n]} for n in range(60_000)]
@@ -452,7 +452,7 @@ def test_parsing_large_json_lets_other_threads_run(asks, own):
             thread.join()
         assert found == [{{"n": n, "text": "ü" * 3, "list": [n, None, True, -1.5, -n]}} for n in range(60_000)]
         assert list(found[0]) == ["n", "text", "list"], found[0]
-        assert after > before, "nobody else had a turn"
+        assert after > before, "no other thread ran"
         """,
         requests=1,
     )

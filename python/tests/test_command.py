@@ -1,4 +1,5 @@
-"""The wheel is the same program as the binary, inside this interpreter."""
+"""The `squall` command of the Python package: the same program as the binary, inside this
+interpreter."""
 
 from __future__ import annotations
 
@@ -47,11 +48,11 @@ def test_thresholds_decide_exit_code(run):
 
 
 @pytest.mark.parametrize(
-    ("promise", "code"),
+    ("threshold", "code"),
     [("GET /health:p99<60s", 0), ("login:p99<60s", 0), ("own:p99<60s", 0), ("login:p99<1ns", 1), ("never seen:p99<60s", 1), ("brwse:p99<60s", 2),
      ("browse (failed):errors<1", 0), ("on_start:errors<1", 0), ("on_start (failed):errors<1", 0), ("brwse (failed):errors<1", 2)],
 )
-def test_thresholds_may_name_any_series(squall, write, target, promise, code):
+def test_thresholds_may_name_any_series(squall, write, target, threshold, code):
     path = write(
         """
         class Shop(VUser):
@@ -62,7 +63,7 @@ def test_thresholds_may_name_any_series(squall, write, target, promise, code):
                 emit_metric("own", time=1.0)
         """
     )
-    ended = squall("run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--threshold", promise)
+    ended = squall("run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--threshold", threshold)
     assert ended.code == code, ended.stdout + ended.stderr
     assert code != 2 or "did you mean `browse" in ended.stderr
 
@@ -131,7 +132,7 @@ def test_ctrl_c_drains_run_and_prints_report(write, target, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    # The first line with a second of load in it says that the run is under way.
+    # The first line with a second of load shows that the run has started.
     assert run.stderr is not None
     assert any("0:01" in line for line in run.stderr)
     run.send_signal(signal.SIGINT)
@@ -192,7 +193,7 @@ def test_scenario_output_goes_to_standard_output(squall, write, target):
 
 
 def test_fleet_workers_run_in_virtual_environment(tmp_path):
-    """The interpreter behind the environment does not know our package."""
+    """The interpreter that the environment is based on does not have the package."""
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(venv)], check=True)
     (packages,) = venv.glob("lib/python*/site-packages")

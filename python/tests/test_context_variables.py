@@ -1,4 +1,4 @@
-"""Context variables are a user's own, from its making to its end, in every mode."""
+"""Each user has its own context variables from its creation to its end, in every mode."""
 
 from __future__ import annotations
 

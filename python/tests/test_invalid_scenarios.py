@@ -1,4 +1,5 @@
-"""What cannot work is refused before anything is sent: one message, file and line, exit code 2."""
+"""Invalid scenarios are rejected before the first request: one message with file and line, exit
+code 2."""
 
 from __future__ import annotations
 
@@ -126,7 +127,7 @@ CASES = {
         4,
         "needs a method select",
     ),
-    "every that is no time": ("class Shop(VUser):\n    @task(every='x')\n    async def a(self, c): pass", 3, "task 'a': every: "),
+    "an every that is not a time": ("class Shop(VUser):\n    @task(every='x')\n    async def a(self, c): pass", 3, "task 'a': every: "),
     "a task's name that is none": ("class Shop(VUser):\n    @task(name=5)\n    async def a(self, c): pass", 3, "name=5: give a string"),
     "a scenario's name that is none": ("@scenario(name=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "name=5: give a string"),
     "no users": ("@scenario(users=0)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "users: `0` is not"),

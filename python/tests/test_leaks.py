@@ -1,4 +1,4 @@
-"""References and memory: what is awaited a million times must leave nothing behind."""
+"""References and memory: awaits and requests must not leak."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_million_awaits_do_not_grow_memory(run, way):
     fn, wait, mode = WAYS[way]
-    # On asyncio `sleep` is asyncio's own; a batch of nothing is an await of ours.
+    # On asyncio `sleep` is asyncio's; an empty batch is an await of Squall.
     what = "client.batch(())" if way == "asyncio" else "sleep(0)"
     awaits, early, late = 1000, 50, 1050
     code = SCENARIO.format(fn=fn, wait=wait, what=what, awaits=awaits, early=early, late=late)
@@ -71,7 +71,8 @@ def test_million_awaits_do_not_grow_memory(run, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_requests_leave_no_references(run, way):
-    """What a user hands to the client, and what it is handed, is referred to by nobody else when the call is over."""
+    """After a call, only the user refers to the objects that it passed to the client or got from
+    it."""
     fn, wait, mode = WAYS[way]
     ended = run(
         f"""
@@ -93,7 +94,7 @@ def test_requests_leave_no_references(run, way):
                     {wait}sleep(0)
                 after = [sys.getrefcount(thing) for thing in things]
                 assert [b - a for a, b in zip(before, after)][:3] == [0, 0, 0], (before, after)
-                assert after[3] - before[3] <= 1, "a name may be kept once, by whoever names the series"
+                assert after[3] - before[3] <= 1, "the series may keep the name once"
                 last = weakref.ref(headers)
                 del headers, things, answer
                 gc.collect()
@@ -163,7 +164,7 @@ def test_failed_request_held_by_variable_is_freed(run):
 
 
 def test_requests_that_fail_concurrently_leave_no_references(run):
-    """The exception holds the frames that it went through, and they the requests that it came of."""
+    """An exception refers to its frames, and these refer to the requests that raised it."""
     ended = run(
         """
         import asyncio, gc

@@ -1,5 +1,5 @@
-"""Scenarios written for LoadPilot run unchanged where it is not installed. Its client is synchronous: its tasks, coroutines too, call
-``client.get(…)`` and have the answer."""
+"""Scenarios written for LoadPilot run unchanged where it is not installed. Its client is
+synchronous: tasks, also coroutines, call ``client.get(…)`` and get the response."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_coroutine_that_awaits_asyncio_sends_without_await(run):
 
 
 class _Meeting(http.server.BaseHTTPRequestHandler):
-    """Answers when as many are here as shall meet."""
+    """Responds once the expected number of requests has arrived."""
 
     protocol_version = "HTTP/1.1"
     barrier = threading.Barrier(3, timeout=60)

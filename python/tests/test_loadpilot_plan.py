@@ -52,7 +52,7 @@ def test_plan_from_standard_input_runs(target, tmp_path):
     plan = json.dumps(PLAN | {"target_url": target.url})
     ended = subprocess.run([*SQUALL, "run", "--plan", "-"], input=plan, capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert ended.returncode == 0, ended.stderr
-    # Nothing but its lines: whoever started it reads them.
+    # Standard output has only these lines, because the caller parses it.
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
     assert lines[-1]["phase"] == "done" and lines[-1]["requests_total"] == 40
     assert [line["phase"] for line in lines].count("done") == 1
@@ -88,7 +88,7 @@ def test_plan_with_python_file_runs_its_scenario(squall, write, tmp_path, target
 
 
 class _Writing(http.server.BaseHTTPRequestHandler):
-    """Writes down what came."""
+    """Records the requests."""
 
     protocol_version = "HTTP/1.1"
     came: list[tuple[str, str | None, str]]

@@ -1,4 +1,4 @@
-"""What a person is told of how a scenario's code is run, without asking for it."""
+"""The mode and its reason in the output of `squall run` and `squall check`."""
 
 from __future__ import annotations
 

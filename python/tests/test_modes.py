@@ -1,4 +1,5 @@
-"""Which tasks need no Python at run time: only those that are proven to do the same at every call."""
+"""Static mode: only tasks that are proven to send the same requests at every call run without
+Python."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def test_constant_task_is_detected(write, case):
 
 @pytest.mark.parametrize("case", CHANGING)
 def test_task_with_changing_values_runs_as_python(write, case):
-    # A set literal is constant to Python's eyes, but its order on the wire is not said anywhere.
+    # A set literal is constant for Python, but the order of its elements is not defined.
     task = load(str(scenario_of(write, CHANGING[case]))).tasks[0]
     assert task.requests is None, (case, task.requests)
     assert task.mode_reason

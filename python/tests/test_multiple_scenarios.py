@@ -30,7 +30,7 @@ def test_marked_scenarios_of_file_run_together(run, target):
     before = target.counts()
     ended = run(TWO, users=None, requests=20)
     received = {path: count - before.get(path, 0) for path, count in target.counts().items()}
-    # A flag holds for each of them: 20 iterations of each.
+    # The flag applies to each scenario: 20 iterations of each.
     assert ended.metric("Buyer/browse")["requests"] == ended.metric("Watcher/look")["requests"] == 20
     assert ended.metric("Buyer/GET /api/products")["requests"] == received["/api/products"] == 20
     assert ended.metric("Watcher/GET /health")["requests"] == received["/health"] == 20

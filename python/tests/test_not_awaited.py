@@ -1,4 +1,5 @@
-"""A load test that forgets an ``await`` sends nothing there, and must not pass: the iteration fails and the report says where."""
+"""Calls without ``await`` send nothing, so the iteration must fail and the report must name the
+line."""
 
 from __future__ import annotations
 

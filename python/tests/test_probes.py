@@ -28,7 +28,7 @@ PROBES = """
 
 def test_probes_run_until_run_ends(run):
     ended = run(PROBES, "--param", "word=w", requests=30)
-    # The scenario itself keeps its names and its count; the probes end with it.
+    # The scenario keeps its names and its count; the probes end with it.
     assert ended.metric("go")["requests"] == 30
     depth = ended.metric("depth")
     assert depth["kind"] == "custom" and depth["errors"] == 0
@@ -36,7 +36,7 @@ def test_probes_run_until_run_ends(run):
     assert ended.metric("probe/asked")["requests"] == ended.metric("probe/depth")["requests"] >= 1
     assert ended.metric("probe/broken")["errors"] == ended.metric("probe/broken")["requests"] >= 1
     assert "no answer" in ended.messages()
-    # Who looks is no load.
+    # Probes do not count as load.
     totals = ended.result["totals"]
     assert (totals["requests"], totals["iterations"], totals["errors"]) == (30, 30, 0)
     assert ended.metric("probe/asked")["kind"] == "custom"
@@ -78,7 +78,7 @@ def test_probe_results_decide_success_and_failure(run):
 
 
 def test_probe_runs_in_one_of_several_processes(run, write):
-    """However many share the load, there is one user who looks."""
+    """Only one process runs the probes, however many share the load."""
     code = PROBES.replace("looked = []", "import os\n    looked = []").replace(
         "return len(looked)", 'emit_metric(f"looked in {os.getpid()}")\n        return len(looked)'
     )
@@ -89,7 +89,7 @@ def test_probe_runs_in_one_of_several_processes(run, write):
 
 
 def test_probes_run_during_find_max(squall, write, target, tmp_path):
-    """In each of the search's runs, from their beginning to their end."""
+    """Probes run during each run of the search, from start to end."""
     looks = tmp_path / "looks"
     path = write(
         f"""
@@ -107,7 +107,7 @@ def test_probes_run_during_find_max(squall, write, target, tmp_path):
     given = ["--find-max", "p99<100ms", "--find-max-probe", "1s", "--rate", "20"]
     ended = squall("run", str(path), "--target", target.url, *given)
     assert "20" in ended.stdout, ended.stdout + ended.stderr
-    # Each rate that does not hold is tried twice, and nothing holds.
+    # Every rate fails, and the search tries a failing rate twice.
     assert ended.code == 1 and len(looks.read_text()) >= 2, ended.stdout + ended.stderr
 
 

@@ -1,4 +1,4 @@
-"""Resources of one machine: the same pools as a fleet's, in this process."""
+"""Resources of a run on one machine, with pools in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`squall run` without a subject, in a real terminal."""
+"""`squall run` without a scenario in a real terminal: the picker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCENARIO = "from squall import VUser, task\n\nclass Shop(VUser):\n    @task\n   
 
 
 class Terminal:
-    """A program with a terminal of its own."""
+    """A program that runs in its own terminal."""
 
     def __init__(self, arguments: list[str], folder: str) -> None:
         self.ours, theirs = pty.openpty()
@@ -24,7 +24,7 @@ class Terminal:
         self.said = ""
 
     def read(self) -> bool:
-        """Reads on; False at the end."""
+        """Reads more output; returns False at the end."""
         ready, _, _ = select.select([self.ours], [], [], 60)
         assert ready, f"said nothing for a minute after: {self.said}"
         try:

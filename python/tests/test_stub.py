@@ -1,4 +1,4 @@
-"""The stub says what the built module has: no more, no less."""
+"""The stub _squall.pyi has exactly the names of the built module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import squall
 from squall import _squall
 
 STUB = ast.parse((Path(squall.__file__).parent / "_squall.pyi").read_text())
-#: What every class has, and what a stub leaves to `object`.
+#: Members that every class inherits and the stub omits.
 IMPLIED = set(dir(object)) | {"__repr__"}
 
 

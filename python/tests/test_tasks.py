@@ -1,4 +1,4 @@
-"""Tasks, hooks, checks: what a user does, in `async def` and in plain `def`."""
+"""Tasks, hooks and checks, in `async def` and in plain `def`."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_sleep_pauses_one_user_only(run, fn, wait):
         requests=20,
     )
     assert ended.metric("GET /health")["requests"] == 20
-    # One after the other they would need six seconds.
+    # Run one after the other, the pauses would take six seconds.
     assert ended.result["run"]["elapsed_s"] < 3
 
 
@@ -426,7 +426,7 @@ def test_check_of_strategy_step_may_take_response(run):
 
 @BOTH
 def test_exception_before_first_request_is_run_error(run, target, fn, wait):
-    """Somebody who promised fewer errors must not pass because nothing was sent at all."""
+    """A run with an error threshold must not pass because it sent nothing."""
     before = target.counts().get("/health", 0)
     ended = run(
         f"""
@@ -488,7 +488,7 @@ def test_request_of_timed_out_task_is_recorded_as_task_timeout(run, fn, wait, mo
         requests=2,
     )
     assert ended.outcomes("GET /delay/20000") == {"TASK_TIMEOUT": 2}
-    assert ended.result["totals"]["errors"] == 2, "the request bears it, nobody else"
+    assert ended.result["totals"]["errors"] == 2, "only the request counts as failed"
 
 
 @BOTH
@@ -561,9 +561,9 @@ def test_failures_with_different_messages_are_all_counted(run):
         """,
         requests=1000,
     )
-    told = [error for error in ended.result["errors"] if error["code"] == "ValueError"]
-    assert len(told) < 1000 and any(error["message"] == "(other messages)" for error in told)
-    assert sum(error["count"] for error in told if error["metric"] == told[0]["metric"]) == 1000
+    errors = [error for error in ended.result["errors"] if error["code"] == "ValueError"]
+    assert len(errors) < 1000 and any(error["message"] == "(other messages)" for error in errors)
+    assert sum(error["count"] for error in errors if error["metric"] == errors[0]["metric"]) == 1000
 
 
 def test_probe_decorator_works_without_parentheses(run):
@@ -659,8 +659,8 @@ def test_exception_without_text_names_its_line():
     for error, words in ((Odd(), "Odd: (no text: its __str__ raised KeyError)"), (ValueError("\ud800 é"), "ValueError: ? é")):
         with pytest.raises(type(error)) as raised:
             raise error
-        told = describe(raised.value)
-        assert told.startswith(words) and "test_tasks.py:" in told
+        text = describe(raised.value)
+        assert text.startswith(words) and "test_tasks.py:" in text
 
 
 def test_run_without_requests_measures_nothing(run):
@@ -676,19 +676,19 @@ def test_run_without_requests_measures_nothing(run):
     assert ended.result["verdict"] == "nothing_measured" and ended.code == 1, ended.stdout
 
 
-BEARS = {
+FAILED_SERIES = {
     "the last request": 'await client.get("/health")',
-    "nobody": "pass",
-    "nobody after a pause": 'await client.get("/health"); await sleep(0.01)',
-    "nobody after a resource": 'await client.get("/health"); await self.resources.acquire("things")',
+    "no request": "pass",
+    "no request after a pause": 'await client.get("/health"); await sleep(0.01)',
+    "no request after a resource": 'await client.get("/health"); await self.resources.acquire("things")',
     "the last of a batch": 'await client.batch(["/health", "/echo"])',
     "the one that failed": 'await client.get("/fail", params={"rate": 1})',
     "the one before the code": 'await sleep(0.01); await client.get("/health"); self.sum = sum(range(1000))',
 }
 
 
-@pytest.mark.parametrize("bears", BEARS)
-def test_failure_counts_against_same_series_in_every_mode(run, bears):
+@pytest.mark.parametrize("series", FAILED_SERIES)
+def test_failure_counts_against_same_series_in_every_mode(run, series):
     seen = []
     for fn, mode in (("async def", "stepped"), ("def", "stepped"), ("async def", "asyncio")):
         code = f"""
@@ -698,7 +698,7 @@ def test_failure_counts_against_same_series_in_every_mode(run, bears):
         class Shop(VUser):
             @task
             {fn} fails(self, client):
-                {BEARS[bears] if fn == "async def" else BEARS[bears].replace("await ", "")}
+                {FAILED_SERIES[series] if fn == "async def" else FAILED_SERIES[series].replace("await ", "")}
                 raise ValueError("it fails")
         """
         ended = run(code, "--mode", mode, requests=3)
@@ -706,7 +706,7 @@ def test_failure_counts_against_same_series_in_every_mode(run, bears):
         seen[-1]["all"] = (ended.result["totals"]["requests"], ended.result["totals"]["errors"])
     assert seen[0] == seen[1] == seen[2]
     assert seen[0]["fails"] == (3, 3) and seen[0]["all"][1] == 3
-    assert ("fails (failed)" in seen[0]) == bears.startswith("nobody")
+    assert ("fails (failed)" in seen[0]) == series.startswith("no request")
 
 
 @BOTH
@@ -783,6 +783,6 @@ def test_failed_request_message_names_task_and_line(run, mode):
         mode,
         requests=2,
     )
-    told = [error for error in ended.result["errors"] if "in reach" in error["message"]]
-    assert len(told) == 1 and told[0]["count"] == 2 and "shop.py:6" in told[0]["message"], ended.result["errors"]
+    errors = [error for error in ended.result["errors"] if "in reach" in error["message"]]
+    assert len(errors) == 1 and errors[0]["count"] == 2 and "shop.py:6" in errors[0]["message"], ended.result["errors"]
     assert ended.metric("GET /nobody")["errors"] == ended.result["totals"]["errors"] == 2

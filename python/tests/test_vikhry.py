@@ -1,4 +1,5 @@
-"""Scenarios written for vikhry run unchanged where it is not installed: their clients and base URLs, what they await, their answers."""
+"""Scenarios written for vikhry run unchanged where it is not installed: clients, base URLs,
+awaitables, responses."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class Shop(VU):
         await self.http.get("/health")
 """
 
-#: A file that says itself where it goes, as parameter or by name.
+#: A scenario that sets its base URL, by parameter or in the source.
 POOLED = """
 from vikhry import ReqwestClient, VU, resource, step
 
@@ -79,7 +80,7 @@ class Pooled(VU):
 
 
 class _Shop(http.server.BaseHTTPRequestHandler):
-    """Counts what it is asked for; /missing is not there, /rpc speaks JSON-RPC."""
+    """Counts requests; /missing responds 404, /rpc is a JSON-RPC endpoint."""
 
     protocol_version = "HTTP/1.1"
     seen: ClassVar[Counter[str]] = Counter()
@@ -277,8 +278,8 @@ def test_metric_functions_accept_vikhry_arguments(run):
             @step(name="work", timeout_s=5.0)
             async def work(self):
                 await self.helper()
-                told = await emit_metric(name="checked", status="ok", time=1.2, source="http", stage="execute", fatal=False, component="x")
-                assert told is True
+                emitted = await emit_metric(name="checked", status="ok", time=1.2, source="http", stage="execute", fatal=False, component="x")
+                assert emitted is True
                 await emit_metric(name="refused", status=False, time=2.0, result_code="NO")
 
             @metric(name="helper_auth", component="auth")

@@ -1,4 +1,4 @@
-"""WebSockets, streamed bodies and server-sent events, in every mode, against a small server that speaks the protocols byte by byte."""
+"""WebSockets, streamed bodies and server-sent events in every mode, against the protocol server."""
 
 from __future__ import annotations
 
@@ -131,10 +131,10 @@ def test_streams_and_websockets_use_cookies_of_user(asks, live):
         async with client.stream("GET", base + "/pieces?stream=" + me) as answer:
             assert "plain=" + me in answer.headers["x-cookies"].split("; "), answer.headers
         async with client.websocket("ws://{live}/echo?socket=" + me, cookies={{"own": "1"}}) as feed:
-            told = set((await feed.receive()).split("; "))
-            assert told >= {{"own=1", "plain=" + me, "stream=" + me}}, told
-        told = sorted((await client.get(base + "/set")).text.split("; "))
-        assert told == ["plain=" + me, "socket=" + me, "stream=" + me], told
+            received = set((await feed.receive()).split("; "))
+            assert received >= {{"own=1", "plain=" + me, "stream=" + me}}, received
+        received = sorted((await client.get(base + "/set")).text.split("; "))
+        assert received == ["plain=" + me, "socket=" + me, "stream=" + me], received
         """,
         requests=8,
         users=4,
@@ -192,11 +192,11 @@ def test_call_headers_replace_default_headers(asks, live):
     ended = asks(
         f"""
         given = {{"Accept": "text/html", "user-agent": "me", "Accept-Encoding": "identity", "Host": "other", "authorization": "no", "X-Run": "mine"}}
-        told = (await client.get("http://{live}/head", headers=given, auth="token")).text.splitlines()
+        received = (await client.get("http://{live}/head", headers=given, auth="token")).text.splitlines()
         wanted = {{"accept: text/html", "user-agent: me", "accept-encoding: identity", "host: other", "authorization: bearer token", "x-run: mine"}}
-        assert set(told) == wanted and len(told) == len(wanted), told
-        told = (await client.get("http://{live}/head")).text.splitlines()
-        assert "accept: */*" in told and "x-run: all" in told, told
+        assert set(received) == wanted and len(received) == len(wanted), received
+        received = (await client.get("http://{live}/head")).text.splitlines()
+        assert "accept: */*" in received and "x-run: all" in received, received
         """,
         more=["--header", "X-Run: all"],
     )
@@ -208,8 +208,8 @@ def test_call_cookies_replace_stored_cookies(asks, live):
         f"""
         await client.get("http://{live}/set?a=1")
         await client.get("http://{live}/set?b=2")
-        told = (await client.get("http://{live}/set", cookies={{"a": "mine"}})).text
-        assert sorted(told.split("; ")) == ["a=mine", "b=2"], told
+        received = (await client.get("http://{live}/set", cookies={{"a": "mine"}})).text
+        assert sorted(received.split("; ")) == ["a=mine", "b=2"], received
         """
     )
     assert ended.metric("go")["errors"] == 0, ended.messages()
@@ -265,7 +265,8 @@ def test_bytes_of_streams_and_websockets_are_counted(asks, live):
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-Cookies: \r\nTransfer-Encoding: chunked\r\n\r\n"
     assert ended.metric("GET /pieces")["bytes_in"] == 3 * len(head + b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
     quiet, talks = ended.metric("quiet"), ended.metric("talks")
-    # A frame is two bytes more than its text, what a client sends has a mask of four; before each answer comes a ping, which is answered.
+    # A frame has two bytes more than its text, and four more for the mask if the client sends it.
+    # The server sends a ping before each message, and the client sends a pong.
     assert talks["bytes_in"] - quiet["bytes_in"] == 3 * (7 + 2)
     assert talks["bytes_out"] - quiet["bytes_out"] == 3 * (11 + 6)
     totals = ended.result["totals"]

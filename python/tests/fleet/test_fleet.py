@@ -1,5 +1,5 @@
-"""Python scenarios on a fleet: the file and its modules travel, every worker runs them itself, what the target received is what is
-reported; a worker that cannot run them is named."""
+"""Python scenarios on a fleet: every worker gets the file with its modules and runs them, the
+report equals what the target received, and a worker that cannot run them is named."""
 
 from __future__ import annotations
 
@@ -45,11 +45,12 @@ def test_every_worker_runs_bundled_scenario(fleet: Fleet) -> None:
     scenario, before = shop(fleet), received(fleet)
     ended = fleet.run(scenario)
     result = fleet.result(ended)
-    # How many exactly is the business of those who test how shares move; here, that nothing is lost on the way.
+    # Other tests check the exact split of the load; this one checks that no request is lost.
     assert ended.returncode == 0 and result["totals"]["requests"] == received(fleet) - before > 0, ended.stderr
     assert result["totals"]["errors"] == 0 and result["accounting"]["balanced"]
     assert {worker["id"] for worker in result["fleet"]["workers"]} == {"w1", "w2"}
-    # The same workers, the same names, other contents: nothing of the first run is left. Checks travel too.
+    # The same workers run modules of the same names with other contents: the first run leaves no
+    # module behind. Checks run on workers too.
     fleet.write("shop/lib/paths.py", "PRODUCTS = '/health'\n")
     fleet.write("shop/pace.py", "RATE = 25\n")
     ended = fleet.run(scenario)
@@ -78,8 +79,8 @@ def test_same_failure_on_several_workers_is_one_message(fleet: Fleet) -> None:
     )
     result = fleet.result(fleet.run(scenario))
     assert {worker["id"] for worker in result["fleet"]["workers"]} == {"w1", "w2"}
-    told = {error["message"] for error in result["errors"]}
-    assert told == {"ValueError: no luck\n  at wrong.py:10 in go"}, told
+    messages = {error["message"] for error in result["errors"]}
+    assert messages == {"ValueError: no luck\n  at wrong.py:10 in go"}, messages
 
 
 def test_endless_task_ends_with_run_and_workers_stay_usable(fleet: Fleet) -> None:
@@ -111,7 +112,7 @@ def test_requirements_are_checked_on_each_worker(fleet: Fleet) -> None:
     requirements = fleet.write("requirements.txt", "greenlet>=3\n")
     ended = fleet.run(shop(fleet), "--requirements", str(requirements))
     assert fleet.result(ended)["totals"]["requests"] > 0
-    # Here everything is there; of the workers, one has an interpreter with less. A stand-in: it hides the package.
+    # The package is installed here; one worker runs a script that hides it.
     hiding = "import sys, importlib.metadata as m; real = m.version\n"
     hiding += "def version(name):\n if name == 'greenlet': raise m.PackageNotFoundError(name)\n return real(name)\n"
     hiding += "m.version = version\nfrom squall import _squall\nsys.exit(_squall.main(['squall', *sys.argv[1:]]))"

@@ -1,4 +1,5 @@
-"""The API in front of a fleet that runs Python: parameters of the scenario are described, checked and given to every user."""
+"""The API of a fleet that runs Python: it describes and checks a scenario's parameters and passes
+them to every user."""
 
 from __future__ import annotations
 
@@ -97,8 +98,8 @@ def test_api_shows_probe_results(fleet: Fleet) -> None:
     eventually("both probes", lambda: {"depth", "broken"} <= set(seen()))
     found = eventually("a value", lambda: [event["data"] for event in seen()["depth"]["events"] if event["data"]["value"] is not None])
     assert found[0]["value"] == pytest.approx(7, rel=0.01) and found[0]["status"] is True, found[0]
-    told = eventually("a failure", lambda: seen()["broken"]["events"])
-    assert told[0]["data"]["status"] is False, told[0]
+    failures = eventually("a failure", lambda: seen()["broken"]["events"])
+    assert failures[0]["data"]["status"] is False, failures[0]
     assert call(f"{api}/stop_test", {})[0] == 200
 
 

@@ -1,4 +1,5 @@
-"""Set-up and tear-down: once for a run, whoever leads it and on however many workers it runs."""
+"""Set-up and tear-down on a fleet: once per run, also if the leader changes, with any number of
+workers."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ def test_leader_killed_during_hook_does_not_repeat_it(fleet: Fleet, hook: str) -
     word = hook.replace("_", " ")
     eventually(f"the {word}", lambda: any(line.startswith(word) for line in project.said()))
     fleet.processes["o1"].send_signal(signal.SIGKILL)
-    # Somebody else leads before the hook is done; which of the two that are left makes no difference.
+    # Another process becomes the leader before the hook ends; either of the remaining two may.
     eventually("another to take the run up", lambda: "takes the run up" in fleet.said("o2") or led_by_another(fleet))
     project.allow("go")
     ended = fleet.wait(run)

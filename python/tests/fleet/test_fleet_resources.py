@@ -1,5 +1,5 @@
-"""Resources over a fleet: no two users hold the same, whichever worker they are on; what a dead worker held comes back; files and factories
-fill the pools once."""
+"""Resources on a fleet: no two users of any worker hold the same one, resources of a killed worker
+return to the pool, and files and factories fill the pools once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleet_kit import Fleet, eventually
 
 POOL = "squall:{main}:resource:users"
 
-#: Holding a resource is holding a file of its name; a second holder would not be able to make it.
+#: A holder creates a file with the resource's name; a second holder would fail to create it.
 SHOP = """
     import os
     from squall import VUser, resource, scenario, task
@@ -66,7 +66,7 @@ def test_factory_resources_are_made_once_and_held_by_one_user(fleet: Fleet) -> N
         result = fleet.result(ended)
         assert result["totals"]["errors"] == 0 and result["totals"]["requests"] > 0, result["errors"]
         made = (place / "made").read_text().split()
-        # Every number once over both runs: the pool keeps what was made.
+        # Each number appears once over both runs, because the pool keeps its resources.
         assert sorted(made, key=int) == [str(number) for number in range(len(made))] and len(made) >= 6
         eventually("everything to be given back", lambda made=made: free(fleet) == len(made))
 
@@ -78,7 +78,7 @@ def test_resources_of_killed_worker_return_to_pool(fleet: Fleet) -> None:
     run = fleet.begin(scenario)
     eventually("both to hold something", lambda: len(holders(fleet)) == 6 and set(holders(fleet)) == {"w1", "w2"})
     fleet.processes["w1"].kill()
-    # What it held was never let go by itself: its files are still there, so they are taken away as it was.
+    # The killed worker did not delete the files of its resources, so the test deletes them.
     for path in place.iterdir():
         path.unlink()
     eventually("the other to hold everything", lambda: holders(fleet) == ["w2"] * 6)

@@ -1,4 +1,4 @@
-"""The command: what it refuses and in which words, logs, metrics."""
+"""`squall stream worker`: rejected apps and their messages, logs, metrics."""
 
 from __future__ import annotations
 

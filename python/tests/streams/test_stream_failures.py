@@ -7,7 +7,7 @@ import json
 import pytest
 from streams_kit import Fleet, eventually
 
-#: Fails at the order with number 13, and at nothing else.
+#: A processor that fails only at the order with number 13.
 FRAGILE = """
 @app.processor(orders, {options})
 async def printer(events):
@@ -42,7 +42,7 @@ def test_halt_policy_ends_only_one_worker(fleet: Fleet) -> None:
     waiting = {13 + 97 * n for n in range(9)}
     eventually("the other partitions", lambda: len(done(fleet)) >= 40 - stuck[0]["length"], second)
     assert not done(fleet) & waiting
-    assert len(fleet.log("try")) < 45, "nobody met the bad event again"
+    assert len(fleet.log("try")) < 45, "no worker retried the bad event"
     (fleet.folder / "mended").touch()
     fleet.cli("quarantine", "shop.orders.printer", "--clear", str(stuck[0]["partition"]))
     eventually("everything", lambda: done(fleet) == set(range(40)), second)

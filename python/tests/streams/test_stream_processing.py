@@ -1,4 +1,4 @@
-"""Python processors on the streams engine: order, at least once, hand-over, signals."""
+"""Python processors on the streams engine: order, at-least-once delivery, hand-over, signals."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ def test_worker_paused_past_its_lease_is_replaced_and_rejoins(fleet: Fleet, code
     eventually("everything done by the other", lambda: len(fleet.seen()) == 1200, second)
     assert fleet.workers_of(after=0) == {str(first.pid), str(second.pid)}
     newest = max(int(line[3]) for line in fleet.log("seen"))
-    # What it had fetched has been processed by the other meanwhile; it must throw that away and be given partitions anew.
+    # The other worker has processed the events that this one had fetched, so this one must drop
+    # them and get partitions again.
     first.send_signal(signal.SIGCONT)
     sent = 1200
 
@@ -189,7 +190,7 @@ def test_blocked_event_loop_keeps_lease(fleet: Fleet) -> None:
     worker = fleet.start()
     fleet.send(40)
     eventually("a blocked loop", lambda: fleet.log("blocking"), worker)
-    # While Python stands still, the engine goes on renewing what the worker holds.
+    # The engine renews the worker's leases while Python blocks.
     lock, kept = "squall:__lock:shop.orders.printer.{0}", set[str]()
     eventually("five renewals", lambda: kept.add(fleet.redis("hget", lock, "until")) or len(kept) > 5, worker)
     (fleet.folder / "go").touch()
@@ -254,7 +255,7 @@ def _partition(fleet: Fleet, key: int) -> str:
 
 
 def test_runnel_example_runs(fleet: Fleet) -> None:
-    # As its documentation has it, but for the name of the package.
+    # The example of runnel's documentation with another package name.
     fleet.write(
         """
         from squall.streams import App, Record

@@ -1,4 +1,4 @@
-"""Records and formats: what is checked, what goes over the wire, and that both languages read it."""
+"""Records and formats: validation, wire format, and reading in both languages."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_streams_send_from_several_event_loops(fleet: Fleet) -> None:
 
 
 class Model:
-    """As much of a pydantic model as is asked for."""
+    """The methods of a pydantic model that streams use."""
 
     def __init__(self, a: int) -> None:
         self.a = a
