@@ -89,13 +89,13 @@ def enter_folder(folder: str) -> None:
 
     Unloads the modules of an earlier folder: modules of the next one may have the same names.
     """
-    here = str(Path(folder).resolve())
+    root = str(Path(folder).resolve())
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file is not None and any(Path(file).is_relative_to(former) for former in _bundle_folders):
             del sys.modules[name]
     sys.path[:] = [place for place in sys.path if place not in _bundle_folders]
-    _bundle_folders[:] = _errors.bundle_folder[:] = [here]
+    _bundle_folders[:] = _errors.bundle_folder[:] = [root]
     importlib.invalidate_caches()
 
 
@@ -168,10 +168,10 @@ def _imports(tree: ast.AST, file: Path, folder: Path) -> Iterator[tuple[str, ...
             for alias in node.names:
                 yield tuple(alias.name.split("."))
         elif isinstance(node, ast.ImportFrom):
-            here = package[: len(package) - (node.level - 1)] if node.level else ()
-            if node.level and not here:
+            parent = package[: len(package) - (node.level - 1)] if node.level else ()
+            if node.level and not parent:
                 yield ("__init__",)
-            base = (*here, *(node.module.split(".") if node.module else ()))
+            base = (*parent, *(node.module.split(".") if node.module else ()))
             yield base
             for alias in node.names:
                 yield (*base, alias.name)

@@ -152,9 +152,9 @@ def scenario(
     file, line = _caller()
     if cls is not None:
         raise ScenarioError("write @scenario() with parentheses and its load: @scenario(rate=50, duration='1m')", file, line)
-    for word, text in (("name", name), ("target", target)):
+    for argument, text in (("name", name), ("target", target)):
         if text is not None and not isinstance(text, str):
-            raise ScenarioError(f"{word}={text!r}: give a string", file, line)
+            raise ScenarioError(f"{argument}={text!r}: give a string", file, line)
     if rate is not None and rps is not None:
         raise ScenarioError("rate and rps mean the same: give only one", file, line)
     given: dict[str, Any] = {

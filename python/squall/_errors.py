@@ -143,8 +143,8 @@ def warn_unawaited(what: str, sent: str, queue: Port | None = None) -> None:
     when it drops ``what``: on the same line, unless a variable holds it."""
     from squall import _squall
 
-    here = _scenario_frame(sys._getframe())
-    place = f" ({display_path(here.f_code.co_filename)}:{here.f_lineno})" if here else ""
+    frame = _scenario_frame(sys._getframe())
+    place = f" ({display_path(frame.f_code.co_filename)}:{frame.f_lineno})" if frame else ""
     message = f"`{what}` was not awaited{place}, so {sent or 'it'} was never {'sent' if sent else 'done'}"
     _squall.forgot(message, queue)
     warnings.warn(message, RuntimeWarning, stacklevel=2)

@@ -393,16 +393,16 @@ def _coroutines(cls: type, tasks: list[ScenarioTask]) -> list[Callable[..., Any]
 
 
 def _choose_classes(module: ModuleType, path: str, wanted: str | None) -> list[type]:
-    here = [cls for cls in vars(module).values() if _is_scenario(cls) and cls.__module__ == module.__name__]
-    marked = [cls for cls in here if "__squall_scenario__" in cls.__dict__]
+    scenarios = [cls for cls in vars(module).values() if _is_scenario(cls) and cls.__module__ == module.__name__]
+    marked = [cls for cls in scenarios if "__squall_scenario__" in cls.__dict__]
     if wanted is not None:
-        for cls in here:
+        for cls in scenarios:
             mark: ScenarioMark | None = cls.__dict__.get("__squall_scenario__")
             if wanted in (cls.__name__, mark.name if mark else None):
                 return [cls]
-        names = ", ".join(cls.__name__ for cls in here) or "none"
+        names = ", ".join(cls.__name__ for cls in scenarios) or "none"
         raise ScenarioError(f"this file has no scenario {wanted!r}; it has: {names}", path)
-    candidates = marked or here
+    candidates = marked or scenarios
     if not candidates:
         raise ScenarioError("this file has no scenario: write a class with @scenario and at least one @task", path)
     # Without @scenario it is unknown which classes to run and which are only base classes.
@@ -635,17 +635,17 @@ def _plan(
     url = json.dumps("/" if target or not first_url_origin else f"{first_url_origin}/")
     lines.append(("[load]", here))
     if mark:
-        said = {**mark.load, "thresholds": list(mark.thresholds)}
-        for key, value in said.items():
+        load_keys = {**mark.load, "thresholds": list(mark.thresholds)}
+        for key, value in load_keys.items():
             place = (display_path(mark.file), mark.line, _PLAN_KEY_NAMES.get(key, key))
             lines.append((f"{key} = {json.dumps(value)}", place))
     for task in tasks:
-        file, line, word = display_path(task.mark.file), task.mark.line, f"task {task.name!r}"
-        lines += [("[[task]]", (file, line, word)), (f"name = {json.dumps(task.name)}", (file, line, f"{word}: name"))]
-        lines.append((f"weight = {float(task.mark.weight)!r}", (file, line, f"{word}: weight")))
+        file, line, key_prefix = display_path(task.mark.file), task.mark.line, f"task {task.name!r}"
+        lines += [("[[task]]", (file, line, key_prefix)), (f"name = {json.dumps(task.name)}", (file, line, f"{key_prefix}: name"))]
+        lines.append((f"weight = {float(task.mark.weight)!r}", (file, line, f"{key_prefix}: weight")))
         if task.mark.requires:
-            lines.append((f"requires = {json.dumps(list(task.mark.requires))}", (file, line, f"{word}: requires")))
+            lines.append((f"requires = {json.dumps(list(task.mark.requires))}", (file, line, f"{key_prefix}: requires")))
         if task.mark.every:
-            lines.append((f"every = {json.dumps(task.mark.every)}", (file, line, f"{word}: every")))
+            lines.append((f"every = {json.dumps(task.mark.every)}", (file, line, f"{key_prefix}: every")))
         lines.append((f"get = {url}", here))
     return {"toml": "".join(f"{text}\n" for text, _ in lines), "source_lines": [place for _, place in lines]}

@@ -23,7 +23,7 @@ def reject_locust_names(classes: list[type]) -> None:
     ``catch_response``."""
     for cls in classes:
         sources = list(_class_bodies(cls))
-        has_client = hasattr(cls, "client") or any(_MAKES_CLIENT.search(whole) for _, _, whole, _ in sources)
+        has_client = hasattr(cls, "client") or any(_MAKES_CLIENT.search(text) for _, _, text, _ in sources)
         for file, first, _, body in sources:
             for node, message in _locust_uses(body, has_client):
                 raise ScenarioError(message, file, first + node.lineno - 1)
@@ -35,12 +35,12 @@ def _class_bodies(cls: type) -> Iterator[tuple[str, int, str, list[ast.stmt]]]:
         try:
             file = inspect.getfile(base)
             lines, first = inspect.getsourcelines(base)
-            whole = inspect.getsource(sys.modules[base.__module__])
+            text = inspect.getsource(sys.modules[base.__module__])
             tree = ast.parse(textwrap.dedent("".join(lines)))
         except (OSError, TypeError, SyntaxError, ValueError, KeyError):
             continue
         if not file.startswith(HERE) and isinstance(tree.body[0], ast.ClassDef):
-            yield file, first, whole, tree.body[0].body
+            yield file, first, text, tree.body[0].body
 
 
 def _locust_uses(body: list[ast.stmt], has_client: bool) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
@@ -51,7 +51,7 @@ def _locust_uses(body: list[ast.stmt], has_client: bool) -> Iterator[tuple[ast.s
         for node in ast.walk(statement):
             if isinstance(node, ast.Attribute) and node.attr == "client" and _is_name(node.value, "self") and not has_client:
                 yield node, "self.client does not exist: methods take the client as an argument, as in def browse(self, client)"
-            if isinstance(node, ast.Call) and any(word.arg == "catch_response" for word in node.keywords) and _is_request(node.func):
+            if isinstance(node, ast.Call) and any(keyword.arg == "catch_response" for keyword in node.keywords) and _is_request(node.func):
                 yield node, "catch_response is Locust's: check the response in check_<task>(self, response), or raise an exception"
 
 

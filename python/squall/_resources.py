@@ -127,18 +127,18 @@ def _payload_factory(declaration: ResourceDeclaration) -> Callable[[int], str]:
     assert make is not None
     takes = len(inspect.signature(make).parameters)
 
-    def made(number: int) -> str:
-        thing = make(*(number, None)[:takes])
-        if inspect.iscoroutine(thing):
-            thing = _run_without_waiting(thing, declaration.name)
-        if not isinstance(thing, Mapping):
-            raise TypeError(f"the factory of {declaration.name!r} returned {type(thing).__name__}, not a dict")
+    def make_payload(number: int) -> str:
+        made_resource = make(*(number, None)[:takes])
+        if inspect.iscoroutine(made_resource):
+            made_resource = _run_without_waiting(made_resource, declaration.name)
+        if not isinstance(made_resource, Mapping):
+            raise TypeError(f"the factory of {declaration.name!r} returned {type(made_resource).__name__}, not a dict")
         try:
-            return json.dumps(dict(thing))
+            return json.dumps(dict(made_resource))
         except (TypeError, ValueError) as error:
             raise TypeError(f"the factory of {declaration.name!r} must return values that JSON can hold: {error}") from None
 
-    return made
+    return make_payload
 
 
 def _run_without_waiting(coroutine: Any, name: str) -> Any:

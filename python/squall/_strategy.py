@@ -135,7 +135,7 @@ class StrategyTask:
                 raise error
 
     async def _choose(self, progress: _StepProgress, rng: random.Random) -> Sequence[Step]:
-        asked = time.monotonic()
+        first_asked_at = time.monotonic()
         while True:
             now = time.monotonic()
             selection = self._strategy.select(
@@ -148,7 +148,7 @@ class StrategyTask:
             if selection.steps:
                 return selection.steps
             at = selection.nearest_ready_at
-            if at is None and now - asked > _MAX_IDLE_S:
+            if at is None and now - first_asked_at > _MAX_IDLE_S:
                 name = type(self._strategy).__name__
                 raise RuntimeError(f"{name} chose no step for {_MAX_IDLE_S} s and gave no time to ask again (nearest_ready_at)")
             await asyncio.sleep(_IDLE_WAIT_S if at is None else max(0.0, at - now))

@@ -97,8 +97,8 @@ class ReqwestHTTPClient(UserClient, HttpVerbs):
             options.setdefault("timeout", self.timeout)
         # A fast path for the usual case: as in browsers, a leading slash replaces the base URL's
         # path.
-        whole = self._root + url if url[:1] == "/" and url[:2] != "//" else urljoin(self._base, url)
-        return ReqwestResponse(await self._client.request(method, whole, **options))
+        full_url = self._root + url if url[:1] == "/" and url[:2] != "//" else urljoin(self._base, url)
+        return ReqwestResponse(await self._client.request(method, full_url, **options))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)

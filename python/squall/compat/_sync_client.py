@@ -42,19 +42,19 @@ def _run_on_greenlet(coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any,
     """Runs ``coroutine`` on a greenlet and awaits what it, or a function that it calls, waits
     for."""
     idle = _idle.greenlets
-    inside = idle.pop() if idle else _new_greenlet()
-    inside.gr_context = getcurrent().gr_context
-    resume, value = inside.switch, coroutine
+    worker = idle.pop() if idle else _new_greenlet()
+    worker.gr_context = getcurrent().gr_context
+    resume, value = worker.switch, coroutine
     while True:
         # An exception ends the greenlet, so it is not reused.
-        waits_for = resume(value)
-        if waits_for is _ENDED:
-            idle.append(inside)
+        awaited = resume(value)
+        if awaited is _ENDED:
+            idle.append(worker)
             return
         try:
-            resume, value = inside.switch, (yield waits_for)
+            resume, value = worker.switch, (yield awaited)
         except BaseException as error:
-            resume, value = inside.throw, error  # type: ignore[assignment]
+            resume, value = worker.throw, error  # type: ignore[assignment]
 
 
 def _new_greenlet() -> Any:
@@ -65,22 +65,22 @@ def _new_greenlet() -> Any:
 
 
 def _greenlet_loop() -> None:
-    outside = getcurrent().parent.switch
+    switch_out = getcurrent().parent.switch
     while True:
-        _run_coroutine(outside(_ENDED), outside)
+        _run_coroutine(switch_out(_ENDED), switch_out)
 
 
-def _run_coroutine(coroutine: Coroutine[Any, Any, Any], outside: Callable[[Any], Any]) -> None:
+def _run_coroutine(coroutine: Coroutine[Any, Any, Any], switch_out: Callable[[Any], Any]) -> None:
     """Runs a coroutine to its end and switches out with what it waits for."""
     resume: Callable[[Any], Any] = coroutine.send
     value: Any = None
     while True:
         try:
-            waits_for = resume(value)
+            awaited = resume(value)
         except StopIteration:
             return
         try:
-            resume, value = coroutine.send, outside(waits_for)
+            resume, value = coroutine.send, switch_out(awaited)
         except BaseException as error:
             resume, value = coroutine.throw, error
 
@@ -89,10 +89,10 @@ def _wait_for(operation: Any) -> Any:
     """Waits for an operation in code that :func:`_run_coroutine` runs, and returns its result."""
     while True:
         try:
-            waits_for = next(operation)
+            awaited = next(operation)
         except StopIteration as ended:
             return ended.value
-        getcurrent().parent.switch(waits_for)
+        getcurrent().parent.switch(awaited)
 
 
 class AwaitableResponse:

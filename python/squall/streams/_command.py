@@ -64,9 +64,9 @@ def find(spec: str) -> App:
         raise Misconfigured(f"{spec!r} does not name an app; write it as MODULE:APP, for example shop:app")
     if module_name.endswith(".py"):
         raise Misconfigured(f"{module_name!r} is a file; write its module, as in {module_name[:-3].replace('/', '.')}:{name}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     module = _import_module(module_name)
     try:
         app = getattr(module, name)
@@ -98,7 +98,7 @@ def _trace(error: BaseException) -> str:
     """Returns the exception and the frames of its traceback that belong to the app."""
     if isinstance(error, SyntaxError):
         return "".join(traceback.format_exception_only(error)).strip()
-    ours = ("importlib", "/squall/streams/")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not any(part in frame.filename for part in ours)]
+    skipped = ("importlib", "/squall/streams/")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not any(part in frame.filename for part in skipped)]
     place = "".join(f"\n  {frame.filename}:{frame.lineno}: {frame.line}" for frame in frames)
     return f"{type(error).__name__}: {error}{place}"
