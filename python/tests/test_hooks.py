@@ -47,8 +47,8 @@ def test_failed_tear_down_is_reported_with_result(run):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("@set_up\ndef a(): ...\n@set_up\ndef b(): ...\n", "already a @set_up in line"),
-        ("@set_up\ndef a(x, y): ...\n", "no argument, or one"),
+        ("@set_up\ndef a(): ...\n@set_up\ndef b(): ...\n", "@set_up is already defined in line"),
+        ("@set_up\ndef a(x, y): ...\n", "takes at most one argument"),
     ],
 )
 def test_invalid_hook_is_rejected_with_line(squall, write, text, said):

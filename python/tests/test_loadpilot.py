@@ -232,7 +232,7 @@ def test_constant_coroutines_run_static(squall, write, target):
     path = str(write(code))
     ended = squall("run", path, "--check", "--target", target.url)
     assert "mode static" in ended.stdout, ended.stdout + ended.stderr
-    assert ended.stdout.count("static because constant requests") == 2
+    assert ended.stdout.count("static because its source proves") == 2
     before = target.counts()
     assert squall("run", path, "--requests", "8", "--users", "1", "--target", target.url).code == 0
     assert target.counts()["/health"] - before.get("/health", 0) == 6
