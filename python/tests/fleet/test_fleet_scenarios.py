@@ -29,7 +29,8 @@ def requests(result):
 
 
 def told_as_counted(fleet, target, text):
-    """Runs the two scenarios on two workers; the result and the requests of each metric, which are what the target counted."""
+    """Runs the two scenarios on two workers. Returns the result and the requests of each metric,
+    after comparing them with the counts of the target."""
     path = fleet.write("shop.py", text)
     fleet.join("one", "two")
     before = target.counts()
@@ -41,28 +42,29 @@ def told_as_counted(fleet, target, text):
     return result, names
 
 
-def test_each_scenario_makes_its_own_load(fleet, target):
+def test_each_scenario_of_file_runs_its_load_on_fleet(fleet, target):
     result, names = told_as_counted(fleet, target, TWO)
-    # Each has its own rate and its own end. A machine that stood still may have dropped some, but what was sent is what is told.
+    # Each scenario has its own rate and duration. A stalled machine may drop starts, but the report
+    # equals what was sent.
     assert 0 < names["Buyer/buy"] <= 120 and 0 < names["Watcher/look"] <= 80
     assert result["accounting"]["balanced"] and result["totals"]["errors"] == 0
     assert [threshold["metric"] for threshold in result["thresholds"]] == ["Buyer/buy"]
     assert len(result["fleet"]["workers"]) == 2
 
 
-def test_users_and_rates_go_together(fleet, target):
+def test_scenarios_with_users_and_rate_run_together(fleet, target):
     users = TWO.replace('rate=20, duration="4s"', 'users=3, duration="4s", pause="20ms"')
     _, names = told_as_counted(fleet, target, users)
     assert 0 < names["Buyer/buy"] <= 120 and names["Watcher/look"] >= 1
 
 
-def test_what_a_fleet_cannot_count_is_refused(fleet):
+def test_request_count_of_several_scenarios_is_rejected(fleet):
     path = fleet.write("shop.py", TWO.replace("rate=20", "users=2"))
     ended = fleet.run(path, "--requests", "10")
     assert ended.returncode == 2 and "--scenario" in ended.stderr, ended.stderr
 
 
-def test_one_worker_at_a_time_looks(fleet, target):
+def test_probes_run_on_one_worker_at_a_time(fleet, target):
     path = fleet.write(
         "shop.py",
         """
@@ -88,7 +90,7 @@ def test_one_worker_at_a_time_looks(fleet, target):
     assert ended.returncode == 0, ended.stderr
     names = requests(result)
     assert 0 < names["go"] <= 180
-    # Nobody left, so nobody took the looking over.
+    # No worker left, so the probes did not move to another worker.
     assert len([name for name in names if name.startswith("looked in")]) == 1
     assert 1 <= names["depth"] <= names["probe/depth"]
     assert counted(target, before) == {"/health": names["GET /health"], "/bytes/{n}": names["probe/asked"]}

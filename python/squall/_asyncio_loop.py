@@ -1,8 +1,9 @@
-"""The asyncio loop of an engine thread, and the life of a user on it. The engine sleeps and wakes; this loop only takes turns.
+"""The asyncio loop of an engine thread and the task of each user on it. The loop never waits: the
+engine waits and calls ``run_once``. Called by name from the Rust driver.
 
-What is used of asyncio beyond its public face is what its documentation names for other loops and tasks, and of the base loop
-``_run_once``, ``_ready``, ``_scheduled``, ``_stopping``, ``_thread_id`` and the hooks for asynchronous generators, which have been the same
-from Python 3.8 to 3.14."""
+Beside what asyncio documents for authors of loops and tasks, this uses ``_run_once``, ``_ready``,
+``_scheduled``, ``_stopping``, ``_thread_id`` and the async generator hooks of the base loop, which
+are the same in Python 3.8 to 3.14."""
 
 from __future__ import annotations
 
@@ -13,27 +14,28 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from squall import _forgotten
+from squall import _not_awaited
 from squall._squall import Operation
 
-#: Turns that tasks have to end in when the run is over.
-_LAST_TURNS = 100
+#: How often the loop runs at the end of a run to let cancelled tasks finish.
+_MAX_FINISH_TURNS = 100
 
 
-#: The loop of each thread that has one.
-_loops: dict[int, GuestLoop] = {}
+#: Thread id to its loop.
+_loops: dict[int, EngineDrivenLoop] = {}
 
 
 def overdue(thread: int) -> bool:
-    """Whether the time of the function is over that now runs on a thread. What a task of its own runs is nobody's here."""
+    """Returns whether the function that runs on a thread has passed its time limit. Tasks that the
+    scenario created itself have no limit."""
     loop = _loops.get(thread)
     task = None if loop is None else asyncio.current_task(loop)
-    port = None if loop is None or task is None else loop.ports.get(task)
-    return port is not None and port.overdue()
+    queue = None if loop is None or task is None else loop.queues.get(task)
+    return queue is not None and queue.overdue()
 
 
-class GuestLoop(asyncio.SelectorEventLoop):
-    """A loop that is turned from outside and never waits."""
+class EngineDrivenLoop(asyncio.SelectorEventLoop):
+    """A loop that the engine drives: ``run_once`` runs what is due and never waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,17 +43,18 @@ class GuestLoop(asyncio.SelectorEventLoop):
         self.descriptor: int = this._selector.fileno()
         self._found_events = False
         self.finishing = False
-        #: Whose task is whose.
-        self.ports: dict[asyncio.Task[None], Any] = {}
-        # A loop that is about to stop looks at its selector without waiting: so does this one, always.
+        #: The queue of each user's task.
+        self.queues: dict[asyncio.Task[None], Any] = {}
+        # A stopping loop polls its selector without waiting, which is what this loop must always
+        # do.
         this._stopping = True
         this._thread_id = threading.get_ident()
         sys.set_asyncgen_hooks(firstiter=this._asyncgen_firstiter_hook, finalizer=this._asyncgen_finalizer_hook)
         asyncio._set_running_loop(self)
         _loops[threading.get_ident()] = self
 
-    def turn(self) -> float | None:
-        """Runs what is due; says in how many seconds something will be."""
+    def run_once(self) -> float | None:
+        """Runs what is due. Returns the seconds until the next timer, or None without one."""
         this: Any = self
         this._run_once()
         if this._ready or self._found_events:
@@ -60,17 +63,18 @@ class GuestLoop(asyncio.SelectorEventLoop):
             return max(0.0, float(this._scheduled[0]._when) - self.time())
         return None
 
-    def adopt(self, port: Any, context: contextvars.Context) -> asyncio.Task[None]:
-        task = self.create_task(_live(self, port), context=context)
-        self.ports[task] = port
-        task.add_done_callback(self.ports.pop)
+    def start_user_task(self, queue: Any, context: contextvars.Context) -> asyncio.Task[None]:
+        """Starts the task that runs the functions of one user."""
+        task = self.create_task(_run_user(self, queue), context=context)
+        self.queues[task] = queue
+        task.add_done_callback(self.queues.pop)
         return task
 
     def finish(self) -> None:
-        """Ends all tasks, and the loop."""
+        """Cancels all tasks and closes the loop."""
         this: Any = self
         self.finishing = True
-        for _ in range(_LAST_TURNS):
+        for _ in range(_MAX_FINISH_TURNS):
             tasks = asyncio.all_tasks(self)
             if not tasks:
                 break
@@ -86,10 +90,10 @@ class GuestLoop(asyncio.SelectorEventLoop):
         self.close()
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        # Elsewhere a client's methods are coroutines, and people make tasks of them.
+        # asyncio accepts coroutines only, but scenarios also make tasks of client calls.
         if not isinstance(coro, Operation):
             return super().create_task(coro, **options)
-        task = super().create_task(_awaited(coro), **options)
+        task = super().create_task(_await_operation(coro), **options)
         coro.promise()
         task.add_done_callback(coro.kept)
         return task
@@ -97,8 +101,8 @@ class GuestLoop(asyncio.SelectorEventLoop):
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         handle = super().call_at(when, callback, *args, context=context)
         if self._scheduled[0] is handle:  # type: ignore[attr-defined]
-            # The engine's own timer has to be set anew, which happens after the next turn.
-            self.call_soon(_nothing)
+            # The engine sets its timer after `run_once`, so this makes it call `run_once` again.
+            self.call_soon(_noop)
         return handle
 
     def _process_events(self, event_list: Any) -> None:
@@ -106,22 +110,23 @@ class GuestLoop(asyncio.SelectorEventLoop):
         super()._process_events(event_list)  # type: ignore[misc]
 
 
-def start() -> GuestLoop:
-    """A loop that counts as running on this thread from now on."""
-    return GuestLoop()
+def start_loop() -> EngineDrivenLoop:
+    """Creates the loop of this thread and marks it as running."""
+    return EngineDrivenLoop()
 
 
-async def _live(loop: GuestLoop, port: Any) -> None:
-    """Runs whatever the port is given, one thing after the other, in one task: what is opened in on_start may be closed in on_stop."""
-    _forgotten.port.set(port)
+async def _run_user(loop: EngineDrivenLoop, queue: Any) -> None:
+    """Runs the functions that the queue delivers, one after the other. All run in one task, so
+    on_stop may close what on_start opened."""
+    _not_awaited.current_queue.set(queue)
     while True:
         try:
-            work = await port.next()
+            work = await queue.next()
         except asyncio.CancelledError:
-            # Somebody cancelled the task between two functions, when there was nothing to cancel.
+            # The scenario cancelled the task between two functions: there is no function to cancel.
             if loop.finishing:
                 raise
-            _forgive()
+            _clear_cancellation()
             continue
         if work is None:
             return
@@ -131,22 +136,22 @@ async def _live(loop: GuestLoop, port: Any) -> None:
         except BaseException as error:
             if loop.finishing and isinstance(error, GeneratorExit):
                 raise
-            port.done(error)
-            _forgive()
+            queue.done(error)
+            _clear_cancellation()
         else:
-            port.done()
+            queue.done()
 
 
-def _forgive() -> None:
-    """The next function shall not be cancelled because the last one was."""
+def _clear_cancellation() -> None:
+    """Clears the cancellation of the last function, so that it does not cancel the next one."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()
 
 
-async def _awaited(operation: Any) -> Any:
+async def _await_operation(operation: Any) -> Any:
     return await operation
 
 
-def _nothing() -> None:
+def _noop() -> None:
     pass

@@ -1,4 +1,4 @@
-"""Context variables are a user's own, from its making to its end, in every mode."""
+"""Each user has its own context variables from its creation to its end, in every mode."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SHOP = """
 
 
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
-def test_context_variables_are_a_users_own(run, mode):
+def test_each_user_has_its_own_context_variables(run, mode):
     ended = run(SHOP, "--mode", mode, requests=200, users=7)
     assert ended.result["totals"]["errors"] == 0, ended.messages()
     assert ended.metric("farewell")["requests"] == 7

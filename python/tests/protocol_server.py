@@ -1,4 +1,5 @@
-"""A small server that speaks what the built-in target does not, byte by byte: WebSockets, streamed bodies, server-sent events, JSON-RPC."""
+"""A server for protocols that `squall target` does not have: WebSockets, streamed bodies,
+server-sent events, JSON-RPC. It writes them byte by byte."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ def _frame(opcode: int, payload: bytes) -> bytes:
 
 
 def _brotli(text: bytes) -> bytes:
-    """Brotli's stored form: a window of 16 bits, one block as it is, an empty last one."""
+    """Returns uncompressed Brotli: a window of 16 bits, one stored block, an empty last block."""
     return ((len(text) - 1) << 4 | 1 << 20).to_bytes(3, "little") + text + b"\x03"
 
 
 def _zstd(text: bytes) -> bytes:
-    """A frame of one block as it is."""
+    """Returns a zstd frame of one uncompressed block."""
     return b"\x28\xb5\x2f\xfd\x20" + bytes([len(text)]) + (len(text) << 3 | 1).to_bytes(3, "little") + text
 
 
-#: One event, in every coding that clients ask for; the last was put in two envelopes.
+#: One event in every content coding that clients accept; the last is encoded twice.
 PACKED = {
     "gzip": gzip.compress(b"data: packed\n\n"),
     "deflate": zlib.compress(b"data: packed\n\n"),
@@ -39,9 +40,17 @@ PACKED = {
 
 
 class Live(socketserver.StreamRequestHandler):
-    """/echo speaks WebSocket and repeats what it is told; /pieces sends a body in pieces; /events sends events; /cut breaks off; /packed/gzip
-    compresses; /set?a=1 sets a cookie and says which came, and so do /pieces?a=1 and /echo?a=1; /moved/x leads to /x; /marked is JSON behind
-    a mark of UTF-8, /raw/x what x says in base64; /rpc adds numbers up by JSON-RPC."""
+    """The paths:
+
+    - /echo is a WebSocket that repeats messages; /liar one with a wrong accept key
+    - /pieces sends a body in chunks, /events server-sent events, /cut a truncated body
+    - /packed/gzip compresses
+    - /set?a=1 sets a cookie and returns those of the request; /pieces?a=1 and /echo?a=1 do so too
+    - /moved/x redirects to /x
+    - /marked is JSON with a byte order mark, /raw/x the decoded base64 text x
+    - /head returns the headers of the request
+    - /rpc adds numbers by JSON-RPC
+    """
 
     def handle(self) -> None:
         first = self.rfile.readline().decode()
@@ -101,7 +110,8 @@ class Live(socketserver.StreamRequestHandler):
         accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
         head = f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n{self.cookie}\r\n"
         hello = f"hello {headers.get('x-one')}" if "x-one" in headers else headers.get("cookie", "")
-        # In one piece: what comes right after the head must not be lost.
+        # One write for head and frame: the client must not lose a frame that follows the head at
+        # once.
         self.wfile.write(head.encode() + _frame(1, hello.encode()))
         closing = False
         while True:
@@ -117,7 +127,8 @@ class Live(socketserver.StreamRequestHandler):
                     self.wfile.write(_frame(8, payload))
                 return
             if payload == b"bye":
-                # Who closes before the goodbye is answered may cut off what it has just said.
+                # Closing the socket before the client's close frame arrives could cut off the last
+                # message.
                 closing = True
                 self.wfile.write(_frame(8, b"\x03\xe8"))
             elif opcode in (1, 2):
@@ -131,7 +142,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 @contextmanager
 def live_server() -> Iterator[str]:
-    """Host and port of one that lives as long as this."""
+    """Runs the server inside the `with` block; yields host and port."""
     with _Server(("127.0.0.1", 0), Live) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"127.0.0.1:{server.server_address[1]}"

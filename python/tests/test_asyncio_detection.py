@@ -1,4 +1,5 @@
-"""Which loop a scenario needs, whatever shape its code has: nothing that is not proven to be Squall's is resumed by the engine."""
+"""Detection of asyncio in code of any form: the engine resumes only coroutines that are proven to
+await Squall only."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ class Api:
 API = Api(None)
 """
 
-#: Class body, or the body of a task.
+#: Bodies of a class or of a task.
 OURS = {
     "a decorated helper": "@quiet\nasync def h(self, client):\n    await client.get('/x')\n@task\nasync def go(self, client):\n    await self.h(client)",
     "a decorated task": "@task\n@quiet\nasync def go(self, client):\n    await client.get(self.path)",
@@ -197,23 +198,23 @@ def scenario_of(write, body):
 
 
 @pytest.mark.parametrize("shape", OURS)
-def test_what_awaits_only_ours_is_stepped_in_any_shape(write, shape):
+def test_code_that_awaits_squall_only_runs_stepped_in_any_form(write, shape):
     loaded = load(scenario_of(write, OURS[shape]))
-    assert not loaded.hosted, loaded.because
+    assert not loaded.on_asyncio, loaded.mode_reason
     assert all(task.requests is None for task in loaded.tasks)
 
 
 @pytest.mark.parametrize("shape", FOREIGN)
-def test_what_may_await_more_is_asyncio_in_any_shape(write, shape):
+def test_code_that_may_await_asyncio_runs_on_asyncio_in_any_form(write, shape):
     loaded = load(scenario_of(write, FOREIGN[shape]))
-    assert loaded.hosted, loaded.because
-    assert "shop.py:" in loaded.because, loaded.because
+    assert loaded.on_asyncio, loaded.mode_reason
+    assert "shop.py:" in loaded.mode_reason, loaded.mode_reason
 
 
 @pytest.mark.parametrize("strategy", ["SequentialWeightedStrategy", "ParallelReadyStrategy"])
-def test_a_strategy_is_the_reason_for_asyncio(write, strategy):
+def test_step_strategy_runs_on_asyncio(write, strategy):
     loaded = load(scenario_of(write, f"step_strategy = {strategy}()\n@task\nasync def go(self, client):\n    await client.get('/x')"))
-    assert loaded.hosted and loaded.because == f"its steps are chosen by {strategy}"
+    assert loaded.on_asyncio and loaded.mode_reason == f"{strategy} chooses its steps"
 
 
 PROBES = {
@@ -226,16 +227,16 @@ PROBES = {
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_probes_are_looked_into_like_tasks(write, probe):
+def test_probes_are_analysed_like_tasks(write, probe):
     path = scenario_of(write, "@task\nasync def go(self, client):\n    await client.get(self.path)")
     with open(path, "a") as file:
         file.write("\n\n@probe('p')\n" + probe + "\n")
     shop, probes = load_all(path)
-    assert not shop.hosted, shop.because
-    assert probes.hosted is PROBES[probe], probes.because
+    assert not shop.on_asyncio, shop.mode_reason
+    assert probes.on_asyncio is PROBES[probe], probes.mode_reason
 
 
-def test_scenarios_of_one_file_are_looked_into_one_by_one(write):
+def test_scenarios_of_one_file_are_analysed_separately(write):
     path = write(
         """
         import asyncio
@@ -257,19 +258,19 @@ def test_scenarios_of_one_file_are_looked_into_one_by_one(write):
                 await client.get(self.path)
         """
     )
-    assert [loaded.hosted for loaded in load_all(str(path))] == [True, False]
+    assert [loaded.on_asyncio for loaded in load_all(str(path))] == [True, False]
 
 
-def test_modules_of_its_own_are_looked_into(write):
+def test_imported_scenario_modules_are_analysed(write):
     write("import asyncio\nasync def look(c):\n    return await c.get('/x')\nasync def nap(c):\n    await asyncio.sleep(0)\n", "looks_into.py", head=False)
     write("import asyncio\ndef fire(c):\n    asyncio.ensure_future(c.get('/x'))\n", "fires_off.py", head=False)
     code = "import looks_into, fires_off\nclass Shop(VUser):\n    @task\n    async def go(self, client):\n        {}\n        await client.get(self.path)"
-    assert not load(str(write(code.format("await looks_into.look(client)")))).hosted
-    assert load(str(write(code.format("await looks_into.nap(client)")))).because.startswith("looks_into.py:5 awaits asyncio.sleep(0)")
-    assert load(str(write(code.format("fires_off.fire(client)")))).because == "fires_off.py:3 uses asyncio.ensure_future"
+    assert not load(str(write(code.format("await looks_into.look(client)")))).on_asyncio
+    assert load(str(write(code.format("await looks_into.nap(client)")))).mode_reason.startswith("looks_into.py:5 awaits asyncio.sleep(0)")
+    assert load(str(write(code.format("fires_off.fire(client)")))).mode_reason == "fires_off.py:3 uses asyncio.ensure_future"
 
 
-def test_a_module_that_nobody_refers_to_yet_may_do_anything(write):
+def test_module_imported_during_run_requires_asyncio(write):
     write("def swap(user):\n    user.look = user.other\n", "swaps_methods.py", head=False)
     code = """
         def early():
@@ -284,10 +285,10 @@ def test_a_module_that_nobody_refers_to_yet_may_do_anything(write):
                 swaps_methods.swap(self)
                 await self.look(client)
     """
-    assert "shop.py:11 imports swaps_methods only then" in load(str(write(code))).because
+    assert "shop.py:11 imports swaps_methods during the run" in load(str(write(code))).mode_reason
 
 
-def test_retrying_helpers_hooks_and_tasks_run(run):
+def test_retry_helpers_in_hooks_and_tasks_run_stepped(run):
     ended = run(
         """
         import asyncio, functools
@@ -325,7 +326,7 @@ def test_retrying_helpers_hooks_and_tasks_run(run):
 
 
 @pytest.mark.parametrize("decorator", ["plain", "Object"])
-def test_a_coroutine_behind_a_decorator_is_awaited(run, target, decorator):
+def test_coroutine_hidden_by_decorator_is_awaited(run, target, decorator):
     before = target.counts()["/health"]
     ended = run(
         f"""
@@ -355,7 +356,7 @@ def test_a_coroutine_behind_a_decorator_is_awaited(run, target, decorator):
     assert target.counts()["/health"] - before == 5
 
 
-def test_a_plain_task_that_returns_a_coroutine_fails(run):
+def test_plain_task_that_returns_coroutine_fails(run):
     ended = run(
         """
         async def go(client):
@@ -373,7 +374,7 @@ def test_a_plain_task_that_returns_a_coroutine_fails(run):
 
 HIDDEN = {
     "setattr in a helper": "class Config: pass\ndef fill(**options):\n    for name in options:\n        setattr(Config, name, options[name])\n",
-    "globals in a function that nobody calls": "def debug():\n    return sorted(globals())\n",
+    "globals in a function without callers": "def debug():\n    return sorted(globals())\n",
     "vars": "def debug(it):\n    return vars(it)\n",
     "a dict": "def debug(it):\n    return it.__dict__\n",
     "eval elsewhere": "def compute(text):\n    return eval(text)\n",
@@ -382,22 +383,22 @@ HIDDEN = {
 
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("use", ["asyncio.create_task(self.push(client))", "later()", "asyncio.get_running_loop()"])
-def test_a_word_that_hides_things_does_not_hide_asyncio(write, hidden, use):
+def test_dynamic_code_with_asyncio_requires_asyncio(write, hidden, use):
     head = "import asyncio\ndef later():\n    asyncio.get_running_loop().call_soon(print)\n" + HIDDEN[hidden]
     body = f"class Shop(VUser):\n    async def push(self, client):\n        await client.get('/x')\n    @task\n    async def go(self, client):\n        await client.get(str(self.id))\n        {use}\n"
     loaded = load(str(write(head + body)))
-    assert loaded.hosted, loaded.because
-    assert "shop.py:" in loaded.because
+    assert loaded.on_asyncio, loaded.mode_reason
+    assert "shop.py:" in loaded.mode_reason
 
 
-def test_a_global_that_becomes_asyncio_is_asyncio(write):
+def test_global_rebound_to_asyncio_requires_asyncio(write):
     code = "aio = None\ndef fill():\n    global aio\n    import asyncio as aio\nclass Shop(VUser):\n    def on_init(self):\n        fill()\n    @task\n    async def go(self, client):\n        await client.get(str(self.id))\n        aio.get_running_loop()\n"
     loaded = load(str(write(code)))
-    assert loaded.hosted, loaded.because
+    assert loaded.on_asyncio, loaded.mode_reason
 
 
 @pytest.mark.parametrize("hidden", [hidden for hidden in HIDDEN if hidden != "eval elsewhere"])
-def test_such_a_word_needs_no_loop_where_none_is_at_hand(write, hidden):
+def test_dynamic_code_without_loop_library_runs_stepped(write, hidden):
     body = "class Shop(VUser):\n    @task\n    async def go(self, client):\n        await client.get(str(self.id))\n"
     loaded = load(str(write(HIDDEN[hidden] + body)))
-    assert not loaded.hosted, loaded.because
+    assert not loaded.on_asyncio, loaded.mode_reason

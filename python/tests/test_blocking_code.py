@@ -1,4 +1,4 @@
-"""Code that does not give its thread back: cut where that is possible, told where it is not."""
+"""Code that blocks its thread: interrupted where possible, reported otherwise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from running import SQUALL
+from squall_command import SQUALL
 
 LOOPS = {
     "stepped": ("async def", "stepped", ""),
@@ -22,7 +22,7 @@ LOOPS = {
 
 
 @pytest.mark.parametrize("case", LOOPS)
-def test_an_endless_loop_is_cut_at_the_timeout(run, case):
+def test_endless_loop_is_interrupted_at_task_timeout(run, case):
     fn, mode, before = LOOPS[case]
     ended = run(
         f"""
@@ -49,7 +49,7 @@ def test_an_endless_loop_is_cut_at_the_timeout(run, case):
 
 
 @pytest.mark.parametrize("case", LOOPS)
-def test_an_endless_loop_ends_with_the_runs_grace(run, case):
+def test_endless_loop_ends_with_grace_period_of_run(run, case):
     fn, mode, before = LOOPS[case]
     ended = run(
         f"""
@@ -78,7 +78,7 @@ def test_an_endless_loop_ends_with_the_runs_grace(run, case):
 
 
 @pytest.mark.parametrize(("mode", "before"), [("stepped", "pass"), ("asyncio", "pass"), ("asyncio", "await asyncio.sleep(0.001)")])
-def test_code_that_holds_the_thread_is_told(run, mode, before):
+def test_code_that_blocks_thread_is_reported(run, mode, before):
     ended = run(
         f"""
         import asyncio, time
@@ -99,7 +99,8 @@ def test_code_that_holds_the_thread_is_told(run, mode, before):
 
 
 def interrupted(write, target, tmp_path, code, presses):
-    """Starts a scenario, waits until it says that it runs, presses Ctrl-C some times; its exit code and what it said."""
+    """Starts a scenario, waits for its first output and sends SIGINT several times. Returns exit
+    code and output."""
     mark = tmp_path / "running"
     path = write(f"MARK = {str(mark)!r}\n" + code)
     arguments = ["run", str(path), "--target", target.url, "--users", "1", "--for", "1h", "--no-tui", "--mode", "stepped"]
@@ -128,13 +129,13 @@ class Shop(VUser):
 """
 
 
-def test_a_second_interrupt_ends_an_endless_loop(write, target, tmp_path):
+def test_second_interrupt_ends_endless_loop(write, target, tmp_path):
     code, said = interrupted(write, target, tmp_path, SPINNING, ["draining", "aborting"])
     assert code == 130
     assert "accounting" in said, said
 
 
-def test_one_interrupt_drains_python_code(write, target, tmp_path):
+def test_first_interrupt_drains_python_code(write, target, tmp_path):
     code, said = interrupted(
         write,
         target,
@@ -155,7 +156,7 @@ class Shop(VUser):
     assert "Traceback" not in said
 
 
-def test_a_call_into_c_that_never_returns_is_told(write, target, tmp_path):
+def test_endless_c_call_is_reported(write, target, tmp_path):
     sleeping = SPINNING.replace("while True:\n            pass", "import time; time.sleep(3600)")
     code, _ = interrupted(write, target, tmp_path, sleeping, ["draining", "cannot be interrupted", ""])
     assert code == 130
@@ -179,7 +180,7 @@ ENDLESS = 'open(MARK, "w").close()\n    while True:\n        pass'
 
 
 def until_it_hangs(write, target, tmp_path, hooks, *more):
-    """A run of three requests whose set-up or tear-down has begun, and never ends."""
+    """Starts a run of three requests and waits until its endless set-up or tear-down has begun."""
     mark, path = tmp_path / "running", write("")
     path.write_text("from squall import *\n" + f"MARK = {str(mark)!r}\n" + hooks)
     arguments = ["run", str(path), "--target", target.url, "--users", "1", "--requests", "3", "--no-tui", *more]
@@ -191,32 +192,32 @@ def until_it_hangs(write, target, tmp_path, hooks, *more):
     return process
 
 
-def test_a_second_interrupt_ends_a_tear_down_and_keeps_the_result(write, target, tmp_path):
+def test_second_interrupt_ends_tear_down_and_keeps_result(write, target, tmp_path):
     process = until_it_hangs(write, target, tmp_path, HOOKS.format("return {}", ENDLESS), "--json", "result.json")
     said = press_until_it_ends(process)
     assert "tear-down failed: KeyboardInterrupt" in said, said
     assert json.loads((tmp_path / "result.json").read_text())["totals"]["requests"] == 3
 
 
-def test_a_second_interrupt_ends_a_set_up(write, target, tmp_path):
+def test_second_interrupt_ends_set_up(write, target, tmp_path):
     process = until_it_hangs(write, target, tmp_path, HOOKS.format(ENDLESS, "pass"))
     said = press_until_it_ends(process)
     assert "set-up failed: KeyboardInterrupt" in said and process.returncode == 2, said
 
 
 def press_until_it_ends(process):
-    """Presses Ctrl-C twice. Signals that nobody has seen yet count as one: where all stands still for long, it takes another."""
+    """Sends SIGINT twice. Pending signals merge into one, so a stalled machine may need a third."""
     for patience in (1, 30, 60):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             out, err = process.communicate(timeout=patience)
             return out + err
     process.kill()
-    return "it goes on"
+    return "still running"
 
 
 @pytest.mark.parametrize("mode", ["stepped", "asyncio"])
-def test_computing_that_keeps_answers_waiting_is_the_generators(run, mode):
+def test_computation_that_delays_responses_is_reported_as_generator_delay(run, mode):
     ended = run(
         """
         import time
@@ -239,7 +240,7 @@ def test_computing_that_keeps_answers_waiting_is_the_generators(run, mode):
     assert any("code of " in reason and "had the generator's thread" in reason for reason in generator["saturated_because"]), generator
 
 
-def test_computing_that_nobody_waits_for_is_not_told(run):
+def test_computation_that_delays_no_response_is_not_reported(run):
     ended = run(
         """
         import time

@@ -1,4 +1,5 @@
-"""Where requests go when nobody names a target: absolute URLs where they say, everything else nowhere, which is told before the run."""
+"""Runs without --target: absolute URLs work, and a scenario with only relative URLs is rejected
+before the run."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def alone(squall, tmp_path, path, *arguments):
         "self.base + '/health'",
     ],
 )
-def test_absolute_urls_need_no_target(squall, write, tmp_path, target, urls):
+def test_absolute_urls_run_without_target(squall, write, tmp_path, target, urls):
     code = f"""
         HOST = "{target.url.removeprefix("http://")}"
         BASE = "{target.url}"
@@ -40,7 +41,7 @@ def test_absolute_urls_need_no_target(squall, write, tmp_path, target, urls):
     assert result["totals"]["requests"] == 3 and result["totals"]["errors"] == 0
 
 
-def test_a_parameter_may_say_where_it_goes(squall, write, tmp_path, target):
+def test_absolute_url_in_parameter_runs_without_target(squall, write, tmp_path, target):
     path = write(
         """
         class Shop(VUser):
@@ -55,7 +56,7 @@ def test_a_parameter_may_say_where_it_goes(squall, write, tmp_path, target):
     assert alone(squall, tmp_path, path, "--param", f"base={target.url}").code == 0
 
 
-def test_without_any_url_a_target_is_asked_for_before_the_run(squall, write, tmp_path):
+def test_scenario_without_url_or_target_is_rejected_before_run(squall, write, tmp_path):
     path = write(
         '''
         """Run it with --target http://127.0.0.1:8089."""
@@ -73,7 +74,7 @@ def test_without_any_url_a_target_is_asked_for_before_the_run(squall, write, tmp
     assert "there is no target" in ended.stderr and '@scenario(target="http://…")' in ended.stderr
 
 
-def test_a_path_without_a_target_says_so_where_it_is_asked_for(squall, write, tmp_path, target):
+def test_relative_path_without_target_fails_at_request(squall, write, tmp_path, target):
     path = write(
         f"""
         class Shop(VUser):
@@ -88,7 +89,7 @@ def test_a_path_without_a_target_says_so_where_it_is_asked_for(squall, write, tm
     assert any("has no target to start from" in error["message"] for error in result["errors"]), ended.stdout
 
 
-def test_probes_go_where_their_scenario_goes(squall, write, tmp_path, target):
+def test_probes_use_target_of_scenario(squall, write, tmp_path, target):
     path = write(
         f"""
         answers = []

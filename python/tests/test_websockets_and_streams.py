@@ -1,4 +1,4 @@
-"""WebSockets, streamed bodies and server-sent events, in every mode, against a small server that speaks the protocols byte by byte."""
+"""WebSockets, streamed bodies and server-sent events in every mode, against the protocol server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 import pytest
-from live_kit import PACKED
+from protocol_server import PACKED
 
 
 @pytest.fixture(params=["stepped", "asyncio", "plain"])
@@ -23,7 +23,7 @@ def asks(run, request):
     return go
 
 
-def test_a_websocket_says_and_hears(asks, live):
+def test_websocket_sends_and_receives_messages(asks, live):
     ended = asks(
         f"""
         async with client.websocket("ws://{live}/echo", headers={{"X-One": "1"}}) as feed:
@@ -43,7 +43,7 @@ def test_a_websocket_says_and_hears(asks, live):
     assert ended.metric("WS /echo receive")["requests"] == 3 * 5
 
 
-def test_a_server_without_websockets_is_an_error(asks, live):
+def test_rejected_websocket_handshake_is_error(asks, live):
     ended = asks(
         f"""
         try:
@@ -57,7 +57,7 @@ def test_a_server_without_websockets_is_an_error(asks, live):
     assert ended.metric("WS none")["errors"] == 3
 
 
-def test_bodies_come_piece_by_piece(asks, live):
+def test_streamed_body_arrives_in_chunks(asks, live):
     ended = asks(
         f"""
         got = b""
@@ -74,7 +74,7 @@ def test_bodies_come_piece_by_piece(asks, live):
         assert ended.metric(name)["requests"] == 3 and ended.metric(name)["errors"] == 0
 
 
-def test_pieces_are_asked_for_one_by_one(asks, live):
+def test_chunk_returns_none_after_last_chunk(asks, live):
     ended = asks(
         f"""
         async with client.stream("GET", "http://{live}/pieces") as answer:
@@ -88,7 +88,7 @@ def test_pieces_are_asked_for_one_by_one(asks, live):
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_events_are_read(asks, live):
+def test_server_sent_events_are_parsed(asks, live):
     ended = asks(
         f"""
         seen = []
@@ -101,7 +101,7 @@ def test_events_are_read(asks, live):
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_a_body_that_breaks_off_is_an_error(asks, live):
+def test_truncated_stream_is_error(asks, live):
     ended = asks(
         f"""
         async with client.stream("GET", "http://{live}/cut") as answer:
@@ -113,7 +113,7 @@ def test_a_body_that_breaks_off_is_an_error(asks, live):
     assert ended.metric("GET /cut whole")["errors"] == 3
 
 
-def test_a_stream_nobody_reads_to_its_end_is_left(asks, live):
+def test_partly_read_stream_is_closed(asks, live):
     ended = asks(
         f"""
         async with client.stream("GET", "http://{live}/events") as answer:
@@ -123,7 +123,7 @@ def test_a_stream_nobody_reads_to_its_end_is_left(asks, live):
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_cookies_are_those_of_the_user(asks, live):
+def test_streams_and_websockets_use_cookies_of_user(asks, live):
     ended = asks(
         f"""
         base, me = "http://{live}", str(self.id)
@@ -131,10 +131,10 @@ def test_cookies_are_those_of_the_user(asks, live):
         async with client.stream("GET", base + "/pieces?stream=" + me) as answer:
             assert "plain=" + me in answer.headers["x-cookies"].split("; "), answer.headers
         async with client.websocket("ws://{live}/echo?socket=" + me, cookies={{"own": "1"}}) as feed:
-            told = set((await feed.receive()).split("; "))
-            assert told >= {{"own=1", "plain=" + me, "stream=" + me}}, told
-        told = sorted((await client.get(base + "/set")).text.split("; "))
-        assert told == ["plain=" + me, "socket=" + me, "stream=" + me], told
+            received = set((await feed.receive()).split("; "))
+            assert received >= {{"own=1", "plain=" + me, "stream=" + me}}, received
+        received = sorted((await client.get(base + "/set")).text.split("; "))
+        assert received == ["plain=" + me, "socket=" + me, "stream=" + me], received
         """,
         requests=8,
         users=4,
@@ -143,7 +143,7 @@ def test_cookies_are_those_of_the_user(asks, live):
 
 
 @pytest.mark.parametrize("coding", PACKED)
-def test_streams_are_decompressed_like_other_answers(asks, live, coding):
+def test_streamed_responses_are_decompressed(asks, live, coding):
     ended = asks(
         f"""
         url = "http://{live}/packed/{coding}"
@@ -160,7 +160,7 @@ def test_streams_are_decompressed_like_other_answers(asks, live, coding):
     assert ended.metric(f"GET /packed/{coding} whole")["requests"] == 6
 
 
-def test_headers_of_the_run_reach_websockets_too(run, live):
+def test_header_flag_applies_to_websockets(run, live):
     code = f"""
     class Shop(VUser):
         @task
@@ -172,7 +172,7 @@ def test_headers_of_the_run_reach_websockets_too(run, live):
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_an_answer_to_another_handshake_is_refused(asks, live):
+def test_websocket_with_wrong_accept_key_is_rejected(asks, live):
     ended = asks(
         f"""
         try:
@@ -188,34 +188,34 @@ def test_an_answer_to_another_handshake_is_refused(asks, live):
     assert ended.metric("WS /liar")["errors"] == 3
 
 
-def test_headers_stand_in_for_the_clients_own(asks, live):
+def test_call_headers_replace_default_headers(asks, live):
     ended = asks(
         f"""
         given = {{"Accept": "text/html", "user-agent": "me", "Accept-Encoding": "identity", "Host": "other", "authorization": "no", "X-Run": "mine"}}
-        told = (await client.get("http://{live}/head", headers=given, auth="token")).text.splitlines()
+        received = (await client.get("http://{live}/head", headers=given, auth="token")).text.splitlines()
         wanted = {{"accept: text/html", "user-agent: me", "accept-encoding: identity", "host: other", "authorization: bearer token", "x-run: mine"}}
-        assert set(told) == wanted and len(told) == len(wanted), told
-        told = (await client.get("http://{live}/head")).text.splitlines()
-        assert "accept: */*" in told and "x-run: all" in told, told
+        assert set(received) == wanted and len(received) == len(wanted), received
+        received = (await client.get("http://{live}/head")).text.splitlines()
+        assert "accept: */*" in received and "x-run: all" in received, received
         """,
         more=["--header", "X-Run: all"],
     )
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_given_cookies_stand_in_for_kept_ones(asks, live):
+def test_call_cookies_replace_stored_cookies(asks, live):
     ended = asks(
         f"""
         await client.get("http://{live}/set?a=1")
         await client.get("http://{live}/set?b=2")
-        told = (await client.get("http://{live}/set", cookies={{"a": "mine"}})).text
-        assert sorted(told.split("; ")) == ["a=mine", "b=2"], told
+        received = (await client.get("http://{live}/set", cookies={{"a": "mine"}})).text
+        assert sorted(received.split("; ")) == ["a=mine", "b=2"], received
         """
     )
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_waiting_for_a_message_may_have_an_end(asks, live):
+def test_websocket_receive_times_out(asks, live):
     ended = asks(
         f"""
         async with client.websocket("ws://{live}/echo", headers={{"X-One": "1"}}) as feed:
@@ -234,7 +234,7 @@ def test_waiting_for_a_message_may_have_an_end(asks, live):
     assert ended.metric("WS /echo receive")["errors"] == 3
 
 
-def test_pieces_may_be_asked_for_one_by_one(asks, live):
+def test_chunk_returns_whole_body_in_order(asks, live):
     ended = asks(
         f"""
         async with client.stream("GET", "http://{live}/pieces") as answer:
@@ -247,7 +247,7 @@ def test_pieces_may_be_asked_for_one_by_one(asks, live):
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_what_streams_and_websockets_move_is_counted(asks, live):
+def test_bytes_of_streams_and_websockets_are_counted(asks, live):
     ended = asks(
         f"""
         async with client.stream("GET", "http://{live}/pieces") as answer:
@@ -265,7 +265,8 @@ def test_what_streams_and_websockets_move_is_counted(asks, live):
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-Cookies: \r\nTransfer-Encoding: chunked\r\n\r\n"
     assert ended.metric("GET /pieces")["bytes_in"] == 3 * len(head + b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
     quiet, talks = ended.metric("quiet"), ended.metric("talks")
-    # A frame is two bytes more than its text, what a client sends has a mask of four; before each answer comes a ping, which is answered.
+    # A frame has two bytes more than its text, and four more for the mask if the client sends it.
+    # The server sends a ping before each message, and the client sends a pong.
     assert talks["bytes_in"] - quiet["bytes_in"] == 3 * (7 + 2)
     assert talks["bytes_out"] - quiet["bytes_out"] == 3 * (11 + 6)
     totals = ended.result["totals"]
@@ -289,7 +290,7 @@ def test_streams_follow_redirects(asks, live):
     assert ended.metric("GET /moved/moved/pieces (redirect)")["requests"] == 6
 
 
-def test_a_websocket_that_was_moved_says_where_to(asks, live):
+def test_redirected_websocket_error_names_location(asks, live):
     ended = asks(
         f"""
         try:
@@ -305,7 +306,7 @@ def test_a_websocket_that_was_moved_says_where_to(asks, live):
     assert ended.metric("WS /moved/echo")["errors"] == 3 and "nobody follows redirects of WebSockets" in ended.messages()
 
 
-def test_json_may_begin_with_a_mark(run, live):
+def test_json_with_byte_order_mark_is_parsed(run, live):
     code = f"""
     class Shop(VUser):
         @task
@@ -319,7 +320,7 @@ def test_json_may_begin_with_a_mark(run, live):
     assert ended.metric("go")["errors"] == 0, ended.messages()
 
 
-def test_what_breaks_after_it_was_opened_is_an_error_of_the_run(asks, live):
+def test_uncaught_error_of_open_stream_is_run_error(asks, live):
     ended = asks(
         f"""
         async with client.stream("GET", "http://{live}/cut") as answer:
@@ -332,7 +333,7 @@ def test_what_breaks_after_it_was_opened_is_an_error_of_the_run(asks, live):
     assert "go (failed)" in ended.names() and ended.code == 1, ended.stdout
 
 
-def test_a_websocket_that_says_nothing_is_an_error_of_the_run_unless_it_is_caught(asks, live):
+def test_uncaught_websocket_timeout_is_run_error(asks, live):
     body = f"""
         async with client.websocket("ws://{live}/echo") as feed:
             await feed.receive()

@@ -1,4 +1,5 @@
-"""Cancellation in every await and every mode: nothing hangs, nothing is lost from the books; and what never left is not counted as sent."""
+"""Cancellation of every await in every mode: no run hangs, every request is accounted for, and an
+unsent request is not counted as sent."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ import subprocess
 import textwrap
 
 import pytest
-from running import SQUALL
+from squall_command import SQUALL
 
-#: Things that would never end by themselves.
+#: Awaits that never end by themselves.
 WAITS = {
     "a request": 'await client.get("/delay/60000", name="waited")',
     "a batch": 'await client.batch([{"path": "/delay/60000", "name": "waited"}] * 3)',
@@ -47,7 +48,7 @@ def scenario(mode: str, wait: str, timeout: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_timeout_ends_every_await(run, mode, wait):
+def test_task_timeout_ends_every_await(run, mode, wait):
     code, flag = scenario(mode, wait, "(timeout=0.05)")
     ended = run(code, "--mode", flag, requests=2, timeout=120)
     assert ended.metric("stuck")["requests"] == ended.metric("stuck")["errors"] == 2, ended.messages()
@@ -55,7 +56,7 @@ def test_a_timeout_ends_every_await(run, mode, wait):
     assert ended.metric("let go")["requests"] == 2
 
 
-#: Waits of more than one part; none of them would end by itself.
+#: Waits of several steps that never end by themselves.
 LONGER = {
     "the opening of a WebSocket": 'async with client.websocket("/delay/60000"):\n    pass',
     "what a WebSocket says": 'async with client.websocket("ws://{live}/echo", headers={"X-One": "1"}) as feed:\n    while True:\n        await feed.receive()',
@@ -67,7 +68,7 @@ LONGER = {
 
 @pytest.mark.parametrize("wait", LONGER)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_timeout_ends_longer_waits_too(run, live, mode, wait):
+def test_task_timeout_ends_websocket_stream_and_resource_waits(run, live, mode, wait):
     fn, flag = MODES[mode]
     body = LONGER[wait].replace("{live}", live)
     code = f"""
@@ -108,19 +109,19 @@ UNTIL = {"a request": 'await client.get("/delay/60000", name="waited")', "a paus
 
 @pytest.mark.parametrize("until", UNTIL)
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_timeout_cuts_may_clean_up_after_itself(run, target, mode, until):
+def test_timed_out_task_can_send_cleanup_request(run, target, mode, until):
     fn, flag = MODES[mode]
     code = CLEAN_UP.format(fn=fn, body=UNTIL[until])
     before = target.counts().get("/echo", 0)
     ended = run(code.replace("await ", "") if fn == "def" else code, "--mode", flag, requests=2, timeout=120)
     assert target.counts()["/echo"] - before == ended.metric("unlock")["requests"] == ended.metric("cleaned up")["requests"] == 2
-    assert ended.metric("unlock")["errors"] == 0, "what cleans up is not to blame"
+    assert ended.metric("unlock")["errors"] == 0, "the clean-up request does not fail"
     assert ended.metric("locked")["errors"] == ended.result["totals"]["errors"] == 2, ended.messages()
     assert "TaskTimeout" in ended.messages() and ended.stderr.count("Traceback") == 0, ended.stderr
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_does_not_listen_is_cut_without_noise(run, mode):
+def test_task_that_ignores_cancellation_ends_without_warnings(run, mode):
     fn, flag = MODES[mode]
     code = """
         import asyncio
@@ -151,15 +152,15 @@ def test_what_does_not_listen_is_cut_without_noise(run, mode):
 
 @pytest.mark.parametrize("wait", ["a request", "a batch", "a pause", "a stream"])
 @pytest.mark.parametrize("mode", MODES)
-def test_the_end_of_a_run_cuts_every_await(run, mode, wait):
+def test_end_of_run_ends_every_await(run, mode, wait):
     code, flag = scenario(mode, wait, "")
     ended = run(code, "--mode", flag, "--for", "300ms", "--grace", "100ms", requests=None, users=2, timeout=120)
-    # Whatever was under way is in the books as aborted; `run` has checked that they balance.
+    # Pending requests are recorded as aborted; `run` has checked that the accounting balances.
     if wait in ("a request", "a batch"):
         assert ended.metric("waited")["errors"] == ended.metric("waited")["requests"] >= 1
 
 
-def test_what_found_no_descriptor_is_not_counted_as_sent(write, target, tmp_path):
+def test_request_without_file_descriptor_is_not_counted_as_sent(write, target, tmp_path):
     path = write(
         """
         class Shop(VUser):

@@ -1,4 +1,4 @@
-"""`squall run` without a subject, in a real terminal."""
+"""`squall run` without a scenario in a real terminal: the picker."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import subprocess
 import time
 
 import pytest
-from running import SQUALL
+from squall_command import SQUALL
 
 SCENARIO = "from squall import VUser, task\n\nclass Shop(VUser):\n    @task\n    async def a(self, client): await client.get('/health')\n"
 
 
 class Terminal:
-    """A program with a terminal of its own."""
+    """A program that runs in its own terminal."""
 
     def __init__(self, arguments: list[str], folder: str) -> None:
         self.ours, theirs = pty.openpty()
@@ -24,7 +24,7 @@ class Terminal:
         self.said = ""
 
     def read(self) -> bool:
-        """Reads on; False at the end."""
+        """Reads more output; returns False at the end."""
         ready, _, _ = select.select([self.ours], [], [], 60)
         assert ready, f"said nothing for a minute after: {self.said}"
         try:
@@ -66,7 +66,7 @@ def asked(folder, target):
     return terminal
 
 
-def test_the_one_that_was_picked_runs(folder, target):
+def test_picked_scenario_runs(folder, target):
     terminal = asked(folder, target)
     assert "tour.toml" in terminal.said and "shop.py" in terminal.said and "notes.py" not in terminal.said
     terminal.type("7\r")
@@ -76,13 +76,13 @@ def test_the_one_that_was_picked_runs(folder, target):
     assert "GET /health" in terminal.said
 
 
-def test_one_may_leave(folder, target):
+def test_picker_can_be_left_without_run(folder, target):
     terminal = asked(folder, target)
     terminal.type("q\r")
     assert terminal.end() != 0
     assert "GET /health" not in terminal.said
 
 
-def test_without_a_terminal_nobody_is_asked(squall, folder):
+def test_picker_without_terminal_is_error(squall, folder):
     ended = squall("run")
     assert ended.code == 2 and "what shall be run?" in ended.stderr

@@ -1,4 +1,5 @@
-"""What cannot work is refused before anything is sent: one message, file and line, exit code 2."""
+"""Invalid scenarios are rejected before the first request: one message with file and line, exit
+code 2."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ CASES = {
     "syntax error": ("class Shop(:\n    pass", 2, "not valid Python"),
     "missing import": ("import no_such_module_here", 2, "needs the module 'no_such_module_here'"),
     "raises while read": ("x = 1\nx / 0", 3, "ZeroDivisionError"),
-    "no scenario": ("x = 1", None, "no scenario here"),
+    "no scenario": ("x = 1", None, "this file has no scenario"),
     "no task": ("@scenario(users=1)\nclass Shop(VUser):\n    pass", 2, "Shop has no task"),
     "duplicate method": (
         "class Shop(VUser):\n    @task\n    async def a(self, c): pass\n    @task\n    async def a(self, c): pass",
@@ -31,7 +32,7 @@ CASES = {
         2,
         "both `rate` and `users`",
     ),
-    "rate and rps": ("@scenario(rate=5, rps=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "give one"),
+    "rate and rps": ("@scenario(rate=5, rps=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "give only one"),
     "bad threshold": (
         "@scenario(users=1, thresholds={'p99': 5})\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
         2,
@@ -46,7 +47,7 @@ CASES = {
     "Locust's client": (
         "class Shop(VUser):\n    @task\n    def a(self, client):\n        self.client.get('/x')",
         5,
-        "there is no self.client",
+        "self.client does not exist",
     ),
     "Locust's catch_response": (
         "class Shop(VUser):\n    @task\n    def a(self, client):\n        with client.get('/x', catch_response=True) as r: pass",
@@ -64,7 +65,7 @@ CASES = {
     "check without a task": (
         "class Shop(VUser):\n    @task\n    async def a(self, c): pass\n    def check_b(self, status_code, body): pass",
         5,
-        "check_b belongs to no task",
+        "check_b has no task",
     ),
     "async check": (
         "class Shop(VUser):\n    @task\n    async def a(self, c): pass\n    async def check_a(self, status_code, body): pass",
@@ -109,7 +110,7 @@ CASES = {
     "a probe with two arguments": (
         "@probe()\ndef depth(a, b): pass\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
         2,
-        "must take nothing, or a context",
+        "must take no argument, or a context",
     ),
     "two probes of one name": (
         "@probe('x')\ndef a(): pass\n@probe('x')\ndef b(): pass",
@@ -119,21 +120,21 @@ CASES = {
     "two resources of one name": (
         "@resource(name='x')\ndef a(n): return {}\n@resource(name='x')\ndef b(n): return {}",
         4,
-        "resource 'x' is already made in line 2",
+        "resource 'x' is already defined in line 2",
     ),
     "a strategy that cannot choose": (
         "class Shop(VUser):\n    step_strategy = object()\n    @task\n    async def a(self, c): pass",
         4,
         "needs a method select",
     ),
-    "every that is no time": ("class Shop(VUser):\n    @task(every='x')\n    async def a(self, c): pass", 3, "task 'a': every: "),
-    "a task's name that is none": ("class Shop(VUser):\n    @task(name=5)\n    async def a(self, c): pass", 3, "name=5: give a text"),
-    "a scenario's name that is none": ("@scenario(name=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "name=5: give a text"),
+    "an every that is not a time": ("class Shop(VUser):\n    @task(every='x')\n    async def a(self, c): pass", 3, "task 'a': every: "),
+    "a task's name that is none": ("class Shop(VUser):\n    @task(name=5)\n    async def a(self, c): pass", 3, "name=5: give a string"),
+    "a scenario's name that is none": ("@scenario(name=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "name=5: give a string"),
     "no users": ("@scenario(users=0)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass", 2, "users: `0` is not"),
     "a stage that is none": (
         "@scenario(rate=5, stages=[('1s', 5), 5])\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
         2,
-        "stages: 5 is no (duration, level)",
+        "stages: 5 is not a pair (duration, level)",
     ),
     "stages that are none": (
         "@scenario(rate=5, stages=5)\nclass Shop(VUser):\n    @task\n    async def a(self, c): pass",
@@ -177,7 +178,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_bad_scenario_is_refused(squall, write, target, case):
+def test_invalid_scenario_is_rejected_with_line(squall, write, target, case):
     code, line, words = CASES[case]
     path = write(code)
     before = sum(target.counts().values())
@@ -213,7 +214,7 @@ class B(VUser):
         (["--plan", "-", "--processes", "2"], "--plan"),
     ],
 )
-def test_what_cannot_go_together_is_refused(squall, write, target, flags, words):
+def test_conflicting_flags_are_rejected(squall, write, target, flags, words):
     path = write(SEVERAL)
     before = sum(target.counts().values())
     given = ["run", *([] if "--plan" in flags else [str(path)]), "--target", target.url, *flags]
@@ -222,28 +223,28 @@ def test_what_cannot_go_together_is_refused(squall, write, target, flags, words)
     assert sum(target.counts().values()) == before
 
 
-def test_a_missing_file_is_refused(squall):
+def test_missing_scenario_file_is_rejected(squall):
     ended = squall("run", "nowhere.py")
     assert ended.code == 2
     assert "nowhere.py" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-def test_a_bad_flag_names_the_flag(squall, write, target):
+def test_invalid_flag_value_error_names_flag(squall, write, target):
     path = write("class Shop(VUser):\n    @task\n    async def a(self, c): pass")
     ended = squall("run", str(path), "--target", target.url, "--for", "soon")
     assert ended.code == 2
     assert "--for: " in ended.stderr
 
 
-def test_a_scenario_can_be_chosen(squall, write, target):
+def test_scenario_flag_chooses_class(squall, write, target):
     code = CASES["several unmarked scenarios"][0]
     ended = squall("run", str(write(code)), "--target", target.url, "--scenario", "B", "--check")
     assert ended.code == 0
     assert ended.stdout.startswith("B: ")
 
 
-def test_params_without_on_init_are_refused(squall, write, target):
+def test_parameters_without_on_init_are_rejected(squall, write, target):
     path = write("class Shop(VUser):\n    @task\n    async def a(self, c): pass")
     ended = squall("run", str(path), "--target", target.url, "--param", "x=1")
     assert ended.code == 2
@@ -251,7 +252,7 @@ def test_params_without_on_init_are_refused(squall, write, target):
 
 
 @pytest.mark.parametrize("head", [b"\xef\xbb\xbf", b"# coding: latin-1\n# \xe4\n"])
-def test_files_in_any_coding_of_pythons_are_read(squall, target, tmp_path, head):
+def test_scenario_files_in_any_source_encoding_load(squall, target, tmp_path, head):
     code = b"from squall import *\nclass Shop(VUser):\n    @task\n    async def go(self, client):\n        await client.get('/health')\n"
     (tmp_path / "shop.py").write_bytes(head + code)
     for flags in [("--target", target.url), ()]:
@@ -259,7 +260,7 @@ def test_files_in_any_coding_of_pythons_are_read(squall, target, tmp_path, head)
         assert "Traceback" not in ended.stderr and ended.code == (0 if flags else 2), ended.stderr
 
 
-def test_a_client_of_the_users_own_is_no_habit_of_others(squall, write, target):
+def test_self_client_assigned_by_scenario_is_accepted(squall, write, target):
     path = write(
         """
         class Shop(VUser):
@@ -277,7 +278,7 @@ def test_a_client_of_the_users_own_is_no_habit_of_others(squall, write, target):
 
 
 @pytest.mark.parametrize("init", [None, "WHO = 'the package'\n"])
-def test_relative_imports_are_of_the_scenarios_folder(squall, target, tmp_path, init):
+def test_relative_imports_resolve_in_scenario_folder(squall, target, tmp_path, init):
     folder = tmp_path / "load-tests"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "paths.py").write_text("from ..base import HEALTH\n")

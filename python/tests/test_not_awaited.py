@@ -1,4 +1,5 @@
-"""A load test that forgets an ``await`` sends nothing there, and must not pass: the iteration fails and the report says where."""
+"""Calls without ``await`` send nothing, so the iteration must fail and the report must name the
+line."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ MODES = pytest.mark.parametrize("mode", ["stepped", "asyncio"])
 
 
 @MODES
-def test_a_client_call_that_is_not_awaited_fails_its_iteration(run, target, mode):
+def test_client_call_without_await_fails_iteration(run, target, mode):
     ended = run(
         """
         class Shop(VUser):
@@ -38,7 +39,7 @@ def test_a_client_call_that_is_not_awaited_fails_its_iteration(run, target, mode
         ("self.login(client)", "`Shop.login` was not awaited"),
     ],
 )
-def test_everything_that_has_to_be_awaited_is_told(run, mode, call, said):
+def test_each_awaitable_without_await_is_reported(run, mode, call, said):
     ended = run(
         f"""
         @resource(name="users")
@@ -63,7 +64,7 @@ def test_everything_that_has_to_be_awaited_is_told(run, mode, call, said):
     assert not any("/bytes/" in name for name in ended.names())
 
 
-def test_an_on_start_that_forgets_does_not_start_its_user(run):
+def test_on_start_without_await_does_not_start_user(run):
     ended = run(
         """
         class Shop(VUser):
@@ -83,7 +84,7 @@ def test_an_on_start_that_forgets_does_not_start_its_user(run):
     assert "GET /health" not in ended.names()
 
 
-def test_a_task_that_is_cancelled_before_it_runs_is_nobodys_mistake(run):
+def test_task_cancelled_before_start_is_not_reported(run):
     ended = run(
         """
         import asyncio
@@ -102,7 +103,7 @@ def test_a_task_that_is_cancelled_before_it_runs_is_nobodys_mistake(run):
     assert ended.metric("browse")["requests"] == 3
 
 
-def test_an_exception_is_told_rather_than_what_it_left_behind(run):
+def test_exception_is_reported_instead_of_missing_await(run):
     ended = run(
         """
         class Shop(VUser):

@@ -1,4 +1,4 @@
-"""What a person is told of how a scenario's code is run, without asking for it."""
+"""The mode and its reason in the output of `squall run` and `squall check`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Shop(VUser):
 """
 
 
-def test_a_run_says_its_mode_and_why(squall, write, target):
+def test_run_prints_mode_and_reason(squall, write, target):
     scenario = str(write(SHOP, "shop.py"))
     ended = squall("run", scenario, "--target", target.url, "--requests", "2")
     assert ended.code == 0 and "mode stepped: the engine resumes its code itself, because" in ended.stderr, ended.stderr
@@ -22,7 +22,7 @@ def test_a_run_says_its_mode_and_why(squall, write, target):
     assert ended.code == 0 and "mode" not in ended.stderr, ended.stderr
 
 
-def test_the_mode_can_be_asked_for_before_there_is_a_target(squall, write):
+def test_check_command_prints_mode_without_target(squall, write):
     scenario = str(write(SHOP, "shop.py"))
     ended = squall("run", "--check", scenario)
     assert ended.code == 0 and "mode stepped" in ended.stdout and "no-target-yet" in ended.stdout, ended

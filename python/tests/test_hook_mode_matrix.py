@@ -1,5 +1,5 @@
-"""Every hook in every mode with every feature of the client, against the real target. One run per hook and mode; a feature that fails is
-named by its own assertion."""
+"""Every client feature in every hook and mode, against the real target. One run per hook and mode;
+the assertion of a failing feature names it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
-#: What the client can do, each with the proof that it arrived. `{other}` is an absolute URL of the same target, `{live}` a server that speaks
-#: what that does not.
+#: Client features, each with an assertion on its effect. `{other}` is an absolute URL of the same
+#: target, `{live}` the protocol server.
 FEATURES = {
     "get": 'assert (await client.get("/health")).json() == {"status": "ok"}',
     "head": 'assert (await client.head("/health")).content == b""',
@@ -33,7 +33,7 @@ FEATURES = {
     "json-rpc": 'assert await JsonRPCClient(client, "http://{live}/rpc").call("sum", [1, 2]) == 3',
     "websocket": 'async with client.websocket("ws://{live}/echo", headers={"X-One": "1"}) as feed: '
     'assert await feed.receive() == "hello 1"; await feed.send(b"x"); assert await feed.receive() == b"x"',
-    "events": 'async with client.stream("GET", "http://{live}/events") as one: assert [told.data async for told in events(one)] == ["1", "2\\n3"]',
+    "events": 'async with client.stream("GET", "http://{live}/events") as one: assert [event.data async for event in events(one)] == ["1", "2\\n3"]',
     "bad status": 'assert not (await client.get("/nothing", name="missing")).ok',
     "response": 'assert (await client.get("/health")).headers["content-type"].startswith("application/json")',
     "refused": 'await self.refused(client)',
@@ -122,7 +122,7 @@ MODES = {"stepped": ("async def", "stepped"), "asyncio": ("async def", "asyncio"
 
 
 def written(features: dict[str, str], target_url: str, live: str, fn: str, indent: int) -> str:
-    """The statements as they stand in a function."""
+    """Returns the statements indented as a function body."""
     text = "\n".join(f"{statement}  # {name}" for name, statement in features.items())
     text = text.replace("{other}", target_url).replace("{live}", live)
     if fn == "def":
@@ -133,7 +133,7 @@ def written(features: dict[str, str], target_url: str, live: str, fn: str, inden
 
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("mode", MODES)
-def test_every_feature_works_in_every_hook_and_mode(run, target, live, mode, hook):
+def test_client_features_work_in_every_hook_and_mode(run, target, live, mode, hook):
     fn, flag = MODES[mode]
     wait = "await " if fn == "async def" else ""
     features = written(FEATURES, target.url, live, fn, 8)
@@ -141,7 +141,7 @@ def test_every_feature_works_in_every_hook_and_mode(run, target, live, mode, hoo
     code = SCENARIO.format(fn=fn, wait=wait, features=features, hook=body)
     params = ["--param", "word=w"] if hook == "on_init" else []
     ended = run(code, "--mode", flag, *params, requests=2)
-    # What the features themselves provoke: a status of 404 and a refused connection, each once per pass.
+    # The features cause two errors per pass: a status of 404 and a refused connection.
     passes = {"on_start": 1, "on_stop": 1}.get(hook, 2)
     assert ended.metric("missing")["errors"] == ended.metric("refused")["errors"] == passes, ended.messages()
     assert ended.metric("go")["errors"] == 0, ended.messages()
@@ -174,10 +174,10 @@ class Shop(VUser):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_feature_works_in_a_probe(run, target, live, mode):
+def test_client_features_work_in_probe(run, target, live, mode):
     fn, _ = MODES[mode]
     features = {name: statement for name, statement in FEATURES.items() if "self." not in statement}
-    # How a probe runs is chosen by what it awaits.
+    # Squall chooses the mode of a probe by what it awaits.
     pause = "await asyncio.sleep(0)" if mode == "asyncio" else ""
     ended = run(PROBE.format(fn=fn, pause=pause, features=written(features, target.url, live, fn, 4)), requests=2)
     assert ended.metric("probe/look")["errors"] == 0 and ended.metric("look")["requests"] >= 1, ended.messages()
@@ -199,7 +199,7 @@ STATIC = """
 """
 
 
-def test_constant_tasks_send_the_same_in_every_mode(run, target):
+def test_constant_tasks_send_same_requests_in_every_mode(run, target):
     def counted(mode):
         before = target.counts()
         ended = run(STATIC, "--mode", mode, requests=3)
