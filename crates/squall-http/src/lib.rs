@@ -1,7 +1,7 @@
 //! The HTTP client of one virtual user: requests rendered once, connections that are reused, responses read to the end.
 //!
-//! It knows no pacing, no schedule and no histogram: it sends one request, says what came back, when the last byte was
-//! read and how many bytes travelled. Checks, extraction and recording belong to the caller.
+//! It knows no schedule and no histogram. It sends one request and returns the response, the time of the last byte and the bytes
+//! moved. Checks, extraction and recording belong to the caller.
 //!
 //! ```no_run
 //! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,5 +1,5 @@
-//! One lazily armed timer per virtual user. A request only stores its deadline; the timer wheel is touched when the
-//! armed instant has passed, which is about once per `timeout`, not once per request.
+//! One lazily armed timer per virtual user. A request only stores its deadline. The timer wheel is touched when the armed instant
+//! has passed, which is about once per `timeout`, not once per request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tokio::time::Sleep;
 
-/// Watches the deadline of the request in flight.
+/// Watches the deadline of the request in progress.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTimer {
     armed: Option<ArmedSleep>,
@@ -108,7 +108,7 @@ mod tests {
         let armed = timer.armed.as_ref().map(|armed| armed.fires_at);
         let now = Instant::now();
         timer.start(now, now + 4 * STEP);
-        // Unless this machine slept through the first deadline, the timer is not touched.
+        // The timer is not touched unless this machine was suspended past the first deadline.
         assert!(timer.skip_next_poll || begin.elapsed() >= STEP);
         assert_eq!(timer.armed.as_ref().map(|armed| armed.fires_at), armed);
         fires(&mut timer).await;

@@ -1,10 +1,10 @@
-//! Makes a path and query fit for a request line: encodes what may not travel, refuses what could end the line.
+//! Encodes a path and query for a request line, and rejects characters that could end the line.
 
 use crate::error::RequestError;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Encodes `path` into `out`, or leaves `out` as it is. A `%` stays, so text that is encoded already is not encoded twice.
+/// Encodes `path` into `out`, or leaves `out` as it is. A `%` stays, so encoded text is not encoded twice.
 pub(super) fn encode_path(path: &str, out: &mut String) -> Result<(), RequestError> {
     let refuse = |reason| Err(RequestError::InvalidPath { path: path.into(), reason });
     if !matches!(path.as_bytes().first(), None | Some(b'/' | b'?')) {
