@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_goes_to_its_host_and_with_a_domain_to_those_below() {
+    fn a_cookie_with_a_domain_goes_to_subdomains_too() {
         check("http://a.test/", &["k=v"], "http://a.test/x/y?z", "k=v");
         check("http://a.test/", &["k=v"], "http://b.a.test/", "");
         check("http://b.a.test/", &["k=v; Domain=.A.test"], "http://c.a.test/", "k=v");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_goes_to_its_path_and_below() {
+    fn a_cookie_goes_to_its_path_and_paths_below() {
         check("http://a.test/shop/cart", &["k=v"], "http://a.test/shop/list", "k=v");
         check("http://a.test/shop/cart", &["k=v"], "http://a.test/shopping", "");
         check("http://a.test/", &["k=v; Path=/api"], "http://a.test/api", "k=v");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_end() {
+    fn expired_cookies_are_not_sent() {
         check("http://a.test/", &["k=v; Max-Age=0"], "http://a.test/", "");
         check("http://a.test/", &["k=v; Max-Age=-9"], "http://a.test/", "");
         check("http://a.test/", &["k=v; Max-Age=99999999999999"], "http://a.test/", "k=v");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_name_promises_is_kept() {
+    fn cookies_that_violate_their_name_prefix_are_ignored() {
         let named =
             ["__Secure-a=1", "__Host-b=2; Path=/", "__Host-c=3; Secure", "__host-d=4; Secure; Path=/; Domain=h.test"];
         check("https://h.test/", &named, "https://h.test/", "");
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jar_does_not_grow_without_end() {
+    fn the_jar_stops_at_its_cookie_limit() {
         let origin = Origin::from_url(&url::Url::parse("http://a.test/").expect("a URL")).expect("an origin");
         let mut jar = CookieJar::default();
         for number in 0..1000 {

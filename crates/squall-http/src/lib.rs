@@ -5,12 +5,12 @@
 //!
 //! ```no_run
 //! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
-//! use squall_http::{Body, Connector, HttpConfig, Prepared, Request, Session};
+//! use squall_http::{BodyMode, Connector, HttpConfig, PreparedRequest, HttpRequest, Session};
 //!
 //! let connector = Connector::new(HttpConfig::default())?;
-//! let request = Prepared::new(&Request::get("http://127.0.0.1:8089/api/products")?, &connector)?;
+//! let request = PreparedRequest::new(&HttpRequest::get("http://127.0.0.1:8089/api/products")?, &connector)?;
 //! let mut session = Session::new(&connector);
-//! let exchange = session.send(&request, Body::Keep).await;
+//! let exchange = session.send(&request, BodyMode::Keep).await;
 //! match exchange.result {
 //!     Ok(response) => println!("{} {} bytes", response.status, response.body().len()),
 //!     Err(error) => println!("{}: {error}", error.code()),

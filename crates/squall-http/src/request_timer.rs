@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_fires_at_the_deadline_and_not_before() {
+    async fn the_timer_fires_at_the_deadline_and_not_earlier() {
         let (mut timer, now) = (RequestTimer::default(), Instant::now());
         timer.start(now, now + STEP);
         fires(&mut timer).await;
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_later_deadline_is_only_stored_and_still_kept() {
+    async fn a_later_deadline_is_stored_without_rearming_and_fires() {
         let (mut timer, begin) = (RequestTimer::default(), Instant::now());
         timer.start(begin, begin + STEP);
         waits(&mut timer).await;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_earlier_deadline_counts() {
+    async fn an_earlier_deadline_rearms_the_timer() {
         let (mut timer, now) = (RequestTimer::default(), Instant::now());
         timer.start(now, now + Duration::from_secs(3600));
         assert!(waits(&mut timer).await);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_fired_unseen_is_armed_again() {
+    async fn a_timer_that_fired_unpolled_is_rearmed() {
         let (mut timer, now) = (RequestTimer::default(), Instant::now());
         timer.start(now, now + STEP);
         fires(&mut timer).await;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_task_is_woken_in_its_turn() {
+    async fn the_timer_wakes_the_task_that_polled_last() {
         let (mut timer, now) = (RequestTimer::default(), Instant::now());
         timer.start(now, now + STEP);
         let mut noop = Context::from_waker(Waker::noop());

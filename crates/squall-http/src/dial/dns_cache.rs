@@ -108,7 +108,7 @@ mod tests {
 
     /// A user holds the lock until the resolver answers, so a held lock stands for a resolver that never answers.
     #[tokio::test(start_paused = true)]
-    async fn a_silent_resolver_is_a_failure_of_its_own() {
+    async fn a_silent_resolver_is_a_dns_timeout() {
         let names = DnsCache::default();
         let _asking = names.entries.lock().await;
         let host = Host::Domain("shop.example".to_owned());

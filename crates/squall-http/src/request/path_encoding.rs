@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_travel_stays_and_the_rest_is_encoded() {
+    fn allowed_characters_stay_and_others_are_encoded() {
         check("/a/b?c=d&e=%20f", "/a/b?c=d&e=%20f");
         check("/red shoes?q=\"é\"", "/red%20shoes?q=%22%C3%A9%22");
         check("", "/");
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn line_breaks_and_relative_paths_are_refused() {
+    fn line_breaks_and_relative_paths_are_rejected() {
         for path in ["/a\r\nX: y", "/a\nb", "/\0", "/\x7f", "api", "http://other/"] {
             assert!(encode_path(path, &mut String::new()).is_err(), "{path:?}");
         }
