@@ -151,7 +151,7 @@ impl LeasedPartition {
         self.invoke_script::<i64>(&call).await.map(drop)
     }
 
-    /// Acknowledges at most [`MOST_ACKS`] events.
+    /// Acknowledges at most [`MAX_ACKS`] events.
     pub(crate) async fn ack(&self, ids: &[EntryId]) -> Result<FenceOutcome<()>, PartitionError> {
         let mut call = ACK.key(&self.events_key);
         call.key(&self.lock_key).arg(self.epoch.0).arg(&self.group);

@@ -5,13 +5,13 @@
 //!
 //! ```no_run
 //! use serde::{Deserialize, Serialize};
-//! use squall_streams::{App, Processor, Policy};
+//! use squall_streams::{FailurePolicy, Processor, StreamApp};
 //!
 //! #[derive(Serialize, Deserialize)]
 //! struct Order { order_id: u64, amount: u64 }
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-//! let app = App::connect("myapp", "redis://127.0.0.1").await?;
+//! let app = StreamApp::connect("myapp", "redis://127.0.0.1").await?;
 //! let orders = app.stream::<Order>("orders").partition_by("order_id").open().await?;
 //! orders.send(&Order { order_id: 1, amount: 99 }).await?;
 //!
@@ -22,7 +22,7 @@
 //!     }
 //!     Ok::<(), std::io::Error>(())
 //! });
-//! app.worker().processor(printer.policy(Policy::quarantine())).run(Default::default()).await?;
+//! app.worker().processor(printer.policy(FailurePolicy::quarantine())).run(Default::default()).await?;
 //! # Ok(())
 //! # }
 //! ```

@@ -36,7 +36,7 @@ pub struct RawEvent {
 pub enum PollOutcome {
     /// The next event.
     Event(RawEvent),
-    /// None yet; [`RawPartitionEvents::ready`] waits.
+    /// None yet; [`RawPartitionEvents::wait_ready`] waits.
     Empty,
     /// The processor should return now.
     End,
@@ -113,7 +113,7 @@ impl RawPartitionEvents {
         self.buffer.reject_last(error);
     }
 
-    /// Waits until taking gives something else than [`PollOutcome::ZeroSize`].
+    /// Waits until taking gives something else than [`PollOutcome::Empty`].
     pub async fn wait_ready(&self) {
         while !self.buffer.has_events() {
             self.buffer.wait_changed_or_stopped().await;
