@@ -25,17 +25,17 @@ async fn main() -> Result<(), BoxError> {
     let mut arguments = std::env::args().skip(1);
     let url = arguments.next().unwrap_or_else(|| "redis://127.0.0.1:6379".into());
     let partitions = arguments.next().map_or(Ok(16), |count| count.parse())?;
-    let lease = Duration::from_millis(arguments.next().map_or(Ok(3500), |ms| ms.parse())?);
+    let lease_ttl = Duration::from_millis(arguments.next().map_or(Ok(3500), |ms| ms.parse())?);
 
     let mut terminate = signal(SignalKind::terminate())?;
     let app = StreamApp::connect_in("shop", &url, Namespace::new("")?).await?;
     let orders = app.stream::<Order>("orders").partition_by("order_id").partitions(partitions).open().await?;
-    let link = app.client().clone();
-    let booker = Processor::new("booker", &orders, move |events| book(events, link.clone()));
+    let client = app.client().clone();
+    let booker = Processor::new("booker", &orders, move |events| book(events, client.clone()));
     let settings = ProcessorSettings {
-        lease_ttl: lease,
-        heartbeat_interval: lease / 4,
-        join_delay: lease / 8,
+        lease_ttl,
+        heartbeat_interval: lease_ttl / 4,
+        join_delay: lease_ttl / 8,
         ..ProcessorSettings::default()
     };
 
@@ -50,10 +50,10 @@ async fn main() -> Result<(), BoxError> {
     Ok(worker.await?)
 }
 
-async fn book(mut events: PartitionEvents<Order>, link: squall_coord::RedisClient) -> Result<(), BoxError> {
+async fn book(mut events: PartitionEvents<Order>, client: squall_coord::RedisClient) -> Result<(), BoxError> {
     let (partition, fence) = (events.partition(), events.fence_token());
     let script = redis::Script::new(BOOK);
-    let mut commands = link.connection();
+    let mut commands = client.connection();
     while let Some(event) = events.next().await {
         let line = format!("{partition} {} {} {}", event.id, fence.epoch, event.record.number);
         // Unfenced, as most effects in the world are: this one can be late by the iteration in hand, the ledger cannot.

@@ -97,8 +97,8 @@ pub struct StreamAdmin {
 
 impl StreamAdmin {
     /// Tools for a namespace.
-    pub fn new(link: RedisClient, namespace: Namespace) -> Self {
-        Self { client: link, namespace }
+    pub fn new(client: RedisClient, namespace: Namespace) -> Self {
+        Self { client, namespace }
     }
 
     fn commands(&self) -> SharedConnection {
@@ -172,7 +172,7 @@ impl StreamAdmin {
         };
         if let Some(group) = group {
             lag.waiting = match group.lag {
-                Some(told) => told as u64,
+                Some(lag) => lag as u64,
                 None => self.count_after(&key, &group.last_delivered_id).await?,
             };
             lag.pending = group.pending as u64;
@@ -223,7 +223,7 @@ impl StreamAdmin {
     /// Refuses a key that is in use for something else, by name.
     async fn expect_key_type(&self, key: &str, kind: &'static str) -> Result<(), AdminError> {
         match find_wrong_type(&mut self.commands(), &[(key, kind)]).await {
-            Some(wrong) => Err(wrong.into()),
+            Some(wrong_type) => Err(wrong_type.into()),
             None => Ok(()),
         }
     }
@@ -265,11 +265,11 @@ impl StreamAdmin {
 
     /// Makes the stream forget a processor, so that it no longer keeps events from being trimmed.
     pub async fn remove_processor(&self, name: &ProcessorName) -> Result<u32, AdminError> {
-        let mut known = false;
+        let mut registered = false;
         for partition in 0..self.partition_count(name.stream()).await? {
-            known |= self.is_registered(name, partition).await?;
+            registered |= self.is_registered(name, partition).await?;
         }
-        if !known {
+        if !registered {
             return Err(AdminError::NoProcessor(name.stream().clone(), name.processor().to_owned()));
         }
         self.recreate_groups_locked(name, |pipeline, _, _| pipeline).await
@@ -288,12 +288,12 @@ impl StreamAdmin {
     async fn recreate_groups_locked(
         &self,
         name: &ProcessorName,
-        then: impl Fn(redis::Pipeline, &str, &str) -> redis::Pipeline,
+        add_commands: impl Fn(redis::Pipeline, &str, &str) -> redis::Pipeline,
     ) -> Result<u32, AdminError> {
         let partitions = self.partition_count(name.stream()).await?;
         let admin = self.namespace.lease_keys(name).admin;
         let mut commands = self.commands();
-        let closed: Value = redis::cmd("SET")
+        let locked: Value = redis::cmd("SET")
             .arg(&*admin)
             .arg("reset")
             .arg("NX")
@@ -301,13 +301,13 @@ impl StreamAdmin {
             .arg(ADMIN_LOCK_MS)
             .query_async(&mut commands)
             .await?;
-        if closed == Value::Nil {
+        if locked == Value::Nil {
             return Err(AdminError::AdminLocked(admin.to_string()));
         }
-        let outcome = self.recreate_groups(name, partitions, then).await;
-        let opened: Result<i64, _> = redis::cmd("DEL").arg(&*admin).query_async(&mut commands).await;
+        let outcome = self.recreate_groups(name, partitions, add_commands).await;
+        let unlocked: Result<i64, _> = redis::cmd("DEL").arg(&*admin).query_async(&mut commands).await;
         outcome?;
-        opened?;
+        unlocked?;
         Ok(partitions)
     }
 
@@ -315,7 +315,7 @@ impl StreamAdmin {
         &self,
         name: &ProcessorName,
         partitions: u32,
-        then: impl Fn(redis::Pipeline, &str, &str) -> redis::Pipeline,
+        add_commands: impl Fn(redis::Pipeline, &str, &str) -> redis::Pipeline,
     ) -> Result<(), AdminError> {
         let running = self.members(name).await?.members.len();
         if running > 0 {
@@ -333,7 +333,7 @@ impl StreamAdmin {
             if exists {
                 pipeline.cmd("XGROUP").arg("DESTROY").arg(&events).arg(name.processor()).ignore();
             }
-            let () = then(pipeline, &events, name.processor()).query_async(&mut self.commands()).await?;
+            let () = add_commands(pipeline, &events, name.processor()).query_async(&mut self.commands()).await?;
         }
         Ok(())
     }
@@ -396,7 +396,7 @@ impl StreamTail {
             }
             outcome => outcome?,
         };
-        let mut passed = Vec::new();
+        let mut events = Vec::new();
         for (key, entries) in streams {
             let Some((at, position)) = self.positions.iter_mut().enumerate().find(|(_, (name, _))| *name == key) else {
                 continue;
@@ -406,11 +406,11 @@ impl StreamTail {
                     .map(|body| crate::codec::to_display_json(&body))
                     .unwrap_or_default();
                 position.1.clone_from(&id);
-                passed.push(TailedEvent { partition: at as u32, id, record });
+                events.push(TailedEvent { partition: at as u32, id, record });
             }
         }
-        passed.sort_by_key(|event| crate::entry::EntryId::parse(event.id.as_bytes()));
-        Ok(passed)
+        events.sort_by_key(|event| crate::entry::EntryId::parse(event.id.as_bytes()));
+        Ok(events)
     }
 
     async fn read(
@@ -424,7 +424,7 @@ impl StreamTail {
         command.arg(keys).arg(ids);
         match self.connection.query(&command, std::time::Duration::from_millis(wait_ms)).await? {
             Value::Nil => Ok(Vec::new()),
-            answer => Ok(FromRedisValue::from_redis_value(answer).map_err(RedisError::from)?),
+            response => Ok(FromRedisValue::from_redis_value(response).map_err(RedisError::from)?),
         }
     }
 }

@@ -27,8 +27,8 @@ pub enum ConnectError {
 }
 
 /// Refuses the empty namespace, whose keys have no hash tags, on a cluster.
-pub(crate) fn check_namespace(link: &RedisClient, namespace: &Namespace) -> Result<(), ConnectError> {
-    if link.is_cluster() && *namespace == Namespace::empty() {
+pub(crate) fn check_namespace(client: &RedisClient, namespace: &Namespace) -> Result<(), ConnectError> {
+    if client.is_cluster() && *namespace == Namespace::empty() {
         Err(ConnectError::ClusterNeedsNamespace)
     } else {
         Ok(())
@@ -52,9 +52,9 @@ impl StreamApp {
     /// Connects in a namespace of your choice.
     pub async fn connect_in(name: &str, url: &str, namespace: Namespace) -> Result<Self, ConnectError> {
         check_app_name(name)?;
-        let link = RedisClient::open(url).await?;
-        check_namespace(&link, &namespace)?;
-        Ok(Self { name: name.to_owned(), client: link, namespace })
+        let client = RedisClient::open(url).await?;
+        check_namespace(&client, &namespace)?;
+        Ok(Self { name: name.to_owned(), client, namespace })
     }
 
     /// Its name.

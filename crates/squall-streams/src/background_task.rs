@@ -102,7 +102,7 @@ impl BackgroundTask {
             if self.on_leader && leading.wait_for(|leads| *leads).await.is_err() {
                 return;
             }
-            let lost = async {
+            let leadership_lost = async {
                 if self.on_leader {
                     let _ = leading.wait_for(|leads| !leads).await;
                 } else {
@@ -112,7 +112,7 @@ impl BackgroundTask {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.run_by_trigger() => return,
-                () = lost => {}
+                () = leadership_lost => {}
             }
         }
     }
@@ -126,7 +126,7 @@ impl BackgroundTask {
                 self.run_once().await;
             },
             TaskTrigger::Crontab(cron, zone) => {
-                while let Some(wait) = until_next(cron, &Zoned::now().with_time_zone(zone.clone())) {
+                while let Some(wait) = delay_until_next(cron, &Zoned::now().with_time_zone(zone.clone())) {
                     tokio::time::sleep(wait).await;
                     self.run_once().await;
                 }
@@ -144,7 +144,7 @@ impl BackgroundTask {
 }
 
 /// How long until the line's next time after `now`.
-fn until_next(cron: &Cron, now: &Zoned) -> Option<Duration> {
+fn delay_until_next(cron: &Cron, now: &Zoned) -> Option<Duration> {
     let next = cron.find_next_occurrence(now, false).ok()?;
     Duration::try_from(now.duration_until(&next)).ok()
 }
@@ -156,40 +156,40 @@ mod tests {
     #[track_caller]
     fn check(line: &str, now: &str, expected: Duration) {
         let cron = Cron::from_str(line).unwrap();
-        assert_eq!(until_next(&cron, &now.parse().unwrap()), Some(expected), "{line} after {now}");
+        assert_eq!(delay_until_next(&cron, &now.parse().unwrap()), Some(expected), "{line} after {now}");
     }
 
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn crontab_lines_are_read_in_their_time_zone() {
+    fn crontab_line_is_evaluated_in_its_time_zone() {
         check("0 3 * * *", "2026-11-15T01:00:00+01:00[Europe/Berlin]", HOUR * 2);
         check("*/15 * * * *", "2026-11-15T01:01:00+00:00[UTC]", Duration::from_secs(14 * 60));
         check("0 0 * * MON", "2026-11-15T00:00:00+00:00[UTC]", HOUR * 24);
     }
 
     #[test]
-    fn a_skipped_hour_does_not_skip_the_day() {
+    fn crontab_on_the_day_of_a_skipped_hour_still_runs() {
         // 2026-03-29: clocks in Berlin jump from 02:00 to 03:00, so 03:30 is only two and a half hours after 00:00.
         check("30 3 * * *", "2026-03-29T00:00:00+01:00[Europe/Berlin]", HOUR * 5 / 2);
     }
 
     #[test]
-    fn lines_and_zones_that_make_no_sense_are_refused() {
-        let nothing = || async { Ok::<(), BoxError>(()) };
+    fn invalid_crontab_zone_and_interval_are_rejected() {
+        let action = || async { Ok::<(), BoxError>(()) };
         assert!(matches!(
-            BackgroundTask::crontab("x", "61 * * * *", "UTC", nothing),
+            BackgroundTask::crontab("x", "61 * * * *", "UTC", action),
             Err(TaskScheduleError::InvalidCrontab { .. })
         ));
         assert!(matches!(
-            BackgroundTask::crontab("x", "* * * * *", "Berlin", nothing),
+            BackgroundTask::crontab("x", "* * * * *", "Berlin", action),
             Err(TaskScheduleError::UnknownTimeZone(_))
         ));
-        assert!(matches!(BackgroundTask::timer("x", Duration::ZERO, nothing), Err(TaskScheduleError::ZeroInterval)));
+        assert!(matches!(BackgroundTask::timer("x", Duration::ZERO, action), Err(TaskScheduleError::ZeroInterval)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failing_timer_keeps_its_times() {
+    async fn failing_timer_keeps_its_schedule() {
         let (count, seen) = watch::channel(0);
         let count = Arc::new(count);
         let action = move || {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn leader_tasks_follow_leadership() {
+    async fn leader_task_runs_only_while_its_worker_leads() {
         let (count, seen) = watch::channel(0);
         let count = Arc::new(count);
         let action = move || {

@@ -62,8 +62,8 @@ pub struct Entry {
 }
 
 /// Reads the entries of the only stream that XREADGROUP found anything in, or nothing if it found nothing.
-pub(crate) fn parse_read_response(answer: Value) -> Option<Vec<Entry>> {
-    let list = match answer {
+pub(crate) fn parse_read_response(response: Value) -> Option<Vec<Entry>> {
+    let list = match response {
         Value::Nil => return Some(Vec::new()),
         Value::Array(mut streams) => match streams.pop()? {
             Value::Array(mut stream) => stream.pop()?,

@@ -42,8 +42,8 @@ pub struct PartitionEvents<R> {
 }
 
 impl<R: DeserializeOwned> PartitionEvents<R> {
-    pub(crate) fn new(lane: Arc<PartitionBuffer>, codec: Codec, middleware: Arc<[Arc<dyn Middleware>]>) -> Self {
-        Self { buffer: lane, codec, middleware, batch: VecDeque::new() }
+    pub(crate) fn new(buffer: Arc<PartitionBuffer>, codec: Codec, middleware: Arc<[Arc<dyn Middleware>]>) -> Self {
+        Self { buffer, codec, middleware, batch: VecDeque::new() }
     }
 
     /// The partition these events are from.
@@ -118,7 +118,7 @@ impl<R: DeserializeOwned> PartitionEvents<R> {
         let mut entry = entry;
         for step in self.middleware.iter() {
             match step.before_event(entry).await? {
-                Some(passed) => entry = passed,
+                Some(kept) => entry = kept,
                 None => return Ok(None),
             }
         }

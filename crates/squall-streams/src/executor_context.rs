@@ -61,8 +61,8 @@ impl ExecutorContext {
         }
     }
 
-    pub(crate) fn add(&self, lane: &Arc<PartitionBuffer>) {
-        self.buffers.lock().expect("short and calm").insert(lane.lease.clone(), lane.clone());
+    pub(crate) fn add(&self, buffer: &Arc<PartitionBuffer>) {
+        self.buffers.lock().expect("short and calm").insert(buffer.lease.clone(), buffer.clone());
     }
 
     pub(crate) fn remove(&self, lease: &Lease) {
@@ -84,8 +84,8 @@ impl ExecutorContext {
     }
 
     pub(crate) fn take_ack_queue(&self) -> Vec<Arc<PartitionBuffer>> {
-        let dirty = std::mem::take(&mut *self.ack_queue.lock().expect("short and calm"));
-        dirty.iter().filter_map(|lease| self.buffer(lease)).collect()
+        let leases = std::mem::take(&mut *self.ack_queue.lock().expect("short and calm"));
+        leases.iter().filter_map(|lease| self.buffer(lease)).collect()
     }
 }
 
@@ -96,11 +96,11 @@ struct WarnLimiter(Option<Instant>);
 impl WarnLimiter {
     /// Whether a complaint is heard now; those that follow soon are not.
     fn allow(&mut self, now: Instant) -> bool {
-        let speaks = self.0.is_none_or(|last| now.duration_since(last) >= WARN_INTERVAL);
-        if speaks {
+        let allowed = self.0.is_none_or(|last| now.duration_since(last) >= WARN_INTERVAL);
+        if allowed {
             self.0 = Some(now);
         }
-        speaks
+        allowed
     }
 }
 
@@ -109,9 +109,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_complaint_a_second_speaks_for_all_partitions() {
-        let (mut complaints, begin) = (WarnLimiter::default(), Instant::now());
-        let heard = (0..64 * 30).filter(|nth| complaints.allow(begin + Duration::from_millis(nth * 5)));
-        assert_eq!(heard.count(), 10, "of 9.6 seconds");
+    fn retry_warnings_are_limited_to_one_per_second() {
+        let (mut limiter, begin) = (WarnLimiter::default(), Instant::now());
+        let allowed = (0..64 * 30).filter(|nth| limiter.allow(begin + Duration::from_millis(nth * 5)));
+        assert_eq!(allowed.count(), 10, "of 9.6 seconds");
     }
 }

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_a_minute_and_end() {
+    fn retry_delay_doubles_up_to_a_minute_then_ends() {
         let policy = FailurePolicy::ignore().retry(12, Duration::from_millis(100));
         assert_eq!(policy.retry_delay(0), Some(Duration::from_millis(100)));
         assert_eq!(policy.retry_delay(3), Some(Duration::from_millis(800)));

@@ -26,39 +26,43 @@ pub(crate) struct LeaderCandidate {
 }
 
 /// Strives for leadership until `stop`; `leading` says whether it has it.
-pub(crate) async fn campaign(candidate: LeaderCandidate, leading: watch::Sender<bool>, stop: CancellationToken) {
-    let LeaderCandidate { client: link, key, worker, ttl: term } = candidate;
-    let poll = POLL_INTERVAL.min(term.mul_f64(1.0 / 3.5));
-    let mut until = Instant::now();
-    let mut commands = link.connection();
+pub(crate) async fn compete_for_leadership(
+    candidate: LeaderCandidate,
+    leading: watch::Sender<bool>,
+    stop: CancellationToken,
+) {
+    let LeaderCandidate { client, key, worker, ttl } = candidate;
+    let poll_interval = POLL_INTERVAL.min(ttl.mul_f64(1.0 / 3.5));
+    let mut leads_until = Instant::now();
+    let mut commands = client.connection();
     while !stop.is_cancelled() {
-        let sent = Instant::now();
-        let asked: Result<i64, _> = tokio::time::timeout(
-            poll,
-            LEAD.key(&key).arg(&worker).arg(term.as_millis() as u64).invoke_async(&mut commands),
+        let asked_at = Instant::now();
+        let response: Result<i64, _> = tokio::time::timeout(
+            poll_interval,
+            LEAD.key(&key).arg(&worker).arg(ttl.as_millis() as u64).invoke_async(&mut commands),
         )
         .await
         .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
-        match asked {
-            Ok(0) => until = sent,
+        match response {
+            Ok(0) => leads_until = asked_at,
             // After a lapse tasks start anew, even if nobody else has led meanwhile.
             Ok(2) => {
                 leading.send_replace(false);
-                until = sent + term;
+                leads_until = asked_at + ttl;
             }
-            Ok(_) => until = sent + term,
+            Ok(_) => leads_until = asked_at + ttl,
             Err(error) => warn!(%error, "could not ask for leadership"),
         }
-        let leads = Instant::now() < until;
+        let is_leading = Instant::now() < leads_until;
         leading.send_if_modified(|before| {
-            let changed = *before != leads;
+            let changed = *before != is_leading;
             if changed {
-                info!(worker, leads, "leadership");
+                info!(worker, leads = is_leading, "leadership");
             }
-            *before = leads;
+            *before = is_leading;
             changed
         });
-        let wake = if leads { until.min(sent + poll) } else { sent + poll };
+        let wake = if is_leading { leads_until.min(asked_at + poll_interval) } else { asked_at + poll_interval };
         tokio::select! {
             () = stop.cancelled() => {}
             () = tokio::time::sleep_until(wake.max(Instant::now() + Duration::from_millis(50))) => {}

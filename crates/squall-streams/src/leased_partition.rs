@@ -94,7 +94,7 @@ pub(crate) struct LeasedPartition {
 
 impl LeasedPartition {
     pub(crate) fn new(
-        link: &RedisClient,
+        client: &RedisClient,
         namespace: &Namespace,
         name: &ProcessorName,
         number: u32,
@@ -109,10 +109,10 @@ impl LeasedPartition {
             group: name.processor().to_owned(),
             owner,
             ttl,
-            read_progress: ReadProgress::new(link.is_cluster()),
+            read_progress: ReadProgress::new(client.is_cluster()),
             namespace: namespace.clone(),
             processor: name.clone(),
-            commands: link.connection(),
+            commands: client.connection(),
         }
     }
 
@@ -120,12 +120,12 @@ impl LeasedPartition {
     pub(crate) async fn fence(&self) -> Result<FenceOutcome<bool>, PartitionError> {
         let (number, gate) = self.next_gate_key();
         loop {
-            let mut look = redis::cmd("HGET");
-            let open: Option<String> = self
-                .map_error(look.arg(&self.lock_key).arg("gate").query_async(&mut self.commands.clone()).await)
+            let mut lookup = redis::cmd("HGET");
+            let open_gate: Option<String> = self
+                .map_error(lookup.arg(&self.lock_key).arg("gate").query_async(&mut self.commands.clone()).await)
                 .await?;
             let mut call = FENCE.key(&self.lock_key);
-            call.key(&self.events_key).key(&self.quarantine_key).key(&gate).key(open.as_ref().unwrap_or(&gate));
+            call.key(&self.events_key).key(&self.quarantine_key).key(&gate).key(open_gate.as_ref().unwrap_or(&gate));
             call.arg(self.owner.as_str()).arg(self.epoch.0).arg(self.ttl_ms()).arg(&self.group).arg(number);
             match self.invoke_script::<(i64, Option<String>)>(&call).await? {
                 (-2, _) => {} // somebody else has fenced it in between
@@ -178,23 +178,23 @@ impl LeasedPartition {
     }
 
     /// Finds out which key it is if one is of the wrong type.
-    async fn map_error<T>(&self, answer: Result<T, RedisError>) -> Result<T, PartitionError> {
-        let source = match answer {
-            Ok(answer) => return Ok(answer),
+    async fn map_error<T>(&self, response: Result<T, RedisError>) -> Result<T, PartitionError> {
+        let source = match response {
+            Ok(response) => return Ok(response),
             Err(error) => error,
         };
         if source.to_string().contains("WRONGTYPE") {
             let keys = [(&*self.lock_key, "hash"), (&*self.events_key, "stream"), (&*self.quarantine_key, "string")];
-            if let Some(wrong) = find_wrong_type(&mut self.commands.clone(), &keys).await {
-                return Err(PartitionError::WrongType(wrong));
+            if let Some(wrong_type) = find_wrong_type(&mut self.commands.clone(), &keys).await {
+                return Err(PartitionError::WrongType(wrong_type));
             }
         }
         Err(PartitionError::Redis { key: self.events_key.clone(), source })
     }
 }
 
-fn parse_quarantined(answer: i64) -> FenceOutcome<bool> {
-    if answer < 0 { FenceOutcome::FencedOff } else { FenceOutcome::Done(answer == 1) }
+fn parse_quarantined(response: i64) -> FenceOutcome<bool> {
+    if response < 0 { FenceOutcome::FencedOff } else { FenceOutcome::Done(response == 1) }
 }
 
 #[cfg(test)]

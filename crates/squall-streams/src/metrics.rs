@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_what_prometheus_reads() {
+    fn rendered_metrics_are_prometheus_text() {
         let metrics = StreamMetrics::default();
         add(&metrics.acked, 3);
         let name = ProcessorName::parse("myapp.orders.printer").unwrap();

@@ -142,10 +142,10 @@ fn check_name(
     kind: &'static str,
     name: &str,
     rule: &'static str,
-    also: impl Fn(char) -> bool,
+    extra: impl Fn(char) -> bool,
 ) -> Result<(), NameError> {
-    let fine = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || also(c);
-    if name.is_empty() || !name.chars().all(fine) {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || extra(c);
+    if name.is_empty() || !name.chars().all(allowed) {
         return Err(NameError { kind, name: name.to_owned(), rule });
     }
     Ok(())
@@ -211,20 +211,20 @@ mod tests {
     }
 
     #[test]
-    fn the_empty_namespace_has_the_seeds_names() {
-        let seed = Namespace::new("").unwrap();
-        let space = seed.lease_keys(&printer());
-        assert_eq!(seed.events_key(printer().stream(), 3), "__strm:myapp.orders.3");
-        assert_eq!(&*space.members, "__memb:myapp.orders.printer");
-        assert_eq!(&*space.control, "__ctrl:myapp.orders.printer");
-        assert_eq!(seed.lock_key(&printer(), 3), "__lock:myapp.orders.printer.3");
-        assert_eq!(&*space.admin, "__lock:myapp.orders.printer.admin");
-        assert_eq!(space.heartbeat_key(&squall_coord::MemberId::new("x")), "__beat:myapp.orders.printer.x");
-        assert_eq!(seed.leader_key("myapp"), "__lead:myapp");
+    fn empty_namespace_gives_runnel_key_names() {
+        let runnel = Namespace::new("").unwrap();
+        let keys = runnel.lease_keys(&printer());
+        assert_eq!(runnel.events_key(printer().stream(), 3), "__strm:myapp.orders.3");
+        assert_eq!(&*keys.members, "__memb:myapp.orders.printer");
+        assert_eq!(&*keys.control, "__ctrl:myapp.orders.printer");
+        assert_eq!(runnel.lock_key(&printer(), 3), "__lock:myapp.orders.printer.3");
+        assert_eq!(&*keys.admin, "__lock:myapp.orders.printer.admin");
+        assert_eq!(keys.heartbeat_key(&squall_coord::MemberId::new("x")), "__beat:myapp.orders.printer.x");
+        assert_eq!(runnel.leader_key("myapp"), "__lead:myapp");
     }
 
     #[test]
-    fn other_namespaces_tag_by_partition_and_by_processor() {
+    fn default_namespace_hash_tags_partition_and_processor() {
         let squall = Namespace::default();
         assert_eq!(squall.events_key(printer().stream(), 3), "squall:__strm:myapp.orders.{3}");
         assert_eq!(squall.lock_key(&printer(), 3), "squall:__lock:myapp.orders.printer.{3}");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_could_collide_are_refused() {
+    fn names_that_make_keys_collide_are_rejected() {
         for bad in ["", "a.b", "a b", "{a}", "a\n"] {
             assert!(check_app_name(bad).is_err(), "{bad:?}");
         }

@@ -31,14 +31,14 @@ impl PartitionHasher {
 
     /// The partition of a key whose `repr` is known.
     pub(crate) fn partition_of_repr(self, text: &str, count: u32) -> u32 {
-        let rest = match self {
+        let partition = match self {
             Self::Xxh64 => xxhash_rust::xxh64::xxh64(text.as_bytes(), 0) % u64::from(count),
             Self::Md5 => {
                 let number = u128::from_be_bytes(Md5::digest(text.as_bytes()).into());
                 (number % u128::from(count)) as u64
             }
         };
-        u32::try_from(rest).expect("less than count")
+        u32::try_from(partition).expect("less than count")
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
     /// Computed with CPython: `int(hashlib.md5(repr(key).encode()).hexdigest(), 16) % n` and
     /// `xxhash.xxh64(repr(key).encode()).intdigest() % n`.
     #[test]
-    fn partitions_are_those_of_the_seeds_system() {
+    fn partition_of_key_equals_runnel() {
         let cases = include!("hash_cases.in");
         for (key, count, md5, xxh64) in cases {
             assert_eq!(PartitionHasher::Md5.partition(&key, count), md5, "md5 {key} of {count}");

@@ -99,8 +99,8 @@ impl Processor {
     {
         let codec = stream.codec();
         Self::with_factory(name, stream, move |middleware| {
-            Arc::new(move |lane| {
-                let running = function(PartitionEvents::new(lane, codec, middleware.clone()));
+            Arc::new(move |buffer| {
+                let running = function(PartitionEvents::new(buffer, codec, middleware.clone()));
                 async move { running.await.map_err(Into::into) }.boxed()
             })
         })
@@ -112,13 +112,15 @@ impl Processor {
         F: Fn(RawPartitionEvents) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
     {
-        Self::with_factory(name, stream, move |_| Arc::new(move |lane| function(RawPartitionEvents::new(lane)).boxed()))
+        Self::with_factory(name, stream, move |_| {
+            Arc::new(move |buffer| function(RawPartitionEvents::new(buffer)).boxed())
+        })
     }
 
     fn with_factory<R>(
         name: &str,
         stream: &RecordStream<R>,
-        make: impl FnOnce(MiddlewareChain) -> ProcessorFn + Send + 'static,
+        function_factory: impl FnOnce(MiddlewareChain) -> ProcessorFn + Send + 'static,
     ) -> Self {
         Self {
             name: stream.name().processor(name),
@@ -129,7 +131,7 @@ impl Processor {
             policy: FailurePolicy::default(),
             metrics: Arc::default(),
             middleware: Vec::new(),
-            function_factory: Box::new(make),
+            function_factory: Box::new(function_factory),
         }
     }
 

@@ -126,7 +126,7 @@ mod tests {
     ];
 
     #[test]
-    fn repr_is_pythons() {
+    fn python_repr_equals_cpython_repr() {
         for (json, expected) in CASES {
             let value: Value = serde_json::from_str(json).unwrap();
             assert_eq!(&python_repr(&value), expected, "{json}");

@@ -75,8 +75,8 @@ pub struct RawPartitionEvents {
 }
 
 impl RawPartitionEvents {
-    pub(crate) fn new(lane: Arc<PartitionBuffer>) -> Self {
-        Self { buffer: lane }
+    pub(crate) fn new(buffer: Arc<PartitionBuffer>) -> Self {
+        Self { buffer }
     }
 
     /// The partition these events are from.

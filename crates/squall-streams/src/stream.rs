@@ -92,9 +92,9 @@ pub struct StreamBuilder<R> {
 }
 
 impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
-    pub(crate) fn new(link: RedisClient, namespace: Namespace, name: Result<StreamName, NameError>) -> Self {
+    pub(crate) fn new(client: RedisClient, namespace: Namespace, name: Result<StreamName, NameError>) -> Self {
         Self {
-            client: link,
+            client,
             namespace,
             name,
             key: None,
@@ -206,7 +206,7 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> StreamBuilder<R> {
 
 /// Stores the definition if there is none; whoever comes later must have the same.
 async fn check_definition(
-    link: &RedisClient,
+    client: &RedisClient,
     namespace: &Namespace,
     name: &StreamName,
     partitions: u32,
@@ -217,12 +217,14 @@ async fn check_definition(
     pipeline.atomic().hset_nx(&key, "partitions", partitions).ignore();
     pipeline.hset_nx(&key, "hasher", hasher.to_string()).ignore();
     pipeline.hget(&key, "partitions").hget(&key, "hasher");
-    let stored: Result<(String, String), RedisError> = pipeline.query_async(&mut link.connection()).await;
+    let stored: Result<(String, String), RedisError> = pipeline.query_async(&mut client.connection()).await;
     let (stored_partitions, stored_hasher) = match stored {
         Ok(stored) => stored,
         Err(source) => {
-            let wrong = find_wrong_type(&mut link.connection(), &[(&key, "hash")]).await;
-            return Err(wrong.map_or(StreamOpenError::Redis { name: name.clone(), source }, StreamOpenError::WrongType));
+            let wrong_type = find_wrong_type(&mut client.connection(), &[(&key, "hash")]).await;
+            return Err(
+                wrong_type.map_or(StreamOpenError::Redis { name: name.clone(), source }, StreamOpenError::WrongType)
+            );
         }
     };
     let pairs = [

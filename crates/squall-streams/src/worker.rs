@@ -11,7 +11,7 @@ use tracing::info;
 use crate::{
     background_task::BackgroundTask,
     executor::{ExecutorError, execute},
-    leader_election::{DEFAULT_LEADER_TTL, LeaderCandidate, campaign},
+    leader_election::{DEFAULT_LEADER_TTL, LeaderCandidate, compete_for_leadership},
     metrics::StreamMetrics,
     names::{Namespace, ProcessorName},
     processor::Processor,
@@ -29,17 +29,9 @@ pub struct AppWorker {
 }
 
 impl AppWorker {
-    pub(crate) fn new(app: String, link: RedisClient, namespace: Namespace) -> Self {
+    pub(crate) fn new(app: String, client: RedisClient, namespace: Namespace) -> Self {
         let id = uuid::Uuid::new_v4().simple().to_string();
-        Self {
-            app,
-            id,
-            client: link,
-            namespace,
-            processors: Vec::new(),
-            tasks: Vec::new(),
-            leader_ttl: DEFAULT_LEADER_TTL,
-        }
+        Self { app, id, client, namespace, processors: Vec::new(), tasks: Vec::new(), leader_ttl: DEFAULT_LEADER_TTL }
     }
 
     /// Adds a processor.
@@ -58,8 +50,8 @@ impl AppWorker {
 
     /// How long a leader that is not heard of keeps others from leading, at least a millisecond. Default 3.5 s.
     #[must_use]
-    pub fn leader_ttl(mut self, term: Duration) -> Self {
-        self.leader_ttl = term.max(Duration::from_millis(1));
+    pub fn leader_ttl(mut self, ttl: Duration) -> Self {
+        self.leader_ttl = ttl.max(Duration::from_millis(1));
         self
     }
 
@@ -74,31 +66,31 @@ impl AppWorker {
     pub async fn run(self, stop: CancellationToken) -> Result<(), ExecutorError> {
         info!(app = self.app, worker = self.id, processors = self.processors.len(), "worker starts");
         let stop = stop.child_token();
-        let (leading_tx, leading) = watch::channel(false);
+        let (leading_sender, leading) = watch::channel(false);
         let mut background = JoinSet::new();
         if self.tasks.iter().any(BackgroundTask::is_leader_only) {
             let key = self.namespace.leader_key(&self.app);
             let candidate =
                 LeaderCandidate { client: self.client.clone(), key, worker: self.id.clone(), ttl: self.leader_ttl };
-            background.spawn(campaign(candidate, leading_tx, stop.clone()));
+            background.spawn(compete_for_leadership(candidate, leading_sender, stop.clone()));
         }
         for task in self.tasks {
             background.spawn(task.run(leading.clone(), stop.clone()));
         }
         let mut executors = JoinSet::new();
-        let idle = self.processors.is_empty();
+        let without_processors = self.processors.is_empty();
         for processor in self.processors {
             executors.spawn(execute(processor, stop.clone()));
         }
         let mut outcome = Ok(());
-        while let Some(ended) = executors.join_next().await {
-            let ended = ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        while let Some(result) = executors.join_next().await {
+            let result = result.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
             if outcome.is_ok() {
-                outcome = ended;
+                outcome = result;
             }
             stop.cancel();
         }
-        if idle {
+        if without_processors {
             stop.cancelled().await;
         }
         while background.join_next().await.is_some() {}

@@ -101,9 +101,9 @@ async fn perform(command: StreamCommand, out: &mut impl Write) -> Result<ExitCod
 
 impl RedisArgs {
     async fn admin(&self) -> Result<StreamAdmin, StreamCommandError> {
-        let (link, namespace) = (RedisClient::open(&self.redis).await?, Namespace::new(&self.namespace)?);
-        check_namespace(&link, &namespace)?;
-        Ok(StreamAdmin::new(link, namespace))
+        let (client, namespace) = (RedisClient::open(&self.redis).await?, Namespace::new(&self.namespace)?);
+        check_namespace(&client, &namespace)?;
+        Ok(StreamAdmin::new(client, namespace))
     }
 }
 
@@ -170,8 +170,8 @@ fn json_type_name(value: &Value) -> &'static str {
     }
 }
 
-fn pluralize(number: usize, one: &str, more: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { more })
+fn pluralize(number: usize, singular: &str, plural: &str) -> String {
+    format!("{number} {}", if number == 1 { singular } else { plural })
 }
 
 async fn send(args: SendArgs, out: &mut impl Write) -> Result<(), StreamCommandError> {
@@ -192,7 +192,7 @@ async fn send_file(args: SendManyArgs, out: &mut impl Write) -> Result<(), Strea
     };
     let stream = args.target.open().await?;
     let (mut chunk, mut sent) = (Vec::with_capacity(CHUNK_LINES), 0);
-    let partly = |sent: usize, source: StreamCommandError| match sent {
+    let partly_sent = |sent: usize, source: StreamCommandError| match sent {
         0 => source,
         sent => StreamCommandError::PartlySent { sent, source: Box::new(source) },
     };
@@ -206,16 +206,16 @@ async fn send_file(args: SendManyArgs, out: &mut impl Write) -> Result<(), Strea
             Ok(record) => chunk.push(record),
             Err(error) => {
                 let before = stream.send_many(&chunk).await.map(|ids| ids.len());
-                return Err(partly(sent + before.unwrap_or(0), error));
+                return Err(partly_sent(sent + before.unwrap_or(0), error));
             }
         }
         if chunk.len() == CHUNK_LINES {
-            stream.send_many(&chunk).await.map_err(|error| partly(sent, error.into()))?;
+            stream.send_many(&chunk).await.map_err(|error| partly_sent(sent, error.into()))?;
             sent += chunk.len();
             chunk.clear();
         }
     }
-    stream.send_many(&chunk).await.map_err(|error| partly(sent, error.into()))?;
+    stream.send_many(&chunk).await.map_err(|error| partly_sent(sent, error.into()))?;
     writeln!(out, "sent {} records to {} in {} partitions", sent + chunk.len(), stream.name(), stream.partitions())?;
     Ok(())
 }
@@ -245,14 +245,19 @@ async fn lag(args: ProcessorArgs, out: &mut impl Write) -> Result<(), StreamComm
         return Ok(());
     }
     writeln!(out, "{:>9} {:>9} {:>9} {:>9}  last delivered", "partition", "waiting", "pending", "length")?;
-    for one in &all {
-        let mark = if one.quarantined { "  quarantined" } else { "" };
-        let (partition, waiting, pending, length) = (one.partition, one.waiting, one.pending, one.length);
-        writeln!(out, "{partition:>9} {waiting:>9} {pending:>9} {length:>9}  {}{mark}", one.last_delivered)?;
+    for partition_lag in &all {
+        let suffix = if partition_lag.quarantined { "  quarantined" } else { "" };
+        let (partition, waiting, pending, length) =
+            (partition_lag.partition, partition_lag.waiting, partition_lag.pending, partition_lag.length);
+        writeln!(
+            out,
+            "{partition:>9} {waiting:>9} {pending:>9} {length:>9}  {}{suffix}",
+            partition_lag.last_delivered
+        )?;
     }
-    let behind: u64 = all.iter().map(|one| one.waiting + one.pending).sum();
+    let behind: u64 = all.iter().map(|partition_lag| partition_lag.waiting + partition_lag.pending).sum();
     writeln!(out, "{name} is {behind} events behind")?;
-    if all.iter().all(|one| !one.registered) {
+    if all.iter().all(|partition_lag| !partition_lag.registered) {
         writeln!(out, "no worker has run it yet; is the name right?")?;
     }
     Ok(())
@@ -262,15 +267,15 @@ async fn members(args: ProcessorArgs, out: &mut impl Write) -> Result<(), Stream
     let name = ProcessorName::parse(&args.processor)?;
     let admin = args.server.admin().await?;
     admin.check_stream_exists(name.stream()).await?;
-    let view = admin.members(&name).await?;
+    let snapshot = admin.members(&name).await?;
     let held = |id: &squall_coord::MemberId| -> Vec<u64> {
-        let mine = view.leases.iter().filter(|(_, (holder, _))| holder == id);
+        let mine = snapshot.leases.iter().filter(|(_, (holder, _))| holder == id);
         let mut units: Vec<u64> = mine.filter_map(|(unit, _)| unit.as_str().parse().ok()).collect();
         units.sort_unstable();
         units
     };
     if args.json {
-        let all: Vec<Value> = view
+        let all: Vec<Value> = snapshot
             .members
             .iter()
             .map(|member| {
@@ -283,8 +288,8 @@ async fn members(args: ProcessorArgs, out: &mut impl Write) -> Result<(), Stream
         writeln!(out, "{}", Value::Array(all))?;
         return Ok(());
     }
-    writeln!(out, "{} {name}", pluralize(view.members.len(), "worker runs", "workers run"))?;
-    for member in &view.members {
+    writeln!(out, "{} {name}", pluralize(snapshot.members.len(), "worker runs", "workers run"))?;
+    for member in &snapshot.members {
         let state = if member.leaving { "leaving" } else { "active" };
         writeln!(out, "{}  {state}  for {:.0?}  holds {:?}", member.id, member.age, held(&member.id))?;
     }
@@ -308,20 +313,20 @@ async fn quarantine(args: QuarantineArgs, out: &mut impl Write) -> Result<ExitCo
     let name = ProcessorName::parse(&args.processor)?;
     let admin = args.server.admin().await?;
     let found = admin.quarantined_partitions(&name).await?;
-    let wanted: Vec<u32> = match args.clear {
+    let to_clear: Vec<u32> = match args.clear {
         Some(partition) => vec![partition],
         None if args.clear_all => found.keys().copied().collect(),
         None => {
             for (partition, reason) in &found {
                 writeln!(out, "{partition}  {reason}")?;
             }
-            let still = pluralize(found.len(), "partition stands", "partitions stand");
-            writeln!(out, "{still} still in {name}")?;
+            let stopped = pluralize(found.len(), "partition stands", "partitions stand");
+            writeln!(out, "{stopped} still in {name}")?;
             return Ok(ExitCode::SUCCESS);
         }
     };
     let mut cleared = 0;
-    for partition in &wanted {
+    for partition in &to_clear {
         cleared += usize::from(admin.clear_quarantine(&name, *partition, args.skip).await?);
     }
     if let (Some(partition), 0) = (args.clear, cleared) {

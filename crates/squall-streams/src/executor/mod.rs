@@ -84,45 +84,50 @@ pub(crate) async fn execute(processor: Processor, stop: CancellationToken) -> Re
     settings.check()?;
     let member = MemberId::unique();
     let units = (0..processor.partitions).map(UnitId::from).collect();
-    let config = MembershipConfig {
+    let membership_config = MembershipConfig {
         heartbeat_interval: settings.heartbeat_interval,
         ttl: settings.lease_ttl,
         join_delay: settings.join_delay,
         ..MembershipConfig::new(member.clone(), units)
     };
-    let link = processor.client.clone();
+    let client = processor.client.clone();
     let namespace = processor.namespace.clone();
-    let (seat, handle) = Membership::new(RedisLeaseStore::new(&link, namespace.lease_keys(&name)), config)?;
-    let hub = ExecutorContext::new(name, settings, processor.metrics.clone());
+    let (membership, membership_handle) =
+        Membership::new(RedisLeaseStore::new(&client, namespace.lease_keys(&name)), membership_config)?;
+    let context = ExecutorContext::new(name, settings, processor.metrics.clone());
     let policy = processor.policy;
-    let (invoke, middleware) = processor.into_function();
+    let (function, middleware) = processor.into_function();
     let mut services = JoinSet::new();
-    services.spawn(fetcher::run_fetcher(hub.clone()));
-    services.spawn(fetcher::watch_idle(hub.clone(), link.clone()));
-    services.spawn(acker::run_acker(hub.clone()));
-    services.spawn(renew_fences(hub.clone()));
-    services.spawn(lag_reporter::run_lag_reporter(hub.clone(), link.clone(), namespace.clone()));
-    let job = Arc::new(ConsumerConfig { context: hub, function: invoke, middleware, policy });
+    services.spawn(fetcher::run_fetcher(context.clone()));
+    services.spawn(fetcher::watch_idle(context.clone(), client.clone()));
+    services.spawn(acker::run_acker(context.clone()));
+    services.spawn(renew_fences(context.clone()));
+    services.spawn(lag_reporter::run_lag_reporter(context.clone(), client.clone(), namespace.clone()));
+    let consumer_config = Arc::new(ConsumerConfig { context, function, middleware, policy });
     let stop = stop.child_token();
     let executor = Executor {
-        consumer_config: job,
-        client: link,
+        consumer_config,
+        client,
         namespace,
         member,
-        membership: handle,
+        membership: membership_handle,
         buffers: BTreeMap::new(),
         stop,
     };
-    let outcome = executor.run(seat, &mut services).await;
+    let outcome = executor.run(membership, &mut services).await;
     services.shutdown().await;
     outcome
 }
 
 impl Executor {
-    async fn run(mut self, seat: Membership<RedisLeaseStore>, services: &mut JoinSet<()>) -> Result<(), ExecutorError> {
+    async fn run(
+        mut self,
+        membership: Membership<RedisLeaseStore>,
+        services: &mut JoinSet<()>,
+    ) -> Result<(), ExecutorError> {
         let stop = self.stop.clone();
-        let mut seated = JoinSet::new();
-        seated.spawn(seat.run(stop.clone()));
+        let mut membership_task = JoinSet::new();
+        membership_task.spawn(membership.run(stop.clone()));
         let mut consumers: JoinSet<(Lease, Result<(), ExecutorError>)> = JoinSet::new();
         let mut outcome = Ok(());
         loop {
@@ -138,8 +143,8 @@ impl Executor {
                         stop.cancel();
                     }
                 }
-                notice = self.membership.events.recv() => match notice {
-                    Some(notice) => self.handle_lease_event(notice, &mut consumers),
+                event = self.membership.events.recv() => match event {
+                    Some(event) => self.handle_lease_event(event, &mut consumers),
                     None => break, // the seat has left
                 },
                 Some(_) = services.join_next() => {
@@ -149,22 +154,22 @@ impl Executor {
             }
         }
         consumers.shutdown().await;
-        seated.shutdown().await;
+        membership_task.shutdown().await;
         outcome
     }
 
-    fn handle_lease_event(&mut self, notice: LeaseEvent, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
-        match notice {
+    fn handle_lease_event(&mut self, event: LeaseEvent, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
+        match event {
             LeaseEvent::Granted(lease) => self.start_partition(lease, consumers),
             LeaseEvent::Drain(lease) => {
-                if let Some(lane) = self.buffers.get(&lease) {
-                    lane.drain.cancel();
+                if let Some(buffer) = self.buffers.get(&lease) {
+                    buffer.drain.cancel();
                 }
             }
             LeaseEvent::Lost(lease) => {
-                if let Some(lane) = self.buffers.get(&lease) {
+                if let Some(buffer) = self.buffers.get(&lease) {
                     warn!(processor = %self.consumer_config.context.processor, partition = %lease.unit, epoch = %lease.epoch, "lease lost");
-                    lane.abort.cancel();
+                    buffer.abort.cancel();
                 }
             }
         }
@@ -175,43 +180,45 @@ impl Executor {
             // Only partitions are ever assigned here; whatever else it is, it is not ours to use.
             return self.membership.release(lease);
         };
-        let hub = &self.consumer_config.context;
-        info!(processor = %hub.processor, partition = number, epoch = %lease.epoch, member = %self.member, "partition taken");
-        add(&hub.metrics.granted, 1);
-        add(&hub.metrics.held, 1);
-        let claim = (self.member.clone(), lease.epoch, hub.settings.lease_ttl);
-        let partition = LeasedPartition::new(&self.client, &self.namespace, &hub.processor, number, claim);
-        let (tenure, drain) = (self.membership.validity.clone(), self.stop.child_token());
-        let lane = PartitionBuffer::new(partition, lease.clone(), tenure, drain, hub.clone());
-        self.buffers.insert(lease.clone(), lane.clone());
-        let job = self.consumer_config.clone();
-        consumers.spawn(async move { (lease, consumer::consume(lane, job).await) });
+        let context = &self.consumer_config.context;
+        info!(processor = %context.processor, partition = number, epoch = %lease.epoch, member = %self.member, "partition taken");
+        add(&context.metrics.granted, 1);
+        add(&context.metrics.held, 1);
+        let owner = (self.member.clone(), lease.epoch, context.settings.lease_ttl);
+        let partition = LeasedPartition::new(&self.client, &self.namespace, &context.processor, number, owner);
+        let (lease_validity, drain) = (self.membership.validity.clone(), self.stop.child_token());
+        let buffer = PartitionBuffer::new(partition, lease.clone(), lease_validity, drain, context.clone());
+        self.buffers.insert(lease.clone(), buffer.clone());
+        let consumer_config = self.consumer_config.clone();
+        consumers.spawn(async move { (lease, consumer::consume(buffer, consumer_config).await) });
     }
 
     fn finish_partition(&mut self, lease: Lease) {
-        let hub = &self.consumer_config.context;
-        info!(processor = %hub.processor, partition = %lease.unit, epoch = %lease.epoch, "partition given back");
-        add(&hub.metrics.returned, 1);
-        hub.metrics.held.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        let context = &self.consumer_config.context;
+        info!(processor = %context.processor, partition = %lease.unit, epoch = %lease.epoch, "partition given back");
+        add(&context.metrics.returned, 1);
+        context.metrics.held.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         self.buffers.remove(&lease);
         self.membership.release(lease);
     }
 }
 
 /// Keeps the fences of all lanes up, for ever.
-async fn renew_fences(hub: Arc<ExecutorContext>) {
-    let mut beats = interval(hub.settings.heartbeat_interval);
-    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn renew_fences(context: Arc<ExecutorContext>) {
+    let mut ticks = interval(context.settings.heartbeat_interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        beats.tick().await;
-        let lanes = hub.buffers();
-        let answers =
-            join_all(lanes.iter().map(|lane| async { (lane.quarantine_count(), lane.partition.renew().await) })).await;
-        for (lane, (marks, answer)) in lanes.iter().zip(answers) {
-            match answer {
-                Ok(FenceOutcome::Done(quarantined)) => lane.sync_quarantine(quarantined, marks),
-                Ok(FenceOutcome::FencedOff) => lane.abort_fenced(),
-                Err(error) => hub.log_retry("renewing the fence", lane.partition.number, &error),
+        ticks.tick().await;
+        let buffers = context.buffers();
+        let outcomes = join_all(
+            buffers.iter().map(|buffer| async { (buffer.quarantine_count(), buffer.partition.renew().await) }),
+        )
+        .await;
+        for (buffer, (quarantine_count, outcome)) in buffers.iter().zip(outcomes) {
+            match outcome {
+                Ok(FenceOutcome::Done(quarantined)) => buffer.sync_quarantine(quarantined, quarantine_count),
+                Ok(FenceOutcome::FencedOff) => buffer.abort_fenced(),
+                Err(error) => context.log_retry("renewing the fence", buffer.partition.number, &error),
             }
         }
     }

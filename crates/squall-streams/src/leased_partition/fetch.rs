@@ -44,9 +44,9 @@ pub(super) struct ReadProgress {
 }
 
 impl ReadProgress {
-    pub(super) fn new(by_script: bool) -> Arc<Self> {
+    pub(super) fn new(use_script: bool) -> Arc<Self> {
         Arc::new(Self {
-            use_script: by_script,
+            use_script,
             scripted_reads: AtomicU64::default(),
             gate_number: AtomicU64::default(),
             response_pending: AtomicBool::default(),
@@ -82,12 +82,12 @@ impl LeasedPartition {
             return Ok(FenceOutcome::FencedOff);
         }
         self.read_progress.response_pending.store(true, Relaxed);
-        let answer = self.read_group(count, pending).await?;
+        let response = self.read_group(count, pending).await?;
         self.read_progress.response_pending.store(false, Relaxed);
-        let Some(entries) = parse_read_response(answer) else { return Err(self.unexpected_response()) };
+        let Some(entries) = parse_read_response(response) else { return Err(self.unexpected_response()) };
         let last = self.read_progress.advance_delivered(entries.last().map(|entry| entry.id));
-        let drained = (pending.is_none() && entries.len() < count).then_some(last);
-        Ok(FenceOutcome::Done(FetchedEntries { entries, caught_up_at: drained }))
+        let caught_up_at = (pending.is_none() && entries.len() < count).then_some(last);
+        Ok(FenceOutcome::Done(FetchedEntries { entries, caught_up_at }))
     }
 
     async fn read_group(&self, count: usize, pending: Option<EntryId>) -> Result<Value, PartitionError> {
@@ -115,9 +115,9 @@ impl LeasedPartition {
         call.arg(self.read_progress.scripted_reads.fetch_add(1, Relaxed) + 1);
         let Value::Array(parts) = self.invoke_script(&call).await? else { return Ok(FenceOutcome::FencedOff) };
         let mut parts = parts.into_iter();
-        let Some(Value::BulkString(drained)) = parts.next() else { return Err(self.unexpected_response()) };
+        let Some(Value::BulkString(caught_up_at)) = parts.next() else { return Err(self.unexpected_response()) };
         let entries = parse_script_entries(parts).ok_or_else(|| self.unexpected_response())?;
-        Ok(FenceOutcome::Done(FetchedEntries { entries, caught_up_at: EntryId::parse(&drained) }))
+        Ok(FenceOutcome::Done(FetchedEntries { entries, caught_up_at: EntryId::parse(&caught_up_at) }))
     }
 
     /// The gate that reads name now.

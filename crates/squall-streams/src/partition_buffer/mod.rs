@@ -91,17 +91,17 @@ impl PartitionBuffer {
     pub(crate) fn new(
         partition: LeasedPartition,
         lease: Lease,
-        tenure: LeaseValidity,
+        lease_validity: LeaseValidity,
         drain: CancellationToken,
-        hub: Arc<ExecutorContext>,
+        context: Arc<ExecutorContext>,
     ) -> Arc<Self> {
         Arc::new(Self {
             partition,
             lease,
-            lease_validity: tenure,
+            lease_validity,
             drain,
             abort: CancellationToken::new(),
-            context: hub,
+            context,
             state: Mutex::default(),
             changed: Notify::new(),
             acks_written: Notify::new(),
@@ -158,8 +158,8 @@ impl PartitionBuffer {
     }
 
     /// What a renewal found in Redis that was sent when there were so many marks; an answer from before the last mark is no news.
-    pub(crate) fn sync_quarantine(&self, quarantined: bool, marks: u64) {
-        if self.quarantine_count() == marks && self.is_quarantined() != quarantined {
+    pub(crate) fn sync_quarantine(&self, quarantined: bool, known_count: u64) {
+        if self.quarantine_count() == known_count && self.is_quarantined() != quarantined {
             self.restart(quarantined);
             self.changed.notify_one();
         }
@@ -201,8 +201,8 @@ impl PartitionBuffer {
     pub(crate) fn requeue_last(&self, count: usize) {
         let mut state = self.state();
         let from = state.outstanding.len().saturating_sub(count);
-        let back = state.outstanding.split_off(from);
-        self.requeue_locked(&mut state, back);
+        let requeued = state.outstanding.split_off(from);
+        self.requeue_locked(&mut state, requeued);
     }
 
     /// The last event that the processor took cannot be decoded.
@@ -330,11 +330,11 @@ impl PartitionBuffer {
     pub(crate) fn reclaim_outstanding(&self) -> Vec<Entry> {
         let mut state = self.state();
         let delivered = state.outstanding.len() - state.undelivered;
-        let waiting = state.outstanding.split_off(delivered);
-        let preparing = state.in_middleware.take();
+        let undelivered = state.outstanding.split_off(delivered);
+        let in_middleware = state.in_middleware.take();
         state.undelivered = 0;
-        self.requeue_locked(&mut state, preparing.into_iter().collect());
-        self.requeue_locked(&mut state, waiting);
+        self.requeue_locked(&mut state, in_middleware.into_iter().collect());
+        self.requeue_locked(&mut state, undelivered);
         std::mem::take(&mut state.outstanding)
     }
 

@@ -21,10 +21,10 @@ impl PartitionBuffer {
     /// What to fetch, if anything; marks the lane as being fetched.
     pub(crate) fn next_fetch(&self) -> Option<FetchRequest> {
         let mut state = self.state();
-        let wanted = self.context.settings.prefetch;
-        let held = state.queue.len();
+        let prefetch = self.context.settings.prefetch;
+        let buffered = state.queue.len();
         let busy = state.fetching || state.quarantined || self.abort.is_cancelled() || self.drain.is_cancelled();
-        if busy || held * 2 > wanted {
+        if busy || buffered * 2 > prefetch {
             return None;
         }
         let pending = match state.read_position {
@@ -33,11 +33,11 @@ impl PartitionBuffer {
             Some(ReadPosition::Idle(_)) | None => return None,
         };
         state.fetching = true;
-        Some(FetchRequest { count: wanted - held, pending, generation: state.generation })
+        Some(FetchRequest { count: prefetch - buffered, pending, generation: state.generation })
     }
 
     /// Takes what was fetched. `drained`: nothing new after that id.
-    pub(crate) fn store_fetched(&self, fetch: FetchRequest, entries: Vec<Entry>, drained: Option<EntryId>) {
+    pub(crate) fn store_fetched(&self, fetch: FetchRequest, entries: Vec<Entry>, caught_up_at: Option<EntryId>) {
         let mut state = self.state();
         state.fetching = false;
         if state.quarantined || state.generation != fetch.generation {
@@ -45,7 +45,7 @@ impl PartitionBuffer {
         }
         let replay = fetch.pending.is_some();
         state.last_fetched = entries.last().map_or(state.last_fetched, |entry| entry.id);
-        state.read_position = match (replay, entries.last(), drained) {
+        state.read_position = match (replay, entries.last(), caught_up_at) {
             (true, Some(last), _) => Some(ReadPosition::Pending(last.id)),
             (true, None, _) | (false, _, None) => Some(ReadPosition::New),
             (false, _, Some(id)) => Some(ReadPosition::Idle(id)),

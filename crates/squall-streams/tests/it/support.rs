@@ -11,7 +11,7 @@ use squall_testkit::redis::RedisServer;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::order_checker::{Log, Seen};
+use crate::order_checker::{EventLog, SeenEvent};
 
 /// What tests send: a key, and a number that makes the record unique.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,25 +35,25 @@ pub(crate) async fn stream(app: &StreamApp, partitions: u32) -> RecordStream<Ord
 /// Sends records and says where they went.
 pub(crate) async fn send(stream: &RecordStream<Order>, records: &[Order]) -> Vec<(u32, EntryId)> {
     let ids = stream.send_many(records).await.unwrap();
-    records.iter().map(|record| stream.route(record).unwrap()).zip(ids).collect()
+    records.iter().map(|record_events| stream.route(record_events).unwrap()).zip(ids).collect()
 }
 
 /// Writes down what it sees, one event at a time.
-pub(crate) async fn record(mut events: PartitionEvents<Order>, log: Log) -> Result<(), std::io::Error> {
+pub(crate) async fn record_events(mut events: PartitionEvents<Order>, log: EventLog) -> Result<(), std::io::Error> {
     let (partition, epoch) = (events.partition(), events.fence_token().epoch.0);
     while let Some(event) = events.next().await {
-        log.write(Seen { partition, id: event.id, epoch });
+        log.push(SeenEvent { partition, id: event.id, epoch });
     }
     Ok(())
 }
 
-pub(crate) fn recorder(stream: &RecordStream<Order>, log: &Log) -> Processor {
+pub(crate) fn recording_processor(stream: &RecordStream<Order>, log: &EventLog) -> Processor {
     let log = log.clone();
-    Processor::new("recorder", stream, move |events| record(events, log.clone()))
+    Processor::new("recorder", stream, move |events| record_events(events, log.clone()))
 }
 
 /// Quick to notice things, slow to give up: a lease that no busy machine makes expire.
-pub(crate) fn quick() -> ProcessorSettings {
+pub(crate) fn fast_settings() -> ProcessorSettings {
     ProcessorSettings {
         heartbeat_interval: Duration::from_millis(100),
         lease_ttl: Duration::from_secs(30),
@@ -63,18 +63,18 @@ pub(crate) fn quick() -> ProcessorSettings {
 }
 
 /// A lease that expires soon, for tests that wait for it.
-pub(crate) fn brief() -> ProcessorSettings {
-    ProcessorSettings { lease_ttl: Duration::from_millis(400), ..quick() }
+pub(crate) fn short_lease_settings() -> ProcessorSettings {
+    ProcessorSettings { lease_ttl: Duration::from_millis(400), ..fast_settings() }
 }
 
 /// A worker running in this process.
-pub(crate) struct Running {
+pub(crate) struct RunningWorker {
     stop: CancellationToken,
     task: JoinHandle<Result<(), ExecutorError>>,
     pub(crate) metrics: Arc<StreamMetrics>,
 }
 
-impl Running {
+impl RunningWorker {
     pub(crate) fn start(app: &StreamApp, processor: Processor) -> Self {
         let stop = CancellationToken::new();
         let metrics = processor.metrics();
@@ -88,32 +88,32 @@ impl Running {
     }
 
     /// What it ended with by itself.
-    pub(crate) async fn ended(self) -> Result<(), ExecutorError> {
-        within(self.task).await.unwrap()
+    pub(crate) async fn wait_end(self) -> Result<(), ExecutorError> {
+        with_timeout(self.task).await.unwrap()
     }
 }
 
 /// Waits for something that happens elsewhere; there is no event to wait for across processes, so it looks again and again.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut look: impl FnMut() -> F) {
-    let patience = tokio::time::Instant::now() + Duration::from_secs(60);
-    while !look().await {
-        assert!(tokio::time::Instant::now() < patience, "waited a minute for: {what}");
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !condition().await {
+        assert!(tokio::time::Instant::now() < deadline, "waited a minute for: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 /// A bound on tests that would otherwise hang.
-pub(crate) async fn within<F: Future>(future: F) -> F::Output {
+pub(crate) async fn with_timeout<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(60), future).await.expect("done within a minute")
 }
 
 /// Waits until so many different events have been processed.
-pub(crate) async fn processed(log: &Log, count: usize) {
+pub(crate) async fn wait_processed(log: &EventLog, count: usize) {
     eventually("all events processed", || async { log.len() >= count && log.distinct() >= count }).await;
 }
 
 /// Nothing is pending in any partition of the recorder's group.
-pub(crate) async fn pending(app: &StreamApp, stream: &RecordStream<Order>, group: &str) -> u64 {
+pub(crate) async fn pending_count(app: &StreamApp, stream: &RecordStream<Order>, group: &str) -> u64 {
     let mut total = 0;
     for partition in 0..stream.partitions() {
         let key = app.namespace().events_key(stream.name(), partition);

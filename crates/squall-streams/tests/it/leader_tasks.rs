@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{app, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_worker_leads_and_another_follows_it() {
+async fn leader_task_moves_to_another_worker_when_the_leader_stops() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let ticks: Arc<Mutex<Vec<usize>>> = Arc::default();
