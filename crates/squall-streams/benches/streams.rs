@@ -1,9 +1,10 @@
-//! Measures the stream engine against a bare XREADGROUP/XACK loop on the same server, its idle cost and its rebalance.
-//! Prints what it saw; refuses to judge. Alternates the two sides, because the machine is shared.
+//! Measures the stream engine against a bare XREADGROUP/XACK loop on the same server, its idle cost
+//! and its rebalance time. Prints the figures and judges nothing. Alternates the two sides, because
+//! the machine is shared.
 //!
-//! bench/streams/run, or cargo bench -p squall-streams (EVENTS=400000 ROUNDS=3 change the amount of work; RUNNEL_PYTHON=… names a
-//! Python that has runnel, the system of the seed, for a side-by-side run of the same work; SQUALL_PYTHON=… one that has squall, for the
-//! same work in Python on this engine).
+//! Run it with bench/streams/run, or cargo bench -p squall-streams. EVENTS=400000 and ROUNDS=3 set
+//! the amount of work. RUNNEL_PYTHON names a Python that has runnel, for the same work on runnel.
+//! SQUALL_PYTHON names a Python that has squall, for the same work in Python on this engine.
 
 use std::{
     sync::Arc,
@@ -42,7 +43,8 @@ async fn main() -> Result<(), BoxError> {
     measure_rebalance().await
 }
 
-/// The same records on 16 partitions, taken in turn by the Python system, by Python on our engine where that is installed, and by us.
+/// Processes the same records on 16 partitions with runnel, with squall's Python package if it is
+/// installed, and with this crate.
 async fn compare_with_runnel(python: &str, events: u64, rounds: u64) -> Result<(), BoxError> {
     let (mut runnel_runs, mut python_runs, mut squall_runs) = (Vec::new(), Vec::new(), Vec::new());
     let squall_python = std::env::var("SQUALL_PYTHON").ok();
@@ -61,7 +63,7 @@ async fn compare_with_runnel(python: &str, events: u64, rounds: u64) -> Result<(
     let costs = |runs: &[(f64, f64)]| -> Vec<f64> { runs.iter().map(|run| run.1).collect() };
     let times = |a: Vec<f64>, b: Vec<f64>| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a / b).collect() };
     println!(
-        "the seed's system, 16 partitions, {events} events, {rounds} rounds: runnel {}/s, squall {}/s, ratio {} (bar 10)",
+        "runnel, 16 partitions, {events} events, {rounds} rounds: runnel {}/s, squall {}/s, ratio {} (bar 10)",
         median_and_range(rates(&runnel_runs), 0),
         median_and_range(squall_runs.clone(), 0),
         median_and_range(times(squall_runs, rates(&runnel_runs)), 1)
@@ -79,7 +81,7 @@ async fn compare_with_runnel(python: &str, events: u64, rounds: u64) -> Result<(
     Ok(())
 }
 
-/// Runs a script of bench/streams and reads what it prints: events per second and CPU µs per event.
+/// Runs a script of bench/streams and parses its output: events per second and CPU µs per event.
 fn run_python_script(python: &str, name: &str, server: &RedisServer, events: u64) -> Result<(f64, f64), BoxError> {
     let path = format!("{}/../../bench/streams/{name}", env!("CARGO_MANIFEST_DIR"));
     let output = std::process::Command::new(python).args([&path, &server.url(), &events.to_string()]).output()?;
@@ -87,11 +89,14 @@ fn run_python_script(python: &str, name: &str, server: &RedisServer, events: u64
     let mut numbers = printed.split_whitespace().map(str::parse::<f64>);
     match (numbers.next(), numbers.next()) {
         (Some(rate), Some(cpu_seconds)) => Ok((rate?, cpu_seconds?)),
-        _ => Err(format!("{name} printed {printed:?} and said {}", String::from_utf8_lossy(&output.stderr)).into()),
+        _ => {
+            Err(format!("{name} printed {printed:?}, and on stderr: {}", String::from_utf8_lossy(&output.stderr))
+                .into())
+        }
     }
 }
 
-/// Sends the records and says how fast.
+/// Sends the records and returns the rate.
 async fn send_orders(stream: &RecordStream<Order>, events: u64) -> Result<f64, BoxError> {
     let begin = Instant::now();
     for chunk in 0..events / 5_000 {
@@ -110,7 +115,7 @@ async fn open(app: &StreamApp, partitions: u32) -> Result<RecordStream<Order>, B
     Ok(stream.open().await?)
 }
 
-/// What one side of one round cost.
+/// The rate and the cost of one side in one round.
 #[derive(Clone, Copy)]
 struct BenchCost {
     rate: f64,
@@ -119,7 +124,8 @@ struct BenchCost {
     server: f64,
 }
 
-/// Both sides on the same server, the same records, the same batch and one connection each; they take turns at being first.
+/// Both sides use the same server, records and batch size, and one connection each. The side that
+/// runs first alternates.
 async fn measure_throughput(partitions: u32, events: u64, rounds: u64) -> Result<(), BoxError> {
     let (mut bare, mut squall_runs, mut ratios, mut sends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds {
@@ -150,7 +156,7 @@ async fn measure_throughput(partitions: u32, events: u64, rounds: u64) -> Result
         let client = median(sides.iter().map(|side| side.client).collect());
         (client, median(sides.iter().map(|side| side.server).collect()))
     };
-    // Steadier than rates on a shared machine.
+    // On a shared machine, CPU times vary less than rates.
     let ((bare_client, bare_server), (client, server)) = (cost(&bare), cost(&squall_runs));
     println!(
         "  CPU per event, client + server: bare loop {bare_client:.1} + {bare_server:.1} µs, squall {client:.1} + {server:.1} µs"
@@ -170,8 +176,8 @@ async fn measure_cost(
     Ok(BenchCost { rate, client: micros_per_event(after.0 - before.0), server: micros_per_event(after.1 - before.1) })
 }
 
-/// The least one can do: read a hundred, acknowledge a hundred, partition after partition, on one thread and one plain connection. No
-/// decoding, no fencing, no runtime.
+/// The lower bound of the cost: reads 100 events and acknowledges them, partition after partition,
+/// on one thread and one plain connection. No decoding, no fencing, no runtime.
 async fn bare_loop(url: String, app: &StreamApp, stream: &RecordStream<Order>, events: u64) -> Result<f64, BoxError> {
     let keys: Vec<String> = (0..stream.partitions()).map(|n| app.namespace().events_key(stream.name(), n)).collect();
     tokio::task::spawn_blocking(move || read_and_acknowledge(&url, &keys, events)).await?
@@ -218,7 +224,8 @@ fn summing_processor(stream: &RecordStream<Order>) -> Processor {
     })
 }
 
-/// From the first partition taken to the last event acknowledged. No read asks for more than the bare loop's.
+/// Measures from the first fetched event to the last acknowledged one. Reads have the batch size of
+/// the bare loop.
 async fn worker(app: &StreamApp, stream: &RecordStream<Order>, events: u64) -> Result<f64, BoxError> {
     let settings = ProcessorSettings { prefetch: BATCH, join_delay: Duration::ZERO, ..ProcessorSettings::default() };
     let (stop, metrics, task) = start(app, summing_processor(stream).settings(settings));
@@ -307,7 +314,7 @@ async fn measure_rebalance() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The median, and between what the values lie.
+/// The median, with the smallest and the largest value.
 fn median_and_range(mut values: Vec<f64>, digits: usize) -> String {
     values.sort_by(f64::total_cmp);
     let (least, most, middle) = (values[0], values[values.len() - 1], median(values));

@@ -1,5 +1,6 @@
-//! A worker whose effects are fenced: it books every order in a Redis list, in the same step that checks that the partition is
-//! still its own. Run several, kill some, stop some: the ledger stays in order and complete.
+//! A worker with fenced side effects: one script checks that the worker still owns the partition
+//! and books the order in a Redis list. Run several workers, kill some, stop some: the ledger stays
+//! in order and complete.
 //!
 //! cargo run -p squall-streams --example ledger -- redis://127.0.0.1:6379 [partitions] [lease in ms]
 
@@ -16,7 +17,8 @@ struct Order {
     number: u64,
 }
 
-/// Keys: 1 the partition's lock, 2 the ledger. Args: 1 epoch, 2 the line. Books the line if the epoch is still the lock's.
+/// Books a line if the lock still has the epoch. Keys: 1 lock of the partition, 2 ledger. Args: 1
+/// epoch, 2 line.
 const BOOK: &str = "if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 0 end
                     return redis.call('RPUSH', KEYS[2], ARGV[2])";
 
@@ -56,7 +58,8 @@ async fn book(mut events: PartitionEvents<Order>, client: squall_coord::RedisCli
     let mut commands = client.connection();
     while let Some(event) = events.next().await {
         let line = format!("{partition} {} {} {}", event.id, fence.epoch, event.record.number);
-        // Unfenced, as most effects in the world are: this one can be late by the iteration in hand, the ledger cannot.
+        // Not fenced: a replaced worker can still write one attempt, of its current iteration. It
+        // cannot write to the ledger.
         let _: i64 = redis::cmd("RPUSH").arg("attempts").arg(&line).query_async(&mut commands).await?;
         let _: i64 =
             script.key(&fence.key).key("ledger").arg(fence.epoch.0).arg(&line).invoke_async(&mut commands).await?;

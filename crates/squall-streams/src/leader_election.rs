@@ -1,4 +1,6 @@
-//! One worker of an app leads: it holds a key that expires. Refuses to believe longer than the key lives.
+//! Leader election among the workers of an app: the leader holds a key that expires. A worker never
+//! counts itself as the leader longer than its key lives. [`crate::AppWorker`] runs the election if
+//! it has tasks for the leader only.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -13,19 +15,20 @@ static RESIGN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scr
 
 /// The longest time between attempts to become or stay the leader.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a silent leader leads, unless told otherwise.
+/// How long a silent leader stays the leader, by default.
 pub(crate) const DEFAULT_LEADER_TTL: Duration = Duration::from_millis(3500);
 
-/// Who strives for what.
+/// A worker that wants to become the leader of its app.
 pub(crate) struct LeaderCandidate {
     pub(crate) client: RedisClient,
     pub(crate) key: String,
     pub(crate) worker: String,
-    /// How long it leads without being heard of.
+    /// How long the worker stays the leader without a renewal.
     pub(crate) ttl: Duration,
 }
 
-/// Strives for leadership until `stop`; `leading` says whether it has it.
+/// Acquires and renews leadership until `stop` is cancelled. Publishes in `leading` whether this
+/// worker is the leader.
 pub(crate) async fn compete_for_leadership(
     candidate: LeaderCandidate,
     leading: watch::Sender<bool>,
@@ -45,13 +48,14 @@ pub(crate) async fn compete_for_leadership(
         .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
         match response {
             Ok(0) => leads_until = asked_at,
-            // After a lapse tasks start anew, even if nobody else has led meanwhile.
+            // The key had expired. Tasks restart, even if no other worker was the leader in
+            // between.
             Ok(2) => {
                 leading.send_replace(false);
                 leads_until = asked_at + ttl;
             }
             Ok(_) => leads_until = asked_at + ttl,
-            Err(error) => warn!(%error, "could not ask for leadership"),
+            Err(error) => warn!(%error, "the worker could not renew its leadership"),
         }
         let is_leading = Instant::now() < leads_until;
         leading.send_if_modified(|before| {

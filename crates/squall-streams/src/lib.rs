@@ -1,7 +1,8 @@
 //! Partitioned, ordered stream processing on Redis or Valkey.
 //!
-//! Records go to partitions by key; every partition is processed strictly in order, at least once, by one worker at a time, and a
-//! worker that has lost a partition cannot acknowledge its events any more. Knows nothing of load tests.
+//! A stream divides records into partitions by key. One worker at a time processes a partition,
+//! strictly in order, each event at least once. A worker that has lost a partition cannot
+//! acknowledge its events. The crate does not know load tests.
 //!
 //! ```no_run
 //! use serde::{Deserialize, Serialize};
@@ -71,7 +72,7 @@ pub use sender::{SendError, WhenFull};
 pub use stream::{RecordStream, StreamBuilder, StreamOpenError};
 pub use worker::AppWorker;
 
-/// The README's example must compile.
+/// Compiles the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,11 +1,11 @@
-//! Writes a JSON value the way Python's `repr` writes it, because the seed's system hashes that text.
-//! Refuses nothing; numbers beyond 64 bits have already become floats when JSON was read.
+//! Writes a JSON value as Python's `repr` does, because runnel hashes that text. Accepts every
+//! value; `serde_json` has already turned numbers beyond 64 bits into floats.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-/// Python's `repr` of the value that `json.loads` would give.
+/// Python's `repr` of the value that `json.loads` returns.
 pub fn python_repr(value: &Value) -> String {
     let mut out = String::new();
     write_repr(&mut out, value);
@@ -68,7 +68,8 @@ fn write_text(out: &mut String, text: &str) {
     out.push(quote);
 }
 
-/// Python's `str.isprintable`. Rust's debug escape knows the same categories, but for a leading combining mark.
+/// Python's `str.isprintable`. Rust's `escape_debug` uses the same categories, except that it
+/// escapes a leading combining mark; so an `a` precedes the character.
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return (' '..='~').contains(&c);
@@ -79,7 +80,8 @@ fn is_printable(c: char) -> bool {
     pair.escape_debug().count() == 2
 }
 
-/// Shortest digits that read back the same; an exponent below 1e-4 and from 1e16.
+/// Writes the shortest digits that parse to the same float. Uses an exponent below 1e-4 and from
+/// 1e16.
 fn write_float(out: &mut String, float: f64) {
     let text = format!("{float:e}");
     let (digits, exponent) = text.split_once('e').expect("written with an exponent");
@@ -98,7 +100,7 @@ fn write_float(out: &mut String, float: f64) {
 mod tests {
     use super::*;
 
-    /// (JSON, what CPython 3.11 prints for `repr(json.loads(...))`)
+    /// (JSON, output of CPython 3.11 for `repr(json.loads(...))`)
     const CASES: &[(&str, &str)] = &[
         ("1", "1"),
         ("-7", "-7"),

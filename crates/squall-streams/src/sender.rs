@@ -1,5 +1,6 @@
-//! Appends records to partitions: in batches, once each however often a batch is retried, never over what is unread.
-//! Refuses to drop anything silently: a full partition makes the sender wait or fail.
+//! Appends records to partitions in batches. A retried batch is appended once. The sender never
+//! drops unread events silently: while a partition is full, it waits or fails.
+//! [`RecordStream::send`] and [`RecordStream::send_many`] use it.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -21,17 +22,17 @@ use crate::{
 
 static SEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/send.lua")));
 
-/// Large enough to make the round trip cheap, small enough not to hold up the server.
+/// A larger batch would block the server for longer; a smaller one would cost more round trips.
 const BATCH_SIZE: usize = 200;
-/// Longer than any retry goes on.
+/// Longer than a sender retries, so that a retry always finds its sequence number.
 const DEDUP_TTL: Duration = Duration::from_secs(600);
-/// How long a batch is retried while the server is away.
+/// How long the sender retries a batch while the server does not respond.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What sending to a full partition does.
+/// What a sender does when a partition is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Waits for room, at most this long.
+    /// Waits for space, at most this long.
     Wait(Duration),
     /// Fails at once.
     Fail,
@@ -43,45 +44,46 @@ impl Default for WhenFull {
     }
 }
 
-/// A record that was not, or perhaps not, appended.
+/// Why a record was not appended. After [`SendError::Redis`] the server may have appended it.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// It cannot be written.
+    /// The record cannot be encoded.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// No room.
+    /// The partition is full.
     #[error("partition `{key}` is full ({size} events): {}", explain_full(.slowest_processor))]
     Full {
-        /// The partition's events.
+        /// The key of the partition's events.
         key: String,
-        /// How many it may hold.
+        /// How many events the partition may hold.
         size: usize,
-        /// The processor that is furthest behind; empty when none is registered.
+        /// The processor that is furthest behind; empty if none is registered.
         slowest_processor: String,
     },
-    /// A key is in use for something else.
+    /// A key holds another type.
     #[error(transparent)]
     WrongType(StoreError),
-    /// The server did not answer, or refused; the batch may or may not have been appended.
-    #[error("sending to `{key}` failed")]
+    /// The server did not respond, or returned an error. The batch may or may not have been
+    /// appended.
+    #[error("cannot send to `{key}`")]
     Redis {
-        /// The partition's events.
+        /// The key of the partition's events.
         key: String,
-        /// What happened.
+        /// The error of the client or the server.
         #[source]
         source: RedisError,
     },
-    /// Another sender uses this sender's name.
-    #[error("a batch for `{key}` came after a later one of the same sender")]
+    /// Another sender uses the id of this sender.
+    #[error("the server rejected a batch for `{key}`, because it already has a later batch of the same sender")]
     StaleBatch {
-        /// The partition's events.
+        /// The key of the partition's events.
         key: String,
     },
 }
 
 fn explain_full(slowest_processor: &str) -> String {
     if slowest_processor.is_empty() {
-        "no processor is registered on it, so nothing may be trimmed; start one, raise the size, or let unread events be dropped".into()
+        "no processor is registered on it, so no event may be trimmed; start a processor, raise the size, or allow dropping of unread events".into()
     } else {
         format!(
             "processor `{slowest_processor}` has not acknowledged them; start more workers, raise the size, or remove the processor"
@@ -89,10 +91,11 @@ fn explain_full(slowest_processor: &str) -> String {
     }
 }
 
-/// Appends to the partitions of one stream. At most one batch per partition is on its way, which keeps retries in order.
+/// Appends to the partitions of one stream. At most one batch per partition is in flight, so that a
+/// retry keeps the order.
 pub(crate) struct StreamSender {
     commands: SharedConnection,
-    /// Its name, where the server remembers what a producer has sent.
+    /// The id of this sender if the server has `IDMP`, else empty.
     producer: String,
     partitions: Vec<PartitionSender>,
     size: usize,
@@ -103,7 +106,7 @@ pub(crate) struct StreamSender {
 struct PartitionSender {
     events_key: String,
     dedup_key: String,
-    /// Number of the last batch, held while one is on its way.
+    /// Number of the last batch. Locked while a batch is in flight.
     sequence: Arc<Mutex<u64>>,
 }
 
@@ -149,7 +152,8 @@ impl StreamSender {
         Ok(ids)
     }
 
-    /// Retries one batch under one number until it is in, cannot be, or patience ends.
+    /// Retries one batch under the same number until the server has appended it, rejects it, or the
+    /// time limit is over.
     async fn append_with_retry(
         &self,
         partition_sender: &PartitionSender,
@@ -232,7 +236,7 @@ impl StreamSender {
     }
 }
 
-/// Whether the server has `XADD … IDMP` (Redis 8.6). A server that does not say is taken for one that has not.
+/// Whether the server has `XADD … IDMP` (Redis 8.6). An error counts as no.
 async fn supports_idempotent_producers(client: &RedisClient) -> bool {
     let response: Result<Vec<Value>, RedisError> =
         redis::cmd("COMMAND").arg("INFO").arg("XCFGSET").query_async(&mut client.connection()).await;
@@ -240,15 +244,17 @@ async fn supports_idempotent_producers(client: &RedisClient) -> bool {
 }
 
 impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> RecordStream<R> {
-    /// Appends a record and says under which id.
+    /// Appends a record and returns its id.
     pub async fn send(&self, record: &R) -> Result<EntryId, SendError> {
         let routed = self.encode(record)?;
         let ids = self.sender().append(routed.partition, &[routed]).await?;
         Ok(ids.into_iter().next_back().unwrap_or_default())
     }
 
-    /// Appends records, all partitions at once, each in the order given; the ids come in the order of the records.
-    /// Awaiting it is the back-pressure: it returns when everything is in. After an error, what was sent before it stays.
+    /// Appends records to all partitions concurrently, in each partition in the given order.
+    /// Returns the ids in the order of the records. The call returns when the server has appended
+    /// all records, which is the back-pressure. After an error, the records of earlier batches stay
+    /// in the stream.
     pub async fn send_many<'a>(&self, records: impl IntoIterator<Item = &'a R>) -> Result<Vec<EntryId>, SendError> {
         let routed: Vec<RoutedRecord> =
             records.into_iter().map(|record| self.encode(record)).collect::<Result<_, EncodeError>>()?;
@@ -257,7 +263,7 @@ impl<R: Serialize + DeserializeOwned + Send + Sync + 'static> RecordStream<R> {
 }
 
 impl<R> RecordStream<R> {
-    /// Appends encoded records, all partitions at once.
+    /// Appends encoded records to all partitions concurrently.
     pub(crate) async fn send_routed(
         &self,
         records: impl IntoIterator<Item = RoutedRecord>,

@@ -1,5 +1,5 @@
-//! One process's share of an app: an executor per processor, leadership, background tasks.
-//! Refuses to install signal handlers; whoever runs it cancels the token.
+//! A worker of an app: one executor per processor, leader election, background tasks. Installs no
+//! signal handlers: the caller stops the worker with a token.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
     processor::Processor,
 };
 
-/// Runs processors and tasks until told to stop.
+/// Runs processors and background tasks until its token is cancelled.
 pub struct AppWorker {
     app: String,
     id: String,
@@ -41,28 +41,29 @@ impl AppWorker {
         self
     }
 
-    /// Adds a task.
+    /// Adds a background task.
     #[must_use]
     pub fn task(mut self, task: BackgroundTask) -> Self {
         self.tasks.push(task);
         self
     }
 
-    /// How long a leader that is not heard of keeps others from leading, at least a millisecond. Default 3.5 s.
+    /// How long a silent leader stays the leader. At least 1 ms. Default 3.5 s.
     #[must_use]
     pub fn leader_ttl(mut self, ttl: Duration) -> Self {
         self.leader_ttl = ttl.max(Duration::from_millis(1));
         self
     }
 
-    /// The counters of its processors, for [`StreamMetrics::render`].
+    /// The counters of the processors, for [`StreamMetrics::render`].
     pub fn metrics(&self) -> Vec<(ProcessorName, Arc<StreamMetrics>)> {
         let named =
             self.processors.iter().filter_map(|processor| Some((processor.name.clone().ok()?, processor.metrics())));
         named.collect()
     }
 
-    /// Runs until `stop`, then hands everything over. A processor that halts ends the others, drained, and is the error.
+    /// Runs until `stop` is cancelled, then drains all processors and hands the partitions over. If
+    /// a processor halts, the worker drains the other processors and returns the error.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ExecutorError> {
         info!(app = self.app, worker = self.id, processors = self.processors.len(), "worker starts");
         let stop = stop.child_token();

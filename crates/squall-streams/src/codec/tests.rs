@@ -1,3 +1,5 @@
+//! Tests of layouts and compressions: encoding, decoding, limits and damaged data.
+
 use proptest::prelude::*;
 use serde::Deserialize;
 
@@ -68,7 +70,6 @@ fn compression_bomb_is_rejected() {
 
 #[test]
 fn gzip_data_is_decoded_without_configured_compression() {
-    // python3: gzip.compress(b'{"order_id":1,"amount":1.5,"paid":true,"note":"x"}', mtime=0)
     let compressed =
         Compression::Gzip.compress(br#"{"order_id":1,"amount":1.5,"paid":true,"note":"x"}"#.to_vec()).unwrap();
     assert_eq!(Codec::default().decode::<Order>(&EntryBody::Data(compressed)).unwrap().note, "x");

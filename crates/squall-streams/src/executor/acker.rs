@@ -1,5 +1,5 @@
-//! Writes acknowledgements: whatever has gathered while the last ones were on their way goes out together.
-//! Refuses to lose one: what could not be written is written again, until the fence says no.
+//! Writes acknowledgements. Each round writes all acknowledgements that were queued during the
+//! round before. Retries failed writes until the fence rejects them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
 
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Acknowledges for ever.
+/// Acknowledges processed events until the task is aborted.
 pub(super) async fn run_acker(context: Arc<ExecutorContext>) {
     loop {
         context.ack_wanted.notified().await;

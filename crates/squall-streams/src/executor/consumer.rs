@@ -1,5 +1,6 @@
-//! Runs the processor over one leased partition, from fence to last acknowledgement, and applies the failure policy.
-//! Refuses to go on after the lease has gone.
+//! Runs the processor on one leased partition, from the fence to the last acknowledgement, and
+//! applies the failure policy. Stops when the lease is lost. The executor spawns one consumer per
+//! lease.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -22,7 +23,7 @@ use crate::{
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// What a consumer needs beside its lane.
+/// The parts of a processor that its consumers share.
 pub(super) struct ConsumerConfig {
     pub(super) context: Arc<ExecutorContext>,
     pub(super) function: ProcessorFn,
@@ -30,21 +31,21 @@ pub(super) struct ConsumerConfig {
     pub(super) policy: FailurePolicy,
 }
 
-/// Why one call of the processor did not end well.
+/// The failure of one call of the processor.
 struct CallFailure {
     events: Vec<Entry>,
     error: BoxError,
-    /// Whether trying again could help.
+    /// Whether the policy may retry.
     retryable: bool,
 }
 
-/// What to do after trouble.
+/// What the consumer does after a failure.
 enum FailureAction {
     Continue,
     Quarantine,
 }
 
-/// Returns when the partition has been handed over, lost, or halted.
+/// Processes a partition until it is handed over, lost or halted.
 pub(super) async fn consume(buffer: Arc<PartitionBuffer>, config: Arc<ConsumerConfig>) -> Result<(), ExecutorError> {
     let outcome = tokio::select! {
         biased;
@@ -65,10 +66,10 @@ async fn run_fenced(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> R
     config.context.add(buffer);
     config.context.fetch_wanted.notify_one();
     let outcome = process(buffer, config).await;
-    // Also after a halt: what was processed before it stays processed.
+    // Also after a halt: the events before the failed one stay processed.
     let _ = tokio::time::timeout(config.context.settings.grace, buffer.wait_acked()).await;
     if let Err(error) = buffer.partition.unfence().await {
-        warn!(%error, "could not take the fence down; it will lapse");
+        warn!(%error, "the worker could not remove its fence; the fence expires with the lease");
     }
     outcome
 }
@@ -89,7 +90,7 @@ async fn fence_with_retry(
     }
 }
 
-/// Calls the processor again and again until the partition is drained or halted.
+/// Calls the processor repeatedly until the partition is drained or halted.
 async fn process(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> Result<(), ExecutorError> {
     let mut retries = RetryCounter::default();
     while !buffer.drain.is_cancelled() {
@@ -101,12 +102,13 @@ async fn process(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> Resu
             continue;
         }
         if !buffer.lease_validity.is_valid() {
-            // The membership has run out. Either the seat is about to drop the lease, or a late beat is about to save it.
+            // The membership has expired. Soon the membership reports the lease as lost, or a late
+            // heartbeat renews it.
             tokio::time::sleep(RETRY_DELAY).await;
             continue;
         }
         let Some(outcome) = call(buffer, config).await else {
-            warn!(processor = %config.context.processor, partition = buffer.partition.number, "did not finish within its grace; cut off");
+            warn!(processor = %config.context.processor, partition = buffer.partition.number, "the processor did not finish within its grace period; the worker cancelled it");
             buffer.reclaim_outstanding();
             return Ok(());
         };
@@ -117,7 +119,7 @@ async fn process(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> Resu
             }
         }
         if !buffer.has_events() {
-            // It returned by itself and there is nothing to call it for.
+            // The processor returned, and there is no event for another call.
             tokio::select! {
                 () = buffer.drain.cancelled() => {}
                 () = buffer.wait_changed() => {}
@@ -127,7 +129,7 @@ async fn process(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> Resu
     Ok(())
 }
 
-/// One call; `None` when it had to be cut off.
+/// Calls the processor once. `None` if the grace period ended before the call.
 async fn call(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> Option<Result<(), BoxError>> {
     buffer.take_polled();
     let call_future = AssertUnwindSafe((config.function)(buffer.clone())).catch_unwind();
@@ -142,7 +144,7 @@ async fn call(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> Option<
     }
 }
 
-/// Sorts out what a call left behind.
+/// Completes, requeues or reports the events of a call.
 fn classify_outcome(buffer: &PartitionBuffer, outcome: Result<(), BoxError>) -> Option<CallFailure> {
     match outcome {
         Ok(()) => {
@@ -152,7 +154,7 @@ fn classify_outcome(buffer: &PartitionBuffer, outcome: Result<(), BoxError>) -> 
                 (Some((entry, error)), false) => {
                     return Some(CallFailure { events: vec![entry], error, retryable: false });
                 }
-                // Others come before it that were never handed out.
+                // Undelivered events come before it, so the next call gets them first.
                 (Some((entry, _)), true) => buffer.requeue(vec![entry]),
                 (None, _) => {}
             }
@@ -171,14 +173,14 @@ fn classify_outcome(buffer: &PartitionBuffer, outcome: Result<(), BoxError>) -> 
         Err(error) => {
             let events = buffer.reclaim_outstanding();
             if let Some((entry, _)) = buffer.take_undecodable() {
-                buffer.requeue(vec![entry]); // met again after this failure is dealt with
+                buffer.requeue(vec![entry]); // the next call decodes it again
             }
             Some(CallFailure { events, error, retryable: true })
         }
     }
 }
 
-/// Counts failures of the same events.
+/// Counts consecutive failures of the same first event.
 #[derive(Default)]
 struct RetryCounter {
     first: Option<EntryId>,
@@ -228,7 +230,7 @@ async fn apply_policy(
                 return Ok(FailureAction::Continue);
             }
             Err(error) => {
-                error!(processor = %config.context.processor, %error, "a middleware failed on a failure; the policy decides")
+                error!(processor = %config.context.processor, %error, "middleware could not handle a failure; the failure policy acts")
             }
         }
     }
@@ -258,7 +260,7 @@ async fn apply_policy(
     }
 }
 
-/// Marks the partition in Redis, so that nobody repeats the failure.
+/// Stores the quarantine in Redis, so that no worker repeats the failure.
 async fn store_quarantine(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig, events: &[Entry], error: &str) {
     let reason = json!({
         "failed_at": Timestamp::now().to_string(),
@@ -272,7 +274,7 @@ async fn store_quarantine(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig
         match buffer.partition.quarantine(&reason.to_string()).await {
             Ok(FenceOutcome::Done(())) => break,
             Ok(FenceOutcome::FencedOff) => return buffer.abort_fenced(),
-            Err(PartitionError::WrongType(error)) => return error!(%error, "the quarantine cannot be stored"),
+            Err(PartitionError::WrongType(error)) => return error!(%error, "the worker cannot store the quarantine"),
             Err(_) => tokio::time::sleep(RETRY_DELAY).await,
         }
     }

@@ -1,5 +1,5 @@
-//! Keeps the lanes of one executor filled: several reads at once, none for a lane that has enough.
-//! Refuses to block at the server inside a read; a separate connection waits for new events without taking them.
+//! Keeps the partition buffers of one executor filled, with several concurrent reads. A read never
+//! blocks on the server; a separate connection waits for new events without taking them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,11 +15,11 @@ use crate::{
     partition_buffer::{FetchRequest, PartitionBuffer},
 };
 
-/// How long the watcher waits at the server before it asks again.
+/// How long one blocking XREAD waits on the server.
 const BLOCK_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Fetches for ever.
+/// Fetches events until the task is aborted.
 pub(super) async fn run_fetcher(context: Arc<ExecutorContext>) {
     let mut fetching: FuturesUnordered<BoxFuture<'static, ()>> = FuturesUnordered::new();
     loop {
@@ -57,7 +57,7 @@ async fn fetch_one(context: Arc<ExecutorContext>, buffer: Arc<PartitionBuffer>, 
     }
 }
 
-/// Watches idle lanes for ever; wakes those that have new events.
+/// Watches idle buffers until the task is aborted, and wakes those that have new events.
 pub(super) async fn watch_idle(context: Arc<ExecutorContext>, client: RedisClient) {
     let mut blocking = client.blocking_connection();
     loop {
@@ -82,10 +82,12 @@ pub(super) async fn watch_idle(context: Arc<ExecutorContext>, client: RedisClien
                 }
             }
             Err(error) => {
-                // On a cluster node one command cannot watch several partitions: then they are looked at ten times a second.
+                // On a cluster one command cannot watch several partitions, so this branch polls
+                // them ten times a second.
                 debug!(processor = %context.processor, %error, "watching for new events failed");
                 tokio::time::sleep(RETRY_DELAY).await;
-                // Otherwise the server may have lost its data; a fenced read finds out.
+                // On a single server, the server may have lost its data; the next fenced read
+                // detects it.
                 idle.iter().for_each(|(buffer, _)| buffer.wake_idle());
                 context.fetch_wanted.notify_one();
             }
@@ -93,7 +95,8 @@ pub(super) async fn watch_idle(context: Arc<ExecutorContext>, client: RedisClien
     }
 }
 
-/// Waits for events after the ids of idle lanes, or until the set of idle lanes changes. Answers the keys that have some.
+/// Waits for events after the ids of idle buffers, or until the set of idle buffers changes.
+/// Returns the keys that have new events.
 async fn wait_for_events(
     context: &ExecutorContext,
     client: &RedisClient,
@@ -119,7 +122,8 @@ async fn wait_for_events(
         response = &mut read => return response.map(parse_keys),
         () = context.idle_changed.notified() => {}
     }
-    // The set has changed: free the connection. It may not be blocked yet, or not any more.
+    // The set has changed: unblock the connection. Repeat this, because the server may not have
+    // blocked it yet.
     loop {
         tokio::select! {
             response = &mut read => return response.map(parse_keys),

@@ -1,4 +1,5 @@
-//! Counts how far the held partitions are behind and tells progress. Refuses to hurry: one partition after the other.
+//! Counts the lag of the held partitions and logs progress. Reads one partition after the other, so
+//! as not to load the server.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -11,7 +12,7 @@ use tracing::{debug, info};
 
 use crate::{admin::StreamAdmin, executor_context::ExecutorContext, names::Namespace};
 
-/// Reports for ever.
+/// Reports until the task is aborted.
 pub(super) async fn run_lag_reporter(context: Arc<ExecutorContext>, client: RedisClient, namespace: Namespace) {
     let admin = StreamAdmin::new(client, namespace);
     let mut ticks = interval(context.settings.report_interval);
@@ -23,7 +24,7 @@ pub(super) async fn run_lag_reporter(context: Arc<ExecutorContext>, client: Redi
         for buffer in context.buffers() {
             match admin.partition_lag(&context.processor, buffer.partition.number).await {
                 Ok(partition_lag) => lag += partition_lag.waiting + partition_lag.pending,
-                Err(error) => debug!(processor = %context.processor, %error, "lag not counted"),
+                Err(error) => debug!(processor = %context.processor, %error, "the worker could not count the lag"),
             }
         }
         context.metrics.lag.store(lag, Relaxed);

@@ -1,5 +1,6 @@
-//! One processor in one worker: a member of the processor's space, with a consumer for each partition it holds.
-//! Refuses to know records; it moves leases, entries and acknowledgements.
+//! Runs one processor in one worker: a member of the processor's lease store, with a consumer for
+//! each partition that it holds. Handles leases, entries and acknowledgements; does not decode
+//! records. [`crate::AppWorker`] starts it.
 
 mod acker;
 mod consumer;
@@ -30,39 +31,38 @@ use crate::{
     processor::{Processor, ZeroSettingError},
 };
 
-/// Why a processor ended by itself.
+/// Why a processor ended before it was stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
-    /// A name that cannot be used.
+    /// The name of the processor is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Timings that cannot work together.
+    /// The heartbeat interval is zero, or the lease is too short for it.
     #[error(transparent)]
     Timing(#[from] MembershipConfigError),
-    /// Settings under which nothing would ever happen.
+    /// A setting is zero.
     #[error(transparent)]
     Settings(#[from] ZeroSettingError),
-    /// The policy said so.
+    /// Processing failed, and the failure policy is halt.
     #[error(
-        "processor `{processor}` halted at event {at} of partition {partition}: {error}. The partition is marked and stands \
-         still; mend the cause, then run `squall stream quarantine {processor} --clear {partition}` (add --skip to leave the \
-         event out)"
+        "processor `{processor}` halted at event {at} of partition {partition}: {error}. The partition is in quarantine; fix \
+         the cause, then run `squall stream quarantine {processor} --clear {partition}` (add --skip to drop the event)"
     )]
     Halted {
         /// The processor.
         processor: ProcessorName,
         /// The partition.
         partition: u32,
-        /// The first failed event; empty if none was in hand.
+        /// The first failed event; empty if no event was outstanding.
         at: String,
-        /// What happened.
+        /// The error of the processor, with its causes.
         error: String,
     },
-    /// A key is in use for something else.
+    /// A key holds another type.
     #[error(transparent)]
     Partition(PartitionError),
-    /// Our bug.
-    #[error("a task of processor `{0}` ended by itself")]
+    /// A bug in this crate.
+    #[error("a task of processor `{0}` ended unexpectedly; this is a bug in squall-streams")]
     Task(ProcessorName),
 }
 
@@ -73,11 +73,13 @@ struct Executor {
     member: MemberId,
     membership: MembershipHandle,
     buffers: BTreeMap<Lease, Arc<PartitionBuffer>>,
-    /// Whoever stops the worker drains its lanes at once: the seat's word for it may be a round trip away.
+    /// Drains all partitions directly, because the drain events of the membership may arrive a
+    /// round trip later.
     stop: CancellationToken,
 }
 
-/// Runs a processor until `stop`, then drains it. An error ends it early, drained as well.
+/// Runs a processor until `stop` is cancelled, then drains it. After an error, it also drains the
+/// other partitions before it returns.
 pub(crate) async fn execute(processor: Processor, stop: CancellationToken) -> Result<(), ExecutorError> {
     let name = processor.name.clone()?;
     let settings = processor.settings.clone();
@@ -145,7 +147,7 @@ impl Executor {
                 }
                 event = self.membership.events.recv() => match event {
                     Some(event) => self.handle_lease_event(event, &mut consumers),
-                    None => break, // the seat has left
+                    None => break, // the membership has ended
                 },
                 Some(_) = services.join_next() => {
                     outcome = Err(ExecutorError::Task(self.consumer_config.context.processor.clone()));
@@ -177,7 +179,8 @@ impl Executor {
 
     fn start_partition(&mut self, lease: Lease, consumers: &mut JoinSet<(Lease, Result<(), ExecutorError>)>) {
         let Ok(number) = lease.unit.as_str().parse() else {
-            // Only partitions are ever assigned here; whatever else it is, it is not ours to use.
+            // The lease store assigns only partition numbers here. Releases any other unit without
+            // using it.
             return self.membership.release(lease);
         };
         let context = &self.consumer_config.context;
@@ -203,7 +206,7 @@ impl Executor {
     }
 }
 
-/// Keeps the fences of all lanes up, for ever.
+/// Renews the fences of all held partitions until the task is aborted.
 async fn renew_fences(context: Arc<ExecutorContext>) {
     let mut ticks = interval(context.settings.heartbeat_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,3 +1,5 @@
+//! Tests of the fenced steps against a real server, for plain and scripted reads.
+
 use std::sync::atomic::Ordering::Relaxed;
 
 use redis::{AsyncCommands, Value};
@@ -30,17 +32,17 @@ impl TestRedis {
         )
     }
 
-    /// As on a cluster.
+    /// An owner that reads by script, as on a cluster.
     fn scripted_owner(&self, name: &str, epoch: u64) -> LeasedPartition {
         LeasedPartition { read_progress: ReadProgress::new(true), ..self.owner(name, epoch) }
     }
 
-    /// Both ways to read must keep every promise.
+    /// A plain and a scripted owner: both must keep every guarantee.
     fn plain_and_scripted(&self, name: &str, epoch: u64) -> [LeasedPartition; 2] {
         [self.owner(name, epoch), self.scripted_owner(name, epoch + 10)]
     }
 
-    /// Adds events and answers their ids.
+    /// Adds events and returns their ids.
     async fn add(&self, partition: &LeasedPartition, count: usize) -> Vec<EntryId> {
         let mut ids = Vec::new();
         for n in 0..count {
@@ -57,7 +59,7 @@ impl TestRedis {
     }
 }
 
-/// Refused by the lock's epoch, or because there is no gate.
+/// Whether the server rejected the read, by the epoch of the lock or by the missing gate.
 fn is_rejected(fetched: Result<FenceOutcome<FetchedEntries>, PartitionError>) -> bool {
     match fetched {
         Ok(FenceOutcome::FencedOff) => true,
@@ -69,7 +71,7 @@ fn is_rejected(fetched: Result<FenceOutcome<FetchedEntries>, PartitionError>) ->
 fn ids(fetched: FenceOutcome<FetchedEntries>) -> Vec<EntryId> {
     match fetched {
         FenceOutcome::Done(fetched) => fetched.entries.into_iter().map(|entry| entry.id).collect(),
-        FenceOutcome::FencedOff => panic!("refused"),
+        FenceOutcome::FencedOff => panic!("the fence rejected the read"),
     }
 }
 
@@ -79,7 +81,7 @@ async fn fence_with_lower_epoch_or_other_owner_is_rejected() {
     assert_eq!(redis.owner("a", 5).fence().await.unwrap(), FenceOutcome::Done(false));
     assert_eq!(redis.owner("b", 4).fence().await.unwrap(), FenceOutcome::FencedOff);
     assert_eq!(redis.owner("b", 5).fence().await.unwrap(), FenceOutcome::FencedOff, "an epoch has one owner");
-    assert_eq!(redis.owner("a", 5).fence().await.unwrap(), FenceOutcome::Done(false), "asking twice is asking once");
+    assert_eq!(redis.owner("a", 5).fence().await.unwrap(), FenceOutcome::Done(false), "fencing twice is idempotent");
     assert_eq!(redis.owner("b", 6).fence().await.unwrap(), FenceOutcome::Done(false));
     assert_eq!(redis.owner("a", 5).fence().await.unwrap(), FenceOutcome::FencedOff);
 }
@@ -99,7 +101,10 @@ async fn check_stale_owner_is_rejected(redis: &TestRedis, old: LeasedPartition, 
     new.fence().await.unwrap();
 
     assert!(is_rejected(old.fetch(2, None).await));
-    assert!(is_rejected(old.fetch(2, Some(EntryId::default())).await), "asking again changes nothing");
+    assert!(
+        is_rejected(old.fetch(2, Some(EntryId::default())).await),
+        "the server also rejects a read of pending events"
+    );
     assert_eq!(old.ack(&sent[..2]).await.unwrap(), FenceOutcome::FencedOff);
     assert_eq!(old.renew().await.unwrap(), FenceOutcome::FencedOff);
     assert_eq!(old.quarantine("{}").await.unwrap(), FenceOutcome::FencedOff);
@@ -107,7 +112,7 @@ async fn check_stale_owner_is_rejected(redis: &TestRedis, old: LeasedPartition, 
 
     assert_eq!(redis.pending(&new).await, 2, "neither read nor acknowledged by the stale owner");
     assert_eq!(new.renew().await.unwrap(), FenceOutcome::Done(false), "still the owner, and not quarantined");
-    // The new owner meets what was left, then what is new.
+    // The new owner reads the pending events first, then the new ones.
     assert_eq!(ids(new.fetch(10, Some(EntryId::default())).await.unwrap()), sent[..2]);
     assert_eq!(ids(new.fetch(10, None).await.unwrap()), sent[2..]);
     assert_eq!(new.ack(&sent).await.unwrap(), FenceOutcome::Done(()));
@@ -125,7 +130,7 @@ async fn owner_with_expired_lease_cannot_read_or_ack() {
         lapsed.renew().await.unwrap();
         assert_eq!(owner.ack(&sent[..1]).await.unwrap(), FenceOutcome::FencedOff);
         assert!(is_rejected(owner.fetch(1, None).await));
-        // Nobody has passed it, so it may renew and go on.
+        // No other owner has fenced the partition, so the owner may renew and continue.
         owner.renew().await.unwrap();
         assert_eq!(ids(owner.fetch(1, None).await.unwrap()), sent[1..]);
         assert_eq!(owner.ack(&sent).await.unwrap(), FenceOutcome::Done(()));
@@ -150,12 +155,16 @@ async fn fetch_from_caught_up_partition_returns_the_last_id() {
     let redis = TestRedis::new().await;
     let caught_up_at = |fetched: FenceOutcome<FetchedEntries>| match fetched {
         FenceOutcome::Done(fetched) => fetched.caught_up_at,
-        FenceOutcome::FencedOff => panic!("refused"),
+        FenceOutcome::FencedOff => panic!("the fence rejected the read"),
     };
     let mut last_id = EntryId::default();
     for owner in redis.plain_and_scripted("a", 1) {
         owner.fence().await.unwrap();
-        assert_eq!(caught_up_at(owner.fetch(2, None).await.unwrap()), Some(last_id), "what earlier owners were given");
+        assert_eq!(
+            caught_up_at(owner.fetch(2, None).await.unwrap()),
+            Some(last_id),
+            "the last id delivered to earlier owners"
+        );
         let sent = redis.add(&owner, 3).await;
         assert_eq!(caught_up_at(owner.fetch(2, None).await.unwrap()), None, "there may be more");
         assert_eq!(caught_up_at(owner.fetch(2, None).await.unwrap()), Some(sent[2]));
@@ -163,7 +172,7 @@ async fn fetch_from_caught_up_partition_returns_the_last_id() {
         assert_eq!(
             caught_up_at(owner.fetch(9, Some(last_id)).await.unwrap()),
             None,
-            "what is pending says nothing about it"
+            "a read of pending events does not know the last id"
         );
         last_id = sent[2];
     }
@@ -195,19 +204,19 @@ async fn late_scripted_read_takes_no_event() {
     let reads = &owner.read_progress.scripted_reads;
     owner.fence().await.unwrap();
     let sent = redis.add(&owner, 3).await;
-    reads.store(1, Relaxed); // the first read is stuck on its way
+    reads.store(1, Relaxed); // the first read is delayed
     assert_eq!(ids(owner.fetch(1, None).await.unwrap()), sent[..1]);
-    reads.store(0, Relaxed); // and arrives now
+    reads.store(0, Relaxed); // the delayed read arrives now
     assert!(matches!(owner.fetch(1, None).await.unwrap(), FenceOutcome::FencedOff));
     reads.store(2, Relaxed);
     assert_eq!(ids(owner.fetch(5, None).await.unwrap()), sent[1..]);
-    // The next owner counts from the beginning.
+    // The next owner starts its count at 0.
     let next = redis.scripted_owner("b", 2);
     next.fence().await.unwrap();
     assert_eq!(ids(next.fetch(5, Some(EntryId::default())).await.unwrap()), sent);
 }
 
-/// A plain read of this owner as it would be sent now.
+/// The plain read that this owner would send now.
 fn plain_read(owner: &LeasedPartition) -> redis::Cmd {
     let mut read = redis::cmd("XREADGROUP");
     read.arg("GROUP")
@@ -227,13 +236,13 @@ async fn late_plain_read_takes_no_event() {
     let owner = redis.owner("a", 1);
     owner.fence().await.unwrap();
     let sent = redis.add(&owner, 3).await;
-    let late = plain_read(&owner); // is stuck on its way
+    let late = plain_read(&owner); // arrives later
     owner.read_progress.mark_response_lost();
     assert_eq!(ids(owner.fetch(1, None).await.unwrap()), sent[..1], "through another gate");
     let arrived: Result<Value, RedisError> = late.query_async(&mut redis.client.connection()).await;
     assert_eq!(arrived.unwrap_err().code(), Some("NOGROUP"));
     assert_eq!(ids(owner.fetch(5, None).await.unwrap()), sent[1..]);
-    // One gate is open, and it has the owner's lease.
+    // One gate is open, and it expires with the lease.
     let gates: Vec<String> = redis.client.connection().keys("*__gate*").await.unwrap();
     assert_eq!(gates, [owner.gate_key()]);
     let left: u64 = redis.client.connection().pttl(owner.gate_key()).await.unwrap();
@@ -247,7 +256,8 @@ async fn late_fence_does_not_reopen_an_old_gate() {
     let redis = TestRedis::new().await;
     let owner = redis.owner("a", 1);
     owner.fence().await.unwrap();
-    let old = LeasedPartition { read_progress: ReadProgress::new(false), ..owner.clone() }; // its next gate is the first one again
+    // The next gate of this copy is the first one again.
+    let old = LeasedPartition { read_progress: ReadProgress::new(false), ..owner.clone() };
     let first = plain_read(&owner);
     owner.read_progress.mark_response_lost();
     redis.add(&owner, 1).await;
@@ -279,13 +289,15 @@ async fn plain_and_scripted_reads_return_equal_entries() {
         let mut connection = redis.client.connection();
         let sent = redis.add(&owner, 1).await;
         let _: String = connection.xadd(&owner.events_key, "*", &[("a", "1"), ("data", "2")]).await.unwrap();
-        let FenceOutcome::Done(new) = owner.fetch(9, None).await.unwrap() else { panic!("refused") };
+        let FenceOutcome::Done(new) = owner.fetch(9, None).await.unwrap() else {
+            panic!("the fence rejected the read")
+        };
         assert_eq!(new.entries[0].body, EntryBody::Data(b"0".to_vec()));
         let fields = vec![(b"a".to_vec(), b"1".to_vec()), (b"data".to_vec(), b"2".to_vec())];
         assert_eq!(new.entries[1].body, EntryBody::Fields(fields));
         let _: i64 = connection.xdel(&owner.events_key, &[sent[0].to_string()]).await.unwrap();
         let FenceOutcome::Done(pending) = owner.fetch(9, Some(EntryId::default())).await.unwrap() else {
-            panic!("refused")
+            panic!("the fence rejected the read")
         };
         assert_eq!(pending.entries[0].body, EntryBody::Deleted);
         assert_eq!(pending.entries[1], new.entries[1]);

@@ -1,3 +1,5 @@
+//! Tests of idempotent appends against a real server.
+
 use squall_testkit::redis::RedisServer;
 
 use super::*;
@@ -29,13 +31,11 @@ async fn batch_sent_twice_is_appended_once() {
     assert_eq!(sender.try_append(partition_sender, 1, &batch(150)).await.unwrap().unwrap(), ids);
     assert_eq!(sender.try_append(partition_sender, 2, &batch(3)).await.unwrap().unwrap().len(), 3);
     assert_eq!(stream_length(&client, partition_sender).await, 153);
-    assert!(
-        sender.try_append(partition_sender, 1, &batch(150)).await.unwrap().is_none(),
-        "one that comes late is refused"
-    );
+    assert!(sender.try_append(partition_sender, 1, &batch(150)).await.unwrap().is_none(), "a late batch is rejected");
 }
 
-/// With Redis 8.6 (`scripts/redis-8`) the stream remembers by itself; older servers know only the key.
+/// Redis 8.6 (`scripts/redis-8`) records the batch number in the stream; older servers have only
+/// the dedup key.
 #[tokio::test]
 async fn batch_resent_after_dedup_key_loss_is_appended_once_with_idmp() {
     let (_server, client, sender) = test_sender().await;
@@ -54,7 +54,7 @@ async fn batch_resent_after_dedup_key_loss_is_appended_once_with_idmp() {
         assert_eq!(
             sender.try_append(partition_sender, 1, &batch(150)).await.unwrap().unwrap(),
             ids,
-            "and the key is back"
+            "the dedup key is restored"
         );
     } else {
         assert_eq!(stream_length(&client, partition_sender).await, 300);

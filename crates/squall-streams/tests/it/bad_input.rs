@@ -1,4 +1,5 @@
-//! Input that is not what it should be: refused or handled by policy, named, never a crash loop.
+//! Invalid input: events, definitions, key types and settings. It is rejected with a clear error or
+//! handled by the failure policy.
 
 use squall_streams::{DecodeError, FailurePolicy, PartitionHasher, SendError, StreamOpenError, admin::StreamAdmin};
 use squall_testkit::redis::RedisServer;
@@ -72,7 +73,7 @@ async fn event_deleted_while_pending_is_skipped_by_the_ignore_policy() {
     let app = app(&server).await;
     let (stream, log) = (stream(&app, 1).await, EventLog::default());
     let sent = send(&stream, &orders(3)).await;
-    // Somebody read them and died; somebody else deleted one.
+    // Simulates a worker that died after reading, and the deletion of one event.
     run_command(&app, &[b"XGROUP", b"CREATE", EVENTS_KEY, b"recorder", b"0"]).await;
     run_command(&app, &[b"XREADGROUP", b"GROUP", b"recorder", b"1", b"COUNT", b"3", b"STREAMS", EVENTS_KEY, b">"])
         .await;
@@ -162,5 +163,5 @@ async fn invalid_processor_settings_are_rejected() {
     })
     .await
     .unwrap_err();
-    assert_eq!(error.to_string(), "a member must live for at least three beats: 100ms is less than 3 × 100ms");
+    assert!(matches!(error, squall_streams::ExecutorError::Timing(_)), "{error}");
 }

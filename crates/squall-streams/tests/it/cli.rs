@@ -1,4 +1,4 @@
-//! The subcommands, from arguments to printed text.
+//! The `squall stream` commands, from arguments to printed text.
 
 use clap::Parser;
 use squall_streams::cli::{StreamCommand, StreamCommandError, run_to};
@@ -15,7 +15,7 @@ struct TestProgram {
     command: StreamCommand,
 }
 
-/// Runs a command line against the server, with the plain key names.
+/// Runs a command line against the server, with the key names of runnel.
 async fn squall(server: &RedisServer, line: &[&str]) -> Result<String, StreamCommandError> {
     let url = server.url();
     let server = ["--namespace", "", "--redis", &url];
@@ -54,13 +54,13 @@ async fn sendmany_sends_a_file_and_names_the_bad_line() {
     let path = file.to_str().unwrap();
     let line = ["sendmany", "myapp.orders", path, "--partition-by", "order_id", "--partitions", "4"];
     assert_eq!(squall(&server, &line).await.unwrap(), "sent 2500 records to myapp.orders in 4 partitions\n");
-    // The stored partition count is used when none is given.
+    // Without --partitions, the command uses the stored partition count.
     let line = ["sendmany", "myapp.orders", path, "--partition-by", "order_id"];
     assert!(squall(&server, &line).await.unwrap().ends_with("in 4 partitions\n"));
 
     std::fs::write(&file, "{\"order_id\":1}\n{\"other\":1}\n").unwrap();
     let error = squall(&server, &line).await.unwrap_err();
-    assert_eq!(error.to_string(), "1 record was sent before this went wrong");
+    assert_eq!(error.to_string(), "1 record was sent before the error");
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(cause, "line 2 has no field `order_id`, which --partition-by names");
     std::fs::write(&file, "nonsense\n").unwrap();
@@ -78,7 +78,8 @@ async fn lag_members_tail_and_reset_print_the_state_of_a_stream() {
         squall(&server, &["send", "shop.orders", &record, "--partition-by", "order_id"]).await.unwrap();
     }
     let out = squall(&server, &["lag", "shop.orders.recorder"]).await.unwrap();
-    let expected = "shop.orders.recorder is 10 events behind\nno worker has run it yet; is the name right?\n";
+    let expected =
+        "shop.orders.recorder is 10 events behind\nno worker has run this processor yet; is the name right?\n";
     assert!(out.ends_with(expected), "{out}");
     let out = squall(&server, &["tail", "shop.orders", "--from-start", "--count", "10"]).await.unwrap();
     assert_eq!(out.lines().count(), 10);
@@ -97,7 +98,7 @@ async fn lag_members_tail_and_reset_print_the_state_of_a_stream() {
     assert!(out.contains(r#""pending":0,"waiting":0"#), "{out}");
 
     let out = squall(&server, &["reset", "shop.orders.recorder"]).await.unwrap();
-    assert_eq!(out, "shop.orders.recorder begins again at 0 in 2 partitions\n");
+    assert_eq!(out, "shop.orders.recorder restarts at 0 in 2 partitions\n");
     let again = EventLog::default();
     let worker = RunningWorker::start(&app, recording_processor(&stream, &again).settings(fast_settings()));
     wait_processed(&again, 10).await;
@@ -133,7 +134,7 @@ async fn error_of(server: &RedisServer, line: &[&str]) -> String {
         .join(": ")
 }
 
-/// A file given by its content.
+/// Runs `sendmany` with a file of this content and returns the error.
 async fn sendmany(server: &RedisServer, content: &[u8]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("orders.jsonl");
@@ -144,7 +145,7 @@ async fn sendmany(server: &RedisServer, content: &[u8]) -> String {
 #[tokio::test]
 async fn sendmany_error_names_line_number_and_reason() {
     let server = RedisServer::start();
-    let before = "before this went wrong";
+    let before = "before the error";
     assert_eq!(sendmany(&server, b"[1]\n").await, "line 1 is not a JSON object: it is a list");
     assert_eq!(
         sendmany(&server, b"{\"a\":1}\n\n{\"a\":2}\nbad\n{\"a\":3}\n").await,
@@ -167,7 +168,7 @@ async fn rejected_partition_count_is_not_stored() {
     let server = RedisServer::start();
     let line = ["send", "shop.orders", "{\"a\":1}", "--partition-by", "a", "--partitions", "99999999"];
     let error = error_of(&server, &line).await;
-    assert!(error.contains("more than 4096 are refused"), "{error}");
+    assert!(error.contains("the limit is 4096"), "{error}");
     squall(&server, &line[..5]).await.unwrap();
 }
 
@@ -186,10 +187,10 @@ async fn rejected_reset_changes_nothing() {
 
     for invalid in ["junk", "", "5-", "-5", "+1", "1-1-1", "99999999999999999999"] {
         let error = error_of(&server, &["reset", name, &format!("--start={invalid}")]).await;
-        assert!(error.contains("is not a place to begin: write 0 for the first event"), "{error}");
+        assert!(error.contains("is not a start position: write 0 for the first event"), "{error}");
     }
     let error = error_of(&server, &["reset", "shop.orders.other", "--remove"]).await;
-    assert_eq!(error, "stream `shop.orders` knows no processor `other`");
+    assert_eq!(error, "stream `shop.orders` has no processor `other`");
     assert_eq!(squall(&server, &["lag", name, "--json"]).await.unwrap(), before);
 
     let mut commands = app.client().connection();
@@ -200,7 +201,7 @@ async fn rejected_reset_changes_nothing() {
         assert!(error.starts_with("key `__strm:shop.orders.3` holds a string"), "{line:?}: {error}");
     }
     let () = redis::cmd("RENAME").arg("kept").arg("__strm:shop.orders.3").query_async(&mut commands).await.unwrap();
-    assert_eq!(squall(&server, &["lag", name, "--json"]).await.unwrap(), before, "no partition began again alone");
+    assert_eq!(squall(&server, &["lag", name, "--json"]).await.unwrap(), before, "no partition was reset");
 }
 
 #[tokio::test]
@@ -211,11 +212,11 @@ async fn commands_on_missing_partitions_and_streams_are_rejected() {
     let name = "shop.orders.recorder";
     assert_eq!(
         error_of(&server, &["quarantine", name, "--clear", "77"]).await,
-        "stream `shop.orders` has partitions 0 to 3, and no 77"
+        "stream `shop.orders` has no partition 77; it has 0 to 3"
     );
     assert_eq!(
         squall(&server, &["quarantine", name, "--clear", "3"]).await.unwrap(),
-        "partition 3 of shop.orders.recorder does not stand still\n"
+        "partition 3 of shop.orders.recorder is not in quarantine\n"
     );
     for command in ["members", "quarantine", "lag", "reset"] {
         let error = error_of(&server, &[command, "shop.nope.p"]).await;
@@ -248,7 +249,7 @@ async fn unreachable_server_is_distinguished_from_an_invalid_url() {
     assert!(!error.is_unreachable() && error.to_string().contains("write it as redis://"), "{error}");
 }
 
-/// A reader that has gone, as `squall stream tail … | head -1` leaves behind.
+/// An output pipe that its reader has closed, as in `squall stream tail … | head -1`.
 struct ClosedPipe;
 
 impl std::io::Write for ClosedPipe {
@@ -288,11 +289,11 @@ async fn quarantine_command_lists_and_clears_partitions() {
     let out = squall(&server, &["quarantine", "shop.orders.recorder"]).await.unwrap();
     assert!(
         out.contains("not a record of this stream")
-            && out.ends_with("1 partition stands still in shop.orders.recorder\n"),
+            && out.ends_with("1 partition of shop.orders.recorder in quarantine\n"),
         "{out}"
     );
     let out = squall(&server, &["quarantine", "shop.orders.recorder", "--clear", "0", "--skip"]).await.unwrap();
-    assert_eq!(out, "1 partition goes on in shop.orders.recorder\n");
+    assert_eq!(out, "1 partition of shop.orders.recorder cleared\n");
     crate::support::send(&stream, &crate::support::orders(1)).await;
     let worker = RunningWorker::start(&app, recording_processor(&stream, &log).settings(fast_settings()));
     wait_processed(&log, 1).await;

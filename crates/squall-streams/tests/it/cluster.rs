@@ -1,4 +1,5 @@
-//! Keys on a cluster: a node that owns every slot still refuses a command or script whose keys do not share one.
+//! Streams on a cluster: a node that owns every slot rejects a command or script whose keys do not
+//! share a slot.
 
 use squall_streams::{
     BackgroundTask, BoxError, ConnectError, FailurePolicy, Namespace, PartitionEvents, Processor, ProcessorName,
@@ -9,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{Order, eventually, fast_settings, orders};
 
-/// One node of a cluster that has no others.
+/// A cluster of one node.
 async fn single_cluster_node() -> (RedisServer, StreamApp) {
     let server = RedisServer::start_with(&["--save", "", "--cluster-enabled", "yes"]);
     let app = StreamApp::connect("shop", &server.url()).await.unwrap();
-    // One by one, because Redis 6 does not know ranges.
+    // Adds slots one by one, because Redis 6 has no ADDSLOTSRANGE.
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("ADDSLOTS");
     (0..16384).for_each(|slot| {
@@ -38,16 +39,19 @@ async fn script_keys_share_one_cluster_slot() {
 async fn all_operations_succeed_on_a_three_node_cluster() {
     let cluster = RedisCluster::start();
     let rejected = StreamApp::connect_in("shop", &cluster.url(), Namespace::new("").unwrap()).await;
-    assert!(matches!(rejected, Err(ConnectError::ClusterNeedsNamespace)), "plain key names cannot work there");
+    assert!(
+        matches!(rejected, Err(ConnectError::ClusterNeedsNamespace)),
+        "keys without hash tags lie in different slots"
+    );
     check_all_operations(StreamApp::connect("shop", &cluster.url()).await.unwrap()).await;
 }
 
-/// Sends, processes, quarantines, clears, leads, resets and tails.
+/// Sends, processes, quarantines, clears, elects a leader, resets and tails.
 async fn check_all_operations(app: StreamApp) {
     let stream = app.stream::<Order>("orders").partition_by("order_id").partitions(4).open().await.unwrap();
     let bad_partition = stream.route(&orders(8)[7]).unwrap();
     let failing_processor = || {
-        Processor::new("fussy", &stream, |mut events: PartitionEvents<Order>| async move {
+        Processor::new("failing", &stream, |mut events: PartitionEvents<Order>| async move {
             while let Some(event) = events.next().await {
                 if event.record.number == 7 {
                     return Err(BoxError::from("seven"));
@@ -60,7 +64,7 @@ async fn check_all_operations(app: StreamApp) {
     };
     let leader_task = || BackgroundTask::once("lead", || async { Ok::<(), BoxError>(()) }).on_leader();
     let admin = StreamAdmin::new(app.client().clone(), app.namespace().clone());
-    let name = ProcessorName::parse("shop.orders.fussy").unwrap();
+    let name = ProcessorName::parse("shop.orders.failing").unwrap();
     let stops = [CancellationToken::new(), CancellationToken::new()];
     let workers = stops
         .clone()

@@ -1,4 +1,5 @@
-//! Exactly once and in order without crashes, over partitions, workers, batching and compression.
+//! Processing exactly once and in order without crashes, for combinations of partitions, workers,
+//! batches and compressions.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::{
     },
 };
 
-/// Enough for several fetches per partition, few enough for eight combinations in each cell.
+/// Enough for several reads per partition, and few enough for eight combinations per test.
 const EVENTS: u64 = 1500;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,7 +69,7 @@ async fn check_exactly_once_with(partitions: u32, workers: usize, read_mode: Rea
         ReadMode::OneByOne => check_exactly_once(&log.all(), &sent),
         ReadMode::Batches => {
             let mut numbers = numbers.lock().unwrap().clone();
-            numbers.sort_by_key(|(order_id, _)| *order_id); // stable: keeps the order within a key
+            numbers.sort_by_key(|(order_id, _)| *order_id); // a stable sort keeps the order within a key
             let mut expected: Vec<(u64, u64)> = records.iter().map(|order| (order.order_id, order.number)).collect();
             expected.sort_by_key(|(order_id, _)| *order_id);
             assert_eq!(numbers, expected, "every key in order, everything once");
@@ -141,7 +142,7 @@ async fn each_processor_of_a_stream_gets_every_event() {
     check_exactly_once(&second.all(), &sent);
 }
 
-/// Lets everything pass, but takes its time, so that it is often cancelled in the middle.
+/// Passes every event after yielding, so that a cancelled read often stops inside it.
 struct YieldingMiddleware;
 
 impl squall_streams::Middleware for YieldingMiddleware {

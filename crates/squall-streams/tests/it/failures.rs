@@ -1,4 +1,4 @@
-//! What happens when processing fails: retries, policies, dead letters, middleware.
+//! Failures of processing: retries, policies, dead letters and middleware.
 
 use std::{
     sync::{
@@ -19,14 +19,14 @@ use crate::support::{Order, RunningWorker, app, eventually, fast_settings, order
 
 type SeenNumbers = Arc<Mutex<Vec<u64>>>;
 
-/// Fails on one number as long as `bad` says so, writes down all others.
-fn fussy(
+/// A processor that fails on numbers for which `bad` returns true, and records all others.
+fn failing_processor(
     stream: &RecordStream<Order>,
     seen: &SeenNumbers,
     bad: impl Fn(u64) -> bool + Send + Sync + 'static,
 ) -> Processor {
     let (seen, bad) = (seen.clone(), Arc::new(bad));
-    Processor::new("fussy", stream, move |mut events: PartitionEvents<Order>| {
+    Processor::new("failing", stream, move |mut events: PartitionEvents<Order>| {
         let (seen, bad) = (seen.clone(), bad.clone());
         async move {
             let mut records = events.records();
@@ -43,7 +43,7 @@ fn fussy(
 }
 
 fn name() -> ProcessorName {
-    ProcessorName::parse("shop.orders.fussy").unwrap()
+    ProcessorName::parse("shop.orders.failing").unwrap()
 }
 
 fn admin(app: &StreamApp) -> StreamAdmin {
@@ -59,14 +59,16 @@ async fn ignore_policy_skips_and_acknowledges_the_failed_event() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let (stream, seen) = (stream(&app, 1).await, SeenNumbers::default());
-    let worker =
-        RunningWorker::start(&app, fussy(&stream, &seen, |number| number == 5).policy(FailurePolicy::ignore()));
+    let worker = RunningWorker::start(
+        &app,
+        failing_processor(&stream, &seen, |number| number == 5).policy(FailurePolicy::ignore()),
+    );
     send(&stream, &orders(10)).await;
     wait_seen(&seen, 9).await;
     assert_eq!((worker.metrics.failures(), worker.metrics.given_up()), (1, 1));
     worker.stop().await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [0, 1, 2, 3, 4, 6, 7, 8, 9]);
-    assert_eq!(pending_count(&app, &stream, "fussy").await, 0);
+    assert_eq!(pending_count(&app, &stream, "failing").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,7 +79,7 @@ async fn retries_repeat_the_failed_event_before_later_ones() {
     let counter = tries.clone();
     let fails_twice = move |number| number == 3 && counter.fetch_add(1, SeqCst) < 2;
     let policy = FailurePolicy::halt().retry(2, Duration::from_millis(10));
-    let worker = RunningWorker::start(&app, fussy(&stream, &seen, fails_twice).policy(policy));
+    let worker = RunningWorker::start(&app, failing_processor(&stream, &seen, fails_twice).policy(policy));
     send(&stream, &orders(6)).await;
     wait_seen(&seen, 6).await;
     worker.stop().await.unwrap();
@@ -104,10 +106,10 @@ async fn quarantine_stops_one_partition_across_restarts_until_cleared() {
         .collect();
     send(&stream, &records).await;
     for _ in 0..2 {
-        // The second worker finds the mark of the first and does not try again.
+        // The second worker finds the quarantine of the first and does not retry.
         let worker = RunningWorker::start(
             &app,
-            fussy(&stream, &seen, |number| number == 20).policy(FailurePolicy::quarantine()),
+            failing_processor(&stream, &seen, |number| number == 20).policy(FailurePolicy::quarantine()),
         );
         wait_seen(&seen, others.len() + before.len()).await;
         eventually("marked", || async {
@@ -122,8 +124,9 @@ async fn quarantine_stops_one_partition_across_restarts_until_cleared() {
     let lag = admin(&app).lag(&name()).await.unwrap();
     assert!(lag[bad_partition as usize].quarantined && lag[bad_partition as usize].pending > 0);
 
-    // Cleared while a worker runs: it goes on where it stood, the event included.
-    let worker = RunningWorker::start(&app, fussy(&stream, &seen, |_| false).policy(FailurePolicy::quarantine()));
+    // After the quarantine is cleared, a running worker continues with the failed event.
+    let worker =
+        RunningWorker::start(&app, failing_processor(&stream, &seen, |_| false).policy(FailurePolicy::quarantine()));
     assert!(admin(&app).clear_quarantine(&name(), bad_partition, false).await.unwrap());
     wait_seen(&seen, 97).await;
     worker.stop().await.unwrap();
@@ -138,15 +141,17 @@ async fn clearing_quarantine_with_skip_drops_the_failed_event() {
     let server = RedisServer::start();
     let app = app(&server).await;
     let (stream, seen) = (stream(&app, 1).await, SeenNumbers::default());
-    let worker =
-        RunningWorker::start(&app, fussy(&stream, &seen, |number| number == 2).policy(FailurePolicy::quarantine()));
+    let worker = RunningWorker::start(
+        &app,
+        failing_processor(&stream, &seen, |number| number == 2).policy(FailurePolicy::quarantine()),
+    );
     send(&stream, &orders(5)).await;
     eventually("marked", || async { !admin(&app).quarantined_partitions(&name()).await.unwrap().is_empty() }).await;
     assert!(admin(&app).clear_quarantine(&name(), 0, true).await.unwrap());
     wait_seen(&seen, 4).await;
     worker.stop().await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [0, 1, 3, 4]);
-    assert_eq!(pending_count(&app, &stream, "fussy").await, 0);
+    assert_eq!(pending_count(&app, &stream, "failing").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,15 +161,15 @@ async fn halt_policy_ends_one_worker_only() {
     let (stream, seen) = (stream(&app, 2).await, SeenNumbers::default());
     let records = orders(40);
     let bad = records[7].number;
-    let first = RunningWorker::start(&app, fussy(&stream, &seen, move |number| number == bad));
+    let first = RunningWorker::start(&app, failing_processor(&stream, &seen, move |number| number == bad));
     send(&stream, &records).await;
     let error = first.wait_end().await.unwrap_err();
     assert!(matches!(&error, ExecutorError::Halted { error, .. } if error.contains("number 7 is bad")), "{error}");
-    assert!(error.to_string().contains("squall stream quarantine shop.orders.fussy --clear"), "{error}");
-    // The next worker takes what is left and leaves the marked partition alone.
+    assert!(error.to_string().contains("squall stream quarantine shop.orders.failing --clear"), "{error}");
+    // The next worker processes the other partitions and not the quarantined one.
     let healthy =
         records.iter().filter(|order| stream.route(order).unwrap() != stream.route(&records[7]).unwrap()).count();
-    let second = RunningWorker::start(&app, fussy(&stream, &seen, move |number| number == bad));
+    let second = RunningWorker::start(&app, failing_processor(&stream, &seen, move |number| number == bad));
     eventually("the rest", || async {
         let seen = seen.lock().unwrap();
         records
@@ -185,13 +190,14 @@ async fn dead_letter_contains_event_and_error() {
     let (stream, seen) = (stream(&app, 1).await, SeenNumbers::default());
     let letters = DeadLetterQueue::for_stream(&app, &stream).await.unwrap();
     let sink = letters.sink().clone();
-    let worker = RunningWorker::start(&app, fussy(&stream, &seen, |number| number % 4 == 1).middleware(letters));
+    let worker =
+        RunningWorker::start(&app, failing_processor(&stream, &seen, |number| number % 4 == 1).middleware(letters));
     let sent = send(&stream, &orders(8)).await;
     wait_seen(&seen, 6).await;
     let dead = Arc::new(Mutex::new(Vec::new()));
     let letter_reader = {
         let dead = dead.clone();
-        Processor::new("undertaker", &sink, move |mut events| {
+        Processor::new("letter_reader", &sink, move |mut events| {
             let dead = dead.clone();
             async move {
                 while let Some(event) = events.next().await {
@@ -209,7 +215,7 @@ async fn dead_letter_contains_event_and_error() {
     assert_eq!(dead[0].xid, sent[1].1.to_string());
     assert_eq!(dead[0].data, r#"{"order_id":1,"number":1}"#);
     assert_eq!(dead[1].error, "number 5 is bad");
-    assert_eq!(pending_count(&app, &stream, "fussy").await, 0);
+    assert_eq!(pending_count(&app, &stream, "failing").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -221,7 +227,7 @@ async fn panicking_processor_is_handled_by_the_policy() {
         assert!(number != 1, "one is too many");
         false
     };
-    let worker = RunningWorker::start(&app, fussy(&stream, &seen, bad).policy(FailurePolicy::ignore()));
+    let worker = RunningWorker::start(&app, failing_processor(&stream, &seen, bad).policy(FailurePolicy::ignore()));
     send(&stream, &orders(3)).await;
     wait_seen(&seen, 2).await;
     worker.stop().await.unwrap();
@@ -234,14 +240,14 @@ async fn processor_that_takes_no_event_is_handled_by_the_policy() {
     let app = app(&server).await;
     let stream = stream(&app, 1).await;
     let idle_processor =
-        Processor::new("lazy", &stream, |_events: PartitionEvents<Order>| async { Ok::<(), BoxError>(()) });
+        Processor::new("idle", &stream, |_events: PartitionEvents<Order>| async { Ok::<(), BoxError>(()) });
     let worker = RunningWorker::start(&app, idle_processor.settings(fast_settings()));
     send(&stream, &orders(1)).await;
     let error = worker.wait_end().await.unwrap_err();
     assert!(error.to_string().contains("without asking for an event"), "{error}");
 }
 
-/// Skips every event it is shown for the third time, and counts.
+/// Counts events and skips every third one.
 struct SkipEveryThird(AtomicU32);
 
 impl Middleware for SkipEveryThird {
@@ -256,11 +262,12 @@ async fn middleware_gets_every_event_and_can_skip_it() {
     let app = app(&server).await;
     let (stream, seen, middleware) =
         (stream(&app, 1).await, SeenNumbers::default(), Arc::new(SkipEveryThird(AtomicU32::new(0))));
-    let worker = RunningWorker::start(&app, fussy(&stream, &seen, |_| false).middleware(middleware.clone()));
+    let worker =
+        RunningWorker::start(&app, failing_processor(&stream, &seen, |_| false).middleware(middleware.clone()));
     send(&stream, &orders(9)).await;
     wait_seen(&seen, 6).await;
     eventually("all acknowledged", || async {
-        pending_count(&app, &stream, "fussy").await == 0 && middleware.0.load(SeqCst) == 9
+        pending_count(&app, &stream, "failing").await == 0 && middleware.0.load(SeqCst) == 9
     })
     .await;
     worker.stop().await.unwrap();

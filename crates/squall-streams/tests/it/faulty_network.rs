@@ -1,4 +1,4 @@
-//! A bad line to the server, and what it must not break.
+//! A connection to the server that loses responses.
 
 use std::sync::{
     Arc,
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Forwards to the server and, every so many answers, cuts the connection instead of handing the answer back.
+/// Forwards to the server. Drops every `every`-th response and closes its connection.
 pub(crate) async fn cutting_proxy(port: u16, every: u64) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().port();
@@ -63,7 +63,7 @@ async fn worker_with_lost_responses_keeps_order() {
     let url = format!("redis://127.0.0.1:{port}/");
     let faulty_app = StreamApp::connect_in("shop", &url, Namespace::new("").unwrap()).await.unwrap();
     let faulty_stream = loop {
-        // Opening is not retried by itself; the proxy may have cut it.
+        // `open` does not retry, and the proxy may have closed the connection.
         let stream = faulty_app.stream::<Order>("orders").partition_by("order_id").partitions(4);
         if let Ok(stream) = stream.open().await {
             break stream;

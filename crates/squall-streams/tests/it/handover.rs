@@ -1,4 +1,4 @@
-//! Partitions moving between workers, and servers that go away and come back.
+//! Partitions that move between workers, and servers that pause, restart or lose their data.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +38,7 @@ async fn joining_and_leaving_workers_lose_and_repeat_no_event() {
         } else {
             workers.remove(0).stop().await.unwrap();
         }
-        // Let some, not all, be processed before the next change.
+        // Waits until some events, but not all, are processed before the next change.
         let half = sent.len() - 250;
         eventually("half of it", || async { log.len() >= half }).await;
     }
@@ -73,7 +73,11 @@ async fn rebalance_does_not_interrupt_partitions_that_stay() {
     let second = RunningWorker::start(&app, counting_processor());
     eventually("half moved", || async { first.metrics.held() == 4 && second.metrics.held() == 4 && total() == 12 })
         .await;
-    assert_eq!(calls.lock().unwrap().values().filter(|calls| **calls == 1).count(), 4, "four stayed where they were");
+    assert_eq!(
+        calls.lock().unwrap().values().filter(|calls| **calls == 1).count(),
+        4,
+        "four partitions stay with the first worker"
+    );
     first.stop().await.unwrap();
     second.stop().await.unwrap();
 }
@@ -100,7 +104,7 @@ async fn fenced_off_owner_cannot_acknowledge() {
     let worker = RunningWorker::start(&app, gated_processor.settings(fast_settings()));
     let sent = send(&stream, &orders(1)).await;
     eventually("in hand", || async { log.len() == 1 }).await;
-    // Somebody else becomes the owner, as after a pause that was too long.
+    // Simulates another owner, as after a pause longer than the lease.
     let _: i64 = redis::cmd("HINCRBY")
         .arg("__lock:shop.orders.recorder.0")
         .arg("epoch")
@@ -111,7 +115,7 @@ async fn fenced_off_owner_cannot_acknowledge() {
     gate.add_permits(1);
     eventually("refused", || async { worker.metrics.fenced() >= 1 }).await;
     assert_eq!(worker.metrics.acked(), 0);
-    // Back with a later epoch, the event is met again, and then acknowledged.
+    // The worker returns with a later epoch, gets the event again, and acknowledges it.
     gate.add_permits(1);
     eventually("acknowledged", || async { worker.metrics.acked() == 1 }).await;
     worker.stop().await.unwrap();

@@ -1,4 +1,5 @@
-//! Real worker processes (the `ledger` example) killed and stopped at any moment, judged by what they booked.
+//! Worker processes (the `ledger` example) that are killed and paused at random times, checked by
+//! their ledger.
 
 use std::{
     collections::BTreeMap,
@@ -18,9 +19,9 @@ use crate::{
 };
 
 const PARTITIONS: u32 = 8;
-/// Short, so that pauses outlast it.
+/// Short, so that pauses are longer than the lease.
 const SHORT_LEASE: Duration = Duration::from_millis(800);
-/// So long that no busy machine makes it expire.
+/// So long that it does not expire on a busy machine.
 const LONG_LEASE: Duration = Duration::from_secs(30);
 
 struct WorkerProcess(Child);
@@ -40,24 +41,25 @@ impl WorkerProcess {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("our own child");
+        kill_process(Pid::from_child(&self.0), signal).expect("the process is our child");
     }
 
     fn kill(mut self) {
-        self.0.kill().expect("our own child");
-        self.0.wait().expect("our own child");
+        self.0.kill().expect("the process is our child");
+        self.0.wait().expect("the process is our child");
     }
 
-    /// Ends gracefully. A process so young that it does not listen yet ends by the signal itself.
+    /// Ends the worker gracefully. The signal kills a process that has not installed its handler
+    /// yet.
     async fn leave(mut self) {
         self.signal(Signal::TERM);
         let mut ended = None;
         eventually("the worker left", || {
-            ended = self.0.try_wait().expect("our own child");
+            ended = self.0.try_wait().expect("the process is our child");
             std::future::ready(ended.is_some())
         })
         .await;
-        let status = ended.expect("it ended");
+        let status = ended.expect("the process has ended");
         assert!(status.success() || status.signal() == Some(Signal::TERM.as_raw()), "{status}");
     }
 }
@@ -69,9 +71,9 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// Examples lie beside the folder of test programs.
+/// The examples are in a folder beside that of the test programs.
 fn ledger() -> PathBuf {
-    let test = std::env::current_exe().expect("this program");
+    let test = std::env::current_exe().expect("the test program has a path");
     test.parent().and_then(|deps| deps.parent()).expect("target/debug/deps").join("examples/ledger")
 }
 
@@ -106,7 +108,7 @@ async fn wait_booked(app: &StreamApp, count: usize) {
     .await;
 }
 
-/// After a newer owner has begun, an older one may at most finish the iteration it had in hand.
+/// After a newer owner has started, an older one may at most finish its current iteration.
 fn check_late_attempts(attempts: &[SeenEvent]) {
     let mut newest: BTreeMap<u32, u64> = BTreeMap::new();
     let mut late: BTreeMap<(u32, u64), usize> = BTreeMap::new();
@@ -120,7 +122,7 @@ fn check_late_attempts(attempts: &[SeenEvent]) {
     for ((partition, epoch), count) in late {
         assert!(
             count <= 1,
-            "partition {partition}: the owner of epoch {epoch} went on for {count} events after it was replaced"
+            "partition {partition}: the owner of epoch {epoch} processed {count} events after it was replaced"
         );
     }
 }
@@ -130,7 +132,8 @@ async fn send_orders(stream: &squall_streams::RecordStream<Order>, from: u64, co
     send(stream, &records).await
 }
 
-/// Kills, stops and replaces workers while events flow; `seed` decides whom and when.
+/// Kills, pauses and replaces workers while they process events. `seed` determines which worker and
+/// when.
 async fn check_with_random_faults(seed: u64) {
     let server = RedisServer::start();
     let app = app(&server).await;
@@ -138,7 +141,7 @@ async fn check_with_random_faults(seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut workers: Vec<WorkerProcess> = (0..3).map(|_| WorkerProcess::start(&server, SHORT_LEASE)).collect();
     let mut sent = send_orders(&stream, 0, 200).await;
-    // Wait until somebody works, so that trouble meets work.
+    // Waits until a worker processes events, so that the faults hit busy workers.
     eventually("work has begun", || async {
         redis::cmd("LLEN").arg("ledger").query_async::<u64>(&mut app.client().connection()).await.unwrap() > 20
     })
@@ -157,7 +160,7 @@ async fn check_with_random_faults(seed: u64) {
             }
             _ => {
                 workers[victim].signal(Signal::STOP);
-                // The pause is the fault itself, often longer than the lease.
+                // The pause is the fault. It is often longer than the lease.
                 tokio::time::sleep(Duration::from_millis(rng.u64(50..1600))).await;
                 workers[victim].signal(Signal::CONT);
             }
@@ -174,7 +177,7 @@ async fn check_with_random_faults(seed: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_and_paused_workers_keep_order_and_lose_no_event() {
-    // SQUALL_SEEDS=100 for a soak; the default keeps a test run short.
+    // SQUALL_SEEDS=100 runs a soak test; the default keeps a test run short.
     let seeds = std::env::var("SQUALL_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(3);
     for seed in 0..seeds {
         println!("seed {seed}");
@@ -193,7 +196,7 @@ async fn paused_owner_is_replaced_and_rejoins() {
     first.signal(Signal::STOP);
     let second = WorkerProcess::start(&server, SHORT_LEASE);
     sent.extend(send_orders(&stream, 100, 400).await);
-    wait_booked(&app, sent.len()).await; // by the second alone
+    wait_booked(&app, sent.len()).await; // the second worker alone books them
     first.signal(Signal::CONT);
     let name = stream.name().processor("booker").unwrap();
     let admin = squall_streams::admin::StreamAdmin::new(app.client().clone(), app.namespace().clone());

@@ -1,4 +1,5 @@
-//! Leadership over a real server: one worker runs the leader's tasks, and another when it is gone.
+//! Leader election against a real server: one worker runs the tasks of the leader, and another one
+//! after it has stopped.
 
 use std::{
     sync::{Arc, Mutex},
@@ -24,7 +25,7 @@ async fn leader_task_moves_to_another_worker_when_the_leader_stops() {
         };
         let task = BackgroundTask::timer("tick", Duration::from_millis(20), action).unwrap().on_leader();
         let stop = CancellationToken::new();
-        // So long that no busy machine makes it run out.
+        // So long that it does not expire on a busy machine.
         let worker = app.worker().task(task).leader_ttl(Duration::from_secs(600));
         (stop.clone(), tokio::spawn(worker.run(stop)))
     };
@@ -40,8 +41,11 @@ async fn leader_task_moves_to_another_worker_when_the_leader_stops() {
     second.await.unwrap().unwrap();
     let ticks = ticks.lock().unwrap().clone();
     let switch = ticks.iter().position(|name| *name == 2).unwrap();
-    assert!(ticks[switch..].iter().all(|name| *name == 2), "never two at once");
+    assert!(
+        ticks[switch..].iter().all(|name| *name == 2),
+        "the first worker runs no task after the second has started"
+    );
     let leader: Option<String> =
         redis::cmd("GET").arg("__lead:shop").query_async(&mut app.client().connection()).await.unwrap();
-    assert_eq!(leader, None, "the last one resigned");
+    assert_eq!(leader, None, "the last leader deletes its key");
 }

@@ -1,4 +1,4 @@
-//! What is told while processing goes on: lag, throughput, rebalances and failures, as tracing events and as Prometheus text.
+//! Observability: lag, rate, rebalances and failures, as tracing events and as Prometheus text.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use squall_testkit::{
 
 use crate::support::{Order, RunningWorker, eventually, fast_settings, orders};
 
-/// What was told about a processor under a message.
+/// The fields of all tracing events of a processor with a message.
 fn events_about(processor: &str, message: &str) -> Vec<BTreeMap<String, String>> {
     let events_about = |event: &CapturedEvent| {
         event.message() == message && event.fields.get("processor").is_some_and(|name| name == processor)
@@ -22,13 +22,13 @@ fn events_about(processor: &str, message: &str) -> Vec<BTreeMap<String, String>>
 async fn lag_rate_rebalances_and_failures_are_traced_and_exported() {
     tracing_capture::start_capture();
     let server = RedisServer::start();
-    let app = StreamApp::connect_in("telling", &server.url(), Namespace::new("").unwrap()).await.unwrap();
+    let app = StreamApp::connect_in("observed", &server.url(), Namespace::new("").unwrap()).await.unwrap();
     let stream = app.stream::<Order>("orders").partition_by("order_id").partitions(2).open().await.unwrap();
-    let name = "telling.orders.fragile";
+    let name = "observed.orders.failing";
     let settings = || ProcessorSettings { report_interval: Duration::from_millis(50), ..fast_settings() };
     let failing_processor = || {
         let failing_processor =
-            Processor::new("fragile", &stream, |mut events: squall_streams::PartitionEvents<Order>| async move {
+            Processor::new("failing", &stream, |mut events: squall_streams::PartitionEvents<Order>| async move {
                 while let Some(event) = events.next().await {
                     if event.record.number == 30 {
                         return Err(std::io::Error::other("unlucky"));
@@ -42,7 +42,7 @@ async fn lag_rate_rebalances_and_failures_are_traced_and_exported() {
     stream.send_many(&orders(40)).await.unwrap();
     let bad_partition = stream.route(&orders(31)[30]).unwrap();
     eventually("the failure", || async { first.metrics.quarantines() == 1 }).await;
-    // Counted by the server's own words: what is pending or waiting in the partition that stands still.
+    // The lag must equal the pending and waiting events that the server reports.
     let admin = squall_streams::admin::StreamAdmin::new(app.client().clone(), Namespace::new("").unwrap());
     let processor = squall_streams::ProcessorName::parse(name).unwrap();
     let behind =
@@ -55,7 +55,7 @@ async fn lag_rate_rebalances_and_failures_are_traced_and_exported() {
     eventually("a rebalance", || async { first.metrics.held() == 1 && second.metrics.held() == 1 }).await;
 
     let text = StreamMetrics::render([(&processor, &*first.metrics)]);
-    let labels = r#"{app="telling",stream="orders",processor="fragile"}"#;
+    let labels = r#"{app="observed",stream="orders",processor="failing"}"#;
     for (metric, value) in [
         ("squall_stream_events_acked_total", first.metrics.acked()),
         ("squall_stream_lag", first.metrics.lag()),

@@ -1,4 +1,4 @@
-//! Judges what was processed: every event, in order, by owners whose epochs never go back.
+//! Checks a log of processed events: every event, in order, by owners whose epochs never decrease.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
 
 use squall_streams::EntryId;
 
-/// One event as a processor saw it, in the order it happened.
+/// One event that a processor got, with the epoch of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeenEvent {
     pub(crate) partition: u32,
@@ -15,7 +15,7 @@ pub(crate) struct SeenEvent {
     pub(crate) epoch: u64,
 }
 
-/// Collects what all workers process.
+/// The events that all workers process, in order of time.
 #[derive(Clone, Default)]
 pub(crate) struct EventLog(Arc<Mutex<Vec<SeenEvent>>>);
 
@@ -40,8 +40,9 @@ impl EventLog {
     }
 }
 
-/// Every event of `sent` at least once; in each partition new events appear in order, epochs never go back, and one owner
-/// never sees an event twice. Answers how many events were seen again by a later owner.
+/// Checks that every event of `sent` was processed at least once, that new events of a partition
+/// appear in order, that epochs never decrease, and that no owner got an event twice. Returns how
+/// many events a later owner repeated.
 #[track_caller]
 pub(crate) fn check_at_least_once(seen: &[SeenEvent], sent: &[(u32, EntryId)]) -> usize {
     let mut by_partition: BTreeMap<u32, Vec<SeenEvent>> = BTreeMap::new();
@@ -56,7 +57,7 @@ pub(crate) fn check_at_least_once(seen: &[SeenEvent], sent: &[(u32, EntryId)]) -
     for (partition, ids) in &mut expected {
         ids.sort_unstable();
         let seen = by_partition.remove(partition).unwrap_or_default();
-        let mut next = 0; // first event nobody has seen
+        let mut next = 0; // index of the first event not yet processed
         let mut owner: Option<(u64, EntryId)> = None;
         for event in &seen {
             if let Some((epoch, last)) = owner {
@@ -75,11 +76,11 @@ pub(crate) fn check_at_least_once(seen: &[SeenEvent], sent: &[(u32, EntryId)]) -
         }
         assert_eq!(next, ids.len(), "partition {partition}: {} of {} events processed", next, ids.len());
     }
-    assert!(by_partition.is_empty(), "events of partitions nobody sent to: {by_partition:?}");
+    assert!(by_partition.is_empty(), "events of partitions without sent events: {by_partition:?}");
     repeated
 }
 
-/// As [`check_at_least_once`], and nothing twice.
+/// As [`check_at_least_once`], and checks that no event was repeated.
 #[track_caller]
 pub(crate) fn check_exactly_once(seen: &[SeenEvent], sent: &[(u32, EntryId)]) {
     assert_eq!(check_at_least_once(seen, sent), 0, "some events were processed again");

@@ -1,4 +1,4 @@
-//! Sending: in order, once, and never over what is unread.
+//! Sending: in order, without duplicates, and without dropping unread events.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn batch_with_a_lost_response_is_appended_once() {
     let url = format!("redis://127.0.0.1:{port}/");
     let faulty_app = StreamApp::connect_in("shop", &url, Namespace::new("").unwrap()).await.unwrap();
     let stream = loop {
-        // Opening is not retried by itself; the proxy may have cut it.
+        // `open` does not retry, and the proxy may have closed the connection.
         if let Ok(stream) = faulty_app.stream::<Order>("orders").partition_by("order_id").partitions(1).open().await {
             break stream;
         }
@@ -74,7 +74,8 @@ async fn full_partition_fails_or_waits_and_drops_no_event() {
     assert!(matches!(&error, SendError::Full { size: 10, slowest_processor, .. } if slowest_processor.is_empty()));
     assert!(error.to_string().contains("no processor is registered"), "{error}");
 
-    // A registered processor that has read everything and acknowledged nothing still protects it.
+    // A registered processor that has read all events and acknowledged none still prevents
+    // trimming.
     for command in ["XGROUP CREATE K recorder 0", "XREADGROUP GROUP recorder 1 COUNT 10 STREAMS K >"] {
         let words: Vec<&str> =
             command.split(' ').map(|word| if word == "K" { "__strm:shop.orders.0" } else { word }).collect();
@@ -86,7 +87,7 @@ async fn full_partition_fails_or_waits_and_drops_no_event() {
     assert!(error.to_string().contains("processor `recorder` has not acknowledged"), "{error}");
     assert_eq!(stream_length(&app, "__strm:shop.orders.0").await, 10);
 
-    // Waiting ends when the processor catches up.
+    // The sender waits until the processor has caught up.
     let waiting = open(WhenFull::Wait(Duration::from_secs(60))).await.unwrap();
     let log = EventLog::default();
     let records = orders(25);

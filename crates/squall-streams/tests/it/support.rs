@@ -1,4 +1,4 @@
-//! Workers and streams to test with. Every test has a server of its own.
+//! Workers, streams and waits for the tests. Every test has its own server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::order_checker::{EventLog, SeenEvent};
 
-/// What tests send: a key, and a number that makes the record unique.
+/// The record of the tests: a key, and a number that makes the record unique.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) order_id: u64,
@@ -32,13 +32,13 @@ pub(crate) async fn stream(app: &StreamApp, partitions: u32) -> RecordStream<Ord
     app.stream("orders").partition_by("order_id").partitions(partitions).open().await.unwrap()
 }
 
-/// Sends records and says where they went.
+/// Sends records and returns their partitions and ids.
 pub(crate) async fn send(stream: &RecordStream<Order>, records: &[Order]) -> Vec<(u32, EntryId)> {
     let ids = stream.send_many(records).await.unwrap();
     records.iter().map(|record_events| stream.route(record_events).unwrap()).zip(ids).collect()
 }
 
-/// Writes down what it sees, one event at a time.
+/// Records every event in `log`, one at a time.
 pub(crate) async fn record_events(mut events: PartitionEvents<Order>, log: EventLog) -> Result<(), std::io::Error> {
     let (partition, epoch) = (events.partition(), events.fence_token().epoch.0);
     while let Some(event) = events.next().await {
@@ -52,7 +52,8 @@ pub(crate) fn recording_processor(stream: &RecordStream<Order>, log: &EventLog) 
     Processor::new("recorder", stream, move |events| record_events(events, log.clone()))
 }
 
-/// Quick to notice things, slow to give up: a lease that no busy machine makes expire.
+/// Short heartbeats, so that changes are seen soon, and a lease that does not expire on a busy
+/// machine.
 pub(crate) fn fast_settings() -> ProcessorSettings {
     ProcessorSettings {
         heartbeat_interval: Duration::from_millis(100),
@@ -62,12 +63,12 @@ pub(crate) fn fast_settings() -> ProcessorSettings {
     }
 }
 
-/// A lease that expires soon, for tests that wait for it.
+/// A lease that expires soon, for tests that wait for the expiry.
 pub(crate) fn short_lease_settings() -> ProcessorSettings {
     ProcessorSettings { lease_ttl: Duration::from_millis(400), ..fast_settings() }
 }
 
-/// A worker running in this process.
+/// A worker that runs in this process.
 pub(crate) struct RunningWorker {
     stop: CancellationToken,
     task: JoinHandle<Result<(), ExecutorError>>,
@@ -87,13 +88,13 @@ impl RunningWorker {
         self.task.await.unwrap()
     }
 
-    /// What it ended with by itself.
+    /// Waits until the worker ends without being stopped, and returns its outcome.
     pub(crate) async fn wait_end(self) -> Result<(), ExecutorError> {
         with_timeout(self.task).await.unwrap()
     }
 }
 
-/// Waits for something that happens elsewhere; there is no event to wait for across processes, so it looks again and again.
+/// Polls a condition for up to a minute. Other processes send no notification to wait for.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !condition().await {
@@ -102,17 +103,17 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut conditi
     }
 }
 
-/// A bound on tests that would otherwise hang.
+/// Limits a future to a minute, so that a test cannot hang.
 pub(crate) async fn with_timeout<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("done within a minute")
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("the future completes within a minute")
 }
 
-/// Waits until so many different events have been processed.
+/// Waits until `count` different events have been processed.
 pub(crate) async fn wait_processed(log: &EventLog, count: usize) {
     eventually("all events processed", || async { log.len() >= count && log.distinct() >= count }).await;
 }
 
-/// Nothing is pending in any partition of the recorder's group.
+/// The number of pending events of a group in all partitions.
 pub(crate) async fn pending_count(app: &StreamApp, stream: &RecordStream<Order>, group: &str) -> u64 {
     let mut total = 0;
     for partition in 0..stream.partitions() {
