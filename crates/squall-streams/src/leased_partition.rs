@@ -133,7 +133,7 @@ impl LeasedPartition {
                 (-2, _) => {} // another fence opened a gate after the lookup; retry
                 (-1, _) => return Ok(FenceOutcome::FencedOff),
                 (quarantined, delivered) => {
-                    self.reset_delivered(delivered.and_then(|id| EntryId::parse(id.as_bytes())));
+                    self.record_last_delivered(delivered.and_then(|id| EntryId::parse(id.as_bytes())));
                     return Ok(FenceOutcome::Done(quarantined == 1));
                 }
             }

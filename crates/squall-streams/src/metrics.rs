@@ -24,14 +24,14 @@ macro_rules! counters {
                 let mut out = String::new();
                 $(
                     let help = concat!($($doc),*).trim();
-                    write!(out, "# HELP {0} {help}\n# TYPE {0} {1}\n", $name, $kind).expect("strings grow");
+                    write!(out, "# HELP {0} {help}\n# TYPE {0} {1}\n", $name, $kind).expect("writing to a string never fails");
                     for (name, metrics) in all.clone() {
                         let (stream, processor) = (name.stream(), name.processor());
                         writeln!(
                             out,
                             "{}{{app=\"{}\",stream=\"{}\",processor=\"{processor}\"}} {}",
                             $name, stream.app(), stream.stream(), metrics.$field()
-                        ).expect("strings grow");
+                        ).expect("writing to a string never fails");
                     }
                 )*
                 out

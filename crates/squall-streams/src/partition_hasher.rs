@@ -40,7 +40,7 @@ impl PartitionHasher {
                 (number % u128::from(count)) as u64
             }
         };
-        u32::try_from(partition).expect("less than count")
+        u32::try_from(partition).expect("the remainder is less than `count`")
     }
 }
 

@@ -20,7 +20,7 @@ fn write_repr(out: &mut String, value: &Value) {
         Value::String(text) => write_text(out, text),
         Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
             Some(float) => write_float(out, float),
-            None => write!(out, "{number}").expect("strings grow"),
+            None => write!(out, "{number}").expect("writing to a string never fails"),
         },
         Value::Array(items) => {
             out.push('[');
@@ -61,7 +61,7 @@ fn write_text(out: &mut String, text: &str) {
                     0x100..=0xffff => write!(out, "\\u{code:04x}"),
                     _ => write!(out, "\\U{code:08x}"),
                 };
-                written.expect("strings grow");
+                written.expect("writing to a string never fails");
             }
         }
     }
@@ -76,7 +76,7 @@ fn is_printable(c: char) -> bool {
     }
     let mut pair = [b'a'; 5];
     let end = 1 + c.encode_utf8(&mut pair[1..]).len();
-    let pair = std::str::from_utf8(&pair[..end]).expect("an `a` and a character");
+    let pair = std::str::from_utf8(&pair[..end]).expect("the bytes are an `a` and a character");
     pair.escape_debug().count() == 2
 }
 
@@ -84,15 +84,15 @@ fn is_printable(c: char) -> bool {
 /// 1e16.
 fn write_float(out: &mut String, float: f64) {
     let text = format!("{float:e}");
-    let (digits, exponent) = text.split_once('e').expect("written with an exponent");
-    let exponent: i32 = exponent.parse().expect("written as a number");
+    let (digits, exponent) = text.split_once('e').expect("the format has an exponent");
+    let exponent: i32 = exponent.parse().expect("the exponent is a number");
     if (-4..16).contains(&exponent) {
         let plain = float.to_string();
         out.push_str(&plain);
         out.push_str(if plain.contains('.') { "" } else { ".0" });
     } else {
         let sign = if exponent < 0 { '-' } else { '+' };
-        write!(out, "{digits}e{sign}{:02}", exponent.abs()).expect("strings grow");
+        write!(out, "{digits}e{sign}{:02}", exponent.abs()).expect("writing to a string never fails");
     }
 }
 

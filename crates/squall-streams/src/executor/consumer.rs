@@ -129,7 +129,7 @@ async fn process(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> Resu
     Ok(())
 }
 
-/// Calls the processor once. `None` if the grace period ended before the call.
+/// Calls the processor once. `None` if the grace period ended before the call returned.
 async fn call(buffer: &Arc<PartitionBuffer>, config: &ConsumerConfig) -> Option<Result<(), BoxError>> {
     buffer.take_polled();
     let call_future = AssertUnwindSafe((config.function)(buffer.clone())).catch_unwind();

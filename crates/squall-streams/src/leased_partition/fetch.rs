@@ -137,7 +137,7 @@ impl LeasedPartition {
 
     /// Records the last delivered id that the fence returned. From now on the server executes no
     /// earlier read.
-    pub(super) fn reset_delivered(&self, delivered: Option<EntryId>) {
+    pub(super) fn record_last_delivered(&self, delivered: Option<EntryId>) {
         self.read_progress.advance_delivered(delivered);
     }
 

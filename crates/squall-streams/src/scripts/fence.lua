@@ -1,11 +1,13 @@
 -- Makes an owner the only one whose reads and acknowledgements of a partition are accepted.
--- Keys: 1 lock (hash: owner, epoch, until, reads, gate, gates), 2 events (stream), 3 quarantine (string),
---       4 gate to open, 5 gate to delete (the one that the lock names, or 4 if it names none).
+-- Keys: 1 lock (hash: owner, epoch, until, reads, gate, gates), 2 events (stream), 3 quarantine
+--       (string), 4 gate to open, 5 gate to delete (the one that the lock names, or 4 if it names
+--       none).
 -- Args: 1 owner, 2 epoch, 3 ttl in ms, 4 group, 5 number of the gate to open under this lease.
--- Response: {-1, nil} rejected; {-2, nil} the lock names another gate than key 5;
---           {0 fenced | 1 fenced and in quarantine, last delivered id}.
--- Invariant: the epoch in the lock never decreases, and neither does the number of the gate under one
--- epoch. At most one gate exists. The group exists afterwards; a new one starts with the first event.
+-- Response: {-1, nil} rejected; {-2, nil} the lock names another gate than key 5; {0 fenced | 1
+--       fenced and in quarantine, last delivered id}.
+-- Invariant: the epoch in the lock never decreases, and neither does the number of the gate under
+-- one epoch. At most one gate exists. The group exists afterwards; a new one starts with the first
+-- event.
 -- A gate is an empty stream with a group of the same name. A read names the gate beside the events,
 -- and Redis reads neither if the gate is missing.
 local lock = redis.call('HMGET', KEYS[1], 'epoch', 'owner', 'gate', 'gates')

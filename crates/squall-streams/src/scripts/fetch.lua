@@ -1,10 +1,11 @@
--- Reads events of a partition for its owner: pending ones after an id, or new ones ('>'). Only clusters
--- need it, because their client may repeat a command. Elsewhere a plain XREADGROUP that names the gate
--- does the same in half the server's time.
--- Keys: 1 events, 2 lock. Args: 1 epoch, 2 group, 3 count, 4 start, 5 number of this read under this lease.
--- Response: nil if rejected; else the id after which to watch ('' if there may be more events), then id
--- and body of each event. A body is the value of `data` if that is the only field, else the list of
--- fields, or false for a deleted entry.
+-- Reads events of a partition for its owner: pending ones after an id, or new ones ('>'). Only
+-- clusters need it, because their client may repeat a command. Elsewhere a plain XREADGROUP that
+-- names the gate does the same in half the server's time.
+-- Keys: 1 events, 2 lock. Args: 1 epoch, 2 group, 3 count, 4 start, 5 number of this read under
+--       this lease.
+-- Response: nil if rejected; else the id after which to watch ('' if there may be more events),
+--       then id and body of each event. A body is the value of `data` if that is the only field,
+--       else the list of fields, or false for a deleted entry.
 -- Invariant: only the owner takes events out of the stream, and a read that its sender has repeated
 -- takes none, so that every event taken reaches a worker.
 local lock = redis.call('HMGET', KEYS[2], 'epoch', 'until', 'reads')

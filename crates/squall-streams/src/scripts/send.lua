@@ -1,12 +1,13 @@
 -- Appends a batch to a partition.
 -- Keys: 1 events, 2 last batch of this sender (string '<sequence> <last id>').
--- Args: 1 sequence of this sender, 2 partition size, 3 how long to keep the sequence in ms,
---       4 '1' to drop the oldest events if no processor is registered, 5 number of records,
---       6 id of this sender if the server has IDMP (Redis 8.6), else '';
---       then for each record: number of field arguments, field, value, ….
--- Response: {'ok', id…} or {'full', name of the processor that is furthest behind, or ''} or {'stale'}.
--- Invariant: a batch is appended once, however often it is sent. An event that a registered processor
--- (a consumer group) has not acknowledged is never trimmed.
+-- Args: 1 sequence of this sender, 2 partition size, 3 how long to keep the sequence in ms, 4 '1'
+--       to drop the oldest events if no processor is registered, 5 number of records, 6 id of this
+--       sender if the server has IDMP (Redis 8.6), else ''; then for each record: number of field
+--       arguments, field, value, ….
+-- Response: {'ok', id…} or {'full', name of the processor that is furthest behind, or ''} or
+--       {'stale'}.
+-- Invariant: a batch is appended once, however often it is sent. An event that a registered
+-- processor (a consumer group) has not acknowledged is never trimmed.
 local sent = redis.call('GET', KEYS[2])
 if sent then
   local space = string.find(sent, ' ', 1, true)

@@ -62,7 +62,10 @@ async fn undecodable_event_is_quarantined_without_retries() {
         RunningWorker::start(&app, recording_processor(&stream, &log).policy(policy).settings(fast_settings()));
     let admin = StreamAdmin::new(app.client().clone(), app.namespace().clone());
     let name = stream.name().processor("recorder").unwrap();
-    eventually("marked", || async { !admin.quarantined_partitions(&name).await.unwrap().is_empty() }).await;
+    eventually("the partition is in quarantine", || async {
+        !admin.quarantined_partitions(&name).await.unwrap().is_empty()
+    })
+    .await;
     assert_eq!(worker.metrics.failures(), 1);
     worker.stop().await.unwrap();
 }

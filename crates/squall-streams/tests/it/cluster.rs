@@ -70,10 +70,12 @@ async fn check_all_operations(app: StreamApp) {
         .clone()
         .map(|stop| tokio::spawn(app.worker().processor(failing_processor()).task(leader_task()).run(stop)));
     stream.send_many(&orders(97)).await.unwrap();
-    eventually("marked", || async { admin.quarantined_partitions(&name).await.unwrap().contains_key(&bad_partition) })
-        .await;
+    eventually("the partition is in quarantine", || async {
+        admin.quarantined_partitions(&name).await.unwrap().contains_key(&bad_partition)
+    })
+    .await;
     assert!(admin.clear_quarantine(&name, bad_partition, true).await.unwrap());
-    eventually("everything acknowledged", || async {
+    eventually("all events are acknowledged", || async {
         let lag = admin.lag(&name).await.unwrap();
         lag.iter().all(|partition| partition.waiting + partition.pending == 0)
     })

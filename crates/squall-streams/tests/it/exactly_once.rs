@@ -58,8 +58,10 @@ async fn check_exactly_once_with(partitions: u32, workers: usize, read_mode: Rea
     match read_mode {
         ReadMode::OneByOne => wait_processed(&log, EVENTS as usize).await,
         ReadMode::Batches => {
-            crate::support::eventually("all batches", || async { numbers.lock().unwrap().len() >= EVENTS as usize })
-                .await;
+            crate::support::eventually("all batches are processed", || async {
+                numbers.lock().unwrap().len() >= EVENTS as usize
+            })
+            .await;
         }
     }
     for worker in running {
@@ -72,7 +74,7 @@ async fn check_exactly_once_with(partitions: u32, workers: usize, read_mode: Rea
             numbers.sort_by_key(|(order_id, _)| *order_id); // a stable sort keeps the order within a key
             let mut expected: Vec<(u64, u64)> = records.iter().map(|order| (order.order_id, order.number)).collect();
             expected.sort_by_key(|(order_id, _)| *order_id);
-            assert_eq!(numbers, expected, "every key in order, everything once");
+            assert_eq!(numbers, expected, "every key in order, every event once");
         }
     }
     assert_eq!(pending_count(&app, &stream, "recorder").await, 0);
@@ -199,7 +201,7 @@ async fn check_cancelled_reads(with_middleware: bool) {
     for chunk in records.chunks(50) {
         send(&stream, chunk).await;
     }
-    crate::support::eventually("everything", || async { seen.lock().unwrap().len() >= 2000 }).await;
+    crate::support::eventually("all events are processed", || async { seen.lock().unwrap().len() >= 2000 }).await;
     worker.stop().await.unwrap();
     assert_eq!(pending_count(&app, &stream, "recorder").await, 0);
     let mut seen = seen.lock().unwrap().clone();

@@ -51,7 +51,7 @@ fn admin(app: &StreamApp) -> StreamAdmin {
 }
 
 async fn wait_seen(seen: &SeenNumbers, count: usize) {
-    eventually("events seen", || async { seen.lock().unwrap().len() >= count }).await;
+    eventually("the events are processed", || async { seen.lock().unwrap().len() >= count }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -112,7 +112,7 @@ async fn quarantine_stops_one_partition_across_restarts_until_cleared() {
             failing_processor(&stream, &seen, |number| number == 20).policy(FailurePolicy::quarantine()),
         );
         wait_seen(&seen, others.len() + before.len()).await;
-        eventually("marked", || async {
+        eventually("the partition is in quarantine", || async {
             admin(&app).quarantined_partitions(&name()).await.unwrap().contains_key(&bad_partition)
         })
         .await;
@@ -146,7 +146,10 @@ async fn clearing_quarantine_with_skip_drops_the_failed_event() {
         failing_processor(&stream, &seen, |number| number == 2).policy(FailurePolicy::quarantine()),
     );
     send(&stream, &orders(5)).await;
-    eventually("marked", || async { !admin(&app).quarantined_partitions(&name()).await.unwrap().is_empty() }).await;
+    eventually("the partition is in quarantine", || async {
+        !admin(&app).quarantined_partitions(&name()).await.unwrap().is_empty()
+    })
+    .await;
     assert!(admin(&app).clear_quarantine(&name(), 0, true).await.unwrap());
     wait_seen(&seen, 4).await;
     worker.stop().await.unwrap();
@@ -170,7 +173,7 @@ async fn halt_policy_ends_one_worker_only() {
     let healthy =
         records.iter().filter(|order| stream.route(order).unwrap() != stream.route(&records[7]).unwrap()).count();
     let second = RunningWorker::start(&app, failing_processor(&stream, &seen, move |number| number == bad));
-    eventually("the rest", || async {
+    eventually("the other partitions are processed", || async {
         let seen = seen.lock().unwrap();
         records
             .iter()
@@ -208,7 +211,7 @@ async fn dead_letter_contains_event_and_error() {
         })
     };
     let second = RunningWorker::start(&app, letter_reader.settings(fast_settings()));
-    eventually("letters", || async { dead.lock().unwrap().len() >= 2 }).await;
+    eventually("two dead letters have arrived", || async { dead.lock().unwrap().len() >= 2 }).await;
     worker.stop().await.unwrap();
     second.stop().await.unwrap();
     let dead = dead.lock().unwrap().clone();
@@ -266,7 +269,7 @@ async fn middleware_gets_every_event_and_can_skip_it() {
         RunningWorker::start(&app, failing_processor(&stream, &seen, |_| false).middleware(middleware.clone()));
     send(&stream, &orders(9)).await;
     wait_seen(&seen, 6).await;
-    eventually("all acknowledged", || async {
+    eventually("all events are acknowledged", || async {
         pending_count(&app, &stream, "failing").await == 0 && middleware.0.load(SeqCst) == 9
     })
     .await;

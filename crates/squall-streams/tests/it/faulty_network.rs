@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Forwards to the server. Drops every `every`-th response and closes its connection.
-pub(crate) async fn cutting_proxy(port: u16, every: u64) -> u16 {
+pub(crate) async fn response_dropping_proxy(port: u16, every: u64) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().port();
     let responses = Arc::new(AtomicU64::new(0));
@@ -59,7 +59,7 @@ async fn worker_with_lost_responses_keeps_order() {
     let server = RedisServer::start();
     let direct_app = app(&server).await;
     let stream = stream(&direct_app, 4).await;
-    let port = cutting_proxy(server.port(), 6).await;
+    let port = response_dropping_proxy(server.port(), 6).await;
     let url = format!("redis://127.0.0.1:{port}/");
     let faulty_app = StreamApp::connect_in("shop", &url, Namespace::new("").unwrap()).await.unwrap();
     let faulty_stream = loop {

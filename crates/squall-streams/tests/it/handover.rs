@@ -40,7 +40,7 @@ async fn joining_and_leaving_workers_lose_and_repeat_no_event() {
         }
         // Waits until some events, but not all, are processed before the next change.
         let half = sent.len() - 250;
-        eventually("half of it", || async { log.len() >= half }).await;
+        eventually("half of the events are processed", || async { log.len() >= half }).await;
     }
     wait_processed(&log, sent.len()).await;
     for worker in workers {
@@ -69,10 +69,12 @@ async fn rebalance_does_not_interrupt_partitions_that_stay() {
     };
     let total = || calls.lock().unwrap().values().sum::<u32>();
     let first = RunningWorker::start(&app, counting_processor());
-    eventually("all taken", || async { total() == 8 }).await;
+    eventually("the worker holds all partitions", || async { total() == 8 }).await;
     let second = RunningWorker::start(&app, counting_processor());
-    eventually("half moved", || async { first.metrics.held() == 4 && second.metrics.held() == 4 && total() == 12 })
-        .await;
+    eventually("half of the partitions have moved", || async {
+        first.metrics.held() == 4 && second.metrics.held() == 4 && total() == 12
+    })
+    .await;
     assert_eq!(
         calls.lock().unwrap().values().filter(|calls| **calls == 1).count(),
         4,
@@ -103,7 +105,7 @@ async fn fenced_off_owner_cannot_acknowledge() {
     };
     let worker = RunningWorker::start(&app, gated_processor.settings(fast_settings()));
     let sent = send(&stream, &orders(1)).await;
-    eventually("in hand", || async { log.len() == 1 }).await;
+    eventually("the processor has the event", || async { log.len() == 1 }).await;
     // Simulates another owner, as after a pause longer than the lease.
     let _: i64 = redis::cmd("HINCRBY")
         .arg("__lock:shop.orders.recorder.0")
@@ -113,11 +115,11 @@ async fn fenced_off_owner_cannot_acknowledge() {
         .await
         .unwrap();
     gate.add_permits(1);
-    eventually("refused", || async { worker.metrics.fenced() >= 1 }).await;
+    eventually("the fence rejects the owner", || async { worker.metrics.fenced() >= 1 }).await;
     assert_eq!(worker.metrics.acked(), 0);
     // The worker returns with a later epoch, gets the event again, and acknowledges it.
     gate.add_permits(1);
-    eventually("acknowledged", || async { worker.metrics.acked() == 1 }).await;
+    eventually("the event is acknowledged", || async { worker.metrics.acked() == 1 }).await;
     worker.stop().await.unwrap();
     assert_eq!(check_at_least_once(&log.all(), &sent), 1);
     assert_eq!(pending_count(&app, &stream, "recorder").await, 0);
@@ -145,10 +147,10 @@ async fn iteration_longer_than_grace_is_cancelled_and_repeated() {
     let settings = squall_streams::ProcessorSettings { grace: Duration::from_millis(50), ..fast_settings() };
     let first = RunningWorker::start(&app, endless_processor.settings(settings));
     let sent = send(&stream, &orders(1)).await;
-    eventually("in hand", || async { log.len() == 1 }).await;
+    eventually("the processor has the event", || async { log.len() == 1 }).await;
     first.stop().await.unwrap();
     let second = RunningWorker::start(&app, recording_processor(&stream, &log).settings(fast_settings()));
-    eventually("repeated", || async { log.len() == 2 }).await;
+    eventually("the event is repeated", || async { log.len() == 2 }).await;
     second.stop().await.unwrap();
     assert_eq!(check_at_least_once(&log.all(), &sent), 1);
 }
@@ -181,7 +183,7 @@ async fn server_pause_longer_than_the_lease_loses_no_event() {
     let mut sent = send(&stream, &orders(300)).await;
     wait_processed(&log, 300).await;
     server.pause();
-    eventually("everything given up", || async { worker.metrics.held() == 0 }).await;
+    eventually("the worker has lost all partitions", || async { worker.metrics.held() == 0 }).await;
     server.resume();
     sent.extend(send(&stream, &orders(300)).await);
     wait_processed(&log, 600).await;
@@ -218,7 +220,7 @@ async fn sixteen_workers_share_256_partitions_evenly() {
     wait_processed(&log, sent.len()).await;
     let snapshot = StreamAdmin::new(app.client().clone(), app.namespace().clone()).members(&name()).await.unwrap();
     assert_eq!((snapshot.members.len(), snapshot.leases.len()), (16, 256));
-    assert!(snapshot.assignment.values().all(|units| units.len() == 16), "a sixteenth each");
+    assert!(snapshot.assignment.values().all(|units| units.len() == 16), "each worker holds 16 partitions");
     for worker in workers {
         worker.stop().await.unwrap();
     }
@@ -245,8 +247,8 @@ async fn lag_metric_follows_processing() {
     let settings = squall_streams::ProcessorSettings { report_interval: Duration::from_millis(20), ..fast_settings() };
     let worker = RunningWorker::start(&app, gated_processor.settings(settings));
     send(&stream, &orders(50)).await;
-    eventually("everything counted", || async { worker.metrics.lag() == 50 }).await;
+    eventually("the lag is 50", || async { worker.metrics.lag() == 50 }).await;
     gate.add_permits(50);
-    eventually("nothing left", || async { worker.metrics.lag() == 0 && worker.metrics.acked() == 50 }).await;
+    eventually("the lag is 0", || async { worker.metrics.lag() == 0 && worker.metrics.acked() == 50 }).await;
     worker.stop().await.unwrap();
 }

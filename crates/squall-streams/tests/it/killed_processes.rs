@@ -54,7 +54,7 @@ impl WorkerProcess {
     async fn leave(mut self) {
         self.signal(Signal::TERM);
         let mut ended = None;
-        eventually("the worker left", || {
+        eventually("the worker has exited", || {
             ended = self.0.try_wait().expect("the process is our child");
             std::future::ready(ended.is_some())
         })
@@ -74,7 +74,10 @@ impl Drop for WorkerProcess {
 /// The examples are in a folder beside that of the test programs.
 fn ledger() -> PathBuf {
     let test = std::env::current_exe().expect("the test program has a path");
-    test.parent().and_then(|deps| deps.parent()).expect("target/debug/deps").join("examples/ledger")
+    test.parent()
+        .and_then(|deps| deps.parent())
+        .expect("the test program is in target/debug/deps")
+        .join("examples/ledger")
 }
 
 async fn read_lines(app: &StreamApp, key: &str) -> Vec<SeenEvent> {
@@ -84,7 +87,7 @@ async fn read_lines(app: &StreamApp, key: &str) -> Vec<SeenEvent> {
         .iter()
         .map(|line| {
             let mut words = line.split(' ');
-            let mut word = || words.next().expect("four words");
+            let mut word = || words.next().expect("a ledger line has four words");
             SeenEvent {
                 partition: word().parse().unwrap(),
                 id: EntryId::parse(word().as_bytes()).unwrap(),
@@ -95,7 +98,7 @@ async fn read_lines(app: &StreamApp, key: &str) -> Vec<SeenEvent> {
 }
 
 async fn wait_booked(app: &StreamApp, count: usize) {
-    eventually("everything booked", || async {
+    eventually("all events are booked", || async {
         let length: usize = redis::cmd("LLEN").arg("ledger").query_async(&mut app.client().connection()).await.unwrap();
         length >= count && {
             let mut all: Vec<(u32, EntryId)> =
@@ -142,7 +145,7 @@ async fn check_with_random_faults(seed: u64) {
     let mut workers: Vec<WorkerProcess> = (0..3).map(|_| WorkerProcess::start(&server, SHORT_LEASE)).collect();
     let mut sent = send_orders(&stream, 0, 200).await;
     // Waits until a worker processes events, so that the faults hit busy workers.
-    eventually("work has begun", || async {
+    eventually("workers process events", || async {
         redis::cmd("LLEN").arg("ledger").query_async::<u64>(&mut app.client().connection()).await.unwrap() > 20
     })
     .await;
@@ -200,7 +203,7 @@ async fn paused_owner_is_replaced_and_rejoins() {
     first.signal(Signal::CONT);
     let name = stream.name().processor("booker").unwrap();
     let admin = squall_streams::admin::StreamAdmin::new(app.client().clone(), app.namespace().clone());
-    eventually("both share again", || async {
+    eventually("both workers hold half of the partitions", || async {
         let snapshot = admin.members(&name).await.unwrap();
         snapshot.members.len() == 2 && snapshot.leases.len() == PARTITIONS as usize && {
             snapshot.assignment.values().all(|units| units.len() == PARTITIONS as usize / 2)
@@ -226,7 +229,8 @@ async fn graceful_worker_replacement_repeats_no_event() {
     let mut worker = WorkerProcess::start(&server, LONG_LEASE);
     for round in 1..4 {
         let next = WorkerProcess::start(&server, LONG_LEASE);
-        eventually("both are there", || async { admin.members(&name).await.unwrap().members.len() == 2 }).await;
+        eventually("both workers are members", || async { admin.members(&name).await.unwrap().members.len() == 2 })
+            .await;
         sent.extend(send_orders(&stream, round * 300, 300).await);
         worker.leave().await;
         worker = next;

@@ -30,13 +30,13 @@ async fn leader_task_moves_to_another_worker_when_the_leader_stops() {
         (stop.clone(), tokio::spawn(worker.run(stop)))
     };
     let (first_stop, first) = start(1);
-    eventually("the first leads", || async { ticks.lock().unwrap().len() > 5 }).await;
+    eventually("the first worker leads", || async { ticks.lock().unwrap().len() > 5 }).await;
     let (second_stop, second) = start(2);
-    eventually("the first still leads", || async { ticks.lock().unwrap().len() > 30 }).await;
+    eventually("the first worker still leads", || async { ticks.lock().unwrap().len() > 30 }).await;
     assert!(ticks.lock().unwrap().iter().all(|name| *name == 1));
     first_stop.cancel();
     first.await.unwrap().unwrap();
-    eventually("the second leads", || async { ticks.lock().unwrap().contains(&2) }).await;
+    eventually("the second worker leads", || async { ticks.lock().unwrap().contains(&2) }).await;
     second_stop.cancel();
     second.await.unwrap().unwrap();
     let ticks = ticks.lock().unwrap().clone();

@@ -41,7 +41,7 @@ async fn lag_rate_rebalances_and_failures_are_traced_and_exported() {
     let first = RunningWorker::start(&app, failing_processor());
     stream.send_many(&orders(40)).await.unwrap();
     let bad_partition = stream.route(&orders(31)[30]).unwrap();
-    eventually("the failure", || async { first.metrics.quarantines() == 1 }).await;
+    eventually("the partition is in quarantine", || async { first.metrics.quarantines() == 1 }).await;
     // The lag must equal the pending and waiting events that the server reports.
     let admin = squall_streams::admin::StreamAdmin::new(app.client().clone(), Namespace::new("").unwrap());
     let processor = squall_streams::ProcessorName::parse(name).unwrap();
@@ -49,10 +49,11 @@ async fn lag_rate_rebalances_and_failures_are_traced_and_exported() {
         || async { admin.lag(&processor).await.unwrap().iter().map(|one| one.pending + one.waiting).sum::<u64>() };
     let lag_is_current =
         || async { first.metrics.acked() + behind().await == 40 && first.metrics.lag() == behind().await };
-    eventually("the lag to be counted", lag_is_current).await;
+    eventually("the lag metric is current", lag_is_current).await;
     assert!(first.metrics.lag() > 0);
     let second = RunningWorker::start(&app, failing_processor());
-    eventually("a rebalance", || async { first.metrics.held() == 1 && second.metrics.held() == 1 }).await;
+    eventually("each worker holds one partition", || async { first.metrics.held() == 1 && second.metrics.held() == 1 })
+        .await;
 
     let text = StreamMetrics::render([(&processor, &*first.metrics)]);
     let labels = r#"{app="observed",stream="orders",processor="failing"}"#;
@@ -75,7 +76,7 @@ async fn lag_rate_rebalances_and_failures_are_traced_and_exported() {
     second.stop().await.unwrap();
 
     assert_eq!(events_about(name, "partition taken").len(), events_about(name, "partition given back").len());
-    assert!(events_about(name, "partition taken").len() >= 3, "two, and one that moved");
+    assert!(events_about(name, "partition taken").len() >= 3, "two partitions, and one of them again after it moved");
     let failure = &events_about(name, "quarantined")[0];
     assert!(failure["error"].contains("unlucky") && failure["partition"] == bad_partition.to_string(), "{failure:?}");
     let progress = events_about(name, "progress");

@@ -6,7 +6,7 @@ use squall_streams::{Namespace, SendError, StreamApp, WhenFull};
 use squall_testkit::redis::RedisServer;
 
 use crate::{
-    faulty_network::cutting_proxy,
+    faulty_network::response_dropping_proxy,
     order_checker::{EventLog, check_exactly_once},
     support::{Order, RunningWorker, app, fast_settings, orders, recording_processor, send, stream, wait_processed},
 };
@@ -18,7 +18,7 @@ async fn stream_length(app: &StreamApp, key: &str) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batch_with_a_lost_response_is_appended_once() {
     let server = RedisServer::start();
-    let port = cutting_proxy(server.port(), 7).await;
+    let port = response_dropping_proxy(server.port(), 7).await;
     let url = format!("redis://127.0.0.1:{port}/");
     let faulty_app = StreamApp::connect_in("shop", &url, Namespace::new("").unwrap()).await.unwrap();
     let stream = loop {
