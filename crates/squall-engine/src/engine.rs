@@ -2,7 +2,7 @@
 //! and obeys orders; what the numbers mean is decided elsewhere.
 
 use squall_metrics::{Delta, RecorderConfig, SourceId};
-use squall_model::{Load, LoadModel, Profile, ShareSet, TaskSpec};
+use squall_model::{EngineLimits, Load, LoadModel, Profile, ShareSet, TaskSpec};
 use std::{
     collections::BTreeMap,
     future::poll_fn,
@@ -34,24 +34,17 @@ pub struct EngineConfig {
     pub instance: u64,
     /// What this process holds of the run to begin with; all of it in a local run.
     pub shares: ShareSet,
-    /// Threads, among which the shares are divided; at least 1.
+    /// Threads of this engine, at least 1. [`EngineConfig::with_limits`] derives it from `limits.threads`.
     pub threads: usize,
+    pub limits: EngineLimits,
     /// Threads of this process that belong to other engines and are numbered before these.
     pub first_thread: u32,
     pub load: Load,
     pub tasks: Vec<TaskSpec>,
     pub seed: u64,
-    /// Most users that an open model of the whole run may bring in: each share has those of its number. At least one per thread; starts
-    /// that find none wait, and count as late.
-    pub max_users: usize,
-    /// How long users may finish what they are doing when the load is over.
-    pub grace: Duration,
-    /// Least distance between two wake-ups of a thread's clock; a start may be this much late when starts are dense.
-    pub slack: Duration,
-    /// A start later than this counts as late.
-    pub late_after: Duration,
     /// How long a run of so many iterations goes on while the users' own start fails and nobody comes through it.
     pub start_failure_timeout: Duration,
+    /// The engine sets its `phases` from the limits.
     pub recorder: RecorderConfig,
     /// What holds a member of a fleet back; shares may then come and go until the load's end.
     pub send_budget: Option<SendBudget>,
@@ -62,20 +55,28 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// A local run of `load` over `tasks` with the usual limits.
+    /// A local run of `load` over `tasks` with the default limits.
     pub fn new(load: Load, tasks: Vec<TaskSpec>) -> EngineConfig {
+        EngineConfig::with_limits(load, tasks, EngineLimits::default())
+    }
+
+    /// A local run of `load` over `tasks` with these limits.
+    pub fn with_limits(load: Load, tasks: Vec<TaskSpec>, limits: EngineLimits) -> EngineConfig {
+        let per_core = || std::thread::available_parallelism().map_or(1, usize::from);
+        let mut threads = limits.threads.unwrap_or_else(per_core).max(1);
+        if matches!(load.model, LoadModel::Open { .. }) {
+            // Each thread of an open model has at least one user, so more threads would exceed `max_users`.
+            threads = threads.min(limits.max_users.max(1));
+        }
         EngineConfig {
             instance: 0,
             shares: ShareSet::ALL,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads,
+            limits,
             first_thread: 0,
             load,
             tasks,
             seed: 0,
-            max_users: 10_000,
-            grace: Duration::from_secs(10),
-            slack: Duration::from_micros(600),
-            late_after: Duration::from_millis(10),
             start_failure_timeout: Duration::from_secs(30),
             recorder: RecorderConfig::default(),
             send_budget: None,
@@ -223,7 +224,8 @@ impl Engine {
         let first = ShareAssignment::new(config.shares, config.load.model.profile().clone(), Duration::ZERO);
         let parts = assign_to_threads(first.shares, &vec![ShareSet::NONE; config.threads.max(1)]);
         let load = Arc::new(Mutex::new(first.profile.duration()));
-        let curfew = ThreadDeadline { commands: orders.subscribe(), load_duration: load.clone(), grace: config.grace };
+        let curfew =
+            ThreadDeadline { commands: orders.subscribe(), load_duration: load.clone(), grace: config.limits.grace };
         let (words_tx, words) = mpsc::unbounded_channel();
         let (ready_tx, mut ready) = mpsc::unbounded_channel();
         let shared = EngineContext {
@@ -500,7 +502,8 @@ async fn thread_run<D: Driver>(
     } = shared;
     let thread = config.first_thread + index;
     let leash = config.send_budget.clone().map(|leash| (thread as usize, leash));
-    let probe = ThreadRecorder::with_limits(config.recorder, Instant::now(), leash, config.resources.clone());
+    let recorder_config = RecorderConfig { phases: config.limits.phases, ..config.recorder };
+    let probe = ThreadRecorder::with_limits(recorder_config, Instant::now(), leash, config.resources.clone());
     let driver_thread = driver.thread(probe.clone())?;
     // Before the first connection anywhere: users may take every descriptor there is.
     let alarm = PreciseTimer::new().map_err(EngineError::Timer)?;

@@ -206,7 +206,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
             if self.users_to_spawn() > 0 {
                 next = now;
             }
-            let until = next.max(now + self.user_pool.config.slack);
+            let until = next.max(now + self.user_pool.config.limits.slack);
             if let Some(over) = self.wait_for_event(until).await? {
                 self.start_due_before_drain();
                 return Ok(over);
@@ -260,16 +260,16 @@ impl<T: DriverThread> ThreadScheduler<T> {
     async fn drain(&mut self, over: ThreadStopCause) -> Result<bool, EngineError> {
         let mut all = over == ThreadStopCause::Done && self.user_pool.config.load.iterations.is_some();
         let end = self.user_pool.run_start + self.profile.duration();
-        let mut deadline = Instant::now() + self.user_pool.config.grace;
+        let mut deadline = Instant::now() + self.user_pool.config.limits.grace;
         // What a leaver could not begin by then is given up, so that what it has begun can end.
-        let last_begin = Instant::now() + self.user_pool.config.grace / 2;
+        let last_begin = Instant::now() + self.user_pool.config.limits.grace / 2;
         while !self.user_tasks.is_empty() {
             let now = Instant::now();
             if over == ThreadStopCause::Drained && now >= last_begin {
                 self.user_pool.drop_queued();
             }
             if all && self.user_pool.activity.busy_users() > 0 && now < end {
-                deadline = now + self.user_pool.config.grace;
+                deadline = now + self.user_pool.config.limits.grace;
             }
             self.drop_late_starts();
             self.ship_if_due(now, LAST_SECOND_TOLERANCE);
@@ -327,7 +327,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
         self.active_shares = shares;
         if !shares.is_empty() {
             // Who holds nothing any more may still need users for what was due before.
-            self.max_users = shares.count_below(self.user_pool.config.max_users as u64).max(1);
+            self.max_users = shares.count_below(self.user_pool.config.limits.max_users as u64).max(1);
             if let LoadModelState::Open { .. } = self.load_state {
                 self.user_pool.limit_users(self.max_users);
             }
@@ -547,7 +547,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
             // Starts that had to wait for a user may have begun later: a rate over less time would be one that nobody saw.
             (LoadModelState::Open { schedule, .. }, ThreadStopCause::Done) => {
                 let last = self.user_pool.elapsed(self.user_pool.last_iteration_start.get());
-                if last > schedule.end() + self.user_pool.config.late_after { last } else { schedule.end() }
+                if last > schedule.end() + self.user_pool.config.limits.late_after { last } else { schedule.end() }
             }
             (LoadModelState::Closed { .. }, ThreadStopCause::Done) if self.user_pool.quota_is_exhausted() => {
                 self.user_pool.elapsed(self.user_pool.last_iteration_end.get())

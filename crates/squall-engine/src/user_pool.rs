@@ -348,7 +348,7 @@ impl UserPool {
         self.last_sleep_id.set(sleep);
         slot.sleep_id.set(sleep);
         self.sleepers.borrow_mut().push(Reverse(SleepingUser { due, sleep_id: sleep, slot: slot.clone() }));
-        if due + self.config.slack < self.scheduler_wakes_at.get() {
+        if due + self.config.limits.slack < self.scheduler_wakes_at.get() {
             self.wake_scheduler();
         }
         let signal = slot.receive().await;

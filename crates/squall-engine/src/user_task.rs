@@ -41,7 +41,7 @@ pub(crate) async fn run_open_user<T: DriverThread>(
                 floor.recorder.record_dropped([intended]);
                 break;
             };
-            let late = started.saturating_duration_since(intended) > floor.config.late_after;
+            let late = started.saturating_duration_since(intended) > floor.config.limits.late_after;
             floor.recorder.record_iteration(intended, assignment.lag(started), late);
             floor.last_iteration_start.set(started);
             choice.run_iteration(&floor, &mut being.user, Iteration { number, task, intended, started }).await;
@@ -85,7 +85,7 @@ pub(crate) async fn run_closed_user<T: DriverThread>(
                 intended = started;
             }
             let lag = started.saturating_duration_since(intended);
-            floor.recorder.record_iteration(intended, lag, lag > floor.config.late_after);
+            floor.recorder.record_iteration(intended, lag, lag > floor.config.limits.late_after);
             choice.run_iteration(&floor, &mut being.user, Iteration { number, task, intended, started }).await;
             number += 1;
             if !pause.is_none() {

@@ -1,9 +1,9 @@
 //! A plan with everything a worker needs to carry it out, as one text that travels through the store.
 
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use crate::{Load, Plan, duration::bounded};
+use crate::{EngineLimits, Load, Plan};
 
 /// A plan on its way to the workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct Bundle {
     /// The environment variables that were read for it.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    pub limits: WorkerLimits,
+    pub limits: EngineLimits,
     /// Whether the scenario sets a run up and tears it down, once in the fleet.
     #[serde(default)]
     pub hooks: bool,
@@ -35,28 +35,12 @@ impl Bundle {
     }
 }
 
-/// How each worker carries a plan out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WorkerLimits {
-    /// Engine threads of each worker; by default one per core.
-    pub threads: Option<usize>,
-    /// Most users an open model may bring in on each worker.
-    pub max_users: usize,
-    #[serde(deserialize_with = "bounded")]
-    pub grace: Duration,
-    #[serde(deserialize_with = "bounded")]
-    pub slack: Duration,
-    #[serde(deserialize_with = "bounded")]
-    pub late_after: Duration,
-    pub phases: bool,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{LoadModel, Pause, Profile, TaskSpec};
     use serde_json::{Value, json};
+    use std::time::Duration;
 
     fn bundle() -> Value {
         let users = Profile::constant(5.0, Duration::from_secs(60)).unwrap();
@@ -65,7 +49,7 @@ mod tests {
         let tasks = vec![TaskSpec { every: Some(Pause::NONE), ..TaskSpec::new("a") }];
         let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
         let (grace, slack) = (Duration::from_secs(1), Duration::ZERO);
-        let limits = WorkerLimits { threads: None, max_users: 9, grace, slack, late_after: slack, phases: false };
+        let limits = EngineLimits { threads: None, max_users: 9, grace, slack, late_after: slack, phases: false };
         let bundle = Bundle {
             plan,
             arguments: Vec::new(),

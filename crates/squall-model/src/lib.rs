@@ -3,6 +3,7 @@
 
 mod bundle;
 mod duration;
+mod engine_limits;
 mod envelope;
 mod error_chain;
 mod facts;
@@ -17,8 +18,9 @@ mod send_budget_report;
 mod share_set;
 mod threshold;
 
-pub use bundle::{Bundle, WorkerLimits};
+pub use bundle::Bundle;
 pub use duration::{ParseDurationError, format_duration, parse_duration};
+pub use engine_limits::EngineLimits;
 pub use envelope::{CommandEnvelope, CommandType, EnvelopeError};
 pub use error_chain::error_chain;
 pub use facts::{

@@ -5,6 +5,7 @@ use squall_engine::{
     Driver, DriverError, Engine, EngineConfig, EngineError, EngineGroup, EngineSpec, ThreadDeadline, ThreadRecorder,
 };
 use squall_metrics::{Collector, Outcome};
+use squall_model::EngineLimits;
 use std::{
     collections::BTreeSet,
     sync::{
@@ -101,7 +102,10 @@ impl Driver for Falling {
 #[tokio::test]
 async fn a_thread_that_panics_is_not_waited_for() {
     let (scripted, fall) = (Scripted::new(|_| Duration::from_millis(1)), Arc::new(AtomicBool::new(false)));
-    let config = EngineConfig { grace: LONG, ..config(closed(2.0, Duration::ZERO, LONG), &scripted) };
+    let config = EngineConfig {
+        limits: EngineLimits { grace: LONG, ..EngineLimits::default() },
+        ..config(closed(2.0, Duration::ZERO, LONG), &scripted)
+    };
     let mut engine = Engine::prepare(Falling { scripted, fall: fall.clone() }, config).await.unwrap();
     engine.start(Instant::now());
     let (mut last, mut begun) = (0, BTreeSet::new());

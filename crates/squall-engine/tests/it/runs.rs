@@ -3,7 +3,7 @@
 use crate::drivers::{Scripted, closed, config, open, run};
 use squall_engine::{Engine, EngineConfig, Schedule};
 use squall_metrics::Collector;
-use squall_model::{Arrivals, LoadModel, Pause, ShareSet, TaskIndex, TaskSpec};
+use squall_model::{Arrivals, EngineLimits, LoadModel, Pause, ShareSet, TaskIndex, TaskSpec};
 use std::{
     sync::{Mutex, atomic::Ordering},
     time::{Duration, Instant},
@@ -41,7 +41,11 @@ async fn weights_are_exact_over_the_whole_process() {
 async fn a_frozen_target_shows_in_response_times_and_not_in_the_number_of_starts() {
     // Number 50 (at 0.5 s) freezes its user for a second; one user only, so everything behind it waits.
     let driver = Scripted::new(|n| if n == 50 { MS(1000) } else { MS(0) });
-    let config = EngineConfig { threads: 1, max_users: 1, ..config(open(100.0, MS(2000)), &driver) };
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 1, ..EngineLimits::default() },
+        threads: 1,
+        ..config(open(100.0, MS(2000)), &driver)
+    };
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!(view.all.requests, 200);
     let (response, service) = (view.all.response.percentile(75.0), view.all.service.percentile(75.0));
@@ -142,7 +146,11 @@ async fn starts_of_a_limited_run_wait_longer_than_the_grace() {
     let driver = Scripted::new(|_| MS(20));
     let mut load = open(1000.0, Duration::from_secs(60));
     load.iterations = Some(10);
-    let config = EngineConfig { threads: 1, max_users: 1, grace: MS(50), ..config(load, &driver) };
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 1, grace: MS(50), ..EngineLimits::default() },
+        threads: 1,
+        ..config(load, &driver)
+    };
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!((view.all.requests, view.engine.dropped), (10, 0));
 }
@@ -225,7 +233,10 @@ async fn starts_of_users_that_never_could_start_are_dropped_and_said_so() {
 #[tokio::test]
 async fn the_most_users_are_kept_exactly_over_the_threads() {
     let driver = Scripted::new(|_| Duration::from_secs(5));
-    let config = EngineConfig { max_users: 5, grace: MS(10), ..config(open(100.0, MS(1000)), &driver) };
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 5, grace: MS(10), ..EngineLimits::default() },
+        ..config(open(100.0, MS(1000)), &driver)
+    };
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!((view.engine.peak_users, view.all.requests), (5, 5));
 }
@@ -236,9 +247,8 @@ async fn the_most_users_are_divided_with_the_shares() {
     for (part, most) in [(0, 4), (1, 3), (2, 3)] {
         let driver = Scripted::new(|_| Duration::from_secs(5));
         let config = EngineConfig {
-            max_users: 10,
+            limits: EngineLimits { max_users: 10, grace: MS(10), ..EngineLimits::default() },
             shares: ShareSet::ALL.part(part, 3),
-            grace: MS(10),
             ..config(open(200.0, MS(1000)), &driver)
         };
         let (view, _) = run(driver, config, |_, _| {}).await;
@@ -314,7 +324,11 @@ async fn a_generator_that_stood_still_is_behind_whoever_takes_the_starts() {
 #[tokio::test]
 async fn what_waits_for_a_user_at_the_end_is_dropped() {
     let driver = Scripted::new(|_| MS(400));
-    let config = EngineConfig { threads: 1, max_users: 1, ..config(open(20.0, MS(1000)), &driver) };
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 1, ..EngineLimits::default() },
+        threads: 1,
+        ..config(open(20.0, MS(1000)), &driver)
+    };
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!(view.all.requests + view.engine.dropped, 20);
     assert!(view.all.requests <= 4, "a user that takes 400 ms begins at 0, 400 and 800 ms: {}", view.all.requests);
@@ -329,7 +343,11 @@ async fn nothing_that_waited_for_a_user_begins_after_the_end() {
         BEGUN.lock().unwrap().push(Instant::now());
         MS(1)
     });
-    let config = EngineConfig { threads: 1, max_users: 1, ..config(open(100_000.0, MS(500)), &driver) };
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 1, ..EngineLimits::default() },
+        threads: 1,
+        ..config(open(100_000.0, MS(500)), &driver)
+    };
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!(view.all.requests + view.engine.dropped, 50_000);
     let begun = BEGUN.lock().unwrap();
@@ -343,7 +361,11 @@ async fn what_was_due_in_the_warm_up_is_not_dropped_in_the_results() {
     let driver = Scripted::new(|_| Duration::from_secs(5));
     let mut load = open(100.0, MS(1000));
     load.warm_up = MS(600);
-    let config = EngineConfig { threads: 1, max_users: 1, grace: MS(10), ..config(load, &driver) };
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 1, grace: MS(10), ..EngineLimits::default() },
+        threads: 1,
+        ..config(load, &driver)
+    };
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!((view.accounting().reported, view.all.requests, view.engine.dropped), (1, 0, 40));
 }
@@ -413,7 +435,11 @@ async fn a_run_of_so_many_iterations_makes_them_all_and_is_as_long_as_it_took() 
     let driver = Scripted::new(|_| MS(100));
     let mut load = open(100.0, Duration::from_secs(60));
     load.iterations = Some(10);
-    let config = EngineConfig { threads: 1, max_users: 1, ..config(load, &driver) };
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 1, ..EngineLimits::default() },
+        threads: 1,
+        ..config(load, &driver)
+    };
     let (view, end) = run(driver, config, |_, _| {}).await;
     assert_eq!((view.all.requests, view.engine.dropped), (10, 0));
     assert!(end.active >= MS(900), "the last began after nine others: {:?}", end.active);

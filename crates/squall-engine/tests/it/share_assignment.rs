@@ -2,7 +2,7 @@
 
 use crate::drivers::{Scripted, closed, config, open, run};
 use squall_engine::{Engine, EngineConfig, SendBudget, ShareAssignment};
-use squall_model::{Arrivals, Load, LoadModel, Profile, ProfileStage, RunSpec, ShareSet};
+use squall_model::{Arrivals, EngineLimits, Load, LoadModel, Profile, ProfileStage, RunSpec, ShareSet};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -53,7 +53,11 @@ async fn users_beyond_the_shares_that_are_left_go() {
         let driver = Scripted::new(|_| MS(50));
         let profile = Profile::constant(rate, S(6)).unwrap();
         let quarter = ShareSet::from_iter(0..4);
-        let config = EngineConfig { max_users: 16, threads: 1, ..config(open(rate, S(6)), &driver) };
+        let config = EngineConfig {
+            limits: EngineLimits { max_users: 16, ..EngineLimits::default() },
+            threads: 1,
+            ..config(open(rate, S(6)), &driver)
+        };
         let (view, _) = run(driver, config, |engine, view| match view.timeline.len() {
             1 => drop(engine.set_assignment(ShareAssignment::new(quarter, profile.clone(), Duration::ZERO))),
             4 => drop(engine.set_assignment(ShareAssignment::new(ShareSet::ALL, profile.clone(), Duration::ZERO))),
@@ -75,8 +79,12 @@ async fn a_pause_holds_what_waits_for_a_user_too() {
     let send_budget = SendBudget::new(1);
     // One user makes 20 a second at most; the rest waits.
     let load = open(40.0, S(3));
-    let config =
-        EngineConfig { send_budget: Some(send_budget.clone()), threads: 1, max_users: 1, ..config(load, &driver) };
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 1, ..EngineLimits::default() },
+        send_budget: Some(send_budget.clone()),
+        threads: 1,
+        ..config(load, &driver)
+    };
     let mut order = RunSpec::new("r", "b", Profile::constant(40.0, S(3)).unwrap());
     let (view, _) = run(driver, config, |engine, view| {
         match view.timeline.len() {

@@ -3,6 +3,7 @@
 use crate::drivers::{Scripted, closed, config, open, run};
 use squall_engine::EngineConfig;
 use squall_metrics::Outcome;
+use squall_model::EngineLimits;
 use std::{sync::atomic::Ordering, time::Duration};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -33,7 +34,10 @@ async fn an_abort_records_what_it_cut_off() {
 #[tokio::test]
 async fn the_grace_has_an_end() {
     let driver = Scripted::new(|_| LONG);
-    let config = EngineConfig { grace: MS(100), ..config(closed(3.0, MS(0), MS(300)), &driver) };
+    let config = EngineConfig {
+        limits: EngineLimits { grace: MS(100), ..EngineLimits::default() },
+        ..config(closed(3.0, MS(0), MS(300)), &driver)
+    };
     let (view, end) = run(driver, config, |_, _| {}).await;
     assert!(end.cut_off);
     assert_eq!(view.all.outcomes[&Outcome::ABORTED], 3);
@@ -51,7 +55,10 @@ async fn users_in_a_pause_leave_at_once() {
 #[tokio::test]
 async fn starts_that_never_found_a_user_are_counted_as_dropped() {
     let driver = Scripted::new(|_| LONG);
-    let config = EngineConfig { max_users: 2, grace: MS(50), ..config(open(100.0, MS(1000)), &driver) };
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 2, grace: MS(50), ..EngineLimits::default() },
+        ..config(open(100.0, MS(1000)), &driver)
+    };
     let (view, _) = run(driver, config, |_, _| {}).await;
     assert_eq!(view.all.requests + view.engine.dropped, 100);
     assert_eq!(view.all.requests, 2);
@@ -60,7 +67,10 @@ async fn starts_that_never_found_a_user_are_counted_as_dropped() {
 #[tokio::test]
 async fn a_drained_open_run_gives_up_its_backlog() {
     let driver = Scripted::new(|_| MS(1500));
-    let config = EngineConfig { max_users: 2, ..config(open(100.0, LONG), &driver) };
+    let config = EngineConfig {
+        limits: EngineLimits { max_users: 2, ..EngineLimits::default() },
+        ..config(open(100.0, LONG), &driver)
+    };
     let (view, _) = run(driver, config, |engine, _| engine.stop_handle().drain()).await;
     assert_eq!(view.all.requests, 2);
     assert!(view.engine.dropped > 50, "{}", view.engine.dropped);
