@@ -181,11 +181,6 @@ impl ThreadRecorder {
         }
     }
 
-    /// Adds the phases of the request that was just recorded.
-    pub fn record_phases(&self, metric: MetricId, times: &PhaseTimes) {
-        self.shared.recorder.borrow_mut().record_phases(metric, times);
-    }
-
     /// Keeps a failure message for the report. Failures during the warm-up are not reported.
     pub fn note_error(&self, metric: MetricId, outcome: Outcome, message: &str) {
         if Instant::now() < self.shared.measure_from.get() {
@@ -273,6 +268,15 @@ pub struct InFlightRequest<'p> {
 }
 
 impl InFlightRequest<'_> {
+    /// Adds the request's phases to its metric, unless the request belongs to the warm-up.
+    #[inline]
+    pub fn record_phases(&self, times: &PhaseTimes) {
+        let shared = &self.recorder.shared;
+        if self.intended >= shared.measure_from.get() {
+            shared.recorder.borrow_mut().record_phases(self.metric, times);
+        }
+    }
+
     /// Records how the request ended.
     #[inline]
     pub fn end(mut self, ended: Instant, outcome: Outcome, bytes_in: u64, bytes_out: u64) {
@@ -429,13 +433,42 @@ mod tests {
     }
 
     #[test]
+    fn phases_of_warm_up_requests_are_left_out() {
+        let now = Instant::now();
+        let config = RecorderConfig { phases: true, ..RecorderConfig::default() };
+        let recorder = ThreadRecorder::new(config, now + Duration::from_secs(5));
+        let metric = recorder.metric(MetricKey::request("a"));
+        let send = |intended: Instant, connect: Duration| {
+            let request = recorder.begin(metric, intended, intended).unwrap();
+            request.record_phases(&[Duration::ZERO, connect, Duration::ZERO, Duration::ZERO, Duration::ZERO]);
+            request.end(intended, Outcome::of_status(200), 1, 1);
+        };
+        send(now, Duration::from_millis(7));
+        send(now + Duration::from_secs(6), Duration::ZERO);
+        send(now + Duration::from_secs(7), Duration::from_millis(3));
+        let phases = recorder.harvest(0, 0).0.remove(0).phases.expect("phases are recorded");
+        assert_eq!((phases[1].count(), phases[1].max()), (1, 3_000_000));
+    }
+
+    #[test]
+    fn failure_messages_during_the_warm_up_are_left_out() {
+        let now = Instant::now();
+        let recorder = ThreadRecorder::new(RecorderConfig::default(), now + Duration::from_secs(3600));
+        let metric = recorder.metric(MetricKey::request("a"));
+        recorder.note_error(metric, Outcome::of_status(500), "in the warm-up");
+        recorder.measure_from(now);
+        recorder.note_error(metric, Outcome::of_status(500), "measured");
+        let messages: Vec<_> = recorder.harvest(0, 0).1.into_iter().map(|note| note.message).collect();
+        assert_eq!(messages, ["measured"]);
+    }
+
+    #[test]
     fn requests_due_before_measurement_count_as_warm_up() {
         let now = Instant::now();
         let recorder = ThreadRecorder::new(RecorderConfig::default(), now + Duration::from_secs(5));
         let metric = recorder.metric(MetricKey::request("a"));
         recorder.begin(metric, now, now).unwrap().end(now, Outcome::of_status(500), 1, 1);
-        recorder.note_error(metric, Outcome::of_status(500), "it failed");
-        let (metrics, messages, engine) = recorder.harvest(0, 0);
-        assert_eq!((metrics.len(), messages.len(), engine.warm_up), (0, 0, 1));
+        let (metrics, _, engine) = recorder.harvest(0, 0);
+        assert_eq!((metrics.len(), engine.warm_up), (0, 1));
     }
 }
