@@ -1,53 +1,54 @@
-//! Merges every delta exactly once. A second of the run is closed, and becomes visible, when all sources have reported it.
-//! Decides nothing about the run; it only adds up.
+//! Merges every delta exactly once. A second of the run is closed, and becomes visible, when all
+//! sources have reported it. It decides nothing about the run; the orchestrator does.
 //!
-//! A local run knows its sources from the beginning. In a fleet they come ([`Collector::add_source`]) and are lost
-//! ([`Collector::mark_lost`]); what arrives for a second that was closed without it is counted with the next one.
+//! A local run knows its sources from the start. In a fleet, sources join
+//! ([`Collector::add_source`]) and are lost ([`Collector::mark_lost`]). A delta for a second that
+//! was closed without it counts in the next second.
 
 use crate::{
     Delta, RunView, SourceId,
     second_aligner::{ClosedSeconds, MergeError, SecondAligner, SourceProgress},
 };
 
-/// Adds deltas up to a [`RunView`].
+/// Adds deltas to a [`RunView`].
 pub struct Collector {
     pub(crate) view: RunView,
     pub(crate) aligner: SecondAligner,
 }
 
 impl Collector {
-    /// `window_s`: how many of the latest seconds stay available with full histograms, for sliding windows. Where several close at once,
-    /// each of them does with a window of its own, until the next one closes.
+    /// `window_s` is how many of the latest seconds keep full histograms, for sliding windows. When
+    /// several seconds close at once, each keeps a window of its own until the next one closes.
     pub fn new(sources: impl IntoIterator<Item = SourceId>, window_s: u32) -> Collector {
         Collector { view: RunView::new(window_s), aligner: SecondAligner::new(sources) }
     }
 
-    /// From now on open seconds wait for `source`; those that are closed stay closed. A source that is known already, or was
-    /// lost, is left as it is.
+    /// Open seconds wait for `source` from now on; closed ones stay closed. A source that is
+    /// already known, or was lost, does not change.
     pub fn add_source(&mut self, source: SourceId) {
         self.aligner.add_source(source);
     }
 
-    /// From now on open seconds wait for `source` again, which was lost; those that were closed without it stay closed.
+    /// Open seconds wait for the lost `source` again; seconds closed without it stay closed.
     pub fn restore_source(&mut self, source: SourceId) {
         self.aligner.restore_source(source);
     }
 
-    /// From now on nobody waits for `source`, unless it is regained; what still arrives from it is merged all the same. Returns how many
-    /// seconds were closed by it.
+    /// Seconds do not wait for `source` from now on, unless it is restored. Its later deltas are
+    /// still merged. Returns how many seconds this closed.
     pub fn mark_lost(&mut self, source: SourceId) -> usize {
         let ready = self.aligner.mark_lost(source);
         self.close_seconds(ready)
     }
 
-    /// Merges `delta`; returns how many seconds were closed by it.
+    /// Merges `delta`; returns how many seconds this closed.
     pub fn merge(&mut self, delta: Delta) -> Result<usize, MergeError> {
         let ready = self.aligner.add_delta(delta)?;
         Ok(self.close_seconds(ready))
     }
 
-    /// Closes what is left, for a run whose sources ended without saying so. What came too late for any second is added to the
-    /// last one.
+    /// Closes all open seconds, for a run whose sources ended without a last delta. Deltas that are
+    /// too late for any second count in the last one.
     pub fn finish(mut self) -> RunView {
         let (ready, late) = std::mem::take(&mut self.aligner).finish();
         self.close_seconds(ready);
@@ -61,32 +62,32 @@ impl Collector {
         &self.view
     }
 
-    /// Whether every source has said its last, or is lost.
+    /// Whether every source has sent its last delta, or is lost.
     pub fn is_complete(&self) -> bool {
         self.aligner.is_complete()
     }
 
-    /// Whether `source` has said its last.
+    /// Whether `source` has sent its last delta.
     pub fn is_finished(&self, source: SourceId) -> bool {
         self.aligner.sources.get(&source).is_some_and(|progress| progress.complete_below == SourceProgress::ALL)
     }
 
-    /// The number of the delta that `source` is expected to send next: so many were merged.
+    /// The number of the next delta of `source`, which is the number of its merged deltas.
     pub fn next_seq(&self, source: SourceId) -> u64 {
         self.aligner.sources.get(&source).map_or(0, |progress| progress.next_seq)
     }
 
-    /// How many requests of `source` were merged as sent and recorded, in whatever second.
+    /// How many requests of `source` were merged as sent and as recorded, in any second.
     pub fn recorded_of(&self, source: SourceId) -> u64 {
         self.aligner.sources.get(&source).map_or(0, |progress| progress.recorded)
     }
 
-    /// How many requests of `source` were merged as sent, in whatever second.
+    /// How many requests of `source` were merged as sent, in any second.
     pub fn sent_of(&self, source: SourceId) -> u64 {
         self.aligner.sources.get(&source).map_or(0, |progress| progress.sent)
     }
 
-    /// Everybody who was announced so far, lost ones included.
+    /// All sources so far, including lost ones.
     pub fn sources(&self) -> impl Iterator<Item = SourceId> + '_ {
         self.aligner.sources.keys().copied()
     }
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_closes_when_all_sources_have_reported_it() {
+    fn second_closes_when_all_sources_have_reported_it() {
         let mut collector = Collector::new([source(0), source(1)], 10);
         assert_eq!(collector.merge(delta(0, 0, 0, 5)), Ok(0));
         assert_eq!(collector.view().all.requests, 0);
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delta_is_merged_exactly_once_and_in_order() {
+    fn deltas_are_merged_once_and_in_order() {
         let mut collector = Collector::new([source(0)], 10);
         collector.merge(delta(0, 0, 0, 5)).unwrap();
         assert_eq!(collector.merge(delta(0, 0, 0, 5)), Err(MergeError::Duplicate { seq: 0 }));
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_end_early_do_not_hold_up_the_others() {
+    fn ended_source_does_not_delay_later_seconds() {
         let mut collector = Collector::new([source(0), source(1)], 10);
         collector.merge(Delta { last: true, ..delta(0, 0, 0, 1) }).unwrap();
         for second in 0..4 {
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_cover_the_latest_seconds_only() {
+    fn window_covers_only_the_latest_seconds() {
         let mut collector = Collector::new([source(0)], 3);
         for second in 0..5 {
             collector.merge(delta(0, u64::from(second), second, u64::from(second) + 1)).unwrap();
@@ -168,12 +169,12 @@ mod tests {
         let window = collector.view().window(Some("browse"), 2).expect("two seconds were kept");
         assert_eq!(window.requests, 4 + 5);
         assert!(collector.view().window(None, 4).is_none(), "only three seconds are kept");
-        assert!(collector.view().window(Some("nobody"), 2).is_some_and(|w| w.requests == 0));
+        assert!(collector.view().window(Some("unknown"), 2).is_some_and(|w| w.requests == 0));
     }
 
-    /// What closed at once was judged only as far as some spare seconds went.
+    /// Each of the seconds must have a whole window, however many close at once.
     #[test]
-    fn seconds_that_close_at_once_have_a_window_each() {
+    fn seconds_that_close_at_once_have_a_whole_window_each() {
         let mut collector = Collector::new([source(0), source(1)], 3);
         for second in 0..9 {
             collector.merge(delta(0, u64::from(second), second, 1)).unwrap();
@@ -191,9 +192,9 @@ mod tests {
         assert!(collector.view().window(None, 4).is_none(), "only three seconds are kept");
     }
 
-    /// Each of two processes had kept 500 series apart, which made a report of 800.
+    /// Each source keeps to the limit of metrics, but all sources together may not.
     #[test]
-    fn names_of_all_sources_together_are_capped() {
+    fn metrics_of_all_sources_together_are_limited() {
         let of = |thread: u32, second: u32| {
             let mut recorder = MetricRecorder::new(RecorderConfig::default());
             for name in 0..300 {
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_second_keeps_its_place_in_the_timeline() {
+    fn empty_second_has_a_row_in_the_timeline() {
         let mut collector = Collector::new([source(0)], 3);
         collector.merge(delta(0, 0, 0, 1)).unwrap();
         collector.merge(delta(0, 1, 3, 1)).unwrap();
@@ -226,9 +227,9 @@ mod tests {
         assert_eq!(seconds, [(1, 1), (2, 0), (3, 0), (4, 1)]);
     }
 
-    /// The chart of users fell to nothing at the end of every run.
+    /// A chart of users must not fall to zero in the last second of every run.
     #[test]
-    fn the_second_in_which_everybody_goes_home_shows_who_was_there() {
+    fn second_in_which_all_users_leave_shows_their_peak() {
         let mut recorder = MetricRecorder::new(RecorderConfig::default());
         recorder.record_users(10);
         let mut collector = Collector::new([source(0)], 1);
@@ -239,11 +240,11 @@ mod tests {
         }
         let users: Vec<u64> = collector.view().timeline.iter().map(|second| second.users).collect();
         assert_eq!(users, [10, 10, 10, 0]);
-        assert_eq!(collector.view().engine.users, 0, "now there is nobody");
+        assert_eq!(collector.view().engine.users, 0, "no user is left");
     }
 
     #[test]
-    fn accounting_adds_up_over_sources() {
+    fn accounting_balances_over_sources() {
         let mut collector = Collector::new([source(0), source(1)], 1);
         collector.merge(delta(0, 0, 0, 5)).unwrap();
         let engine = EngineDelta { sent: 2, recorded: 2, warm_up: 2, ..EngineDelta::default() };
