@@ -1,5 +1,5 @@
-//! The vocabulary of a run: plans, load profiles, tasks, thresholds. Holds no I/O, no clock and no runtime: everything here
-//! is a value that can be computed, compared and shipped. Every other room speaks in these types.
+//! The types of a run that all other crates share: plans, load profiles, tasks, thresholds. It has
+//! no I/O, no clock and no runtime: every type is a value that can be computed, compared and sent.
 
 mod bundle;
 mod duration;
@@ -35,4 +35,4 @@ pub use run_spec::{HookAssignment, ITERATIONS_COUNTER, RunChangeError, RunSpec, 
 pub use segment::Segment;
 pub use send_budget_report::SendBudgetReport;
 pub use share_set::{SHARE_COUNT, ShareSet};
-pub use threshold::{ComparisonOperator, ParseThresholdError, Statistic, StatisticUnit, Threshold};
+pub use threshold::{ComparisonOperator, ParseThresholdError, Statistic, StatisticUnit, Threshold, ThresholdProblem};
