@@ -12,7 +12,6 @@ use squall_engine::{
 };
 use squall_http::PreparedRequest;
 use squall_metrics::{MetricId, MetricKey};
-use squall_model::Segment;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -36,8 +35,8 @@ pub struct ScenarioDriver {
 }
 
 impl ScenarioDriver {
-    pub(crate) fn new(program: Arc<CompiledScenario>, segment: Segment) -> ScenarioDriver {
-        let dealers = program.data.iter().map(|table| DataFeeder::new(table, segment)).collect();
+    pub(crate) fn new(program: Arc<CompiledScenario>) -> ScenarioDriver {
+        let dealers = program.data.iter().map(DataFeeder::new).collect();
         ScenarioDriver { compiled: program, feeders: dealers }
     }
 
