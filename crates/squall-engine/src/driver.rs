@@ -113,10 +113,29 @@ pub struct Iteration {
     pub started: Instant,
 }
 
-/// Why a driver cannot make load on this thread.
+/// Why a driver cannot make load.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct DriverError(pub String);
+pub enum DriverError {
+    #[error("cannot make a client: {reason}")]
+    Client { reason: String },
+    /// A request of the plan cannot be prepared.
+    #[error("{request}: {reason}")]
+    Request { request: String, reason: String },
+    /// A request that a script builds cannot be sent. The reason names its file and line.
+    #[error("{reason}")]
+    ScriptRequest { reason: String },
+    #[error("cannot start asyncio: {reason}")]
+    EventLoop { reason: String },
+    /// The set-up hook has failed.
+    #[error("set-up failed: {reason}")]
+    SetUp { reason: String },
+    /// A process cannot use the data of the set-up hook.
+    #[error("{reason}")]
+    SetUpData { reason: String },
+    /// The resource pools cannot be filled.
+    #[error("{reason}")]
+    Pools { reason: String },
+}
 
 /// Why a user could not start. The driver has already recorded the failure as a sample.
 #[derive(Debug, thiserror::Error)]

@@ -158,7 +158,10 @@ impl PreparedStep {
             metric: probe.metric(step.metric.clone()),
             redirect_metric_id: Cell::new(None),
             group: step.group.as_ref().map(|group| probe.metric(MetricKey::group(group))),
-            prepared: prepared.map_err(|error| DriverError(format!("{}: {error}", step.metric.name)))?,
+            prepared: prepared.map_err(|error| DriverError::Request {
+                request: step.metric.name.clone(),
+                reason: error.to_string(),
+            })?,
             idle_requests: RefCell::new(Vec::new()),
         })
     }
