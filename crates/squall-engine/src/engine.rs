@@ -157,7 +157,7 @@ impl Engine {
         let context = EngineContext {
             driver: Arc::new(driver),
             iteration_quota: config.effective_quota(),
-            // With one task there is no order of tasks, and one thread counts by itself.
+            // One task needs no order of tasks, and one thread counts by itself.
             iterations_begun: (config.tasks.len() > 1 && config.threads > 1).then(Arc::default),
             on_start_tracker: matches!(config.load.model, LoadModel::Closed { .. }).then(Arc::default),
             config: Arc::new(config),

@@ -1,6 +1,6 @@
 //! One precise timer per thread: a timerfd in the thread's own epoll. tokio's timer wakes on whole
 //! milliseconds, which is coarser than the schedule lag that the engine aims at. It does not know
-//! what is due.
+//! which starts are due.
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,

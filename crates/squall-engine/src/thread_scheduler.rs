@@ -355,7 +355,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
     }
 }
 
-/// Waits for a change of the quota; for ever if there is no quota or it changes no more.
+/// Waits for a change of the quota; for ever without a quota or after its last change.
 async fn quota_changed(changes: &mut Option<watch::Receiver<u64>>) {
     let changed = match changes {
         Some(receiver) => receiver.changed().await.is_ok(),

@@ -77,7 +77,8 @@ impl Collector {
         self.aligner.sources.get(&source).map_or(0, |progress| progress.next_seq)
     }
 
-    /// How many requests of `source` were merged as sent and as recorded, in any second.
+    /// How many requests of `source` were merged as recorded, in any second, without those that were
+    /// never sent.
     pub fn recorded_of(&self, source: SourceId) -> u64 {
         self.aligner.sources.get(&source).map_or(0, |progress| progress.recorded)
     }

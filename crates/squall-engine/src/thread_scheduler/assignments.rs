@@ -116,7 +116,7 @@ impl<T: DriverThread> ThreadScheduler<T> {
     }
 
     /// Makes the starts of gained shares that fell due between their last holder and this thread. It
-    /// skips shares without a holder for longer than [`MAX_CATCH_UP_GAP`], because so many starts at
+    /// skips shares without a holder for longer than [`MAX_CATCH_UP_GAP`], because all these starts at
     /// once would be a load that the plan does not have.
     fn catch_up(&self, gained: ShareSet, assignment: &ShareAssignment) {
         let effective_at = assignment.effective_at;
