@@ -43,3 +43,15 @@ impl Default for EngineLimits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_limits_have_the_golden_json() {
+        let json = r#"{"threads":null,"max_users":10000,"grace":{"secs":10,"nanos":0},"slack":{"secs":0,"nanos":600000},"late_after":{"secs":0,"nanos":10000000},"phases":false}"#;
+        assert_eq!(serde_json::to_string(&EngineLimits::default()).unwrap(), json);
+        assert_eq!(serde_json::from_str::<EngineLimits>(json).unwrap(), EngineLimits::default());
+    }
+}
