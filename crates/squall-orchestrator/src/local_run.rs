@@ -382,7 +382,9 @@ pub(crate) fn saturation_reasons(plan: &Plan, view: &RunView, extent: GeneratorU
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_metrics::{EngineDelta, ErrorNote, MetricDelta, MetricKey, MetricRecorder, Outcome, Sample, SourceId};
+    use squall_metrics::{
+        EngineDelta, ErrorNote, MetricDelta, MetricKey, MetricRecorder, Outcome, RecorderConfig, Sample, SourceId,
+    };
     use squall_model::{Arrivals, Load, Profile};
 
     const SOURCE: SourceId = SourceId { instance: 0, thread: 0 };
