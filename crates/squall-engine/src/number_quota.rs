@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 /// ones.
 const COUNT_BITS: u32 = 20;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
-/// The limit of numbers that a packed block can hold.
+/// Numbers stay below this, so that they fit into the upper bits.
 const MAX_NUMBER: u64 = 1 << (64 - COUNT_BITS);
 
 /// A quota to take numbers from. Clones share it.

@@ -1,7 +1,7 @@
 //! How many requests a worker of a fleet may send, and until when. A worker makes load only while
-//! its membership is valid, and never sends more requests than it has reported to the store. If it
-//! is killed or cut off, no other worker makes the same load, and the report knows exactly how many
-//! requests it may have sent. Users that have used up the budget wait until it is raised. A local
+//! its membership is valid, and never sends more requests than it has reported to the store. So
+//! no two workers make the same load when it is killed or cut off, and the report knows, to the
+//! request, how many it may have sent at most. Users that have used up the budget wait until it is raised. A local
 //! run has no send budget. squall-worker sets the limits.
 
 use std::{
