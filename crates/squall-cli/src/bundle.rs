@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::Parser;
 use squall_engine::Driver;
-use squall_model::{Bundle, Load, LoadModel, WorkerLimits};
+use squall_model::{Bundle, EngineLimits, Load, LoadModel};
 use squall_scenario::{BundledFiles, DiskFiles, RecordingFiles};
 use squall_worker::{AdditionalScenario, RunnableBundle};
 use std::{
@@ -71,19 +71,14 @@ pub(crate) fn build<H: ScriptHost>(what: &RunInput, args: &RunArgs, host: &H) ->
         );
         return Err(CliError::new(text));
     }
-    let limits = run_options(&args.engine, &program);
     let bundle = Bundle {
         plan: program.plan().clone(),
         arguments: command_line::worker_arguments(&args.raw_args),
         files: packed,
         env,
-        limits: WorkerLimits {
+        limits: EngineLimits {
             threads: args.engine.threads.map(usize::from),
-            max_users: limits.max_users,
-            grace: limits.grace,
-            slack: limits.slack,
-            late_after: limits.late_after,
-            phases: limits.phases,
+            ..run_options(&args.engine, &program).limits
         },
         hooks: program.hooks().is_some(),
         together,

@@ -313,7 +313,7 @@ impl<D: Driver> LoadedScenario<D> {
             let made = hooks.set_up()?;
             hooks.apply_set_up_data(&made).map(|()| made)
         });
-        made.await.map(Some).map_err(|reason| driver_error(format!("set-up failed: {reason}")))
+        made.await.map(Some).map_err(|reason| driver_error(DriverError::SetUp { reason }))
     }
 
     async fn run_with_setup(
@@ -350,7 +350,7 @@ impl<D: Driver> LoadedScenario<D> {
 
 /// Why there is nothing to borrow from; the names of pools have been looked at before.
 pub(crate) fn pool_error(error: PoolFillError) -> RunError {
-    driver_error(error.to_string())
+    driver_error(DriverError::Pools { reason: error.to_string() })
 }
 
 /// What remains to be seen to: it fails nothing that was measured.
@@ -359,8 +359,8 @@ fn tear_down_error_note(message: String) -> ErrorNote {
     ErrorNote { metric: Arc::new(MetricKey::group("tear_down")), outcome, message, count: 1 }
 }
 
-fn driver_error(reason: String) -> RunError {
-    RunError::Engine(EngineError::Driver(DriverError(reason)))
+fn driver_error(error: DriverError) -> RunError {
+    RunError::Engine(EngineError::Driver(error))
 }
 
 /// Where a run's processes find what its set-up made.

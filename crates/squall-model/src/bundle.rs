@@ -1,11 +1,11 @@
-//! A plan with everything a worker needs to carry it out, as one text that travels through the store.
+//! A plan with everything that a worker needs to carry it out, as one JSON text in the store.
 
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use crate::{Load, Plan, duration::bounded};
+use crate::{EngineLimits, Load, Plan};
 
-/// A plan on its way to the workers.
+/// A plan for the workers of a fleet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bundle {
@@ -13,43 +13,27 @@ pub struct Bundle {
     pub plan: Plan,
     /// The words of the command line that made the plan, without the program and the command.
     pub arguments: Vec<String>,
-    /// The files that were read for it, by the name the plan uses; in Base64.
+    /// The files that the scenario reads, in Base64, by the name that the plan uses.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// The environment variables that were read for it.
+    /// The environment variables that the scenario reads.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    pub limits: WorkerLimits,
-    /// Whether the scenario sets a run up and tears it down, once in the fleet.
+    pub limits: EngineLimits,
+    /// Whether the scenario has set-up and tear-down hooks, which run once in the fleet.
     #[serde(default)]
     pub hooks: bool,
-    /// The loads of the scenarios that run together, of which the plan's is the sum; none if it is one scenario.
+    /// The loads of the scenarios that run together; the plan's load is their sum. Empty for one
+    /// scenario.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub together: Vec<Load>,
 }
 
 impl Bundle {
-    /// Whether it is more than one scenario.
+    /// Whether it has more than one scenario.
     pub fn has_multiple_scenarios(&self) -> bool {
         !self.together.is_empty()
     }
-}
-
-/// How each worker carries a plan out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WorkerLimits {
-    /// Engine threads of each worker; by default one per core.
-    pub threads: Option<usize>,
-    /// Most users an open model may bring in on each worker.
-    pub max_users: usize,
-    #[serde(deserialize_with = "bounded")]
-    pub grace: Duration,
-    #[serde(deserialize_with = "bounded")]
-    pub slack: Duration,
-    #[serde(deserialize_with = "bounded")]
-    pub late_after: Duration,
-    pub phases: bool,
 }
 
 #[cfg(test)]
@@ -57,6 +41,7 @@ mod tests {
     use super::*;
     use crate::{LoadModel, Pause, Profile, TaskSpec};
     use serde_json::{Value, json};
+    use std::time::Duration;
 
     fn bundle() -> Value {
         let users = Profile::constant(5.0, Duration::from_secs(60)).unwrap();
@@ -65,7 +50,7 @@ mod tests {
         let tasks = vec![TaskSpec { every: Some(Pause::NONE), ..TaskSpec::new("a") }];
         let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
         let (grace, slack) = (Duration::from_secs(1), Duration::ZERO);
-        let limits = WorkerLimits { threads: None, max_users: 9, grace, slack, late_after: slack, phases: false };
+        let limits = EngineLimits { threads: None, max_users: 9, grace, slack, late_after: slack, phases: false };
         let bundle = Bundle {
             plan,
             arguments: Vec::new(),
@@ -79,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_refused_at_every_depth() {
+    fn unknown_fields_of_a_bundle_are_refused_at_every_depth() {
         serde_json::from_value::<Bundle>(bundle()).unwrap();
         for place in [
             "",
@@ -98,9 +83,9 @@ mod tests {
         }
     }
 
-    /// A leader adds to these; a sum that overflows would end it, and after it the next one.
+    /// A leader adds to these times; an overflow would end it and each leader after it.
     #[test]
-    fn times_that_could_overflow_are_refused() {
+    fn durations_that_could_overflow_are_refused() {
         let longest = json!({"secs": u64::MAX, "nanos": 0});
         for place in [
             "/limits/grace",

@@ -1,6 +1,7 @@
 //! One run with everything that watches it: the dashboard or the lines, the outputs that are written as it goes, the signals.
 
 use squall_engine::Driver;
+use squall_model::EngineLimits;
 use squall_orchestrator::{RunControl, RunObserver, RunOptions, RunResult};
 
 use crate::{
@@ -53,14 +54,14 @@ pub(crate) fn execute_run(
 
 /// The generator's settings.
 pub(crate) fn run_options<D: Driver>(args: &EngineArgs, program: &LoadedScenario<D>) -> RunOptions {
-    let default = RunOptions::default();
-    RunOptions {
+    let default = EngineLimits::default();
+    let limits = EngineLimits {
         threads: args.threads.map(usize::from).or(program.threads()),
         max_users: args.max_users.map_or(default.max_users, |most| most as usize),
         grace: args.grace.unwrap_or(default.grace),
         slack: args.slack.unwrap_or(default.slack),
         late_after: args.late_after.unwrap_or(default.late_after),
         phases: program.phases(),
-        ..default
-    }
+    };
+    RunOptions { limits, ..RunOptions::default() }
 }

@@ -75,7 +75,7 @@ pub(super) fn run_as_process<D: Driver>(
         if let (Some(hooks), Ok(made)) = (&hosted.hooks, std::env::var(SET_UP_ENV)) {
             hooks
                 .apply_set_up_data(&made)
-                .map_err(|reason| RunError::Engine(EngineError::Driver(DriverError(reason))))?;
+                .map_err(|reason| RunError::Engine(EngineError::Driver(DriverError::SetUpData { reason })))?;
         }
         let served = processes::run_child_process(members, options, part).await;
         lending.abort();

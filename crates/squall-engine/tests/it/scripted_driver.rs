@@ -1,4 +1,4 @@
-//! Drivers whose behaviour a test can dictate.
+//! A driver whose service times and failures a test sets, and helpers that run it.
 
 use squall_engine::{
     Driver, DriverError, DriverThread, Engine, EngineConfig, Iteration, LoadOutcome, ThreadRecorder, UserIdentity,
@@ -15,57 +15,57 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Every request takes what `service` says for its number.
-pub(crate) struct Scripted {
+/// A driver whose request number `n` takes `service(n)`.
+pub(crate) struct ScriptedDriver {
     pub(crate) service: fn(u64) -> Duration,
     pub(crate) failing_starts: AtomicU64,
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: Arc<IterationLog>,
     pub(crate) tasks: Vec<TaskSpec>,
 }
 
 #[derive(Default)]
-pub(crate) struct Log {
+pub(crate) struct IterationLog {
     pub(crate) iterations: Mutex<Vec<(u64, usize)>>,
     pub(crate) started: AtomicU64,
     pub(crate) stopped: AtomicU64,
 }
 
-pub(crate) struct Thread {
+pub(crate) struct ThreadData {
     service: fn(u64) -> Duration,
     failing_starts: Rc<std::cell::Cell<u64>>,
-    log: Arc<Log>,
-    probe: ThreadRecorder,
+    log: Arc<IterationLog>,
+    recorder: ThreadRecorder,
     metrics: Rc<[MetricId]>,
 }
 
 pub(crate) struct User {
-    thread: Rc<Thread>,
+    thread: Rc<ThreadData>,
 }
 
-impl Scripted {
-    pub(crate) fn new(service: fn(u64) -> Duration) -> Scripted {
+impl ScriptedDriver {
+    pub(crate) fn new(service: fn(u64) -> Duration) -> ScriptedDriver {
         let tasks = vec![TaskSpec::new("only")];
-        Scripted { service, failing_starts: AtomicU64::new(0), log: Arc::default(), tasks }
+        ScriptedDriver { service, failing_starts: AtomicU64::new(0), log: Arc::default(), tasks }
     }
 }
 
-impl Driver for Scripted {
-    type Thread = Shared;
+impl Driver for ScriptedDriver {
+    type Thread = ScriptedThread;
 
-    fn thread(&self, probe: ThreadRecorder) -> Result<Shared, DriverError> {
-        let metrics = self.tasks.iter().map(|t| probe.metric(MetricKey::request(&t.name))).collect();
+    fn thread(&self, recorder: ThreadRecorder) -> Result<ScriptedThread, DriverError> {
+        let metrics = self.tasks.iter().map(|t| recorder.metric(MetricKey::request(&t.name))).collect();
         let failing_starts = Rc::new(std::cell::Cell::new(self.failing_starts.load(Ordering::Relaxed)));
         let log = self.log.clone();
-        Ok(Shared(Rc::new(Thread { service: self.service, failing_starts, log, probe, metrics })))
+        Ok(ScriptedThread(Rc::new(ThreadData { service: self.service, failing_starts, log, recorder, metrics })))
     }
 }
 
-pub(crate) struct Shared(Rc<Thread>);
+pub(crate) struct ScriptedThread(Rc<ThreadData>);
 
-impl DriverThread for Shared {
+impl DriverThread for ScriptedThread {
     type User = User;
 
-    fn user(&self, _seat: UserIdentity) -> User {
+    fn user(&self, _identity: UserIdentity) -> User {
         User { thread: self.0.clone() }
     }
 }
@@ -75,7 +75,7 @@ impl VirtualUser for User {
         let failing = &self.thread.failing_starts;
         if failing.get() > 0 {
             failing.set(failing.get() - 1);
-            return Err(UserStartError("told to".to_owned()));
+            return Err(UserStartError("this test makes starts fail".to_owned()));
         }
         self.thread.log.started.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -83,15 +83,16 @@ impl VirtualUser for User {
 
     async fn iterate(&mut self, iteration: Iteration) -> bool {
         let Iteration { number, task, intended, started } = iteration;
-        let begun = self.thread.probe.begin(self.thread.metrics[task.0], intended, started);
-        let Some(flight) = begun else { return false };
+        let begun = self.thread.recorder.begin(self.thread.metrics[task.0], intended, started);
+        let Some(request) = begun else { return false };
         self.thread.log.iterations.lock().unwrap().push((number, task.0));
         let service = (self.thread.service)(number);
-        // A service of nothing never waits, as a request does that fails before anything is sent.
+        // Without a service time the iteration never waits, like a request that fails before it is
+        // sent.
         if !service.is_zero() {
             tokio::time::sleep(service).await;
         }
-        flight.end(Instant::now(), Outcome::of_status(200), 10, 5);
+        request.end(Instant::now(), Outcome::of_status(200), 10, 5);
         true
     }
 
@@ -110,22 +111,22 @@ pub(crate) fn closed(users: f64, pause: Duration, run: Duration) -> Load {
     Load { model, iterations: None, warm_up: Duration::ZERO }
 }
 
-pub(crate) fn config(load: Load, driver: &Scripted) -> EngineConfig {
+pub(crate) fn config(load: Load, driver: &ScriptedDriver) -> EngineConfig {
     EngineConfig { threads: 2, ..EngineConfig::new(load, driver.tasks.clone()) }
 }
 
-/// Runs to the end; `meddle` is called with the view after each closed second.
+/// Runs to the end. Calls `on_second` with the view after each closed second.
 pub(crate) async fn run(
-    driver: Scripted,
+    driver: ScriptedDriver,
     config: EngineConfig,
-    mut meddle: impl FnMut(&Engine, &RunView),
+    mut on_second: impl FnMut(&Engine, &RunView),
 ) -> (RunView, LoadOutcome) {
     let mut engine = Engine::prepare(driver, config).await.unwrap();
     let mut collector = Collector::new(engine.sources().to_vec(), 10);
     engine.start(Instant::now());
     while let Some(delta) = engine.next_delta().await {
         if collector.merge(delta).unwrap() > 0 {
-            meddle(&engine, collector.view());
+            on_second(&engine, collector.view());
         }
     }
     assert!(collector.is_complete());
