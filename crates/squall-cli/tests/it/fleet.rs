@@ -305,7 +305,7 @@ fn a_redis_that_is_gone_for_good_does_not_take_the_result_along() {
     let ended = run.end();
     assert_eq!(ended.code, 130, "{ended:?}");
     let result = fleet.desk.json("result.json");
-    assert!(result["fleet"]["events"].to_string().contains("the store does not answer any more"), "{result}");
+    assert!(result["fleet"]["events"].to_string().contains("the store has stopped answering"), "{result}");
     assert!(number(&result, "/totals/requests") <= fleet.target.requests());
 }
 

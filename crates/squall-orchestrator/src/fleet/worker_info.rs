@@ -119,4 +119,16 @@ mod tests {
         assert_eq!(worker.instance, 0xfedc_ba98_7654_3210);
         assert_eq!(serde_json::to_value(&worker).expect("it is plain")["instance"], "fedcba9876543210");
     }
+
+    #[test]
+    fn unready_workers_include_those_that_no_longer_report() {
+        let worker = |id: &str, ready| WorkerInfo { id: id.to_owned(), ready, ..WorkerInfo::default() };
+        let workers = [worker("w1", 7), worker("w2", 6)];
+        let names = |expected: &[&str]| {
+            let expected: Vec<String> = expected.iter().map(|id| (*id).to_owned()).collect();
+            unready_workers(&expected, &workers, 7)
+        };
+        assert!(names(&["w1"]).is_empty());
+        assert_eq!(names(&["w1", "w2", "w3"]), ["w2", "w3 (gone)"]);
+    }
 }

@@ -37,7 +37,7 @@ impl PartialEq for ProcessSummary {
 }
 
 impl ProcessSummary {
-    fn to_bytes(&self) -> Vec<u8> {
+    fn to_bytes(self) -> Vec<u8> {
         let numbers = [
             self.end.active.as_nanos() as u64,
             self.end.elapsed.as_nanos() as u64,
