@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::{
     FleetClient, FleetError, WorkerInfo,
-    fleet_client::{recorded_phase, render_run_spec, start_payload},
+    command_payload::start_payload,
+    fleet_client::{recorded_phase, render_run_spec},
 };
 
 /// How long a tear-down may take before the run ends without it.
@@ -70,7 +71,7 @@ impl HookKind {
         let Some(asked) = self.assignment(order) else { return Ok(HookProgress::NotAssigned) };
         let (what, worker) = (self.label(), &asked.worker);
         // After the look at who is alive: what a worker noted before it died counts.
-        let note = fleet.cell().run().notes(epoch).await?.remove(self.note_name());
+        let note = fleet.stores().run().notes(epoch).await?.remove(self.note_name());
         Ok(match note.as_deref().map(|note| note.split_once(':').unwrap_or((note, ""))) {
             Some(("done", _)) => HookProgress::Done,
             Some((_, reason)) => HookProgress::Failed(format!("{what} failed on worker {worker}: {reason}")),
@@ -96,7 +97,7 @@ impl HookKind {
             HookKind::TearDown => order.tear_down = asked,
         }
         let phase = recorded_phase(record)?.name();
-        if fleet.cell().run().compare_and_set(record, phase, &render_run_spec(&order), false).await?.is_some() {
+        if fleet.stores().run().compare_and_set(record, phase, &render_run_spec(&order), false).await?.is_some() {
             let (kind, payload) = match self {
                 HookKind::SetUp => (CommandType::StartTest, start_payload(&order, bundle)),
                 HookKind::TearDown => (CommandType::StopTest, serde_json::Map::new()),

@@ -213,7 +213,7 @@ async fn at_the_deadline_half_of_the_workers_are_enough_and_fewer_are_not() {
             stage.until("GET", "test:state", "IDLE".to_owned()).await;
             let events =
                 fleet.stored_result(epoch).await.unwrap().expect("a result").facts.fleet.expect("a fleet").events;
-            let said = "1 of 3 workers were ready in time; not: w1, w2";
+            let said = "1 of 3 workers were ready in time; not ready: w1, w2";
             assert!(events.iter().any(|event| event.text == said), "{events:?}");
         }
         stage.end().await;
