@@ -25,6 +25,7 @@ pub struct MemoryRunStore {
 
 #[derive(Debug, Default)]
 struct MemoryRunState {
+    clock: ClockOrigin,
     skew: Duration,
     record: RunRecord,
     /// What is under a name, and until when.
@@ -32,6 +33,19 @@ struct MemoryRunState {
     reports: BTreeMap<String, (Instant, WorkerReport)>,
     runs: BTreeMap<u64, RunData>,
     listeners: BTreeMap<String, Vec<mpsc::UnboundedSender<Vec<u8>>>>,
+}
+
+/// Maps tokio's clock to Unix time, so that a paused runtime also pauses the time that the store returns.
+#[derive(Debug)]
+struct ClockOrigin {
+    instant: Instant,
+    unix: Duration,
+}
+
+impl Default for ClockOrigin {
+    fn default() -> Self {
+        Self { instant: Instant::now(), unix: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
+    }
 }
 
 #[derive(Debug)]
@@ -79,7 +93,7 @@ impl MemoryRunStore {
 
 impl MemoryRunState {
     fn now_ms(&self) -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + self.skew;
+        let now = self.clock.unix + self.clock.instant.elapsed() + self.skew;
         u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
     }
 
