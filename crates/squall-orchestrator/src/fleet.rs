@@ -1,6 +1,7 @@
-//! A run on a fleet. [`FleetClient`] changes the record of the run, [`Orchestrator`] leads the run from phase to
-//! phase, and [`RunAggregator`] merges what workers ship. All state is in the store, so another process can
-//! continue the work of one that dies. The workers that make the load are in `squall-worker`.
+//! A run on a fleet. [`FleetClient`] changes the record of the run, [`Orchestrator`] leads the run
+//! from phase to phase, and [`RunAggregator`] merges what workers ship. All state is in the store,
+//! so another process can continue the work of one that dies. The workers that make the load are in
+//! `squall-worker`.
 
 mod command_payload;
 mod compat;

@@ -1,5 +1,6 @@
-//! Runs: starts load generators, collects what they measure, applies the stop rules and states the facts, on this
-//! machine (`local_run`) or on a fleet (`fleet`). It sends no requests and renders nothing; observers show a run.
+//! Runs: starts load generators, collects what they measure, applies the stop rules and states the
+//! facts, on this machine (`local_run`) or on a fleet (`fleet`). It sends no requests and renders
+//! nothing; observers show a run.
 
 mod fleet;
 mod load_generator;

@@ -1,5 +1,6 @@
-//! What makes the load of a run on this machine: the engine of this process, or several processes with an engine
-//! each. Both ship deltas and take the same commands, so `run_with_generator` does not know which one it has.
+//! What makes the load of a run on this machine: the engine of this process, or several processes
+//! with an engine each. Both ship deltas and take the same commands, so `run_with_generator` does
+//! not know which one it has.
 
 use squall_engine::{Engine, EngineGroup, EngineGroupStopHandle, EngineStopHandle, InFlightIterations, LoadOutcome};
 use squall_metrics::{Delta, SourceId};

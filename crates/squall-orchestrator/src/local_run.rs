@@ -1,5 +1,6 @@
-//! Carries out one run on this machine, from the start to the facts. It decides when to stop: by the plan, by the
-//! thresholds, or at a stop request. The load generator makes the load. `squall run` without a fleet calls it.
+//! Carries out one run on this machine, from the start to the facts. It decides when to stop: by
+//! the plan, by the thresholds, or at a stop request. The load generator makes the load. `squall
+//! run` without a fleet calls it.
 
 use squall_engine::{Driver, Engine, EngineConfig, EngineError, EngineGroup, InFlightIterations, ResourceClient};
 use squall_metrics::{Collector, Delta, RecorderConfig, RunView};
@@ -30,7 +31,8 @@ pub struct RunOptions {
     pub late_after: Duration,
     /// Whether to record timings per phase of a request.
     pub phases: bool,
-    /// Seconds for which observers get full histograms. Thresholds may need more, which are then kept.
+    /// Seconds for which observers get full histograms. Thresholds may need more, which are then
+    /// kept.
     pub histogram_window_s: u32,
     /// Where users lease resources.
     pub resources: Option<ResourceClient>,
@@ -117,8 +119,8 @@ pub async fn run_local<D: Driver>(
     run_with_generator(plan, engine, options, control, observers).await
 }
 
-/// Runs several scenarios at the same time. `plan` represents all of them: its thresholds are judged, its load is
-/// shown, and it lasts as long as the longest.
+/// Runs several scenarios at the same time. `plan` represents all of them: its thresholds are
+/// judged, its load is shown, and it lasts as long as the longest.
 pub async fn run_scenarios<D: Driver>(
     plan: &Plan,
     scenarios: Vec<PlannedScenario<D>>,
@@ -236,7 +238,8 @@ impl<S: StopHandle> LocalRun<'_, S> {
         self.update_phase(observers);
     }
 
-    /// Time until observers need an update that no delta triggers: the next phase, or the progress of the drain.
+    /// Time until observers need an update that no delta triggers: the next phase, or the progress
+    /// of the drain.
     fn until_next_update(&self) -> Duration {
         let elapsed = self.start.elapsed();
         let ends = match self.phase {

@@ -1,5 +1,5 @@
-//! One of several scenarios that run at the same time, and its conversion to an engine. It validates nothing; the CLI
-//! builds it from a checked plan.
+//! One of several scenarios that run at the same time, and its conversion to an engine. It
+//! validates nothing; the CLI builds it from a checked plan.
 
 use squall_engine::{Driver, EngineSpec};
 use squall_model::Plan;

@@ -1,5 +1,5 @@
-//! CPU time and memory of this process, as the operating system counts them: the cost of the generator. It judges
-//! nothing; see `saturation`.
+//! CPU time and memory of this process, as the operating system counts them: the cost of the
+//! generator. It judges nothing; see `saturation`.
 
 use std::{fs, time::Duration};
 

@@ -1,6 +1,7 @@
-//! Several child processes that make the load of one run. Each has an engine with a part of the run's shares, and
-//! a socket to this process as its standard input. A child that loses its parent ends. It computes nothing: the
-//! deltas of the children are merged like those of threads. `squall run --processes` uses it.
+//! Several child processes that make the load of one run. Each has an engine with a part of the
+//! run's shares, and a socket to this process as its standard input. A child that loses its parent
+//! ends. It computes nothing: the deltas of the children are merged like those of threads. `squall
+//! run --processes` uses it.
 
 mod child;
 mod protocol;
@@ -81,7 +82,8 @@ impl StopHandle for ProcessCommandSender {
 }
 
 impl GeneratorProcesses {
-    /// Starts `commands`, each of which must call [`run_child_process`], and waits until all are ready.
+    /// Starts `commands`, each of which must call [`run_child_process`], and waits until all are
+    /// ready.
     pub async fn start(commands: Vec<Command>) -> Result<GeneratorProcesses, ProcessError> {
         let (deltas_tx, deltas) = mpsc::channel(DELTA_QUEUE_CAPACITY);
         let mut started = GeneratorProcesses {
@@ -197,8 +199,8 @@ impl LoadGenerator for GeneratorProcesses {
 fn launch(mut command: Command) -> io::Result<(Child, UnixStream)> {
     let (ours, theirs) = StdStream::pair()?;
     ours.set_nonblocking(true)?;
-    // Its output goes to standard error, so that it does not mix with ours. Its own process group keeps Ctrl-C from
-    // reaching it; this process forwards the stop.
+    // Its output goes to standard error, so that it does not mix with ours. Its own process group
+    // keeps Ctrl-C from reaching it; this process forwards the stop.
     let stderr: OwnedFd = rustix::io::dup(rustix::stdio::stderr())?;
     command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::from(stderr)).process_group(0);
     Ok((command.spawn()?, UnixStream::from_std(ours)?))

@@ -1,5 +1,5 @@
-//! The stop requests of a user: the first drains the run, the second aborts it. It stops nothing itself; the run
-//! subscribes to it. The CLI's stop button, the signals and the API use it.
+//! The stop requests of a user: the first drains the run, the second aborts it. It stops nothing
+//! itself; the run subscribes to it. The CLI's stop button, the signals and the API use it.
 
 use std::sync::Arc;
 use tokio::sync::watch;

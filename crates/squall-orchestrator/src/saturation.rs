@@ -1,11 +1,13 @@
-//! Decides whether the load generator itself was the limit of a run, and says why and what to do about it. It
-//! measures nothing; local runs and leaders of fleet runs call it when they state the facts.
+//! Decides whether the load generator itself was the limit of a run, and says why and what to do
+//! about it. It measures nothing; local runs and leaders of fleet runs call it when they state the
+//! facts.
 
 use squall_metrics::{Histogram, MetricKind, OutcomeCode, RunView};
 use squall_model::{LoadModel, Plan, StopReason};
 use std::time::Duration;
 
-/// The generator, not the target, causes a start that is this far behind its schedule. One in a hundred is too many.
+/// The generator, not the target, causes a start that is this far behind its schedule. One in a
+/// hundred is too many.
 const MAX_SCHEDULE_LAG: Duration = Duration::from_millis(10);
 
 /// Fewer late starts than this are noise, even in a short run.
@@ -28,8 +30,8 @@ const MAX_STALL_SHARE: f64 = 0.02;
 /// Shorter stalls are ignored.
 const MIN_STALL: Duration = Duration::from_millis(100);
 
-/// How long the threads of a closed load were not running. Without a pause every lag is a stall. With a pause many
-/// users may be late because of one stall, so only the longest lag counts.
+/// How long the threads of a closed load were not running. Without a pause every lag is a stall.
+/// With a pause many users may be late because of one stall, so only the longest lag counts.
 fn stall_time(lag: &Histogram, no_pause: bool, threads: u32) -> Duration {
     let shortest = MIN_STALL.as_nanos() as u64;
     if !no_pause {
@@ -39,7 +41,8 @@ fn stall_time(lag: &Histogram, no_pause: bool, threads: u32) -> Duration {
     Duration::from_nanos(long.map(|(lowest, _, n)| lowest * n).sum::<u64>() / u64::from(threads.max(1)))
 }
 
-/// What to do about starts for which no user was free, in a run that ended with `stop` and lost `lost` workers.
+/// What to do about starts for which no user was free, in a run that ended with `stop` and lost
+/// `lost` workers.
 pub(crate) fn dropped_start_advice(stop: StopReason, lost: usize) -> &'static str {
     match stop {
         // The run was cut short, before all users could start.

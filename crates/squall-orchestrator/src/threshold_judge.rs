@@ -1,5 +1,5 @@
-//! Judges the thresholds of a plan second by second. It reads only merged histograms and stops no run; its callers do. A
-//! threshold without any measurement fails, because it was never tested.
+//! Judges the thresholds of a plan second by second. It reads only merged histograms and stops no
+//! run; its callers do. A threshold without any measurement fails, because it was never tested.
 
 use serde::{Deserialize, Serialize};
 use squall_metrics::{MetricView, RunView};
@@ -27,12 +27,13 @@ struct ThresholdWatch {
 struct ThresholdState {
     worst: Option<f64>,
     breached_at_s: Option<u32>,
-    /// Values of windows by the second in which they ended. They count only if there was load for the whole window, which
-    /// is known at the end of the run.
+    /// Values of windows by the second in which they ended. They count only if there was load for
+    /// the whole window, which is known at the end of the run.
     pending: Vec<(u32, f64)>,
 }
 
-/// What a judge has seen, for its successor, which no longer has the histograms of the judged seconds.
+/// What a judge has seen, for its successor, which no longer has the histograms of the judged
+/// seconds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct JudgeCheckpoint {
     seconds: usize,
@@ -56,7 +57,8 @@ impl ThresholdJudge {
         }
     }
 
-    /// Continues from the checkpoint of another judge of the same plan, unless this one has judged more seconds.
+    /// Continues from the checkpoint of another judge of the same plan, unless this one has judged
+    /// more seconds.
     pub(crate) fn resume(&mut self, other: &JudgeCheckpoint) {
         if other.seconds > self.judged_seconds {
             self.judged_seconds = other.seconds;
@@ -76,9 +78,10 @@ impl ThresholdJudge {
         plan.thresholds.iter().filter_map(|t| t.window).map(window_seconds).max().unwrap_or(1)
     }
 
-    /// Judges the seconds that have closed since the last call. Call it before further seconds close. Returns the first
-    /// breached threshold with `!abort`. While `load_active` is false, values that need load for a whole window wait for
-    /// [`ThresholdJudge::final_results`], which knows when the load ended.
+    /// Judges the seconds that have closed since the last call. Call it before further seconds
+    /// close. Returns the first breached threshold with `!abort`. While `load_active` is false,
+    /// values that need load for a whole window wait for [`ThresholdJudge::final_results`], which
+    /// knows when the load ended.
     pub fn judge_closed_seconds(&mut self, view: &RunView, load_active: bool) -> Option<&Threshold> {
         let closed = view.timeline.len();
         for now in self.judged_seconds + 1..=closed {
@@ -171,8 +174,9 @@ impl ThresholdWatch {
     }
 }
 
-/// Whether the threshold needs load for its whole window. A rate has no meaning after the end of the load, and a part of
-/// a window has fewer requests than the whole. An upper limit needs no whole window: a part that exceeds it is enough.
+/// Whether the threshold needs load for its whole window. A rate has no meaning after the end of
+/// the load, and a part of a window has fewer requests than the whole. An upper limit needs no
+/// whole window: a part that exceeds it is enough.
 fn needs_load(threshold: &Threshold) -> bool {
     use Statistic::{Dropped, Errors, Late, Rate, Requests};
     use squall_model::ComparisonOperator::{AtLeast, Greater};
@@ -184,7 +188,8 @@ fn needs_load(threshold: &Threshold) -> bool {
     }
 }
 
-/// The value over a window of `seconds` that ended `after` seconds before the latest one; `None` without measurements.
+/// The value over a window of `seconds` that ended `after` seconds before the latest one; `None`
+/// without measurements.
 fn window_value(threshold: &Threshold, seconds: u32, view: &RunView, after: usize) -> Option<f64> {
     let ended = view.timeline.len().saturating_sub(after);
     let rows = &view.timeline[ended.saturating_sub(seconds as usize)..ended];
@@ -198,8 +203,8 @@ fn window_value(threshold: &Threshold, seconds: u32, view: &RunView, after: usiz
     }
 }
 
-/// Whether a threshold over the whole run that fails now can still pass at the end: a count can still grow, and a rate
-/// can still rise. Such a threshold is judged at the end, or over a window.
+/// Whether a threshold over the whole run that fails now can still pass at the end: a count can
+/// still grow, and a rate can still rise. Such a threshold is judged at the end, or over a window.
 fn can_still_pass(threshold: &Threshold) -> bool {
     use Statistic::{Dropped, Errors, Late, Max, Min, Rate, Requests};
     use squall_model::ComparisonOperator::{AtLeast, AtMost, Greater, Less};

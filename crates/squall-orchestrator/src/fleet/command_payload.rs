@@ -1,5 +1,5 @@
-//! The messages that wake workers, in the format of vikhry: an envelope and a payload. It sends nothing;
-//! `FleetClient` publishes the messages.
+//! The messages that wake workers, in the format of vikhry: an envelope and a payload. It sends
+//! nothing; `FleetClient` publishes the messages.
 
 use squall_coord::MemberId;
 use squall_model::{Bundle, CommandEnvelope, CommandType, LoadModel, RunSpec};
@@ -12,8 +12,8 @@ pub(super) fn command_envelope(kind: CommandType, epoch: u64, payload: CommandPa
     CommandEnvelope { kind, command_id: MemberId::unique().to_string(), epoch, sent_at, payload }
 }
 
-/// The payload of a command that adds or removes users. Without users it only says that the record has changed;
-/// further commands name the users when they move.
+/// The payload of a command that adds or removes users. Without users it only says that the record
+/// has changed; further commands name the users when they move.
 pub(super) fn users_payload(users: &[u64]) -> CommandPayload {
     let (name, value) = match users {
         [user] => ("user_id", (*user).into()),
@@ -22,7 +22,8 @@ pub(super) fn users_payload(users: &[u64]) -> CommandPayload {
     [(name.to_owned(), value)].into_iter().collect()
 }
 
-/// The payload of a start command, as vikhry sends it. An open load gives its rate instead of its users.
+/// The payload of a start command, as vikhry sends it. An open load gives its rate instead of its
+/// users.
 pub(super) fn start_payload(spec: &RunSpec, bundle: &Bundle) -> CommandPayload {
     // A step of no duration has no load: a test without users at its start begins with one.
     let stages = spec.profile.pieces().iter().filter(|stage| stage.duration > Duration::from_nanos(1));

@@ -1,5 +1,6 @@
-//! The users and metrics of a run in Redis under the key names of vikhry, for tools that read them there.
-//! Derived from the shares and the aggregated view; Squall itself never reads them. The leader updates them.
+//! The users and metrics of a run in Redis under the key names of vikhry, for tools that read them
+//! there. Derived from the shares and the aggregated view; Squall itself never reads them. The
+//! leader updates them.
 
 mod redis_metric_view;
 mod redis_user_view;

@@ -1,5 +1,6 @@
-//! Watches the shared counters of a run for its leader: whether all iterations of a limited run have been used, and
-//! which numbers lost workers held. It gives out no numbers; workers draw them from the store.
+//! Watches the shared counters of a run for its leader: whether all iterations of a limited run
+//! have been used, and which numbers lost workers held. It gives out no numbers; workers draw them
+//! from the store.
 
 use squall_coord::{CounterState, CounterStore, FleetStores, RunStore, StoreError};
 use squall_model::{Bundle, ITERATIONS_COUNTER, LoadModel};
@@ -8,7 +9,8 @@ use tokio::time::Instant;
 
 use super::{FleetClient, FleetError, RunAggregator};
 
-/// Time between two polls of a run without an iteration limit. A run with a limit ends by them, so it is polled always.
+/// Time between two polls of a run without an iteration limit. A run with a limit ends by them, so
+/// it is polled always.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The leader's view of the counters of a run.
@@ -27,7 +29,8 @@ impl CounterMonitor {
         self.iteration_limit.is_some()
     }
 
-    /// Writes off the numbers that lost workers hold. Returns whether the run has used all its iterations.
+    /// Writes off the numbers that lost workers hold. Returns whether the run has used all its
+    /// iterations.
     pub(super) async fn poll<C: FleetStores>(
         &mut self,
         fleet: &FleetClient<C>,
@@ -64,8 +67,8 @@ impl CounterMonitor {
         ))
     }
 
-    /// Iterations that no worker is known to have made, if the run had a limit and reached it. `reported` is the number
-    /// in the report, if the report covers the whole run.
+    /// Iterations that no worker is known to have made, if the run had a limit and reached it.
+    /// `reported` is the number in the report, if the report covers the whole run.
     pub(super) async fn missed_iterations<R: RunStore>(
         &self,
         run: &R,
@@ -85,8 +88,8 @@ impl CounterMonitor {
     }
 }
 
-/// The event for numbers that a lost worker held. Every counter except the iterations counts rows of the data of its
-/// name.
+/// The event for numbers that a lost worker held. Every counter except the iterations counts rows
+/// of the data of its name.
 fn write_off_message(held: u64, name: &str, worker: &str) -> String {
     let (one, many) = match name {
         ITERATIONS_COUNTER => ("iteration".to_owned(), "iterations".to_owned()),

@@ -1,6 +1,6 @@
-//! The operations of a fleet: start, stop, change, pause, resume, read the status and the result. Every change
-//! replaces the record atomically and is retried after a concurrent change. The client holds no state of the
-//! run, so any process may use one. It leads no run.
+//! The operations of a fleet: start, stop, change, pause, resume, read the status and the result.
+//! Every change replaces the record atomically and is retried after a concurrent change. The client
+//! holds no state of the run, so any process may use one. It leads no run.
 
 use serde::Serialize;
 use squall_coord::{FleetStores, MemberId, RunRecord, RunStore, StoreError};
@@ -24,8 +24,8 @@ use super::{
 /// How long workers may take to build their users.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A client that polls reads the workers' reports at most once per this time and worker, and at least once per
-/// [`MAX_CACHE_TIME`]. Reports change only with each heartbeat.
+/// A client that polls reads the workers' reports at most once per this time and worker, and at
+/// least once per [`MAX_CACHE_TIME`]. Reports change only with each heartbeat.
 const CACHE_TIME_PER_WORKER: Duration = Duration::from_millis(2);
 const MAX_CACHE_TIME: Duration = Duration::from_secs(1);
 
@@ -103,7 +103,8 @@ pub struct FleetClient<C> {
 type WorkerCache = (Instant, Vec<WorkerInfo>);
 
 impl FleetStatus {
-    /// The level at which a change made now would start, after all changes that have been made but are not effective yet.
+    /// The level at which a change made now would start, after all changes that have been made but
+    /// are not effective yet.
     pub fn scheduled_level(&self) -> Option<f64> {
         let spec = self.order.as_ref()?;
         Some(spec.profile.level(change_effective_at(spec.start_at_ms?, self.now_ms)))
@@ -119,12 +120,14 @@ impl<C: FleetStores> FleetClient<C> {
         &self.stores
     }
 
-    /// Starts a run and returns its epoch. Returns when the record is written, before workers make load.
+    /// Starts a run and returns its epoch. Returns when the record is written, before workers make
+    /// load.
     pub async fn start(&self, bundle: &Bundle, params: BTreeMap<String, serde_json::Value>) -> Result<u64, FleetError> {
         self.start_named(MemberId::unique().as_str(), bundle, params).await
     }
 
-    /// Starts a run with a unique name. Repeated calls start it once, so a caller may repeat a call whose response was lost.
+    /// Starts a run with a unique name. Repeated calls start it once, so a caller may repeat a call
+    /// whose response was lost.
     pub async fn start_named(
         &self,
         run_name: &str,
@@ -256,7 +259,8 @@ impl<C: FleetStores> FleetClient<C> {
             let record = self.stores.run().read_record().await?;
             let phase = recorded_phase(&record)?;
             let not_running = || FleetError::InvalidState { action, current: phase, expected: "RUNNING" };
-            // The spec of a finished run stays in the record, and before the first run there is none.
+            // The spec of a finished run stays in the record, and before the first run there is
+            // none.
             if phase == RunPhase::Idle {
                 return Err(not_running());
             }
@@ -283,7 +287,8 @@ impl<C: FleetStores> FleetClient<C> {
         status(&record, self.workers().await?)
     }
 
-    /// A cheap status for callers that poll: cached reports of workers, and no workers while no run is active.
+    /// A cheap status for callers that poll: cached reports of workers, and no workers while no run
+    /// is active.
     pub async fn cached_status(&self) -> Result<FleetStatus, FleetError> {
         let record = self.stores.run().read_record().await?;
         let workers = match recorded_phase(&record)? {
@@ -334,11 +339,13 @@ impl<C: FleetStores> FleetClient<C> {
         Ok(Some(StoredRunResult { bundle, view, facts }))
     }
 
-    /// Sends a command to every worker. A worker that misses it reads the record at its next heartbeat.
+    /// Sends a command to every worker. A worker that misses it reads the record at its next
+    /// heartbeat.
     pub(crate) async fn wake_workers(&self, kind: CommandType, epoch: u64, payload: CommandPayload) {
         let run = self.stores.run();
         let Ok(reports) = run.reports().await else { return };
-        // Sent concurrently: in a large fleet the last worker would otherwise learn of a start too late.
+        // Sent concurrently: in a large fleet the last worker would otherwise learn of a start too
+        // late.
         let mut calls = JoinSet::new();
         for id in reports.into_keys() {
             let (run, message) = (run.clone(), command_envelope(kind, epoch, payload.clone()).encode());
@@ -379,7 +386,8 @@ fn status(record: &RunRecord, workers: Vec<WorkerInfo>) -> Result<FleetStatus, F
     })
 }
 
-/// The time of the run at which a change made at `now_ms` takes effect; not before the start of the run.
+/// The time of the run at which a change made at `now_ms` takes effect; not before the start of the
+/// run.
 fn change_effective_at(start_ms: u64, now_ms: u64) -> Duration {
     Duration::from_millis((now_ms + CHANGE_DELAY.as_millis() as u64).saturating_sub(start_ms))
 }

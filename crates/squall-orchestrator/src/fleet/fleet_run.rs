@@ -1,5 +1,5 @@
-//! Carries out one run on a fleet for a command line: starts it, shows its progress, waits for its end
-//! and fetches the result that its leader stored. It makes no load and judges nothing itself.
+//! Carries out one run on a fleet for a command line: starts it, shows its progress, waits for its
+//! end and fetches the result that its leader stored. It makes no load and judges nothing itself.
 //!
 //! It runs an orchestrator of its own, which leads only if no other orchestrator does. A fleet
 //! therefore needs nothing but workers. `squall run --cluster` calls it.
@@ -72,7 +72,8 @@ pub async fn run_fleet<C: FleetStores>(
     let orchestrator = tokio::spawn(Orchestrator::new(stores.clone(), config).run(leave.clone()));
     let result = Box::pin(start_and_watch(stores, request, control, observers)).await;
     leave.cancel();
-    // The orchestrator only hands leadership over here. A failure of that is not a failure of the run.
+    // The orchestrator only hands leadership over here. A failure of that is not a failure of the
+    // run.
     let _ = orchestrator.await;
     result
 }

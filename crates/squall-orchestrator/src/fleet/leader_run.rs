@@ -1,6 +1,7 @@
-//! Leads one run from phase to phase: waits for workers, applies the stop rules, and stores the result.
-//! Every change replaces the record only if it is unchanged, so two leaders cannot both make it. It does
-//! not check who leads; `Orchestrator` calls it only while it holds the leader lease.
+//! Leads one run from phase to phase: waits for workers, applies the stop rules, and stores the
+//! result. Every change replaces the record only if it is unchanged, so two leaders cannot both
+//! make it. It does not check who leads; `Orchestrator` calls it only while it holds the leader
+//! lease.
 
 mod facts;
 mod hook_steps;
@@ -33,11 +34,12 @@ const SHARE_SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Workers end their load by their own clocks, which may be this much ahead of the store's.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3);
 
-/// Round trips to the store between the leader's choice of a start time and the moment the last worker knows it.
+/// Round trips to the store between the leader's choice of a start time and the moment the last
+/// worker knows it.
 const START_ROUND_TRIPS: u32 = 4;
 
-/// The worker that runs a hook counts as lost when the store answers and has not heard it for this long.
-/// After a stall of the store every report has expired, so workers need time to report again.
+/// The worker that runs a hook counts as lost when the store answers and has not heard it for this
+/// long. After a stall of the store every report has expired, so workers need time to report again.
 const HOOK_WORKER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Workers report with every heartbeat, so a silence of this length means that no worker is left.
@@ -75,7 +77,8 @@ pub(super) struct LeaderRun<C: FleetStores> {
 }
 
 impl<C: FleetStores> LeaderRun<C> {
-    /// Leads the run that `aggregator` has opened; the first `logged_events` of its events have been logged.
+    /// Leads the run that `aggregator` has opened; the first `logged_events` of its events have
+    /// been logged.
     pub(super) fn new(
         fleet: &FleetClient<C>,
         (record, spec): (&RunRecord, &RunSpec),
@@ -142,7 +145,8 @@ impl<C: FleetStores> LeaderRun<C> {
         workers: &[WorkerInfo],
     ) -> Result<(), FleetError> {
         let ready = workers.iter().filter(|worker| worker.ready == record.epoch).count();
-        // The run counts on every worker that was present at its start. Workers that join later may be unable.
+        // The run counts on every worker that was present at its start. Workers that join later may
+        // be unable.
         if let Some(worker) = workers.iter().find(|worker| worker.failed == record.epoch) {
             let message = format!("worker {} cannot carry out the run: {}", worker.id, worker.message);
             return self.stop(fleet, StopReason::Aborted, Some(message)).await;
@@ -179,7 +183,8 @@ impl<C: FleetStores> LeaderRun<C> {
         if !self.save().await? {
             return Ok(());
         }
-        // The steps above took time, and workers need time to read the record, so the start counts from now.
+        // The steps above took time, and workers need time to read the record, so the start counts
+        // from now.
         let (run, read_began) = (fleet.stores().run(), Instant::now());
         let latest = run.read_record().await?;
         if latest.revision != record.revision {
@@ -218,8 +223,9 @@ impl<C: FleetStores> LeaderRun<C> {
         Ok(())
     }
 
-    /// Whether workers still have load to make. A run with an iteration limit makes every iteration: starts that
-    /// wait for a free user when the last one is due are made after the planned end.
+    /// Whether workers still have load to make. A run with an iteration limit makes every
+    /// iteration: starts that wait for a free user when the last one is due are made after the
+    /// planned end.
     fn is_load_active(&self, spec: &RunSpec, elapsed: Duration, workers: &[WorkerInfo]) -> bool {
         let starts_queued = || self.has_active_worker(workers) && elapsed < queued_starts_end(&self.bundle, spec);
         elapsed < planned_load_end(&self.bundle, spec) || starts_queued()
@@ -230,7 +236,8 @@ impl<C: FleetStores> LeaderRun<C> {
         workers.iter().any(|worker| worker.ready == epoch && worker.done != epoch)
     }
 
-    /// Stops the run if a threshold was breached, the load is over, or no worker is left. Saves checkpoints.
+    /// Stops the run if a threshold was breached, the load is over, or no worker is left. Saves
+    /// checkpoints.
     pub(super) async fn check_stop_rules(
         &mut self,
         fleet: &FleetClient<C>,
@@ -288,7 +295,8 @@ impl<C: FleetStores> LeaderRun<C> {
         self.aggregator.save_checkpoint().await
     }
 
-    /// Waits for the last deltas of the workers that are alive, then stores the result and ends the run.
+    /// Waits for the last deltas of the workers that are alive, then stores the result and ends the
+    /// run.
     pub(super) async fn finish_when_drained(
         &mut self,
         fleet: &FleetClient<C>,
@@ -319,7 +327,8 @@ impl<C: FleetStores> LeaderRun<C> {
         let reported = self.bundle.plan.load.warm_up.is_zero().then_some(view.engine.iterations);
         let missed =
             self.counter_monitor.missed_iterations(&run, epoch, reported).await?.filter(|_| spec.is_complete());
-        // Users with an iteration limit make load to the planned end, unless the iterations ran out.
+        // Users with an iteration limit make load to the planned end, unless the iterations ran
+        // out.
         let ended_by_workers = spec.is_complete() && (missed.is_some() || !self.counter_monitor.has_iteration_limit());
         let load_end = noted_load_end(&run.notes(epoch).await?).filter(|_| ended_by_workers);
         let drawn = self.counter_monitor.drawn_iterations(&run, epoch).await?;

@@ -1,6 +1,7 @@
-//! The orchestrators of a fleet. A fleet may have any number of them; the one that holds the leader lease leads.
-//! When it dies, another one resumes the run from its record and its checkpoint. How a run is leader_run is in
-//! [`LeaderRun`]. `squall orchestrator` and `run_fleet` start orchestrators.
+//! The orchestrators of a fleet. A fleet may have any number of them; the one that holds the leader
+//! lease leads. When it dies, another one resumes the run from its record and its checkpoint. How a
+//! run is leader_run is in [`LeaderRun`]. `squall orchestrator` and `run_fleet` start
+//! orchestrators.
 
 use squall_coord::{
     FleetStores, LeaseEvent, MemberId, Membership, MembershipConfig, MembershipConfigError, PoolStore, RunRecord,
@@ -45,8 +46,8 @@ impl OrchestratorConfig {
     }
 }
 
-/// Time between two sweeps that return the resources of lost workers. A worker that finds a pool empty sweeps it
-/// at once.
+/// Time between two sweeps that return the resources of lost workers. A worker that finds a pool
+/// empty sweeps it at once.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// One orchestrator.
@@ -87,7 +88,8 @@ impl<C: FleetStores> Orchestrator<C> {
             ..MembershipConfig::new(self.member.clone(), vec![UnitId::new(LEADER_UNIT)])
         };
         let (membership, mut handle) = Membership::new(self.fleet.stores().orchestrators(), membership)?;
-        // A panic in a poll drops this set and ends the membership, so a leader that no longer polls loses its lease.
+        // A panic in a poll drops this set and ends the membership, so a leader that no longer
+        // polls loses its lease.
         let mut membership_task = JoinSet::new();
         membership_task.spawn(membership.run(stop.clone()));
         let mut polls = tokio::time::interval(self.config.poll_interval);
@@ -111,7 +113,8 @@ impl<C: FleetStores> Orchestrator<C> {
                     }
                     None => break,
                 },
-                // The validity is checked at each poll: a lease that is uncertain for a moment may become valid again.
+                // The validity is checked at each poll: a lease that is uncertain for a moment may
+                // become valid again.
                 _ = polls.tick(), if leading => if handle.validity.is_valid() {
                     let polled = Box::pin(self.poll()).await;
                     self.log_failure(polled.err());
@@ -122,7 +125,8 @@ impl<C: FleetStores> Orchestrator<C> {
         Ok(())
     }
 
-    /// Warns once about an error that an operator has to fix. An unreachable store is not one: it comes back.
+    /// Warns once about an error that an operator has to fix. An unreachable store is not one: it
+    /// comes back.
     fn log_failure(&mut self, error: Option<FleetError>) {
         let text = error.as_ref().map(ToString::to_string);
         match &error {
@@ -187,7 +191,8 @@ impl<C: FleetStores> Orchestrator<C> {
         leader_run.aggregate(phase, &spec, elapsed, &workers).await?;
         leader_run.update_views(phase, &spec, elapsed, &workers).await;
         let used_up = leader_run.counter_monitor.poll(&self.fleet, &mut leader_run.aggregator, elapsed).await?;
-        // The roster may have fewer events than were logged, after the store went back to an older checkpoint.
+        // The roster may have fewer events than were logged, after the store went back to an older
+        // checkpoint.
         for (at_s, text) in leader_run.aggregator.roster().events.get(leader_run.logged_events..).unwrap_or_default() {
             info!(epoch = record.epoch, at_s, "{text}");
         }

@@ -1,6 +1,7 @@
-//! The results of probes, read from a view. A probe is a virtual user that sends no requests. Each of its calls is a
-//! sample of the group `probe/<name>`, and each value that it returns is a sample of the metric `<name>`, recorded as
-//! milliseconds. It runs no probe. The compatibility view and the API call it.
+//! The results of probes, read from a view. A probe is a virtual user that sends no requests. Each
+//! of its calls is a sample of the group `probe/<name>`, and each value that it returns is a sample
+//! of the metric `<name>`, recorded as milliseconds. It runs no probe. The compatibility view and
+//! the API call it.
 
 use squall_metrics::{MetricKey, MetricKind, MetricView, RunView};
 

@@ -1,5 +1,5 @@
-//! Aggregates one fleet run: reads what workers ship, merges each delta exactly once, judges each second as
-//! it closes, and keeps the roster of workers. It stops nothing; the leader decides.
+//! Aggregates one fleet run: reads what workers ship, merges each delta exactly once, judges each
+//! second as it closes, and keeps the roster of workers. It stops nothing; the leader decides.
 //!
 //! The leader and every live view have an aggregator each. The leader's is saved for its successor.
 
@@ -60,7 +60,8 @@ impl<C: FleetStores> RunAggregator<C> {
     /// Replaces the state of this aggregator by the last checkpoint.
     async fn restore_checkpoint(&mut self) -> Result<(), StoreError> {
         let Some((position, bytes)) = self.run.load_checkpoint(self.epoch).await? else {
-            // The store has none, or has lost it. The next checkpoint counts as the first and holds all state.
+            // The store has none, or has lost it. The next checkpoint counts as the first and holds
+            // all state.
             START_POSITION.clone_into(&mut self.saved_position);
             return Ok(());
         };
@@ -113,7 +114,8 @@ impl<C: FleetStores> RunAggregator<C> {
         self.roster.events.push((elapsed.as_secs_f64(), text));
     }
 
-    /// Records that the orchestrator `name`, with the member id `member`, leads the run from now on.
+    /// Records that the orchestrator `name`, with the member id `member`, leads the run from now
+    /// on.
     pub(crate) fn set_leader(&mut self, name: &str, member: &str, elapsed: Duration) {
         match self.roster.leader.replace(member.to_owned()) {
             None => {}
@@ -126,13 +128,14 @@ impl<C: FleetStores> RunAggregator<C> {
         }
     }
 
-    /// Changes whenever the roster does. The leader then saves a checkpoint, so that a successor does not
-    /// record the same arrivals and losses again.
+    /// Changes whenever the roster does. The leader then saves a checkpoint, so that a successor
+    /// does not record the same arrivals and losses again.
     pub(crate) fn roster_version(&self) -> (usize, usize) {
         (self.roster.members.len(), self.roster.events.len())
     }
 
-    /// Merges everything that workers have shipped. Returns how many seconds have closed since the last call.
+    /// Merges everything that workers have shipped. Returns how many seconds have closed since the
+    /// last call.
     pub async fn poll(&mut self) -> Result<usize, StoreError> {
         let mut closed = std::mem::take(&mut self.pending_closed_seconds);
         loop {
@@ -144,7 +147,8 @@ impl<C: FleetStores> RunAggregator<C> {
                 match self.merge_entry(&entry.bytes) {
                     Ok(seconds) => closed += seconds,
                     Err(MergeError::Gap { .. }) => {
-                        // The store has dropped the deltas in between, because a checkpoint contains them.
+                        // The store has dropped the deltas in between, because a checkpoint
+                        // contains them.
                         self.restore_checkpoint().await?;
                         return Ok(closed + 1);
                     }
@@ -169,7 +173,8 @@ impl<C: FleetStores> RunAggregator<C> {
             }
         };
         let source = delta.source;
-        // A delta may arrive before the first report of its worker; it names the worker well enough.
+        // A delta may arrive before the first report of its worker; it names the worker well
+        // enough.
         self.add_worker(source.instance, &format!("{:016x}", source.instance), f64::from(delta.second));
         let closed = self.collector.merge(delta)?;
         if closed > 0 {
@@ -199,8 +204,8 @@ impl<C: FleetStores> RunAggregator<C> {
         limits?.into_iter().max()
     }
 
-    /// What each worker contributed to a run whose load ended at `active`. All workers together cannot have
-    /// lost more than `max_unreported` requests.
+    /// What each worker contributed to a run whose load ended at `active`. All workers together
+    /// cannot have lost more than `max_unreported` requests.
     pub(crate) fn worker_facts(&self, active: Duration, max_unreported: u64) -> Vec<WorkerFacts> {
         let facts = |(instance, member): (&u64, &RosterEntry)| WorkerFacts {
             id: member.id.clone(),
@@ -225,8 +230,9 @@ impl<C: FleetStores> RunAggregator<C> {
         self.roster.members.iter().map(facts).chain(never_worked.map(unable)).collect()
     }
 
-    /// Stops waiting for workers that have not shipped their last delta. If the run has not `started` they
-    /// count as finished, not as lost, because no worker has been given a start time.
+    /// Stops waiting for workers that have not shipped their last delta. If the run has not
+    /// `started` they count as finished, not as lost, because no worker has been given a start
+    /// time.
     pub(crate) async fn close(&mut self, elapsed: Duration, started: bool) -> Result<(), StoreError> {
         let notes = self.run.notes(self.epoch).await?;
         self.close_with_notes(elapsed, started, &notes);
@@ -270,8 +276,8 @@ impl<C: FleetStores> RunAggregator<C> {
         self.run.extend_retention(self.epoch, bundle).await
     }
 
-    /// Saves a checkpoint for a successor. Returns `false`, and restores the stored one, if another leader
-    /// has saved in the meantime.
+    /// Saves a checkpoint for a successor. Returns `false`, and restores the stored one, if another
+    /// leader has saved in the meantime.
     pub(crate) async fn save_checkpoint(&mut self) -> Result<bool, StoreError> {
         self.roster.judged = self.judge.checkpoint();
         let bytes = self.checkpoint();

@@ -1,5 +1,6 @@
-//! The workers that have taken part in a run, with what the report says about each. It is saved with every
-//! checkpoint, so its field names are a stored format. It reads nothing; `RunAggregator` fills it.
+//! The workers that have taken part in a run, with what the report says about each. It is saved
+//! with every checkpoint, so its field names are a stored format. It reads nothing; `RunAggregator`
+//! fills it.
 
 use serde::{Deserialize, Serialize};
 use squall_model::{SendBudgetReport, WorkerState};

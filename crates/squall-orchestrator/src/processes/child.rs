@@ -1,5 +1,5 @@
-//! The child side of `processes`: one process of a run with its part of the shares. It executes the commands that
-//! arrive on its standard input and ships deltas. It decides nothing.
+//! The child side of `processes`: one process of a run with its part of the shares. It executes the
+//! commands that arrive on its standard input and ships deltas. It decides nothing.
 
 use squall_engine::{Driver, EngineGroup, EngineSpec, LoadOutcome};
 use squall_metrics::encode_delta;

@@ -1,5 +1,6 @@
-//! The messages between a run and its child processes. Both ends are the same version of the same program, so the
-//! protocol has no version. An invalid frame ends the connection. It starts no process.
+//! The messages between a run and its child processes. Both ends are the same version of the same
+//! program, so the protocol has no version. An invalid frame ends the connection. It starts no
+//! process.
 
 use squall_engine::LoadOutcome;
 use std::{
@@ -136,9 +137,11 @@ impl ProcessCommand {
         out.flush().await
     }
 
-    /// The next command. The end of the stream is an abort, because no parent is left to receive deltas.
+    /// The next command. The end of the stream is an abort, because no parent is left to receive
+    /// deltas.
     pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> ProcessCommand {
-        // Written and read in one piece: `select!` may drop this future, and a partly read command would be lost.
+        // Written and read in one piece: `select!` may drop this future, and a partly read command
+        // would be lost.
         let mut bytes = [0; 9];
         match (from.read_exact(&mut bytes).await, bytes) {
             (Ok(_), [0, at @ ..]) => ProcessCommand::Start(u64::from_le_bytes(at)),

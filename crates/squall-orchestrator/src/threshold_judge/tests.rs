@@ -35,7 +35,8 @@ fn second(second: u32, millis: u64, errors: u64) -> Delta {
     Delta { source: SOURCE, seq: u64::from(second), second, metrics, errors, engine, last: false }
 }
 
-/// Feeds seconds of (millis, errors); returns (passed, breached at, aborted at) of the only threshold.
+/// Feeds seconds of (millis, errors); returns (passed, breached at, aborted at) of the only
+/// threshold.
 #[track_caller]
 fn check(threshold: &str, seconds: &[(u64, u64)], expected: (bool, Option<u32>, Option<u32>)) {
     let plan = plan(&[threshold]);
@@ -103,8 +104,8 @@ fn abort_threshold_that_can_still_pass_does_not_abort() {
     check("requests<15 !abort", &[(1, 0); 3], (false, Some(2), Some(2)));
 }
 
-/// Feeds seconds with these numbers of requests, of a load that ends after `load`. Returns the value of the only threshold
-/// and whether it passed.
+/// Feeds seconds with these numbers of requests, of a load that ends after `load`. Returns the
+/// value of the only threshold and whether it passed.
 fn judged(threshold: &str, requests: &[u64], load: Duration) -> (Option<f64>, bool) {
     let plan = plan(&[threshold]);
     let mut judge = ThresholdJudge::new(&plan);

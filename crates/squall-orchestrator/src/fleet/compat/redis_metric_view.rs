@@ -1,4 +1,5 @@
-//! The merged seconds of every metric and probe in Redis. It reads the aggregated view and computes nothing.
+//! The merged seconds of every metric and probe in Redis. It reads the aggregated view and computes
+//! nothing.
 
 use serde_json::json;
 use squall_coord::{CompatView, SecondRow, SeriesKind, StoreError};
@@ -7,7 +8,8 @@ use std::collections::BTreeMap;
 
 use crate::fleet::{ProbeSecond, probe_names, probe_seconds};
 
-/// A new leader writes this many seconds again: its predecessor may have merged them and died before it wrote them.
+/// A new leader writes this many seconds again: its predecessor may have merged them and died
+/// before it wrote them.
 const REWRITTEN_SECONDS: u32 = 60;
 
 /// Which seconds of a run have been written.
@@ -22,7 +24,8 @@ impl RedisMetricView {
         RedisMetricView { written_until_s: (view.timeline.len() as u32).saturating_sub(REWRITTEN_SECONDS) }
     }
 
-    /// Writes the seconds that have closed since the last update, of a run that started at `start_ms`.
+    /// Writes the seconds that have closed since the last update, of a run that started at
+    /// `start_ms`.
     pub(crate) async fn update(
         &mut self,
         store: &impl CompatView,

@@ -1,5 +1,6 @@
-//! The users of a closed run in Redis: which worker has which user, by the shares that workers report and by the level
-//! of the load. It assigns nothing. Every update moves a bounded number of users, until Redis shows all of them.
+//! The users of a closed run in Redis: which worker has which user, by the shares that workers
+//! report and by the level of the load. It assigns nothing. Every update moves a bounded number of
+//! users, until Redis shows all of them.
 
 use squall_coord::{CompatView, FleetStores, MAX_USERS_PER_MOVE, StoreError, UserMove};
 use squall_model::{CommandType, SHARE_COUNT};
@@ -257,7 +258,8 @@ impl UserViewTarget {
             return None;
         }
         let holder = self.holders[(user % u64::from(SHARE_COUNT)) as usize];
-        // A share without a holder is moving. Its users stay where they were shown, if that worker is present.
+        // A share without a holder is moving. Its users stay where they were shown, if that worker
+        // is present.
         holder.or(match from {
             ShownPlacement::OnWorker(place) if self.present.get(usize::from(place.worker)) == Some(&true) => {
                 Some(place)

@@ -1,5 +1,5 @@
-//! What the command line last knew of a fleet run, and the partial result that it makes of it when no
-//! leader has stored a result. It reads nothing from the store. Used by `RunWatch`.
+//! What the command line last knew of a fleet run, and the partial result that it makes of it when
+//! no leader has stored a result. It reads nothing from the store. Used by `RunWatch`.
 
 use squall_coord::FleetStores;
 use squall_model::{Bundle, FleetEvent, FleetFacts, GeneratorStats, RunFacts, StopReason};

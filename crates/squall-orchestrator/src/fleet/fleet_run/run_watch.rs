@@ -143,8 +143,9 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
         Ok(outcome)
     }
 
-    /// Sends an unconfirmed stop request to the store. An unreachable store gets a drain request again at
-    /// the next poll, because the load continues. After an abort request the user no longer waits.
+    /// Sends an unconfirmed stop request to the store. An unreachable store gets a drain request
+    /// again at the next poll, because the load continues. After an abort request the user no
+    /// longer waits.
     async fn forward_stop_request(&mut self) -> Result<Option<PollOutcome>, FleetError> {
         let Some(request) = self.stop.unconfirmed else { return Ok(None) };
         let abort = request == StopRequest::Abort;
@@ -266,7 +267,8 @@ impl<'a, C: FleetStores> RunWatch<'a, C> {
             Err(error) => return Err(error.into()),
         };
         if stored.facts.started_unix_ms == 0 {
-            // A run that the user has stopped before its start has an empty result. Any other is an error.
+            // A run that the user has stopped before its start has an empty result. Any other is an
+            // error.
             if !self.stop.requested {
                 return Err(not_started(&stored));
             }

@@ -1,4 +1,5 @@
-//! Starts a fleet run and retries where waiting helps. It does not watch the run. Called by `run_fleet`.
+//! Starts a fleet run and retries where waiting helps. It does not watch the run. Called by
+//! `run_fleet`.
 
 use squall_coord::{FleetStores, StoreError};
 use squall_metrics::Collector;
@@ -44,7 +45,8 @@ pub(super) async fn start_with_retry<C: FleetStores>(
             {
                 None
             }
-            // The leader of that run may have died with its command line. Our orchestrator then ends it.
+            // The leader of that run may have died with its command line. Our orchestrator then
+            // ends it.
             Err(FleetError::InvalidState { .. })
                 if began.elapsed() < PREVIOUS_RUN_TIMEOUT && is_nearly_over(fleet).await =>
             {
@@ -54,8 +56,8 @@ pub(super) async fn start_with_retry<C: FleetStores>(
             Err(FleetError::InvalidState { .. }) => return Err(FleetRunError::Busy),
             other => return Ok(Some(other?)),
         };
-        // A stop request is checked only between two attempts: the store may have executed one whose
-        // response is still outstanding.
+        // A stop request is checked only between two attempts: the store may have executed one
+        // whose response is still outstanding.
         let stop_requested = stop_requests.wait_for(|request| *request > StopRequest::None);
         let stop_requested = tokio::time::timeout(POLL_INTERVAL, stop_requested).await.is_ok();
         let Some(error) = store_error else {

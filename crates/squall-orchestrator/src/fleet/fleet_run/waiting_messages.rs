@@ -1,4 +1,5 @@
-//! The messages that say what a fleet run waits for. They decide nothing. Shown by `RunWatch` and by the start.
+//! The messages that say what a fleet run waits for. They decide nothing. Shown by `RunWatch` and
+//! by the start.
 
 use squall_coord::StoreError;
 use std::time::Duration;
@@ -14,8 +15,8 @@ const MAX_NAMED_WORKERS: usize = 10;
 
 const NO_WORKER_LEFT: &str = "no worker is left; waiting for one";
 
-/// Shows that the store has not been usable for `silent`. An error other than "unreachable" is quoted,
-/// because the reader may be able to fix it.
+/// Shows that the store has not been usable for `silent`. An error other than "unreachable" is
+/// quoted, because the reader may be able to fix it.
 pub(super) fn report_store_outage(observers: &mut [&mut dyn RunObserver], error: &FleetError, silent: Duration) {
     let seconds = silent.as_secs();
     let message = match error {
@@ -27,7 +28,8 @@ pub(super) fn report_store_outage(observers: &mut [&mut dyn RunObserver], error:
     observers.iter_mut().for_each(|observer| observer.on_waiting(&message));
 }
 
-/// Names the workers whose reports are overdue, so that a second of theirs may be missing. They may still come back.
+/// Names the workers whose reports are overdue, so that a second of theirs may be missing. They may
+/// still come back.
 pub(super) fn silent_workers_message(workers: &[WorkerInfo], now_ms: u64) -> Option<String> {
     if workers.is_empty() {
         return Some(NO_WORKER_LEFT.to_owned());
@@ -44,8 +46,8 @@ pub(super) fn silent_workers_message(workers: &[WorkerInfo], now_ms: u64) -> Opt
     Some(format!("waiting for worker {}{others}, last heard {:.0} s ago", longest.id, silent_s(longest)))
 }
 
-/// Names the workers that are still building their users. Workers that have stopped reporting are left out,
-/// because the leader does not wait for them.
+/// Names the workers that are still building their users. Workers that have stopped reporting are
+/// left out, because the leader does not wait for them.
 pub(super) fn preparing_message(status: &FleetStatus) -> Option<String> {
     if status.workers.is_empty() {
         return Some(NO_WORKER_LEFT.to_owned());

@@ -1,5 +1,5 @@
-//! The facts of a finished run: why it ended, what each worker contributed, and what is missing. Sums only; the
-//! leader stores them.
+//! The facts of a finished run: why it ended, what each worker contributed, and what is missing.
+//! Sums only; the leader stores them.
 
 use squall_coord::FleetStores;
 use squall_metrics::RunView;
@@ -16,8 +16,9 @@ use crate::{
 };
 
 impl<C: FleetStores> LeaderRun<C> {
-    /// `load_end` is when the load was over, if workers have noted it. `missed` is the number of iterations that no
-    /// worker made, and `begun` the number that can have begun, where these are known.
+    /// `load_end` is when the load was over, if workers have noted it. `missed` is the number of
+    /// iterations that no worker made, and `begun` the number that can have begun, where these are
+    /// known.
     pub(super) fn run_facts(
         &self,
         view: &RunView,
@@ -66,16 +67,16 @@ impl<C: FleetStores> LeaderRun<C> {
         }
     }
 
-    /// Most requests that workers can have sent without reporting them, if `begun` iterations can have begun. No
-    /// iteration begins twice.
+    /// Most requests that workers can have sent without reporting them, if `begun` iterations can
+    /// have begun. No iteration begins twice.
     fn max_unreported_requests(&self, view: &RunView, begun: Option<u64>) -> u64 {
         let (Some(each), Some(begun)) = (self.aggregator.max_requests_per_iteration(), begun) else { return u64::MAX };
         let accounting = view.accounting();
         begun.saturating_mul(each).saturating_sub(accounting.recorded.saturating_sub(accounting.unsent))
     }
 
-    /// Starts of an open load that were due before `at`, including the warm-up. Unknown after a change of the rate,
-    /// because it depends on when each worker read the change.
+    /// Starts of an open load that were due before `at`, including the warm-up. Unknown after a
+    /// change of the rate, because it depends on when each worker read the change.
     pub(super) fn starts_due_by(&self, at: Duration, spec: &RunSpec) -> Option<u64> {
         let load = &self.bundle.plan.load;
         let is_open = matches!(load.model, LoadModel::Open { .. });

@@ -1,5 +1,5 @@
-//! The leader's steps for set-up and tear-down: when to assign each, how long to wait, and what to record if
-//! it fails. The hooks themselves run on a worker.
+//! The leader's steps for set-up and tear-down: when to assign each, how long to wait, and what to
+//! record if it fails. The hooks themselves run on a worker.
 
 use squall_coord::{FleetStores, RunRecord};
 use squall_model::{RunSpec, StopReason};

@@ -1,5 +1,5 @@
-//! The bytes of a checkpoint: the roster as JSON behind its length, then the saved collector. It stores
-//! nothing; `RunAggregator` writes checkpoints and reads them back.
+//! The bytes of a checkpoint: the roster as JSON behind its length, then the saved collector. It
+//! stores nothing; `RunAggregator` writes checkpoints and reads them back.
 
 use squall_metrics::{Collector, RunView};
 
@@ -24,7 +24,8 @@ pub(super) fn decode_checkpoint(bytes: &[u8], window_s: u32) -> Option<(WorkerRo
 pub(super) fn final_view_of(bytes: &[u8], window_s: u32) -> Option<RunView> {
     let (roster, collector) = decode_checkpoint(bytes, window_s)?;
     let mut view = collector.finish();
-    // The sum of the workers' peaks is too high: two workers count a user that moves within a second.
+    // The sum of the workers' peaks is too high: two workers count a user that moves within a
+    // second.
     if roster.members.len() > 1
         && let Some(most) = view.timeline.iter().map(|second| second.users).max().filter(|most| *most > 0)
     {

@@ -1,5 +1,6 @@
-//! Updates the roster from the workers' reports: workers join, finish, fail, get lost and rejoin. Every
-//! change that a reader of the report must know becomes an event. It moves no load; workers do that.
+//! Updates the roster from the workers' reports: workers join, finish, fail, get lost and rejoin.
+//! Every change that a reader of the report must know becomes an event. It moves no load; workers
+//! do that.
 
 use squall_coord::{FleetStores, StoreError};
 use std::{collections::btree_map::Entry, time::Duration};
@@ -17,7 +18,8 @@ impl<C: FleetStores> RunAggregator<C> {
     /// Brings the roster up to date with the reports of all `workers` that are present.
     pub async fn update_roster(&mut self, workers: &[WorkerInfo], elapsed: Duration) -> Result<(), StoreError> {
         let epoch = self.epoch;
-        // A last delta that is already in the store must be merged before its worker is called lost.
+        // A last delta that is already in the store must be merged before its worker is called
+        // lost.
         if workers.iter().any(|worker| self.ended_early_without_last_delta(worker)) {
             self.pending_closed_seconds += self.poll().await?;
         }
@@ -44,7 +46,8 @@ impl<C: FleetStores> RunAggregator<C> {
         true
     }
 
-    /// Whether the worker has ended its part early, so that it will ship nothing more, and its last delta is missing.
+    /// Whether the worker has ended its part early, so that it will ship nothing more, and its last
+    /// delta is missing.
     fn ended_early_without_last_delta(&self, worker: &WorkerInfo) -> bool {
         let ended_early = worker.failed == self.epoch && worker.done == self.epoch;
         ended_early && !self.collector.is_finished(worker_source(worker.instance))
@@ -76,7 +79,8 @@ impl<C: FleetStores> RunAggregator<C> {
         }
     }
 
-    /// A worker rejoins after it was lost, or after it was frozen before the start and so counted as left.
+    /// A worker rejoins after it was lost, or after it was frozen before the start and so counted
+    /// as left.
     fn record_rejoin(&mut self, worker: &WorkerInfo, elapsed: Duration) {
         let Some(member) = self.roster.members.get_mut(&worker.instance) else { return };
         let returned_before_end = member.state == RosterEntryState::Left && worker.done != self.epoch;
