@@ -2,7 +2,7 @@
 
 use squall_engine::{Driver, Engine, EngineConfig, EngineError, EngineGroup, InFlightIterations, ResourceClient};
 use squall_metrics::{Collector, Delta, Histogram, MetricKind, OutcomeCode, RecorderConfig, RunView};
-use squall_model::{GeneratorStats, LoadModel, Plan, RunFacts, StopReason, ThresholdResult};
+use squall_model::{GeneratorStats, LoadModel, Plan, RunFacts, StopReason, ThresholdResult, protocol::GroupName};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{
@@ -375,9 +375,7 @@ pub(crate) fn saturation_reasons(plan: &Plan, view: &RunView, extent: GeneratorU
         }
     }
     for metric in view.metrics.iter().filter(|metric| metric.key.kind == MetricKind::Group) {
-        // As the Python driver names them.
-        let name = metric.key.name.rsplit('/').next().unwrap_or_default();
-        let Some(holder) = name.strip_prefix("(held by ").and_then(|rest| rest.strip_suffix(')')) else { continue };
+        let GroupName::HeldBy(holder) = GroupName::of_metric(&metric.key.name) else { continue };
         let (n, p99) = (metric.service.count(), metric.service.percentile(99.0) as f64 / 1e6);
         if n >= MIN_LATE_STARTS.max(view.engine.recorded / 100) {
             because.push(format!(

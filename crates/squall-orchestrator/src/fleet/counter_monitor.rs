@@ -2,7 +2,7 @@
 //! gone. Gives nothing out.
 
 use squall_coord::{CounterState, CounterStore, FleetStores, RunStore, StoreError};
-use squall_model::{Bundle, ITERATIONS_COUNTER, LoadModel};
+use squall_model::{Bundle, ITERATIONS_COUNTER, LoadModel, protocol::SourceName};
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -99,12 +99,6 @@ fn write_off_message(held: u64, name: &str, worker: &str) -> String {
     }
 }
 
-/// When the load of the last worker was over, of a run of so many iterations.
-pub(super) fn noted_load_end(notes: &BTreeMap<String, String>) -> Option<Duration> {
-    let ends = notes.iter().filter(|(name, _)| name.starts_with("ended:"));
-    ends.filter_map(|(_, nanos)| nanos.parse().ok()).max().map(Duration::from_nanos)
-}
-
 /// Who holds numbers and is not heard any more: counter, source, instance.
 async fn lost_holders<C: FleetStores>(
     counters: &BTreeMap<String, CounterState>,
@@ -127,7 +121,7 @@ async fn lost_holders<C: FleetStores>(
 
 /// Which life of which worker draws under this name.
 fn source_instance(source: &str) -> u64 {
-    source.split_once('.').and_then(|(instance, _)| u64::from_str_radix(instance, 16).ok()).unwrap_or(0)
+    source.parse().map_or(0, SourceName::instance)
 }
 
 /// The iterations of a run that has so many and whose users take them as they can.

@@ -6,7 +6,7 @@ use squall_coord::{FleetStores, MemberId, RunRecord, RunStore, StoreError};
 use squall_metrics::RunView;
 use squall_model::{
     Bundle, CommandEnvelope, CommandType, HIGHEST_LEVEL, LoadModel, PhaseEvent, RunChangeError, RunFacts, RunPhase,
-    RunSpec, RunStopRequest, StopReason,
+    RunSpec, RunStopRequest, StopReason, protocol::RunNotes,
 };
 use std::{
     collections::BTreeMap,
@@ -315,8 +315,8 @@ impl<C: FleetStores> FleetClient<C> {
     /// What the leader of the run `epoch` left when it was over; `None` while it is not.
     pub async fn stored_result(&self, epoch: u64) -> Result<Option<StoredRunResult>, FleetError> {
         let run = self.cell.run();
-        let notes = run.notes(epoch).await?;
-        let (Some(facts), Some(bundle)) = (notes.get("facts"), notes.get("bundle")) else { return Ok(None) };
+        let notes = RunNotes::from(run.notes(epoch).await?);
+        let (Some(facts), Some(bundle)) = (notes.facts(), notes.bundle()) else { return Ok(None) };
         let unreadable = |what: &str| FleetError::Invalid(format!("the {what} of run {epoch} cannot be read"));
         let facts: RunFacts = serde_json::from_str(facts).map_err(|_| unreadable("facts"))?;
         let bundle = self.load_bundle(bundle).await?.ok_or_else(|| unreadable("plan"))?;

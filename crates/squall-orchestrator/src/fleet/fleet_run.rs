@@ -3,7 +3,9 @@
 
 use squall_coord::{FleetStores, MemberId, StoreError};
 use squall_metrics::Collector;
-use squall_model::{Bundle, FleetEvent, FleetFacts, GeneratorStats, RunFacts, RunPhase, StopReason};
+use squall_model::{
+    Bundle, FleetEvent, FleetFacts, GeneratorStats, RunFacts, RunPhase, StopReason, protocol::RunNotes,
+};
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -401,7 +403,7 @@ impl LastKnownStatus {
     /// The run as far as it is known here: nobody will say how it ended.
     fn into_result<C: FleetStores>(self, mut follower: RunAggregator<C>, bundle: &Bundle, why: &str) -> RunResult {
         let LastKnownStatus { elapsed, started_unix_ms, cpu_s, rss_bytes, threads } = self;
-        follower.close_with_notes(elapsed, started_unix_ms.is_some(), &BTreeMap::new());
+        follower.close_with_notes(elapsed, started_unix_ms.is_some(), &RunNotes::default());
         let text = format!("{why}; this is what was known then, and workers may have sent more since");
         follower.record_event(elapsed, text);
         let workers = follower.worker_facts(elapsed, u64::MAX);

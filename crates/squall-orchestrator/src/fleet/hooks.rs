@@ -2,7 +2,10 @@
 //! leads by then. Runs nothing itself: hooks are the scenario's code, and workers have it.
 
 use squall_coord::{FleetStores, RunRecord, RunStore};
-use squall_model::{Bundle, CommandType, HookAssignment, RunSpec};
+use squall_model::{
+    Bundle, CommandType, HookAssignment, RunSpec,
+    protocol::{HookOutcome, RunNotes},
+};
 use std::time::Duration;
 
 use super::{
@@ -39,11 +42,10 @@ impl HookKind {
         }
     }
 
-    /// Under which name the worker notes how it ended.
-    fn note_name(self) -> &'static str {
+    fn noted_outcome(self, notes: &RunNotes) -> Option<HookOutcome> {
         match self {
-            HookKind::SetUp => "set_up",
-            HookKind::TearDown => "tear_down",
+            HookKind::SetUp => notes.set_up(),
+            HookKind::TearDown => notes.tear_down(),
         }
     }
 
@@ -70,10 +72,12 @@ impl HookKind {
         let Some(asked) = self.assignment(order) else { return Ok(HookProgress::NotAssigned) };
         let (what, worker) = (self.label(), &asked.worker);
         // After the look at who is alive: what a worker noted before it died counts.
-        let note = fleet.cell().run().notes(epoch).await?.remove(self.note_name());
-        Ok(match note.as_deref().map(|note| note.split_once(':').unwrap_or((note, ""))) {
-            Some(("done", _)) => HookProgress::Done,
-            Some((_, reason)) => HookProgress::Failed(format!("{what} failed on worker {worker}: {reason}")),
+        let notes = RunNotes::from(fleet.cell().run().notes(epoch).await?);
+        Ok(match self.noted_outcome(&notes) {
+            Some(HookOutcome::Done(_)) => HookProgress::Done,
+            Some(HookOutcome::Failed(reason)) => {
+                HookProgress::Failed(format!("{what} failed on worker {worker}: {reason}"))
+            }
             None if !lost => HookProgress::Running,
             None => HookProgress::Failed(format!("worker {worker} was lost during {what}, which is not repeated")),
         })

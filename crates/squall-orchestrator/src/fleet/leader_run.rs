@@ -6,13 +6,14 @@ use squall_metrics::RunView;
 use squall_model::{
     Bundle, CommandType, FleetEvent, FleetFacts, GeneratorStats, LoadModel, PhaseEvent, RunFacts, RunPhase, RunSpec,
     ShareSet, StopReason,
+    protocol::{RunNote, RunNotes},
 };
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::{
     FleetClient, FleetError, OrchestratorConfig, RunAggregator, WorkerInfo,
-    counter_monitor::{CounterMonitor, noted_load_end},
+    counter_monitor::CounterMonitor,
     fleet_client::{StopRunCommand, recorded_phase, render_run_spec, start_payload},
     hooks::{HookKind, HookProgress, TEAR_DOWN_TIMEOUT},
     planned_load::{planned_load_end, planned_loads, queued_starts_end, starts_due_before},
@@ -415,7 +416,7 @@ impl<C: FleetStores> LeaderRun<C> {
         let missed = self.counter_monitor.missed_iterations(&run, epoch, made).await?.filter(|_| order.is_complete());
         // Users who take iterations as they can have made load to the planned end, unless there were no more to take.
         let known = order.is_complete() && (missed.is_some() || !self.counter_monitor.has_iteration_limit());
-        let over = noted_load_end(&run.notes(epoch).await?).filter(|_| known);
+        let over = RunNotes::from(run.notes(epoch).await?).load_end().filter(|_| known);
         let drawn = self.counter_monitor.drawn_iterations(&run, epoch).await?;
         let begun =
             drawn.or_else(|| self.starts_due_by(elapsed, order).map(|due| due.saturating_sub(view.engine.dropped)));
@@ -425,8 +426,8 @@ impl<C: FleetStores> LeaderRun<C> {
             return Ok(());
         }
         let notes = [
-            ("facts".to_owned(), serde_json::to_string(&facts).expect("facts are text and numbers")),
-            ("bundle".to_owned(), self.bundle_name.clone()),
+            RunNote::Facts(serde_json::to_string(&facts).expect("facts are text and numbers")).encode(),
+            RunNote::Bundle(self.bundle_name.clone()).encode(),
         ];
         run.set_notes(epoch, &notes).await?;
         let next = RunPhase::Stopping.step(PhaseEvent::Drained).unwrap_or_default();

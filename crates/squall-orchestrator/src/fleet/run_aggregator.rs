@@ -4,7 +4,10 @@
 use serde::{Deserialize, Serialize};
 use squall_coord::{FleetStores, RunStore, START_POSITION, StoreError};
 use squall_metrics::{Collector, MergeError, RunView, SourceId, decode_delta};
-use squall_model::{Plan, SendBudgetReport, WorkerFacts, WorkerState};
+use squall_model::{
+    Plan, WorkerFacts, WorkerState,
+    protocol::{RunNotes, SendBudgetReport, format_instance},
+};
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     time::Duration,
@@ -313,7 +316,7 @@ impl<C: FleetStores> RunAggregator<C> {
     }
 
     fn merge_entry(&mut self, bytes: &[u8]) -> Result<usize, MergeError> {
-        if let Some(said) = SendBudgetReport::from_bytes(bytes) {
+        if let Some(said) = SendBudgetReport::decode(bytes) {
             self.roster.announced.insert(said.instance, said);
             return Ok(0);
         }
@@ -327,7 +330,7 @@ impl<C: FleetStores> RunAggregator<C> {
         };
         let source = delta.source;
         // Its report may not have been seen yet; the delta says enough.
-        self.add_worker(source.instance, &format!("{:016x}", source.instance), f64::from(delta.second));
+        self.add_worker(source.instance, &format_instance(source.instance), f64::from(delta.second));
         let closed = self.collector.merge(delta)?;
         if closed > 0 {
             let _ = self.judge.judge_closed_seconds(self.collector.view(), self.load_active);
@@ -360,7 +363,7 @@ impl<C: FleetStores> RunAggregator<C> {
     pub(crate) fn worker_facts(&self, active: Duration, unreported: u64) -> Vec<WorkerFacts> {
         let facts = |(instance, member): (&u64, &RosterEntry)| WorkerFacts {
             id: member.id.clone(),
-            instance: format!("{instance:016x}"),
+            instance: format_instance(*instance),
             requests: self.collector.recorded_of(worker_source(*instance)),
             state: match member.state {
                 RosterEntryState::Lost => WorkerState::Lost,
@@ -377,7 +380,7 @@ impl<C: FleetStores> RunAggregator<C> {
         };
         let unable = |(instance, unable): (&u64, &UnableWorker)| WorkerFacts {
             id: unable.id.clone(),
-            instance: format!("{instance:016x}"),
+            instance: format_instance(*instance),
             requests: 0,
             state: WorkerState::Unable,
             joined_s: unable.since_s,
@@ -391,12 +394,12 @@ impl<C: FleetStores> RunAggregator<C> {
     /// Gives up waiting for anybody who has not said its last. Unless the run `began` nobody is lost: no worker was ever given a
     /// time to start at.
     pub(crate) async fn close(&mut self, elapsed: Duration, began: bool) -> Result<(), StoreError> {
-        let notes = self.run.notes(self.epoch).await?;
+        let notes = RunNotes::from(self.run.notes(self.epoch).await?);
         self.close_with_notes(elapsed, began, &notes);
         Ok(())
     }
 
-    pub(crate) fn close_with_notes(&mut self, elapsed: Duration, began: bool, notes: &BTreeMap<String, String>) {
+    pub(crate) fn close_with_notes(&mut self, elapsed: Duration, began: bool, notes: &RunNotes) {
         let open: Vec<u64> = self
             .roster
             .members
@@ -410,7 +413,7 @@ impl<C: FleetStores> RunAggregator<C> {
             if let Some(member) = self.roster.members.get_mut(&instance) {
                 member.state = if began { RosterEntryState::Lost } else { RosterEntryState::Finished };
                 member.ended_s.get_or_insert(elapsed.as_secs_f64());
-                member.sealed = notes.get(&format!("sealed:{instance:016x}")).and_then(|most| most.parse().ok());
+                member.sealed = notes.max_sent(instance);
             }
             self.mark_lost(instance);
         }

@@ -1,8 +1,11 @@
 //! A worker as its own report shows it. Reads what is there and forgives what is not: a report may be of another version.
 
 use serde::{Serialize, Serializer};
-use squall_coord::WorkerReport;
-use squall_model::{SHARE_COUNT, ShareSet};
+use squall_coord::ReportFields;
+use squall_model::{
+    SHARE_COUNT, ShareSet,
+    protocol::{WorkerHealth, WorkerReport, format_instance},
+};
 
 /// What is known of a worker.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -44,7 +47,7 @@ pub struct WorkerInfo {
 }
 
 fn as_hex<S: Serializer>(instance: &u64, out: S) -> Result<S::Ok, S::Error> {
-    out.collect_str(&format_args!("{instance:016x}"))
+    out.serialize_str(&format_instance(*instance))
 }
 
 /// Those of `expected` whose users are not built for the run `epoch`, for people; who reports no more is gone.
@@ -71,39 +74,37 @@ pub fn share_holders(workers: &[WorkerInfo]) -> Vec<Option<&WorkerInfo>> {
 }
 
 impl WorkerInfo {
-    pub fn parse(id: &str, report: &WorkerReport) -> WorkerInfo {
-        fn number<T: std::str::FromStr + Default>(report: &WorkerReport, field: &str) -> T {
-            report.get(field).and_then(|text| text.parse().ok()).unwrap_or_default()
-        }
-        let text = |field: &str| report.get(field).cloned().unwrap_or_default();
+    pub fn parse(id: &str, fields: &ReportFields) -> WorkerInfo {
+        let report = WorkerReport::decode(fields);
+        let (failed, message) = report.failed_run.map(|failed| (failed.epoch, failed.message)).unwrap_or_default();
         WorkerInfo {
             id: id.to_owned(),
-            instance: u64::from_str_radix(&text("instance"), 16).unwrap_or(0),
-            status: text("status"),
-            last_heartbeat: number(report, "last_heartbeat"),
-            cpu_percent: number(report, "cpu_percent"),
-            cpu_s: number(report, "cpu_s"),
-            rss_bytes: number(report, "rss_bytes"),
-            max_rss_bytes: number(report, "max_rss_bytes"),
-            memory_percent: number(report, "memory_percent"),
-            total_ram_bytes: number(report, "total_ram_bytes"),
-            shares: number(report, "shares"),
-            held: ShareSet::from_hex(&text("held")).unwrap_or_default(),
-            revision: number(report, "revision"),
-            ready: number(report, "ready"),
-            done: number(report, "done"),
-            failed: number(report, "failed"),
-            message: text("message"),
-            waiting: number(report, "waiting"),
-            sent: number(report, "sent"),
-            threads: number(report, "threads"),
-            stale_commands: number(report, "stale_commands"),
-            bad_commands: number(report, "bad_commands"),
+            instance: report.instance,
+            status: report.health.name().to_owned(),
+            last_heartbeat: WorkerReport::last_heartbeat(fields),
+            cpu_percent: report.cpu_percent,
+            cpu_s: report.cpu_s,
+            rss_bytes: report.rss_bytes,
+            max_rss_bytes: report.max_rss_bytes,
+            memory_percent: report.memory_percent,
+            total_ram_bytes: report.total_ram_bytes,
+            shares: report.share_count,
+            held: report.held,
+            revision: report.revision,
+            ready: report.ready,
+            done: report.done,
+            failed,
+            message,
+            waiting: report.waiting,
+            sent: report.sent,
+            threads: report.threads,
+            stale_commands: report.stale_commands,
+            bad_commands: report.bad_commands,
         }
     }
 
     pub fn is_healthy(&self) -> bool {
-        self.status == "healthy"
+        self.status == WorkerHealth::Healthy.name()
     }
 }
 
@@ -114,7 +115,7 @@ mod tests {
     /// As a number most readers of JSON would round it.
     #[test]
     fn an_instance_is_shown_as_it_is_written_everywhere() {
-        let report: WorkerReport = [("instance".to_owned(), "fedcba9876543210".to_owned())].into();
+        let report: ReportFields = [("instance".to_owned(), "fedcba9876543210".to_owned())].into();
         let worker = WorkerInfo::parse("w", &report);
         assert_eq!(worker.instance, 0xfedc_ba98_7654_3210);
         assert_eq!(serde_json::to_value(&worker).expect("it is plain")["instance"], "fedcba9876543210");

@@ -1,7 +1,10 @@
 //! How runs begin and end: nothing that was due is silently absent, a start waits for everybody, and what was set up is torn down.
 
 use squall_coord::{FleetStores, RunStore};
-use squall_model::{Arrivals, Bundle, LoadModel, Profile, RunPhase, RunSpec, ShareSet, StopReason, WorkerState};
+use squall_model::{
+    Arrivals, Bundle, LoadModel, Profile, RunPhase, RunSpec, ShareSet, StopReason, WorkerState,
+    protocol::{HookOutcome, RunNote},
+};
 use squall_orchestrator::FleetClient;
 use std::{
     collections::BTreeMap,
@@ -103,7 +106,12 @@ async fn who_leaves_before_the_start_is_not_lost() {
             stage.until("SCARD", "workers", 2).await;
             looks().await;
         }
-        run.set_notes(epoch, &["set_up", "tear_down"].map(|hook| (hook.to_owned(), "done:".to_owned()))).await.unwrap();
+        run.set_notes(
+            epoch,
+            &[RunNote::SetUp, RunNote::TearDown].map(|hook| hook(HookOutcome::Done(String::new())).encode()),
+        )
+        .await
+        .unwrap();
         stage.until("GET", "test:state", "IDLE".to_owned()).await;
         let facts = fleet.stored_result(epoch).await.unwrap().expect("a result").facts.fleet.expect("a fleet");
         let state = |id: &str| facts.workers.iter().find(|worker| worker.id == id).map(|worker| worker.state);
@@ -152,9 +160,9 @@ async fn a_run_that_is_stopped_during_its_set_up_is_torn_down() {
     until("set-up", &|order| order.set_up.is_some()).await;
     fleet.stop(StopReason::Interrupted, false, None).await.expect("it is prepared");
     // The set-up ends only now.
-    run.set_notes(epoch, &[("set_up".to_owned(), "done:7".to_owned())]).await.unwrap();
+    run.set_notes(epoch, &[RunNote::SetUp(HookOutcome::Done("7".to_owned())).encode()]).await.unwrap();
     until("tear-down", &|order| order.tear_down.is_some()).await;
-    run.set_notes(epoch, &[("tear_down".to_owned(), "done:".to_owned())]).await.unwrap();
+    run.set_notes(epoch, &[RunNote::TearDown(HookOutcome::Done(String::new())).encode()]).await.unwrap();
     stage.until("GET", "test:state", "IDLE".to_owned()).await;
     stage.end().await;
 }
@@ -179,7 +187,7 @@ async fn a_worker_that_is_not_heard_for_a_moment_goes_on_with_the_set_up() {
     tokio::time::sleep(Duration::from_millis(1000)).await;
     stage.join("w0", ShareSet::ALL);
     stage.until("SCARD", "workers", 1).await;
-    run.set_notes(epoch, &[("set_up".to_owned(), "done:".to_owned())]).await.unwrap();
+    run.set_notes(epoch, &[RunNote::SetUp(HookOutcome::Done(String::new())).encode()]).await.unwrap();
     stage.until("GET", "test:state", "RUNNING".to_owned()).await;
     stage.end().await;
 }
