@@ -3,7 +3,7 @@
 //! facts.
 
 use squall_metrics::{Histogram, MetricKind, OutcomeCode, RunView};
-use squall_model::{LoadModel, Plan, StopReason};
+use squall_model::{LoadModel, Plan, StopReason, protocol::GroupName};
 use std::time::Duration;
 
 /// The generator, not the target, causes a start that is this far behind its schedule. One in a
@@ -75,9 +75,7 @@ pub(crate) fn saturation_reasons(plan: &Plan, view: &RunView, usage: GeneratorUs
         }
     }
     for metric in view.metrics.iter().filter(|metric| metric.key.kind == MetricKind::Group) {
-        // The Python driver records waits for its thread under this name.
-        let name = metric.key.name.rsplit('/').next().unwrap_or_default();
-        let Some(holder) = name.strip_prefix("(held by ").and_then(|rest| rest.strip_suffix(')')) else { continue };
+        let GroupName::HeldBy(holder) = GroupName::of_metric(&metric.key.name) else { continue };
         let (n, p99) = (metric.service.count(), metric.service.percentile(99.0) as f64 / 1e6);
         if n >= MIN_LATE_STARTS.max(view.engine.recorded / 100) {
             because.push(format!(

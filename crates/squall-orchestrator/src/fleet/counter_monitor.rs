@@ -3,7 +3,7 @@
 //! from the store.
 
 use squall_coord::{CounterState, CounterStore, FleetStores, RunStore, StoreError};
-use squall_model::{Bundle, ITERATIONS_COUNTER, LoadModel};
+use squall_model::{Bundle, ITERATIONS_COUNTER, LoadModel, protocol::SourceName};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
@@ -101,12 +101,6 @@ fn write_off_message(held: u64, name: &str, worker: &str) -> String {
     }
 }
 
-/// When the last worker ended its load, in a run with an iteration limit.
-pub(super) fn noted_load_end(notes: &BTreeMap<String, String>) -> Option<Duration> {
-    let ends = notes.iter().filter(|(name, _)| name.starts_with("ended:"));
-    ends.filter_map(|(_, nanos)| nanos.parse().ok()).max().map(Duration::from_nanos)
-}
-
 /// The workers that hold numbers and no longer report: counter, source, instance.
 async fn lost_holders<C: FleetStores>(
     counters: &BTreeMap<String, CounterState>,
@@ -129,7 +123,7 @@ async fn lost_holders<C: FleetStores>(
 
 /// The instance of the worker that draws under this name.
 fn source_instance(source: &str) -> u64 {
-    source.split_once('.').and_then(|(instance, _)| u64::from_str_radix(instance, 16).ok()).unwrap_or(0)
+    source.parse().map_or(0, SourceName::instance)
 }
 
 /// The iteration limit of a closed load, whose users draw iterations when they are free.

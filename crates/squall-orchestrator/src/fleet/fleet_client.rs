@@ -7,7 +7,7 @@ use squall_coord::{FleetStores, MemberId, RunRecord, RunStore, StoreError};
 use squall_metrics::RunView;
 use squall_model::{
     Bundle, CommandType, HIGHEST_LEVEL, PhaseEvent, RunChangeError, RunFacts, RunPhase, RunSpec, RunStopRequest,
-    StopReason,
+    StopReason, protocol::RunNotes,
 };
 use std::{
     collections::BTreeMap,
@@ -329,8 +329,8 @@ impl<C: FleetStores> FleetClient<C> {
     /// The result of the run `epoch`; `None` until its leader has stored one.
     pub async fn stored_result(&self, epoch: u64) -> Result<Option<StoredRunResult>, FleetError> {
         let run = self.stores.run();
-        let notes = run.notes(epoch).await?;
-        let (Some(facts), Some(bundle)) = (notes.get("facts"), notes.get("bundle")) else { return Ok(None) };
+        let notes = RunNotes::from(run.notes(epoch).await?);
+        let (Some(facts), Some(bundle)) = (notes.facts(), notes.bundle()) else { return Ok(None) };
         let unreadable = |part: &'static str| FleetError::ResultUnreadable { part, epoch };
         let facts: RunFacts = serde_json::from_str(facts).map_err(|_| unreadable("facts"))?;
         let bundle = self.load_bundle(bundle).await?.ok_or_else(|| unreadable("plan"))?;

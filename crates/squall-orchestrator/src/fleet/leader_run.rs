@@ -7,7 +7,10 @@ mod facts;
 mod hook_steps;
 
 use squall_coord::{FleetStores, RunRecord, RunStore, StoreError};
-use squall_model::{Bundle, CommandType, LoadModel, PhaseEvent, RunPhase, RunSpec, ShareSet, StopReason};
+use squall_model::{
+    Bundle, CommandType, LoadModel, PhaseEvent, RunPhase, RunSpec, ShareSet, StopReason,
+    protocol::{RunNote, RunNotes},
+};
 use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -16,7 +19,7 @@ use super::{
     FleetClient, FleetError, OrchestratorConfig, RunAggregator, WorkerInfo,
     command_payload::start_payload,
     compat::{RedisMetricView, RedisUserView, UserViewInput},
-    counter_monitor::{CounterMonitor, noted_load_end},
+    counter_monitor::CounterMonitor,
     fleet_client::{StopRunCommand, recorded_phase, render_run_spec},
     planned_load::{planned_load_end, queued_starts_end},
     worker_info::unready_workers,
@@ -330,7 +333,7 @@ impl<C: FleetStores> LeaderRun<C> {
         // Users with an iteration limit make load to the planned end, unless the iterations ran
         // out.
         let ended_by_workers = spec.is_complete() && (missed.is_some() || !self.counter_monitor.has_iteration_limit());
-        let load_end = noted_load_end(&run.notes(epoch).await?).filter(|_| ended_by_workers);
+        let load_end = RunNotes::from(run.notes(epoch).await?).load_end().filter(|_| ended_by_workers);
         let drawn = self.counter_monitor.drawn_iterations(&run, epoch).await?;
         let begun =
             drawn.or_else(|| self.starts_due_by(elapsed, spec).map(|due| due.saturating_sub(view.engine.dropped)));
@@ -340,8 +343,8 @@ impl<C: FleetStores> LeaderRun<C> {
             return Ok(());
         }
         let notes = [
-            ("facts".to_owned(), serde_json::to_string(&facts).expect("facts are text and numbers")),
-            ("bundle".to_owned(), self.bundle_name.clone()),
+            RunNote::Facts(serde_json::to_string(&facts).expect("facts are text and numbers")).encode(),
+            RunNote::Bundle(self.bundle_name.clone()).encode(),
         ];
         run.set_notes(epoch, &notes).await?;
         let next = RunPhase::Stopping.step(PhaseEvent::Drained).unwrap_or_default();

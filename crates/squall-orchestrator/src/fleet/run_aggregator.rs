@@ -10,8 +10,11 @@ mod tests;
 
 use squall_coord::{FleetStores, RunStore, START_POSITION, StoreError};
 use squall_metrics::{Collector, MergeError, RunView, SourceId, decode_delta};
-use squall_model::{Plan, SendBudgetReport, WorkerFacts, WorkerState};
-use std::{collections::BTreeMap, time::Duration};
+use squall_model::{
+    Plan, WorkerFacts, WorkerState,
+    protocol::{RunNotes, SendBudgetReport, format_instance},
+};
+use std::time::Duration;
 use tracing::warn;
 
 use super::worker_roster::{RosterEntry, RosterEntryState, UnableWorker, WorkerRoster};
@@ -160,7 +163,7 @@ impl<C: FleetStores> RunAggregator<C> {
     }
 
     fn merge_entry(&mut self, bytes: &[u8]) -> Result<usize, MergeError> {
-        if let Some(report) = SendBudgetReport::from_bytes(bytes) {
+        if let Some(report) = SendBudgetReport::decode(bytes) {
             self.roster.announced.insert(report.instance, report);
             return Ok(0);
         }
@@ -175,7 +178,7 @@ impl<C: FleetStores> RunAggregator<C> {
         let source = delta.source;
         // A delta may arrive before the first report of its worker; it names the worker well
         // enough.
-        self.add_worker(source.instance, &format!("{:016x}", source.instance), f64::from(delta.second));
+        self.add_worker(source.instance, &format_instance(source.instance), f64::from(delta.second));
         let closed = self.collector.merge(delta)?;
         if closed > 0 {
             let _ = self.judge.judge_closed_seconds(self.collector.view(), self.load_active);
@@ -209,7 +212,7 @@ impl<C: FleetStores> RunAggregator<C> {
     pub(crate) fn worker_facts(&self, active: Duration, max_unreported: u64) -> Vec<WorkerFacts> {
         let facts = |(instance, member): (&u64, &RosterEntry)| WorkerFacts {
             id: member.id.clone(),
-            instance: format!("{instance:016x}"),
+            instance: format_instance(*instance),
             requests: self.collector.recorded_of(worker_source(*instance)),
             state: member.fact_state(active),
             joined_s: member.joined_s,
@@ -218,7 +221,7 @@ impl<C: FleetStores> RunAggregator<C> {
         };
         let unable = |(instance, unable): (&u64, &UnableWorker)| WorkerFacts {
             id: unable.id.clone(),
-            instance: format!("{instance:016x}"),
+            instance: format_instance(*instance),
             requests: 0,
             state: WorkerState::Unable,
             joined_s: unable.since_s,
@@ -234,12 +237,12 @@ impl<C: FleetStores> RunAggregator<C> {
     /// `started` they count as finished, not as lost, because no worker has been given a start
     /// time.
     pub(crate) async fn close(&mut self, elapsed: Duration, started: bool) -> Result<(), StoreError> {
-        let notes = self.run.notes(self.epoch).await?;
+        let notes = RunNotes::from(self.run.notes(self.epoch).await?);
         self.close_with_notes(elapsed, started, &notes);
         Ok(())
     }
 
-    pub(crate) fn close_with_notes(&mut self, elapsed: Duration, started: bool, notes: &BTreeMap<String, String>) {
+    pub(crate) fn close_with_notes(&mut self, elapsed: Duration, started: bool, notes: &RunNotes) {
         let open: Vec<u64> = self
             .roster
             .members
@@ -253,7 +256,7 @@ impl<C: FleetStores> RunAggregator<C> {
             if let Some(member) = self.roster.members.get_mut(&instance) {
                 member.state = if started { RosterEntryState::Lost } else { RosterEntryState::Finished };
                 member.ended_s.get_or_insert(elapsed.as_secs_f64());
-                member.sealed = notes.get(&format!("sealed:{instance:016x}")).and_then(|most| most.parse().ok());
+                member.sealed = notes.max_sent(instance);
             }
             self.stop_waiting_for(instance);
         }

@@ -3,7 +3,7 @@
 //! fills it.
 
 use serde::{Deserialize, Serialize};
-use squall_model::{SendBudgetReport, WorkerState};
+use squall_model::{WorkerState, protocol::SendBudgetReport};
 use std::{collections::BTreeMap, time::Duration};
 
 use super::WorkerInfo;

@@ -2,11 +2,10 @@
 //! That is enough for a leader to lead a run from phase to phase. On the in-memory store it also
 //! runs on paused time.
 
-use squall_coord::{
-    FleetStores, MemoryFleetStores, RedisClient, RedisFleetStores, RunStore, WorkerReport, fleet_key_prefix,
-};
+use squall_coord::{FleetStores, MemoryFleetStores, RedisClient, RedisFleetStores, RunStore, fleet_key_prefix};
 use squall_model::{
     Bundle, Load, LoadModel, Pause, Plan, Profile, RunPhase, RunSpec, ShareSet, TaskSpec, WorkerLimits,
+    protocol::{WorkerHealth, WorkerReport},
 };
 use squall_orchestrator::{FleetClient, Orchestrator, OrchestratorConfig};
 use squall_testkit::redis::RedisServer;
@@ -177,23 +176,22 @@ pub(crate) fn bundle_of(model: LoadModel) -> Bundle {
 
 async fn report<R: RunStore>(run: R, id: String, reported: ReportedShares, stop: CancellationToken) {
     // A different instance for each name.
-    let instance = format!("{:016x}", id.bytes().fold(7u64, |sum, byte| sum * 31 + u64::from(byte)));
+    let instance = id.bytes().fold(7u64, |sum, byte| sum * 31 + u64::from(byte));
     while !stop.is_cancelled() {
         let Some(shares) = *reported.lock().expect("no panic") else { return };
         let record = run.read_record().await.expect("the store answers");
         let ended = matches!(RunPhase::from_name(&record.state), Some(RunPhase::Stopping | RunPhase::Idle));
         let done = if ended { record.epoch } else { 0 };
-        let report: WorkerReport = [
-            ("status", "healthy".to_owned()),
-            ("instance", instance.clone()),
-            ("ready", record.epoch.to_string()),
-            ("done", done.to_string()),
-            ("shares", shares.len().to_string()),
-            ("held", shares.to_hex()),
-        ]
-        .map(|(field, value)| (field.to_owned(), value))
-        .into();
-        run.report(&id, &report, Duration::from_millis(3500)).await.expect("the store answers");
+        let report = WorkerReport {
+            health: WorkerHealth::Healthy,
+            instance,
+            ready: record.epoch,
+            done,
+            share_count: shares.len(),
+            held: shares,
+            ..WorkerReport::default()
+        };
+        run.report(&id, &report.encode(), Duration::from_millis(3500)).await.expect("the store answers");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

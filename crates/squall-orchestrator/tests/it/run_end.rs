@@ -3,7 +3,10 @@
 //! polls at known times.
 
 use squall_coord::{FleetStores, MemoryFleetStores, RunStore};
-use squall_model::{Arrivals, Bundle, LoadModel, Profile, RunFacts, RunPhase, ShareSet, StopReason, WorkerState};
+use squall_model::{
+    Arrivals, Bundle, LoadModel, Profile, RunFacts, RunPhase, ShareSet, StopReason, WorkerState,
+    protocol::{HookOutcome, RunNote},
+};
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::fleet_fixture::{FleetFixture, ReportedShares, bundle};
@@ -96,7 +99,7 @@ async fn worker_that_leaves_before_the_start_is_not_lost() {
             fixture.join("w1", ShareSet::ALL);
             tokio::time::sleep(SEVERAL_POLLS).await;
         }
-        let done = ["set_up", "tear_down"].map(|hook| (hook.to_owned(), "done:".to_owned()));
+        let done = [RunNote::SetUp, RunNote::TearDown].map(|hook| hook(HookOutcome::Done(String::new())).encode());
         run.set_notes(epoch, &done).await.unwrap();
         fixture.until_phase(RunPhase::Idle).await;
         let facts = stored_facts(&fixture, epoch).await.fleet.expect("facts of a fleet");
@@ -133,9 +136,9 @@ async fn run_stopped_during_set_up_is_torn_down() {
     fixture.fleet.stop(StopReason::Interrupted, false, None).await.expect("the run is preparing");
     tokio::time::sleep(SEVERAL_POLLS).await;
     assert_eq!(fixture.fleet.status().await.unwrap().state, RunPhase::Stopping, "the leader waits for set-up");
-    run.set_notes(epoch, &[("set_up".to_owned(), "done:7".to_owned())]).await.unwrap();
+    run.set_notes(epoch, &[RunNote::SetUp(HookOutcome::Done("7".to_owned())).encode()]).await.unwrap();
     fixture.until_spec("tear-down", |spec| spec.tear_down.is_some()).await;
-    run.set_notes(epoch, &[("tear_down".to_owned(), "done:".to_owned())]).await.unwrap();
+    run.set_notes(epoch, &[RunNote::TearDown(HookOutcome::Done(String::new())).encode()]).await.unwrap();
     fixture.until_phase(RunPhase::Idle).await;
     fixture.end().await;
 }
@@ -153,7 +156,7 @@ async fn worker_silent_for_a_moment_during_set_up_is_not_lost() {
     tokio::time::sleep(SEVERAL_POLLS).await;
     fixture.join("w0", ShareSet::ALL);
     fixture.until_workers(1).await;
-    run.set_notes(epoch, &[("set_up".to_owned(), "done:".to_owned())]).await.unwrap();
+    run.set_notes(epoch, &[RunNote::SetUp(HookOutcome::Done(String::new())).encode()]).await.unwrap();
     fixture.until_phase(RunPhase::Running).await;
     fixture.end().await;
 }

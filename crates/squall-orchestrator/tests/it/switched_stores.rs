@@ -4,8 +4,8 @@
 use squall_coord::{
     BlockGrant, BlockRequest, CompatView, CounterState, CounterStore, FleetStores, HeartbeatOutcome, Lease,
     LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, MemberId, MemoryFleetStores, MemoryLeaseStore, MemoryPoolStore,
-    MemoryRunStore, ReportOutcome, Revision, RunRecord, RunStore, SecondRow, ShipOutcome, ShippedDelta, StoreError,
-    UnitAssignment, UnitId, UserLocations, UserMove, WorkerReport,
+    MemoryRunStore, ReportFields, ReportOutcome, Revision, RunRecord, RunStore, SecondRow, ShipOutcome, ShippedDelta,
+    StoreError, UnitAssignment, UnitId, UserLocations, UserMove,
 };
 use std::{
     collections::BTreeMap,
@@ -109,9 +109,9 @@ impl RunStore for Switched<MemoryRunStore> {
         fn compare_and_set(seen: &RunRecord, state: &str, spec: &str, raise_epoch: bool) -> Option<RunRecord>;
         fn put_bundle(bytes: &[u8]) -> String;
         fn get_bundle(name: &str) -> Option<Vec<u8>>;
-        fn report(worker: &str, report: &WorkerReport, ttl: Duration) -> ReportOutcome;
+        fn report(worker: &str, report: &ReportFields, ttl: Duration) -> ReportOutcome;
         fn remove_worker(worker: &str) -> ();
-        fn reports() -> BTreeMap<String, WorkerReport>;
+        fn reports() -> BTreeMap<String, ReportFields>;
         fn ship(epoch: u64, source: &str, seq: u64, delta: &[u8]) -> ShipOutcome;
         fn deltas(epoch: u64, after: &str, most: usize) -> Vec<ShippedDelta>;
         fn save_checkpoint(epoch: u64, before: &str, position: &str, bytes: &[u8]) -> bool;

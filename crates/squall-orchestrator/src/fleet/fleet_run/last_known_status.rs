@@ -2,8 +2,8 @@
 //! no leader has stored a result. It reads nothing from the store. Used by `RunWatch`.
 
 use squall_coord::FleetStores;
-use squall_model::{Bundle, FleetEvent, FleetFacts, GeneratorStats, RunFacts, StopReason};
-use std::{collections::BTreeMap, time::Duration};
+use squall_model::{Bundle, FleetEvent, FleetFacts, GeneratorStats, RunFacts, StopReason, protocol::RunNotes};
+use std::time::Duration;
 
 use super::unix_ms;
 use crate::{
@@ -40,7 +40,7 @@ impl LastKnownStatus {
         reason: &str,
     ) -> RunResult {
         let LastKnownStatus { elapsed, started_unix_ms, cpu_s, rss_bytes, threads } = self;
-        aggregator.close_with_notes(elapsed, started_unix_ms.is_some(), &BTreeMap::new());
+        aggregator.close_with_notes(elapsed, started_unix_ms.is_some(), &RunNotes::default());
         let text = format!("{reason}; the result ends here, and workers may have sent more requests since");
         aggregator.record_event(elapsed, text);
         let workers = aggregator.worker_facts(elapsed, u64::MAX);
