@@ -236,7 +236,7 @@ def test_computing_that_keeps_answers_waiting_is_the_generators(run, mode):
     )
     generator = ended.result["generator"]
     assert generator["saturated"] and ended.code == 4, ended.stdout
-    assert any("code of " in reason and "had the generator's thread" in reason for reason in generator["saturated_because"]), generator
+    assert any("code of " in reason and "held the generator's thread" in reason for reason in generator["saturated_because"]), generator
 
 
 def test_computing_that_nobody_waits_for_is_not_told(run):
