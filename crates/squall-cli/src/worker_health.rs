@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use squall_model::protocol::{WorkerHealth, WorkerReport};
 use squall_worker::WorkerStatus;
 use std::{fmt::Write as _, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::sync::watch;
@@ -15,18 +16,46 @@ use crate::{
     http_listener::{HttpListener, text_response},
 };
 
-/// Its metrics: name, kind, field of its report, meaning.
-const METRICS: [(&str, &str, &str, &str); 10] = [
-    ("squall_worker_shares", "gauge", "shares", "Shares of the load that it holds, of 256"),
-    ("squall_worker_run", "gauge", "ready", "The run for which its users are built, 0 if none"),
-    ("squall_worker_run_requests", "gauge", "sent", "Requests that it has sent in this run"),
-    ("squall_worker_deltas_waiting", "gauge", "waiting", "Deltas that wait to be shipped"),
-    ("squall_worker_threads", "gauge", "threads", "Engine threads of the run"),
-    ("squall_worker_revision", "gauge", "revision", "The revision of the record that it has read"),
-    ("squall_worker_cpu_seconds_total", "counter", "cpu_s", "CPU time of the process"),
-    ("squall_worker_resident_memory_bytes", "gauge", "rss_bytes", "Memory of the process"),
-    ("squall_worker_stale_commands_total", "counter", "stale_commands", "Commands of earlier runs, ignored"),
-    ("squall_worker_bad_commands_total", "counter", "bad_commands", "Messages that were no commands, refused"),
+/// A value of the report as text. Only numbers are published, because anyone may read the metrics.
+type MetricValue = fn(&WorkerReport) -> String;
+
+/// Metrics of a worker: name, kind, value, meaning.
+const METRICS: [(&str, &str, MetricValue, &str); 10] = [
+    (
+        "squall_worker_shares",
+        "gauge",
+        |report| report.share_count.to_string(),
+        "Shares of the load that it holds, of 256",
+    ),
+    (
+        "squall_worker_run",
+        "gauge",
+        |report| report.ready.to_string(),
+        "The run for which its users are built, 0 if none",
+    ),
+    ("squall_worker_run_requests", "gauge", |report| report.sent.to_string(), "Requests that it has sent in this run"),
+    ("squall_worker_deltas_waiting", "gauge", |report| report.waiting.to_string(), "Deltas that wait to be shipped"),
+    ("squall_worker_threads", "gauge", |report| report.threads.to_string(), "Engine threads of the run"),
+    (
+        "squall_worker_revision",
+        "gauge",
+        |report| report.revision.to_string(),
+        "The revision of the record that it has read",
+    ),
+    ("squall_worker_cpu_seconds_total", "counter", |report| format!("{:.3}", report.cpu_s), "CPU time of the process"),
+    ("squall_worker_resident_memory_bytes", "gauge", |report| report.rss_bytes.to_string(), "Memory of the process"),
+    (
+        "squall_worker_stale_commands_total",
+        "counter",
+        |report| report.stale_commands.to_string(),
+        "Commands of earlier runs, ignored",
+    ),
+    (
+        "squall_worker_bad_commands_total",
+        "counter",
+        |report| report.bad_commands.to_string(),
+        "Messages that were no commands, refused",
+    ),
 ];
 
 /// How long a worker counts as heard, and what is cancelled when it is told to go.
@@ -64,7 +93,7 @@ fn handle_request(path: &str, status: &WorkerStatus, readiness: &ReadinessCheck)
 }
 
 fn is_ready(status: &WorkerStatus, ttl: Duration) -> bool {
-    let healthy = status.report.get("status").is_some_and(|status| status == "healthy");
+    let healthy = status.report.health == WorkerHealth::Healthy;
     healthy && status.last_acknowledged.is_some_and(|at| at.elapsed() < ttl)
 }
 
@@ -77,10 +106,8 @@ fn metrics(status: &WorkerStatus, ready: bool) -> String {
     metric("squall_worker_info", "gauge", "The program", &version, "1");
     let up = if ready { "1" } else { "0" };
     metric("squall_worker_ready", "gauge", "Whether the store hears it and it takes load", "", up);
-    for (name, kind, field, help) in METRICS {
-        // Only numbers are told: the rest of a report is not for strangers.
-        let value = status.report.get(field).filter(|value| value.parse::<f64>().is_ok());
-        metric(name, kind, help, "", value.map_or("0", String::as_str));
+    for (name, kind, value, help) in METRICS {
+        metric(name, kind, help, "", &value(&status.report));
     }
     text
 }
@@ -91,9 +118,8 @@ mod tests {
     use std::time::Instant;
 
     fn status(healthy: bool, heard: Option<Instant>) -> WorkerStatus {
-        let word = if healthy { "healthy" } else { "unhealthy" };
-        let report = [("status", word), ("shares", "128"), ("cpu_s", "1.500"), ("bad_commands", "x\ny 1")];
-        let report = report.into_iter().map(|(field, value)| (field.to_owned(), value.to_owned())).collect();
+        let health = if healthy { WorkerHealth::Healthy } else { WorkerHealth::Unhealthy };
+        let report = WorkerReport { health, share_count: 128, cpu_s: 1.5, ..WorkerReport::default() };
         WorkerStatus { report, last_acknowledged: heard }
     }
 
@@ -115,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_numbers_whatever_the_report_holds() {
+    fn metrics_of_a_report_are_numbers() {
         let text = metrics(&status(true, None), false);
         for line in
             ["squall_worker_shares 128", "squall_worker_cpu_seconds_total 1.500", "squall_worker_bad_commands_total 0"]

@@ -265,7 +265,7 @@ fn strike(case: Case, longer: u64) -> bool {
     if case.fault == Fault::Empty {
         assert!(ended.code != 0, "{case:?}: {ended:?}");
         let events = fleet.desk.json("first.json")["fleet"]["events"].to_string();
-        assert!(events.contains("nobody wrote down"), "{case:?}: {events}");
+        assert!(events.contains("the store holds no result"), "{case:?}: {events}");
     } else {
         check(case, &fleet.desk, "first.json", &ended, received, RATE * seconds);
     }
