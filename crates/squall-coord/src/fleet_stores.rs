@@ -78,14 +78,14 @@ pub struct RedisFleetStores {
 
 impl RedisFleetStores {
     /// The fleet whose keys begin with [`prefix`] of its name, on the server at the other end of `link`.
-    pub fn new(link: &RedisClient, name: &str) -> Self {
+    pub fn new(client: &RedisClient, name: &str) -> Self {
         let prefix = fleet_key_prefix(name);
-        let workers = RedisLeaseStore::new(link, LeaseKeys::with_prefix(&format!("{prefix}shares")));
+        let workers = RedisLeaseStore::new(client, LeaseKeys::with_prefix(&format!("{prefix}shares")));
         Self {
-            pools: RedisPoolStore::new(link, &workers, PoolKeys::new(&prefix)),
+            pools: RedisPoolStore::new(client, &workers, PoolKeys::new(&prefix)),
             workers,
-            orchestrators: RedisLeaseStore::new(link, LeaseKeys::with_prefix(&format!("{prefix}lead"))),
-            run: RedisRunStore::new(link, RunKeys::new(prefix)),
+            orchestrators: RedisLeaseStore::new(client, LeaseKeys::with_prefix(&format!("{prefix}lead"))),
+            run: RedisRunStore::new(client, RunKeys::new(prefix)),
         }
     }
 }

@@ -59,16 +59,16 @@ impl LeaseSnapshot {
     /// What of this concerns `member`.
     #[must_use]
     pub fn for_member(&self, member: &MemberId) -> MemberSnapshot {
-        let mut look =
+        let mut snapshot =
             MemberSnapshot { revision: self.revision, member_count: self.members.len(), ..MemberSnapshot::default() };
-        if let Some(at) = self.members.iter().position(|one| one.id == *member) {
-            look.older_members = Some(self.members[..at].iter().filter(|one| !one.leaving).count());
-            look.assigned = self.assignment.get(member).cloned().unwrap_or_default();
-            let concerns = |unit: &UnitId, holder: &MemberId| holder == member || look.assigned.contains(unit);
+        if let Some(index) = self.members.iter().position(|other| other.id == *member) {
+            snapshot.older_members = Some(self.members[..index].iter().filter(|other| !other.leaving).count());
+            snapshot.assigned = self.assignment.get(member).cloned().unwrap_or_default();
+            let concerns = |unit: &UnitId, holder: &MemberId| holder == member || snapshot.assigned.contains(unit);
             let leases = self.leases.iter().filter(|(unit, (holder, _))| concerns(unit, holder));
-            look.leases = leases.map(|(unit, lease)| (unit.clone(), lease.clone())).collect();
+            snapshot.leases = leases.map(|(unit, lease)| (unit.clone(), lease.clone())).collect();
         }
-        look
+        snapshot
     }
 }
 

@@ -63,7 +63,7 @@ impl MemoryLeaseStore {
     /// Whether somebody is a member whose time is not over.
     pub(crate) fn is_alive(&self, member: &MemberId) -> bool {
         let state = self.state.lock().expect("no step panics");
-        state.members.get(member).is_some_and(|place| place.expires_at > Instant::now() + state.skew)
+        state.members.get(member).is_some_and(|entry| entry.expires_at > Instant::now() + state.skew)
     }
 
     /// Enters a step: the time now, and the state after the sweep with the names of those it removed.
@@ -71,7 +71,7 @@ impl MemoryLeaseStore {
         let mut state = self.state.lock().expect("no step panics");
         let now = Instant::now() + state.skew;
         let dead: Vec<MemberId> =
-            state.members.iter().filter(|(_, place)| place.expires_at <= now).map(|(id, _)| id.clone()).collect();
+            state.members.iter().filter(|(_, entry)| entry.expires_at <= now).map(|(id, _)| id.clone()).collect();
         for id in &dead {
             state.remove(id);
         }
@@ -98,33 +98,33 @@ impl MemoryLeaseState {
 impl LeaseStore for MemoryLeaseStore {
     async fn join(&self, member: &MemberId, ttl: Duration) -> Result<Revision, StoreError> {
         let (now, mut state, _) = self.lock_and_sweep();
-        if let Some(place) = state.members.get_mut(member) {
-            place.expires_at = now + ttl;
+        if let Some(entry) = state.members.get_mut(member) {
+            entry.expires_at = now + ttl;
             return Ok(state.revision);
         }
         let revision = self.bump_revision(&mut state);
-        let place = MemberEntry {
+        let entry = MemberEntry {
             joined: now,
             join_order: revision.0,
             expires_at: now + ttl,
             leaving: false,
             assigned: Vec::new(),
         };
-        state.members.insert(member.clone(), place);
+        state.members.insert(member.clone(), entry);
         Ok(revision)
     }
 
     async fn heartbeat(&self, member: &MemberId, ttl: Duration) -> Result<HeartbeatOutcome, StoreError> {
         let (now, mut state, _) = self.lock_and_sweep();
-        let Some(place) = state.members.get_mut(member) else { return Ok(HeartbeatOutcome::Expired) };
-        place.expires_at = now + ttl;
+        let Some(entry) = state.members.get_mut(member) else { return Ok(HeartbeatOutcome::Expired) };
+        entry.expires_at = now + ttl;
         Ok(HeartbeatOutcome::Alive { revision: state.revision, assignment_revision: state.assignment_revision })
     }
 
     async fn mark_leaving(&self, member: &MemberId) -> Result<(), StoreError> {
         let (_, mut state, _) = self.lock_and_sweep();
-        if let Some(place) = state.members.get_mut(member)
-            && !std::mem::replace(&mut place.leaving, true)
+        if let Some(entry) = state.members.get_mut(member)
+            && !std::mem::replace(&mut entry.leaving, true)
         {
             self.bump_revision(&mut state);
         }
@@ -147,19 +147,19 @@ impl LeaseStore for MemoryLeaseStore {
     async fn snapshot(&self) -> Result<LeaseSnapshot, StoreError> {
         let (now, state, _) = self.lock_and_sweep();
         let mut places: Vec<(&MemberId, &MemberEntry)> = state.members.iter().collect();
-        places.sort_by_key(|(_, place)| place.join_order);
+        places.sort_by_key(|(_, entry)| entry.join_order);
         Ok(LeaseSnapshot {
             revision: state.revision,
             members: places
                 .iter()
-                .map(|(id, place)| LiveMember {
+                .map(|(id, entry)| LiveMember {
                     id: (*id).clone(),
-                    age: now - place.joined,
-                    expires_in: place.expires_at - now,
-                    leaving: place.leaving,
+                    age: now - entry.joined,
+                    expires_in: entry.expires_at - now,
+                    leaving: entry.leaving,
                 })
                 .collect(),
-            assignment: places.iter().map(|(id, place)| ((*id).clone(), place.assigned.clone())).collect(),
+            assignment: places.iter().map(|(id, entry)| ((*id).clone(), entry.assigned.clone())).collect(),
             leases: state.leases.clone(),
         })
     }
@@ -169,8 +169,8 @@ impl LeaseStore for MemoryLeaseStore {
         if state.revision != expected {
             return Ok(false);
         }
-        for (id, place) in &mut state.members {
-            place.assigned = assignment.get(id).cloned().unwrap_or_default();
+        for (id, entry) in &mut state.members {
+            entry.assigned = assignment.get(id).cloned().unwrap_or_default();
         }
         state.assignment_revision = self.bump_revision(&mut state);
         Ok(true)

@@ -23,25 +23,25 @@ pub fn spread_units(holders: &[Option<usize>], count: usize, turn: impl Fn(usize
     if holders.is_empty() {
         return Vec::new();
     }
-    let (mut dealt, mut ahead) = (vec![0; count], vec![0; count]);
-    holders.iter().flatten().for_each(|&holder| ahead[holder] += 1);
-    let quotas = target_counts(holders.len(), &ahead);
+    let (mut given, mut remaining) = (vec![0; count], vec![0; count]);
+    holders.iter().flatten().for_each(|&holder| remaining[holder] += 1);
+    let targets = target_counts(holders.len(), &remaining);
     let mut owners = Vec::with_capacity(holders.len());
     // One that is free goes to whoever has the fewest of those before it; one whose holder has too many in all goes there as well if
     // that one has fewer, and stays otherwise, as long as it can.
     for &holder in holders {
-        let lacks = |other: &usize| dealt[*other] + ahead[*other] < quotas[*other];
-        let in_need = (0..count).filter(lacks).min_by_key(|other| (dealt[*other], turn(dealt[*other], *other)));
-        let stays = holder.filter(|&holder| {
-            let too_many = dealt[holder] + ahead[holder] > quotas[holder];
-            let first = in_need.is_none_or(|other| dealt[holder] <= dealt[other]);
-            !too_many || first && dealt[holder] < quotas[holder]
+        let below_target = |other: &usize| given[*other] + remaining[*other] < targets[*other];
+        let neediest = (0..count).filter(below_target).min_by_key(|other| (given[*other], turn(given[*other], *other)));
+        let keeper = holder.filter(|&holder| {
+            let above_target = given[holder] + remaining[holder] > targets[holder];
+            let not_ahead = neediest.is_none_or(|other| given[holder] <= given[other]);
+            !above_target || not_ahead && given[holder] < targets[holder]
         });
-        let owner = stays.or(in_need).expect("what is free or too much is what others lack");
+        let owner = keeper.or(neediest).expect("what is free or too much is what others lack");
         if let Some(holder) = holder {
-            ahead[holder] -= 1;
+            remaining[holder] -= 1;
         }
-        dealt[owner] += 1;
+        given[owner] += 1;
         owners.push(owner);
     }
     owners
@@ -54,12 +54,12 @@ pub fn round_robin(_round: usize, holder: usize) -> usize {
 
 /// Equal shares; the odd units go to whoever would otherwise have to give one up, then to earlier holders.
 fn target_counts(units: usize, held: &[usize]) -> Vec<usize> {
-    let (share, odd) = (units / held.len(), units % held.len());
+    let (share, extra) = (units / held.len(), units % held.len());
     let mut order: Vec<usize> = (0..held.len()).collect();
     order.sort_by_key(|&holder| (held[holder] <= share, holder));
-    let mut quotas = vec![share; held.len()];
-    order.iter().take(odd).for_each(|&holder| quotas[holder] += 1);
-    quotas
+    let mut targets = vec![share; held.len()];
+    order.iter().take(extra).for_each(|&holder| targets[holder] += 1);
+    targets
 }
 
 #[cfg(test)]
@@ -72,18 +72,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_dealt_to_nobody() {
+    fn no_units_give_an_empty_spread() {
         assert!(spread_units(&[], 0, round_robin).is_empty());
     }
 
     #[test]
-    fn whoever_is_first_in_a_round_is_the_callers_choice() {
+    fn turn_decides_which_holder_is_served_first() {
         let backwards = |_: usize, holder: usize| 9 - holder;
         assert_eq!(spread_units(&[None; 4], 3, backwards), [2, 1, 0, 0], "the odd one is the first's all the same");
     }
 
     /// Any number of units, of holders, and any state before.
-    fn situations() -> impl Strategy<Value = (Vec<Option<usize>>, usize)> {
+    fn any_spread() -> impl Strategy<Value = (Vec<Option<usize>>, usize)> {
         (1usize..12)
             .prop_flat_map(|count| (proptest::collection::vec(proptest::option::of(0..count), 0..90), Just(count)))
     }
@@ -95,22 +95,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_deal_is_even_moves_the_fewest_and_stands((holders, count) in situations(), rotate in any::<bool>()) {
-            let again = |holders: &[Option<usize>]| match rotate {
+        fn spread_is_even_moves_the_fewest_units_and_is_stable((holders, count) in any_spread(), rotate in any::<bool>()) {
+            let respread = |holders: &[Option<usize>]| match rotate {
                 true => spread_units(holders, count, rotated(count)),
                 false => spread_units(holders, count, round_robin),
             };
-            let owners = again(&holders);
+            let owners = respread(&holders);
             prop_assert_eq!(owners.len(), holders.len());
-            let (share, odd) = (holders.len() / count, holders.len() % count);
+            let (share, extra) = (holders.len() / count, holders.len() % count);
             prop_assert!(counts(&owners, count).iter().all(|held| *held == share || *held == share + 1));
             // The best any even deal can do: everybody keeps up to a share, `odd` of them one more.
             let kept = holders.iter().zip(&owners).filter(|(holder, owner)| **holder == Some(**owner)).count();
             let held: Vec<usize> = (0..count).map(|it| holders.iter().filter(|holder| **holder == Some(it)).count()).collect();
-            let more = held.iter().filter(|held| **held > share).count().min(odd);
+            let more = held.iter().filter(|held| **held > share).count().min(extra);
             prop_assert_eq!(kept, held.iter().map(|held| *held.min(&share)).sum::<usize>() + more);
-            let settled: Vec<Option<usize>> = owners.iter().copied().map(Some).collect();
-            prop_assert_eq!(again(&settled), owners);
+            let after: Vec<Option<usize>> = owners.iter().copied().map(Some).collect();
+            prop_assert_eq!(respread(&after), owners);
         }
     }
 }

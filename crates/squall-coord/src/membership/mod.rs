@@ -78,7 +78,9 @@ impl MembershipConfig {
     fn check(&self) -> Result<(), MembershipConfigError> {
         match (self.heartbeat_interval, self.ttl) {
             (Duration::ZERO, _) => Err(MembershipConfigError::ZeroHeartbeatInterval),
-            (beat, ttl) if ttl < beat * 3 => Err(MembershipConfigError::TtlTooShort { heartbeat_interval: beat, ttl }),
+            (interval, ttl) if ttl < interval * 3 => {
+                Err(MembershipConfigError::TtlTooShort { heartbeat_interval: interval, ttl })
+            }
             _ => Ok(()),
         }
     }
@@ -141,17 +143,17 @@ impl<S: LeaseStore> Membership<S> {
     /// A seat and the handle through which its leases are used.
     pub fn new(store: S, config: MembershipConfig) -> Result<(Self, MembershipHandle), MembershipConfigError> {
         config.check()?;
-        let (notices, notice_rx) = mpsc::unbounded_channel();
-        let (return_tx, returns) = mpsc::unbounded_channel();
-        let tenure = LeaseValidity::new();
-        let handle = MembershipHandle { events: notice_rx, validity: tenure.clone(), releases: return_tx };
-        let seat = Self {
+        let (events, event_rx) = mpsc::unbounded_channel();
+        let (release_tx, releases) = mpsc::unbounded_channel();
+        let validity = LeaseValidity::new();
+        let handle = MembershipHandle { events: event_rx, validity: validity.clone(), releases: release_tx };
+        let membership = Self {
             store,
             config,
             leases: BTreeMap::new(),
-            validity: tenure,
-            events: notices,
-            releases: returns,
+            validity,
+            events,
+            releases,
             pending_releases: Vec::new(),
             joined: false,
             leaving: false,
@@ -162,7 +164,7 @@ impl<S: LeaseStore> Membership<S> {
             last_heartbeat_ok: false,
             expiry_count: 0,
         };
-        Ok((seat, handle))
+        Ok((membership, handle))
     }
 
     /// Runs until `stop`, then drains: every lease is asked back, the member leaves when the last one has come.
@@ -176,11 +178,11 @@ impl<S: LeaseStore> Membership<S> {
     /// unless its membership has expired by then.
     pub async fn run_until(mut self, stop: CancellationToken, leave: CancellationToken) {
         let (seen_tx, seen_rx) = watch::channel(WatchState::default());
-        let (kick_tx, mut kick) = mpsc::channel(1);
+        let (wakeup_tx, mut wakeup) = mpsc::channel(1);
         let mut watcher = JoinSet::new();
-        watcher.spawn(watch_changes(self.store.clone(), seen_rx, kick_tx));
-        let mut beats = tokio::time::interval(self.config.heartbeat_interval);
-        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        watcher.spawn(watch_changes(self.store.clone(), seen_rx, wakeup_tx));
+        let mut heartbeats = tokio::time::interval(self.config.heartbeat_interval);
+        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 // In order, so that a simulation with the same seed takes the same path. No arm is ready for ever.
@@ -188,9 +190,9 @@ impl<S: LeaseStore> Membership<S> {
                 () = stop.cancelled(), if !self.leaving => self.start_leaving().await,
                 () = leave.cancelled(), if self.leaving && self.holds_no_leases() => break,
                 () = tokio::time::sleep_until(self.validity.expires_at()), if !self.leases.is_empty() => self.drop_unconfirmed_leases(),
-                _ = beats.tick() => self.heartbeat(&seen_tx).await,
+                _ = heartbeats.tick() => self.heartbeat(&seen_tx).await,
                 Some(lease) = self.releases.recv() => self.release_returned(lease).await,
-                Some(()) = kick.recv() => self.refresh(&seen_tx).await,
+                Some(()) = wakeup.recv() => self.refresh(&seen_tx).await,
                 () = sleep_until_some(self.refresh_at), if self.refresh_at.is_some() => self.refresh(&seen_tx).await,
             }
             // Whoever has lost its place has nothing to keep, and must not join again.
@@ -214,7 +216,7 @@ impl<S: LeaseStore> Membership<S> {
         }
         let sent = Instant::now();
         let (member, ttl) = (&self.config.member, self.config.ttl);
-        let known = *seen.borrow();
+        let last_seen = *seen.borrow();
         let outcome = if self.joined {
             self.store.heartbeat(member, ttl).await
         } else {
@@ -228,18 +230,18 @@ impl<S: LeaseStore> Membership<S> {
                 if !self.joined {
                     info!(member = %self.config.member, "joined");
                 }
-                let fresh = std::mem::replace(&mut self.joined, true);
-                let patience =
-                    self.config.heartbeat_interval * if known.watching { 0 } else { PASSIVE_REFRESH_HEARTBEATS };
-                let news = revision != known.revision && self.last_refresh.elapsed() >= patience;
-                if !fresh || news || assigned > known.revision || self.failures > 0 {
+                let was_joined = std::mem::replace(&mut self.joined, true);
+                let min_interval =
+                    self.config.heartbeat_interval * if last_seen.watching { 0 } else { PASSIVE_REFRESH_HEARTBEATS };
+                let changed = revision != last_seen.revision && self.last_refresh.elapsed() >= min_interval;
+                if !was_joined || changed || assigned > last_seen.revision || self.failures > 0 {
                     self.refresh(seen).await;
                 }
             }
             Ok(HeartbeatOutcome::Expired) => self.handle_expiry(),
             Err(error) => {
                 self.last_heartbeat_ok = false;
-                self.schedule_retry("beat", &error);
+                self.schedule_retry("heartbeat", &error);
             }
         }
     }
@@ -284,34 +286,42 @@ impl<S: LeaseStore> Membership<S> {
             return Box::pin(self.heartbeat(seen)).await;
         }
         // In a crowd only those who may have to assign read everything. Who has just come does not know yet whether it is one.
-        let known = seen.borrow().member_count;
-        if known == 0 || known >= LARGE_GROUP_MEMBERS {
-            let look = match self.store.member_snapshot(&self.config.member).await {
-                Ok(look) => look,
-                Err(error) => return self.schedule_retry("look", &error),
+        let member_count = seen.borrow().member_count;
+        if member_count == 0 || member_count >= LARGE_GROUP_MEMBERS {
+            let snapshot = match self.store.member_snapshot(&self.config.member).await {
+                Ok(snapshot) => snapshot,
+                Err(error) => return self.schedule_retry("member_snapshot", &error),
             };
-            if look.member_count >= LARGE_GROUP_MEMBERS && !lease_plan::may_assign(look.older_members) {
-                let waits = look.assigned.iter().any(|unit| !self.leases.contains_key(unit));
-                let watching = waits || lease_plan::is_standby_assigner(look.older_members);
-                seen.send_replace(WatchState { revision: look.revision, member_count: look.member_count, watching });
-                let plan = lease_plan::plan_from_member_snapshot(&look, &self.config.member, &self.leases);
-                return self.handle_plan(plan, look.revision).await;
+            if snapshot.member_count >= LARGE_GROUP_MEMBERS && !lease_plan::may_assign(snapshot.older_members) {
+                let lacks_units = snapshot.assigned.iter().any(|unit| !self.leases.contains_key(unit));
+                let watching = lacks_units || lease_plan::is_standby_assigner(snapshot.older_members);
+                seen.send_replace(WatchState {
+                    revision: snapshot.revision,
+                    member_count: snapshot.member_count,
+                    watching,
+                });
+                let plan = lease_plan::plan_from_member_snapshot(&snapshot, &self.config.member, &self.leases);
+                return self.handle_plan(plan, snapshot.revision).await;
             }
         }
-        let view = match self.store.snapshot().await {
-            Ok(view) => view,
-            Err(error) => return self.schedule_retry("view", &error),
+        let snapshot = match self.store.snapshot().await {
+            Ok(snapshot) => snapshot,
+            Err(error) => return self.schedule_retry("snapshot", &error),
         };
-        seen.send_replace(WatchState { revision: view.revision, member_count: view.members.len(), watching: true });
+        seen.send_replace(WatchState {
+            revision: snapshot.revision,
+            member_count: snapshot.members.len(),
+            watching: true,
+        });
         let (member, units) = (&self.config.member, &self.config.units);
-        let plan = plan_from_snapshot(&view, member, units, self.config.join_delay, &self.leases);
-        self.handle_plan(plan, view.revision).await;
+        let plan = plan_from_snapshot(&snapshot, member, units, self.config.join_delay, &self.leases);
+        self.handle_plan(plan, snapshot.revision).await;
     }
 
     async fn handle_plan(&mut self, plan: Option<LeasePlan>, revision: Revision) {
         let Some(plan) = plan else { return self.handle_expiry() };
         if let Err(error) = self.apply_plan(plan, revision).await {
-            self.schedule_retry("step", &error);
+            self.schedule_retry("apply_plan", &error);
         } else if self.last_heartbeat_ok && std::mem::take(&mut self.failures) > 0 {
             info!(member = %self.config.member, "the store can be used again");
         }
@@ -331,8 +341,8 @@ impl<S: LeaseStore> Membership<S> {
         }
         if let Some(assignment) = plan.new_assignment {
             // Whoever was faster has raised the revision, and the watcher wakes us for it.
-            let done = self.store.assign(revision, &assignment).await?;
-            debug!(member = %self.config.member, done, "assignment");
+            let accepted = self.store.assign(revision, &assignment).await?;
+            debug!(member = %self.config.member, accepted, "assignment");
             return Ok(());
         }
         if plan.acquire.is_empty() || self.leaving {
@@ -398,7 +408,7 @@ impl<S: LeaseStore> Membership<S> {
     async fn record_leaving(&mut self) {
         match self.store.mark_leaving(&self.config.member).await {
             Ok(_) => self.leaving_recorded = true,
-            Err(error) => self.schedule_retry("retire", &error),
+            Err(error) => self.schedule_retry("mark_leaving", &error),
         }
     }
 
@@ -414,9 +424,9 @@ impl<S: LeaseStore> Membership<S> {
         self.refresh_at = Some(Instant::now() + wait);
     }
 
-    fn send_event(&self, notice: LeaseEvent) {
+    fn send_event(&self, event: LeaseEvent) {
         // The handle is dropped only when nobody uses leases any more.
-        let _ = self.events.send(notice);
+        let _ = self.events.send(event);
     }
 }
 
@@ -444,22 +454,22 @@ async fn sleep_until_some(at: Option<Instant>) {
 }
 
 /// Wakes the seat when the space changes; waits for it to have looked before watching again.
-async fn watch_changes<S: LeaseStore>(store: S, mut seen: watch::Receiver<WatchState>, kick: mpsc::Sender<()>) {
+async fn watch_changes<S: LeaseStore>(store: S, mut seen: watch::Receiver<WatchState>, wakeup: mpsc::Sender<()>) {
     loop {
         if seen.changed().await.is_err() {
             return;
         }
-        let known = *seen.borrow_and_update();
-        if !known.watching {
+        let last_seen = *seen.borrow_and_update();
+        if !last_seen.watching {
             continue;
         }
-        if !known.refresh_delay().is_zero() {
-            tokio::time::sleep(known.refresh_delay()).await;
+        if !last_seen.refresh_delay().is_zero() {
+            tokio::time::sleep(last_seen.refresh_delay()).await;
         }
-        if store.wait_for_change(known.revision, WATCH_TIMEOUT).await.is_err() {
+        if store.wait_for_change(last_seen.revision, WATCH_TIMEOUT).await.is_err() {
             tokio::time::sleep(RETRY_DELAY * 4).await;
         }
-        if kick.send(()).await.is_err() {
+        if wakeup.send(()).await.is_err() {
             return;
         }
     }

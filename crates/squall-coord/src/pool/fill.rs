@@ -22,14 +22,14 @@ pub struct FillResult {
 
 /// Sees to it that a pool has at least `target` things. `make` gets each new id and answers its payload; nothing of an
 /// id is seen before its payload is there. When two fill the same pool, the payload of whoever was first counts.
-pub async fn ensure_pool_size<P, M, F, E>(pools: &P, pool: &PoolName, target: u64, make: M) -> Result<FillResult, E>
+pub async fn ensure_pool_size<P, M, F, E>(pools: &P, pool: &PoolName, size: u64, make: M) -> Result<FillResult, E>
 where
     P: PoolStore,
     M: FnMut(ItemId) -> F,
     F: Future<Output = Result<String, E>>,
     E: From<StoreError>,
 {
-    fill(pools, pool, FillTarget::AtLeast(target), make).await
+    fill(pools, pool, FillTarget::AtLeast(size), make).await
 }
 
 /// Adds `count` things to a pool, however many it has. Otherwise as [`ensure`].
@@ -49,7 +49,7 @@ enum FillTarget {
     Add(u64),
 }
 
-async fn fill<P, M, F, E>(pools: &P, pool: &PoolName, goal: FillTarget, mut make: M) -> Result<FillResult, E>
+async fn fill<P, M, F, E>(pools: &P, pool: &PoolName, target: FillTarget, mut make: M) -> Result<FillResult, E>
 where
     P: PoolStore,
     M: FnMut(ItemId) -> F,
@@ -60,8 +60,8 @@ where
     let existing = total(pools, pool).await?;
     let (mut current, mut created, mut next) = (existing, Vec::new(), existing + 1);
     loop {
-        let missing = match goal {
-            FillTarget::AtLeast(target) => target.saturating_sub(current),
+        let missing = match target {
+            FillTarget::AtLeast(size) => size.saturating_sub(current),
             FillTarget::Add(count) => count - created.len() as u64,
         };
         if missing == 0 {
@@ -75,7 +75,7 @@ where
         }
         // Numbers that somebody else has taken are skipped by the store; the next round tries higher ones.
         next += items.len() as u64;
-        let up_to = if let FillTarget::AtLeast(target) = goal { Some(target) } else { None };
+        let up_to = if let FillTarget::AtLeast(size) = target { Some(size) } else { None };
         created.extend(pools.put(pool, &items, up_to, None).await?);
         current = total(pools, pool).await?;
         next = next.max(current + 1);

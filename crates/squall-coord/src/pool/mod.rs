@@ -158,7 +158,7 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
     /// Takes something, or a place in the queue for `wait`; zero means not to queue.
     fn try_acquire(
         &self,
-        ask: &PoolRequest,
+        request: &PoolRequest,
         wait: Duration,
     ) -> impl Future<Output = Result<PoolRequestOutcome, StoreError>> + Send;
 
@@ -166,19 +166,19 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
     fn cancel_request(
         &self,
         pool: &PoolName,
-        ticket: &PoolRequestId,
+        request_id: &PoolRequestId,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Waits until the asker is called after `seen`, or `within` has passed; never blocks other steps.
     fn wait_for_turn(
         &self,
-        ask: &PoolRequest,
+        request: &PoolRequest,
         seen: Revision,
         within: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Gives something back.
-    fn release(&self, hold: &PoolLease) -> impl Future<Output = Result<PoolReleaseOutcome, StoreError>> + Send;
+    fn release(&self, lease: &PoolLease) -> impl Future<Output = Result<PoolReleaseOutcome, StoreError>> + Send;
 
     /// Gives back everything that a member has out of any pool, and its places in queues; says how many things it had. A pool that
     /// cannot be used keeps it from none of the others.

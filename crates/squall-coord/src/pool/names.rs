@@ -83,10 +83,10 @@ fn check_name(
     kind: &'static str,
     name: String,
     rule: &'static str,
-    also: impl Fn(char) -> bool,
+    allow: impl Fn(char) -> bool,
 ) -> Result<String, PoolNameError> {
-    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') || also(c);
-    if name.is_empty() || name.len() > MAX_NAME_LENGTH || !name.chars().all(fine) {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') || allow(c);
+    if name.is_empty() || name.len() > MAX_NAME_LENGTH || !name.chars().all(allowed) {
         return Err(PoolNameError { kind, name, rule });
     }
     Ok(name)
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_could_collide_are_refused() {
+    fn names_that_could_collide_in_redis_are_rejected() {
         assert!(PoolName::new("shop:accounts.v-2_x").is_ok());
         for bad in ["", "a b", "a{b}", "a\n", "ü", &"x".repeat(129)] {
             assert!(PoolName::new(bad).is_err(), "{bad:?}");

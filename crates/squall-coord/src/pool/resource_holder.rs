@@ -78,15 +78,15 @@ impl<P: PoolStore> ResourceHolder<P> {
     /// Takes something out of `pool`, after everybody who came earlier, within `wait`. Zero does not wait. May be dropped.
     pub async fn acquire(&self, pool: &PoolName, wait: Duration) -> Result<PoolLease, AcquireError> {
         self.flush_cleanup().await;
-        let ask = PoolRequest {
+        let request = PoolRequest {
             pool: pool.clone(),
             holder: self.holder.clone(),
             run: self.run,
             request_id: PoolRequestId::unique(),
         };
-        let mut asking = self.cleanup.guard(CleanupAction::CancelRequest(pool.clone(), ask.request_id.clone()));
-        let outcome = self.request_until_granted(&ask, &mut asking.done, wait).await;
-        drop(asking);
+        let mut guard = self.cleanup.guard(CleanupAction::CancelRequest(pool.clone(), request.request_id.clone()));
+        let outcome = self.request_until_granted(&request, &mut guard.done, wait).await;
+        drop(guard);
         if outcome.is_err() {
             self.flush_cleanup().await;
         }
@@ -96,18 +96,18 @@ impl<P: PoolStore> ResourceHolder<P> {
     /// `done` says in the end whether the store knows nothing of the ticket but what was granted.
     async fn request_until_granted(
         &self,
-        ask: &PoolRequest,
+        request: &PoolRequest,
         done: &mut bool,
         wait: Duration,
     ) -> Result<PoolLease, AcquireError> {
-        let (began, mut all_answered) = (Instant::now(), true);
+        let (started, mut all_replied) = (Instant::now(), true);
         loop {
-            let left = wait.saturating_sub(began.elapsed());
-            let answer = self.pools.try_acquire(ask, left).await;
+            let remaining = wait.saturating_sub(started.elapsed());
+            let outcome = self.pools.try_acquire(request, remaining).await;
             // What was asked before and not answered may still come to the store.
-            *done = match &answer {
+            *done = match &outcome {
                 Ok(PoolRequestOutcome::Queued { .. }) | Err(_) => false,
-                Ok(PoolRequestOutcome::NoneAvailable) => all_answered,
+                Ok(PoolRequestOutcome::NoneAvailable) => all_replied,
                 Ok(
                     PoolRequestOutcome::Granted(_)
                     | PoolRequestOutcome::NoPool
@@ -115,24 +115,24 @@ impl<P: PoolStore> ResourceHolder<P> {
                     | PoolRequestOutcome::RunEnded(_),
                 ) => true,
             };
-            match answer {
-                Ok(PoolRequestOutcome::Granted(hold)) => return Ok(hold),
-                Ok(PoolRequestOutcome::Queued { seen_notifications: seen, .. }) if !left.is_zero() => {
-                    let pause = left.min(POLL_INTERVAL);
-                    if let Err(error) = self.pools.wait_for_turn(ask, seen, pause).await {
+            match outcome {
+                Ok(PoolRequestOutcome::Granted(lease)) => return Ok(lease),
+                Ok(PoolRequestOutcome::Queued { seen_notifications: seen, .. }) if !remaining.is_zero() => {
+                    let pause = remaining.min(POLL_INTERVAL);
+                    if let Err(error) = self.pools.wait_for_turn(request, seen, pause).await {
                         // Being told is only faster than asking again: then the time passes without it.
-                        debug!(pool = %ask.pool, %error, "cannot hear whose turn it is");
+                        debug!(pool = %request.pool, %error, "cannot hear whose turn it is");
                         tokio::time::sleep(pause).await;
                     }
                 }
                 Ok(PoolRequestOutcome::Queued { .. } | PoolRequestOutcome::NoneAvailable) => {
-                    return Err(AcquireError::Exhausted { pool: ask.pool.clone(), waited: wait });
+                    return Err(AcquireError::Exhausted { pool: request.pool.clone(), waited: wait });
                 }
-                Ok(PoolRequestOutcome::NoPool) => return Err(AcquireError::NoPool { pool: ask.pool.clone() }),
+                Ok(PoolRequestOutcome::NoPool) => return Err(AcquireError::NoPool { pool: request.pool.clone() }),
                 Ok(PoolRequestOutcome::NotMember) => return Err(AcquireError::NotMember),
                 Ok(PoolRequestOutcome::RunEnded(current)) => return Err(AcquireError::RunEnded { current }),
-                Err(StoreError::Unreachable(_)) if left > RETRY_DELAY => {
-                    all_answered = false;
+                Err(StoreError::Unreachable(_)) if remaining > RETRY_DELAY => {
+                    all_replied = false;
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
                 Err(error) => return Err(error.into()),
@@ -141,11 +141,11 @@ impl<P: PoolStore> ResourceHolder<P> {
     }
 
     /// Gives something back. Doing it twice is doing it once. After an error, or if this is dropped, it is owed.
-    pub async fn release(&self, hold: &PoolLease) -> Result<PoolReleaseOutcome, StoreError> {
+    pub async fn release(&self, lease: &PoolLease) -> Result<PoolReleaseOutcome, StoreError> {
         self.flush_cleanup().await;
-        let mut releasing = self.cleanup.guard(CleanupAction::ReleaseLease(hold.clone()));
-        let outcome = self.pools.release(hold).await;
-        releasing.done = outcome.is_ok();
+        let mut guard = self.cleanup.guard(CleanupAction::ReleaseLease(lease.clone()));
+        let outcome = self.pools.release(lease).await;
+        guard.done = outcome.is_ok();
         outcome
     }
 
@@ -169,15 +169,15 @@ impl<P: PoolStore> ResourceHolder<P> {
     /// Tells the store what is owed, one after the other; what it cannot be told now is kept. Says whether nothing is left.
     async fn flush_cleanup(&self) -> bool {
         // Whoever comes meanwhile would only tell the store the same.
-        let Ok(_alone) = self.cleanup.flush_lock.try_lock() else { return false };
-        let owed: Vec<(u64, CleanupAction)> =
-            self.cleanup.lock().iter().map(|(number, debt)| (*number, debt.clone())).collect();
-        for (number, debt) in owed {
-            match self.perform(&debt).await {
+        let Ok(_flushing) = self.cleanup.flush_lock.try_lock() else { return false };
+        let pending: Vec<(u64, CleanupAction)> =
+            self.cleanup.lock().iter().map(|(number, action)| (*number, action.clone())).collect();
+        for (number, action) in pending {
+            match self.perform(&action).await {
                 // Only now: this may be dropped at the await, and telling twice is telling once.
                 Ok(()) => drop(self.cleanup.lock().remove(&number)),
                 Err(error) => {
-                    debug!(pool = %debt.pool(), %error, "the store could not be told yet what is not needed any more");
+                    debug!(pool = %action.pool(), %error, "the store could not be told yet what is not needed any more");
                     // A pool that is spoilt stands in nobody else's way.
                     if matches!(error, StoreError::Unreachable(_)) {
                         return false;
@@ -188,10 +188,12 @@ impl<P: PoolStore> ResourceHolder<P> {
         self.cleanup.lock().is_empty()
     }
 
-    async fn perform(&self, debt: &CleanupAction) -> Result<(), StoreError> {
-        match debt {
-            CleanupAction::CancelRequest(pool, ticket) => self.pools.cancel_request(pool, ticket).await.map(drop),
-            CleanupAction::ReleaseLease(hold) => self.pools.release(hold).await.map(drop),
+    async fn perform(&self, action: &CleanupAction) -> Result<(), StoreError> {
+        match action {
+            CleanupAction::CancelRequest(pool, request_id) => {
+                self.pools.cancel_request(pool, request_id).await.map(drop)
+            }
+            CleanupAction::ReleaseLease(lease) => self.pools.release(lease).await.map(drop),
         }
     }
 }
@@ -209,7 +211,7 @@ impl CleanupAction {
     fn pool(&self) -> &PoolName {
         match self {
             CleanupAction::CancelRequest(pool, _) => pool,
-            CleanupAction::ReleaseLease(hold) => &hold.pool,
+            CleanupAction::ReleaseLease(lease) => &lease.pool,
         }
     }
 }
@@ -226,8 +228,8 @@ struct CleanupQueue {
 
 impl CleanupQueue {
     /// Dropped before it is done, it is owed.
-    fn guard(&self, debt: CleanupAction) -> CleanupGuard<'_> {
-        CleanupGuard { queue: self, action: debt, done: false }
+    fn guard(&self, action: CleanupAction) -> CleanupGuard<'_> {
+        CleanupGuard { queue: self, action, done: false }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, CleanupAction>> {
@@ -245,9 +247,9 @@ struct CleanupGuard<'a> {
 impl Drop for CleanupGuard<'_> {
     fn drop(&mut self) {
         if !self.done {
-            let mut owed = self.queue.lock();
-            let number = owed.last_key_value().map_or(0, |(last, _)| last + 1);
-            owed.insert(number, self.action.clone());
+            let mut pending = self.queue.lock();
+            let number = pending.last_key_value().map_or(0, |(last, _)| last + 1);
+            pending.insert(number, self.action.clone());
             self.queue.added.notify_one();
         }
     }

@@ -72,15 +72,15 @@ impl RedisClient {
             // Whoever was first has decided; there is only one provider in this program.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
-        let refused = |source| RedisConnectError::Connect { url: redact_address(url), source };
-        let mut commands = connect(&address).await.map_err(refused)?;
+        let connect_error = |source| RedisConnectError::Connect { url: redact_address(url), source };
+        let mut connection = connect(&address).await.map_err(connect_error)?;
         // A server that wants a login lets anybody connect; other errors may pass (it is still loading, say).
-        if let Err(error) = redis::cmd("PING").query_async::<redis::Value>(&mut commands).await
+        if let Err(error) = redis::cmd("PING").query_async::<redis::Value>(&mut connection).await
             && error.code() == Some("NOAUTH")
         {
-            return Err(refused(error));
+            return Err(connect_error(error));
         }
-        Ok(Self { address: Arc::new(address), connection: commands, url: redact_address(url).into() })
+        Ok(Self { address: Arc::new(address), connection, url: redact_address(url).into() })
     }
 
     /// The shared connection, for commands that answer at once.
@@ -107,14 +107,14 @@ impl RedisClient {
                 address::sentinel_client(&self.address)?.async_get_client().await?.get_async_pubsub().await
             }
             RedisAddress::Cluster { nodes, login, tls } => {
-                let mut outcome = Err(RedisError::from((redis::ErrorKind::Client, "the cluster has no nodes")));
+                let mut pubsub = Err(RedisError::from((redis::ErrorKind::Client, "the cluster has no nodes")));
                 for node in nodes {
-                    outcome = address::node_client(node, login, tls)?.get_async_pubsub().await;
-                    if outcome.is_ok() {
+                    pubsub = address::node_client(node, login, tls)?.get_async_pubsub().await;
+                    if pubsub.is_ok() {
                         break;
                     }
                 }
-                outcome
+                pubsub
             }
         }
     }
@@ -127,7 +127,7 @@ impl RedisClient {
 
 impl std::fmt::Debug for RedisClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Link({})", self.url)
+        write!(f, "RedisClient({})", self.url)
     }
 }
 
@@ -139,15 +139,17 @@ async fn connect(address: &RedisAddress) -> Result<SharedConnection, RedisError>
         RedisAddress::Sentinel { .. } => {
             SharedConnection::server(ServerLocator::Sentinels(address::sentinel_client(address)?)).await
         }
-        RedisAddress::Cluster { .. } => Ok(SharedConnection::cluster(cluster(address, RESPONSE_TIMEOUT).await?)),
+        RedisAddress::Cluster { .. } => {
+            Ok(SharedConnection::cluster(connect_cluster(address, RESPONSE_TIMEOUT).await?))
+        }
     }
 }
 
-async fn cluster(address: &RedisAddress, answer: Duration) -> Result<ClusterConnection, RedisError> {
+async fn connect_cluster(address: &RedisAddress, response_timeout: Duration) -> Result<ClusterConnection, RedisError> {
     let RedisAddress::Cluster { nodes, login, tls } = address else { unreachable!("only called for clusters") };
     address::cluster_client_builder(nodes, login, tls)?
         .connection_timeout(CONNECT_TIMEOUT)
-        .response_timeout(answer)
+        .response_timeout(response_timeout)
         .overall_response_timeout(None)
         .retries(CLUSTER_RETRIES)
         .min_retry_wait(20)
@@ -180,13 +182,12 @@ impl BlockingConnection {
             }
         };
         // Twice the wait and some: only a server that is gone takes so long.
-        let answer = tokio::time::timeout(within * 2 + RESPONSE_TIMEOUT, reading).await;
-        let answer =
-            answer.unwrap_or_else(|_| Err(RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))));
-        if answer.is_ok() {
+        let reply = tokio::time::timeout(within * 2 + RESPONSE_TIMEOUT, reading).await;
+        let reply = reply.unwrap_or_else(|_| Err(RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))));
+        if reply.is_ok() {
             self.connection = Some(connection);
         }
-        answer
+        reply
     }
 
     /// The server's number for this connection, to unblock it from another. A cluster has no such numbers.
@@ -217,7 +218,7 @@ impl BlockingConnection {
                 BlockingConnectionKind::Server(sentinels.get_async_connection_with_config(&config).await?)
             }
             RedisAddress::Cluster { .. } => {
-                BlockingConnectionKind::Cluster(cluster(&self.address, MAX_BLOCKING_READ).await?)
+                BlockingConnectionKind::Cluster(connect_cluster(&self.address, MAX_BLOCKING_READ).await?)
             }
         })
     }

@@ -56,7 +56,7 @@ struct LeaseScripts {
     release: Script,
 }
 
-macro_rules! step {
+macro_rules! script {
     ($name:literal) => {
         Script::new(concat!(include_str!("scripts/prelude.lua"), include_str!(concat!("scripts/", $name, ".lua"))))
     };
@@ -64,24 +64,24 @@ macro_rules! step {
 
 impl RedisLeaseStore {
     /// The space under `keys` on the server at the other end of `link`.
-    pub fn new(link: &RedisClient, keys: LeaseKeys) -> Self {
+    pub fn new(client: &RedisClient, keys: LeaseKeys) -> Self {
         let scripts = LeaseScripts {
-            join: step!("join"),
-            heartbeat: step!("beat"),
-            mark_leaving: step!("retire"),
-            leave: step!("leave"),
-            sweep: step!("sweep"),
-            snapshot: step!("view"),
-            member_snapshot: step!("look"),
-            assign: step!("assign"),
-            acquire: step!("acquire"),
-            release: step!("release"),
+            join: script!("join"),
+            heartbeat: script!("heartbeat"),
+            mark_leaving: script!("mark_leaving"),
+            leave: script!("leave"),
+            sweep: script!("sweep"),
+            snapshot: script!("snapshot"),
+            member_snapshot: script!("member_snapshot"),
+            assign: script!("assign"),
+            acquire: script!("acquire"),
+            release: script!("release"),
         };
-        let waiting = Mutex::new(link.blocking_connection());
+        let change_reader = Mutex::new(client.blocking_connection());
         Self {
             inner: Arc::new(Inner {
-                connection: link.connection(),
-                change_reader: waiting,
+                connection: client.connection(),
+                change_reader,
                 keys,
                 scripts,
                 skew_ms: AtomicU64::new(0),
@@ -109,7 +109,7 @@ impl RedisLeaseStore {
 
     async fn invoke<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
         match call.invoke_async(&mut self.inner.connection.clone()).await {
-            Ok(answer) => Ok(answer),
+            Ok(reply) => Ok(reply),
             Err(error) => Err(self.to_store_error(error, &self.inner.keys.expected_types()).await),
         }
     }
@@ -128,9 +128,9 @@ impl RedisLeaseStore {
             return StoreError::Unreachable(Box::new(error));
         }
         if error.to_string().contains("WRONGTYPE")
-            && let Some(wrong) = find_wrong_type(&mut self.inner.connection.clone(), types).await
+            && let Some(wrong_key) = find_wrong_type(&mut self.inner.connection.clone(), types).await
         {
-            return wrong;
+            return wrong_key;
         }
         rejected(error)
     }
@@ -148,18 +148,18 @@ pub(crate) fn rejected(error: RedisError) -> StoreError {
 
 /// Whether the server may be back soon, without anybody doing anything: nobody answers, or it says that it is still coming up.
 pub fn is_transient(error: &RedisError) -> bool {
-    let silent = error.is_io_error() || error.is_timeout() || error.is_connection_dropped();
-    silent || matches!(error.code(), Some("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "UNBLOCKED"))
+    let no_reply = error.is_io_error() || error.is_timeout() || error.is_connection_dropped();
+    no_reply || matches!(error.code(), Some("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "UNBLOCKED"))
 }
 
 /// The first of `keys` that exists with another type than expected, as the error to report.
 pub async fn find_wrong_type<K: AsRef<str>>(
-    commands: &mut SharedConnection,
+    connection: &mut SharedConnection,
     keys: &[(K, &'static str)],
 ) -> Option<StoreError> {
     for (key, expected) in keys {
         let key = key.as_ref();
-        let found: String = redis::cmd("TYPE").arg(key).query_async(commands).await.ok()?;
+        let found: String = redis::cmd("TYPE").arg(key).query_async(connection).await.ok()?;
         if found != "none" && found != *expected {
             return Some(StoreError::WrongType { key: key.to_owned(), expected, found });
         }
@@ -168,10 +168,10 @@ pub async fn find_wrong_type<K: AsRef<str>>(
 }
 
 /// The first of `keys`, all strings, that holds something else than a whole number, as the error to report.
-pub async fn find_non_number<K: AsRef<str>>(commands: &mut SharedConnection, keys: &[K]) -> Option<StoreError> {
+pub async fn find_non_number<K: AsRef<str>>(connection: &mut SharedConnection, keys: &[K]) -> Option<StoreError> {
     for key in keys {
         let key = key.as_ref();
-        let found: Option<String> = redis::cmd("GET").arg(key).query_async(commands).await.ok()?;
+        let found: Option<String> = redis::cmd("GET").arg(key).query_async(connection).await.ok()?;
         if let Some(found) = found.filter(|found| found.parse::<u64>().is_err()) {
             return Some(not_a_number_error(key.to_owned(), &found));
         }
@@ -216,13 +216,13 @@ impl LeaseStore for RedisLeaseStore {
     }
 
     async fn sweep(&self) -> Result<Vec<MemberId>, StoreError> {
-        let dead: Vec<String> = self.invoke(&self.invocation(&self.inner.scripts.sweep)).await?;
-        Ok(dead.into_iter().map(MemberId::new).collect())
+        let removed: Vec<String> = self.invoke(&self.invocation(&self.inner.scripts.sweep)).await?;
+        Ok(removed.into_iter().map(MemberId::new).collect())
     }
 
     async fn snapshot(&self) -> Result<LeaseSnapshot, StoreError> {
-        let parts = self.invoke(&self.invocation(&self.inner.scripts.snapshot)).await?;
-        snapshot_reply::parse_snapshot(parts, self.keys())
+        let reply = self.invoke(&self.invocation(&self.inner.scripts.snapshot)).await?;
+        snapshot_reply::parse_snapshot(reply, self.keys())
     }
 
     async fn member_snapshot(&self, member: &MemberId) -> Result<MemberSnapshot, StoreError> {
@@ -252,7 +252,7 @@ impl LeaseStore for RedisLeaseStore {
                     grants.into_iter().map(|epoch| (epoch > 0).then_some(Epoch(epoch))).collect(),
                 ))
             }
-            Value::BulkString(word) if word == b"closed" => Ok(LeaseAcquireOutcome::Paused),
+            Value::BulkString(reply) if reply == b"closed" => Ok(LeaseAcquireOutcome::Paused),
             _ => Ok(LeaseAcquireOutcome::NotMember),
         }
     }
@@ -270,8 +270,8 @@ impl LeaseStore for RedisLeaseStore {
         let mut command = redis::cmd("XREAD");
         command.arg("COUNT").arg(1).arg("BLOCK").arg(millis(within).max(1));
         command.arg("STREAMS").arg(&*self.keys().control).arg(format!("{}-0", seen.0));
-        let mut waiting = self.inner.change_reader.lock().await;
-        match waiting.query::<Value>(&command, within).await {
+        let mut change_reader = self.inner.change_reader.lock().await;
+        match change_reader.query::<Value>(&command, within).await {
             Ok(_) => Ok(()),
             Err(error) => Err(self.to_store_error(error, &self.inner.keys.expected_types()).await),
         }

@@ -39,10 +39,10 @@ enum SharedConnectionKind {
 
 impl SharedConnection {
     /// Connects, or says why not.
-    pub(super) async fn server(source: ServerLocator) -> Result<Self, RedisError> {
-        let moves = matches!(source, ServerLocator::Sentinels(_));
+    pub(super) async fn server(locator: ServerLocator) -> Result<Self, RedisError> {
+        let has_failover = matches!(locator, ServerLocator::Sentinels(_));
         let server =
-            ServerConnection { has_failover: moves, state: Mutex::default(), locator: tokio::sync::Mutex::new(source) };
+            ServerConnection { has_failover, state: Mutex::default(), locator: tokio::sync::Mutex::new(locator) };
         server.connection().await?;
         Ok(Self(SharedConnectionKind::Server(Arc::new(server))))
     }
@@ -141,38 +141,38 @@ impl ServerConnection {
 
     /// The connection and its number. One looks for the server, everybody else waits for the outcome, good or bad.
     async fn connection(&self) -> Result<(MultiplexedConnection, u64), RedisError> {
-        let before = {
-            let known = self.lock_state();
-            if let Some(connection) = &known.connection {
-                return Ok((connection.clone(), known.connect_count));
+        let seen_count = {
+            let state = self.lock_state();
+            if let Some(connection) = &state.connection {
+                return Ok((connection.clone(), state.connect_count));
             }
-            known.connect_count
+            state.connect_count
         };
-        let mut source = self.locator.lock().await;
+        let mut locator = self.locator.lock().await;
         {
-            let known = self.lock_state();
-            match (&known.connection, &known.last_error) {
-                (Some(connection), _) => return Ok((connection.clone(), known.connect_count)),
-                (None, Some(error)) if known.connect_count > before => return Err(error.clone()),
+            let state = self.lock_state();
+            match (&state.connection, &state.last_error) {
+                (Some(connection), _) => return Ok((connection.clone(), state.connect_count)),
+                (None, Some(error)) if state.connect_count > seen_count => return Err(error.clone()),
                 (None, _) => {}
             }
         }
-        let found = source.connect_with_retry().await;
-        let mut known = self.lock_state();
-        known.connect_count += 1;
-        known.last_error = found.as_ref().err().cloned();
-        known.connection = found.as_ref().ok().cloned();
-        found.map(|connection| (connection, known.connect_count))
+        let connected = locator.connect_with_retry().await;
+        let mut state = self.lock_state();
+        state.connect_count += 1;
+        state.last_error = connected.as_ref().err().cloned();
+        state.connection = connected.as_ref().ok().cloned();
+        connected.map(|connection| (connection, state.connect_count))
     }
 
     /// Leaves a connection that is broken, or whose server does not know us or is not the master any more.
-    fn discard_if_broken<T>(&self, answer: Result<T, RedisError>, number: u64) -> Result<T, RedisError> {
-        let Err(error) = answer else { return answer };
+    fn discard_if_broken<T>(&self, reply: Result<T, RedisError>, number: u64) -> Result<T, RedisError> {
+        let Err(error) = reply else { return reply };
         let demoted = error.code() == Some("READONLY");
         if is_transient(&error) || demoted || error.code() == Some("NOAUTH") {
-            let mut known = self.lock_state();
-            if known.connect_count == number {
-                known.connection = None;
+            let mut state = self.lock_state();
+            if state.connect_count == number {
+                state.connection = None;
             }
         }
         if demoted && self.has_failover {

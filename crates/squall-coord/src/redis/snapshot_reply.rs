@@ -15,20 +15,20 @@ pub(super) fn parse_snapshot(
     (now, revision, record, live, held): SnapshotReply,
     keys: &LeaseKeys,
 ) -> Result<LeaseSnapshot, StoreError> {
-    let foreign = || StoreError::WrongType {
+    let wrong_record = || StoreError::WrongType {
         key: keys.members.to_string(),
         expected: "members record",
         found: "text of another kind".into(),
     };
-    let now: f64 = now.parse().map_err(|_| foreign())?;
-    let record: BTreeMap<String, Json> = serde_json::from_str(&record).map_err(|_| foreign())?;
+    let now: f64 = now.parse().map_err(|_| wrong_record())?;
+    let record: BTreeMap<String, Json> = serde_json::from_str(&record).map_err(|_| wrong_record())?;
     let mut members = Vec::new();
     let mut assignment = BTreeMap::new();
     for (id, deadline) in live {
-        let entry = record.get(&id).ok_or_else(foreign)?;
-        let number = |field: &str| entry.get(field).and_then(Json::as_f64).ok_or_else(foreign);
+        let entry = record.get(&id).ok_or_else(wrong_record)?;
+        let number = |field: &str| entry.get(field).and_then(Json::as_f64).ok_or_else(wrong_record);
         let id = MemberId::new(id);
-        let units = entry.get(keys.units_field).and_then(Json::as_array).ok_or_else(foreign)?;
+        let units = entry.get(keys.units_field).and_then(Json::as_array).ok_or_else(wrong_record)?;
         assignment.insert(id.clone(), units.iter().map(parse_unit).collect());
         let leaving = entry.get("leaving").is_some();
         let member = LiveMember {
@@ -43,31 +43,31 @@ pub(super) fn parse_snapshot(
     let leases = held
         .iter()
         .filter_map(|(field, value)| parse_lease(field, value))
-        .map(|(lease, by)| (lease.unit, (by, lease.epoch)));
+        .map(|(lease, holder)| (lease.unit, (holder, lease.epoch)));
     let members = members.into_iter().map(|(_, member)| member).collect();
     Ok(LeaseSnapshot { revision: Revision(revision), members, assignment, leases: leases.collect() })
 }
 
 /// revision, members, how many before, units, (unit, lease)…
-pub(super) fn parse_member_snapshot(parts: Vec<Value>, keys: &LeaseKeys) -> Result<MemberSnapshot, StoreError> {
-    let foreign = || StoreError::WrongType {
+pub(super) fn parse_member_snapshot(reply: Vec<Value>, keys: &LeaseKeys) -> Result<MemberSnapshot, StoreError> {
+    let wrong_record = || StoreError::WrongType {
         key: keys.members.to_string(),
         expected: "members record",
         found: "text of another kind".into(),
     };
-    let texts: Vec<String> = redis::from_redis_value(Value::Array(parts)).map_err(|_| foreign())?;
-    let [revision, members, before, units, leases @ ..] = &texts[..] else { return Err(foreign()) };
-    let number = |text: &String| text.parse::<i64>().map_err(|_| foreign());
-    let units: Vec<Json> = serde_json::from_str(units).map_err(|_| foreign())?;
+    let fields: Vec<String> = redis::from_redis_value(Value::Array(reply)).map_err(|_| wrong_record())?;
+    let [revision, members, older_members, units, leases @ ..] = &fields[..] else { return Err(wrong_record()) };
+    let number = |text: &String| text.parse::<i64>().map_err(|_| wrong_record());
+    let units: Vec<Json> = serde_json::from_str(units).map_err(|_| wrong_record())?;
     Ok(MemberSnapshot {
-        revision: Revision(revision.parse().map_err(|_| foreign())?),
-        member_count: usize::try_from(number(members)?).map_err(|_| foreign())?,
-        older_members: usize::try_from(number(before)?).ok(),
+        revision: Revision(revision.parse().map_err(|_| wrong_record())?),
+        member_count: usize::try_from(number(members)?).map_err(|_| wrong_record())?,
+        older_members: usize::try_from(number(older_members)?).ok(),
         assigned: units.iter().map(parse_unit).collect(),
         leases: leases
             .chunks_exact(2)
             .filter_map(|pair| parse_lease(&format!("unit:{}", pair[0]), &pair[1]))
-            .map(|(lease, by)| (lease.unit, (by, lease.epoch)))
+            .map(|(lease, holder)| (lease.unit, (holder, lease.epoch)))
             .collect(),
     })
 }

@@ -62,7 +62,7 @@ pub trait CounterStore {
         epoch: u64,
         counter: &str,
         source: &str,
-        draw: &BlockRequest,
+        request: &BlockRequest,
     ) -> impl Future<Output = Result<Option<BlockGrant>, StoreError>> + Send;
 
     /// All counters of a run by name.
@@ -101,48 +101,50 @@ impl CounterState {
     }
 
     /// Takes one step; the model of the script.
-    pub(super) fn allocate(&mut self, source: &str, draw: &BlockRequest) -> BlockGrant {
-        let known = self.sources.get(source).map_or(0, |holding| holding.sequence);
-        if draw.sequence > known {
-            self.limit = draw.limit;
-            self.returned_blocks.extend(draw.returned_blocks.iter().cloned());
-            let block = self.next_block(draw.max_count);
-            let holding = self.sources.entry(source.to_owned()).or_default();
-            holding.sequence = draw.sequence;
-            holding.allocated += block.end - block.start;
-            holding.returned += total_length(&draw.returned_blocks);
-            holding.used = holding.used.max(draw.used);
-            holding.block = block;
-            holding.written_off = false;
+    pub(super) fn allocate(&mut self, source: &str, request: &BlockRequest) -> BlockGrant {
+        let last_sequence = self.sources.get(source).map_or(0, |allocation| allocation.sequence);
+        if request.sequence > last_sequence {
+            self.limit = request.limit;
+            self.returned_blocks.extend(request.returned_blocks.iter().cloned());
+            let block = self.next_block(request.max_count);
+            let allocation = self.sources.entry(source.to_owned()).or_default();
+            allocation.sequence = request.sequence;
+            allocation.allocated += block.end - block.start;
+            allocation.returned += total_length(&request.returned_blocks);
+            allocation.used = allocation.used.max(request.used);
+            allocation.block = block;
+            allocation.written_off = false;
         }
-        let own = self.sources.get(source);
-        let block = own.filter(|own| own.sequence == draw.sequence).map_or(0..0, |own| own.block.clone());
-        let mine = own.filter(|own| !own.written_off).map_or(0, SourceAllocation::unused);
-        BlockGrant { block, remaining: self.remaining(), held_by_others: self.outstanding() - mine }
+        let allocation = self.sources.get(source);
+        let block = allocation
+            .filter(|allocation| allocation.sequence == request.sequence)
+            .map_or(0..0, |allocation| allocation.block.clone());
+        let own_unused = allocation.filter(|allocation| !allocation.written_off).map_or(0, SourceAllocation::unused);
+        BlockGrant { block, remaining: self.remaining(), held_by_others: self.outstanding() - own_unused }
     }
 
     /// A block of at most `most`: first of what came back.
-    fn next_block(&mut self, most: u64) -> Range<u64> {
-        if most == 0 {
+    fn next_block(&mut self, max_count: u64) -> Range<u64> {
+        if max_count == 0 {
             return 0..0;
         }
         if let Some(first) = self.returned_blocks.first_mut() {
-            let block = first.start..first.end.min(first.start.saturating_add(most));
+            let block = first.start..first.end.min(first.start.saturating_add(max_count));
             first.start = block.end;
             if first.start == first.end {
                 self.returned_blocks.remove(0);
             }
             return block;
         }
-        let block = self.next..self.limit.max(self.next).min(self.next.saturating_add(most));
+        let block = self.next..self.limit.max(self.next).min(self.next.saturating_add(max_count));
         self.next = block.end;
         if block.is_empty() { 0..0 } else { block }
     }
 
     pub(super) fn write_off(&mut self, source: &str) -> Option<u64> {
-        let holding = self.sources.get_mut(source).filter(|holding| !holding.written_off)?;
-        holding.written_off = true;
-        Some(holding.unused())
+        let allocation = self.sources.get_mut(source).filter(|allocation| !allocation.written_off)?;
+        allocation.written_off = true;
+        Some(allocation.unused())
     }
 }
 

@@ -95,7 +95,7 @@ pub trait RunStore: CompatView + CounterStore + Clone + Send + Sync + 'static {
         &self,
         seen: &RunRecord,
         state: &str,
-        order: &str,
+        spec: &str,
         raise_epoch: bool,
     ) -> impl Future<Output = Result<Option<RunRecord>, StoreError>> + Send;
 
@@ -132,8 +132,8 @@ pub trait RunStore: CompatView + CounterStore + Clone + Send + Sync + 'static {
     fn deltas(
         &self,
         epoch: u64,
-        place: &str,
-        most: usize,
+        position: &str,
+        max_count: usize,
     ) -> impl Future<Output = Result<Vec<ShippedDelta>, StoreError>> + Send;
 
     /// Keeps what was made of all deltas up to `place`, if the last to do so had come to `before`; deltas that were in that earlier
@@ -141,9 +141,9 @@ pub trait RunStore: CompatView + CounterStore + Clone + Send + Sync + 'static {
     fn save_checkpoint(
         &self,
         epoch: u64,
-        before: &str,
-        place: &str,
-        made: &[u8],
+        previous: &str,
+        position: &str,
+        data: &[u8],
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// What was last kept, with its place.

@@ -115,7 +115,7 @@ pub struct RedisRunStore {
 struct Inner {
     client: RedisClient,
     keys: RunKeys,
-    record: Script,
+    read_record: Script,
     compare_and_set: Script,
     report: Script,
     remove_worker: Script,
@@ -127,17 +127,17 @@ struct Inner {
 
 impl RedisRunStore {
     /// The record under `keys` on the server at the other end of `link`.
-    pub fn new(link: &RedisClient, keys: RunKeys) -> Self {
+    pub fn new(client: &RedisClient, keys: RunKeys) -> Self {
         Self {
             inner: Arc::new(Inner {
-                client: link.clone(),
+                client: client.clone(),
                 keys,
-                record: Script::new(include_str!("scripts/record.lua")),
-                compare_and_set: Script::new(include_str!("scripts/replace.lua")),
+                read_record: Script::new(include_str!("scripts/read_record.lua")),
+                compare_and_set: Script::new(include_str!("scripts/compare_and_set.lua")),
                 report: Script::new(include_str!("scripts/report.lua")),
-                remove_worker: Script::new(include_str!("scripts/forget.lua")),
+                remove_worker: Script::new(include_str!("scripts/remove_worker.lua")),
                 ship: Script::new(include_str!("scripts/ship.lua")),
-                save_checkpoint: Script::new(include_str!("scripts/save.lua")),
+                save_checkpoint: Script::new(include_str!("scripts/save_checkpoint.lua")),
                 compat: CompatScripts::new(),
                 counters: CounterScripts::new(),
             }),
@@ -155,16 +155,16 @@ impl RedisRunStore {
 
     async fn invoke<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
         // Boxed: the client's own futures are deep.
-        let answer = Box::pin(call.invoke_async(&mut self.connection())).await;
-        match answer {
-            Ok(answer) => Ok(answer),
+        let reply = Box::pin(call.invoke_async(&mut self.connection())).await;
+        match reply {
+            Ok(reply) => Ok(reply),
             Err(error) => Err(self.to_store_error(error).await),
         }
     }
 
-    async fn check_reply<T>(&self, answer: Result<T, RedisError>) -> Result<T, StoreError> {
-        match answer {
-            Ok(answer) => Ok(answer),
+    async fn check_reply<T>(&self, reply: Result<T, RedisError>) -> Result<T, StoreError> {
+        match reply {
+            Ok(reply) => Ok(reply),
             Err(error) => Err(self.to_store_error(error).await),
         }
     }
@@ -191,17 +191,17 @@ impl RedisRunStore {
             return StoreError::Unreachable(Box::new(error));
         }
         let keys = &self.inner.keys;
-        let (state, epoch, revision, order) = (keys.state(), keys.epoch(), keys.revision(), keys.spec());
+        let (state, epoch, revision, spec) = (keys.state(), keys.epoch(), keys.revision(), keys.spec());
         let workers = keys.workers();
         let types =
-            [(&*state, "string"), (&*epoch, "string"), (&*revision, "string"), (&*order, "string"), (&*workers, "set")];
+            [(&*state, "string"), (&*epoch, "string"), (&*revision, "string"), (&*spec, "string"), (&*workers, "set")];
         if error.to_string().contains("WRONGTYPE")
-            && let Some(wrong) = find_wrong_type(&mut self.connection(), &types).await
+            && let Some(wrong_key) = find_wrong_type(&mut self.connection(), &types).await
         {
-            return wrong;
+            return wrong_key;
         }
-        if let Some(wrong) = find_non_number(&mut self.connection(), &[&*epoch, &*revision]).await {
-            return wrong;
+        if let Some(wrong_key) = find_non_number(&mut self.connection(), &[&*epoch, &*revision]).await {
+            return wrong_key;
         }
         rejected(error)
     }
@@ -243,20 +243,20 @@ type RecordReply = (String, u64, u64, String, u64);
 /// Its id, and its fields.
 type StreamEntry = (String, Vec<(String, Vec<u8>)>);
 
-fn parse_record((state, epoch, revision, order, now_ms): RecordReply) -> RunRecord {
-    RunRecord { state, epoch, revision, spec: order, now_ms }
+fn parse_record((state, epoch, revision, spec, now_ms): RecordReply) -> RunRecord {
+    RunRecord { state, epoch, revision, spec, now_ms }
 }
 
 impl RunStore for RedisRunStore {
     async fn read_record(&self) -> Result<RunRecord, StoreError> {
-        self.invoke(&self.record_invocation(&self.inner.record)).await.map(parse_record)
+        self.invoke(&self.record_invocation(&self.inner.read_record)).await.map(parse_record)
     }
 
     async fn compare_and_set(
         &self,
         seen: &RunRecord,
         state: &str,
-        order: &str,
+        spec: &str,
         raise_epoch: bool,
     ) -> Result<Option<RunRecord>, StoreError> {
         let (mut call, keys) = (self.record_invocation(&self.inner.compare_and_set), &self.inner.keys);
@@ -265,9 +265,9 @@ impl RunStore for RedisRunStore {
             call.key(keys.deltas(next)).key(keys.shipped(next)).key(keys.checkpoint(next));
             call.key(keys.notes(next)).key(keys.counters(next));
         }
-        call.arg(seen.epoch).arg(seen.revision).arg(state).arg(order);
-        let parts: Option<RecordReply> = self.invoke(&call).await?;
-        Ok(parts.map(parse_record))
+        call.arg(seen.epoch).arg(seen.revision).arg(state).arg(spec);
+        let reply: Option<RecordReply> = self.invoke(&call).await?;
+        Ok(reply.map(parse_record))
     }
 
     async fn put_bundle(&self, bytes: &[u8]) -> Result<String, StoreError> {
@@ -279,17 +279,17 @@ impl RunStore for RedisRunStore {
 
     async fn get_bundle(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let key = self.inner.keys.bundle(name);
-        let answer: Result<_, RedisError> = async {
+        let reply: Result<_, RedisError> = async {
             let size = self.connection().strlen(&key).await?;
             self.query_sized(redis::cmd("GET").arg(&key), size).await
         }
         .await;
-        if answer.as_ref().is_err_and(|error| error.code() == Some("WRONGTYPE"))
-            && let Some(wrong) = find_wrong_type(&mut self.connection(), &[(key, "string")]).await
+        if reply.as_ref().is_err_and(|error| error.code() == Some("WRONGTYPE"))
+            && let Some(wrong_key) = find_wrong_type(&mut self.connection(), &[(key, "string")]).await
         {
-            return Err(wrong);
+            return Err(wrong_key);
         }
-        self.check_reply(answer).await
+        self.check_reply(reply).await
     }
 
     async fn report(&self, worker: &str, report: &WorkerReport, ttl: Duration) -> Result<ReportOutcome, StoreError> {
@@ -300,8 +300,9 @@ impl RunStore for RedisRunStore {
         for (field, value) in report {
             call.arg(field).arg(value);
         }
-        let (epoch, revision, now_ms, other): (u64, u64, u64, Option<String>) = self.invoke(&call).await?;
-        Ok(other.map_or(ReportOutcome::Accepted(ReportReceipt { epoch, revision, now_ms }), ReportOutcome::NameTaken))
+        let (epoch, revision, now_ms, taken_since): (u64, u64, u64, Option<String>) = self.invoke(&call).await?;
+        Ok(taken_since
+            .map_or(ReportOutcome::Accepted(ReportReceipt { epoch, revision, now_ms }), ReportOutcome::NameTaken))
     }
 
     async fn remove_worker(&self, worker: &str) -> Result<(), StoreError> {
@@ -346,8 +347,8 @@ impl RunStore for RedisRunStore {
         let mut call = self.inner.ship.prepare_invoke();
         call.key(keys.epoch()).key(keys.shipped(epoch)).key(keys.deltas(epoch));
         call.arg(epoch).arg(source).arg(seq).arg(delta).arg(millis(RUN_RETENTION));
-        let (word, expected): (String, u64) = self.invoke(&call).await?;
-        Ok(match word.as_str() {
+        let (outcome, expected): (String, u64) = self.invoke(&call).await?;
+        Ok(match outcome.as_str() {
             "taken" => ShipOutcome::Appended,
             "known" => ShipOutcome::Duplicate,
             "gap" => ShipOutcome::Gap(expected),
@@ -355,37 +356,43 @@ impl RunStore for RedisRunStore {
         })
     }
 
-    async fn deltas(&self, epoch: u64, place: &str, most: usize) -> Result<Vec<ShippedDelta>, StoreError> {
+    async fn deltas(&self, epoch: u64, position: &str, max_count: usize) -> Result<Vec<ShippedDelta>, StoreError> {
         let mut command = redis::cmd("XRANGE");
-        command.arg(self.inner.keys.deltas(epoch)).arg(format!("({place}")).arg("+").arg("COUNT");
-        command.arg(most.min(MAX_DELTAS_PER_READ));
-        let answer = command.query_async(&mut self.connection()).await;
-        let entries: Vec<StreamEntry> = self.check_reply(answer).await?;
-        let delta = |(place, fields): StreamEntry| {
+        command.arg(self.inner.keys.deltas(epoch)).arg(format!("({position}")).arg("+").arg("COUNT");
+        command.arg(max_count.min(MAX_DELTAS_PER_READ));
+        let reply = command.query_async(&mut self.connection()).await;
+        let entries: Vec<StreamEntry> = self.check_reply(reply).await?;
+        let delta = |(position, fields): StreamEntry| {
             // Somebody else's entry is passed on as it is: whoever decodes deltas refuses and counts it.
             let bytes = fields.into_iter().find(|(name, _)| name == "d").map(|(_, bytes)| bytes).unwrap_or_default();
-            ShippedDelta { position: place, bytes }
+            ShippedDelta { position, bytes }
         };
         Ok(entries.into_iter().map(delta).collect())
     }
 
-    async fn save_checkpoint(&self, epoch: u64, before: &str, place: &str, made: &[u8]) -> Result<bool, StoreError> {
+    async fn save_checkpoint(
+        &self,
+        epoch: u64,
+        previous: &str,
+        position: &str,
+        data: &[u8],
+    ) -> Result<bool, StoreError> {
         let keys = &self.inner.keys;
         let mut call = self.inner.save_checkpoint.prepare_invoke();
         call.key(keys.checkpoint(epoch)).key(keys.deltas(epoch));
-        call.arg(before).arg(place).arg(made).arg(millis(RUN_RETENTION)).arg(START_POSITION);
+        call.arg(previous).arg(position).arg(data).arg(millis(RUN_RETENTION)).arg(START_POSITION);
         self.invoke(&call).await
     }
 
     async fn load_checkpoint(&self, epoch: u64) -> Result<Option<(String, Vec<u8>)>, StoreError> {
         let key = self.inner.keys.checkpoint(epoch);
-        let answer: Result<(Option<String>, Option<Vec<u8>>), RedisError> = async {
+        let reply: Result<(Option<String>, Option<Vec<u8>>), RedisError> = async {
             let size = redis::cmd("HSTRLEN").arg(&key).arg("made").query_async(&mut self.connection()).await?;
             self.query_sized(redis::cmd("HMGET").arg(&key).arg("place").arg("made"), size).await
         }
         .await;
-        let (place, made) = self.check_reply(answer).await?;
-        Ok(place.zip(made))
+        let (position, data) = self.check_reply(reply).await?;
+        Ok(position.zip(data))
     }
 
     async fn set_notes(&self, epoch: u64, notes: &[(String, String)]) -> Result<(), StoreError> {
@@ -399,20 +406,20 @@ impl RunStore for RedisRunStore {
     }
 
     async fn extend_retention(&self, epoch: u64, bundle: &str) -> Result<(), StoreError> {
-        let (keys, day) = (&self.inner.keys, RUN_RETENTION.as_millis() as i64);
+        let (keys, retention_ms) = (&self.inner.keys, RUN_RETENTION.as_millis() as i64);
         let mut pipeline = redis::pipe();
-        pipeline.pexpire(keys.bundle(bundle), day).ignore().pexpire(keys.notes(epoch), day).ignore();
+        pipeline.pexpire(keys.bundle(bundle), retention_ms).ignore().pexpire(keys.notes(epoch), retention_ms).ignore();
         self.check_reply(pipeline.query_async(&mut self.connection()).await).await
     }
 
     async fn notes(&self, epoch: u64) -> Result<BTreeMap<String, String>, StoreError> {
-        let answer = self.connection().hgetall(self.inner.keys.notes(epoch)).await;
-        self.check_reply(answer).await
+        let reply = self.connection().hgetall(self.inner.keys.notes(epoch)).await;
+        self.check_reply(reply).await
     }
 
     async fn publish(&self, worker: &str, message: &str) -> Result<u64, StoreError> {
-        let answer = self.connection().publish(self.inner.keys.commands(worker), message).await;
-        self.check_reply(answer).await
+        let reply = self.connection().publish(self.inner.keys.commands(worker), message).await;
+        self.check_reply(reply).await
     }
 
     fn subscribe(&self, worker: &str) -> mpsc::UnboundedReceiver<Vec<u8>> {
@@ -423,13 +430,13 @@ impl RunStore for RedisRunStore {
 }
 
 /// Passes messages on until nobody wants them; subscribes again whenever the connection is lost.
-async fn forward_messages(link: RedisClient, channel: String, messages: mpsc::UnboundedSender<Vec<u8>>) {
+async fn forward_messages(client: RedisClient, channel: String, messages: mpsc::UnboundedSender<Vec<u8>>) {
     use futures_util::StreamExt;
-    const LONGEST: Duration = Duration::from_secs(2);
+    const MAX_WAIT: Duration = Duration::from_secs(2);
     let mut wait = Duration::from_millis(50);
     while !messages.is_closed() {
         let subscribed = async {
-            let mut subscription = link.open_pubsub().await?;
+            let mut subscription = client.open_pubsub().await?;
             subscription.subscribe(&channel).await?;
             Ok::<_, RedisError>(subscription)
         };
@@ -439,10 +446,10 @@ async fn forward_messages(link: RedisClient, channel: String, messages: mpsc::Un
             if messages.send(Vec::new()).is_err() {
                 return;
             }
-            let mut heard = subscription.into_on_message();
+            let mut incoming = subscription.into_on_message();
             loop {
                 tokio::select! {
-                    message = heard.next() => match message {
+                    message = incoming.next() => match message {
                         Some(message) if messages.send(message.get_payload_bytes().to_vec()).is_err() => return,
                         Some(_) => {}
                         None => break,
@@ -452,6 +459,6 @@ async fn forward_messages(link: RedisClient, channel: String, messages: mpsc::Un
             }
         }
         tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(LONGEST);
+        wait = (wait * 2).min(MAX_WAIT);
     }
 }

@@ -28,10 +28,10 @@ pub(super) struct CompatScripts {
 impl CompatScripts {
     pub(super) fn new() -> Self {
         Self {
-            move_users: Script::new(include_str!("../scripts/users.lua")),
-            append_user_count: Script::new(include_str!("../scripts/level.lua")),
-            append_second: Script::new(include_str!("../scripts/second.lua")),
-            clear_compat_view: Script::new(include_str!("../scripts/unshow.lua")),
+            move_users: Script::new(include_str!("../scripts/move_users.lua")),
+            append_user_count: Script::new(include_str!("../scripts/append_user_count.lua")),
+            append_second: Script::new(include_str!("../scripts/append_second.lua")),
+            clear_compat_view: Script::new(include_str!("../scripts/clear_compat_view.lua")),
         }
     }
 }
@@ -103,13 +103,13 @@ impl RedisRunStore {
 impl CompatView for RedisRunStore {
     async fn clear_compat_view(&self, epoch: u64) -> Result<(), StoreError> {
         let keys = self.keys();
-        let mut gone = vec![keys.users_timeline()];
+        let mut removed = vec![keys.users_timeline()];
         for series in [SeriesKind::Metric, SeriesKind::Probe] {
             let ids: Vec<String> = self.check_reply(self.connection().smembers(keys.series_ids(series)).await).await?;
-            gone.extend(ids.iter().map(|id| keys.series_stream(series, id)));
-            gone.push(keys.series_ids(series));
+            removed.extend(ids.iter().map(|id| keys.series_stream(series, id)));
+            removed.push(keys.series_ids(series));
         }
-        for part in gone.chunks(METRICS_PER_SCRIPT) {
+        for part in removed.chunks(METRICS_PER_SCRIPT) {
             let mut call = self.inner.compat.clear_compat_view.prepare_invoke();
             call.key(keys.epoch()).arg(epoch);
             for key in part {
@@ -122,24 +122,24 @@ impl CompatView for RedisRunStore {
 
     async fn user_locations(&self, below: u64) -> Result<UserLocations, StoreError> {
         let keys = self.keys();
-        let mut shown = UserLocations::new();
+        let mut locations = UserLocations::new();
         for part in self.user_numbers(below).await?.chunks(MAX_USERS_PER_MOVE) {
             let mut pipeline = redis::pipe();
             for user in part {
                 pipeline.cmd("HMGET").arg(keys.user(*user)).arg("worker_id").arg("status");
             }
-            let places: Vec<(Option<String>, Option<String>)> =
+            let rows: Vec<(Option<String>, Option<String>)> =
                 self.check_reply(pipeline.query_async(&mut self.connection()).await).await?;
-            let place = |(worker, status): (Option<String>, Option<String>)| {
+            let location = |(worker, status): (Option<String>, Option<String>)| {
                 worker.map(|worker| (worker, status.as_deref() == Some("running")))
             };
-            shown.extend(part.iter().copied().zip(places.into_iter().map(place)));
+            locations.extend(part.iter().copied().zip(rows.into_iter().map(location)));
         }
-        Ok(shown)
+        Ok(locations)
     }
 
-    async fn move_users(&self, epoch: u64, moved: UserMove<'_>) -> Result<bool, StoreError> {
-        let UserMove { users, from, to, running } = moved;
+    async fn move_users(&self, epoch: u64, user_move: UserMove<'_>) -> Result<bool, StoreError> {
+        let UserMove { users, from, to, running } = user_move;
         let keys = self.keys();
         // Where there is no worker, the set of all stands in: they are taken out of it and, if they stay, put back.
         let sets = |worker: Option<&str>| match worker {
@@ -170,7 +170,7 @@ impl CompatView for RedisRunStore {
 
     async fn append_second(&self, epoch: u64, end_ms: u64, rows: &[SecondRow]) -> Result<bool, StoreError> {
         let keys = self.keys();
-        let mut shown = true;
+        let mut current_run = true;
         let parts = rows.chunk_by(|a, b| a.series == b.series).flat_map(|same| same.chunks(METRICS_PER_SCRIPT));
         for part in parts {
             let series = part[0].series;
@@ -180,8 +180,8 @@ impl CompatView for RedisRunStore {
             for row in part {
                 call.key(keys.series_stream(series, &row.id)).arg(&row.id).arg(&row.row);
             }
-            shown &= self.invoke::<bool>(&call).await?;
+            current_run &= self.invoke::<bool>(&call).await?;
         }
-        Ok(shown)
+        Ok(current_run)
     }
 }

@@ -7,12 +7,12 @@ use squall_coord::{
 };
 use squall_testkit::redis::RedisServer;
 
-use crate::support::{Advance, keys, member, redis_space, units};
+use crate::support::{AdvanceClock, keys, member, redis_lease_store, units};
 
 const TTL: Duration = Duration::from_secs(600);
 
 /// Declares each case once and runs it against both back ends.
-macro_rules! both {
+macro_rules! on_both_stores {
     ($($case:ident)*) => {
         mod in_memory {
             use super::*;
@@ -22,35 +22,35 @@ macro_rules! both {
             use super::*;
             $(#[tokio::test] async fn $case() {
                 let server = RedisServer::start();
-                super::$case(redis_space(&server, stringify!($case)).await).await;
+                super::$case(redis_lease_store(&server, stringify!($case)).await).await;
             })*
         }
     };
 }
 
-both! {
-    joining_twice_is_joining_once
-    a_beat_renews_and_an_expired_one_is_gone
-    an_expired_member_frees_what_it_held
-    a_unit_has_one_holder
-    every_grant_has_a_higher_epoch
-    a_repeated_acquire_is_answered_as_it_was
-    a_stale_release_changes_nothing
-    strangers_get_nothing
-    an_assignment_from_an_old_view_is_refused
-    leaving_gives_everything_back
-    retiring_is_seen_and_keeps_leases
-    a_change_wakes_the_waiting
-    members_are_listed_in_joining_order
+on_both_stores! {
+    second_join_only_renews_the_membership
+    heartbeat_renews_the_membership_until_it_expires
+    expired_member_loses_its_leases
+    held_unit_is_not_granted_to_another_member
+    each_grant_has_a_higher_epoch
+    repeated_acquire_returns_the_same_grants
+    release_with_another_holder_or_epoch_changes_nothing
+    non_member_cannot_acquire_or_renew
+    assignment_from_an_old_snapshot_is_rejected
+    leave_releases_all_leases
+    member_marked_as_leaving_keeps_its_leases
+    change_wakes_a_waiting_client
+    members_are_listed_in_join_order
 }
 
-async fn joining_twice_is_joining_once(store: impl Advance) {
+async fn second_join_only_renews_the_membership(store: impl AdvanceClock) {
     let first = store.join(&member("a"), TTL).await.unwrap();
     assert_eq!(store.join(&member("a"), TTL).await.unwrap(), first);
     assert_eq!(store.snapshot().await.unwrap().members.len(), 1);
 }
 
-async fn a_beat_renews_and_an_expired_one_is_gone(store: impl Advance) {
+async fn heartbeat_renews_the_membership_until_it_expires(store: impl AdvanceClock) {
     store.join(&member("a"), TTL).await.unwrap();
     store.advance(TTL * 9 / 10);
     assert!(matches!(store.heartbeat(&member("a"), TTL).await.unwrap(), HeartbeatOutcome::Alive { .. }));
@@ -61,7 +61,7 @@ async fn a_beat_renews_and_an_expired_one_is_gone(store: impl Advance) {
     assert_eq!(store.snapshot().await.unwrap().members, []);
 }
 
-async fn an_expired_member_frees_what_it_held(store: impl Advance) {
+async fn expired_member_loses_its_leases(store: impl AdvanceClock) {
     store.join(&member("a"), TTL).await.unwrap();
     store.acquire(&member("a"), &units(3)).await.unwrap();
     store.join(&member("b"), TTL * 3).await.unwrap();
@@ -75,40 +75,40 @@ async fn an_expired_member_frees_what_it_held(store: impl Advance) {
     );
 }
 
-async fn a_unit_has_one_holder(store: impl Advance) {
+async fn held_unit_is_not_granted_to_another_member(store: impl AdvanceClock) {
     store.join(&member("a"), TTL).await.unwrap();
     store.join(&member("b"), TTL).await.unwrap();
     store.acquire(&member("a"), &units(1)).await.unwrap();
-    let answer = store.acquire(&member("b"), &units(2)).await.unwrap();
-    assert_eq!(answer, LeaseAcquireOutcome::Granted(vec![None, Some(Epoch(2))]));
+    let outcome = store.acquire(&member("b"), &units(2)).await.unwrap();
+    assert_eq!(outcome, LeaseAcquireOutcome::Granted(vec![None, Some(Epoch(2))]));
     assert_eq!(store.snapshot().await.unwrap().leases[&UnitId::from(0)], (member("a"), Epoch(1)));
 }
 
-async fn every_grant_has_a_higher_epoch(store: impl Advance) {
+async fn each_grant_has_a_higher_epoch(store: impl AdvanceClock) {
     store.join(&member("a"), TTL).await.unwrap();
     for round in 1..=5 {
-        let answer = store.acquire(&member("a"), &units(1)).await.unwrap();
-        assert_eq!(answer, LeaseAcquireOutcome::Granted(vec![Some(Epoch(round))]));
+        let outcome = store.acquire(&member("a"), &units(1)).await.unwrap();
+        assert_eq!(outcome, LeaseAcquireOutcome::Granted(vec![Some(Epoch(round))]));
         let lease = Lease { unit: UnitId::from(0), epoch: Epoch(round) };
         assert_eq!(store.release(&member("a"), &[lease]).await.unwrap(), 1);
     }
 }
 
 /// The client of a cluster repeats a step whose answer got lost; told that somebody has the units, the member would not use its own.
-async fn a_repeated_acquire_is_answered_as_it_was(store: impl Advance) {
+async fn repeated_acquire_returns_the_same_grants(store: impl AdvanceClock) {
     for name in ["a", "b"] {
         store.join(&member(name), TTL).await.unwrap();
     }
     store.acquire(&member("b"), &units(1)).await.unwrap();
-    let answer = store.acquire(&member("a"), &units(3)).await.unwrap();
-    assert_eq!(answer, LeaseAcquireOutcome::Granted(vec![None, Some(Epoch(2)), Some(Epoch(3))]));
+    let outcome = store.acquire(&member("a"), &units(3)).await.unwrap();
+    assert_eq!(outcome, LeaseAcquireOutcome::Granted(vec![None, Some(Epoch(2)), Some(Epoch(3))]));
     let before = store.snapshot().await.unwrap();
-    assert_eq!(store.acquire(&member("a"), &units(3)).await.unwrap(), answer);
+    assert_eq!(store.acquire(&member("a"), &units(3)).await.unwrap(), outcome);
     let after = store.snapshot().await.unwrap();
     assert_eq!((after.leases, after.revision), (before.leases, before.revision));
 }
 
-async fn a_stale_release_changes_nothing(store: impl Advance) {
+async fn release_with_another_holder_or_epoch_changes_nothing(store: impl AdvanceClock) {
     store.join(&member("a"), TTL).await.unwrap();
     store.join(&member("b"), TTL).await.unwrap();
     store.acquire(&member("a"), &units(1)).await.unwrap();
@@ -120,14 +120,14 @@ async fn a_stale_release_changes_nothing(store: impl Advance) {
     assert_eq!((before.revision, before.leases), (after.revision, after.leases));
 }
 
-async fn strangers_get_nothing(store: impl Advance) {
+async fn non_member_cannot_acquire_or_renew(store: impl AdvanceClock) {
     assert_eq!(store.acquire(&member("x"), &units(1)).await.unwrap(), LeaseAcquireOutcome::NotMember);
     assert_eq!(store.heartbeat(&member("x"), TTL).await.unwrap(), HeartbeatOutcome::Expired);
     store.leave(&member("x")).await.unwrap();
     assert_eq!(store.snapshot().await.unwrap().revision.0, 0);
 }
 
-async fn an_assignment_from_an_old_view_is_refused(store: impl Advance) {
+async fn assignment_from_an_old_snapshot_is_rejected(store: impl AdvanceClock) {
     let old = store.join(&member("a"), TTL).await.unwrap();
     let new = store.join(&member("b"), TTL).await.unwrap();
     let wanted = [(member("a"), units(2)), (member("b"), vec![])].into();
@@ -136,27 +136,27 @@ async fn an_assignment_from_an_old_view_is_refused(store: impl Advance) {
     assert_eq!(store.snapshot().await.unwrap().assignment, wanted);
 }
 
-async fn leaving_gives_everything_back(store: impl Advance) {
+async fn leave_releases_all_leases(store: impl AdvanceClock) {
     store.join(&member("a"), TTL).await.unwrap();
     store.acquire(&member("a"), &units(5)).await.unwrap();
     store.leave(&member("a")).await.unwrap();
-    let view = store.snapshot().await.unwrap();
-    assert!(view.leases.is_empty() && view.members.is_empty() && view.assignment.is_empty());
+    let snapshot = store.snapshot().await.unwrap();
+    assert!(snapshot.leases.is_empty() && snapshot.members.is_empty() && snapshot.assignment.is_empty());
 }
 
-async fn retiring_is_seen_and_keeps_leases(store: impl Advance) {
+async fn member_marked_as_leaving_keeps_its_leases(store: impl AdvanceClock) {
     store.join(&member("a"), TTL).await.unwrap();
     store.acquire(&member("a"), &units(1)).await.unwrap();
     store.mark_leaving(&member("a")).await.unwrap();
     let revision = store.snapshot().await.unwrap().revision;
     store.mark_leaving(&member("a")).await.unwrap();
-    let view = store.snapshot().await.unwrap();
-    assert!(view.members[0].leaving);
-    assert_eq!(view.leases.len(), 1);
-    assert_eq!(view.revision, revision);
+    let snapshot = store.snapshot().await.unwrap();
+    assert!(snapshot.members[0].leaving);
+    assert_eq!(snapshot.leases.len(), 1);
+    assert_eq!(snapshot.revision, revision);
 }
 
-async fn a_change_wakes_the_waiting(store: impl Advance) {
+async fn change_wakes_a_waiting_client(store: impl AdvanceClock) {
     let seen = store.join(&member("a"), TTL).await.unwrap();
     let waiting = store.clone();
     let waiter = tokio::spawn(async move { waiting.wait_for_change(seen, Duration::from_secs(60)).await });
@@ -166,7 +166,7 @@ async fn a_change_wakes_the_waiting(store: impl Advance) {
     store.wait_for_change(seen, Duration::from_secs(60)).await.unwrap();
 }
 
-async fn members_are_listed_in_joining_order(store: impl Advance) {
+async fn members_are_listed_in_join_order(store: impl AdvanceClock) {
     for name in ["z", "a", "m"] {
         store.join(&member(name), TTL).await.unwrap();
     }
@@ -176,12 +176,12 @@ async fn members_are_listed_in_joining_order(store: impl Advance) {
 }
 
 #[tokio::test]
-async fn wrong_key_types_are_reported_by_name() {
+async fn wrong_key_type_error_names_the_key() {
     let server = RedisServer::start();
-    let link = squall_coord::RedisClient::open(&server.url()).await.unwrap();
+    let client = squall_coord::RedisClient::open(&server.url()).await.unwrap();
     let keys = keys("taken");
-    let _: () = ::redis::cmd("LPUSH").arg(&*keys.leases).arg("x").query_async(&mut link.connection()).await.unwrap();
-    let store = squall_coord::RedisLeaseStore::new(&link, keys);
+    let _: () = ::redis::cmd("LPUSH").arg(&*keys.leases).arg("x").query_async(&mut client.connection()).await.unwrap();
+    let store = squall_coord::RedisLeaseStore::new(&client, keys);
     let error = store.join(&member("a"), TTL).await.unwrap_err();
     assert!(
         matches!(&error, StoreError::WrongType { key, expected: "hash", found } if key == "held:taken" && found == "list")
@@ -190,32 +190,32 @@ async fn wrong_key_types_are_reported_by_name() {
 }
 
 #[tokio::test]
-async fn a_members_record_of_another_kind_is_an_error_that_names_the_key() {
+async fn foreign_members_record_error_names_the_key() {
     let server = RedisServer::start();
-    let link = squall_coord::RedisClient::open(&server.url()).await.unwrap();
+    let client = squall_coord::RedisClient::open(&server.url()).await.unwrap();
     let keys = keys("foreign");
     let _: () =
-        ::redis::cmd("SET").arg(&*keys.members).arg("not json").query_async(&mut link.connection()).await.unwrap();
-    let store = squall_coord::RedisLeaseStore::new(&link, keys);
+        ::redis::cmd("SET").arg(&*keys.members).arg("not json").query_async(&mut client.connection()).await.unwrap();
+    let store = squall_coord::RedisLeaseStore::new(&client, keys);
     let error = store.join(&member("a"), TTL).await.unwrap_err();
     let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     assert!(cause.contains("memb:foreign"), "{error}: {cause}");
 }
 
 #[tokio::test]
-async fn nothing_is_granted_while_an_administrator_has_closed_the_space() {
+async fn acquire_is_paused_while_the_admin_key_exists() {
     let server = RedisServer::start();
-    let link = squall_coord::RedisClient::open(&server.url()).await.unwrap();
-    let store = redis_space(&server, "closed").await;
-    let _: () = ::redis::cmd("SET").arg("admin:closed").arg("x").query_async(&mut link.connection()).await.unwrap();
+    let client = squall_coord::RedisClient::open(&server.url()).await.unwrap();
+    let store = redis_lease_store(&server, "closed").await;
+    let _: () = ::redis::cmd("SET").arg("admin:closed").arg("x").query_async(&mut client.connection()).await.unwrap();
     store.join(&member("a"), TTL).await.unwrap();
     assert_eq!(store.acquire(&member("a"), &units(1)).await.unwrap(), LeaseAcquireOutcome::Paused);
 }
 
 #[tokio::test]
-async fn an_unreachable_server_is_an_error_not_a_hang() {
+async fn unreachable_server_returns_an_error() {
     let mut server = RedisServer::start();
-    let store = redis_space(&server, "away").await;
+    let store = redis_lease_store(&server, "away").await;
     server.kill();
     assert!(matches!(store.join(&member("a"), TTL).await, Err(StoreError::Unreachable(_))));
 }

@@ -25,8 +25,8 @@ use crate::support::{member, units};
 
 const SEEDS: u64 = 300;
 const UNITS: u32 = 7;
-const TROUBLE: Duration = Duration::from_secs(25);
-const CALM: Duration = Duration::from_secs(15);
+const FAULT_TIME: Duration = Duration::from_secs(25);
+const RECOVERY_TIME: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
 struct Dice(Arc<Mutex<fastrand::Rng>>);
@@ -52,7 +52,7 @@ struct Process {
 
 impl Process {
     /// Every place where a real process could be stopped.
-    async fn breathe(&self) {
+    async fn wait_while_paused(&self) {
         let mut resumed = std::pin::pin!(self.resumed.notified());
         resumed.as_mut().enable();
         if self.paused.load(Relaxed) {
@@ -69,8 +69,8 @@ impl Process {
         self.resumed.notify_waiters();
     }
 
-    async fn travel(&self) -> Result<(), StoreError> {
-        self.breathe().await;
+    async fn network_hop(&self) -> Result<(), StoreError> {
+        self.wait_while_paused().await;
         let faulty = self.faulty.load(Relaxed);
         let slow = faulty && self.dice.one_in(15);
         sleep(Duration::from_micros(self.dice.below(if slow { 1_500_000 } else { 3_000 }))).await;
@@ -90,9 +90,9 @@ struct FaultyStore {
 /// The call may get lost on its way there, the answer on its way back.
 macro_rules! faulty {
     ($self:ident, $call:expr) => {{
-        $self.process.travel().await?;
+        $self.process.network_hop().await?;
         let answer = $call.await?;
-        $self.process.travel().await?;
+        $self.process.network_hop().await?;
         Ok(answer)
     }};
 }
@@ -134,8 +134,8 @@ impl LeaseStore for FaultyStore {
 #[derive(Default)]
 struct Resource {
     fence: u64,
-    done: u64,
-    refused: u64,
+    processed: u64,
+    rejected: u64,
 }
 
 #[derive(Clone)]
@@ -151,7 +151,7 @@ impl World {
         let resource = all.get_mut(&lease.unit).unwrap();
         (lease.epoch.0 > resource.fence).then(|| {
             resource.fence = lease.epoch.0;
-            resource.done
+            resource.processed
         })
     }
 
@@ -160,42 +160,42 @@ impl World {
         let mut all = self.resources.lock().unwrap();
         let resource = all.get_mut(&lease.unit).unwrap();
         if resource.fence != lease.epoch.0 {
-            resource.refused += 1;
+            resource.rejected += 1;
             return false;
         }
         assert_eq!(
-            number, resource.done,
+            number, resource.processed,
             "seed {}: unit {} out of order at epoch {}",
             self.seed, lease.unit, lease.epoch
         );
-        resource.done += 1;
+        resource.processed += 1;
         true
     }
 }
 
 /// Works on one unit until told to stop, fenced, or out of tenure.
-async fn work(
+async fn process_unit(
     world: World,
     process: Process,
-    me: MemberId,
+    own_id: MemberId,
     lease: Lease,
-    tenure: LeaseValidity,
+    validity: LeaseValidity,
     stop: CancellationToken,
 ) -> Lease {
-    process.breathe().await;
+    process.wait_while_paused().await;
     let Some(mut next) = world.fence(&lease) else { return lease };
-    while !stop.is_cancelled() && tenure.is_valid() {
+    while !stop.is_cancelled() && validity.is_valid() {
         // The local clock says the lease is ours: then the store must say so too.
         let holder = world.store.snapshot().await.unwrap().leases.get(&lease.unit).cloned();
         assert_eq!(
             holder,
-            Some((me.clone(), lease.epoch)),
-            "seed {}: {me} trusts a lease it does not have",
+            Some((own_id.clone(), lease.epoch)),
+            "seed {}: {own_id} trusts a lease it does not have",
             world.seed
         );
-        process.breathe().await;
+        process.wait_while_paused().await;
         sleep(Duration::from_millis(20 + process.dice.below(200))).await;
-        process.breathe().await;
+        process.wait_while_paused().await;
         if !world.finish(&lease, next) {
             break;
         }
@@ -204,49 +204,49 @@ async fn work(
     lease
 }
 
-async fn hold(world: World, process: Process, me: MemberId, mut handle: squall_coord::MembershipHandle) {
+async fn process_leases(world: World, process: Process, own_id: MemberId, mut handle: squall_coord::MembershipHandle) {
     // By lease, not by unit: the work on a dropped lease may end after the next grant of the same unit.
-    let mut working: BTreeMap<Lease, CancellationToken> = BTreeMap::new();
+    let mut running: BTreeMap<Lease, CancellationToken> = BTreeMap::new();
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
             biased;
             Some(ended) = tasks.join_next() => {
                 let lease: Lease = ended.unwrap();
-                working.remove(&lease);
+                running.remove(&lease);
                 handle.release(lease);
             }
-            notice = handle.events.recv() => match notice {
+            event = handle.events.recv() => match event {
                 None => return,
                 Some(LeaseEvent::Granted(lease)) => {
                     let stop = CancellationToken::new();
-                    working.insert(lease.clone(), stop.clone());
-                    tasks.spawn(work(world.clone(), process.clone(), me.clone(), lease, handle.validity.clone(), stop));
+                    running.insert(lease.clone(), stop.clone());
+                    tasks.spawn(process_unit(world.clone(), process.clone(), own_id.clone(), lease, handle.validity.clone(), stop));
                 }
                 Some(LeaseEvent::Drain(lease) | LeaseEvent::Lost(lease)) => {
-                    if let Some(stop) = working.get(&lease) { stop.cancel(); }
+                    if let Some(stop) = running.get(&lease) { stop.cancel(); }
                 }
             },
         }
     }
 }
 
-struct Node {
+struct SimulatedMember {
     process: Process,
     stop: CancellationToken,
     tasks: JoinSet<()>,
 }
 
-fn start(world: &World, name: String, dice: &Dice, faulty: &Arc<AtomicBool>) -> Node {
+fn start_member(world: &World, name: String, dice: &Dice, faulty: &Arc<AtomicBool>) -> SimulatedMember {
     let process =
         Process { paused: Arc::default(), resumed: Arc::default(), faulty: faulty.clone(), dice: dice.clone() };
     let store = FaultyStore { store: world.store.clone(), process: process.clone() };
-    let (seat, handle) = Membership::new(store, MembershipConfig::new(member(&name), units(UNITS))).unwrap();
+    let (membership, handle) = Membership::new(store, MembershipConfig::new(member(&name), units(UNITS))).unwrap();
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
-    tasks.spawn(seat.run(stop.clone()));
-    tasks.spawn(hold(world.clone(), process.clone(), member(&name), handle));
-    Node { process, stop, tasks }
+    tasks.spawn(membership.run(stop.clone()));
+    tasks.spawn(process_leases(world.clone(), process.clone(), member(&name), handle));
+    SimulatedMember { process, stop, tasks }
 }
 
 /// One run; answers how much was done and how much a fence refused.
@@ -255,52 +255,57 @@ async fn simulate(seed: u64) -> (u64, u64) {
     let resources = units(UNITS).into_iter().map(|unit| (unit, Resource::default())).collect();
     let world = World { store: MemoryLeaseStore::new(), resources: Arc::new(Mutex::new(resources)), seed };
     let faulty = Arc::new(AtomicBool::new(true));
-    let mut nodes: Vec<Node> = (0..3).map(|n| start(&world, format!("n{n}"), &dice, &faulty)).collect();
-    let mut born = nodes.len();
+    let mut members: Vec<SimulatedMember> =
+        (0..3).map(|n| start_member(&world, format!("n{n}"), &dice, &faulty)).collect();
+    let mut next_number = members.len();
     let begin = Instant::now();
-    while begin.elapsed() < TROUBLE {
+    while begin.elapsed() < FAULT_TIME {
         sleep(Duration::from_millis(300 + dice.below(1_500))).await;
-        let victim = dice.below(nodes.len() as u64) as usize;
+        let chosen = dice.below(members.len() as u64) as usize;
         match dice.below(6) {
-            0 if nodes.len() > 1 => drop(nodes.swap_remove(victim)), // SIGKILL: tasks are aborted
-            1 if nodes.len() > 1 => {
-                let mut node = nodes.swap_remove(victim);
-                node.stop.cancel();
+            0 if members.len() > 1 => drop(members.swap_remove(chosen)), // SIGKILL: tasks are aborted
+            1 if members.len() > 1 => {
+                let mut simulated = members.swap_remove(chosen);
+                simulated.stop.cancel();
                 let _ = tokio::time::timeout(Duration::from_secs(2), async {
-                    while node.tasks.join_next().await.is_some() {}
+                    while simulated.tasks.join_next().await.is_some() {}
                 })
                 .await;
             }
             2 | 3 => {
                 // SIGSTOP, often past the lease; others go on meanwhile.
-                let process = nodes[victim].process.clone();
+                let process = members[chosen].process.clone();
                 process.pause();
                 sleep(Duration::from_millis(dice.below(7_000))).await;
                 process.resume();
             }
-            _ if nodes.len() < 6 => {
-                nodes.push(start(&world, format!("n{born}"), &dice, &faulty));
-                born += 1;
+            _ if members.len() < 6 => {
+                members.push(start_member(&world, format!("n{next_number}"), &dice, &faulty));
+                next_number += 1;
             }
             _ => {}
         }
     }
     faulty.store(false, Relaxed);
-    let before: Vec<u64> = world.resources.lock().unwrap().values().map(|resource| resource.done).collect();
-    sleep(CALM).await;
-    let view = world.store.snapshot().await.unwrap();
-    assert_eq!(view.leases.len(), UNITS as usize, "seed {seed}: every unit is held once trouble is over: {view:?}");
-    let mut shares: BTreeMap<MemberId, u32> = view.members.iter().map(|member| (member.id.clone(), 0)).collect();
-    view.leases.values().for_each(|(holder, _)| *shares.get_mut(holder).unwrap() += 1);
+    let before: Vec<u64> = world.resources.lock().unwrap().values().map(|resource| resource.processed).collect();
+    sleep(RECOVERY_TIME).await;
+    let snapshot = world.store.snapshot().await.unwrap();
+    assert_eq!(
+        snapshot.leases.len(),
+        UNITS as usize,
+        "seed {seed}: every unit is held once trouble is over: {snapshot:?}"
+    );
+    let mut shares: BTreeMap<MemberId, u32> = snapshot.members.iter().map(|member| (member.id.clone(), 0)).collect();
+    snapshot.leases.values().for_each(|(holder, _)| *shares.get_mut(holder).unwrap() += 1);
     assert!(shares.values().max().unwrap() - shares.values().min().unwrap() <= 1, "seed {seed}: unfair {shares:?}");
     let all = world.resources.lock().unwrap();
     for (resource, before) in all.values().zip(before) {
-        assert!(resource.done > before, "seed {seed}: a unit stands still");
+        assert!(resource.processed > before, "seed {seed}: a unit stands still");
     }
-    (all.values().map(|resource| resource.done).sum(), all.values().map(|resource| resource.refused).sum())
+    (all.values().map(|resource| resource.processed).sum(), all.values().map(|resource| resource.rejected).sum())
 }
 
-fn run(seed: u64) -> (u64, u64) {
+fn simulate_in_virtual_time(seed: u64) -> (u64, u64) {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -310,13 +315,13 @@ fn run(seed: u64) -> (u64, u64) {
 }
 
 #[test]
-fn no_seed_breaks_exclusivity_order_or_progress() {
-    let refused: u64 = (0..SEEDS).map(|seed| run(seed).1).sum();
+fn every_seed_keeps_exclusivity_order_and_progress() {
+    let rejected: u64 = (0..SEEDS).map(|seed| simulate_in_virtual_time(seed).1).sum();
     // The faults are real: without fencing, work of stale owners would have been accepted.
-    assert!(refused > 0, "the simulation never produced a stale owner");
+    assert!(rejected > 0, "the simulation never produced a stale owner");
 }
 
 #[test]
-fn the_same_seed_takes_the_same_path() {
-    assert_eq!(run(7), run(7));
+fn same_seed_gives_the_same_result() {
+    assert_eq!(simulate_in_virtual_time(7), simulate_in_virtual_time(7));
 }
