@@ -148,7 +148,9 @@ async fn main() {
         let wanted =
             snapshot.assignment.iter().flat_map(|(member, units)| units.iter().map(move |unit| (unit, member)));
         if all_held
-            && wanted.clone().all(|(unit, member)| snapshot.leases.get(unit).is_some_and(|(by, _)| by == member))
+            && wanted
+                .clone()
+                .all(|(unit, member)| snapshot.leases.get(unit).is_some_and(|holder| holder.member == *member))
         {
             break started.elapsed();
         }

@@ -27,6 +27,15 @@ pub struct Lease {
     pub epoch: Epoch,
 }
 
+/// The member that holds a unit, and by which grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseHolder {
+    /// The holder.
+    pub member: MemberId,
+    /// The epoch of its grant.
+    pub epoch: Epoch,
+}
+
 /// Everything in a space at one instant. Members are in the order they joined; expired ones are already gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseSnapshot {
@@ -37,7 +46,7 @@ pub struct LeaseSnapshot {
     /// Who should hold what.
     pub assignment: UnitAssignment,
     /// Who does hold what.
-    pub leases: BTreeMap<UnitId, (MemberId, Epoch)>,
+    pub leases: BTreeMap<UnitId, LeaseHolder>,
 }
 
 /// What concerns one member at one instant.
@@ -52,7 +61,7 @@ pub struct MemberSnapshot {
     /// What it should hold.
     pub assigned: Vec<UnitId>,
     /// Who holds what is assigned to it, and what else it holds itself.
-    pub leases: BTreeMap<UnitId, (MemberId, Epoch)>,
+    pub leases: BTreeMap<UnitId, LeaseHolder>,
 }
 
 impl LeaseSnapshot {
@@ -64,9 +73,10 @@ impl LeaseSnapshot {
         if let Some(index) = self.members.iter().position(|other| other.id == *member) {
             snapshot.older_members = Some(self.members[..index].iter().filter(|other| !other.leaving).count());
             snapshot.assigned = self.assignment.get(member).cloned().unwrap_or_default();
-            let concerns = |unit: &UnitId, holder: &MemberId| holder == member || snapshot.assigned.contains(unit);
-            let leases = self.leases.iter().filter(|(unit, (holder, _))| concerns(unit, holder));
-            snapshot.leases = leases.map(|(unit, lease)| (unit.clone(), lease.clone())).collect();
+            let concerns =
+                |unit: &UnitId, holder: &LeaseHolder| holder.member == *member || snapshot.assigned.contains(unit);
+            let leases = self.leases.iter().filter(|(unit, holder)| concerns(unit, holder));
+            snapshot.leases = leases.map(|(unit, holder)| (unit.clone(), holder.clone())).collect();
         }
         snapshot
     }

@@ -8,6 +8,7 @@
 //! * [`FleetStores`]: all of these for one fleet.
 //! * [`Membership`]: one member's loop; it joins, beats, takes what is assigned to it and gives back what is not.
 
+mod compat;
 mod fleet_stores;
 mod ids;
 mod lease_store;
@@ -18,18 +19,20 @@ mod redis;
 mod run;
 mod spread;
 
+pub use compat::{CompatView, MAX_USERS_PER_MOVE, SecondRow, SeriesKind, UserLocation, UserLocations, UserMove};
 pub use fleet_stores::{FleetStores, MemoryFleetStores, RedisFleetStores, fleet_key_prefix};
 pub use ids::{Epoch, MemberId, Revision, UnitId};
 pub use lease_store::{
-    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, LiveMember, MemberSnapshot, StoreError,
+    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseHolder, LeaseSnapshot, LeaseStore, LiveMember, MemberSnapshot,
+    StoreError,
 };
 pub use membership::{
     LeaseEvent, LeaseValidity, Membership, MembershipConfig, MembershipConfigError, MembershipHandle,
 };
 pub use memory_lease_store::MemoryLeaseStore;
 pub use pool::{
-    AcquireError, AllPoolCounts, FillResult, ItemId, MemoryPoolStore, PoolCounts, PoolItem, PoolItemStatus, PoolLease,
-    PoolName, PoolNameError, PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore,
+    AcquireError, AllPoolCounts, FillResult, ItemId, MemoryPoolStore, PoolCounts, PoolHolder, PoolItem, PoolItemStatus,
+    PoolLease, PoolName, PoolNameError, PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore,
     ResourceHolder, TURN_TIMEOUT, add_pool_items, ensure_pool_size,
 };
 pub use redis::{
@@ -37,8 +40,8 @@ pub use redis::{
     SharedConnection, find_non_number, find_wrong_type, is_transient,
 };
 pub use run::{
-    BlockGrant, BlockRequest, CompatView, CounterState, CounterStore, MAX_USERS_PER_MOVE, MemoryRunStore,
-    RedisRunStore, ReportOutcome, ReportReceipt, RunKeys, RunRecord, RunStore, START_POSITION, SecondRow, SeriesKind,
-    ShipOutcome, ShippedDelta, SourceAllocation, UserLocations, UserMove, WorkerReport,
+    BlockGrant, BlockRequest, CounterState, CounterStore, MemoryRunStore, RedisRunStore, ReportOutcome, ReportReceipt,
+    RunKeys, RunRecord, RunStore, START_POSITION, ShipOutcome, ShippedDelta, SourceAllocation, WorkerReport,
+    WorkerSubscription,
 };
 pub use spread::{UnitAssignment, spread};

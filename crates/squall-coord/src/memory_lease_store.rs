@@ -11,8 +11,8 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    Epoch, HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, LiveMember, MemberId, Revision,
-    StoreError, UnitAssignment, UnitId,
+    Epoch, HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseHolder, LeaseSnapshot, LeaseStore, LiveMember, MemberId,
+    Revision, StoreError, UnitAssignment, UnitId,
 };
 
 /// One space in memory. Clones share it.
@@ -31,7 +31,7 @@ struct MemoryLeaseState {
     assignment_revision: Revision,
     last_epoch: u64,
     members: BTreeMap<MemberId, MemberEntry>,
-    leases: BTreeMap<UnitId, (MemberId, Epoch)>,
+    leases: BTreeMap<UnitId, LeaseHolder>,
 }
 
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl MemoryLeaseStore {
 impl MemoryLeaseState {
     fn remove(&mut self, id: &MemberId) {
         self.members.remove(id);
-        self.leases.retain(|_, (holder, _)| holder != id);
+        self.leases.retain(|_, holder| holder.member != *id);
     }
 }
 
@@ -182,13 +182,13 @@ impl LeaseStore for MemoryLeaseStore {
             return Ok(LeaseAcquireOutcome::NotMember);
         }
         let grants = units.iter().map(|unit| {
-            if let Some((holder, epoch)) = state.leases.get(unit) {
+            if let Some(holder) = state.leases.get(unit) {
                 // Of its own it is told again: its first answer may have got lost.
-                return (holder == member).then_some(*epoch);
+                return (holder.member == *member).then_some(holder.epoch);
             }
             state.last_epoch += 1;
             let epoch = Epoch(state.last_epoch);
-            state.leases.insert(unit.clone(), (member.clone(), epoch));
+            state.leases.insert(unit.clone(), LeaseHolder { member: member.clone(), epoch });
             Some(epoch)
         });
         Ok(LeaseAcquireOutcome::Granted(grants.collect()))
@@ -198,7 +198,8 @@ impl LeaseStore for MemoryLeaseStore {
         let (_, mut state, _) = self.lock_and_sweep();
         let before = state.leases.len();
         for lease in leases {
-            if state.leases.get(&lease.unit) == Some(&(member.clone(), lease.epoch)) {
+            let holder = LeaseHolder { member: member.clone(), epoch: lease.epoch };
+            if state.leases.get(&lease.unit) == Some(&holder) {
                 state.leases.remove(&lease.unit);
             }
         }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Epoch, Lease, LeaseSnapshot, MemberId, MemberSnapshot, UnitAssignment, UnitId, spread};
+use crate::{Epoch, Lease, LeaseHolder, LeaseSnapshot, MemberId, MemberSnapshot, UnitAssignment, UnitId, spread};
 
 /// How many members make assignments: the oldest that may hold something. One would do; with three nothing waits for one
 /// that stands still, and a thousand do not all write what only the first can.
@@ -94,14 +94,14 @@ fn plan_own_leases(snapshot: &MemberSnapshot, me: &MemberId, held: &BTreeMap<Uni
     let assigned: BTreeSet<&UnitId> = snapshot.assigned.iter().collect();
     for (unit, HeldLease { epoch, draining }) in held {
         let lease = Lease { unit: unit.clone(), epoch: *epoch };
-        if snapshot.leases.get(unit) != Some(&(me.clone(), *epoch)) {
+        if snapshot.leases.get(unit) != Some(&LeaseHolder { member: me.clone(), epoch: *epoch }) {
             plan.drop.push(lease);
         } else if !draining && !assigned.contains(unit) {
             plan.drain.push(lease);
         }
     }
-    for (unit, (holder, epoch)) in &snapshot.leases {
-        if holder == me && held.get(unit).is_none_or(|held| held.epoch != *epoch) {
+    for (unit, LeaseHolder { member, epoch }) in &snapshot.leases {
+        if member == me && held.get(unit).is_none_or(|held| held.epoch != *epoch) {
             plan.orphaned.push(Lease { unit: unit.clone(), epoch: *epoch });
         }
     }
@@ -147,7 +147,9 @@ mod tests {
             assignment: members.iter().map(|(id, assigned)| (MemberId::new(*id), units(assigned))).collect(),
             leases: leases
                 .iter()
-                .map(|(unit, id, epoch)| (UnitId::new(*unit), (MemberId::new(*id), Epoch(*epoch))))
+                .map(|(unit, id, epoch)| {
+                    (UnitId::new(*unit), LeaseHolder { member: MemberId::new(*id), epoch: Epoch(*epoch) })
+                })
                 .collect(),
         }
     }

@@ -11,8 +11,8 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    ItemId, MAX_NOTIFIED_WAITERS, PoolCounts, PoolItem, PoolItemStatus, PoolLease, PoolName, PoolReleaseOutcome,
-    PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, TURN_TIMEOUT,
+    ItemId, MAX_NOTIFIED_WAITERS, PoolCounts, PoolHolder, PoolItem, PoolItemStatus, PoolLease, PoolName,
+    PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, TURN_TIMEOUT,
 };
 use crate::{Epoch, MemberId, MemoryLeaseStore, Revision, StoreError};
 
@@ -393,7 +393,11 @@ impl PoolStore for MemoryPoolStore {
         let list = |(id, payload): (&ItemId, &String)| PoolItemStatus {
             id: id.clone(),
             payload: payload.clone(),
-            held: pool.held.get(id).map(|held_item| (held_item.holder.clone(), held_item.run, held_item.grant)),
+            held: pool.held.get(id).map(|HeldItem { holder, run, grant, .. }| PoolHolder {
+                member: holder.clone(),
+                run: *run,
+                grant: *grant,
+            }),
         };
         Ok(pool.payloads.iter().take(limit).map(list).collect())
     }

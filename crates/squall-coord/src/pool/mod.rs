@@ -124,8 +124,19 @@ pub struct PoolItemStatus {
     pub id: ItemId,
     /// What was put in.
     pub payload: String,
-    /// Holder, run and grant, if it is borrowed.
-    pub held: Option<(MemberId, Epoch, Epoch)>,
+    /// The holder, if a member holds the item.
+    pub held: Option<PoolHolder>,
+}
+
+/// The member that holds an item, for which run, and by which grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolHolder {
+    /// The holder.
+    pub member: MemberId,
+    /// The run for which it holds the item.
+    pub run: Epoch,
+    /// The number of its grant.
+    pub grant: Epoch,
 }
 
 /// The pools of one cell. Every method but the listings is one atomic step per pool; only the store's clock counts.

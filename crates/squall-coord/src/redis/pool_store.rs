@@ -10,7 +10,7 @@ use redis::{FromRedisValue, Script, ScriptInvocation};
 use self::turn_listener::TurnListener;
 use super::{RedisClient, RedisLeaseStore, find_non_number, millis, not_a_number_error};
 use crate::{
-    Epoch, ItemId, MemberId, PoolCounts, PoolItem, PoolItemStatus, PoolLease, PoolName, PoolReleaseOutcome,
+    Epoch, ItemId, MemberId, PoolCounts, PoolHolder, PoolItem, PoolItemStatus, PoolLease, PoolName, PoolReleaseOutcome,
     PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, Revision, StoreError, TURN_TIMEOUT,
     pool::MAX_NOTIFIED_WAITERS,
 };
@@ -369,9 +369,9 @@ fn optional_arg(number: Option<u64>) -> i64 {
 }
 
 /// `<grant> <run> <ticket> <holder>`
-fn parse_holder(record: &str) -> Option<(MemberId, Epoch, Epoch)> {
+fn parse_holder(record: &str) -> Option<PoolHolder> {
     let mut parts = record.splitn(4, ' ');
     let grant = parts.next()?.parse().ok()?;
     let run = parts.next()?.parse().ok()?;
-    Some((MemberId::new(parts.nth(1)?), Epoch(run), Epoch(grant)))
+    Some(PoolHolder { member: MemberId::new(parts.nth(1)?), run: Epoch(run), grant: Epoch(grant) })
 }

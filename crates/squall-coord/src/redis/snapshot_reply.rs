@@ -6,7 +6,7 @@ use redis::Value;
 use serde_json::Value as Json;
 
 use super::LeaseKeys;
-use crate::{Epoch, Lease, LeaseSnapshot, LiveMember, MemberId, MemberSnapshot, Revision, StoreError, UnitId};
+use crate::{Epoch, LeaseHolder, LeaseSnapshot, LiveMember, MemberId, MemberSnapshot, Revision, StoreError, UnitId};
 
 /// now, revision, members record, (member, deadline)…, (field, value)…
 pub(super) type SnapshotReply = (String, u64, String, Vec<(String, f64)>, BTreeMap<String, String>);
@@ -40,10 +40,7 @@ pub(super) fn parse_snapshot(
         members.push((number("entry")?, member));
     }
     members.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let leases = held
-        .iter()
-        .filter_map(|(field, value)| parse_lease(field, value))
-        .map(|(lease, holder)| (lease.unit, (holder, lease.epoch)));
+    let leases = held.iter().filter_map(|(field, value)| parse_lease(field, value));
     let members = members.into_iter().map(|(_, member)| member).collect();
     Ok(LeaseSnapshot { revision: Revision(revision), members, assignment, leases: leases.collect() })
 }
@@ -64,18 +61,14 @@ pub(super) fn parse_member_snapshot(reply: Vec<Value>, keys: &LeaseKeys) -> Resu
         member_count: usize::try_from(number(members)?).map_err(|_| wrong_record())?,
         older_members: usize::try_from(number(older_members)?).ok(),
         assigned: units.iter().map(parse_unit).collect(),
-        leases: leases
-            .chunks_exact(2)
-            .filter_map(|pair| parse_lease(&format!("unit:{}", pair[0]), &pair[1]))
-            .map(|(lease, holder)| (lease.unit, (holder, lease.epoch)))
-            .collect(),
+        leases: leases.chunks_exact(2).filter_map(|pair| parse_lease(&format!("unit:{}", pair[0]), &pair[1])).collect(),
     })
 }
 
-fn parse_lease(field: &str, value: &str) -> Option<(Lease, MemberId)> {
+fn parse_lease(field: &str, value: &str) -> Option<(UnitId, LeaseHolder)> {
     let unit = UnitId::new(field.strip_prefix("unit:")?);
     let (epoch, holder) = value.split_once(' ')?;
-    Some((Lease { unit, epoch: Epoch(epoch.parse().ok()?) }, MemberId::new(holder)))
+    Some((unit, LeaseHolder { member: MemberId::new(holder), epoch: Epoch(epoch.parse().ok()?) }))
 }
 
 fn parse_unit(value: &Json) -> UnitId {

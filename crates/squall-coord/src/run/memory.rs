@@ -9,9 +9,8 @@ use std::{
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    BlockGrant, BlockRequest, CompatView, CounterState, CounterStore, INSTANCE_FIELD, RUN_RETENTION, ReportOutcome,
-    ReportReceipt, RunRecord, RunStore, START_POSITION, SecondRow, ShipOutcome, ShippedDelta, UserLocations, UserMove,
-    WorkerReport, content_name,
+    BlockGrant, BlockRequest, CounterState, CounterStore, INSTANCE_FIELD, RUN_RETENTION, ReportOutcome, ReportReceipt,
+    RunRecord, RunStore, START_POSITION, ShipOutcome, ShippedDelta, WorkerReport, WorkerSubscription, content_name,
 };
 use crate::{Epoch, MemoryPoolStore, StoreError};
 
@@ -68,6 +67,11 @@ impl MemoryRunStore {
     /// Moves the store's clock forward, for tests of expiry.
     pub fn advance(&self, by: Duration) {
         self.lock_and_expire().skew += by;
+    }
+
+    /// Whether `epoch` is the run that the record shows.
+    pub(crate) fn is_current(&self, epoch: u64) -> bool {
+        self.lock_and_expire().record.epoch == epoch
     }
 
     fn lock_and_expire(&self) -> MutexGuard<'_, MemoryRunState> {
@@ -252,10 +256,10 @@ impl RunStore for MemoryRunStore {
         Ok(listeners.len() as u64)
     }
 
-    fn subscribe(&self, worker: &str) -> mpsc::UnboundedReceiver<Vec<u8>> {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    fn subscribe(&self, worker: &str) -> WorkerSubscription {
+        let (sender, messages) = mpsc::unbounded_channel();
         self.lock_and_expire().listeners.entry(worker.to_owned()).or_default().push(sender);
-        receiver
+        WorkerSubscription::direct(messages)
     }
 }
 
@@ -286,28 +290,5 @@ impl CounterStore for MemoryRunStore {
         }
         let counter = inner.runs.get_mut(&epoch).and_then(|run| run.counters.get_mut(counter));
         Ok(counter.and_then(|counter| counter.write_off(source)))
-    }
-}
-
-/// Nobody looks into this process's memory: nothing is kept, but a stale run is told so.
-impl CompatView for MemoryRunStore {
-    async fn clear_compat_view(&self, _: u64) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn user_locations(&self, _: u64) -> Result<UserLocations, StoreError> {
-        Ok(UserLocations::new())
-    }
-
-    async fn move_users(&self, epoch: u64, _: UserMove<'_>) -> Result<bool, StoreError> {
-        Ok(self.lock_and_expire().record.epoch == epoch)
-    }
-
-    async fn append_user_count(&self, epoch: u64, _: u64, _: &str) -> Result<bool, StoreError> {
-        Ok(self.lock_and_expire().record.epoch == epoch)
-    }
-
-    async fn append_second(&self, epoch: u64, _: u64, _: &[SecondRow]) -> Result<bool, StoreError> {
-        Ok(self.lock_and_expire().record.epoch == epoch)
     }
 }

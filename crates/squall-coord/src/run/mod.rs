@@ -2,19 +2,20 @@
 //! Refuses to understand any of it: states, orders, reports and deltas are texts and bytes to this room. One trait, two back ends of
 //! equal meaning: [`MemoryRunStore`] and [`RedisRunStore`].
 
-mod compat;
 mod counter_store;
 mod memory;
 mod redis;
+mod subscription;
 
-pub use compat::{CompatView, MAX_USERS_PER_MOVE, SecondRow, SeriesKind, UserLocations, UserMove};
 pub use counter_store::{BlockGrant, BlockRequest, CounterState, CounterStore, SourceAllocation};
 pub use memory::MemoryRunStore;
+pub(crate) use redis::millis;
 pub use redis::{RedisRunStore, RunKeys};
+pub use subscription::WorkerSubscription;
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use crate::StoreError;
+use crate::{CompatView, StoreError};
 
 /// How long what belongs to an ended run stays readable.
 pub(crate) const RUN_RETENTION: Duration = Duration::from_secs(24 * 3600);
@@ -163,7 +164,7 @@ pub trait RunStore: CompatView + CounterStore + Clone + Send + Sync + 'static {
     fn publish(&self, worker: &str, message: &str) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Listens as `worker` until dropped. An empty message says that some may have been missed.
-    fn subscribe(&self, worker: &str) -> tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>;
+    fn subscribe(&self, worker: &str) -> WorkerSubscription;
 }
 
 /// A name made from the content: 128 bits are plenty against accidents, and whoever may write here is trusted with scenarios anyway.

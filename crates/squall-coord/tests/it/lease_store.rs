@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use squall_coord::{
-    Epoch, HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseStore, MemoryLeaseStore, StoreError, UnitId,
+    Epoch, HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseHolder, LeaseStore, MemoryLeaseStore, StoreError, UnitId,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -81,7 +81,10 @@ async fn held_unit_is_not_granted_to_another_member(store: impl AdvanceClock) {
     store.acquire(&member("a"), &units(1)).await.unwrap();
     let outcome = store.acquire(&member("b"), &units(2)).await.unwrap();
     assert_eq!(outcome, LeaseAcquireOutcome::Granted(vec![None, Some(Epoch(2))]));
-    assert_eq!(store.snapshot().await.unwrap().leases[&UnitId::from(0)], (member("a"), Epoch(1)));
+    assert_eq!(
+        store.snapshot().await.unwrap().leases[&UnitId::from(0)],
+        LeaseHolder { member: member("a"), epoch: Epoch(1) }
+    );
 }
 
 async fn each_grant_has_a_higher_epoch(store: impl AdvanceClock) {

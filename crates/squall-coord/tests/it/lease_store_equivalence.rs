@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use squall_coord::{
-    Epoch, Lease, LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, MemberId, MemoryLeaseStore, RedisLeaseStore,
-    Revision, UnitAssignment, UnitId, spread,
+    Epoch, Lease, LeaseAcquireOutcome, LeaseHolder, LeaseSnapshot, LeaseStore, MemberId, MemoryLeaseStore,
+    RedisLeaseStore, Revision, UnitAssignment, UnitId, spread,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -78,7 +78,7 @@ async fn apply(step: &Step, store: &impl AdvanceClock, snapshot: &LeaseSnapshot)
         }
         Step::Release(who, unit, stale) => {
             let unit = UnitId::from(*unit);
-            let epoch = snapshot.leases.get(&unit).map_or(0, |(_, epoch)| epoch.0).saturating_sub(u64::from(*stale));
+            let epoch = snapshot.leases.get(&unit).map_or(0, |holder| holder.epoch.0).saturating_sub(u64::from(*stale));
             format!(
                 "{:?}",
                 store.release(&numbered_member(*who), &[Lease { unit, epoch: Epoch(epoch) }]).await.unwrap()
@@ -98,7 +98,7 @@ async fn apply(step: &Step, store: &impl AdvanceClock, snapshot: &LeaseSnapshot)
     }
 }
 
-type ObservedState = (Revision, Vec<(MemberId, bool)>, UnitAssignment, BTreeMap<UnitId, (MemberId, Epoch)>);
+type ObservedState = (Revision, Vec<(MemberId, bool)>, UnitAssignment, BTreeMap<UnitId, LeaseHolder>);
 
 /// Everything but times, which the two clocks do not share.
 fn observed_state(snapshot: LeaseSnapshot) -> ObservedState {
@@ -120,17 +120,18 @@ fn check_invariants(
     let (_, members, _, leases) = &after;
     let known = units(UNITS);
     let newest = *highest_epoch;
-    for (unit, (holder, epoch)) in leases {
+    for (unit, held) in leases {
+        let LeaseHolder { member: holder, epoch } = held;
         prop_assert!(members.iter().any(|(id, _)| id == holder), "{holder} holds, but is no member");
         prop_assert!(known.contains(unit), "{unit} was made up");
         // A lease is as it was, or a grant newer than all that were ever made.
-        let kept = before.3.get(unit) == Some(&(holder.clone(), *epoch));
+        let kept = before.3.get(unit) == Some(held);
         prop_assert!(kept || epoch.0 > newest, "{unit} went to {holder} by an old grant {epoch}");
         *highest_epoch = (*highest_epoch).max(epoch.0);
     }
-    let epochs: std::collections::BTreeSet<Epoch> = leases.values().map(|(_, epoch)| *epoch).collect();
+    let epochs: std::collections::BTreeSet<Epoch> = leases.values().map(|holder| holder.epoch).collect();
     prop_assert_eq!(epochs.len(), leases.len(), "one grant for two units");
-    let held: usize = members.iter().map(|(id, _)| leases.values().filter(|(holder, _)| holder == id).count()).sum();
+    let held: usize = members.iter().map(|(id, _)| leases.values().filter(|holder| holder.member == *id).count()).sum();
     prop_assert_eq!(held, leases.len(), "the counts of members do not add up to the leases");
     if matches!(step, Step::Assign { stale: true } | Step::Release(_, _, true)) && before.0.0 > 0 {
         prop_assert_eq!(before, after, "a stale step changed something");

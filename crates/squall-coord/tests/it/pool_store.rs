@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use squall_coord::{
-    AcquireError, Epoch, ItemId, LeaseStore, PoolCounts, PoolItem, PoolLease, PoolName, PoolReleaseOutcome,
+    AcquireError, Epoch, ItemId, LeaseStore, PoolCounts, PoolHolder, PoolItem, PoolLease, PoolName, PoolReleaseOutcome,
     PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, RedisClient, RedisPoolStore, ResourceHolder, StoreError,
     TURN_TIMEOUT, add_pool_items, ensure_pool_size,
 };
@@ -315,7 +315,8 @@ async fn list_shows_items_with_their_holders(stores: impl TestStores) {
     assert_eq!(items_listed.len(), 5);
     for item in &items_listed {
         assert_eq!(item.payload, format!("{{\"n\":{}}}", item.id));
-        let expected = (item.id == lease.id).then(|| (member("a b"), RUN, lease.grant));
+        let expected =
+            (item.id == lease.id).then(|| PoolHolder { member: member("a b"), run: RUN, grant: lease.grant });
         assert_eq!(item.held, expected);
     }
     assert_eq!(stores.pools().list(&accounts(), 2).await.unwrap().len(), 2);

@@ -8,8 +8,8 @@ use std::{
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use squall_coord::{
-    Epoch, ItemId, LeaseStore, MemberId, PoolItem, PoolLease, PoolName, PoolReleaseOutcome, PoolRequest, PoolRequestId,
-    PoolRequestOutcome, PoolStore, RedisClient,
+    Epoch, ItemId, LeaseStore, MemberId, PoolHolder, PoolItem, PoolLease, PoolName, PoolReleaseOutcome, PoolRequest,
+    PoolRequestId, PoolRequestOutcome, PoolStore, RedisClient,
 };
 use squall_testkit::redis::RedisServer;
 
@@ -171,8 +171,8 @@ impl<C: TestStores> StoreUnderTest<C> {
         );
         let mut holders: BTreeMap<MemberId, usize> = BTreeMap::new();
         let mut grants = BTreeSet::new();
-        for (holder, run, grant) in listed.into_iter().filter_map(|item| item.held) {
-            *holders.entry(holder).or_default() += 1;
+        for PoolHolder { member, run, grant } in listed.into_iter().filter_map(|item| item.held) {
+            *holders.entry(member).or_default() += 1;
             assert!(grants.insert((grant, run)), "one grant for two things");
         }
         assert_eq!(counts.held, grants.len() as u64);

@@ -11,8 +11,8 @@ use std::{
 };
 
 use squall_coord::{
-    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseEvent, LeaseSnapshot, LeaseStore, LeaseValidity, MemberId,
-    Membership, MembershipConfig, MemoryLeaseStore, Revision, StoreError, UnitAssignment, UnitId,
+    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseEvent, LeaseHolder, LeaseSnapshot, LeaseStore, LeaseValidity,
+    MemberId, Membership, MembershipConfig, MemoryLeaseStore, Revision, StoreError, UnitAssignment, UnitId,
 };
 use tokio::{
     sync::Notify,
@@ -189,7 +189,7 @@ async fn process_unit(
         let holder = world.store.snapshot().await.unwrap().leases.get(&lease.unit).cloned();
         assert_eq!(
             holder,
-            Some((own_id.clone(), lease.epoch)),
+            Some(LeaseHolder { member: own_id.clone(), epoch: lease.epoch }),
             "seed {}: {own_id} trusts a lease it does not have",
             world.seed
         );
@@ -296,7 +296,7 @@ async fn simulate(seed: u64) -> (u64, u64) {
         "seed {seed}: every unit is held once trouble is over: {snapshot:?}"
     );
     let mut shares: BTreeMap<MemberId, u32> = snapshot.members.iter().map(|member| (member.id.clone(), 0)).collect();
-    snapshot.leases.values().for_each(|(holder, _)| *shares.get_mut(holder).unwrap() += 1);
+    snapshot.leases.values().for_each(|holder| *shares.get_mut(&holder.member).unwrap() += 1);
     assert!(shares.values().max().unwrap() - shares.values().min().unwrap() <= 1, "seed {seed}: unfair {shares:?}");
     let all = world.resources.lock().unwrap();
     for (resource, before) in all.values().zip(before) {

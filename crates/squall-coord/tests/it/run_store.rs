@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use squall_coord::{
     CompatView, CounterStore, MemoryRunStore, RedisClient, RedisRunStore, ReportOutcome, RunKeys, RunRecord, RunStore,
-    START_POSITION, ShipOutcome, StoreError, UserMove, WorkerReport,
+    START_POSITION, ShipOutcome, StoreError, UserLocation, UserMove, WorkerReport,
 };
 use squall_testkit::{fault_proxy::FaultProxy, redis::RedisServer};
 
@@ -265,7 +265,11 @@ async fn user_locations_finds_users_after_a_partial_removal() {
     assert_eq!(added, 5);
     let worker_text = run.user_locations(1_000_000).await.unwrap();
     assert!(worker_text.keys().copied().eq(1000..3000), "{:?}", worker_text.keys());
-    assert!(worker_text.values().all(|position| position.as_ref() == Some(&("w".to_owned(), true))));
+    assert!(
+        worker_text
+            .values()
+            .all(|position| position.as_ref() == Some(&UserLocation { worker: "w".to_owned(), running: true }))
+    );
 }
 
 /// As in Redis, where the same keys expire.

@@ -1,7 +1,7 @@
 //! Shows the users of a closed run in the store, for those who look into it: which worker has which user follows from the shares that
 //! workers report and from the level of the load. Decides nothing; every look brings the store nearer to what is, in batches.
 
-use squall_coord::{CompatView, FleetStores, MAX_USERS_PER_MOVE, StoreError, UserMove};
+use squall_coord::{CompatView, FleetStores, MAX_USERS_PER_MOVE, StoreError, UserLocation, UserMove};
 use squall_model::{CommandType, SHARE_COUNT};
 use std::{
     collections::BTreeMap,
@@ -119,7 +119,7 @@ impl<C: FleetStores> RedisUserView<C> {
         self.placements = vec![ShownPlacement::Absent; end as usize];
         for (user, place) in earlier {
             self.placements[user as usize] = match place {
-                Some((worker, running)) => {
+                Some(UserLocation { worker, running }) => {
                     ShownPlacement::OnWorker(UserPlacement { worker: self.worker_number(&worker), running })
                 }
                 None => ShownPlacement::UnknownWorker,

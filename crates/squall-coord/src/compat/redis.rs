@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use redis::{AsyncCommands, Script};
 
-use super::{RUN_RETENTION, RedisRunStore, RunKeys, millis};
+use super::{CompatView, MAX_USERS_PER_MOVE, SecondRow, SeriesKind, UserLocation, UserLocations, UserMove};
 use crate::{
-    StoreError,
-    run::compat::{CompatView, MAX_USERS_PER_MOVE, SecondRow, SeriesKind, UserLocations, UserMove},
+    RedisRunStore, RunKeys, StoreError,
+    run::{RUN_RETENTION, millis},
 };
 
 /// Seconds kept of each metric: what the shortest chart shows. More would let the store grow for as long as people watch; the whole run is in
@@ -18,7 +18,7 @@ const MAX_TIMELINE_POINTS: u32 = 10_000;
 /// Metrics written by one script.
 const METRICS_PER_SCRIPT: usize = 500;
 
-pub(super) struct CompatScripts {
+pub(crate) struct CompatScripts {
     move_users: Script,
     append_user_count: Script,
     append_second: Script,
@@ -26,12 +26,12 @@ pub(super) struct CompatScripts {
 }
 
 impl CompatScripts {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            move_users: Script::new(include_str!("../scripts/move_users.lua")),
-            append_user_count: Script::new(include_str!("../scripts/append_user_count.lua")),
-            append_second: Script::new(include_str!("../scripts/append_second.lua")),
-            clear_compat_view: Script::new(include_str!("../scripts/clear_compat_view.lua")),
+            move_users: Script::new(include_str!("scripts/move_users.lua")),
+            append_user_count: Script::new(include_str!("scripts/append_user_count.lua")),
+            append_second: Script::new(include_str!("scripts/append_second.lua")),
+            clear_compat_view: Script::new(include_str!("scripts/clear_compat_view.lua")),
         }
     }
 }
@@ -110,7 +110,7 @@ impl CompatView for RedisRunStore {
             removed.push(keys.series_ids(series));
         }
         for part in removed.chunks(METRICS_PER_SCRIPT) {
-            let mut call = self.inner.compat.clear_compat_view.prepare_invoke();
+            let mut call = self.compat_scripts().clear_compat_view.prepare_invoke();
             call.key(keys.epoch()).arg(epoch);
             for key in part {
                 call.key(key);
@@ -131,7 +131,7 @@ impl CompatView for RedisRunStore {
             let rows: Vec<(Option<String>, Option<String>)> =
                 self.check_reply(pipeline.query_async(&mut self.connection()).await).await?;
             let location = |(worker, status): (Option<String>, Option<String>)| {
-                worker.map(|worker| (worker, status.as_deref() == Some("running")))
+                worker.map(|worker| UserLocation { worker, running: status.as_deref() == Some("running") })
             };
             locations.extend(part.iter().copied().zip(rows.into_iter().map(location)));
         }
@@ -146,7 +146,7 @@ impl CompatView for RedisRunStore {
             Some(id) => [keys.users_of(id), keys.active_users_of(id)],
             None => [keys.users(), keys.users()],
         };
-        let mut call = self.inner.compat.move_users.prepare_invoke();
+        let mut call = self.compat_scripts().move_users.prepare_invoke();
         call.key(keys.epoch()).key(keys.users());
         for set in sets(from).into_iter().chain(sets(to)) {
             call.key(set);
@@ -162,7 +162,7 @@ impl CompatView for RedisRunStore {
     }
 
     async fn append_user_count(&self, epoch: u64, users: u64, source: &str) -> Result<bool, StoreError> {
-        let mut call = self.inner.compat.append_user_count.prepare_invoke();
+        let mut call = self.compat_scripts().append_user_count.prepare_invoke();
         call.key(self.keys().epoch()).key(self.keys().users_timeline());
         call.arg(epoch).arg(users).arg(source).arg(MAX_TIMELINE_POINTS).arg(millis(RUN_RETENTION));
         self.invoke(&call).await
@@ -174,7 +174,7 @@ impl CompatView for RedisRunStore {
         let parts = rows.chunk_by(|a, b| a.series == b.series).flat_map(|same| same.chunks(METRICS_PER_SCRIPT));
         for part in parts {
             let series = part[0].series;
-            let mut call = self.inner.compat.append_second.prepare_invoke();
+            let mut call = self.compat_scripts().append_second.prepare_invoke();
             call.key(keys.epoch()).key(keys.series_ids(series));
             call.arg(epoch).arg(end_ms).arg(MAX_SECONDS_PER_METRIC).arg(millis(RUN_RETENTION));
             for row in part {

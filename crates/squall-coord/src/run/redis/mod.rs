@@ -1,6 +1,5 @@
 //! The run's record in Redis or Valkey: one script per step that checks something, over declared keys that share a hash slot.
 
-mod compat;
 mod counters;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -8,13 +7,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use redis::{AsyncCommands, Cmd, FromRedisValue, RedisError, Script, ScriptInvocation};
 use tokio::sync::mpsc;
 
-use self::{compat::CompatScripts, counters::CounterScripts};
+use self::counters::CounterScripts;
 use super::{
     INSTANCE_FIELD, RUN_RETENTION, ReportOutcome, ReportReceipt, RunRecord, RunStore, START_POSITION, ShipOutcome,
-    ShippedDelta, WorkerReport, content_name,
+    ShippedDelta, WorkerReport, WorkerSubscription, content_name,
 };
 use crate::{
-    RedisClient, SharedConnection, StoreError, find_non_number, find_wrong_type, is_transient, redis::rejected,
+    RedisClient, SharedConnection, StoreError, compat::CompatScripts, find_non_number, find_wrong_type, is_transient,
+    redis::rejected,
 };
 
 /// Where a run's record lives: `prefix` before every name, with a hash tag in it if the server is a cluster.
@@ -29,7 +29,7 @@ impl RunKeys {
         Self { prefix: prefix.into() }
     }
 
-    fn key(&self, rest: &str) -> String {
+    pub(crate) fn key(&self, rest: &str) -> String {
         format!("{}{rest}", self.prefix)
     }
 
@@ -132,12 +132,12 @@ impl RedisRunStore {
             inner: Arc::new(Inner {
                 client: client.clone(),
                 keys,
-                read_record: Script::new(include_str!("scripts/read_record.lua")),
-                compare_and_set: Script::new(include_str!("scripts/compare_and_set.lua")),
-                report: Script::new(include_str!("scripts/report.lua")),
-                remove_worker: Script::new(include_str!("scripts/remove_worker.lua")),
-                ship: Script::new(include_str!("scripts/ship.lua")),
-                save_checkpoint: Script::new(include_str!("scripts/save_checkpoint.lua")),
+                read_record: Script::new(include_str!("../scripts/read_record.lua")),
+                compare_and_set: Script::new(include_str!("../scripts/compare_and_set.lua")),
+                report: Script::new(include_str!("../scripts/report.lua")),
+                remove_worker: Script::new(include_str!("../scripts/remove_worker.lua")),
+                ship: Script::new(include_str!("../scripts/ship.lua")),
+                save_checkpoint: Script::new(include_str!("../scripts/save_checkpoint.lua")),
                 compat: CompatScripts::new(),
                 counters: CounterScripts::new(),
             }),
@@ -149,11 +149,16 @@ impl RedisRunStore {
         &self.inner.keys
     }
 
-    fn connection(&self) -> SharedConnection {
+    /// The scripts of the compat view, which share this store's connection.
+    pub(crate) fn compat_scripts(&self) -> &CompatScripts {
+        &self.inner.compat
+    }
+
+    pub(crate) fn connection(&self) -> SharedConnection {
         self.inner.client.connection()
     }
 
-    async fn invoke<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
+    pub(crate) async fn invoke<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
         // Boxed: the client's own futures are deep.
         let reply = Box::pin(call.invoke_async(&mut self.connection())).await;
         match reply {
@@ -162,7 +167,7 @@ impl RedisRunStore {
         }
     }
 
-    async fn check_reply<T>(&self, reply: Result<T, RedisError>) -> Result<T, StoreError> {
+    pub(crate) async fn check_reply<T>(&self, reply: Result<T, RedisError>) -> Result<T, StoreError> {
         match reply {
             Ok(reply) => Ok(reply),
             Err(error) => Err(self.to_store_error(error).await),
@@ -233,7 +238,7 @@ impl RedisRunStore {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -422,10 +427,9 @@ impl RunStore for RedisRunStore {
         self.check_reply(reply).await
     }
 
-    fn subscribe(&self, worker: &str) -> mpsc::UnboundedReceiver<Vec<u8>> {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        tokio::spawn(forward_messages(self.inner.client.clone(), self.inner.keys.commands(worker), sender));
-        receiver
+    fn subscribe(&self, worker: &str) -> WorkerSubscription {
+        let (client, channel) = (self.inner.client.clone(), self.inner.keys.commands(worker));
+        WorkerSubscription::forwarded(|sender| forward_messages(client, channel, sender))
     }
 }
 

@@ -1,8 +1,12 @@
 //! What a run shows to those who look into the store from outside: where users are, and the merged seconds. Views, written by the
 //! leader and read by none of us: losing one loses nothing. A fleet within one process has no outside, so memory keeps none.
 
+mod memory;
+mod redis;
+
 use std::{collections::BTreeMap, future::Future};
 
+pub(crate) use self::redis::CompatScripts;
 use crate::StoreError;
 
 /// Most users of one [`UserMove`]: a script must not hold up the server.
@@ -41,8 +45,17 @@ pub struct SecondRow {
     pub row: String,
 }
 
-/// Users that are shown, by their numbers: the worker, and whether they are at work; `None` where only the number is left.
-pub type UserLocations = BTreeMap<u64, Option<(String, bool)>>;
+/// The worker on which the view shows a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserLocation {
+    /// The worker's id.
+    pub worker: String,
+    /// Whether the user is running; otherwise it is pending.
+    pub running: bool,
+}
+
+/// Shown users by their numbers. `None` means that only the user's number is left in the view.
+pub type UserLocations = BTreeMap<u64, Option<UserLocation>>;
 
 /// What is shown of a run. Every change says whether it was made: `false` if another run has begun.
 pub trait CompatView: Send + Sync {
