@@ -1,8 +1,10 @@
-//! What a thousand idle members cost: commands at the server, CPU of the server, CPU of an orchestrator.
-//! Every member is a real [`Membership`] with connections for waiting of its own; only the process is shared. The orchestrator is a real
-//! one, with a hundred things in a pool that it sweeps.
+//! The cost of a thousand idle members: commands at the server, CPU of the server, CPU of an
+//! orchestrator.
+//! Every member is a real [`Membership`] with its own blocking connections; only the process is
+//! shared. The orchestrator is a real one, which sweeps a pool of a hundred items.
 //!
-//! usage: SQUALL=program cargo bench -p squall-coord --bench members -- [MEMBERS] [SECONDS]   (1000 and 20 unless told)
+//! usage: SQUALL=program cargo bench -p squall-coord --bench members -- [MEMBERS] [SECONDS]
+//! (default: 1000 members, 20 seconds)
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +23,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 const UNIT_COUNT: u32 = 256;
-/// As a worker has them.
+/// The timings of a worker.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1150);
 const TTL: Duration = Duration::from_millis(3500);
-/// Machines do not start within the same millisecond.
+/// Time between joins, because machines do not start within the same millisecond.
 const JOIN_INTERVAL: Duration = Duration::from_millis(10);
 
 fn keys() -> LeaseKeys {
@@ -49,22 +51,25 @@ async fn run_member(client: RedisClient, name: String, stop: CancellationToken) 
     tokio::join!(membership.run(stop.clone()), handle_events, send_reports(client, name, stop));
 }
 
-/// What a worker says of itself once a beat.
+/// Sends a worker's report once per heartbeat.
 async fn send_reports(client: RedisClient, name: String, stop: CancellationToken) {
     let run = RedisRunStore::new(&client, RunKeys::new("squall:{bench}:"));
     let report: WorkerReport = (0..18).map(|n| (format!("field_{n}"), "123456".to_owned())).collect();
     let mut heartbeats = tokio::time::interval(HEARTBEAT_INTERVAL);
     while !stop.is_cancelled() {
         heartbeats.tick().await;
-        // A server that is busy is asked again at the next beat.
+        // If the server is busy, the next heartbeat tries again.
         let _ = run.report(&name, &report, TTL).await;
     }
 }
 
-/// Calls of each command so far: those that were sent, and those that scripts made.
+/// Calls of each command so far, sent by clients and made by scripts.
 async fn command_counts(client: &RedisClient) -> BTreeMap<String, u64> {
-    let info: String =
-        redis::cmd("INFO").arg("commandstats").query_async(&mut client.connection()).await.expect("answers");
+    let info: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query_async(&mut client.connection())
+        .await
+        .expect("the server responds");
     let line = |line: &str| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
@@ -72,14 +77,14 @@ async fn command_counts(client: &RedisClient) -> BTreeMap<String, u64> {
     info.lines().filter_map(line).collect()
 }
 
-/// Commands per second that came over connections: MONITOR tells those of scripts apart.
+/// Commands per second from clients; MONITOR marks those of scripts.
 fn measure_command_rate(port: u16, seconds: u64) -> f64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server runs");
     stream.write_all(b"MONITOR\r\n").expect("the server runs");
     let mut lines = BufReader::new(stream).split(b'\n').map_while(Result::ok).skip(1);
     let (started, mut count) = (Instant::now(), 0);
     while started.elapsed() < Duration::from_secs(seconds) {
-        let line = lines.next().expect("somebody beats");
+        let line = lines.next().expect("members send heartbeats");
         // +1794866000.123456 [0 127.0.0.1:40000] "EVALSHA" …, or [0 lua]
         count +=
             u32::from(line.splitn(4, |byte| *byte == b' ').nth(2).is_none_or(|measured_from| measured_from != b"lua]"));
@@ -88,7 +93,8 @@ fn measure_command_rate(port: u16, seconds: u64) -> f64 {
 }
 
 async fn server_cpu(client: &RedisClient) -> f64 {
-    let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut client.connection()).await.expect("answers");
+    let info: String =
+        redis::cmd("INFO").arg("cpu").query_async(&mut client.connection()).await.expect("the server responds");
     let seconds = |name: &str| {
         let line = info.lines().find_map(|line| line.strip_prefix(name)).and_then(|value| value.trim().parse().ok());
         line.unwrap_or(0.0)
@@ -96,7 +102,7 @@ async fn server_cpu(client: &RedisClient) -> f64 {
     seconds("used_cpu_sys:") + seconds("used_cpu_user:")
 }
 
-/// A real orchestrator, which leads and has nothing to do.
+/// A real orchestrator that leads an idle fleet.
 struct OrchestratorProcess(Child);
 
 impl OrchestratorProcess {
@@ -110,7 +116,8 @@ impl OrchestratorProcess {
     /// Seconds of CPU so far.
     fn cpu_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("the orchestrator runs");
-        // Behind the name, which may contain anything: the 12th and 13th number, in ticks of 10 ms.
+        // After the process name, which may contain any character: the 12th and 13th number, in
+        // ticks of 10 ms.
         let numbers = stat.rsplit(')').next().unwrap_or_default().split(' ');
         let ticks: f64 = numbers.skip(12).take(2).filter_map(|number| number.parse::<f64>().ok()).sum();
         ticks / 100.0
@@ -142,7 +149,7 @@ async fn main() {
     }
     let store = RedisLeaseStore::new(&client, keys());
     let settled_after = loop {
-        // A thousand that come at once keep the server busy for longer than an answer may take.
+        // A thousand joins at once keep the server busy for longer than the response timeout.
         let snapshot = store.snapshot().await.unwrap_or_default();
         let all_held = snapshot.leases.len() == UNIT_COUNT as usize && snapshot.members.len() as u64 == members;
         let wanted =
@@ -168,7 +175,7 @@ async fn main() {
     let (after, elapsed) = (command_counts(&client).await, measured_from.elapsed().as_secs_f64());
     let server_share = (server_cpu(&client).await - cpu) / elapsed;
     let orchestrator_share = (orchestrator.cpu_seconds() - orchestrator_cpu) / elapsed;
-    // Afterwards: the server works harder while somebody listens to it.
+    // Measured last, because MONITOR costs the server CPU.
     let sent_rate = measure_command_rate(server.port(), seconds);
     drop(orchestrator);
 

@@ -1,5 +1,7 @@
-//! The store in this process: the embedded default, and the model the Redis scripts are tested against.
-//! Refuses to outlive the process. Its clock is tokio's, so a paused runtime makes it deterministic.
+//! The lease store of this process: the default for an embedded fleet, and the model that tests
+//! compare the Redis scripts with.
+//! It does not outlive the process. Its clock is tokio's, so a paused runtime makes it
+//! deterministic.
 
 use std::{
     collections::BTreeMap,
@@ -15,11 +17,12 @@ use crate::{
     Revision, StoreError, UnitAssignment, UnitId,
 };
 
-/// One space in memory. Clones share it.
+/// A lease store in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryLeaseStore {
     state: Arc<Mutex<MemoryLeaseState>>,
-    /// Wakes waiters in the order they came, unlike a watch channel: a simulation depends on it.
+    /// Wakes waiters in the order in which they began to wait. A watch channel does not, and the
+    /// simulation test depends on the order.
     changes: Arc<Notify>,
 }
 
@@ -27,7 +30,7 @@ pub struct MemoryLeaseStore {
 struct MemoryLeaseState {
     skew: Duration,
     revision: Revision,
-    /// Of the last assignment.
+    /// The revision of the last assignment.
     assignment_revision: Revision,
     last_epoch: u64,
     members: BTreeMap<MemberId, MemberEntry>,
@@ -45,30 +48,30 @@ struct MemberEntry {
 }
 
 impl MemoryLeaseStore {
-    /// An empty space.
+    /// An empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Moves the store's clock forward, for tests of expiry.
     pub fn advance(&self, by: Duration) {
-        self.state.lock().expect("no step panics").skew += by;
+        self.state.lock().expect("no operation panics while it holds the lock").skew += by;
     }
 
     /// The store's clock.
     pub(crate) fn now(&self) -> Instant {
-        Instant::now() + self.state.lock().expect("no step panics").skew
+        Instant::now() + self.state.lock().expect("no operation panics while it holds the lock").skew
     }
 
-    /// Whether somebody is a member whose time is not over.
+    /// Whether `member` is a member that has not expired.
     pub(crate) fn is_alive(&self, member: &MemberId) -> bool {
-        let state = self.state.lock().expect("no step panics");
+        let state = self.state.lock().expect("no operation panics while it holds the lock");
         state.members.get(member).is_some_and(|entry| entry.expires_at > Instant::now() + state.skew)
     }
 
-    /// Enters a step: the time now, and the state after the sweep with the names of those it removed.
+    /// Locks the state and sweeps it. Returns the current time, the state and the removed members.
     fn lock_and_sweep(&self) -> (Instant, MutexGuard<'_, MemoryLeaseState>, Vec<MemberId>) {
-        let mut state = self.state.lock().expect("no step panics");
+        let mut state = self.state.lock().expect("no operation panics while it holds the lock");
         let now = Instant::now() + state.skew;
         let dead: Vec<MemberId> =
             state.members.iter().filter(|(_, entry)| entry.expires_at <= now).map(|(id, _)| id.clone()).collect();
@@ -183,7 +186,8 @@ impl LeaseStore for MemoryLeaseStore {
         }
         let grants = units.iter().map(|unit| {
             if let Some(holder) = state.leases.get(unit) {
-                // Of its own it is told again: its first answer may have got lost.
+                // The caller's own lease is returned again, because the reply to its first request
+                // may be lost.
                 return (holder.member == *member).then_some(holder.epoch);
             }
             state.last_epoch += 1;
@@ -213,7 +217,7 @@ impl LeaseStore for MemoryLeaseStore {
     async fn wait_for_change(&self, seen: Revision, within: Duration) -> Result<(), StoreError> {
         let mut change = pin!(self.changes.notified());
         change.as_mut().enable();
-        if self.state.lock().expect("no step panics").revision <= seen {
+        if self.state.lock().expect("no operation panics while it holds the lock").revision <= seen {
             let _ = tokio::time::timeout(within, change).await;
         }
         Ok(())

@@ -1,29 +1,31 @@
-//! Assigns units to members, by name: which unit goes to whom is squall-spread's.
-//! Refuses to look at clocks, stores or loads; equal input gives equal output.
+//! Assigns named units to named members with squall-spread.
+//! It reads no clock, store or load: equal input gives equal output. [`crate::Membership`] calls
+//! it.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{MemberId, UnitId};
 
-/// Which units each member should hold. Members without units have an entry with an empty list.
+/// The units that each member should hold. A member without units has an empty list.
 pub type UnitAssignment = BTreeMap<MemberId, Vec<UnitId>>;
 
-/// Spreads `units` over `members`, starting from `previous`.
+/// Spreads `units` over `members`, starting from the assignment `previous`.
 ///
-/// Every unit gets exactly one member; two members differ by at most one unit; no assignment with these two properties
-/// moves fewer units away from a member that is still there; and applying it again changes nothing. Which units move, and to
-/// whom, is chosen so that the first few units, however many, are spread evenly too: starting from nothing they are dealt in
-/// turn, to earlier members first. With no members the assignment is empty.
+/// Every unit gets exactly one member, and two members differ by at most one unit. No other
+/// assignment with these two properties moves fewer units away from members that are still there.
+/// Spreading the result again changes nothing. Every prefix of the units is spread evenly too:
+/// without a previous assignment, units go round robin to members, earlier members first. Without
+/// members the assignment is empty.
 ///
 /// ```
-/// use squall_coord::{spread, Assignment, MemberId, Unit};
-/// let units: Vec<Unit> = (0..4).map(Unit::from).collect();
+/// use squall_coord::{MemberId, UnitAssignment, UnitId, spread};
+/// let units: Vec<UnitId> = (0..4).map(UnitId::from).collect();
 /// let a = MemberId::new("a");
 /// let b = MemberId::new("b");
-/// let alone = spread(&units, &[a.clone()], &Assignment::new());
+/// let alone = spread(&units, &[a.clone()], &UnitAssignment::new());
 /// let both = spread(&units, &[a.clone(), b.clone()], &alone);
-/// assert_eq!(both[&a], [0, 2].map(Unit::from)); // keeps every other
-/// assert_eq!(both[&b], [1, 3].map(Unit::from));
+/// assert_eq!(both[&a], [0, 2].map(UnitId::from)); // keeps every other unit
+/// assert_eq!(both[&b], [1, 3].map(UnitId::from));
 /// ```
 #[must_use]
 pub fn spread(units: &[UnitId], members: &[MemberId], previous: &UnitAssignment) -> UnitAssignment {
@@ -42,7 +44,8 @@ pub fn spread(units: &[UnitId], members: &[MemberId], previous: &UnitAssignment)
     members.iter().cloned().zip(held).collect()
 }
 
-/// Which of the members, if any, has each unit; one that several claim is the first's.
+/// The position of the member that holds each unit. If several members claim a unit, the first one
+/// holds it.
 fn current_holders(units: &[UnitId], members: &[MemberId], previous: &UnitAssignment) -> Vec<Option<usize>> {
     let position: HashMap<&UnitId, usize> = units.iter().enumerate().map(|(at, unit)| (unit, at)).collect();
     let mut holders = vec![None; units.len()];
@@ -94,7 +97,7 @@ mod tests {
         assert_eq!(got.values().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
     }
 
-    /// By how many of the first units members differ, for the worst number of them.
+    /// The largest difference between members' counts over all prefixes of the units.
     fn unevenness(units: &[UnitId], assignment: &UnitAssignment) -> usize {
         let owned = assignment.iter().enumerate().flat_map(|(at, (_, held))| held.iter().map(move |unit| (unit, at)));
         let owners: HashMap<&UnitId, usize> = owned.collect();
@@ -129,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Any number of units, any members, any previous state, also one with strangers and vanished units in it.
+    /// Any units, members and previous assignment, including removed members and removed units.
     fn any_assignment() -> impl Strategy<Value = (Vec<UnitId>, Vec<MemberId>, UnitAssignment)> {
         (0u32..70, 1usize..12, proptest::collection::vec((0u32..80, 0usize..16), 0..90)).prop_map(
             |(count, present, history)| {
@@ -171,7 +174,8 @@ mod tests {
                 let before: HashSet<_> = previous.get(member).into_iter().flatten().collect();
                 got[member].iter().filter(|unit| before.contains(unit)).count()
             }).sum();
-            // The best any fair assignment can do: everybody keeps up to a share, `odd` of them one more.
+            // The best that a fair assignment can do: every member keeps up to `share` units, and
+            // `extra` of them one more.
             let share = units.len() / members.len();
             let extra = units.len() % members.len();
             let held: Vec<usize> = members.iter().map(|member| {
@@ -182,7 +186,6 @@ mod tests {
             prop_assert_eq!(stay, best);
         }
 
-        /// However often somebody comes or goes.
         #[test]
         fn first_units_stay_even_over_many_joins_and_leaves(steps in proptest::collection::vec((any::<bool>(), 0usize..6), 0..10)) {
             let units = units(256);

@@ -1,23 +1,28 @@
-//! Deals units to holders: fair to one unit, moving as few as possible, the same for everyone who asks.
-//! Refuses to know what a unit or a holder is: both are positions. Workers of a fleet get shares by it, executors partitions, and
-//! the threads of a worker its shares.
+//! Spreads units over holders: evenly to one unit, with as few moves as possible, and with the same
+//! result for every caller.
+//! It does not know what a unit or a holder is; both are positions. A fleet spreads shares over
+//! workers with it (squall-coord), squall-streams partitions over executors, and a worker its
+//! shares over threads (squall-engine).
 
-/// Who gets each unit. `holders` says who has it now, if anybody; those who are to have units are `0..count`.
+/// Returns the holder of each unit. `holders` gives the current holder of each unit, if it has one;
+/// the holders to spread over are `0..count`.
 ///
-/// Every unit gets exactly one holder; two holders differ by at most one unit; no deal with these two properties moves fewer units
-/// away from whoever has them; and dealing again changes nothing. Which units move, and to whom, is chosen so that the first few
-/// units, however many, are spread evenly too. `turn(round, holder)` orders those who have `round` units each and lack one: the
-/// least is served first.
+/// Every unit gets exactly one holder, and two holders differ by at most one unit. No other spread
+/// with these two properties moves fewer units. Spreading the result again changes nothing. The
+/// units that move, and their new holders, are chosen so that every prefix of the units is spread
+/// evenly too. `turn(round, holder)` orders the holders that have `round` units each and need
+/// another: the lowest value is served first.
 ///
 /// ```
-/// use squall_spread::{deal, in_turn};
-/// assert_eq!(deal(&[None; 5], 2, in_turn), [0, 1, 0, 1, 0]);
-/// assert_eq!(deal(&[Some(0); 4], 2, in_turn), [0, 1, 0, 1]); // a newcomer gets every other
+/// use squall_spread::{round_robin, spread_units};
+/// assert_eq!(spread_units(&[None; 5], 2, round_robin), [0, 1, 0, 1, 0]);
+/// // A new holder gets every other unit.
+/// assert_eq!(spread_units(&[Some(0); 4], 2, round_robin), [0, 1, 0, 1]);
 /// ```
 ///
 /// # Panics
 ///
-/// If there are units and nobody to hold them, or a unit is with somebody who is not one of `0..count`.
+/// If there are units but no holders, or if a current holder is not in `0..count`.
 #[must_use]
 pub fn spread_units(holders: &[Option<usize>], count: usize, turn: impl Fn(usize, usize) -> usize) -> Vec<usize> {
     if holders.is_empty() {
@@ -27,8 +32,9 @@ pub fn spread_units(holders: &[Option<usize>], count: usize, turn: impl Fn(usize
     holders.iter().flatten().for_each(|&holder| remaining[holder] += 1);
     let targets = target_counts(holders.len(), &remaining);
     let mut owners = Vec::with_capacity(holders.len());
-    // One that is free goes to whoever has the fewest of those before it; one whose holder has too many in all goes there as well if
-    // that one has fewer, and stays otherwise, as long as it can.
+    // A free unit goes to the holder with the fewest of the units so far. A unit whose holder has
+    // too many in total goes there as well if that holder has fewer of the units so far. Otherwise
+    // it stays, as long as its holder is below its target.
     for &holder in holders {
         let below_target = |other: &usize| given[*other] + remaining[*other] < targets[*other];
         let neediest = (0..count).filter(below_target).min_by_key(|other| (given[*other], turn(given[*other], *other)));
@@ -37,7 +43,8 @@ pub fn spread_units(holders: &[Option<usize>], count: usize, turn: impl Fn(usize
             let not_ahead = neediest.is_none_or(|other| given[holder] <= given[other]);
             !above_target || not_ahead && given[holder] < targets[holder]
         });
-        let owner = keeper.or(neediest).expect("what is free or too much is what others lack");
+        let owner =
+            keeper.or(neediest).expect("units that are free or above a target equal the units missing elsewhere");
         if let Some(holder) = holder {
             remaining[holder] -= 1;
         }
@@ -47,12 +54,13 @@ pub fn spread_units(holders: &[Option<usize>], count: usize, turn: impl Fn(usize
     owners
 }
 
-/// Every round begins with the first holder.
+/// Serves holders in order of position in every round.
 pub fn round_robin(_round: usize, holder: usize) -> usize {
     holder
 }
 
-/// Equal shares; the odd units go to whoever would otherwise have to give one up, then to earlier holders.
+/// How many units each holder should have: equal counts. The remainder goes first to holders that
+/// would otherwise have to give up a unit, then to earlier holders.
 fn target_counts(units: usize, held: &[usize]) -> Vec<usize> {
     let (share, extra) = (units / held.len(), units % held.len());
     let mut order: Vec<usize> = (0..held.len()).collect();
@@ -79,16 +87,16 @@ mod tests {
     #[test]
     fn turn_decides_which_holder_is_served_first() {
         let backwards = |_: usize, holder: usize| 9 - holder;
-        assert_eq!(spread_units(&[None; 4], 3, backwards), [2, 1, 0, 0], "the odd one is the first's all the same");
+        assert_eq!(spread_units(&[None; 4], 3, backwards), [2, 1, 0, 0], "the remaining unit goes to the first holder");
     }
 
-    /// Any number of units, of holders, and any state before.
+    /// Any number of units and holders, with any current holders.
     fn any_spread() -> impl Strategy<Value = (Vec<Option<usize>>, usize)> {
         (1usize..12)
             .prop_flat_map(|count| (proptest::collection::vec(proptest::option::of(0..count), 0..90), Just(count)))
     }
 
-    /// As threads are dealt to.
+    /// The turn order that squall-engine uses for threads.
     fn rotated(count: usize) -> impl Fn(usize, usize) -> usize {
         move |round, holder| (holder + round) % count
     }
@@ -104,7 +112,8 @@ mod tests {
             prop_assert_eq!(owners.len(), holders.len());
             let (share, extra) = (holders.len() / count, holders.len() % count);
             prop_assert!(counts(&owners, count).iter().all(|held| *held == share || *held == share + 1));
-            // The best any even deal can do: everybody keeps up to a share, `odd` of them one more.
+            // The best that an even spread can do: every holder keeps up to `share` units, and
+            // `extra` of them one more.
             let kept = holders.iter().zip(&owners).filter(|(holder, owner)| **holder == Some(**owner)).count();
             let held: Vec<usize> = (0..count).map(|it| holders.iter().filter(|holder| **holder == Some(it)).count()).collect();
             let more = held.iter().filter(|held| **held > share).count().min(extra);

@@ -1,5 +1,7 @@
-//! What a run shows to those who look into the store from outside: where users are, and the merged seconds. Views, written by the
-//! leader and read by none of us: losing one loses nothing. A fleet within one process has no outside, so memory keeps none.
+//! The view of a run for programs that read Redis directly, in vikhry's layout: the worker of each
+//! user, and the merged seconds.
+//! The leader writes the view and Squall never reads it for a decision, so losing it loses nothing.
+//! squall-orchestrator's RedisUserView and RedisMetricView call it.
 
 mod memory;
 mod redis;
@@ -9,23 +11,23 @@ use std::{collections::BTreeMap, future::Future};
 pub(crate) use self::redis::CompatScripts;
 use crate::StoreError;
 
-/// Most users of one [`UserMove`]: a script must not hold up the server.
+/// Most users of one [`UserMove`], because a script blocks the server while it runs.
 pub const MAX_USERS_PER_MOVE: usize = 1000;
 
-/// Where users are shown from now on. At most [`USERS_AT_ONCE`].
+/// Users whose location changes; at most [`MAX_USERS_PER_MOVE`].
 #[derive(Clone, Copy, Debug)]
 pub struct UserMove<'a> {
-    /// By their number in the run.
+    /// The users' numbers in the run.
     pub users: &'a [u64],
-    /// The worker where they were shown.
+    /// The worker that they leave.
     pub from: Option<&'a str>,
-    /// The worker where they are now; `None`: they have gone.
+    /// The worker that they move to; `None` removes them from the view.
     pub to: Option<&'a str>,
-    /// Whether they are at work, or only about to be.
+    /// Whether they are running; otherwise they are pending.
     pub running: bool,
 }
 
-/// What seconds are shown of.
+/// Kinds of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SeriesKind {
     /// `metrics`, `metric:<id>`.
@@ -34,12 +36,12 @@ pub enum SeriesKind {
     Probe,
 }
 
-/// What a metric or a probe was like in one second.
+/// The row of a metric or a probe for one second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecondRow {
-    /// Which of them.
+    /// The kind of the series.
     pub series: SeriesKind,
-    /// Of the metric, or the probe's name.
+    /// The metric's id or the probe's name.
     pub id: String,
     /// JSON.
     pub row: String,
@@ -57,18 +59,20 @@ pub struct UserLocation {
 /// Shown users by their numbers. `None` means that only the user's number is left in the view.
 pub type UserLocations = BTreeMap<u64, Option<UserLocation>>;
 
-/// What is shown of a run. Every change says whether it was made: `false` if another run has begun.
+/// The view of a run. Methods that return `bool` return `false`, and change nothing, if another run
+/// has begun.
 pub trait CompatView: Send + Sync {
-    /// Removes what an earlier run has left: its seconds and its timeline of users.
+    /// Removes the seconds and the user timeline of an earlier run.
     fn clear_compat_view(&self, epoch: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Where an earlier leader has shown users with numbers `below` a bound; it may have taken some of them down already.
+    /// The locations that an earlier leader has stored for users with numbers `below` a bound. That
+    /// leader may have removed some of them.
     fn user_locations(&self, below: u64) -> impl Future<Output = Result<UserLocations, StoreError>> + Send;
 
-    /// Shows users elsewhere than before.
+    /// Changes the location of users.
     fn move_users(&self, epoch: u64, moved: UserMove<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Adds a point to the timeline of users; `source` says what made the number change.
+    /// Adds a point to the user timeline; `source` names the command that changed the number.
     fn append_user_count(
         &self,
         epoch: u64,

@@ -1,4 +1,5 @@
-//! The showcase in Redis: sets, hashes and streams under the seed's names.
+//! The compat view in Redis: sets, hashes and streams under vikhry's key names. It computes
+//! nothing.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +11,10 @@ use crate::{
     run::{RUN_RETENTION, millis},
 };
 
-/// Seconds kept of each metric: what the shortest chart shows. More would let the store grow for as long as people watch; the whole run is in
-/// the leader's saving, much smaller, and in the API.
+/// Seconds kept per metric: the length of the shortest chart. The store must not grow with the
+/// length of a run; the leader's checkpoint and the API have the whole run.
 const MAX_SECONDS_PER_METRIC: u32 = 300;
-/// Points kept of the users' timeline.
+/// Points kept in the user timeline.
 const MAX_TIMELINE_POINTS: u32 = 10_000;
 /// Metrics written by one script.
 const METRICS_PER_SCRIPT: usize = 500;
@@ -47,12 +48,12 @@ impl RunKeys {
         self.key(&format!("user:{user}"))
     }
 
-    /// Set: the users that a worker has.
+    /// Set: the users of a worker.
     pub fn users_of(&self, worker: &str) -> String {
         self.key(&format!("worker:{worker}:users"))
     }
 
-    /// Set: those of them that are at work.
+    /// Set: the running users of a worker.
     pub fn active_users_of(&self, worker: &str) -> String {
         self.key(&format!("worker:{worker}:active_users"))
     }
@@ -81,7 +82,8 @@ impl RunKeys {
 }
 
 impl RedisRunStore {
-    /// The numbers in the set of users that are below a bound. A set with much more in it is not only ours, and is not read to its end.
+    /// Reads the user numbers below a bound. It stops early if the set is much larger than the
+    /// bound, because then it holds foreign members.
     async fn user_numbers(&self, below: u64) -> Result<Vec<u64>, StoreError> {
         let (mut numbers, mut cursor, mut seen) = (BTreeSet::new(), 0u64, 0u64);
         loop {
@@ -141,7 +143,8 @@ impl CompatView for RedisRunStore {
     async fn move_users(&self, epoch: u64, user_move: UserMove<'_>) -> Result<bool, StoreError> {
         let UserMove { users, from, to, running } = user_move;
         let keys = self.keys();
-        // Where there is no worker, the set of all stands in: they are taken out of it and, if they stay, put back.
+        // Without a worker, the set of all users stands in: the script removes them from it and, if
+        // they stay, adds them again.
         let sets = |worker: Option<&str>| match worker {
             Some(id) => [keys.users_of(id), keys.active_users_of(id)],
             None => [keys.users(), keys.users()],

@@ -1,5 +1,5 @@
-//! Decides what one member does about a view: assign, take, drain, drop, give back.
-//! Refuses to do any of it; [`super::Membership`] does.
+//! Decides from a snapshot what one member does: assign, acquire, drain, drop, release.
+//! It performs nothing; [`super::Membership`] does.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,38 +8,41 @@ use std::{
 
 use crate::{Epoch, Lease, LeaseHolder, LeaseSnapshot, MemberId, MemberSnapshot, UnitAssignment, UnitId, spread};
 
-/// How many members make assignments: the oldest that may hold something. One would do; with three nothing waits for one
-/// that stands still, and a thousand do not all write what only the first can.
+/// How many members make assignments: the oldest ones that may hold units. One would be enough.
+/// With three, a stalled one delays nothing, and a large fleet does not send writes of which only
+/// the first can succeed.
 const ASSIGNERS: usize = 3;
 
-/// How many of a crowd look at every change, so that there is somebody to assign when all planners die at once.
+/// How many of the oldest members of a large group read every change, so that a member can assign
+/// when all assigners die at once.
 const STANDBY_ASSIGNERS: usize = 10;
 
-/// A lease this member believes to have.
+/// A lease that this member believes to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeldLease {
     pub(super) epoch: Epoch,
-    /// Its user has been told to finish and give it back.
+    /// The lease's user has received the request to finish and release it.
     pub(super) draining: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LeasePlan {
-    /// The assignment is out of date and should become this; everything else waits for it.
+    /// The new assignment, if the current one is outdated. Other actions wait until it is stored.
     pub(super) new_assignment: Option<UnitAssignment>,
-    /// Ours by assignment and free.
+    /// Assigned to this member and free.
     pub(super) acquire: Vec<UnitId>,
-    /// Held, but assigned to somebody else.
+    /// Held, but assigned to another member.
     pub(super) drain: Vec<Lease>,
-    /// Held in our own belief only.
+    /// Held in this member's belief only, not in the store.
     pub(super) drop: Vec<Lease>,
-    /// Held in the store only: an answer got lost, or we had given up on it.
+    /// Held in the store only: the reply to the acquire was lost, or this member has dropped the
+    /// lease.
     pub(super) orphaned: Vec<Lease>,
-    /// A member becomes eligible then.
+    /// Time until the next member becomes eligible for units.
     pub(super) refresh_after: Option<Duration>,
 }
 
-/// `None` when the view does not have us as a member.
+/// The plan of a member that may make assignments. `None` means that it is not a member.
 pub(super) fn plan_from_snapshot(
     snapshot: &LeaseSnapshot,
     me: &MemberId,
@@ -68,7 +71,7 @@ pub(super) fn plan_from_snapshot(
     Some(plan)
 }
 
-/// What a member does that leaves assigning to others. `None` when it is not a member.
+/// The plan of a member that makes no assignments. `None` means that it is not a member.
 pub(super) fn plan_from_member_snapshot(
     snapshot: &MemberSnapshot,
     me: &MemberId,
@@ -80,12 +83,12 @@ pub(super) fn plan_from_member_snapshot(
     Some(plan)
 }
 
-/// Whether a member with so many before it may have to assign.
+/// Whether a member with that many older members may have to make assignments.
 pub(super) fn may_assign(older_members: Option<usize>) -> bool {
     older_members.is_none_or(|older_members| older_members < ASSIGNERS)
 }
 
-/// Whether a member with so many before it sits so near the front that it may soon have to assign.
+/// Whether a member with that many older members must be ready to make assignments.
 pub(super) fn is_standby_assigner(older_members: Option<usize>) -> bool {
     older_members.is_none_or(|older_members| older_members < STANDBY_ASSIGNERS)
 }
@@ -112,7 +115,7 @@ fn plan_own_leases(snapshot: &MemberSnapshot, me: &MemberId, held: &BTreeMap<Uni
         .collect();
 }
 
-/// Equal but for members that have nothing.
+/// Whether two assignments are equal, apart from members without units.
 fn same_assignment(a: &UnitAssignment, b: &UnitAssignment) -> bool {
     let holding = |assignment: &UnitAssignment| -> BTreeSet<(MemberId, UnitId)> {
         assignment.iter().flat_map(|(member, units)| units.iter().map(|unit| (member.clone(), unit.clone()))).collect()
@@ -131,7 +134,7 @@ mod tests {
         names.iter().map(|name| UnitId::new(*name)).collect()
     }
 
-    /// Members with what is assigned to them; all are old enough.
+    /// Members with their assigned units; all are older than the join delay.
     fn snapshot(members: &[(&str, &[&str])], leases: &[(&str, &str, u64)]) -> LeaseSnapshot {
         LeaseSnapshot {
             revision: Revision(1),

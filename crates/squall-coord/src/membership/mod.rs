@@ -1,5 +1,7 @@
-//! One member's loop in a space: joins, beats, takes what is assigned to it, gives back what is not.
-//! Refuses to use what it holds; it tells the owner of the [`MembershipHandle`], who does and who gives leases back when done.
+//! One member's loop: it joins, sends heartbeats, acquires the units assigned to it and releases
+//! the others.
+//! It does not use what it holds. It sends events to the owner of the [`MembershipHandle`], which
+//! uses the leases and releases them. squall-worker, squall-orchestrator and squall-streams run it.
 
 mod lease_plan;
 mod lease_validity;
@@ -18,48 +20,52 @@ use self::lease_plan::{HeldLease, LeasePlan, plan_from_snapshot};
 pub use self::lease_validity::LeaseValidity;
 use crate::{HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseStore, MemberId, Revision, StoreError, UnitId};
 
-/// How long the watcher waits at the store before it asks again. Beats tell of changes too, so it may be long.
+/// How long the watcher waits at the store before it asks again. Heartbeats report changes too, so
+/// it may be long.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(20);
-/// Below this many members everybody looks at every change at once.
+/// Below this number of members, every member reads every change at once.
 const LARGE_GROUP_MEMBERS: usize = 50;
-/// How much longer each further member makes everybody wait between two looks: changes among a thousand members come in
-/// bursts, and everybody looking at each of them would be a million views.
+/// How much each further member lengthens the pause between two refreshes. Changes among a thousand
+/// members come in bursts; if every member read each of them, the store would serve a million
+/// snapshots.
 const REFRESH_DELAY_PER_MEMBER: Duration = Duration::from_millis(1);
-/// In a crowd, whoever neither assigns nor waits for anything looks only when the assignment has changed, and otherwise after this
-/// many beats with any change at all. Everybody looking at every arrival of a thousand would keep the server from hearing beats,
-/// and members that are not heard expire and arrive again.
+/// In a large group, a member that neither assigns nor waits for units refreshes when the
+/// assignment changes, and otherwise after this number of heartbeats if anything changed. If all
+/// members read every join, the server would fall behind with heartbeats, and members would expire
+/// and join again.
 const PASSIVE_REFRESH_HEARTBEATS: u32 = 10;
-/// How soon a failed step is tried again; doubled up to the beat.
+/// Delay before a failed operation is retried; doubled each time, up to the heartbeat interval.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// How a member behaves.
+/// Settings of a member.
 #[derive(Clone, Debug)]
 pub struct MembershipConfig {
     /// Its name.
     pub member: MemberId,
-    /// Everything there is to hold, the same for all members.
+    /// All units, the same for every member.
     pub units: Vec<UnitId>,
-    /// Time between beats. Default 1 s.
+    /// Time between heartbeats. Default 1 s.
     pub heartbeat_interval: Duration,
-    /// How long the member lives without a beat; at least three beats. Default 3.5 s.
+    /// Time until the member expires without a heartbeat; at least three heartbeat intervals.
+    /// Default 3.5 s.
     pub ttl: Duration,
-    /// How long a new member waits for others to arrive before units move to it. Default 250 ms.
+    /// How long a new member waits for others to join before units move to it. Default 250 ms.
     pub join_delay: Duration,
 }
 
-/// Timings that cannot work together.
+/// Invalid timings.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MembershipConfigError {
-    /// One late beat would already cost the membership.
-    #[error("a member must live for at least three beats: {ttl:?} is less than 3 × {heartbeat_interval:?}")]
+    /// One late heartbeat would end the membership.
+    #[error("the time to live {ttl:?} is less than three heartbeat intervals of {heartbeat_interval:?}")]
     TtlTooShort {
-        /// Time between beats.
+        /// Time between heartbeats.
         heartbeat_interval: Duration,
-        /// Life without a beat.
+        /// Time until the member expires.
         ttl: Duration,
     },
-    /// No time between beats.
-    #[error("the time between beats must not be zero")]
+    /// The heartbeat interval is zero.
+    #[error("the heartbeat interval must not be zero")]
     ZeroHeartbeatInterval,
 }
 
@@ -86,21 +92,22 @@ impl MembershipConfig {
     }
 }
 
-/// What the holder of leases has to know.
+/// An event of one lease, for the user of the leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseEvent {
-    /// Ours now.
+    /// This member holds the lease now.
     Granted(Lease),
-    /// Finish what is in hand, then give it back with [`MembershipHandle::release`].
+    /// The unit is assigned to another member, or this member is leaving: finish the work in
+    /// progress, then call [`MembershipHandle::release`].
     Drain(Lease),
-    /// Not ours any more: stop at once, there is nothing to give back.
+    /// The lease is lost. Stop at once; there is nothing to release.
     Lost(Lease),
 }
 
-/// The other end of a [`Membership`].
+/// The owner's side of a [`Membership`].
 #[derive(Debug)]
 pub struct MembershipHandle {
-    /// What happens. Unbounded, but never longer than a few notices per unit.
+    /// Events of leases. Unbounded, but never longer than a few events per unit.
     pub events: mpsc::UnboundedReceiver<LeaseEvent>,
     /// Whether leases may be used right now.
     pub validity: LeaseValidity,
@@ -108,9 +115,9 @@ pub struct MembershipHandle {
 }
 
 impl MembershipHandle {
-    /// Gives a lease back, after draining or because it turned out to be worthless.
+    /// Releases a lease, after draining or because it is not usable.
     pub fn release(&self, lease: Lease) {
-        // A seat that has ended holds nothing any more, so there is nobody to tell.
+        // A membership that has ended holds no leases, so a failed send loses nothing.
         let _ = self.releases.send(lease);
     }
 }
@@ -123,24 +130,25 @@ pub struct Membership<S> {
     validity: LeaseValidity,
     events: mpsc::UnboundedSender<LeaseEvent>,
     releases: mpsc::UnboundedReceiver<Lease>,
-    /// Given back by their users, not yet in the store.
+    /// Released by their users, but not yet in the store.
     pending_releases: Vec<Lease>,
     joined: bool,
     leaving: bool,
-    /// The store knows that it is.
+    /// Whether the store has recorded that the member is leaving.
     leaving_recorded: bool,
-    /// When to look at the store next, apart from beats and wake-ups.
+    /// When to refresh next, apart from heartbeats and wake-ups.
     refresh_at: Option<Instant>,
     last_refresh: Instant,
     failures: u32,
-    /// The last beat was. A server that only reads answers looks and is of no use.
+    /// Whether the last heartbeat succeeded. A read-only server serves snapshots, but accepts no
+    /// heartbeats.
     last_heartbeat_ok: bool,
     /// How often the membership has expired.
     expiry_count: u32,
 }
 
 impl<S: LeaseStore> Membership<S> {
-    /// A seat and the handle through which its leases are used.
+    /// A membership, and the handle through which its leases are used.
     pub fn new(store: S, config: MembershipConfig) -> Result<(Self, MembershipHandle), MembershipConfigError> {
         config.check()?;
         let (events, event_rx) = mpsc::unbounded_channel();
@@ -167,15 +175,16 @@ impl<S: LeaseStore> Membership<S> {
         Ok((membership, handle))
     }
 
-    /// Runs until `stop`, then drains: every lease is asked back, the member leaves when the last one has come.
-    /// Errors of the store are outlived: while it is away nothing is granted, and when the membership may have expired
-    /// everything held is dropped.
+    /// Runs until `stop`, then drains: it sends a drain event for every lease and leaves when all
+    /// are released. It survives errors of the store: while the store is unreachable it acquires
+    /// nothing, and when the membership may have expired it drops all leases.
     pub async fn run(self, stop: CancellationToken) {
         self.run_until(stop.clone(), stop).await;
     }
 
-    /// The same for whoever needs its place for longer than its leases: it drains from `stop` on, and leaves when `leave` says so as well,
-    /// unless its membership has expired by then.
+    /// Like [`run`](Self::run), for a member that must stay a member for longer than its leases. It
+    /// drains from `stop` on. It leaves once `leave` is cancelled too, unless its membership has
+    /// expired by then.
     pub async fn run_until(mut self, stop: CancellationToken, leave: CancellationToken) {
         let (seen_tx, seen_rx) = watch::channel(WatchState::default());
         let (wakeup_tx, mut wakeup) = mpsc::channel(1);
@@ -185,7 +194,8 @@ impl<S: LeaseStore> Membership<S> {
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                // In order, so that a simulation with the same seed takes the same path. No arm is ready for ever.
+                // Polled in order, so that a simulation with the same seed takes the same path. No
+                // arm stays ready, so none starves the others.
                 biased;
                 () = stop.cancelled(), if !self.leaving => self.start_leaving().await,
                 () = leave.cancelled(), if self.leaving && self.holds_no_leases() => break,
@@ -195,13 +205,14 @@ impl<S: LeaseStore> Membership<S> {
                 Some(()) = wakeup.recv() => self.refresh(&seen_tx).await,
                 () = sleep_until_some(self.refresh_at), if self.refresh_at.is_some() => self.refresh(&seen_tx).await,
             }
-            // Whoever has lost its place has nothing to keep, and must not join again.
+            // A leaving member that has lost its membership has nothing to keep, and must not join
+            // again.
             if self.leaving && self.holds_no_leases() && (!self.joined || leave.is_cancelled()) {
                 break;
             }
         }
         if let Err(error) = self.store.leave(&self.config.member).await {
-            warn!(member = %self.config.member, %error, "left without being able to say so; the membership will expire");
+            warn!(member = %self.config.member, %error, "cannot tell the store about leaving; the membership will expire");
         }
     }
 
@@ -209,7 +220,7 @@ impl<S: LeaseStore> Membership<S> {
         self.leases.is_empty() && self.pending_releases.is_empty()
     }
 
-    /// Says that we are alive; joins if we are not a member.
+    /// Sends a heartbeat; joins if it is not a member.
     async fn heartbeat(&mut self, seen: &watch::Sender<WatchState>) {
         if self.leaving && !self.leaving_recorded {
             self.record_leaving().await;
@@ -246,7 +257,7 @@ impl<S: LeaseStore> Membership<S> {
         }
     }
 
-    /// Everything is gone; try to join at once.
+    /// The membership has expired: drops all leases and joins again at once.
     fn handle_expiry(&mut self) {
         self.expiry_count += 1;
         let (member, held, ttl) = (&self.config.member, self.leases.len(), self.config.ttl);
@@ -254,8 +265,8 @@ impl<S: LeaseStore> Membership<S> {
             1 => warn!(%member, held, "membership expired; joining again"),
             times => warn!(
                 %member, held, times, ?ttl,
-                "membership expired again; joining again. Its beats come late: where the way to the store is slow, a longer time to \
-                 live keeps its place (squall worker --expires-after)"
+                "membership expired again; joining again. Its heartbeats arrive late: if the connection to the store is slow, \
+                 set a longer time to live (squall worker --expires-after)"
             ),
         }
         self.drop_all_leases();
@@ -265,7 +276,8 @@ impl<S: LeaseStore> Membership<S> {
         self.refresh_at = Some(Instant::now());
     }
 
-    /// Too long without an answer: nothing may be used any more. The store may still have it as ours, so look at once.
+    /// The store has not confirmed the membership in time, so no lease may be used. The store may
+    /// still list them as this member's, so it refreshes at once.
     fn drop_unconfirmed_leases(&mut self) {
         self.drop_all_leases();
         self.refresh_at = Some(Instant::now());
@@ -277,15 +289,16 @@ impl<S: LeaseStore> Membership<S> {
         }
     }
 
-    /// Reads the space and does what the plan says.
+    /// Reads the store and applies the plan for it.
     async fn refresh(&mut self, seen: &watch::Sender<WatchState>) {
         self.refresh_at = None;
         self.last_refresh = Instant::now();
         if !self.joined {
-            // Boxed: beat and look call each other once.
+            // Boxed, because `heartbeat` and `refresh` call each other once.
             return Box::pin(self.heartbeat(seen)).await;
         }
-        // In a crowd only those who may have to assign read everything. Who has just come does not know yet whether it is one.
+        // In a large group only members that may have to assign read the full snapshot. A new
+        // member does not know yet whether it is one of them.
         let member_count = seen.borrow().member_count;
         if member_count == 0 || member_count >= LARGE_GROUP_MEMBERS {
             let snapshot = match self.store.member_snapshot(&self.config.member).await {
@@ -323,7 +336,7 @@ impl<S: LeaseStore> Membership<S> {
         if let Err(error) = self.apply_plan(plan, revision).await {
             self.schedule_retry("apply_plan", &error);
         } else if self.last_heartbeat_ok && std::mem::take(&mut self.failures) > 0 {
-            info!(member = %self.config.member, "the store can be used again");
+            info!(member = %self.config.member, "the store is usable again");
         }
     }
 
@@ -340,9 +353,10 @@ impl<S: LeaseStore> Membership<S> {
             self.store.release(&self.config.member, &plan.orphaned).await?;
         }
         if let Some(assignment) = plan.new_assignment {
-            // Whoever was faster has raised the revision, and the watcher wakes us for it.
+            // If another member was faster, the revision has changed and the watcher wakes this
+            // member.
             let accepted = self.store.assign(revision, &assignment).await?;
-            debug!(member = %self.config.member, accepted, "assignment");
+            debug!(member = %self.config.member, accepted, "sent an assignment");
             return Ok(());
         }
         if plan.acquire.is_empty() || self.leaving {
@@ -369,7 +383,7 @@ impl<S: LeaseStore> Membership<S> {
         self.send_event(LeaseEvent::Drain(lease));
     }
 
-    /// Leases come back in bunches; one step returns them all.
+    /// Users release leases in bursts; one call releases all that are queued.
     async fn release_returned(&mut self, first: Lease) {
         let mut next = Some(first);
         while let Some(lease) = next {
@@ -380,10 +394,11 @@ impl<S: LeaseStore> Membership<S> {
             next = self.releases.try_recv().ok();
         }
         match self.store.release(&self.config.member, &self.pending_releases).await {
-            // Released leases raise the revision, so everybody, this member too, looks again.
+            // A release raises the revision, so every member refreshes, including this one.
             Ok(_) => self.pending_releases.clear(),
             Err(error) => {
-                // Not in `held`, so the next look finds them as strays and gives them back.
+                // They are not in `leases`, so the next refresh finds them as orphaned and releases
+                // them.
                 self.pending_releases.clear();
                 self.schedule_retry("release", &error);
             }
@@ -404,7 +419,8 @@ impl<S: LeaseStore> Membership<S> {
         }
     }
 
-    /// Until the store knows it, others would leave units to this member that it does not take.
+    /// Records in the store that the member is leaving. Until then, assigners give it units that it
+    /// does not acquire.
     async fn record_leaving(&mut self) {
         match self.store.mark_leaving(&self.config.member).await {
             Ok(_) => self.leaving_recorded = true,
@@ -415,27 +431,27 @@ impl<S: LeaseStore> Membership<S> {
     fn schedule_retry(&mut self, step: &str, error: &StoreError) {
         let wait = (RETRY_DELAY * 2u32.pow(self.failures.min(8))).min(self.config.heartbeat_interval);
         let (member, cause) = (&self.config.member, std::error::Error::source(error));
-        // Once for each time that the store is away.
+        // A warning once per outage, the rest at debug level.
         match self.failures {
-            0 => warn!(%member, step, %error, ?cause, "the store cannot be used; it is tried again"),
-            _ => debug!(%member, step, %error, ?cause, "store step failed"),
+            0 => warn!(%member, step, %error, ?cause, "the store is not usable; retrying"),
+            _ => debug!(%member, step, %error, ?cause, "store operation failed"),
         }
         self.failures += 1;
         self.refresh_at = Some(Instant::now() + wait);
     }
 
     fn send_event(&self, event: LeaseEvent) {
-        // The handle is dropped only when nobody uses leases any more.
+        // If the handle is dropped, no user of leases is left to inform.
         let _ = self.events.send(event);
     }
 }
 
-/// What the last look showed, as far as the watcher has to know.
+/// The state of the last snapshot, as far as the watcher needs it.
 #[derive(Clone, Copy, Debug, Default)]
 struct WatchState {
     revision: Revision,
     member_count: usize,
-    /// Whether every change is of interest, or only those that a beat tells of.
+    /// Whether every change wakes the member, or only those that a heartbeat reports.
     watching: bool,
 }
 
@@ -453,7 +469,7 @@ async fn sleep_until_some(at: Option<Instant>) {
     }
 }
 
-/// Wakes the seat when the space changes; waits for it to have looked before watching again.
+/// Wakes the member when the store changes. It waits for a refresh before it watches again.
 async fn watch_changes<S: LeaseStore>(store: S, mut seen: watch::Receiver<WatchState>, wakeup: mpsc::Sender<()>) {
     loop {
         if seen.changed().await.is_err() {

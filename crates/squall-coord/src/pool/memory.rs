@@ -1,5 +1,6 @@
-//! Pools in this process: the embedded default, and the model the Redis scripts are tested against.
-//! Refuses to outlive the process. Who is alive is what its [`MemoryLeaseStore`] says.
+//! Resource pools of this process: the default for an embedded fleet, and the model that tests
+//! compare the Redis scripts with.
+//! They do not outlive the process. Their [`MemoryLeaseStore`] decides which holders are alive.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +29,7 @@ pub struct MemoryPoolStore {
 struct MemoryPoolState {
     run: Epoch,
     pools: BTreeMap<PoolName, PoolState>,
-    /// How often anybody was called.
+    /// Number of notifications so far.
     notification_count: u64,
 }
 
@@ -39,12 +40,12 @@ struct PoolState {
     held: BTreeMap<ItemId, HeldItem>,
     last_grant: u64,
     last_arrival: u64,
-    /// For which run it was last emptied.
+    /// The run for which the pool was last emptied.
     last_reset_run: Option<Epoch>,
-    /// For which run numbers were last given out, and the next one to look at.
+    /// The run for which item numbers were last returned.
     numbering_run: Option<Epoch>,
     next_number: u64,
-    /// By the order in which they came.
+    /// Queued requests by arrival.
     queue: BTreeMap<u64, QueuedRequest>,
 }
 
@@ -62,11 +63,11 @@ struct QueuedRequest {
     holder: MemberId,
     run: Epoch,
     expires_at: Instant,
-    /// When, and by which call.
+    /// When it was notified, and by which notification.
     notified: Option<(Instant, u64)>,
 }
 
-/// What a step has to know of the world around the pools.
+/// The time, the current run and the members during one operation.
 struct StepContext<'a> {
     now: Instant,
     run: Epoch,
@@ -91,7 +92,7 @@ impl PoolState {
         }
     }
 
-    /// Takes back what is held by nobody that counts.
+    /// Frees items whose holders are not members or whose runs have ended.
     fn reclaim_abandoned(&mut self, context: &StepContext<'_>) -> u64 {
         let abandoned: Vec<ItemId> = self
             .held
@@ -103,7 +104,7 @@ impl PoolState {
         abandoned.len() as u64
     }
 
-    /// Removes tickets that wait no longer from among the first `count`.
+    /// Removes requests that no longer wait from the first `count` requests.
     fn remove_expired_requests(&mut self, context: &StepContext<'_>, count: usize) {
         let mut checked = 0;
         self.queue.retain(|_, queued| {
@@ -117,7 +118,7 @@ impl PoolState {
         self.queue.iter().find(|(_, queued)| queued.request_id == *request_id).map(|(position, _)| *position)
     }
 
-    /// Calls those whose turn it is and who have not been called yet; says whether there was anybody.
+    /// Notifies the requests whose turn it is, once each. Returns whether there were any.
     fn notify_next(&mut self, context: &StepContext<'_>, number: u64) -> bool {
         let window = self.available.len().min(MAX_NOTIFIED_WAITERS);
         self.remove_expired_requests(context, window);
@@ -136,23 +137,23 @@ impl PoolState {
 }
 
 impl MemoryPoolStore {
-    /// Pools for the members of `members`; there are none yet.
+    /// Creates an empty set of pools for the members of `members`.
     pub fn new(members: &MemoryLeaseStore) -> Self {
         Self { members: members.clone(), state: Arc::default(), turn_notify: Arc::default() }
     }
 
-    /// Says that a run has begun: everything of earlier ones is over. A lower one changes nothing. (In Redis the key
-    /// `test:epoch` says it.)
+    /// Records that a run has begun, which ends all earlier runs. A lower number changes nothing.
+    /// Redis has the key `test:epoch` for this.
     pub fn begin_run(&self, run: Epoch) {
         let mut state = self.lock();
         state.run = state.run.max(run);
     }
 
     fn lock(&self) -> MutexGuard<'_, MemoryPoolState> {
-        self.state.lock().expect("no step panics")
+        self.state.lock().expect("no operation panics while it holds the lock")
     }
 
-    /// Does something to one pool at one moment, then calls whoever is next.
+    /// Performs `step` on one pool, then notifies the next waiters.
     fn run_step<T>(
         &self,
         state: &mut MemoryPoolState,
@@ -169,7 +170,7 @@ impl MemoryPoolStore {
         Some(outcome)
     }
 
-    /// Whether the ticket is in the queue and has not been called after `seen`.
+    /// Whether the request is queued and has not been notified after `seen`.
     fn is_waiting(&self, request: &PoolRequest, seen: Revision) -> bool {
         let state = self.lock();
         let Some(pool) = state.pools.get(&request.pool) else { return false };

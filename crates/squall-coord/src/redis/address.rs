@@ -1,5 +1,6 @@
-//! Reads the address of a server, of a Sentinel group or of a cluster. Refuses what it does not understand instead of
-//! ignoring it: a mistyped option of an address is otherwise found only when it is needed. Never shows a password.
+//! Parses the address of a server, a Sentinel group or a cluster.
+//! It rejects unknown options, because a mistyped option would otherwise show only when it is
+//! needed. It never shows a password. [`super::RedisClient::open`] calls it.
 
 use std::{fmt, path::PathBuf};
 
@@ -11,7 +12,7 @@ use redis::{
 };
 use url::Url;
 
-/// Where and how to connect.
+/// A parsed address.
 #[derive(Clone)]
 pub(super) enum RedisAddress {
     Server {
@@ -102,7 +103,7 @@ impl RedisAddress {
         if tls.insecure {
             url.set_fragment(Some("insecure"));
         }
-        // Now, so that a wrong address is told as such.
+        // Parsed now, so that an invalid address is reported as such.
         url.clone().into_connection_info()?;
         Ok(Self::Server { url, tls })
     }
@@ -154,7 +155,7 @@ impl RedisAddress {
     }
 }
 
-/// What stands after the scheme of an address with several hosts, which is no URL.
+/// The part after the scheme of an address with several hosts, which is not a valid URL.
 struct MultiHostAddress {
     login: Credentials,
     nodes: Vec<NodeAddress>,
@@ -182,7 +183,7 @@ impl MultiHostAddress {
 
 impl NodeAddress {
     fn parse(text: &str, port: u16) -> Result<Self, RedisError> {
-        // The url crate knows about ports and IPv6.
+        // The url crate parses ports and IPv6.
         let url =
             Url::parse(&format!("redis://{text}")).map_err(|error| invalid_address("not a host", error.to_string()))?;
         let host =
@@ -201,7 +202,7 @@ impl NodeAddress {
 }
 
 fn percent_decode(text: &str) -> Result<String, RedisError> {
-    // A query's rules but for `+`, which a password may have.
+    // Query encoding except for `+`, which may be part of a password.
     let text = text.replace('+', "%2B");
     let mut pairs = url::form_urlencoded::parse(text.as_bytes());
     match (pairs.next(), pairs.next()) {
@@ -216,7 +217,7 @@ fn non_empty(text: String) -> Option<String> {
 }
 
 impl RedisTlsOptions {
-    /// Whether it was an option of TLS.
+    /// Sets a TLS option; returns whether `name` is one.
     fn set_option(&mut self, name: &str, value: &str) -> Result<bool, RedisError> {
         match name {
             "ca" => self.ca = Some(value.into()),
@@ -249,7 +250,7 @@ impl RedisTlsOptions {
         self.enabled
     }
 
-    /// Read at every connect, so that renewed files are taken up.
+    /// Reads the files at every connect, so that renewed certificates are used.
     fn certificates(&self) -> Result<TlsCertificates, RedisError> {
         let read = |path: &PathBuf| {
             std::fs::read(path)
@@ -270,7 +271,7 @@ pub(super) fn server_client(url: &Url, tls: &RedisTlsOptions) -> Result<Client, 
     if tls.enabled { Client::build_with_tls(info, tls.certificates()?) } else { Client::open(info) }
 }
 
-/// One node of a cluster by itself.
+/// A client of one cluster node.
 pub(super) fn node_client(
     node: &NodeAddress,
     login: &Credentials,
@@ -342,7 +343,7 @@ pub(super) fn redact_address(text: &str) -> String {
         && full[text.len()..].contains('@')
         && !text.contains('@')
     {
-        // A password with an unescaped `?` or `#` in it looks like this, too; nobody can tell them apart.
+        // This may be a password with an unescaped `?` or `#`; the two cases look the same.
         return format!("{scheme}://…");
     }
     match (text.find("://"), text.rfind('@')) {

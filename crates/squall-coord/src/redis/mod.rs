@@ -1,5 +1,5 @@
-//! The store in Redis or Valkey: one Lua script per step, over declared keys only.
-//! Refuses to keep state of its own; two of these on the same keys are the same store.
+//! The lease store in Redis or Valkey: one Lua script per operation, over declared keys only.
+//! It keeps no state of its own; two instances with the same keys are the same store.
 
 mod address;
 mod client;
@@ -29,7 +29,7 @@ use crate::{
     StoreError, UnitAssignment, UnitId,
 };
 
-/// One space in Redis. Clones share it and its connections.
+/// A lease store in Redis. Clones share it and its connections.
 #[derive(Clone)]
 pub struct RedisLeaseStore {
     inner: Arc<Inner>,
@@ -63,7 +63,7 @@ macro_rules! script {
 }
 
 impl RedisLeaseStore {
-    /// The space under `keys` on the server at the other end of `link`.
+    /// The store under `keys` on the server of `client`.
     pub fn new(client: &RedisClient, keys: LeaseKeys) -> Self {
         let scripts = LeaseScripts {
             join: script!("join"),
@@ -89,12 +89,12 @@ impl RedisLeaseStore {
         }
     }
 
-    /// The space's keys.
+    /// The store's keys.
     pub fn keys(&self) -> &LeaseKeys {
         &self.inner.keys
     }
 
-    /// Moves this handle's idea of the store's clock forward, for tests of expiry.
+    /// Moves this handle's view of the store's clock forward, for tests of expiry.
     pub fn advance(&self, by: Duration) {
         self.inner.skew_ms.fetch_add(millis(by), Relaxed);
     }
@@ -122,7 +122,7 @@ impl RedisLeaseStore {
         self.inner.skew_ms.load(Relaxed)
     }
 
-    /// Finds the key behind a WRONGTYPE, which Redis does not name.
+    /// Finds the key behind a WRONGTYPE error, which Redis does not name.
     async fn to_store_error<K: AsRef<str>>(&self, error: RedisError, types: &[(K, &'static str)]) -> StoreError {
         if is_transient(&error) {
             return StoreError::Unreachable(Box::new(error));
@@ -136,23 +136,25 @@ impl RedisLeaseStore {
     }
 }
 
-/// What the server has against a step, with the remedy where there is one.
+/// Converts a server error, with a remedy where there is one.
 pub(crate) fn rejected(error: RedisError) -> StoreError {
     match error.code() {
         Some("MOVED" | "ASK" | "CROSSSLOT") => StoreError::Rejected(
-            "this server is one of a Redis Cluster: give its address as redis-cluster://… instead of redis://…".into(),
+            "this server is a node of a Redis Cluster: write its address as redis-cluster://… instead of redis://…"
+                .into(),
         ),
         _ => StoreError::Rejected(Box::new(error)),
     }
 }
 
-/// Whether the server may be back soon, without anybody doing anything: nobody answers, or it says that it is still coming up.
+/// Whether the error may pass without intervention: the server does not respond, or is still
+/// starting.
 pub fn is_transient(error: &RedisError) -> bool {
     let no_reply = error.is_io_error() || error.is_timeout() || error.is_connection_dropped();
     no_reply || matches!(error.code(), Some("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "UNBLOCKED"))
 }
 
-/// The first of `keys` that exists with another type than expected, as the error to report.
+/// Returns an error for the first of `keys` that has another type than expected.
 pub async fn find_wrong_type<K: AsRef<str>>(
     connection: &mut SharedConnection,
     keys: &[(K, &'static str)],
@@ -167,7 +169,7 @@ pub async fn find_wrong_type<K: AsRef<str>>(
     None
 }
 
-/// The first of `keys`, all strings, that holds something else than a whole number, as the error to report.
+/// Returns an error for the first of `keys`, all strings, that is not a whole number.
 pub async fn find_non_number<K: AsRef<str>>(connection: &mut SharedConnection, keys: &[K]) -> Option<StoreError> {
     for key in keys {
         let key = key.as_ref();
@@ -179,7 +181,7 @@ pub async fn find_non_number<K: AsRef<str>>(connection: &mut SharedConnection, k
     None
 }
 
-/// What stands in `key` is not the number that belongs there.
+/// The error for a key that holds text in place of a number.
 fn not_a_number_error(key: String, found: &str) -> StoreError {
     let found: String = found.chars().take(40).collect();
     StoreError::WrongType { key, expected: "whole number", found: format!("text that is none (`{found}`)") }

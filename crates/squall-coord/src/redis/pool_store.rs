@@ -1,5 +1,6 @@
-//! Pools in Redis or Valkey: one Lua script per step and pool, over declared keys only.
-//! Refuses to keep state of its own but who of this process waits to be called.
+//! Resource pools in Redis or Valkey: one Lua script per operation and pool, over declared keys
+//! only.
+//! It keeps no state except which requests of this process wait for a notification.
 
 mod turn_listener;
 
@@ -15,34 +16,35 @@ use crate::{
     pool::MAX_NOTIFIED_WAITERS,
 };
 
-/// Things per put: a script stops everybody else meanwhile.
+/// Items per put, because a script blocks the server while it runs.
 const ITEMS_PER_PUT: usize = 500;
-/// Things per look for a number, for the same reason.
+/// Item numbers that one script checks, for the same reason.
 const NUMBERS_PER_SEARCH: u64 = 1000;
 
-/// Where the pools of a cell live. All keys share a hash slot if the prefix has a hash tag.
+/// The keys of a fleet's pools. They share a hash slot if the prefix has a hash tag.
 #[derive(Clone, Debug)]
 pub struct PoolKeys {
     prefix: Arc<str>,
 }
 
 impl PoolKeys {
-    /// Keys with this before them, such as `squall:{default}:`; empty for the seed's own names.
+    /// Keys that begin with `prefix`, such as `squall:{default}:`. An empty prefix gives vikhry's
+    /// key names.
     pub fn new(prefix: &str) -> Self {
         Self { prefix: prefix.into() }
     }
 
-    /// Hash: pool → how many things were ever put in.
+    /// Hash: pool → number of its items.
     pub fn resources(&self) -> String {
         format!("{}resources", self.prefix)
     }
 
-    /// Set: ids that are free.
+    /// Set: ids of free items.
     pub fn available(&self, pool: &PoolName) -> String {
         self.pool_key(pool, "available")
     }
 
-    /// String, usually JSON: the payload of one thing.
+    /// String, usually JSON: the payload of an item.
     pub fn item(&self, pool: &PoolName, id: &ItemId) -> String {
         self.pool_key(pool, id.as_str())
     }
@@ -56,12 +58,12 @@ impl PoolKeys {
         format!("{}resource:{pool}:{part}", self.prefix)
     }
 
-    /// Stream: who was called, over all pools.
+    /// Stream: notified requests of all pools.
     fn calls(&self) -> String {
         format!("{}resources:calls", self.prefix)
     }
 
-    /// String: what one put was answered.
+    /// String: the reply to one put.
     fn put_reply(&self, request_id: &PoolRequestId) -> String {
         format!("{}resources:put:{}", self.prefix, request_id.as_str())
     }
@@ -148,7 +150,8 @@ impl RedisPoolStore {
         }
     }
 
-    /// Finds the key behind an answer that does not name it: of another type, or text where a number belongs.
+    /// Finds the key behind an error that does not name it: a wrong type, or text in place of a
+    /// number.
     async fn to_store_error(&self, error: redis::RedisError, pool: &PoolName) -> StoreError {
         let explained = self.inner.members.to_store_error(error, &self.expected_types(pool)).await;
         let StoreError::Rejected(error) = explained else { return explained };
@@ -186,7 +189,8 @@ impl RedisPoolStore {
         ]
     }
 
-    /// The same step on every pool; what stands in the way of one keeps none of the others from it, and is the answer.
+    /// Runs a script on every pool. A failing pool does not stop the others; the first error is
+    /// returned at the end.
     async fn invoke_on_all(&self, script: &Script, holder: Option<&MemberId>) -> Result<u64, StoreError> {
         let (mut count, mut first_error) = (0, None);
         for pool in self.names().await? {
@@ -203,7 +207,7 @@ impl RedisPoolStore {
         first_error.map_or(Ok(count), Err)
     }
 
-    /// The payload; not part of the step, because it never changes while its id exists.
+    /// Reads a payload outside the script, because it never changes while its id exists.
     async fn payload(&self, pool: &PoolName, id: &ItemId) -> Result<String, StoreError> {
         let key = self.keys().item(pool, id);
         let payload: Option<String> = self.query(pool, redis::cmd("GET").arg(&key)).await?;
@@ -225,7 +229,8 @@ impl PoolStore for RedisPoolStore {
         while let Some(batch) = next {
             let mut call = self.invocation(&self.inner.scripts.put, pool);
             call.key(self.keys().pool_key(pool, "pool_loaded_count"));
-            // The client of a cluster sends a command again by itself when its answer is lost.
+            // The cluster client repeats a command by itself when its reply is lost; this key makes
+            // the repetition harmless.
             call.key(self.keys().put_reply(&PoolRequestId::unique()));
             call.arg(optional_arg(up_to)).arg(optional_arg(run.map(|run| run.0)));
             for item in batch {
@@ -262,7 +267,7 @@ impl PoolStore for RedisPoolStore {
 
     async fn try_acquire(&self, request: &PoolRequest, wait: Duration) -> Result<PoolRequestOutcome, StoreError> {
         let mut call = self.invocation(&self.inner.scripts.try_acquire, &request.pool);
-        // Rounded up: less than a millisecond is not "do not queue".
+        // Rounded up, because 0 means not to queue.
         let wait = millis(wait) + u64::from(!wait.subsec_nanos().is_multiple_of(1_000_000));
         call.arg(request.holder.as_str()).arg(request.run.0).arg(request.request_id.as_str()).arg(wait);
         let reply: Vec<String> = self.invoke(&request.pool, &call).await?;
@@ -318,7 +323,7 @@ impl PoolStore for RedisPoolStore {
         let any = PoolName::new("any").expect("a valid name");
         let mut names: Vec<String> = self.query(&any, redis::cmd("HKEYS").arg(self.keys().resources())).await?;
         names.sort_unstable();
-        // Names that nobody could have given are somebody else's and left alone.
+        // Invalid names are foreign and are skipped.
         Ok(names.into_iter().filter_map(|name| PoolName::new(name).ok()).collect())
     }
 
@@ -363,7 +368,7 @@ impl PoolStore for RedisPoolStore {
     }
 }
 
-/// As scripts are told it: -1 where there is none.
+/// An optional number as a script argument; -1 for `None`.
 fn optional_arg(number: Option<u64>) -> i64 {
     number.map_or(-1, |number| i64::try_from(number).unwrap_or(i64::MAX))
 }

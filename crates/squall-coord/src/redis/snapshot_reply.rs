@@ -1,4 +1,6 @@
-//! Turns the answers of the reading scripts into a [`LeaseSnapshot`] or a [`MemberSnapshot`]. Refuses answers it does not understand instead of guessing.
+//! Parses the replies of `snapshot.lua` and `member_snapshot.lua` into a [`LeaseSnapshot`] or a
+//! [`MemberSnapshot`].
+//! It rejects replies that it does not understand.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,7 +10,7 @@ use serde_json::Value as Json;
 use super::LeaseKeys;
 use crate::{Epoch, LeaseHolder, LeaseSnapshot, LiveMember, MemberId, MemberSnapshot, Revision, StoreError, UnitId};
 
-/// now, revision, members record, (member, deadline)…, (field, value)…
+/// time in ms, revision, members record, (member, deadline)…, (field, value)…
 pub(super) type SnapshotReply = (String, u64, String, Vec<(String, f64)>, BTreeMap<String, String>);
 
 pub(super) fn parse_snapshot(
@@ -45,7 +47,7 @@ pub(super) fn parse_snapshot(
     Ok(LeaseSnapshot { revision: Revision(revision), members, assignment, leases: leases.collect() })
 }
 
-/// revision, members, how many before, units, (unit, lease)…
+/// Parses: revision, number of members, number of older members, units, (unit, lease)…
 pub(super) fn parse_member_snapshot(reply: Vec<Value>, keys: &LeaseKeys) -> Result<MemberSnapshot, StoreError> {
     let wrong_record = || StoreError::WrongType {
         key: keys.members.to_string(),

@@ -1,4 +1,5 @@
-//! The run's record in this process: the embedded default, and the model the Redis scripts are tested against.
+//! The record of a run in this process: the default for an embedded fleet, and the model that tests
+//! compare the Redis scripts with. It does not outlive the process.
 
 use std::{
     collections::BTreeMap,
@@ -14,11 +15,11 @@ use super::{
 };
 use crate::{Epoch, MemoryPoolStore, StoreError};
 
-/// One run's record in memory. Clones share it.
+/// The record of a run in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryRunStore {
     state: Arc<Mutex<MemoryRunState>>,
-    /// Told when a run begins, as in Redis all read one key.
+    /// The pools that learn of every new run, because all Redis stores read one epoch key.
     pools: Option<MemoryPoolStore>,
 }
 
@@ -26,7 +27,7 @@ pub struct MemoryRunStore {
 struct MemoryRunState {
     skew: Duration,
     record: RunRecord,
-    /// What is under a name, and until when.
+    /// Bundles by name, with their expiry.
     bundles: BTreeMap<String, (Instant, Vec<u8>)>,
     reports: BTreeMap<String, (Instant, WorkerReport)>,
     runs: BTreeMap<u64, RunData>,
@@ -35,9 +36,9 @@ struct MemoryRunState {
 
 #[derive(Debug)]
 struct RunData {
-    /// Forgotten then, unless something of it is written before.
+    /// Removed then, unless it is written to earlier.
     expires_at: Instant,
-    /// Of the next delta.
+    /// Number of deltas appended so far.
     delta_count: u64,
     deltas: Vec<ShippedDelta>,
     last_sequence: BTreeMap<String, u64>,
@@ -54,12 +55,12 @@ impl RunData {
 }
 
 impl MemoryRunStore {
-    /// No run yet.
+    /// A store without a run.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No run yet; `pools` are told of every one that begins.
+    /// A store without a run. `pools` learn of every run that begins.
     pub fn with_pools(pools: &MemoryPoolStore) -> Self {
         Self { pools: Some(pools.clone()), ..Self::default() }
     }
@@ -75,7 +76,7 @@ impl MemoryRunStore {
     }
 
     fn lock_and_expire(&self) -> MutexGuard<'_, MemoryRunState> {
-        let mut state = self.state.lock().expect("no step panics");
+        let mut state = self.state.lock().expect("no operation panics while it holds the lock");
         state.remove_expired();
         state
     }
@@ -91,14 +92,14 @@ impl MemoryRunState {
         Instant::now() + self.skew
     }
 
-    /// Drops what Redis would have dropped by now.
+    /// Drops what Redis would have expired by now.
     fn remove_expired(&mut self) {
         let now = self.now();
         self.bundles.retain(|_, (expires_at, _)| *expires_at > now);
         self.runs.retain(|_, run| run.expires_at > now);
     }
 
-    /// A run of which something is written.
+    /// The data of a run for writing, with a renewed expiry.
     fn run_mut(&mut self, epoch: u64) -> &mut RunData {
         let expires_at = self.now() + RUN_RETENTION;
         let run = self.runs.entry(epoch).or_insert_with(|| RunData::new(expires_at));
@@ -111,7 +112,7 @@ impl MemoryRunState {
     }
 }
 
-/// A place as a number, for comparing.
+/// A position as a number, for comparison.
 fn position_number(position: &str) -> u64 {
     position.split_once('-').and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
 }

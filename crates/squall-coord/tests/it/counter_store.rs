@@ -1,4 +1,5 @@
-//! Numbers that are given out once: random draws, repeats, returns and deaths on both back ends at once, against a plain ledger.
+//! Counters: random requests, repetitions, returns and write-offs on both stores at once, compared
+//! with a ledger.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -12,11 +13,12 @@ const LIMIT: u64 = 40;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many of the numbers in hand are used, the rest goes back if so, and this many are wanted.
+    /// The source uses `used_count` of its numbers, returns the rest if `return_rest` is set, and
+    /// wants `max_count` more.
     Acquire { who: usize, used_count: u64, return_rest: bool, max_count: u64 },
-    /// The answer got lost: the same is asked again.
+    /// The reply was lost: the source repeats its request.
     Repeat(usize),
-    /// Taken for dead; it may be heard again.
+    /// The source counts as dead; it may send requests again.
     WriteOff(usize),
 }
 
@@ -31,7 +33,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// One source as it knows itself.
+/// What a source knows of its own numbers.
 #[derive(Default)]
 struct TestSource {
     last_request: BlockRequest,
@@ -45,17 +47,17 @@ fn blocks(numbers: &[u64]) -> Vec<Range<u64>> {
 
 async fn start_run<R: RunStore>(run: &R) -> u64 {
     let seen = run.read_record().await.unwrap();
-    run.compare_and_set(&seen, "RUNNING", "{}", true).await.unwrap().expect("nobody else is here").epoch
+    run.compare_and_set(&seen, "RUNNING", "{}", true).await.unwrap().expect("no other client changes the record").epoch
 }
 
-/// Both must answer alike.
+/// Sends a request to both stores, which must reply alike.
 async fn acquire_on_both(
     model: &MemoryRunStore,
     real: &RedisRunStore,
     source: &str,
     request: &BlockRequest,
 ) -> BlockGrant {
-    let expected = model.acquire_block(1, "rows", source, request).await.unwrap().expect("the run is on");
+    let expected = model.acquire_block(1, "rows", source, request).await.unwrap().expect("the run is current");
     assert_eq!(
         real.acquire_block(1, "rows", source, request).await.unwrap(),
         Some(expected.clone()),
@@ -107,7 +109,7 @@ async fn run_steps(steps: &[Step], model: MemoryRunStore, real: RedisRunStore) {
         assert_eq!(
             all_unused.len(),
             sources.iter().map(|source| source.unused.len()).sum::<usize>(),
-            "one number in two hands"
+            "two sources have the same number"
         );
         assert!(all_unused.iter().all(|number| !used.contains_key(number)), "a used number was given out again");
         let counters = model.counters(1).await.unwrap();
@@ -144,7 +146,7 @@ async fn check_only_the_current_run_gets_blocks<R: RunStore>(run: R) {
     );
     assert_eq!(run.counters(epoch).await.unwrap()["a b:c"].outstanding(), 3);
     let next = start_run(&run).await;
-    assert_eq!(run.acquire_block(epoch, "a b:c", "w", &request).await.unwrap(), None, "another run is on");
+    assert_eq!(run.acquire_block(epoch, "a b:c", "w", &request).await.unwrap(), None, "another run has begun");
     assert_eq!(run.write_off(epoch, "a b:c", "w").await.unwrap(), None);
     assert_eq!(run.acquire_block(next, "a b:c", "x", &request).await.unwrap().unwrap().block, 0..3);
 }

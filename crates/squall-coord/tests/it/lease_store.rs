@@ -1,4 +1,4 @@
-//! What every store must do, written once and run against memory and a real server.
+//! The behaviour of a lease store, tested in memory and on a real server.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{AdvanceClock, keys, member, redis_lease_store, units};
 
 const TTL: Duration = Duration::from_secs(600);
 
-/// Declares each case once and runs it against both back ends.
+/// Runs each case against the memory store and against Redis.
 macro_rules! on_both_stores {
     ($($case:ident)*) => {
         mod in_memory {
@@ -97,7 +97,8 @@ async fn each_grant_has_a_higher_epoch(store: impl AdvanceClock) {
     }
 }
 
-/// The client of a cluster repeats a step whose answer got lost; told that somebody has the units, the member would not use its own.
+/// The cluster client repeats a command whose reply was lost. If the repetition reported the units
+/// as held, the member would not use its own leases.
 async fn repeated_acquire_returns_the_same_grants(store: impl AdvanceClock) {
     for name in ["a", "b"] {
         store.join(&member(name), TTL).await.unwrap();
@@ -165,7 +166,7 @@ async fn change_wakes_a_waiting_client(store: impl AdvanceClock) {
     let waiter = tokio::spawn(async move { waiting.wait_for_change(seen, Duration::from_secs(60)).await });
     store.join(&member("b"), TTL).await.unwrap();
     tokio::time::timeout(Duration::from_secs(30), waiter).await.expect("woken, not timed out").unwrap().unwrap();
-    // What has happened already does not make anybody wait.
+    // A change that has happened already does not block.
     store.wait_for_change(seen, Duration::from_secs(60)).await.unwrap();
 }
 
@@ -218,7 +219,7 @@ async fn acquire_is_paused_while_the_admin_key_exists() {
 #[tokio::test]
 async fn unreachable_server_returns_an_error() {
     let mut server = RedisServer::start();
-    let store = redis_lease_store(&server, "away").await;
+    let store = redis_lease_store(&server, "unreachable").await;
     server.kill();
     assert!(matches!(store.join(&member("a"), TTL).await, Err(StoreError::Unreachable(_))));
 }

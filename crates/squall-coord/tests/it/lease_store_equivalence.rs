@@ -1,4 +1,5 @@
-//! Random steps on both stores at once: the memory store is the oracle for the Lua scripts.
+//! Random operations on both lease stores at once: the memory store is the model for the Lua
+//! scripts.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +12,8 @@ use squall_testkit::redis::RedisServer;
 
 use crate::support::{AdvanceClock, keys, member, units};
 
-/// Far longer than a test takes, so that only `Step::Wait` makes time pass.
+/// Far longer than a test takes, so that only `Step::AdvanceTime` and `Step::PauseMember` make
+/// members expire.
 const TTL: Duration = Duration::from_secs(100_000);
 const UNITS: u32 = 6;
 
@@ -26,11 +28,12 @@ enum Step {
         stale: bool,
     },
     Acquire(u8, Vec<u32>),
-    /// Gives back a unit with the epoch it has, or with one before.
+    /// Releases a unit with its epoch, or with an earlier one.
     Release(u8, u32, bool),
-    /// Tenths of a life.
+    /// Tenths of the TTL.
     AdvanceTime(u32),
-    /// Everybody but this one beats while more than a life passes: it was stopped, and wakes up as a stranger.
+    /// All other members send heartbeats for longer than the TTL: this one was paused and has
+    /// expired.
     PauseMember(u8),
 }
 
@@ -100,7 +103,7 @@ async fn apply(step: &Step, store: &impl AdvanceClock, snapshot: &LeaseSnapshot)
 
 type ObservedState = (Revision, Vec<(MemberId, bool)>, UnitAssignment, BTreeMap<UnitId, LeaseHolder>);
 
-/// Everything but times, which the two clocks do not share.
+/// A snapshot without times, which the two clocks do not share.
 fn observed_state(snapshot: LeaseSnapshot) -> ObservedState {
     (
         snapshot.revision,
@@ -110,7 +113,7 @@ fn observed_state(snapshot: LeaseSnapshot) -> ObservedState {
     )
 }
 
-/// What must hold whatever happens.
+/// The invariants after every step.
 fn check_invariants(
     step: &Step,
     before: ObservedState,
@@ -122,19 +125,19 @@ fn check_invariants(
     let newest = *highest_epoch;
     for (unit, held) in leases {
         let LeaseHolder { member: holder, epoch } = held;
-        prop_assert!(members.iter().any(|(id, _)| id == holder), "{holder} holds, but is no member");
-        prop_assert!(known.contains(unit), "{unit} was made up");
-        // A lease is as it was, or a grant newer than all that were ever made.
+        prop_assert!(members.iter().any(|(id, _)| id == holder), "{holder} holds a unit, but is not a member");
+        prop_assert!(known.contains(unit), "{unit} is not a known unit");
+        // A lease is unchanged, or its epoch is higher than all earlier ones.
         let kept = before.3.get(unit) == Some(held);
-        prop_assert!(kept || epoch.0 > newest, "{unit} went to {holder} by an old grant {epoch}");
+        prop_assert!(kept || epoch.0 > newest, "{unit} was granted to {holder} with the old epoch {epoch}");
         *highest_epoch = (*highest_epoch).max(epoch.0);
     }
     let epochs: std::collections::BTreeSet<Epoch> = leases.values().map(|holder| holder.epoch).collect();
-    prop_assert_eq!(epochs.len(), leases.len(), "one grant for two units");
+    prop_assert_eq!(epochs.len(), leases.len(), "two units have the same epoch");
     let held: usize = members.iter().map(|(id, _)| leases.values().filter(|holder| holder.member == *id).count()).sum();
     prop_assert_eq!(held, leases.len(), "the counts of members do not add up to the leases");
     if matches!(step, Step::Assign { stale: true } | Step::Release(_, _, true)) && before.0.0 > 0 {
-        prop_assert_eq!(before, after, "a stale step changed something");
+        prop_assert_eq!(before, after, "an outdated operation changed something");
     }
     Ok(())
 }
@@ -170,7 +173,7 @@ fn memory_and_redis_lease_stores_agree() {
     outcome.unwrap();
 }
 
-/// Many tasks race for the same units on a real server; nobody ever holds what another holds.
+/// Many tasks compete for the same units on a real server; two members never hold the same unit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_members_never_share_a_unit() {
     let server = RedisServer::start();
@@ -188,7 +191,7 @@ async fn concurrent_members_never_share_a_unit() {
                 let unit = (round + u32::from(who)) % UNITS;
                 let LeaseAcquireOutcome::Granted(grants) = store.acquire(&own_id, &[UnitId::from(unit)]).await.unwrap()
                 else {
-                    panic!("gone")
+                    panic!("not a member")
                 };
                 let Some(epoch) = grants[0] else { continue };
                 let at = &holders[unit as usize];

@@ -1,4 +1,5 @@
-//! The steps of the store against both back ends, and the rebalance protocol under simulated faults.
+//! Both implementations of every store against the same tests, memberships under simulated faults,
+//! and Redis connections.
 
 mod counter_store;
 mod lease_store;

@@ -1,4 +1,4 @@
-//! Members with seats on one store: who ends up with what, and what those who keep their units notice.
+//! Memberships on one store: which units each member gets, and which events it receives.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{member, units};
 
-/// A member that drains at once and writes down what it was told.
+/// A member that drains at once and records its events.
 struct TestMember {
     stop: CancellationToken,
     tasks: JoinSet<()>,
@@ -112,7 +112,7 @@ async fn leaving_member_hands_over_within_100ms() {
     assert!(store.snapshot().await.unwrap().members.is_empty());
 }
 
-/// It may hold other things by its membership than units.
+/// A worker needs this for its users' resources, which its membership holds too.
 #[tokio::test(start_paused = true)]
 async fn drained_member_keeps_its_membership_until_leave() {
     for membership_lost in [false, true] {
@@ -137,7 +137,7 @@ async fn drained_member_keeps_its_membership_until_leave() {
         let leaving_member = snapshot.members.iter().find(|it| it.id == member("a")).expect("it has not left");
         assert!(leaving_member.leaving && b.held_count() == 8, "{snapshot:?}");
         if membership_lost {
-            // Whoever has lost its place has none to keep, and takes no new one.
+            // A member that has lost its membership must not join again.
             store.leave(&member("a")).await.unwrap();
         } else {
             leave.cancel();

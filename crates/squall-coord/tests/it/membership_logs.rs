@@ -1,4 +1,5 @@
-//! What a seat says of a store that can be read and not written: once that it cannot be used, once that it can.
+//! Log messages of a membership on a read-only store: one when it becomes unusable, one when it is
+//! usable again.
 
 use std::{
     sync::{
@@ -18,7 +19,7 @@ use tracing::Level;
 
 use crate::support::{member, units};
 
-/// A server that is out of memory, or follows another one.
+/// Behaves like a server that is out of memory, or like a replica.
 #[derive(Clone, Default)]
 struct ReadOnlyStore {
     store: MemoryLeaseStore,
@@ -67,7 +68,7 @@ impl LeaseStore for ReadOnlyStore {
     }
 }
 
-/// What was said to people since the last look.
+/// Messages at info level and above since the last call.
 fn logged_messages() -> Vec<String> {
     tracing_capture::take_thread_events(Level::INFO).iter().map(|event| event.message().to_owned()).collect()
 }
@@ -81,26 +82,26 @@ async fn read_only_store_is_logged_once_per_outage() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(logged_messages(), ["joined"]);
 
-    // Shorter than its membership lasts.
+    // Shorter than the TTL.
     store.read_only.store(true, Relaxed);
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert_eq!(logged_messages(), ["the store cannot be used; it is tried again"]);
+    assert_eq!(logged_messages(), ["the store is not usable; retrying"]);
     store.read_only.store(false, Relaxed);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(logged_messages(), ["the store can be used again"]);
+    assert_eq!(logged_messages(), ["the store is usable again"]);
 
-    // Longer, and a second time: then it is told what may help.
+    // Longer than the TTL. The second expiry names the remedy.
     for outage in 1..=2 {
         store.read_only.store(true, Relaxed);
         tokio::time::sleep(Duration::from_secs(8)).await;
         let messages = logged_messages();
         let [unusable, expired] = &*messages else { panic!("time {outage}: {messages:?}") };
-        assert_eq!(unusable, "the store cannot be used; it is tried again");
+        assert_eq!(unusable, "the store is not usable; retrying");
         assert!(expired.starts_with("membership expired"), "{expired}");
         assert_eq!(expired.contains("--expires-after"), outage == 2, "{expired}");
         store.read_only.store(false, Relaxed);
         tokio::time::sleep(Duration::from_secs(3)).await;
-        assert_eq!(logged_messages(), ["joined", "the store can be used again"], "time {outage}");
+        assert_eq!(logged_messages(), ["joined", "the store is usable again"], "time {outage}");
     }
     drop(handle);
     membership.abort();

@@ -1,4 +1,4 @@
-//! What pools must do, written once and run against memory and a real server.
+//! The behaviour of a pool store, tested in memory and on a real server.
 
 use std::time::{Duration, Instant};
 
@@ -96,14 +96,15 @@ async fn held_item_is_not_granted_again(stores: impl TestStores) {
     assert_eq!(acquire_now(&stores, "b").await.id, leases[0].id);
 }
 
-/// SEEDS.md §1.3, weakness 5: two workers that had both read the old watermark made an id free that was in use.
+/// In vikhry, two workers that had both read the old size freed an item that was in use.
 async fn concurrent_puts_grant_no_item_twice(stores: impl TestStores) {
     fill_and_join(&stores, 10, &["a", "b"]).await;
     let mut held = Vec::new();
     for _ in 0..10 {
         held.push(acquire_now(&stores, "a").await.id);
     }
-    // Both know of 10 and are told that there should be 20; b does it all again after a has borrowed some of the new ones.
+    // Both workers know 10 items and want 20. The second worker repeats the put after the first has
+    // acquired a new item.
     let all = items(20);
     assert_eq!(stores.pools().put(&accounts(), &all, Some(20), None).await.unwrap().len(), 10);
     held.push(acquire_now(&stores, "a").await.id);
@@ -120,17 +121,17 @@ async fn concurrent_puts_grant_no_item_twice(stores: impl TestStores) {
 async fn ensure_pool_size_adds_only_missing_items(stores: impl TestStores) {
     let (pools, pool) = (stores.pools(), accounts());
     let make_payload = |id: ItemId| async move { Ok::<_, StoreError>(format!("made {id}")) };
-    let named = PoolItem { id: ItemId::new("3").unwrap(), payload: "by hand".into() };
+    let named = PoolItem { id: ItemId::new("3").unwrap(), payload: "named".into() };
     pools.put(&pool, &[named], None, None).await.unwrap();
     let ids = |numbers: &[u64]| numbers.iter().copied().map(ItemId::from).collect::<Vec<_>>();
-    // 3 is taken, so the numbering steps over it.
+    // Number 3 exists, so the numbering skips it.
     let filled = ensure_pool_size(pools, &pool, 4, make_payload).await.unwrap();
     assert_eq!((filled.existing, filled.created, filled.current), (1, ids(&[2, 4, 5]), 4));
     let second = ensure_pool_size(pools, &pool, 4, make_payload).await.unwrap();
     assert_eq!((second.existing, second.created, second.current), (4, vec![], 4));
     let more = add_pool_items(pools, &pool, 1200, make_payload).await.unwrap();
     assert_eq!((more.existing, more.created.len(), more.current), (4, 1200, 1204));
-    // A failing factory leaves nothing behind.
+    // A failing factory adds nothing.
     let fail = |_: ItemId| async { Err::<String, _>(StoreError::Rejected("factory".into())) };
     assert!(ensure_pool_size(pools, &pool, 1300, fail).await.is_err());
     assert_eq!(counts(&stores).await, (1204, 1204, 0, 0));
@@ -171,7 +172,7 @@ async fn items_of_an_expired_holder_become_free(stores: impl TestStores) {
     let lost = acquire_now(&stores, "a").await;
     acquire_now(&stores, "b").await;
     stores.members().advance(TTL);
-    // Whoever finds nothing sweeps first.
+    // A request that finds no free item sweeps first.
     let second = acquire_now(&stores, "b").await;
     assert_eq!(second.id, lost.id);
     assert_eq!(stores.pools().release(&lost).await.unwrap(), PoolReleaseOutcome::NotHeld);
@@ -237,7 +238,7 @@ async fn notified_waiter_loses_its_turn_after_the_timeout(stores: impl TestStore
     let (b, c) = (queue(&stores, "b", 0).await, queue(&stores, "c", 1).await);
     stores.pools().release(&lease).await.unwrap();
     assert!(!is_granted(&stores, &c).await);
-    // b was called and lives, but does not come.
+    // b is alive and was notified, but does not repeat its request.
     stores.members().advance(TURN_TIMEOUT);
     assert!(is_granted(&stores, &c).await);
     assert!(matches!(stores.pools().try_acquire(&b, LONG).await.unwrap(), PoolRequestOutcome::Queued { ahead: 0, .. }));
@@ -258,7 +259,7 @@ async fn released_item_goes_to_a_waiter(stores: impl TestStores) {
     for _ in 0..6 {
         assert_eq!(stores.pools().release(&lease).await.unwrap(), PoolReleaseOutcome::Released);
         let next = tokio::time::timeout(Duration::from_secs(60), waiting.join_next()).await.expect("called");
-        lease = next.expect("somebody waits").unwrap();
+        lease = next.expect("a request waits").unwrap();
     }
     assert_eq!(counts(&stores).await, (1, 0, 1, 0));
 }
@@ -270,7 +271,7 @@ async fn acquire_fails_at_its_deadline(stores: impl TestStores) {
     let error = holder.acquire(&accounts(), Duration::from_millis(50)).await.unwrap_err();
     assert!(matches!(error, AcquireError::Exhausted { .. }), "{error}");
     assert!(error.to_string().contains("became free within 50ms"), "{error}");
-    // Found by a reader: nothing "became free within 0ns".
+    // Without a wait, the message names no duration.
     let no_wait = holder.acquire(&accounts(), Duration::ZERO).await.unwrap_err().to_string();
     assert!(no_wait.contains("` was free: make the pool larger"), "{no_wait}");
     assert_eq!(counts(&stores).await, (1, 0, 1, 0));
@@ -287,7 +288,7 @@ async fn aborted_acquire_leaves_no_request_in_the_queue(stores: impl TestStores)
     }
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
-    // Its next step tells the store, and the thing goes to whoever asks.
+    // The holder's next call cancels the request, and the item is free for others.
     assert_eq!(holder.release(&lease).await.unwrap(), PoolReleaseOutcome::Released);
     assert_eq!(counts(&stores).await, (1, 1, 0, 0));
     holder.acquire(&accounts(), Duration::ZERO).await.unwrap();
@@ -323,7 +324,7 @@ async fn list_shows_items_with_their_holders(stores: impl TestStores) {
     assert_eq!(stores.pools().list(&PoolName::new("none").unwrap(), 2).await.unwrap(), []);
 }
 
-/// A run that was stopped while it was prepared went on filling the pool that the next one had emptied.
+/// A run that is stopped while it prepares must not add items to the pool of the next run.
 async fn put_for_an_ended_run_adds_nothing(stores: impl TestStores) {
     let (pools, pool) = (stores.pools(), accounts());
     let put = |ids: std::ops::Range<usize>, run: Option<u64>| async move {
@@ -338,12 +339,12 @@ async fn put_for_an_ended_run_adds_nothing(stores: impl TestStores) {
     assert_eq!(counts(&stores).await, (0, 0, 0, 0));
     assert_eq!((put(0..1, Some(8)).await, put(1..3, None).await), (1, 2));
     assert_eq!(counts(&stores).await, (3, 3, 0, 0));
-    // Nor does it make a pool known.
+    // It does not create a pool either.
     pools.put(&PoolName::new("wallets").unwrap(), &[], None, Some(Epoch(7))).await.unwrap();
     assert_eq!(pools.names().await.unwrap(), [pool]);
 }
 
-/// Two failed sign-ups of two left the pool empty in every later run.
+/// Otherwise two failed sign-ups of two would leave the pool empty in every later run.
 async fn number_of_an_item_never_created_is_reused_in_the_next_run(stores: impl TestStores) {
     let (pools, pool) = (stores.pools(), accounts());
     let number = |run| async move { pools.next_item_number(&accounts(), Epoch(run), Some(2)).await.unwrap() };
@@ -352,7 +353,7 @@ async fn number_of_an_item_never_created_is_reused_in_the_next_run(stores: impl 
     pools.put(&pool, &[made], None, None).await.unwrap();
     stores.begin_run(Epoch(2)).await;
     assert_eq!(number(1).await, None, "its run is over");
-    // Whichever worker asks: once for a run.
+    // Each number once per run, for all workers together.
     assert_eq!([number(2).await, number(2).await, number(2).await], [Some(1), None, None]);
 }
 
@@ -392,18 +393,19 @@ async fn wrong_key_type_and_missing_payload_errors_name_the_key() {
     assert!(matches!(&error, StoreError::WrongType { key: found, expected: "zset", .. } if found == key), "{error}");
 }
 
-/// Somebody else's value in the entry of one pool spoils that pool only; the error names the key, and the field.
+/// A foreign value in the entry of one pool breaks that pool only; the error names the key and the
+/// field.
 #[tokio::test]
 async fn foreign_value_in_one_pool_leaves_other_pools_usable() {
     let server = RedisServer::start();
-    let stores = RedisTestStores::new(&RedisClient::open(&server.url()).await.unwrap(), "spoilt");
+    let stores = RedisTestStores::new(&RedisClient::open(&server.url()).await.unwrap(), "broken");
     fill_and_join(&stores, 1, &["a"]).await;
     let mut commands = stores.client.connection();
-    let resources = "squall:{spoilt}:resources";
+    let resources = "squall:{broken}:resources";
     for (pool, value) in [("odd", "x"), ("negative", "-1"), ("typed", "1")] {
         let _: i64 = ::redis::cmd("HSET").arg(resources).arg(pool).arg(value).query_async(&mut commands).await.unwrap();
     }
-    let available = "squall:{spoilt}:resource:typed:available";
+    let available = "squall:{broken}:resource:typed:available";
     let _: i64 = ::redis::cmd("LPUSH").arg(available).arg("z").query_async(&mut commands).await.unwrap();
     let counted = stores.pools().count_all().await.unwrap();
     assert_eq!(
@@ -415,7 +417,7 @@ async fn foreign_value_in_one_pool_leaves_other_pools_usable() {
     assert!(errors[0].contains("resources, field negative` holds a text that is none (`-1`)"), "{errors:?}");
     assert!(errors[1].contains("resources, field odd` holds a text that is none (`x`)"), "{errors:?}");
     assert!(errors[2].contains(available) && errors[2].contains("remove the key"), "{errors:?}");
-    // Filling the spoilt one is refused by name; the others are filled, held and swept as ever.
+    // Filling the broken pool fails with its name; the others can be filled, held and swept.
     let make_payload = |_| async { Ok::<_, StoreError>("{}".to_owned()) };
     let odd = PoolName::new("odd").unwrap();
     let error = squall_coord::add_pool_items(stores.pools(), &odd, 1, make_payload).await.unwrap_err();
@@ -426,16 +428,16 @@ async fn foreign_value_in_one_pool_leaves_other_pools_usable() {
         PoolRequestOutcome::Granted(_)
     ));
     stores.members().leave(&member("a")).await.unwrap();
-    let waiting = "squall:{spoilt}:resource:aaa:waiting";
+    let waiting = "squall:{broken}:resource:aaa:waiting";
     let _: i64 = ::redis::cmd("HSET").arg(resources).arg("aaa").arg(0).query_async(&mut commands).await.unwrap();
     let _: () = ::redis::cmd("SET").arg(waiting).arg("x").query_async(&mut commands).await.unwrap();
     let error = stores.pools().sweep().await.unwrap_err();
     assert!(error.to_string().contains(waiting), "{error}");
-    assert_eq!(stores.pools().count(&accounts()).await.unwrap().held, 0, "swept all the same");
+    assert_eq!(stores.pools().count(&accounts()).await.unwrap().held, 0, "the other pools are swept");
 }
 
-/// Waiters of four workers, each with a connection of its own, get the one thing there is in the order in which they came. Somebody who gave
-/// up meanwhile holds nobody up.
+/// Waiters of four workers, each with its own connection, get the only item in the order of their
+/// requests. A waiter that gives up does not block the others.
 #[tokio::test]
 async fn waiters_of_several_workers_are_served_in_order() {
     let server = RedisServer::start();
@@ -451,17 +453,17 @@ async fn waiters_of_several_workers_are_served_in_order() {
         let (order, longest) = serve_twelve_waiters(&stores, &workers).await;
         let mut all_waiters = order.clone();
         all_waiters.sort_unstable();
-        assert_eq!(all_waiters, (0..12).collect::<Vec<_>>(), "each of them had it once");
-        // Who is called and says nothing for this long loses its turn; a machine that stalls may do that to anybody.
+        assert_eq!(all_waiters, (0..12).collect::<Vec<_>>(), "each waiter got the item once");
+        // A waiter that stalls for this long loses its turn, which a slow machine can cause.
         if longest < TURN_TIMEOUT {
             assert_eq!(order, all_waiters);
             return;
         }
     }
-    panic!("this machine stalls for seconds all the time");
+    panic!("every attempt was slower than the turn timeout");
 }
 
-/// In which order twelve waiters had it, and how long the longest of them took to come for it.
+/// The order in which twelve waiters got the item, and the longest time that one took.
 async fn serve_twelve_waiters(
     stores: &RedisTestStores,
     workers: &[ResourceHolder<RedisPoolStore>],

@@ -1,5 +1,6 @@
-//! Random steps on the pools of both stores at once: memory is the oracle for the Lua scripts. Which of the free things
-//! somebody gets is the server's choice, so answers are compared but for ids, and what they must never be is checked.
+//! Random operations on the pools of both stores at once: the memory store is the model for the Lua
+//! scripts.
+//! The server chooses which free item it grants, so outcomes are compared without ids.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,30 +16,32 @@ use squall_testkit::redis::RedisServer;
 
 use crate::support::{AdvanceClock, MemoryTestStores, RedisTestStores, TestStores, member};
 
-/// Far longer than a test takes, so that only `Step::Pass` makes time pass. Patience is 3 s, so a case must be quicker.
+/// Far longer than a test takes, so that only `Step::AdvanceTime` makes members expire. The turn
+/// timeout is 3 s, so a case must be quicker.
 const TTL: Duration = Duration::from_secs(100_000);
 
 #[derive(Clone, Debug)]
 enum Step {
     Join(u8),
     Leave(u8),
-    /// How many, up to how many, and for which run: none, this one, or the one before.
+    /// Number of items, largest size of the pool, and run: any, the current one, or the previous
+    /// one.
     Put(u64, Option<u64>, Option<u64>),
-    /// For this run, or for the one before.
+    /// For the current run, or for the previous one.
     Reset(bool),
     NextNumber(Option<u64>),
-    /// Who, and whether it would wait.
+    /// Member, and whether it waits.
     Request(u8, bool),
-    /// Asks again with an earlier ticket.
+    /// Repeats an earlier request.
     RepeatRequest(usize),
     Cancel(usize),
     Release(usize),
-    /// By somebody else, of another grant, or of an earlier run.
+    /// By another member, of another grant, or of an earlier run.
     ForgeRelease(usize, u8),
     ReleaseAll(u8),
     Sweep,
     BeginRun,
-    /// Tenths of a life, or the time of patience.
+    /// Tenths of the TTL; 0 is the turn timeout.
     AdvanceTime(u32),
 }
 
@@ -69,10 +72,10 @@ fn numbered_member(who: u8) -> MemberId {
 }
 
 fn pool() -> PoolName {
-    PoolName::new("things").unwrap()
+    PoolName::new("items").unwrap()
 }
 
-/// What one side has seen so far; both sides number their asks and holds alike.
+/// One store with its requests and leases so far; both stores number them alike.
 struct StoreUnderTest<C> {
     stores: C,
     requests: Vec<PoolRequest>,
@@ -98,7 +101,7 @@ impl<C: TestStores> StoreUnderTest<C> {
         }
     }
 
-    /// Does a step; the answer is comparable.
+    /// Performs a step and returns a comparable outcome.
     async fn apply(&mut self, step: &Step, run: Epoch, request_ids: &[PoolRequestId]) -> String {
         let (members, pools) = (self.stores.members().clone(), self.stores.pools().clone());
         match step {
@@ -137,7 +140,7 @@ impl<C: TestStores> StoreUnderTest<C> {
                 Some(lease) => {
                     let mut forged = lease.clone();
                     match how {
-                        0 => forged.holder = member("nobody"),
+                        0 => forged.holder = member("stranger"),
                         1 => forged.grant = Epoch(forged.grant.0 + 1_000_000),
                         _ => forged.run = Epoch(0),
                     }
@@ -155,15 +158,15 @@ impl<C: TestStores> StoreUnderTest<C> {
         }
     }
 
-    /// What both sides must agree on, and checks of what neither may ever show.
+    /// The state that both stores must agree on. Also checks the invariants of each.
     async fn observed_state(&self) -> (u64, u64, u64, u64, BTreeMap<MemberId, usize>, BTreeSet<(Epoch, Epoch)>) {
         let Some(counts) = self.stores.pools().count_all().await.unwrap().pools.pop() else {
             return Default::default();
         };
         let listed = self.stores.pools().list(&pool(), 1000).await.unwrap();
         let ids: BTreeSet<&ItemId> = listed.iter().map(|item| &item.id).collect();
-        assert_eq!(ids.len(), listed.len(), "something is both free and held: {listed:?}");
-        assert_eq!(counts.total, counts.available + counts.held, "something was lost or made up");
+        assert_eq!(ids.len(), listed.len(), "an item is both free and held: {listed:?}");
+        assert_eq!(counts.total, counts.available + counts.held, "an item was lost or invented");
         assert_eq!(counts.total, listed.len() as u64);
         assert!(
             listed.iter().all(|item| item.payload == format!("p{}", item.id)),
@@ -173,7 +176,7 @@ impl<C: TestStores> StoreUnderTest<C> {
         let mut grants = BTreeSet::new();
         for PoolHolder { member, run, grant } in listed.into_iter().filter_map(|item| item.held) {
             *holders.entry(member).or_default() += 1;
-            assert!(grants.insert((grant, run)), "one grant for two things");
+            assert!(grants.insert((grant, run)), "two items have the same grant");
         }
         assert_eq!(counts.held, grants.len() as u64);
         (counts.total, counts.available, counts.held, counts.waiting, holders, grants)
@@ -206,7 +209,8 @@ fn memory_and_redis_pools_agree_and_lose_no_item() {
     outcome.unwrap();
 }
 
-/// Many borrowers on a real server want few things; nobody ever has what another has, and nothing is lost.
+/// Many holders compete for a few items on a real server; two never hold the same item, and none is
+/// lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_holders_never_share_an_item() {
     const ITEMS: u64 = 3;
@@ -218,7 +222,7 @@ async fn concurrent_holders_never_share_an_item() {
         std::sync::Arc::new((0..=ITEMS).map(|_| Default::default()).collect());
     let mut tasks = tokio::task::JoinSet::new();
     for who in 0..8u8 {
-        // Every borrower is a process of its own, and all make sure that the pool is full.
+        // Each holder has its own stores, as a process would, and each fills the pool.
         let (stores, current_users, items) =
             (RedisTestStores::new(&client, "race"), current_users.clone(), items.clone());
         tasks.spawn(async move {

@@ -1,5 +1,5 @@
-//! Pools whose store fails for a moment, repeats itself, or has somebody else's values in it: nothing is lost, counted twice or asked
-//! for without a pause.
+//! Pools on a store that is unreachable for a moment, gets repeated commands, or contains foreign
+//! values: nothing is lost, counted twice, or polled without a pause.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -38,10 +38,10 @@ fn numbered_items(ids: std::ops::Range<u64>) -> Vec<PoolItem> {
 }
 
 fn unreachable() -> StoreError {
-    StoreError::Unreachable("away for a moment".into())
+    StoreError::Unreachable("unreachable for a moment".into())
 }
 
-/// Pools that can be away for a while, and whose waiters can be deaf; counts who asks.
+/// A pool store that can be unreachable, or deliver no notifications; counts requests.
 #[derive(Clone)]
 struct FaultyPoolStore<P> {
     pools: P,
@@ -91,7 +91,7 @@ impl<P: PoolStore> PoolStore for FaultyPoolStore<P> {
         self.reachable()?.next_item_number(pool, run, limit).await
     }
     async fn try_acquire(&self, request: &PoolRequest, wait: Duration) -> Result<PoolRequestOutcome, StoreError> {
-        assert!(self.request_count.fetch_add(1, Ordering::SeqCst) < 1000, "asked without a pause");
+        assert!(self.request_count.fetch_add(1, Ordering::SeqCst) < 1000, "requested without a pause");
         self.reachable()?.try_acquire(request, wait).await
     }
     async fn cancel_request(&self, pool: &PoolName, request_id: &PoolRequestId) -> Result<bool, StoreError> {
@@ -124,7 +124,7 @@ impl<P: PoolStore> PoolStore for FaultyPoolStore<P> {
     }
 }
 
-/// A pool of one thing, and somebody who may borrow it through a store that can be away.
+/// A pool with one item, and a holder on a store that can be unreachable.
 async fn pool_of_one<C: TestStores>(
     stores: &C,
 ) -> (FaultyPoolStore<C::Pools>, ResourceHolder<FaultyPoolStore<C::Pools>>) {
@@ -142,7 +142,7 @@ async fn failed_release_is_retried_at_the_next_call(stores: impl TestStores) {
     faulty.set_unreachable(false);
     let second = holder.acquire(&accounts(), Duration::ZERO).await.unwrap();
     assert!(second.grant > lease.grant);
-    // What was given back late is not given back again over the heads of those who have it now.
+    // The late release must not free the item of its new holder.
     assert_eq!(
         holder.acquire(&accounts(), Duration::ZERO).await.unwrap_err().to_string().find("no `accounts`"),
         Some(0)
@@ -168,7 +168,7 @@ async fn run_cleanup_retries_a_failed_release_and_an_aborted_request(stores: imp
     cleanup.abort();
 }
 
-/// Waits, without a step of any borrower.
+/// Waits for counts, without a call of a holder.
 async fn wait_for_counts(stores: &impl TestStores, matches: impl Fn(&PoolCounts) -> bool) {
     while !matches(&stores.pools().count(&accounts()).await.unwrap()) {
         tokio::task::yield_now().await;
@@ -179,26 +179,26 @@ async fn wait_for_counts(stores: &impl TestStores, matches: impl Fn(&PoolCounts)
 async fn broken_pool_does_not_block_the_cleanup_of_another() {
     let server = RedisServer::start();
     let client = RedisClient::open(&server.url()).await.unwrap();
-    let stores = RedisTestStores::new(&client, "spoilt");
+    let stores = RedisTestStores::new(&client, "broken");
     let (faulty, holder) = pool_of_one(&stores).await;
     let wallets = PoolName::new("wallets").unwrap();
     stores.pools().put(&wallets, &numbered_items(1..2), None, None).await.unwrap();
     let account = holder.acquire(&accounts(), Duration::ZERO).await.unwrap();
     let wallet = holder.acquire(&wallets, Duration::ZERO).await.unwrap();
-    let (waiting, mut commands) = ("squall:{spoilt}:resource:accounts:waiting", client.connection());
+    let (waiting, mut commands) = ("squall:{broken}:resource:accounts:waiting", client.connection());
     let _: () = ::redis::cmd("SET").arg(waiting).arg("x").query_async(&mut commands).await.unwrap();
     assert!(matches!(holder.release(&account).await, Err(StoreError::WrongType { .. })));
     faulty.set_unreachable(true);
     assert!(holder.release(&wallet).await.is_err());
     faulty.set_unreachable(false);
     holder.acquire(&wallets, Duration::ZERO).await.unwrap();
-    // And when somebody has removed what spoils it, the other goes back as well.
+    // Once the foreign key is removed, the first item becomes free too.
     let _: i64 = ::redis::cmd("DEL").arg(waiting).query_async(&mut commands).await.unwrap();
     holder.finish_cleanup().await;
     wait_for_counts(&stores, |counts| counts.available == 1).await;
 }
 
-/// Where the server takes no further connection, nobody hears that it was called.
+/// Happens if the server accepts no further connection for notifications.
 #[tokio::test(start_paused = true)]
 async fn waiter_without_notifications_polls_with_a_pause() {
     let stores = MemoryTestStores::new();
@@ -210,10 +210,10 @@ async fn waiter_without_notifications_polls_with_a_pause() {
     let error = without_notifications.acquire(&accounts(), Duration::from_secs(10)).await.unwrap_err();
     assert!(matches!(error, AcquireError::Exhausted { .. }), "{error}");
     let request_count = request_count.load(Ordering::SeqCst);
-    assert!((3..=10).contains(&request_count), "asked {request_count} times in 10 s");
+    assert!((3..=10).contains(&request_count), "requested {request_count} times in 10 s");
 }
 
-/// How often the server has carried out a command since it was last told to forget.
+/// Calls of a command since the last reset.
 async fn command_calls(client: &RedisClient, command: &str) -> u64 {
     let stats: String = ::redis::cmd("INFO").arg("commandstats").query_async(&mut client.connection()).await.unwrap();
     let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
@@ -243,7 +243,7 @@ async fn foreign_entries_in_the_turn_stream_are_read_once() {
     assert!(matches!(error, AcquireError::Exhausted { .. }), "{error}");
     let reads = command_calls(&client, "xread").await;
     assert!(reads <= 10, "read {reads} times in half a second");
-    // And those who are called are still heard.
+    // Waiters still receive notifications.
     let waiter = holder.clone();
     let waiting = tokio::spawn(async move { waiter.acquire(&accounts(), LONG).await });
     wait_for_counts(&stores, |counts| counts.waiting == 1).await;
@@ -251,7 +251,7 @@ async fn foreign_entries_in_the_turn_stream_are_read_once() {
     waiting.await.unwrap().unwrap();
 }
 
-/// With as many things as there may be, whoever finds none free asks for a number, and there is none.
+/// A full pool without free items makes every request ask for a number; none is left.
 #[tokio::test]
 async fn existing_item_numbers_are_checked_once_per_run() {
     const ITEMS: u64 = 2500;
@@ -262,14 +262,14 @@ async fn existing_item_numbers_are_checked_once_per_run() {
     reset_command_calls(&client).await;
     assert_eq!(stores.pools().next_item_number(&accounts(), RUN, Some(ITEMS)).await.unwrap(), None);
     assert!(command_calls(&client, "exists").await <= ITEMS);
-    assert!(command_calls(&client, "evalsha").await >= 3, "no step looks at thousands while everybody waits");
+    assert!(command_calls(&client, "evalsha").await >= 3, "one script must not check thousands of numbers");
     reset_command_calls(&client).await;
     assert_eq!(stores.pools().next_item_number(&accounts(), RUN, Some(ITEMS)).await.unwrap(), None);
     assert_eq!(command_calls(&client, "exists").await, 0);
     assert_eq!(stores.pools().next_item_number(&accounts(), RUN, None).await.unwrap(), Some(ITEMS));
 }
 
-/// Everything the server is told from now on, word by word.
+/// Reads all commands that the server receives from now on.
 struct CommandMonitor(std::io::Lines<BufReader<TcpStream>>);
 
 impl CommandMonitor {
@@ -281,7 +281,7 @@ impl CommandMonitor {
         Self(lines)
     }
 
-    /// The next script that was told this word.
+    /// The next script call with this argument.
     fn next_script_with(&mut self, argument: &str) -> Vec<String> {
         let arguments = |line: String| {
             let arguments = line.split_once("] ").map_or("", |(_, arguments)| arguments).trim_matches('"').to_owned();
@@ -294,13 +294,13 @@ impl CommandMonitor {
     }
 }
 
-/// The client of a cluster sends a command again when its answer is lost.
+/// The cluster client repeats a command when its reply is lost.
 #[tokio::test]
 async fn repeated_put_script_returns_the_same_reply() {
     let server = RedisServer::start();
     let client = RedisClient::open(&server.url()).await.unwrap();
     let stores = RedisTestStores::new(&client, "repeated");
-    // One thing, so the numbers begin with 2, which is taken.
+    // The pool has one item, so numbering begins with 2, which exists.
     stores.pools().put(&accounts(), &numbered_items(2..3), None, None).await.unwrap();
     let mut monitor = CommandMonitor::attach(&server);
     let make = |id: ItemId| async move { Ok::<_, StoreError>(format!("made {id}")) };

@@ -1,5 +1,7 @@
-//! The rebalance protocol under pauses, crashes, lost calls and lost answers, in virtual time, one run per seed.
-//! Each unit stands for a resource that remembers the highest epoch that has fenced it, as a partition's lock does.
+//! Rebalancing under pauses, crashes, lost requests and lost replies, in virtual time, one
+//! simulation per seed.
+//! Each unit stands for a resource that remembers the highest epoch that has fenced it, as a
+//! partition's lock does.
 
 use std::{
     collections::BTreeMap,
@@ -41,7 +43,7 @@ impl Dice {
     }
 }
 
-/// A process as the others see it: it may stand still, and its calls may get lost.
+/// A process that can be paused and whose requests can be lost.
 #[derive(Clone)]
 struct Process {
     paused: Arc<AtomicBool>,
@@ -51,7 +53,7 @@ struct Process {
 }
 
 impl Process {
-    /// Every place where a real process could be stopped.
+    /// Called at every point where a real process could be stopped.
     async fn wait_while_paused(&self) {
         let mut resumed = std::pin::pin!(self.resumed.notified());
         resumed.as_mut().enable();
@@ -87,7 +89,7 @@ struct FaultyStore {
     process: Process,
 }
 
-/// The call may get lost on its way there, the answer on its way back.
+/// The request can be lost on its way to the store, the reply on its way back.
 macro_rules! faulty {
     ($self:ident, $call:expr) => {{
         $self.process.network_hop().await?;
@@ -130,7 +132,7 @@ impl LeaseStore for FaultyStore {
     }
 }
 
-/// What stands behind a unit: fenced by epoch, processed in order.
+/// The resource of a unit: fenced by epoch, processed in order.
 #[derive(Default)]
 struct Resource {
     fence: u64,
@@ -173,7 +175,7 @@ impl World {
     }
 }
 
-/// Works on one unit until told to stop, fenced, or out of tenure.
+/// Processes one unit until it is stopped or fenced, or its lease is no longer valid.
 async fn process_unit(
     world: World,
     process: Process,
@@ -185,12 +187,12 @@ async fn process_unit(
     process.wait_while_paused().await;
     let Some(mut next) = world.fence(&lease) else { return lease };
     while !stop.is_cancelled() && validity.is_valid() {
-        // The local clock says the lease is ours: then the store must say so too.
+        // If the local clock trusts the lease, the store must agree.
         let holder = world.store.snapshot().await.unwrap().leases.get(&lease.unit).cloned();
         assert_eq!(
             holder,
             Some(LeaseHolder { member: own_id.clone(), epoch: lease.epoch }),
-            "seed {}: {own_id} trusts a lease it does not have",
+            "seed {}: {own_id} trusts a lease that it does not hold",
             world.seed
         );
         process.wait_while_paused().await;
@@ -205,7 +207,8 @@ async fn process_unit(
 }
 
 async fn process_leases(world: World, process: Process, own_id: MemberId, mut handle: squall_coord::MembershipHandle) {
-    // By lease, not by unit: the work on a dropped lease may end after the next grant of the same unit.
+    // By lease and not by unit, because work on a lost lease may end after the next grant of the
+    // same unit.
     let mut running: BTreeMap<Lease, CancellationToken> = BTreeMap::new();
     let mut tasks = JoinSet::new();
     loop {
@@ -249,7 +252,7 @@ fn start_member(world: &World, name: String, dice: &Dice, faulty: &Arc<AtomicBoo
     SimulatedMember { process, stop, tasks }
 }
 
-/// One run; answers how much was done and how much a fence refused.
+/// Runs one simulation; returns how much work was processed and how much a fence rejected.
 async fn simulate(seed: u64) -> (u64, u64) {
     let dice = Dice(Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))));
     let resources = units(UNITS).into_iter().map(|unit| (unit, Resource::default())).collect();
@@ -273,7 +276,7 @@ async fn simulate(seed: u64) -> (u64, u64) {
                 .await;
             }
             2 | 3 => {
-                // SIGSTOP, often past the lease; others go on meanwhile.
+                // SIGSTOP, often past the TTL; the others continue.
                 let process = members[chosen].process.clone();
                 process.pause();
                 sleep(Duration::from_millis(dice.below(7_000))).await;
@@ -290,17 +293,13 @@ async fn simulate(seed: u64) -> (u64, u64) {
     let before: Vec<u64> = world.resources.lock().unwrap().values().map(|resource| resource.processed).collect();
     sleep(RECOVERY_TIME).await;
     let snapshot = world.store.snapshot().await.unwrap();
-    assert_eq!(
-        snapshot.leases.len(),
-        UNITS as usize,
-        "seed {seed}: every unit is held once trouble is over: {snapshot:?}"
-    );
+    assert_eq!(snapshot.leases.len(), UNITS as usize, "seed {seed}: every unit is held after the faults: {snapshot:?}");
     let mut shares: BTreeMap<MemberId, u32> = snapshot.members.iter().map(|member| (member.id.clone(), 0)).collect();
     snapshot.leases.values().for_each(|holder| *shares.get_mut(&holder.member).unwrap() += 1);
     assert!(shares.values().max().unwrap() - shares.values().min().unwrap() <= 1, "seed {seed}: unfair {shares:?}");
     let all = world.resources.lock().unwrap();
     for (resource, before) in all.values().zip(before) {
-        assert!(resource.processed > before, "seed {seed}: a unit stands still");
+        assert!(resource.processed > before, "seed {seed}: a unit makes no progress");
     }
     (all.values().map(|resource| resource.processed).sum(), all.values().map(|resource| resource.rejected).sum())
 }
@@ -317,7 +316,7 @@ fn simulate_in_virtual_time(seed: u64) -> (u64, u64) {
 #[test]
 fn every_seed_keeps_exclusivity_order_and_progress() {
     let rejected: u64 = (0..SEEDS).map(|seed| simulate_in_virtual_time(seed).1).sum();
-    // The faults are real: without fencing, work of stale owners would have been accepted.
+    // The simulation is meaningful: without fencing, work of stale owners would have been accepted.
     assert!(rejected > 0, "the simulation never produced a stale owner");
 }
 

@@ -1,4 +1,5 @@
-//! Connections by every kind of address, against real servers: TLS, ACL users, a socket, Sentinel with a failover, a cluster.
+//! Connections with every kind of address, against real servers: TLS, ACL users, a socket, Sentinel
+//! with a failover, a cluster.
 
 use std::{collections::BTreeSet, error::Error, time::Duration};
 
@@ -19,7 +20,6 @@ async fn ping(client: &RedisClient) -> String {
     ::redis::cmd("PING").query_async(&mut client.connection()).await.unwrap()
 }
 
-/// A blocking read that finds nothing.
 async fn assert_blocking_read_times_out(client: &RedisClient) {
     let mut read = ::redis::cmd("XREAD");
     read.arg("BLOCK").arg(1).arg("STREAMS").arg("nothing").arg("0");
@@ -27,7 +27,8 @@ async fn assert_blocking_read_times_out(client: &RedisClient) {
     assert_eq!(answer, ::redis::Value::Nil);
 }
 
-/// Says something on a channel until it is heard: whoever subscribes is not told when others know of it.
+/// Publishes until the message arrives, because a subscriber cannot know when other nodes know of
+/// its subscription.
 async fn assert_pubsub_delivers(client: &RedisClient) {
     use futures_util::StreamExt;
     let mut subscription = client.open_pubsub().await.unwrap();
@@ -48,14 +49,14 @@ async fn assert_pubsub_delivers(client: &RedisClient) {
 
 #[track_caller]
 fn assert_connect_rejected(outcome: Result<RedisClient, RedisConnectError>, reason: &str) {
-    let error = outcome.expect_err("not let in");
+    let error = outcome.expect_err("the server rejects the login");
     let message = format!("{error} {:?}", error.source());
     assert!(matches!(error, RedisConnectError::Connect { .. }), "{message}");
     assert!(message.contains(reason), "{message}");
     assert!(!message.contains("s3cret"), "{message}");
 }
 
-/// A server that speaks TLS on the port it answers, with client certificates if wanted.
+/// A server with TLS, and with client certificates if `clients` is "yes".
 fn tls_server(authority: &CertificateAuthority, clients: &str) -> (RedisServer, u16) {
     let identity = authority.issue(&["127.0.0.1"], CertificateValidity::Current);
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -80,7 +81,7 @@ async fn tls_with_a_custom_ca_connects() {
     assert_pubsub_delivers(&client).await;
     assert_connect_rejected(RedisClient::open(&format!("rediss://127.0.0.1:{port}/")).await, "UnknownIssuer");
     let deleted_ca = CertificateAuthority::new().ca_file();
-    // Gone with its authority: a file that cannot be read is told by name.
+    // The file is deleted with its authority; the error says that it cannot be read.
     assert_connect_rejected(
         RedisClient::open(&format!("rediss://127.0.0.1:{port}/?ca={}", deleted_ca.display())).await,
         "cannot read a file",
@@ -125,7 +126,7 @@ async fn acl_user_connects_and_is_limited_to_its_keys() {
     let url = |login: &str| format!("redis://{login}127.0.0.1:{}/0", server.port());
     let client = RedisClient::open(&url("worker:s3cret@")).await.unwrap();
     assert!(!client.url().contains("s3cret") && !format!("{client:?}").contains("s3cret"));
-    // What documentation asks of an ACL is enough for members and pools.
+    // The documented ACL is sufficient for members and pools.
     let stores = RedisTestStores::new(&client, "acl");
     stores.members().join(&member("a"), TTL).await.unwrap();
     acquire_and_release(&stores).await;
@@ -158,7 +159,7 @@ async fn client_reconnects_after_a_server_restart() {
     server.kill();
     assert!(matches!(stores.members().snapshot().await, Err(StoreError::Unreachable(_))));
     server.restart();
-    // Empty now: the member is a stranger, and joins again.
+    // The server is empty now, so the member has to join again.
     loop {
         match stores.members().snapshot().await {
             Ok(snapshot) => break assert!(snapshot.members.is_empty()),
@@ -170,7 +171,7 @@ async fn client_reconnects_after_a_server_restart() {
     acquire_and_release(&stores).await;
 }
 
-/// A server that was just started answers before it has read its data, and whoever asked it then took that for a refusal.
+/// A starting server responds before it has loaded its data; that must not count as a rejection.
 #[tokio::test]
 async fn loading_server_counts_as_unreachable() {
     let mut server = RedisServer::start_persistent();
@@ -187,10 +188,10 @@ async fn loading_server_counts_as_unreachable() {
             Err(error) => panic!("{error:?}"),
         }
     }
-    assert!(!errors.is_empty(), "it was never away");
+    assert!(!errors.is_empty(), "the server was never loading");
 }
 
-/// After one login that failed nobody connected again, until the process was started anew.
+/// A failed login must not prevent later reconnects.
 #[tokio::test]
 async fn client_reconnects_after_a_failed_login() {
     let server = RedisServer::start_with(&["--save", "", "--requirepass", "secret"]);
@@ -208,9 +209,9 @@ async fn client_reconnects_after_a_failed_login() {
     while stores.members().snapshot().await.is_err() {}
 }
 
-/// One thing goes from hand to hand; the second waits for it.
+/// Acquires the only item twice; the second request waits for the release.
 async fn acquire_and_release(stores: &RedisTestStores) {
-    let pool = PoolName::new("things").unwrap();
+    let pool = PoolName::new("items").unwrap();
     let item = PoolItem { id: ItemId::from(1), payload: "one".into() };
     stores.pools().put(&pool, &[item], None, None).await.unwrap();
     let holder = ResourceHolder::new(stores.pools().clone(), member("a"), Epoch(1));
@@ -238,7 +239,8 @@ async fn sentinel_client_follows_a_failover() {
         group.await_promotion();
         group
     });
-    // Nothing hangs meanwhile; afterwards the same link works again, for commands and for blocking reads.
+    // No call hangs meanwhile. Afterwards the same client works again, for commands and for
+    // blocking reads.
     while !group.is_finished() {
         let _ = stores.members().snapshot().await;
     }
@@ -277,11 +279,11 @@ async fn cluster_spreads_fleets_over_all_nodes() {
         assert_eq!(stores.members().snapshot().await.unwrap().leases.len(), 3);
         acquire_and_release(&stores).await;
         assert_eq!(stores.pools().sweep().await.unwrap(), 0);
-        assert_eq!(stores.pools().list(&PoolName::new("things").unwrap(), 10).await.unwrap().len(), 1);
+        assert_eq!(stores.pools().list(&PoolName::new("items").unwrap(), 10).await.unwrap().len(), 1);
         let mut slot = ::redis::cmd("CLUSTER");
         slot.arg("KEYSLOT").arg(format!("squall:{{{name}}}:resources"));
         let slot: u32 = slot.query_async(&mut client.connection()).await.unwrap();
         nodes.insert(slot * 3 / 16384);
     }
-    assert_eq!(nodes.len(), 3, "the cells are on all nodes");
+    assert_eq!(nodes.len(), 3, "the fleets are on all nodes");
 }

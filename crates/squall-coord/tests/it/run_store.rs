@@ -1,4 +1,5 @@
-//! The record of a run on both back ends: the same steps give the same answers, and stale ones change nothing.
+//! The record of a run in both stores: the same operations have the same outcomes, and outdated
+//! ones change nothing.
 
 use std::time::Duration;
 
@@ -12,17 +13,17 @@ async fn redis_run(server: &RedisServer) -> RedisRunStore {
     RedisRunStore::new(&RedisClient::open(&server.url()).await.expect("the server runs"), RunKeys::new("squall:{t}:"))
 }
 
-/// What must be the same of a record.
+/// The parts of a record that both stores must agree on.
 fn comparable(record: RunRecord) -> (String, u64, u64, String) {
     (record.state, record.epoch, record.revision, record.spec)
 }
 
-/// One random life of a record; everything that was answered, in words.
+/// Performs random operations and returns all outcomes as texts.
 async fn run_random_steps<R: RunStore>(run: &R, seed: u64) -> Vec<String> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut outcomes = Vec::new();
     let mut old_record = run.read_record().await.unwrap();
-    // Places mean something only within their run.
+    // Positions are valid only within their run.
     let mut last_read = (0, START_POSITION.to_owned());
     for step in 0..120 {
         let epoch = run.read_record().await.unwrap().epoch.saturating_sub(u64::from(random.u8(..8) == 0));
@@ -116,7 +117,7 @@ async fn concurrent_starts_begin_one_run() {
     check_one_of_two_starts_wins(redis_run(&server).await).await;
 }
 
-/// Found by a reader: after `test:epoch` was lost, runs reported the numbers of older ones that had had their number.
+/// If `test:epoch` is lost, a run gets the number of an older run and must not report its data.
 #[tokio::test]
 async fn run_with_a_reused_epoch_starts_empty() {
     let server = RedisServer::start();
@@ -139,7 +140,7 @@ async fn run_with_a_reused_epoch_starts_empty() {
     }
 }
 
-/// Found by a reader: workers took it for another run, and ended the load of theirs.
+/// A worker must not take it for another run and end its load.
 #[tokio::test]
 async fn ship_with_a_non_numeric_epoch_is_an_error() {
     let server = RedisServer::start();
@@ -152,7 +153,7 @@ async fn ship_with_a_non_numeric_epoch_is_an_error() {
         let _: () = redis::cmd("SET").arg(key).arg(value).query_async(&mut client.connection()).await.unwrap();
     };
     set("{garbage".to_owned()).await;
-    let error = run.ship(epoch, "a", 0, b"0").await.expect_err("nobody can say which run is on");
+    let error = run.ship(epoch, "a", 0, b"0").await.expect_err("the current run is unknown");
     assert!(matches!(&error, StoreError::WrongType { key, .. } if *key == run.keys().epoch()), "{error}");
     set(epoch.to_string()).await;
     assert_eq!(run.ship(epoch, "a", 0, b"0").await.unwrap(), ShipOutcome::Appended);
@@ -179,7 +180,7 @@ async fn delta_is_appended_once_and_only_to_its_run() {
 async fn published_message_reaches_the_subscriber() {
     async fn check<R: RunStore>(run: R) {
         let mut messages = run.subscribe("w1");
-        // Redis says when it has subscribed; memory always has.
+        // Redis subscribes in the background; memory subscribes at once.
         let first = tokio::time::timeout(Duration::from_secs(10), async {
             loop {
                 if run.publish("w1", "up").await.unwrap() > 0 {
@@ -188,12 +189,31 @@ async fn published_message_reaches_the_subscriber() {
                 tokio::task::yield_now().await;
             }
         });
-        let first = first.await.expect("somebody listens").expect("it is still there");
+        let first = first.await.expect("a message arrives").expect("the subscription is open");
         assert!(first.is_empty() || first == b"up");
     }
     check(MemoryRunStore::new()).await;
     let server = RedisServer::start();
     check(redis_run(&server).await).await;
+}
+
+#[tokio::test]
+async fn dropping_a_subscription_unsubscribes() {
+    async fn check<R: RunStore>(run: R) {
+        let subscription = run.subscribe("w1");
+        wait_for_subscribers(&run, 1).await;
+        drop(subscription);
+        wait_for_subscribers(&run, 0).await;
+    }
+    check(MemoryRunStore::new()).await;
+    let server = RedisServer::start();
+    check(redis_run(&server).await).await;
+}
+
+async fn wait_for_subscribers<R: RunStore>(run: &R, expected: u64) {
+    while run.publish("w1", "up").await.unwrap() != expected {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
@@ -227,7 +247,7 @@ async fn unreadable_report_does_not_hide_others() {
     assert_eq!([status("good"), status("list"), status("bytes")], ["healthy", "unhealthy", "unhealthy"]);
 }
 
-/// A fixed time for every answer made a slow way impassable for large plans, however often it was tried.
+/// The timeout grows with the size of the value, so a large bundle passes a slow connection.
 #[tokio::test]
 async fn large_bundle_is_transferred_over_a_slow_connection() {
     let server = RedisServer::start();
@@ -235,21 +255,24 @@ async fn large_bundle_is_transferred_over_a_slow_connection() {
     let client = RedisClient::open(&format!("redis://127.0.0.1:{}/", proxy.port())).await.unwrap();
     let run = RedisRunStore::new(&client, RunKeys::new("squall:{t}:"));
     let bundle: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
-    // A quarter of a MiB per second: longer than a beat's answer may take.
+    // A quarter of a MiB per second: slower than the timeout of an ordinary command allows.
     proxy.delay(Duration::from_millis(60));
     let name = run.put_bundle(&bundle).await.unwrap();
     assert!(run.get_bundle(&name).await.unwrap().is_some_and(|saved| saved == bundle));
-    // Whoever asks for little is not held up by it.
+    // Small values do not wait behind it.
     proxy.heal();
     assert_eq!(run.get_bundle("none").await.unwrap(), None);
 }
 
-/// Found by a reader: the numbers were thought to be those below their count, so that what was left above stayed for ever.
+/// The remaining users have higher numbers than there are users.
 #[tokio::test]
 async fn user_locations_finds_users_after_a_partial_removal() {
     let server = RedisServer::start();
     let run = redis_run(&server).await;
-    run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
+    run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true)
+        .await
+        .unwrap()
+        .expect("no other client changes the record");
     let users: Vec<u64> = (0..3000).collect();
     for part in users.chunks(1000) {
         let added = UserMove { users: part, from: None, to: Some("w"), running: true };
@@ -257,7 +280,7 @@ async fn user_locations_finds_users_after_a_partial_removal() {
     }
     let removed = UserMove { users: &users[..1000], from: Some("w"), to: None, running: false };
     assert!(run.move_users(1, removed).await.unwrap());
-    // What is not ours in the set is left alone.
+    // Foreign members of the set are skipped.
     let client = RedisClient::open(&server.url()).await.unwrap();
     let mut add = redis::cmd("SADD");
     add.arg(run.keys().users()).arg("x").arg("-1").arg("1000000").arg("18446744073709551616").arg(&b"\xff"[..]);
@@ -272,17 +295,20 @@ async fn user_locations_finds_users_after_a_partial_removal() {
     );
 }
 
-/// As in Redis, where the same keys expire.
+/// The same data expires in Redis.
 #[tokio::test]
 async fn memory_run_store_drops_runs_after_a_day() {
     let hours = |count: u64| Duration::from_secs(count * 3600);
     let run = MemoryRunStore::new();
     let name = run.put_bundle(b"plan").await.unwrap();
-    run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
+    run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true)
+        .await
+        .unwrap()
+        .expect("no other client changes the record");
     assert_eq!(run.ship(1, "s", 0, b"d").await.unwrap(), ShipOutcome::Appended);
     assert!(run.save_checkpoint(1, START_POSITION, "1-0", b"made").await.unwrap());
     run.set_notes(1, &[("n".to_owned(), "v".to_owned())]).await.unwrap();
-    // A run that goes on keeps what it needs.
+    // A run in progress keeps its data.
     for _ in 0..3 {
         run.advance(hours(20));
         run.extend_retention(1, &name).await.unwrap();

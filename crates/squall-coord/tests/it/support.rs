@@ -1,4 +1,4 @@
-//! Spaces to test on. Every Redis test has a server of its own.
+//! Stores to test on. Every Redis test has its own server.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub(crate) fn units(count: u32) -> Vec<UnitId> {
     (0..count).map(UnitId::from).collect()
 }
 
-/// Members, their pools, and a way to begin a run.
+/// A lease store with its pools, and a way to begin a run.
 pub(crate) trait TestStores: Clone + Send + Sync + 'static {
     type Members: AdvanceClock;
     type Pools: PoolStore;
@@ -91,7 +91,7 @@ pub(crate) struct RedisTestStores {
 }
 
 impl RedisTestStores {
-    /// A cell with the keys that a fleet gives it.
+    /// Stores with the keys of a fleet.
     pub(crate) fn new(client: &RedisClient, name: &str) -> Self {
         let prefix = format!("squall:{{{name}}}:");
         let mut lease_keys = keys("workers");
@@ -127,7 +127,7 @@ impl TestStores for RedisTestStores {
     }
 }
 
-/// Declares each case once and runs it against both back ends.
+/// Runs each case against the memory stores and against Redis.
 macro_rules! on_both_stores {
     ($($case:ident)*) => {
         mod in_memory {

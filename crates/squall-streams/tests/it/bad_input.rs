@@ -139,5 +139,5 @@ async fn settings_that_cannot_work_are_refused() {
     assert_eq!(error.to_string(), "`prefetch` must not be zero");
     let error =
         with(squall_streams::ProcessorSettings { lease_ttl: quick().heartbeat_interval, ..quick() }).await.unwrap_err();
-    assert_eq!(error.to_string(), "a member must live for at least three beats: 100ms is less than 3 × 100ms");
+    assert_eq!(error.to_string(), "the time to live 100ms is less than three heartbeat intervals of 100ms");
 }

@@ -1,8 +1,10 @@
--- Shows users at a worker, or no longer anywhere.
--- Keys: 1 epoch, 2 users, 3 users of the worker that they leave, 4 those active there, 5 users of the worker that they come to,
---   6 those active there (sets), 7… user:<id> (hashes).
--- Args: 1 epoch, 2 the worker that they come to (empty: none), 3 status, 4 ttl in ms, 5… ids, in the order of the hashes.
--- Answer: 1, or 0 if another run has begun. Invariant: an earlier run changes nothing that a later one shows; hash and sets agree.
+-- Moves users to a worker, or removes them from the view.
+-- Keys: 1 epoch, 2 users, 3 users of the old worker, 4 active users of the old worker, 5 users of
+--   the new worker, 6 active users of the new worker (sets), 7… user:<id> (hashes).
+-- Args: 1 epoch, 2 new worker (empty: none), 3 status, 4 ttl in ms, 5… ids, in the order of the
+--   hashes.
+-- Reply: 1, or 0 if another run has begun.
+-- Invariant: an earlier run does not change the view of a later one; hashes and sets agree.
 if tonumber(redis.call('GET', KEYS[1]) or '0') ~= tonumber(ARGV[1]) then return 0 end
 local ids = {unpack(ARGV, 5)}
 redis.call('SREM', KEYS[3], unpack(ids))

@@ -1,5 +1,7 @@
-//! Hears who is called, on one connection for all waiters of this process: one of them listens, for all the others too.
-//! Refuses to promise anything: a call that is missed costs time only, because waiters ask again by themselves.
+//! Receives turn notifications on one connection for all waiting requests of this process: one
+//! waiter reads the stream for all of them.
+//! Delivery is not guaranteed. A missed notification costs only time, because waiters poll as well.
+//! [`super::RedisPoolStore`] uses it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,7 +15,7 @@ use tokio::sync::Notify;
 use super::super::{BlockingConnection, millis};
 use crate::PoolRequestId;
 
-/// How many calls are remembered for waiters that begin to wait just after being called.
+/// How many notifications are kept for requests that register just after theirs was read.
 const MAX_RECENT_TURNS: usize = 1024;
 
 pub(super) struct TurnListener {
@@ -24,7 +26,7 @@ pub(super) struct TurnListener {
 
 #[derive(Default)]
 struct ReceivedTurns {
-    /// The last call that was read.
+    /// The last notification that was read.
     position: u64,
     recent: VecDeque<(u64, String)>,
     waiters: HashMap<String, Arc<Notify>>,
@@ -35,7 +37,7 @@ impl TurnListener {
         Self { stream_key, connection: tokio::sync::Mutex::new(connection), received: Mutex::default() }
     }
 
-    /// Waits until `ticket` is called after `seen`, or `within` has passed.
+    /// Waits until `request_id` is notified after `seen`, or for `within` at most.
     pub(super) async fn wait_for_turn(
         &self,
         request_id: &PoolRequestId,
@@ -56,7 +58,7 @@ impl TurnListener {
         }
     }
 
-    /// Reads the next calls and rings the bells of those who are meant.
+    /// Reads the next notifications and wakes the waiters that they name.
     async fn read_turns(
         &self,
         connection: &mut BlockingConnection,
@@ -66,17 +68,19 @@ impl TurnListener {
         let position = self.lock().position;
         let mut command = redis::cmd("XREAD");
         command.arg("COUNT").arg(100).arg("BLOCK").arg(millis(within).max(1));
-        // After everything of that number: our own calls end in `-0`, somebody else's may not.
+        // After all entries of that number: Squall's ids end in `-0`, foreign ones may not.
         command.arg("STREAMS").arg(&self.stream_key).arg(format!("{position}-{}", u64::MAX));
         let reply: Value = connection.query(&command, within).await?;
         let mut received = self.lock();
         if reply == Value::Nil {
-            // Quiet, or the server has lost its data and counts from one again.
+            // No entries: none were added, or the server has lost its data and counts from one
+            // again.
             received.position = seen;
             return Ok(());
         }
         for (number, request_ids) in redis::from_redis_value(reply).map(parse_entries)? {
-            // Whatever it says: what is not read past is read again at once, for ever.
+            // Advance past every entry, also foreign ones; otherwise the next read returns it again
+            // at once.
             received.position = number;
             for request_id in request_ids.split(' ').filter(|request_id| !request_id.is_empty()) {
                 if let Some(wakeup) = received.waiters.get(request_id) {
@@ -91,11 +95,11 @@ impl TurnListener {
     }
 
     fn lock(&self) -> MutexGuard<'_, ReceivedTurns> {
-        self.received.lock().expect("nobody panics while holding it")
+        self.received.lock().expect("no code panics while it holds the lock")
     }
 }
 
-/// Registered for as long as it waits.
+/// A waiting request, registered until it is dropped.
 struct TurnWaiter<'a> {
     listener: &'a TurnListener,
     request_id: &'a PoolRequestId,
@@ -103,7 +107,7 @@ struct TurnWaiter<'a> {
 }
 
 impl<'a> TurnWaiter<'a> {
-    /// `None` if the ticket has been called already.
+    /// Registers a request; `None` if it has been notified already.
     fn register(listener: &'a TurnListener, request_id: &'a PoolRequestId, seen: u64) -> Option<Self> {
         let mut received = listener.lock();
         if received.recent.iter().any(|(number, notified_id)| *number > seen && notified_id == request_id.as_str()) {
@@ -121,10 +125,10 @@ impl Drop for TurnWaiter<'_> {
     }
 }
 
-/// `[[key, [[id, [field, value, …]], …]]]`; of fields and values only the server's own are certainly text.
+/// `[[key, [[id, [field, value, …]], …]]]`. Foreign fields and values may not be text.
 type StreamReply = Vec<(Vec<u8>, Vec<(String, Vec<Vec<u8>>)>)>;
 
-/// Calls and their tickets; none in what somebody else has put there.
+/// Notification numbers with their request ids, which are empty for foreign entries.
 fn parse_entries(streams: StreamReply) -> Vec<(u64, String)> {
     let entries = streams.into_iter().flat_map(|(_, entries)| entries);
     entries

@@ -1,11 +1,14 @@
--- Reads what concerns one member: a hundredth of the whole when there are a thousand.
+-- Reads the part of the store that concerns one member: with a thousand members, a hundredth of the
+--   whole.
 -- Keys: as the prelude. Args: as the prelude, 3 member.
--- Answer: revision, how many members, how many of those that stay came before it (-1: not a member), its units (JSON list),
---   then unit and lease ('<epoch> <member>') in turn, of what it holds and what is assigned to it.
--- Invariant: all parts belong to the same instant, and are what view.lua shows.
+-- Reply: revision, number of members, number of older members that are not leaving (-1: not a
+--   member), its units (JSON list), then unit and lease ('<epoch> <member>') in turn, for the units
+--   that it holds and those assigned to it.
+-- Invariant: all parts belong to the same instant and equal those of snapshot.lua.
 local record = redis.call('GET', KEYS[1]) or '{}'
 local size = redis.call('ZCARD', KEYS[2])
--- The record is composed by `save`, so its text can be searched; decoding all of it would cost more than all the rest.
+-- `save` writes the record in a fixed form, so its text can be searched. Decoding all of it would
+-- cost more than everything else here.
 local name = cjson.encode(ARGV[3]) .. ':{'
 local _, at = string.find(record, ',' .. name, 1, true)
 if not at and string.sub(record, 2, #name + 1) == name then at = #name + 1 end

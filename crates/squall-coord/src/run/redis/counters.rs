@@ -1,5 +1,7 @@
-//! Counters in Redis: one hash for all of a run, `<counter>:limit`, `:next`, `:out`, `:back` and one field for each source. The numbers
-//! within a field stand one after the other, so that a script reads a source in one step.
+//! Counters in Redis: one hash for all counters of a run, with the fields `<counter>:limit`,
+//! `:next`, `:out`, `:back` and one field per source.
+//! The numbers within a field are separated by spaces, so that a script reads a source with one
+//! command.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -70,7 +72,7 @@ impl CounterStore for RedisRunStore {
     }
 }
 
-/// Reads one field; one that nobody of us has written is passed over.
+/// Parses one field; foreign fields are skipped.
 fn parse_field(counters: &mut BTreeMap<String, CounterState>, field: &str, value: &str) {
     let numbers: Vec<u64> = value.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect();
     if let Some((name, source)) = field.split_once(":by:") {

@@ -1,4 +1,6 @@
-//! The run's record in Redis or Valkey: one script per step that checks something, over declared keys that share a hash slot.
+//! The record of a run in Redis or Valkey: one Lua script per operation that checks something, over
+//! declared keys that share a hash slot.
+//! It keeps no state of its own.
 
 mod counters;
 
@@ -17,14 +19,15 @@ use crate::{
     redis::rejected,
 };
 
-/// Where a run's record lives: `prefix` before every name, with a hash tag in it if the server is a cluster.
+/// The keys of a run's record: `prefix` before every name, with a hash tag if the server is a
+/// cluster.
 #[derive(Clone, Debug)]
 pub struct RunKeys {
     prefix: Arc<str>,
 }
 
 impl RunKeys {
-    /// Keys that begin with `prefix`; with an empty one they are the seed's own.
+    /// Keys that begin with `prefix`. An empty prefix gives vikhry's key names.
     pub fn new(prefix: impl Into<Arc<str>>) -> Self {
         Self { prefix: prefix.into() }
     }
@@ -38,32 +41,32 @@ impl RunKeys {
         self.key("test:state")
     }
 
-    /// String, a whole number: how many runs there were.
+    /// String, a whole number: number of runs.
     pub fn epoch(&self) -> String {
         self.key("test:epoch")
     }
 
-    /// String, a whole number: how many changes there were.
+    /// String, a whole number: number of changes.
     pub fn revision(&self) -> String {
         self.key("test:revision")
     }
 
-    /// String, JSON: what is wanted.
+    /// String, JSON: the desired state of the run.
     pub fn spec(&self) -> String {
         self.key("test:order")
     }
 
-    /// String: a plan with all it needs, by its content.
+    /// String: a scenario with all its files, by the hash of its content.
     pub fn bundle(&self, name: &str) -> String {
         self.key(&format!("bundle:{name}"))
     }
 
-    /// Set: who reports.
+    /// Set: the workers that report.
     pub fn workers(&self) -> String {
         self.key("workers")
     }
 
-    /// Hash: what a worker says of itself.
+    /// Hash: a worker's report.
     pub fn status(&self, worker: &str) -> String {
         self.key(&format!("worker:{worker}:status"))
     }
@@ -83,30 +86,31 @@ impl RunKeys {
         self.key(&format!("test:{epoch}:shipped"))
     }
 
-    /// Hash: `place` and `made`.
+    /// Hash: `place` (the position) and `made` (the data) of the checkpoint.
     pub fn checkpoint(&self, epoch: u64) -> String {
         self.key(&format!("test:{epoch}:saved"))
     }
 
-    /// Hash: facts by name.
+    /// Hash: notes by name.
     pub fn notes(&self, epoch: u64) -> String {
         self.key(&format!("test:{epoch}:notes"))
     }
 
-    /// Hash: numbers that are given out once each.
+    /// Hash: counters, whose numbers are granted once each.
     pub fn counters(&self, epoch: u64) -> String {
         self.key(&format!("test:{epoch}:counters"))
     }
 }
 
-/// From this size on a value travels by a connection of its own: beats do not wait behind it, nor is it given up like a beat.
+/// From this size on, a value travels over its own connection: heartbeats do not wait behind it,
+/// and it has more time than they do.
 const LARGE_VALUE_BYTES: u64 = 256 << 10;
-/// Bytes per second, by which the time for a large value is set; half of it is waited for.
+/// The slowest expected transfer rate; it sets the timeout of a large value.
 const SLOW_BYTES_PER_SECOND: u64 = 512 << 10;
-/// Most deltas of one answer, which has to be there in the time of any other.
+/// Most deltas in one reply, which must arrive within the timeout of any other command.
 const MAX_DELTAS_PER_READ: usize = 100;
 
-/// One run's record in Redis. Clones share it and its connection.
+/// The record of a run in Redis. Clones share it and its connection.
 #[derive(Clone)]
 pub struct RedisRunStore {
     inner: Arc<Inner>,
@@ -126,7 +130,7 @@ struct Inner {
 }
 
 impl RedisRunStore {
-    /// The record under `keys` on the server at the other end of `link`.
+    /// The record under `keys` on the server of `client`.
     pub fn new(client: &RedisClient, keys: RunKeys) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -159,7 +163,7 @@ impl RedisRunStore {
     }
 
     pub(crate) async fn invoke<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
-        // Boxed: the client's own futures are deep.
+        // Boxed, because the Redis client's futures are large.
         let reply = Box::pin(call.invoke_async(&mut self.connection())).await;
         match reply {
             Ok(reply) => Ok(reply),
@@ -174,7 +178,7 @@ impl RedisRunStore {
         }
     }
 
-    /// Sends a command with, or for, a value of `size` bytes.
+    /// Sends a command that carries or returns a value of `size` bytes.
     async fn query_sized<T: FromRedisValue>(&self, command: &Cmd, size: u64) -> Result<T, RedisError> {
         match size < LARGE_VALUE_BYTES {
             true => command.query_async(&mut self.connection()).await,
@@ -190,7 +194,7 @@ impl RedisRunStore {
         }
     }
 
-    /// Finds the key behind a WRONGTYPE, which Redis does not name.
+    /// Finds the key behind a WRONGTYPE error, which Redis does not name.
     async fn to_store_error(&self, error: RedisError) -> StoreError {
         if is_transient(&error) {
             return StoreError::Unreachable(Box::new(error));
@@ -211,7 +215,8 @@ impl RedisRunStore {
         rejected(error)
     }
 
-    /// One by one, because somebody else's key stands where a report should: that one is nobody's, the others count.
+    /// Reads reports one by one, because a foreign key in place of one report fails the pipeline.
+    /// That worker counts as unhealthy; the others are returned.
     async fn read_reports_singly(&self, names: &[String]) -> Result<Vec<WorkerReport>, StoreError> {
         let mut reports = Vec::with_capacity(names.len());
         for name in names {
@@ -219,7 +224,7 @@ impl RedisRunStore {
             reports.push(match report {
                 Ok(report) => report,
                 Err(StoreError::Rejected(error)) => {
-                    tracing::debug!(worker = name, %error, "a report cannot be read");
+                    tracing::debug!(worker = name, %error, "cannot read a worker's report");
                     [("status", "unhealthy"), ("message", "its report cannot be read")]
                         .map(|(field, value)| (field.to_owned(), value.to_owned()))
                         .into()
@@ -242,10 +247,10 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// state, epoch, revision, order, now
+/// state, epoch, revision, spec, time in ms
 type RecordReply = (String, u64, u64, String, u64);
 
-/// Its id, and its fields.
+/// Id and fields of an entry.
 type StreamEntry = (String, Vec<(String, Vec<u8>)>);
 
 fn parse_record((state, epoch, revision, spec, now_ms): RecordReply) -> RunRecord {
@@ -336,7 +341,8 @@ impl RunStore for RedisRunStore {
         let mut alive = BTreeMap::new();
         for (name, report) in names.into_iter().zip(reports) {
             if report.is_empty() {
-                // Gone; unless it has come back this very moment, which the script looks at again.
+                // The report has expired. The script checks again, because the worker may have
+                // reported meanwhile.
                 let mut call = self.inner.remove_worker.prepare_invoke();
                 call.key(keys.workers()).key(keys.status(&name)).arg(&name).arg(0);
                 self.invoke::<i64>(&call).await?;
@@ -368,7 +374,7 @@ impl RunStore for RedisRunStore {
         let reply = command.query_async(&mut self.connection()).await;
         let entries: Vec<StreamEntry> = self.check_reply(reply).await?;
         let delta = |(position, fields): StreamEntry| {
-            // Somebody else's entry is passed on as it is: whoever decodes deltas refuses and counts it.
+            // A foreign entry is returned as it is; the decoder of deltas rejects and counts it.
             let bytes = fields.into_iter().find(|(name, _)| name == "d").map(|(_, bytes)| bytes).unwrap_or_default();
             ShippedDelta { position, bytes }
         };
@@ -433,7 +439,7 @@ impl RunStore for RedisRunStore {
     }
 }
 
-/// Passes messages on until nobody wants them; subscribes again whenever the connection is lost.
+/// Forwards messages until the receiver is dropped; subscribes again when the connection is lost.
 async fn forward_messages(client: RedisClient, channel: String, messages: mpsc::UnboundedSender<Vec<u8>>) {
     use futures_util::StreamExt;
     const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -446,7 +452,7 @@ async fn forward_messages(client: RedisClient, channel: String, messages: mpsc::
         };
         if let Ok(subscription) = subscribed.await {
             wait = Duration::from_millis(50);
-            // Whatever was said while nobody listened is lost.
+            // Messages sent before the subscription are lost; the empty message tells the worker.
             if messages.send(Vec::new()).is_err() {
                 return;
             }

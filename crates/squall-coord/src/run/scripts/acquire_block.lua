@@ -1,14 +1,15 @@
--- Gives back numbers, says which were used, and draws a block.
--- Keys: 1 epoch, 2 counters (hash). Args: 1 epoch, 2 counter, 3 source, 4 turn, 5 used, 6 most, 7 limit, 8 ttl in ms, then first and end of every block that
--- comes back.
--- Answer: nothing if another run is on; else first, end, left, elsewhere.
--- Invariant: a number is with one source at a time and goes to another only if it was given back; a draw that is repeated is answered as it was.
+-- Returns numbers, reports used ones and acquires a block.
+-- Keys: 1 epoch, 2 counters (hash). Args: 1 epoch, 2 counter, 3 source, 4 sequence, 5 used, 6 most
+--   numbers, 7 limit, 8 ttl in ms, 9… first and end of every returned block.
+-- Reply: nil if another run has begun; else first, end, remaining, held by others.
+-- Invariant: one source at a time has a number, and another source gets it only after it was
+--   returned; a repeated request gets the same reply.
 if tonumber(redis.call('GET', KEYS[1]) or '0') ~= tonumber(ARGV[1]) then return false end
 local name = ARGV[2]
 local function whole(number) return string.format('%.0f', number) end
 local function field(part) return tonumber(redis.call('HGET', KEYS[2], name .. ':' .. part) or '0') end
 local mine = name .. ':by:' .. ARGV[3]
--- turn, first, end, drawn, returned, used, lost
+-- sequence, first, end, allocated, returned, used, written off
 local own = {}
 for number in string.gmatch(redis.call('HGET', KEYS[2], mine) or '', '%d+') do own[#own + 1] = tonumber(number) end
 if #own ~= 7 then own = {0, 0, 0, 0, 0, 0, 0} end

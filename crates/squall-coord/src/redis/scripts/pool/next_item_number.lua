@@ -1,9 +1,12 @@
--- Gives out a number, for a thing that is about to be made.
--- Keys: as the prelude. Args: as the prelude, 5 run, 6 how many numbers there are (-1: any), 7 most things to look at.
--- Answer: the number, -1 if there is none, or -2 if so many were there that the rest is for another step.
--- Payload keys are named after KEYS[2], in whose slot they are.
--- Invariant: no number is given out twice in a run, nor one that names a thing that is there, so nothing is made twice; a number whose
---   thing was not made is given out again in the next run. A thing that is there is looked at once in a run.
+-- Returns a number for an item that is about to be created.
+-- Keys: as the prelude. Args: as the prelude, 5 run, 6 number of allowed numbers (-1: no limit), 7
+--   most numbers to check.
+-- Reply: the number, -1 if none is left, or -2 if the limit of checks was reached and the caller
+--   must call again.
+-- Payload keys are derived from KEYS[2] and share its slot.
+-- Invariant: a run gets each number once, and never the number of an existing item, so no item is
+--   created twice; the next run gets the number again if its item was not created. A run checks
+--   each existing item once.
 local of_run, limit, looks = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 if of_run < run then return -1 end
 redis.call('HSETNX', KEYS[1], ARGV[2], 0)

@@ -1,8 +1,10 @@
--- Empties a pool once for a run.
--- Keys: as the prelude, 10 pool_loaded_count. Args: as the prelude, 5 run. Answer: 1 if it was emptied now.
--- Payload keys are named after KEYS[2], in whose slot they are: which ones there are only the pool knows.
--- Invariant: a run that has found the pool emptied for it never loses what was put in since; an earlier run changes nothing;
---   grants and arrivals go on counting, so that what was held before is never taken for something held now.
+-- Empties a pool once per run.
+-- Keys: as the prelude, 10 pool_loaded_count. Args: as the prelude, 5 run. Reply: 1 if it emptied
+--   the pool.
+-- Payload keys are derived from KEYS[2] and share its slot, because only the pool knows which ids
+--   exist.
+-- Invariant: items added after the reset of a run stay; an earlier run changes nothing; grants and
+--   arrivals keep counting, so an old grant never matches a new one.
 local of_run = tonumber(ARGV[5])
 local renewed = tonumber(redis.call('HGET', KEYS[6], 'renewed') or '-1')
 if of_run < run or renewed >= of_run then return 0 end
