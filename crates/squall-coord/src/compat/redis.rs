@@ -6,10 +6,7 @@ use std::collections::BTreeSet;
 use redis::{AsyncCommands, Script};
 
 use super::{CompatView, MAX_USERS_PER_MOVE, SecondRow, SeriesKind, UserLocation, UserLocations, UserMove};
-use crate::{
-    RedisRunStore, RunKeys, StoreError,
-    run::{RUN_RETENTION, millis},
-};
+use crate::{RedisRunStore, RunKeys, StoreError, redis::millis, run::RUN_RETENTION};
 
 /// Seconds kept per metric: the length of the shortest chart. The store must not grow with the
 /// length of a run; the leader's checkpoint and the API have the whole run.

@@ -3,6 +3,7 @@
 //! It does not use what it holds. It sends events to the owner of the [`MembershipHandle`], which
 //! uses the leases and releases them. squall-worker, squall-orchestrator and squall-streams run it.
 
+mod config;
 mod lease_plan;
 mod lease_validity;
 
@@ -16,9 +17,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+pub use self::config::{MembershipConfig, MembershipConfigError};
 use self::lease_plan::{HeldLease, LeasePlan, plan_from_snapshot};
 pub use self::lease_validity::LeaseValidity;
-use crate::{HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseStore, MemberId, Revision, StoreError, UnitId};
+use crate::{HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseStore, Revision, StoreError, UnitId};
 
 /// How long the watcher waits at the store before it asks again. Heartbeats report changes too, so
 /// it may be long.
@@ -36,61 +38,6 @@ const REFRESH_DELAY_PER_MEMBER: Duration = Duration::from_millis(1);
 const PASSIVE_REFRESH_HEARTBEATS: u32 = 10;
 /// Delay before a failed operation is retried; doubled each time, up to the heartbeat interval.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
-
-/// Settings of a member.
-#[derive(Clone, Debug)]
-pub struct MembershipConfig {
-    /// Its name.
-    pub member: MemberId,
-    /// All units, the same for every member.
-    pub units: Vec<UnitId>,
-    /// Time between heartbeats. Default 1 s.
-    pub heartbeat_interval: Duration,
-    /// Time until the member expires without a heartbeat; at least three heartbeat intervals.
-    /// Default 3.5 s.
-    pub ttl: Duration,
-    /// How long a new member waits for others to join before units move to it. Default 250 ms.
-    pub join_delay: Duration,
-}
-
-/// Invalid timings.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum MembershipConfigError {
-    /// One late heartbeat would end the membership.
-    #[error("the time to live {ttl:?} is less than three heartbeat intervals of {heartbeat_interval:?}")]
-    TtlTooShort {
-        /// Time between heartbeats.
-        heartbeat_interval: Duration,
-        /// Time until the member expires.
-        ttl: Duration,
-    },
-    /// The heartbeat interval is zero.
-    #[error("the heartbeat interval must not be zero")]
-    ZeroHeartbeatInterval,
-}
-
-impl MembershipConfig {
-    /// A member with default timings.
-    pub fn new(member: MemberId, units: Vec<UnitId>) -> Self {
-        Self {
-            member,
-            units,
-            heartbeat_interval: Duration::from_secs(1),
-            ttl: Duration::from_millis(3500),
-            join_delay: Duration::from_millis(250),
-        }
-    }
-
-    fn check(&self) -> Result<(), MembershipConfigError> {
-        match (self.heartbeat_interval, self.ttl) {
-            (Duration::ZERO, _) => Err(MembershipConfigError::ZeroHeartbeatInterval),
-            (interval, ttl) if ttl < interval * 3 => {
-                Err(MembershipConfigError::TtlTooShort { heartbeat_interval: interval, ttl })
-            }
-            _ => Ok(()),
-        }
-    }
-}
 
 /// An event of one lease, for the user of the leases.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,6 @@ mod subscription;
 
 pub use counter_store::{BlockGrant, BlockRequest, CounterState, CounterStore, SourceAllocation};
 pub use memory::MemoryRunStore;
-pub(crate) use redis::millis;
 pub use redis::{RedisRunStore, RunKeys};
 pub use subscription::WorkerSubscription;
 

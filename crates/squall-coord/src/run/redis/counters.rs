@@ -7,9 +7,10 @@ use std::{collections::BTreeMap, ops::Range};
 
 use redis::{AsyncCommands, Script};
 
-use super::{RUN_RETENTION, RedisRunStore, millis};
+use super::{RUN_RETENTION, RedisRunStore};
 use crate::{
     StoreError,
+    redis::millis,
     run::counter_store::{BlockGrant, BlockRequest, CounterState, CounterStore, SourceAllocation},
 };
 

@@ -3,6 +3,7 @@
 //! It keeps no state of its own.
 
 mod counters;
+mod run_keys;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,97 +11,17 @@ use redis::{AsyncCommands, Cmd, FromRedisValue, RedisError, Script, ScriptInvoca
 use tokio::sync::mpsc;
 
 use self::counters::CounterScripts;
+pub use self::run_keys::RunKeys;
 use super::{
     INSTANCE_FIELD, RUN_RETENTION, ReportOutcome, ReportReceipt, RunRecord, RunStore, START_POSITION, ShipOutcome,
     ShippedDelta, WorkerReport, WorkerSubscription, content_name,
 };
 use crate::{
-    RedisClient, SharedConnection, StoreError, compat::CompatScripts, find_non_number, find_wrong_type, is_transient,
-    redis::rejected,
+    RedisClient, SharedConnection, StoreError,
+    compat::CompatScripts,
+    find_non_number, find_wrong_type, is_transient,
+    redis::{millis, rejected},
 };
-
-/// The keys of a run's record: `prefix` before every name, with a hash tag if the server is a
-/// cluster.
-#[derive(Clone, Debug)]
-pub struct RunKeys {
-    prefix: Arc<str>,
-}
-
-impl RunKeys {
-    /// Keys that begin with `prefix`. An empty prefix gives vikhry's key names.
-    pub fn new(prefix: impl Into<Arc<str>>) -> Self {
-        Self { prefix: prefix.into() }
-    }
-
-    pub(crate) fn key(&self, rest: &str) -> String {
-        format!("{}{rest}", self.prefix)
-    }
-
-    /// String: IDLE, PREPARING, RUNNING or STOPPING.
-    pub fn state(&self) -> String {
-        self.key("test:state")
-    }
-
-    /// String, a whole number: number of runs.
-    pub fn epoch(&self) -> String {
-        self.key("test:epoch")
-    }
-
-    /// String, a whole number: number of changes.
-    pub fn revision(&self) -> String {
-        self.key("test:revision")
-    }
-
-    /// String, JSON: the desired state of the run.
-    pub fn spec(&self) -> String {
-        self.key("test:order")
-    }
-
-    /// String: a scenario with all its files, by the hash of its content.
-    pub fn bundle(&self, name: &str) -> String {
-        self.key(&format!("bundle:{name}"))
-    }
-
-    /// Set: the workers that report.
-    pub fn workers(&self) -> String {
-        self.key("workers")
-    }
-
-    /// Hash: a worker's report.
-    pub fn status(&self, worker: &str) -> String {
-        self.key(&format!("worker:{worker}:status"))
-    }
-
-    /// Channel: wake-ups for a worker.
-    pub fn commands(&self, worker: &str) -> String {
-        self.key(&format!("worker:{worker}:commands"))
-    }
-
-    /// Stream, field `d`: the deltas of a run.
-    pub fn deltas(&self, epoch: u64) -> String {
-        self.key(&format!("test:{epoch}:deltas"))
-    }
-
-    /// Hash: source → number of its last delta.
-    pub fn shipped(&self, epoch: u64) -> String {
-        self.key(&format!("test:{epoch}:shipped"))
-    }
-
-    /// Hash: `place` (the position) and `made` (the data) of the checkpoint.
-    pub fn checkpoint(&self, epoch: u64) -> String {
-        self.key(&format!("test:{epoch}:saved"))
-    }
-
-    /// Hash: notes by name.
-    pub fn notes(&self, epoch: u64) -> String {
-        self.key(&format!("test:{epoch}:notes"))
-    }
-
-    /// Hash: counters, whose numbers are granted once each.
-    pub fn counters(&self, epoch: u64) -> String {
-        self.key(&format!("test:{epoch}:counters"))
-    }
-}
 
 /// From this size on, a value travels over its own connection: heartbeats do not wait behind it,
 /// and it has more time than they do.
@@ -241,10 +162,6 @@ impl RedisRunStore {
         call.key(keys.state()).key(keys.epoch()).key(keys.revision()).key(keys.spec());
         call
     }
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// state, epoch, revision, spec, time in ms
