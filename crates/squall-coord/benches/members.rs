@@ -1,8 +1,10 @@
-//! What a thousand idle members cost: commands at the server, CPU of the server, CPU of an orchestrator.
-//! Every member is a real [`Membership`] with connections for waiting of its own; only the process is shared. The orchestrator is a real
-//! one, with a hundred things in a pool that it sweeps.
+//! The cost of a thousand idle members: commands at the server, CPU of the server, CPU of an
+//! orchestrator.
+//! Every member is a real [`Membership`] with its own blocking connections; only the process is
+//! shared. The orchestrator is a real one, which sweeps a pool of a hundred items.
 //!
-//! usage: SQUALL=program cargo bench -p squall-coord --bench members -- [MEMBERS] [SECONDS]   (1000 and 20 unless told)
+//! usage: SQUALL=program cargo bench -p squall-coord --bench members -- [MEMBERS] [SECONDS]
+//! (default: 1000 members, 20 seconds)
 
 use std::{
     collections::BTreeMap,
@@ -21,49 +23,53 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 const UNIT_COUNT: u32 = 256;
-/// As a worker has them.
+/// The timings of a worker.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1150);
 const TTL: Duration = Duration::from_millis(3500);
-/// Machines do not start within the same millisecond.
+/// Time between joins, because machines do not start within the same millisecond.
 const JOIN_INTERVAL: Duration = Duration::from_millis(10);
 
 fn keys() -> LeaseKeys {
     LeaseKeys::with_prefix("squall:{bench}:shares")
 }
 
-async fn run_member(link: RedisClient, name: String, stop: CancellationToken) {
+async fn run_member(client: RedisClient, name: String, stop: CancellationToken) {
     let config = MembershipConfig {
         heartbeat_interval: HEARTBEAT_INTERVAL,
         ttl: TTL,
         ..MembershipConfig::new(MemberId::new(&*name), (0..UNIT_COUNT).map(UnitId::from).collect())
     };
-    let (seat, mut handle) = Membership::new(RedisLeaseStore::new(&link, keys()), config).expect("timings that fit");
-    let use_leases = async {
-        while let Some(notice) = handle.events.recv().await {
-            if let LeaseEvent::Drain(lease) = notice {
+    let (membership, mut handle) =
+        Membership::new(RedisLeaseStore::new(&client, keys()), config).expect("timings that fit");
+    let handle_events = async {
+        while let Some(event) = handle.events.recv().await {
+            if let LeaseEvent::Drain(lease) = event {
                 handle.release(lease);
             }
         }
     };
-    tokio::join!(seat.run(stop.clone()), use_leases, send_reports(link, name, stop));
+    tokio::join!(membership.run(stop.clone()), handle_events, send_reports(client, name, stop));
 }
 
-/// What a worker says of itself once a beat.
-async fn send_reports(link: RedisClient, name: String, stop: CancellationToken) {
-    let run = RedisRunStore::new(&link, RunKeys::new("squall:{bench}:"));
+/// Sends a worker's report once per heartbeat.
+async fn send_reports(client: RedisClient, name: String, stop: CancellationToken) {
+    let run = RedisRunStore::new(&client, RunKeys::new("squall:{bench}:"));
     let report: ReportFields = (0..18).map(|n| (format!("field_{n}"), "123456".to_owned())).collect();
-    let mut beats = tokio::time::interval(HEARTBEAT_INTERVAL);
+    let mut heartbeats = tokio::time::interval(HEARTBEAT_INTERVAL);
     while !stop.is_cancelled() {
-        beats.tick().await;
-        // A server that is busy is asked again at the next beat.
+        heartbeats.tick().await;
+        // If the server is busy, the next heartbeat tries again.
         let _ = run.report(&name, &report, TTL).await;
     }
 }
 
-/// Calls of each command so far: those that were sent, and those that scripts made.
-async fn command_counts(link: &RedisClient) -> BTreeMap<String, u64> {
-    let info: String =
-        redis::cmd("INFO").arg("commandstats").query_async(&mut link.connection()).await.expect("answers");
+/// Calls of each command so far, sent by clients and made by scripts.
+async fn command_counts(client: &RedisClient) -> BTreeMap<String, u64> {
+    let info: String = redis::cmd("INFO")
+        .arg("commandstats")
+        .query_async(&mut client.connection())
+        .await
+        .expect("the server responds");
     let line = |line: &str| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
@@ -71,22 +77,24 @@ async fn command_counts(link: &RedisClient) -> BTreeMap<String, u64> {
     info.lines().filter_map(line).collect()
 }
 
-/// Commands per second that came over connections: MONITOR tells those of scripts apart.
+/// Commands per second from clients; MONITOR marks those of scripts.
 fn measure_command_rate(port: u16, seconds: u64) -> f64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server runs");
     stream.write_all(b"MONITOR\r\n").expect("the server runs");
     let mut lines = BufReader::new(stream).split(b'\n').map_while(Result::ok).skip(1);
-    let (began, mut count) = (Instant::now(), 0);
-    while began.elapsed() < Duration::from_secs(seconds) {
-        let line = lines.next().expect("somebody beats");
+    let (started, mut count) = (Instant::now(), 0);
+    while started.elapsed() < Duration::from_secs(seconds) {
+        let line = lines.next().expect("members send heartbeats");
         // +1794866000.123456 [0 127.0.0.1:40000] "EVALSHA" …, or [0 lua]
-        count += u32::from(line.splitn(4, |byte| *byte == b' ').nth(2).is_none_or(|from| from != b"lua]"));
+        count +=
+            u32::from(line.splitn(4, |byte| *byte == b' ').nth(2).is_none_or(|measured_from| measured_from != b"lua]"));
     }
-    f64::from(count) / began.elapsed().as_secs_f64()
+    f64::from(count) / started.elapsed().as_secs_f64()
 }
 
-async fn server_cpu(link: &RedisClient) -> f64 {
-    let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut link.connection()).await.expect("answers");
+async fn server_cpu(client: &RedisClient) -> f64 {
+    let info: String =
+        redis::cmd("INFO").arg("cpu").query_async(&mut client.connection()).await.expect("the server responds");
     let seconds = |name: &str| {
         let line = info.lines().find_map(|line| line.strip_prefix(name)).and_then(|value| value.trim().parse().ok());
         line.unwrap_or(0.0)
@@ -94,7 +102,7 @@ async fn server_cpu(link: &RedisClient) -> f64 {
     seconds("used_cpu_sys:") + seconds("used_cpu_user:")
 }
 
-/// A real orchestrator, which leads and has nothing to do.
+/// A real orchestrator that leads an idle fleet.
 struct OrchestratorProcess(Child);
 
 impl OrchestratorProcess {
@@ -108,7 +116,8 @@ impl OrchestratorProcess {
     /// Seconds of CPU so far.
     fn cpu_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("the orchestrator runs");
-        // Behind the name, which may contain anything: the 12th and 13th number, in ticks of 10 ms.
+        // After the process name, which may contain any character: the 12th and 13th number, in
+        // ticks of 10 ms.
         let numbers = stat.rsplit(')').next().unwrap_or_default().split(' ');
         let ticks: f64 = numbers.skip(12).take(2).filter_map(|number| number.parse::<f64>().ok()).sum();
         ticks / 100.0
@@ -128,49 +137,54 @@ async fn main() {
     let (members, seconds) = (numbers.next().unwrap_or(1000), numbers.next().unwrap_or(20));
     let program = std::env::var("SQUALL").expect("SQUALL names the program whose orchestrator is measured");
     let server = RedisServer::start_with(&["--save", "", "--maxclients", "15000"]);
-    let link = RedisClient::open(&server.url()).await.expect("the server runs");
-    let pools = RedisPoolStore::new(&link, &RedisLeaseStore::new(&link, keys()), PoolKeys::new("squall:{bench}:"));
+    let client = RedisClient::open(&server.url()).await.expect("the server runs");
+    let pools = RedisPoolStore::new(&client, &RedisLeaseStore::new(&client, keys()), PoolKeys::new("squall:{bench}:"));
     let items: Vec<PoolItem> = (0..100).map(|n| PoolItem { id: ItemId::from(n), payload: n.to_string() }).collect();
     pools.put(&PoolName::new("accounts").expect("a name"), &items, None, None).await.expect("put");
-    let (stop, began) = (CancellationToken::new(), Instant::now());
+    let (stop, started) = (CancellationToken::new(), Instant::now());
     let mut tasks = JoinSet::new();
     for number in 0..members {
-        tasks.spawn(run_member(link.clone(), format!("w{number}"), stop.clone()));
+        tasks.spawn(run_member(client.clone(), format!("w{number}"), stop.clone()));
         tokio::time::sleep(JOIN_INTERVAL).await;
     }
-    let store = RedisLeaseStore::new(&link, keys());
-    let settled = loop {
-        // A thousand that come at once keep the server busy for longer than an answer may take.
-        let view = store.snapshot().await.unwrap_or_default();
-        let spread = view.leases.len() == UNIT_COUNT as usize && view.members.len() as u64 == members;
-        let wanted = view.assignment.iter().flat_map(|(member, units)| units.iter().map(move |unit| (unit, member)));
-        if spread && wanted.clone().all(|(unit, member)| view.leases.get(unit).is_some_and(|(by, _)| by == member)) {
-            break began.elapsed();
+    let store = RedisLeaseStore::new(&client, keys());
+    let settled_after = loop {
+        // A thousand joins at once keep the server busy for longer than the response timeout.
+        let snapshot = store.snapshot().await.unwrap_or_default();
+        let all_held = snapshot.leases.len() == UNIT_COUNT as usize && snapshot.members.len() as u64 == members;
+        let wanted =
+            snapshot.assignment.iter().flat_map(|(member, units)| units.iter().map(move |unit| (unit, member)));
+        if all_held
+            && wanted
+                .clone()
+                .all(|(unit, member)| snapshot.leases.get(unit).is_some_and(|holder| holder.member == *member))
+        {
+            break started.elapsed();
         }
-        assert!(began.elapsed() < Duration::from_secs(120), "not settled: {} leases", view.leases.len());
+        assert!(started.elapsed() < Duration::from_secs(120), "not settled: {} leases", snapshot.leases.len());
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
-    println!("{members} members joined and {UNIT_COUNT} units settled in {:.1} s", settled.as_secs_f64());
+    println!("{members} members joined and {UNIT_COUNT} units settled in {:.1} s", settled_after.as_secs_f64());
     tokio::time::sleep(Duration::from_secs(3)).await;
 
     let orchestrator = OrchestratorProcess::start(&program, &server.url());
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let (before, cpu, from) = (command_counts(&link).await, server_cpu(&link).await, Instant::now());
-    let of_orchestrator = orchestrator.cpu_seconds();
+    let (before, cpu, measured_from) = (command_counts(&client).await, server_cpu(&client).await, Instant::now());
+    let orchestrator_cpu = orchestrator.cpu_seconds();
     tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let (after, elapsed) = (command_counts(&link).await, from.elapsed().as_secs_f64());
-    let server_share = (server_cpu(&link).await - cpu) / elapsed;
-    let orchestrator_share = (orchestrator.cpu_seconds() - of_orchestrator) / elapsed;
-    // Afterwards: the server works harder while somebody listens to it.
-    let sent = measure_command_rate(server.port(), seconds);
+    let (after, elapsed) = (command_counts(&client).await, measured_from.elapsed().as_secs_f64());
+    let server_share = (server_cpu(&client).await - cpu) / elapsed;
+    let orchestrator_share = (orchestrator.cpu_seconds() - orchestrator_cpu) / elapsed;
+    // Measured last, because MONITOR costs the server CPU.
+    let sent_rate = measure_command_rate(server.port(), seconds);
     drop(orchestrator);
 
     let rate = |name: &str| {
         let count = |calls: &BTreeMap<String, u64>| calls.get(name).copied().unwrap_or(0);
         (count(&after) - count(&before)) as f64 / elapsed
     };
-    let all: f64 = after.keys().map(|name| rate(name)).sum();
-    println!("idle: {sent:.0} commands/s sent, {all:.0}/s with those inside scripts");
+    let total_rate: f64 = after.keys().map(|name| rate(name)).sum();
+    println!("idle: {sent_rate:.0} commands/s sent, {total_rate:.0}/s with those inside scripts");
     for name in after.keys().filter(|name| rate(name) >= 1.0) {
         println!("  {name} {:.0}/s", rate(name));
     }
@@ -179,6 +193,6 @@ async fn main() {
     println!("machine load while measured: {}", load.split(' ').next().unwrap_or("unknown"));
     stop.cancel();
     tasks.shutdown().await;
-    assert!(sent < 2000.0, "more than 2,000 commands/s");
+    assert!(sent_rate < 2000.0, "more than 2,000 commands/s");
     assert!(orchestrator_share < 0.10, "more than a tenth of a core");
 }

@@ -1,5 +1,7 @@
-//! Everything that one fleet shares, in one place: its workers' shares, its orchestrators' lead, its run. One trait with the two
-//! back ends, so that a whole fleet can live in one process or on one server.
+//! The stores that one fleet shares: the workers' shares, the orchestrators' leader lease, the run
+//! and the resource pools.
+//! The trait has two implementations, so a fleet can run within one process or on one Redis server.
+//! The command line creates it; workers, orchestrators and the API use it.
 
 use crate::{
     LeaseKeys, LeaseStore, MemoryLeaseStore, MemoryPoolStore, MemoryRunStore, PoolKeys, PoolStore, RedisClient,
@@ -8,23 +10,23 @@ use crate::{
 
 /// The stores of one fleet. Clones share them.
 pub trait FleetStores: Clone + Send + Sync + 'static {
-    /// Who holds which share of the load, and who leads.
+    /// Leases: the shares of the load, and the leader role.
     type Leases: LeaseStore;
     /// The record of the run.
     type Run: RunStore;
-    /// Things that users borrow.
+    /// Pools of resources that users acquire.
     type Pools: PoolStore;
 
     /// The workers and the shares of the load.
     fn workers(&self) -> Self::Leases;
 
-    /// The orchestrators and the lead.
+    /// The orchestrators and the leader lease.
     fn orchestrators(&self) -> Self::Leases;
 
     /// The run.
     fn run(&self) -> Self::Run;
 
-    /// The pools; whoever holds something of them is a worker.
+    /// The resource pools. Their holders are workers.
     fn pools(&self) -> Self::Pools;
 }
 
@@ -77,21 +79,21 @@ pub struct RedisFleetStores {
 }
 
 impl RedisFleetStores {
-    /// The fleet whose keys begin with [`prefix`] of its name, on the server at the other end of `link`.
-    pub fn new(link: &RedisClient, name: &str) -> Self {
+    /// The fleet `name` on the server of `client`. Its keys begin with [`fleet_key_prefix`].
+    pub fn new(client: &RedisClient, name: &str) -> Self {
         let prefix = fleet_key_prefix(name);
-        let workers = RedisLeaseStore::new(link, LeaseKeys::with_prefix(&format!("{prefix}shares")));
+        let workers = RedisLeaseStore::new(client, LeaseKeys::with_prefix(&format!("{prefix}shares")));
         Self {
-            pools: RedisPoolStore::new(link, &workers, PoolKeys::new(&prefix)),
+            pools: RedisPoolStore::new(client, &workers, PoolKeys::new(&prefix)),
             workers,
-            orchestrators: RedisLeaseStore::new(link, LeaseKeys::with_prefix(&format!("{prefix}lead"))),
-            run: RedisRunStore::new(link, RunKeys::new(prefix)),
+            orchestrators: RedisLeaseStore::new(client, LeaseKeys::with_prefix(&format!("{prefix}lead"))),
+            run: RedisRunStore::new(client, RunKeys::new(prefix)),
         }
     }
 }
 
-/// What the keys of a fleet begin with: `squall:{name}:`, all in one cluster slot; for an empty name nothing, which gives the
-/// seed's own key names.
+/// The prefix of a fleet's keys: `squall:{name}:`, so that all keys share one cluster slot. For an
+/// empty name the prefix is empty, which gives vikhry's key names.
 pub fn fleet_key_prefix(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!("squall:{{{name}}}:") }
 }

@@ -1,5 +1,6 @@
-//! The names of things in a space: members, units, epochs, revisions.
-//! Refuses to interpret them; only their order and equality matter here.
+//! Ids of the lease store: members, units, epochs and revisions.
+//! This module does not interpret them; only their order and equality matter. Every module of the
+//! crate uses them.
 
 use std::fmt;
 
@@ -10,17 +11,17 @@ use serde::{Deserialize, Serialize};
 pub struct MemberId(String);
 
 impl MemberId {
-    /// A member named by its caller. Two live instances must never share a name.
+    /// A member with the given name. Two live instances must not share a name.
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
     }
 
-    /// A name nobody else has.
+    /// A member with a new unique name.
     pub fn unique() -> Self {
         Self(uuid::Uuid::new_v4().simple().to_string())
     }
 
-    /// The name as it stands in the store.
+    /// The name as it is stored.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -32,7 +33,7 @@ impl fmt::Display for MemberId {
     }
 }
 
-/// One thing that at most one member may hold: a partition, a virtual user, the leader role.
+/// One unit, which at most one member may hold: a partition, a share of the load, the leader role.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UnitId(String);
 
@@ -42,7 +43,7 @@ impl UnitId {
         Self(name.into())
     }
 
-    /// The name as it stands in the store.
+    /// The name as it is stored.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -60,7 +61,8 @@ impl fmt::Display for UnitId {
     }
 }
 
-/// The fencing number of one grant. Every grant in a space gets a higher one than any before it.
+/// The fencing number of one grant. Every grant of a store gets a higher epoch than all earlier
+/// grants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
@@ -70,6 +72,7 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Counts the changes others may have to react to: joins, leaves, deaths, assignments, releases.
+/// Counts the changes that members may have to react to: joins, leaves, expiries, assignments,
+/// releases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Revision(pub u64);

@@ -1,5 +1,6 @@
-//! The atomic steps on one space of members and units, and what they answer.
-//! Refuses to decide who should hold what: it records, checks and counts. Called by [`crate::Membership`] and by operators' tools.
+//! The operations of a lease store and their outcomes: members join it, and hold leases on units.
+//! The store does not decide which member should hold a unit; it records, checks and counts.
+//! [`crate::Membership`] calls it, and so do the admin commands of squall-streams.
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
@@ -12,101 +13,114 @@ pub struct LiveMember {
     pub id: MemberId,
     /// How long ago it joined, by the store's clock.
     pub age: Duration,
-    /// How long it lives without a further beat, by the store's clock.
+    /// Time until it expires without another heartbeat, by the store's clock.
     pub expires_in: Duration,
-    /// Whether it is on its way out and should be given nothing more.
+    /// Whether it is leaving; a leaving member gets no more units.
     pub leaving: bool,
 }
 
 /// A unit held by a member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lease {
-    /// What is held.
+    /// The held unit.
     pub unit: UnitId,
-    /// Which grant it is.
+    /// The epoch of its grant.
     pub epoch: Epoch,
 }
 
-/// Everything in a space at one instant. Members are in the order they joined; expired ones are already gone.
+/// The member that holds a unit, and by which grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseHolder {
+    /// The holder.
+    pub member: MemberId,
+    /// The epoch of its grant.
+    pub epoch: Epoch,
+}
+
+/// The whole store at one instant. Members are in join order, without expired ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseSnapshot {
     /// Changes so far.
     pub revision: Revision,
-    /// Who is alive, oldest first.
+    /// Live members, oldest first.
     pub members: Vec<LiveMember>,
-    /// Who should hold what.
+    /// The units that each member should hold.
     pub assignment: UnitAssignment,
-    /// Who does hold what.
-    pub leases: BTreeMap<UnitId, (MemberId, Epoch)>,
+    /// The member that holds each unit.
+    pub leases: BTreeMap<UnitId, LeaseHolder>,
 }
 
-/// What concerns one member at one instant.
+/// The part of a [`LeaseSnapshot`] that concerns one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberSnapshot {
     /// Changes so far.
     pub revision: Revision,
-    /// How many members there are.
+    /// Number of members.
     pub member_count: usize,
-    /// How many of those that are not on their way out joined before it; `None`: it is not a member.
+    /// How many members joined earlier and are not leaving. `None` means that it is not a member.
     pub older_members: Option<usize>,
-    /// What it should hold.
+    /// The units that it should hold.
     pub assigned: Vec<UnitId>,
-    /// Who holds what is assigned to it, and what else it holds itself.
-    pub leases: BTreeMap<UnitId, (MemberId, Epoch)>,
+    /// Holders of the units assigned to it, and the other units that it holds.
+    pub leases: BTreeMap<UnitId, LeaseHolder>,
 }
 
 impl LeaseSnapshot {
-    /// What of this concerns `member`.
+    /// The part that concerns `member`.
     #[must_use]
     pub fn for_member(&self, member: &MemberId) -> MemberSnapshot {
-        let mut look =
+        let mut snapshot =
             MemberSnapshot { revision: self.revision, member_count: self.members.len(), ..MemberSnapshot::default() };
-        if let Some(at) = self.members.iter().position(|one| one.id == *member) {
-            look.older_members = Some(self.members[..at].iter().filter(|one| !one.leaving).count());
-            look.assigned = self.assignment.get(member).cloned().unwrap_or_default();
-            let concerns = |unit: &UnitId, holder: &MemberId| holder == member || look.assigned.contains(unit);
-            let leases = self.leases.iter().filter(|(unit, (holder, _))| concerns(unit, holder));
-            look.leases = leases.map(|(unit, lease)| (unit.clone(), lease.clone())).collect();
+        if let Some(index) = self.members.iter().position(|other| other.id == *member) {
+            snapshot.older_members = Some(self.members[..index].iter().filter(|other| !other.leaving).count());
+            snapshot.assigned = self.assignment.get(member).cloned().unwrap_or_default();
+            let concerns =
+                |unit: &UnitId, holder: &LeaseHolder| holder.member == *member || snapshot.assigned.contains(unit);
+            let leases = self.leases.iter().filter(|(unit, holder)| concerns(unit, holder));
+            snapshot.leases = leases.map(|(unit, holder)| (unit.clone(), holder.clone())).collect();
         }
-        look
+        snapshot
     }
 }
 
-/// The answer to a beat.
+/// The outcome of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeartbeatOutcome {
     /// Still a member.
     Alive {
-        /// To compare with the one last seen.
+        /// The revision of the store. The member compares it with the last one it has seen.
         revision: Revision,
-        /// When the assignment was last changed: all that concerns a member that neither assigns nor waits for anything.
+        /// The revision of the last assignment. Only this concerns a member that neither makes
+        /// assignments nor waits for units.
         assignment_revision: Revision,
     },
-    /// The membership had expired, and with it everything held.
+    /// The membership has expired, and its leases with it.
     Expired,
 }
 
-/// The answer to an acquire.
+/// The outcome of an acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseAcquireOutcome {
-    /// One answer per unit asked for, in order: the epoch, or `None` where somebody holds the unit.
+    /// One entry per requested unit, in order: the epoch of the grant, or `None` if another member
+    /// holds the unit.
     Granted(Vec<Option<Epoch>>),
-    /// The asker is not a member (any more).
+    /// The caller is not a member.
     NotMember,
-    /// An administrator has closed the space for a moment; nothing is granted.
+    /// An administrator has paused the store; it grants nothing.
     Paused,
 }
 
-/// Why a step could not be done.
+/// Why an operation of a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The store did not answer, or is still coming up; whether the step was done is unknown.
+    /// The store did not respond, or is still starting. The operation may or may not have been
+    /// performed.
     #[error("the coordination store did not answer")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The store answered with an error.
-    #[error("the coordination store refused a step")]
+    /// The store responded with an error.
+    #[error("the coordination store rejected an operation")]
     Rejected(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A key is in use for something else.
+    /// A key holds data of another kind.
     #[error(
         "key `{key}` holds a {found}, but Squall keeps a {expected} there: use another `--fleet` (for streams `--namespace`), or remove the key"
     )]
@@ -120,10 +134,10 @@ pub enum StoreError {
     },
 }
 
-/// One space. Every method is one atomic step, and every step first sweeps: members whose time is over lose their place
-/// and their leases before anything else is looked at. Only the store's clock counts.
+/// Members and their leases. Every method is atomic. Before anything else it sweeps: it removes
+/// expired members and their leases. Only the store's clock decides what has expired.
 pub trait LeaseStore: Clone + Send + Sync + 'static {
-    /// Becomes a member for `ttl`. Joining twice is the same as joining once.
+    /// Becomes a member for `ttl`. A second join only renews the first.
     fn join(&self, member: &MemberId, ttl: Duration) -> impl Future<Output = Result<Revision, StoreError>> + Send;
 
     /// Stays a member for another `ttl`.
@@ -133,40 +147,43 @@ pub trait LeaseStore: Clone + Send + Sync + 'static {
         ttl: Duration,
     ) -> impl Future<Output = Result<HeartbeatOutcome, StoreError>> + Send;
 
-    /// Says that the member is on its way out; it stays a member until it leaves or expires. Never taken back.
+    /// Marks the member as leaving. It stays a member until it leaves or expires. The mark cannot
+    /// be removed.
     fn mark_leaving(&self, member: &MemberId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Stops being a member and gives everything back. Leaving twice is the same as leaving once.
+    /// Ends the membership and releases its leases. A second leave changes nothing.
     fn leave(&self, member: &MemberId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Removes expired members and frees what they held; says who they were.
+    /// Removes expired members and their leases, and returns the removed members.
     fn sweep(&self) -> impl Future<Output = Result<Vec<MemberId>, StoreError>> + Send;
 
-    /// Reads everything.
+    /// Reads the whole store.
     fn snapshot(&self) -> impl Future<Output = Result<LeaseSnapshot, StoreError>> + Send;
 
-    /// Reads what concerns one member; cheaper than everything where there are many.
+    /// Reads the part that concerns one member, which is cheaper than a full snapshot of many
+    /// members.
     fn member_snapshot(&self, member: &MemberId) -> impl Future<Output = Result<MemberSnapshot, StoreError>> + Send {
         async move { Ok(self.snapshot().await?.for_member(member)) }
     }
 
-    /// Replaces the assignment if nothing has changed since `expected`; says whether it did.
+    /// Replaces the assignment if the revision is still `expected`, and returns whether it did.
     fn assign(
         &self,
         expected: Revision,
         assignment: &UnitAssignment,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Takes those of `units` that nobody holds.
+    /// Acquires those of `units` that are free.
     fn acquire(
         &self,
         member: &MemberId,
         units: &[UnitId],
     ) -> impl Future<Output = Result<LeaseAcquireOutcome, StoreError>> + Send;
 
-    /// Gives leases back; those that are not the member's any more are left alone. Says how many were given back.
+    /// Releases leases and returns how many. Leases that are not the member's stay untouched.
     fn release(&self, member: &MemberId, leases: &[Lease]) -> impl Future<Output = Result<usize, StoreError>> + Send;
 
-    /// Waits until the revision is above `seen`, or `within` has passed; never blocks other steps.
+    /// Waits until the revision is above `seen`, or for `within` at most. It never blocks other
+    /// operations.
     fn wait_for_change(&self, seen: Revision, within: Duration) -> impl Future<Output = Result<(), StoreError>> + Send;
 }

@@ -1,13 +1,19 @@
-//! Who is alive and who holds what: members, leases, assignment and sweep over memory or Redis.
-//! Refuses to decide what the held things are for; a partition, a virtual user or the leader role are all just units.
+//! Members, leases, resource pools and the record of a run, in memory or in Redis.
+//! This crate does not decide what the held units are for; a partition, a share of the load and the
+//! leader role are all units. Workers, orchestrators and squall-streams use it.
 //!
-//! * [`spread`]: one pure function from units and members to an assignment.
-//! * [`LeaseStore`]: the atomic steps, with two back ends of equal meaning, [`MemoryLeaseStore`] and [`RedisLeaseStore`].
-//! * [`PoolStore`]: pools of unique things to borrow, [`MemoryPoolStore`] and [`RedisPoolStore`]; [`ResourceHolder`] waits for its turn.
-//! * [`RunStore`]: the record of a run that a fleet shares, [`MemoryRunStore`] and [`RedisRunStore`].
-//! * [`FleetStores`]: all of these for one fleet.
-//! * [`Membership`]: one member's loop; it joins, beats, takes what is assigned to it and gives back what is not.
+//! * [`spread()`]: a pure function from units and members to an assignment.
+//! * [`LeaseStore`]: members and leases, in [`MemoryLeaseStore`] or [`RedisLeaseStore`].
+//! * [`Membership`]: one member's loop. It joins, sends heartbeats, acquires the units assigned to
+//!   it and releases the others.
+//! * [`PoolStore`]: pools of unique items, in [`MemoryPoolStore`] or [`RedisPoolStore`];
+//!   [`ResourceHolder`] waits for a free item.
+//! * [`RunStore`]: the record of the run that a fleet shares, in [`MemoryRunStore`] or
+//!   [`RedisRunStore`].
+//! * [`CompatView`]: users and seconds of a run under vikhry's Redis keys.
+//! * [`FleetStores`]: all stores of one fleet.
 
+mod compat;
 mod fleet_stores;
 mod ids;
 mod lease_store;
@@ -18,18 +24,20 @@ mod redis;
 mod run;
 mod spread;
 
+pub use compat::{CompatView, MAX_USERS_PER_MOVE, SecondRow, SeriesKind, UserLocation, UserLocations, UserMove};
 pub use fleet_stores::{FleetStores, MemoryFleetStores, RedisFleetStores, fleet_key_prefix};
 pub use ids::{Epoch, MemberId, Revision, UnitId};
 pub use lease_store::{
-    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, LiveMember, MemberSnapshot, StoreError,
+    HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseHolder, LeaseSnapshot, LeaseStore, LiveMember, MemberSnapshot,
+    StoreError,
 };
 pub use membership::{
     LeaseEvent, LeaseValidity, Membership, MembershipConfig, MembershipConfigError, MembershipHandle,
 };
 pub use memory_lease_store::MemoryLeaseStore;
 pub use pool::{
-    AcquireError, AllPoolCounts, FillResult, ItemId, MemoryPoolStore, PoolCounts, PoolItem, PoolItemStatus, PoolLease,
-    PoolName, PoolNameError, PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore,
+    AcquireError, AllPoolCounts, FillResult, ItemId, MemoryPoolStore, PoolCounts, PoolHolder, PoolItem, PoolItemStatus,
+    PoolLease, PoolName, PoolNameError, PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore,
     ResourceHolder, TURN_TIMEOUT, add_pool_items, ensure_pool_size,
 };
 pub use redis::{
@@ -37,8 +45,8 @@ pub use redis::{
     SharedConnection, find_non_number, find_wrong_type, is_transient,
 };
 pub use run::{
-    BlockGrant, BlockRequest, CompatView, CounterState, CounterStore, MAX_USERS_PER_MOVE, MemoryRunStore,
-    RedisRunStore, ReportFields, ReportOutcome, ReportReceipt, RunKeys, RunRecord, RunStore, START_POSITION, SecondRow,
-    SeriesKind, ShipOutcome, ShippedDelta, SourceAllocation, UserLocations, UserMove,
+    BlockGrant, BlockRequest, CounterState, CounterStore, MemoryRunStore, RedisRunStore, ReportFields, ReportOutcome,
+    ReportReceipt, RunKeys, RunRecord, RunStore, START_POSITION, ShipOutcome, ShippedDelta, SourceAllocation,
+    WorkerSubscription,
 };
 pub use spread::{UnitAssignment, spread};

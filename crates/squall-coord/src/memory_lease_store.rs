@@ -1,5 +1,7 @@
-//! The store in this process: the embedded default, and the model the Redis scripts are tested against.
-//! Refuses to outlive the process. Its clock is tokio's, so a paused runtime makes it deterministic.
+//! The lease store of this process: the default for an embedded fleet, and the model that tests
+//! compare the Redis scripts with.
+//! It does not outlive the process. Its clock is tokio's, so a paused runtime makes it
+//! deterministic.
 
 use std::{
     collections::BTreeMap,
@@ -11,15 +13,16 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    Epoch, HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseSnapshot, LeaseStore, LiveMember, MemberId, Revision,
-    StoreError, UnitAssignment, UnitId,
+    Epoch, HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseHolder, LeaseSnapshot, LeaseStore, LiveMember, MemberId,
+    Revision, StoreError, UnitAssignment, UnitId,
 };
 
-/// One space in memory. Clones share it.
+/// A lease store in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryLeaseStore {
     state: Arc<Mutex<MemoryLeaseState>>,
-    /// Wakes waiters in the order they came, unlike a watch channel: a simulation depends on it.
+    /// Wakes waiters in the order in which they began to wait. A watch channel does not, and the
+    /// simulation test depends on the order.
     changes: Arc<Notify>,
 }
 
@@ -27,11 +30,11 @@ pub struct MemoryLeaseStore {
 struct MemoryLeaseState {
     skew: Duration,
     revision: Revision,
-    /// Of the last assignment.
+    /// The revision of the last assignment.
     assignment_revision: Revision,
     last_epoch: u64,
     members: BTreeMap<MemberId, MemberEntry>,
-    leases: BTreeMap<UnitId, (MemberId, Epoch)>,
+    leases: BTreeMap<UnitId, LeaseHolder>,
 }
 
 #[derive(Debug)]
@@ -45,33 +48,33 @@ struct MemberEntry {
 }
 
 impl MemoryLeaseStore {
-    /// An empty space.
+    /// An empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Moves the store's clock forward, for tests of expiry.
     pub fn advance(&self, by: Duration) {
-        self.state.lock().expect("no step panics").skew += by;
+        self.state.lock().expect("no operation panics while it holds the lock").skew += by;
     }
 
     /// The store's clock.
     pub(crate) fn now(&self) -> Instant {
-        Instant::now() + self.state.lock().expect("no step panics").skew
+        Instant::now() + self.state.lock().expect("no operation panics while it holds the lock").skew
     }
 
-    /// Whether somebody is a member whose time is not over.
+    /// Whether `member` is a member that has not expired.
     pub(crate) fn is_alive(&self, member: &MemberId) -> bool {
-        let state = self.state.lock().expect("no step panics");
-        state.members.get(member).is_some_and(|place| place.expires_at > Instant::now() + state.skew)
+        let state = self.state.lock().expect("no operation panics while it holds the lock");
+        state.members.get(member).is_some_and(|entry| entry.expires_at > Instant::now() + state.skew)
     }
 
-    /// Enters a step: the time now, and the state after the sweep with the names of those it removed.
+    /// Locks the state and sweeps it. Returns the current time, the state and the removed members.
     fn lock_and_sweep(&self) -> (Instant, MutexGuard<'_, MemoryLeaseState>, Vec<MemberId>) {
-        let mut state = self.state.lock().expect("no step panics");
+        let mut state = self.state.lock().expect("no operation panics while it holds the lock");
         let now = Instant::now() + state.skew;
         let dead: Vec<MemberId> =
-            state.members.iter().filter(|(_, place)| place.expires_at <= now).map(|(id, _)| id.clone()).collect();
+            state.members.iter().filter(|(_, entry)| entry.expires_at <= now).map(|(id, _)| id.clone()).collect();
         for id in &dead {
             state.remove(id);
         }
@@ -91,40 +94,40 @@ impl MemoryLeaseStore {
 impl MemoryLeaseState {
     fn remove(&mut self, id: &MemberId) {
         self.members.remove(id);
-        self.leases.retain(|_, (holder, _)| holder != id);
+        self.leases.retain(|_, holder| holder.member != *id);
     }
 }
 
 impl LeaseStore for MemoryLeaseStore {
     async fn join(&self, member: &MemberId, ttl: Duration) -> Result<Revision, StoreError> {
         let (now, mut state, _) = self.lock_and_sweep();
-        if let Some(place) = state.members.get_mut(member) {
-            place.expires_at = now + ttl;
+        if let Some(entry) = state.members.get_mut(member) {
+            entry.expires_at = now + ttl;
             return Ok(state.revision);
         }
         let revision = self.bump_revision(&mut state);
-        let place = MemberEntry {
+        let entry = MemberEntry {
             joined: now,
             join_order: revision.0,
             expires_at: now + ttl,
             leaving: false,
             assigned: Vec::new(),
         };
-        state.members.insert(member.clone(), place);
+        state.members.insert(member.clone(), entry);
         Ok(revision)
     }
 
     async fn heartbeat(&self, member: &MemberId, ttl: Duration) -> Result<HeartbeatOutcome, StoreError> {
         let (now, mut state, _) = self.lock_and_sweep();
-        let Some(place) = state.members.get_mut(member) else { return Ok(HeartbeatOutcome::Expired) };
-        place.expires_at = now + ttl;
+        let Some(entry) = state.members.get_mut(member) else { return Ok(HeartbeatOutcome::Expired) };
+        entry.expires_at = now + ttl;
         Ok(HeartbeatOutcome::Alive { revision: state.revision, assignment_revision: state.assignment_revision })
     }
 
     async fn mark_leaving(&self, member: &MemberId) -> Result<(), StoreError> {
         let (_, mut state, _) = self.lock_and_sweep();
-        if let Some(place) = state.members.get_mut(member)
-            && !std::mem::replace(&mut place.leaving, true)
+        if let Some(entry) = state.members.get_mut(member)
+            && !std::mem::replace(&mut entry.leaving, true)
         {
             self.bump_revision(&mut state);
         }
@@ -147,19 +150,19 @@ impl LeaseStore for MemoryLeaseStore {
     async fn snapshot(&self) -> Result<LeaseSnapshot, StoreError> {
         let (now, state, _) = self.lock_and_sweep();
         let mut places: Vec<(&MemberId, &MemberEntry)> = state.members.iter().collect();
-        places.sort_by_key(|(_, place)| place.join_order);
+        places.sort_by_key(|(_, entry)| entry.join_order);
         Ok(LeaseSnapshot {
             revision: state.revision,
             members: places
                 .iter()
-                .map(|(id, place)| LiveMember {
+                .map(|(id, entry)| LiveMember {
                     id: (*id).clone(),
-                    age: now - place.joined,
-                    expires_in: place.expires_at - now,
-                    leaving: place.leaving,
+                    age: now - entry.joined,
+                    expires_in: entry.expires_at - now,
+                    leaving: entry.leaving,
                 })
                 .collect(),
-            assignment: places.iter().map(|(id, place)| ((*id).clone(), place.assigned.clone())).collect(),
+            assignment: places.iter().map(|(id, entry)| ((*id).clone(), entry.assigned.clone())).collect(),
             leases: state.leases.clone(),
         })
     }
@@ -169,8 +172,8 @@ impl LeaseStore for MemoryLeaseStore {
         if state.revision != expected {
             return Ok(false);
         }
-        for (id, place) in &mut state.members {
-            place.assigned = assignment.get(id).cloned().unwrap_or_default();
+        for (id, entry) in &mut state.members {
+            entry.assigned = assignment.get(id).cloned().unwrap_or_default();
         }
         state.assignment_revision = self.bump_revision(&mut state);
         Ok(true)
@@ -182,13 +185,14 @@ impl LeaseStore for MemoryLeaseStore {
             return Ok(LeaseAcquireOutcome::NotMember);
         }
         let grants = units.iter().map(|unit| {
-            if let Some((holder, epoch)) = state.leases.get(unit) {
-                // Of its own it is told again: its first answer may have got lost.
-                return (holder == member).then_some(*epoch);
+            if let Some(holder) = state.leases.get(unit) {
+                // The caller's own lease is returned again, because the reply to its first request
+                // may be lost.
+                return (holder.member == *member).then_some(holder.epoch);
             }
             state.last_epoch += 1;
             let epoch = Epoch(state.last_epoch);
-            state.leases.insert(unit.clone(), (member.clone(), epoch));
+            state.leases.insert(unit.clone(), LeaseHolder { member: member.clone(), epoch });
             Some(epoch)
         });
         Ok(LeaseAcquireOutcome::Granted(grants.collect()))
@@ -198,7 +202,8 @@ impl LeaseStore for MemoryLeaseStore {
         let (_, mut state, _) = self.lock_and_sweep();
         let before = state.leases.len();
         for lease in leases {
-            if state.leases.get(&lease.unit) == Some(&(member.clone(), lease.epoch)) {
+            let holder = LeaseHolder { member: member.clone(), epoch: lease.epoch };
+            if state.leases.get(&lease.unit) == Some(&holder) {
                 state.leases.remove(&lease.unit);
             }
         }
@@ -212,7 +217,7 @@ impl LeaseStore for MemoryLeaseStore {
     async fn wait_for_change(&self, seen: Revision, within: Duration) -> Result<(), StoreError> {
         let mut change = pin!(self.changes.notified());
         change.as_mut().enable();
-        if self.state.lock().expect("no step panics").revision <= seen {
+        if self.state.lock().expect("no operation panics while it holds the lock").revision <= seen {
             let _ = tokio::time::timeout(within, change).await;
         }
         Ok(())

@@ -1,29 +1,31 @@
-//! Assigns units to members, by name: which unit goes to whom is squall-spread's.
-//! Refuses to look at clocks, stores or loads; equal input gives equal output.
+//! Assigns named units to named members with squall-spread.
+//! It reads no clock, store or load: equal input gives equal output. [`crate::Membership`] calls
+//! it.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{MemberId, UnitId};
 
-/// Which units each member should hold. Members without units have an entry with an empty list.
+/// The units that each member should hold. A member without units has an empty list.
 pub type UnitAssignment = BTreeMap<MemberId, Vec<UnitId>>;
 
-/// Spreads `units` over `members`, starting from `previous`.
+/// Spreads `units` over `members`, starting from the assignment `previous`.
 ///
-/// Every unit gets exactly one member; two members differ by at most one unit; no assignment with these two properties
-/// moves fewer units away from a member that is still there; and applying it again changes nothing. Which units move, and to
-/// whom, is chosen so that the first few units, however many, are spread evenly too: starting from nothing they are dealt in
-/// turn, to earlier members first. With no members the assignment is empty.
+/// Every unit gets exactly one member, and two members differ by at most one unit. No other
+/// assignment with these two properties moves fewer units away from members that are still there.
+/// Spreading the result again changes nothing. Every prefix of the units is spread evenly too:
+/// without a previous assignment, units go round robin to members, earlier members first. Without
+/// members the assignment is empty.
 ///
 /// ```
-/// use squall_coord::{spread, Assignment, MemberId, Unit};
-/// let units: Vec<Unit> = (0..4).map(Unit::from).collect();
+/// use squall_coord::{MemberId, UnitAssignment, UnitId, spread};
+/// let units: Vec<UnitId> = (0..4).map(UnitId::from).collect();
 /// let a = MemberId::new("a");
 /// let b = MemberId::new("b");
-/// let alone = spread(&units, &[a.clone()], &Assignment::new());
+/// let alone = spread(&units, &[a.clone()], &UnitAssignment::new());
 /// let both = spread(&units, &[a.clone(), b.clone()], &alone);
-/// assert_eq!(both[&a], [0, 2].map(Unit::from)); // keeps every other
-/// assert_eq!(both[&b], [1, 3].map(Unit::from));
+/// assert_eq!(both[&a], [0, 2].map(UnitId::from)); // keeps every other unit
+/// assert_eq!(both[&b], [1, 3].map(UnitId::from));
 /// ```
 #[must_use]
 pub fn spread(units: &[UnitId], members: &[MemberId], previous: &UnitAssignment) -> UnitAssignment {
@@ -42,7 +44,8 @@ pub fn spread(units: &[UnitId], members: &[MemberId], previous: &UnitAssignment)
     members.iter().cloned().zip(held).collect()
 }
 
-/// Which of the members, if any, has each unit; one that several claim is the first's.
+/// The position of the member that holds each unit. If several members claim a unit, the first one
+/// holds it.
 fn current_holders(units: &[UnitId], members: &[MemberId], previous: &UnitAssignment) -> Vec<Option<usize>> {
     let position: HashMap<&UnitId, usize> = units.iter().enumerate().map(|(at, unit)| (unit, at)).collect();
     let mut holders = vec![None; units.len()];
@@ -73,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_members_are_served_in_turn() {
+    fn units_go_round_robin_to_members_that_hold_none() {
         let got = spread(&units(7), &members(&["a", "b", "c"]), &UnitAssignment::new());
         let of = |name: &str| got[&MemberId::new(name)].clone();
         assert_eq!(of("a"), [0, 3, 6].map(UnitId::from));
@@ -82,19 +85,19 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_nothing() {
+    fn no_members_give_an_empty_assignment() {
         assert!(spread(&units(5), &[], &UnitAssignment::new()).is_empty());
     }
 
     #[test]
-    fn a_unit_claimed_by_two_is_given_to_one() {
+    fn unit_claimed_by_two_members_is_assigned_to_one() {
         let both = members(&["a", "b"]);
         let doubled = both.iter().map(|member| (member.clone(), units(2))).collect();
         let got = spread(&units(2), &both, &doubled);
         assert_eq!(got.values().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
     }
 
-    /// By how many of the first units members differ, for the worst number of them.
+    /// The largest difference between members' counts over all prefixes of the units.
     fn unevenness(units: &[UnitId], assignment: &UnitAssignment) -> usize {
         let owned = assignment.iter().enumerate().flat_map(|(at, (_, held))| held.iter().map(move |unit| (unit, at)));
         let owners: HashMap<&UnitId, usize> = owned.collect();
@@ -107,12 +110,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_units_are_spread_evenly_whoever_joins_or_leaves() {
+    fn first_units_stay_even_after_a_join_or_a_leave() {
         let units = units(256);
-        let everybody: Vec<MemberId> = (0..9).map(|n| MemberId::new(format!("m{n}"))).collect();
+        let all_members: Vec<MemberId> = (0..9).map(|n| MemberId::new(format!("m{n}"))).collect();
         let mut joined = UnitAssignment::new();
-        for count in 1..everybody.len() {
-            let (members, more) = (&everybody[..count], &everybody[..=count]);
+        for count in 1..all_members.len() {
+            let (members, more) = (&all_members[..count], &all_members[..=count]);
             joined = spread(&units, members, &joined);
             let fresh = spread(&units, members, &UnitAssignment::new());
             assert_eq!(unevenness(&units, &fresh), usize::from(count > 1), "{count} from nothing");
@@ -129,8 +132,8 @@ mod tests {
         }
     }
 
-    /// Any number of units, any members, any previous state, also one with strangers and vanished units in it.
-    fn situations() -> impl Strategy<Value = (Vec<UnitId>, Vec<MemberId>, UnitAssignment)> {
+    /// Any units, members and previous assignment, including removed members and removed units.
+    fn any_assignment() -> impl Strategy<Value = (Vec<UnitId>, Vec<MemberId>, UnitAssignment)> {
         (0u32..70, 1usize..12, proptest::collection::vec((0u32..80, 0usize..16), 0..90)).prop_map(
             |(count, present, history)| {
                 let mut previous = UnitAssignment::new();
@@ -147,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_unit_has_exactly_one_member((units, members, previous) in situations()) {
+        fn every_unit_is_assigned_to_exactly_one_member((units, members, previous) in any_assignment()) {
             let got = spread(&units, &members, &previous);
             let mut all: Vec<UnitId> = got.values().flatten().cloned().collect();
             all.sort();
@@ -158,49 +161,49 @@ mod tests {
         }
 
         #[test]
-        fn shares_differ_by_at_most_one((units, members, previous) in situations()) {
+        fn member_unit_counts_differ_by_at_most_one((units, members, previous) in any_assignment()) {
             let got = spread(&units, &members, &previous);
             let sizes: Vec<usize> = got.values().map(Vec::len).collect();
             prop_assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1);
         }
 
         #[test]
-        fn the_fewest_possible_units_move((units, members, previous) in situations()) {
+        fn fewest_possible_units_move((units, members, previous) in any_assignment()) {
             let got = spread(&units, &members, &previous);
             let stay: usize = members.iter().map(|member| {
                 let before: HashSet<_> = previous.get(member).into_iter().flatten().collect();
                 got[member].iter().filter(|unit| before.contains(unit)).count()
             }).sum();
-            // The best any fair assignment can do: everybody keeps up to a share, `odd` of them one more.
+            // The best that a fair assignment can do: every member keeps up to `share` units, and
+            // `extra` of them one more.
             let share = units.len() / members.len();
-            let odd = units.len() % members.len();
+            let extra = units.len() % members.len();
             let held: Vec<usize> = members.iter().map(|member| {
                 previous.get(member).into_iter().flatten().filter(|unit| units.contains(unit)).count()
             }).collect();
             let best = held.iter().map(|held| (*held).min(share)).sum::<usize>()
-                + held.iter().filter(|held| **held > share).count().min(odd);
+                + held.iter().filter(|held| **held > share).count().min(extra);
             prop_assert_eq!(stay, best);
         }
 
-        /// However often somebody comes or goes.
         #[test]
-        fn the_first_units_stay_spread(steps in proptest::collection::vec((any::<bool>(), 0usize..6), 0..10)) {
+        fn first_units_stay_even_over_many_joins_and_leaves(steps in proptest::collection::vec((any::<bool>(), 0usize..6), 0..10)) {
             let units = units(256);
             let mut members = members(&["a", "b", "c"]);
-            let mut now = spread(&units, &members, &UnitAssignment::new());
-            for (number, (comes, who)) in steps.into_iter().enumerate() {
-                if members.len() > 1 && (!comes || members.len() == 6) {
+            let mut current = spread(&units, &members, &UnitAssignment::new());
+            for (number, (joins, who)) in steps.into_iter().enumerate() {
+                if members.len() > 1 && (!joins || members.len() == 6) {
                     members.remove(who % members.len());
                 } else {
                     members.push(MemberId::new(format!("m{number}")));
                 }
-                now = spread(&units, &members, &now);
-                prop_assert!(unevenness(&units, &now) <= 6, "{:?}", now);
+                current = spread(&units, &members, &current);
+                prop_assert!(unevenness(&units, &current) <= 6, "{:?}", current);
             }
         }
 
         #[test]
-        fn spreading_again_changes_nothing((units, members, previous) in situations()) {
+        fn spreading_twice_gives_the_same_assignment((units, members, previous) in any_assignment()) {
             let once = spread(&units, &members, &previous);
             prop_assert_eq!(spread(&units, &members, &once), once);
         }

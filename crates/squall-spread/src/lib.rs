@@ -1,65 +1,73 @@
-//! Deals units to holders: fair to one unit, moving as few as possible, the same for everyone who asks.
-//! Refuses to know what a unit or a holder is: both are positions. Workers of a fleet get shares by it, executors partitions, and
-//! the threads of a worker its shares.
+//! Spreads units over holders: evenly to one unit, with as few moves as possible, and with the same
+//! result for every caller.
+//! It does not know what a unit or a holder is; both are positions. A fleet spreads shares over
+//! workers with it (squall-coord), squall-streams partitions over executors, and a worker its
+//! shares over threads (squall-engine).
 
-/// Who gets each unit. `holders` says who has it now, if anybody; those who are to have units are `0..count`.
+/// Returns the holder of each unit. `holders` gives the current holder of each unit, if it has one;
+/// the holders to spread over are `0..count`.
 ///
-/// Every unit gets exactly one holder; two holders differ by at most one unit; no deal with these two properties moves fewer units
-/// away from whoever has them; and dealing again changes nothing. Which units move, and to whom, is chosen so that the first few
-/// units, however many, are spread evenly too. `turn(round, holder)` orders those who have `round` units each and lack one: the
-/// least is served first.
+/// Every unit gets exactly one holder, and two holders differ by at most one unit. No other spread
+/// with these two properties moves fewer units. Spreading the result again changes nothing. The
+/// units that move, and their new holders, are chosen so that every prefix of the units is spread
+/// evenly too. `turn(round, holder)` orders the holders that have `round` units each and need
+/// another: the lowest value is served first.
 ///
 /// ```
-/// use squall_spread::{deal, in_turn};
-/// assert_eq!(deal(&[None; 5], 2, in_turn), [0, 1, 0, 1, 0]);
-/// assert_eq!(deal(&[Some(0); 4], 2, in_turn), [0, 1, 0, 1]); // a newcomer gets every other
+/// use squall_spread::{round_robin, spread_units};
+/// assert_eq!(spread_units(&[None; 5], 2, round_robin), [0, 1, 0, 1, 0]);
+/// // A new holder gets every other unit.
+/// assert_eq!(spread_units(&[Some(0); 4], 2, round_robin), [0, 1, 0, 1]);
 /// ```
 ///
 /// # Panics
 ///
-/// If there are units and nobody to hold them, or a unit is with somebody who is not one of `0..count`.
+/// If there are units but no holders, or if a current holder is not in `0..count`.
 #[must_use]
 pub fn spread_units(holders: &[Option<usize>], count: usize, turn: impl Fn(usize, usize) -> usize) -> Vec<usize> {
     if holders.is_empty() {
         return Vec::new();
     }
-    let (mut dealt, mut ahead) = (vec![0; count], vec![0; count]);
-    holders.iter().flatten().for_each(|&holder| ahead[holder] += 1);
-    let quotas = target_counts(holders.len(), &ahead);
+    let (mut given, mut remaining) = (vec![0; count], vec![0; count]);
+    holders.iter().flatten().for_each(|&holder| remaining[holder] += 1);
+    let targets = target_counts(holders.len(), &remaining);
     let mut owners = Vec::with_capacity(holders.len());
-    // One that is free goes to whoever has the fewest of those before it; one whose holder has too many in all goes there as well if
-    // that one has fewer, and stays otherwise, as long as it can.
+    // A free unit goes to the holder with the fewest of the units so far. A unit whose holder has
+    // too many in total goes there as well if that holder has fewer of the units so far. Otherwise
+    // it stays, as long as its holder is below its target.
     for &holder in holders {
-        let lacks = |other: &usize| dealt[*other] + ahead[*other] < quotas[*other];
-        let in_need = (0..count).filter(lacks).min_by_key(|other| (dealt[*other], turn(dealt[*other], *other)));
-        let stays = holder.filter(|&holder| {
-            let too_many = dealt[holder] + ahead[holder] > quotas[holder];
-            let first = in_need.is_none_or(|other| dealt[holder] <= dealt[other]);
-            !too_many || first && dealt[holder] < quotas[holder]
+        let below_target = |other: &usize| given[*other] + remaining[*other] < targets[*other];
+        let neediest = (0..count).filter(below_target).min_by_key(|other| (given[*other], turn(given[*other], *other)));
+        let keeper = holder.filter(|&holder| {
+            let above_target = given[holder] + remaining[holder] > targets[holder];
+            let not_ahead = neediest.is_none_or(|other| given[holder] <= given[other]);
+            !above_target || not_ahead && given[holder] < targets[holder]
         });
-        let owner = stays.or(in_need).expect("what is free or too much is what others lack");
+        let owner =
+            keeper.or(neediest).expect("units that are free or above a target equal the units missing elsewhere");
         if let Some(holder) = holder {
-            ahead[holder] -= 1;
+            remaining[holder] -= 1;
         }
-        dealt[owner] += 1;
+        given[owner] += 1;
         owners.push(owner);
     }
     owners
 }
 
-/// Every round begins with the first holder.
+/// Serves holders in order of position in every round.
 pub fn round_robin(_round: usize, holder: usize) -> usize {
     holder
 }
 
-/// Equal shares; the odd units go to whoever would otherwise have to give one up, then to earlier holders.
+/// How many units each holder should have: equal counts. The remainder goes first to holders that
+/// would otherwise have to give up a unit, then to earlier holders.
 fn target_counts(units: usize, held: &[usize]) -> Vec<usize> {
-    let (share, odd) = (units / held.len(), units % held.len());
+    let (share, extra) = (units / held.len(), units % held.len());
     let mut order: Vec<usize> = (0..held.len()).collect();
     order.sort_by_key(|&holder| (held[holder] <= share, holder));
-    let mut quotas = vec![share; held.len()];
-    order.iter().take(odd).for_each(|&holder| quotas[holder] += 1);
-    quotas
+    let mut targets = vec![share; held.len()];
+    order.iter().take(extra).for_each(|&holder| targets[holder] += 1);
+    targets
 }
 
 #[cfg(test)]
@@ -72,45 +80,46 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_dealt_to_nobody() {
+    fn no_units_give_an_empty_spread() {
         assert!(spread_units(&[], 0, round_robin).is_empty());
     }
 
     #[test]
-    fn whoever_is_first_in_a_round_is_the_callers_choice() {
+    fn turn_decides_which_holder_is_served_first() {
         let backwards = |_: usize, holder: usize| 9 - holder;
-        assert_eq!(spread_units(&[None; 4], 3, backwards), [2, 1, 0, 0], "the odd one is the first's all the same");
+        assert_eq!(spread_units(&[None; 4], 3, backwards), [2, 1, 0, 0], "the remaining unit goes to the first holder");
     }
 
-    /// Any number of units, of holders, and any state before.
-    fn situations() -> impl Strategy<Value = (Vec<Option<usize>>, usize)> {
+    /// Any number of units and holders, with any current holders.
+    fn any_spread() -> impl Strategy<Value = (Vec<Option<usize>>, usize)> {
         (1usize..12)
             .prop_flat_map(|count| (proptest::collection::vec(proptest::option::of(0..count), 0..90), Just(count)))
     }
 
-    /// As threads are dealt to.
+    /// The turn order that squall-engine uses for threads.
     fn rotated(count: usize) -> impl Fn(usize, usize) -> usize {
         move |round, holder| (holder + round) % count
     }
 
     proptest! {
         #[test]
-        fn a_deal_is_even_moves_the_fewest_and_stands((holders, count) in situations(), rotate in any::<bool>()) {
-            let again = |holders: &[Option<usize>]| match rotate {
+        fn spread_is_even_moves_the_fewest_units_and_is_stable((holders, count) in any_spread(), rotate in any::<bool>()) {
+            let respread = |holders: &[Option<usize>]| match rotate {
                 true => spread_units(holders, count, rotated(count)),
                 false => spread_units(holders, count, round_robin),
             };
-            let owners = again(&holders);
+            let owners = respread(&holders);
             prop_assert_eq!(owners.len(), holders.len());
-            let (share, odd) = (holders.len() / count, holders.len() % count);
+            let (share, extra) = (holders.len() / count, holders.len() % count);
             prop_assert!(counts(&owners, count).iter().all(|held| *held == share || *held == share + 1));
-            // The best any even deal can do: everybody keeps up to a share, `odd` of them one more.
+            // The best that an even spread can do: every holder keeps up to `share` units, and
+            // `extra` of them one more.
             let kept = holders.iter().zip(&owners).filter(|(holder, owner)| **holder == Some(**owner)).count();
             let held: Vec<usize> = (0..count).map(|it| holders.iter().filter(|holder| **holder == Some(it)).count()).collect();
-            let more = held.iter().filter(|held| **held > share).count().min(odd);
+            let more = held.iter().filter(|held| **held > share).count().min(extra);
             prop_assert_eq!(kept, held.iter().map(|held| *held.min(&share)).sum::<usize>() + more);
-            let settled: Vec<Option<usize>> = owners.iter().copied().map(Some).collect();
-            prop_assert_eq!(again(&settled), owners);
+            let after: Vec<Option<usize>> = owners.iter().copied().map(Some).collect();
+            prop_assert_eq!(respread(&after), owners);
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Tells the users of leases, without asking the store, whether the membership behind them can still be trusted.
-//! Refuses to be optimistic: it counts from before the last successful beat was sent.
+//! How long the users of leases may trust their membership, without a call to the store.
+//! It counts from the moment before the last successful heartbeat was sent, so it never exceeds the
+//! store's own expiry. Users of leases read it through [`super::MembershipHandle`].
 
 use std::{
     sync::{
@@ -11,17 +12,17 @@ use std::{
 
 use tokio::time::Instant;
 
-/// How long this member may act on what it holds. Clones share it.
+/// Until when this member may use its leases. Clones share it.
 #[derive(Clone, Debug)]
 pub struct LeaseValidity {
     start: Instant,
-    /// Microseconds after `start`; 0: not a member.
+    /// Microseconds after `start`; 0 means that it is not a member.
     valid_micros: Arc<AtomicU64>,
 }
 
 impl LeaseValidity {
     pub(super) fn new() -> Self {
-        // A second ago, so that 0 is in the past.
+        // One second ago, so that 0 is in the past.
         let now = Instant::now();
         Self { start: now.checked_sub(Duration::from_secs(1)).unwrap_or(now), valid_micros: Arc::default() }
     }
@@ -31,7 +32,7 @@ impl LeaseValidity {
         Instant::now() < self.expires_at()
     }
 
-    /// When leases may no longer be used, if no further beat succeeds.
+    /// When leases become invalid unless another heartbeat succeeds.
     pub fn expires_at(&self) -> Instant {
         self.start + Duration::from_micros(self.valid_micros.load(Ordering::Acquire))
     }

@@ -1,6 +1,9 @@
-//! One member's loop in a space: joins, beats, takes what is assigned to it, gives back what is not.
-//! Refuses to use what it holds; it tells the owner of the [`MembershipHandle`], who does and who gives leases back when done.
+//! One member's loop: it joins, sends heartbeats, acquires the units assigned to it and releases
+//! the others.
+//! It does not use what it holds. It sends events to the owner of the [`MembershipHandle`], which
+//! uses the leases and releases them. squall-worker, squall-orchestrator and squall-streams run it.
 
+mod config;
 mod lease_plan;
 mod lease_validity;
 
@@ -14,91 +17,44 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+pub use self::config::{MembershipConfig, MembershipConfigError};
 use self::lease_plan::{HeldLease, LeasePlan, plan_from_snapshot};
 pub use self::lease_validity::LeaseValidity;
-use crate::{HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseStore, MemberId, Revision, StoreError, UnitId};
+use crate::{HeartbeatOutcome, Lease, LeaseAcquireOutcome, LeaseStore, Revision, StoreError, UnitId};
 
-/// How long the watcher waits at the store before it asks again. Beats tell of changes too, so it may be long.
+/// How long the watcher waits at the store before it asks again. Heartbeats report changes too, so
+/// it may be long.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(20);
-/// Below this many members everybody looks at every change at once.
+/// Below this number of members, every member reads every change at once.
 const LARGE_GROUP_MEMBERS: usize = 50;
-/// How much longer each further member makes everybody wait between two looks: changes among a thousand members come in
-/// bursts, and everybody looking at each of them would be a million views.
+/// How much each further member lengthens the pause between two refreshes. Changes among a thousand
+/// members come in bursts; if every member read each of them, the store would serve a million
+/// snapshots.
 const REFRESH_DELAY_PER_MEMBER: Duration = Duration::from_millis(1);
-/// In a crowd, whoever neither assigns nor waits for anything looks only when the assignment has changed, and otherwise after this
-/// many beats with any change at all. Everybody looking at every arrival of a thousand would keep the server from hearing beats,
-/// and members that are not heard expire and arrive again.
+/// In a large group, a member that neither assigns nor waits for units refreshes when the
+/// assignment changes, and otherwise after this number of heartbeats if anything changed. If all
+/// members read every join, the server would fall behind with heartbeats, and members would expire
+/// and join again.
 const PASSIVE_REFRESH_HEARTBEATS: u32 = 10;
-/// How soon a failed step is tried again; doubled up to the beat.
+/// Delay before a failed operation is retried; doubled each time, up to the heartbeat interval.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// How a member behaves.
-#[derive(Clone, Debug)]
-pub struct MembershipConfig {
-    /// Its name.
-    pub member: MemberId,
-    /// Everything there is to hold, the same for all members.
-    pub units: Vec<UnitId>,
-    /// Time between beats. Default 1 s.
-    pub heartbeat_interval: Duration,
-    /// How long the member lives without a beat; at least three beats. Default 3.5 s.
-    pub ttl: Duration,
-    /// How long a new member waits for others to arrive before units move to it. Default 250 ms.
-    pub join_delay: Duration,
-}
-
-/// Timings that cannot work together.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum MembershipConfigError {
-    /// One late beat would already cost the membership.
-    #[error("a member must live for at least three beats: {ttl:?} is less than 3 × {heartbeat_interval:?}")]
-    TtlTooShort {
-        /// Time between beats.
-        heartbeat_interval: Duration,
-        /// Life without a beat.
-        ttl: Duration,
-    },
-    /// No time between beats.
-    #[error("the time between beats must not be zero")]
-    ZeroHeartbeatInterval,
-}
-
-impl MembershipConfig {
-    /// A member with default timings.
-    pub fn new(member: MemberId, units: Vec<UnitId>) -> Self {
-        Self {
-            member,
-            units,
-            heartbeat_interval: Duration::from_secs(1),
-            ttl: Duration::from_millis(3500),
-            join_delay: Duration::from_millis(250),
-        }
-    }
-
-    fn check(&self) -> Result<(), MembershipConfigError> {
-        match (self.heartbeat_interval, self.ttl) {
-            (Duration::ZERO, _) => Err(MembershipConfigError::ZeroHeartbeatInterval),
-            (beat, ttl) if ttl < beat * 3 => Err(MembershipConfigError::TtlTooShort { heartbeat_interval: beat, ttl }),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// What the holder of leases has to know.
+/// An event of one lease, for the user of the leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseEvent {
-    /// Ours now.
+    /// This member holds the lease now.
     Granted(Lease),
-    /// Finish what is in hand, then give it back with [`MembershipHandle::release`].
+    /// The unit is assigned to another member, or this member is leaving: finish the work in
+    /// progress, then call [`MembershipHandle::release`].
     Drain(Lease),
-    /// Not ours any more: stop at once, there is nothing to give back.
+    /// The lease is lost. Stop at once; there is nothing to release.
     Lost(Lease),
 }
 
-/// The other end of a [`Membership`].
+/// The owner's side of a [`Membership`].
 #[derive(Debug)]
 pub struct MembershipHandle {
-    /// What happens. Unbounded, but never longer than a few notices per unit.
+    /// Events of leases. Unbounded, but never longer than a few events per unit.
     pub events: mpsc::UnboundedReceiver<LeaseEvent>,
     /// Whether leases may be used right now.
     pub validity: LeaseValidity,
@@ -106,9 +62,9 @@ pub struct MembershipHandle {
 }
 
 impl MembershipHandle {
-    /// Gives a lease back, after draining or because it turned out to be worthless.
+    /// Releases a lease, after draining or because it is not usable.
     pub fn release(&self, lease: Lease) {
-        // A seat that has ended holds nothing any more, so there is nobody to tell.
+        // A membership that has ended holds no leases, so a failed send loses nothing.
         let _ = self.releases.send(lease);
     }
 }
@@ -121,37 +77,38 @@ pub struct Membership<S> {
     validity: LeaseValidity,
     events: mpsc::UnboundedSender<LeaseEvent>,
     releases: mpsc::UnboundedReceiver<Lease>,
-    /// Given back by their users, not yet in the store.
+    /// Released by their users, but not yet in the store.
     pending_releases: Vec<Lease>,
     joined: bool,
     leaving: bool,
-    /// The store knows that it is.
+    /// Whether the store has recorded that the member is leaving.
     leaving_recorded: bool,
-    /// When to look at the store next, apart from beats and wake-ups.
+    /// When to refresh next, apart from heartbeats and wake-ups.
     refresh_at: Option<Instant>,
     last_refresh: Instant,
     failures: u32,
-    /// The last beat was. A server that only reads answers looks and is of no use.
+    /// Whether the last heartbeat succeeded. A read-only server serves snapshots, but accepts no
+    /// heartbeats.
     last_heartbeat_ok: bool,
     /// How often the membership has expired.
     expiry_count: u32,
 }
 
 impl<S: LeaseStore> Membership<S> {
-    /// A seat and the handle through which its leases are used.
+    /// A membership, and the handle through which its leases are used.
     pub fn new(store: S, config: MembershipConfig) -> Result<(Self, MembershipHandle), MembershipConfigError> {
         config.check()?;
-        let (notices, notice_rx) = mpsc::unbounded_channel();
-        let (return_tx, returns) = mpsc::unbounded_channel();
-        let tenure = LeaseValidity::new();
-        let handle = MembershipHandle { events: notice_rx, validity: tenure.clone(), releases: return_tx };
-        let seat = Self {
+        let (events, event_rx) = mpsc::unbounded_channel();
+        let (release_tx, releases) = mpsc::unbounded_channel();
+        let validity = LeaseValidity::new();
+        let handle = MembershipHandle { events: event_rx, validity: validity.clone(), releases: release_tx };
+        let membership = Self {
             store,
             config,
             leases: BTreeMap::new(),
-            validity: tenure,
-            events: notices,
-            releases: returns,
+            validity,
+            events,
+            releases,
             pending_releases: Vec::new(),
             joined: false,
             leaving: false,
@@ -162,44 +119,47 @@ impl<S: LeaseStore> Membership<S> {
             last_heartbeat_ok: false,
             expiry_count: 0,
         };
-        Ok((seat, handle))
+        Ok((membership, handle))
     }
 
-    /// Runs until `stop`, then drains: every lease is asked back, the member leaves when the last one has come.
-    /// Errors of the store are outlived: while it is away nothing is granted, and when the membership may have expired
-    /// everything held is dropped.
+    /// Runs until `stop`, then drains: it sends a drain event for every lease and leaves when all
+    /// are released. It survives errors of the store: while the store is unreachable it acquires
+    /// nothing, and when the membership may have expired it drops all leases.
     pub async fn run(self, stop: CancellationToken) {
         self.run_until(stop.clone(), stop).await;
     }
 
-    /// The same for whoever needs its place for longer than its leases: it drains from `stop` on, and leaves when `leave` says so as well,
-    /// unless its membership has expired by then.
+    /// Like [`run`](Self::run), for a member that must stay a member for longer than its leases. It
+    /// drains from `stop` on. It leaves once `leave` is cancelled too, unless its membership has
+    /// expired by then.
     pub async fn run_until(mut self, stop: CancellationToken, leave: CancellationToken) {
         let (seen_tx, seen_rx) = watch::channel(WatchState::default());
-        let (kick_tx, mut kick) = mpsc::channel(1);
+        let (wakeup_tx, mut wakeup) = mpsc::channel(1);
         let mut watcher = JoinSet::new();
-        watcher.spawn(watch_changes(self.store.clone(), seen_rx, kick_tx));
-        let mut beats = tokio::time::interval(self.config.heartbeat_interval);
-        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        watcher.spawn(watch_changes(self.store.clone(), seen_rx, wakeup_tx));
+        let mut heartbeats = tokio::time::interval(self.config.heartbeat_interval);
+        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                // In order, so that a simulation with the same seed takes the same path. No arm is ready for ever.
+                // Polled in order, so that a simulation with the same seed takes the same path. No
+                // arm stays ready, so none starves the others.
                 biased;
                 () = stop.cancelled(), if !self.leaving => self.start_leaving().await,
                 () = leave.cancelled(), if self.leaving && self.holds_no_leases() => break,
                 () = tokio::time::sleep_until(self.validity.expires_at()), if !self.leases.is_empty() => self.drop_unconfirmed_leases(),
-                _ = beats.tick() => self.heartbeat(&seen_tx).await,
+                _ = heartbeats.tick() => self.heartbeat(&seen_tx).await,
                 Some(lease) = self.releases.recv() => self.release_returned(lease).await,
-                Some(()) = kick.recv() => self.refresh(&seen_tx).await,
+                Some(()) = wakeup.recv() => self.refresh(&seen_tx).await,
                 () = sleep_until_some(self.refresh_at), if self.refresh_at.is_some() => self.refresh(&seen_tx).await,
             }
-            // Whoever has lost its place has nothing to keep, and must not join again.
+            // A leaving member that has lost its membership has nothing to keep, and must not join
+            // again.
             if self.leaving && self.holds_no_leases() && (!self.joined || leave.is_cancelled()) {
                 break;
             }
         }
         if let Err(error) = self.store.leave(&self.config.member).await {
-            warn!(member = %self.config.member, %error, "left without being able to say so; the membership will expire");
+            warn!(member = %self.config.member, %error, "cannot tell the store about leaving; the membership will expire");
         }
     }
 
@@ -207,14 +167,14 @@ impl<S: LeaseStore> Membership<S> {
         self.leases.is_empty() && self.pending_releases.is_empty()
     }
 
-    /// Says that we are alive; joins if we are not a member.
+    /// Sends a heartbeat; joins if it is not a member.
     async fn heartbeat(&mut self, seen: &watch::Sender<WatchState>) {
         if self.leaving && !self.leaving_recorded {
             self.record_leaving().await;
         }
         let sent = Instant::now();
         let (member, ttl) = (&self.config.member, self.config.ttl);
-        let known = *seen.borrow();
+        let last_seen = *seen.borrow();
         let outcome = if self.joined {
             self.store.heartbeat(member, ttl).await
         } else {
@@ -228,23 +188,23 @@ impl<S: LeaseStore> Membership<S> {
                 if !self.joined {
                     info!(member = %self.config.member, "joined");
                 }
-                let fresh = std::mem::replace(&mut self.joined, true);
-                let patience =
-                    self.config.heartbeat_interval * if known.watching { 0 } else { PASSIVE_REFRESH_HEARTBEATS };
-                let news = revision != known.revision && self.last_refresh.elapsed() >= patience;
-                if !fresh || news || assigned > known.revision || self.failures > 0 {
+                let was_joined = std::mem::replace(&mut self.joined, true);
+                let min_interval =
+                    self.config.heartbeat_interval * if last_seen.watching { 0 } else { PASSIVE_REFRESH_HEARTBEATS };
+                let changed = revision != last_seen.revision && self.last_refresh.elapsed() >= min_interval;
+                if !was_joined || changed || assigned > last_seen.revision || self.failures > 0 {
                     self.refresh(seen).await;
                 }
             }
             Ok(HeartbeatOutcome::Expired) => self.handle_expiry(),
             Err(error) => {
                 self.last_heartbeat_ok = false;
-                self.schedule_retry("beat", &error);
+                self.schedule_retry("heartbeat", &error);
             }
         }
     }
 
-    /// Everything is gone; try to join at once.
+    /// The membership has expired: drops all leases and joins again at once.
     fn handle_expiry(&mut self) {
         self.expiry_count += 1;
         let (member, held, ttl) = (&self.config.member, self.leases.len(), self.config.ttl);
@@ -252,8 +212,8 @@ impl<S: LeaseStore> Membership<S> {
             1 => warn!(%member, held, "membership expired; joining again"),
             times => warn!(
                 %member, held, times, ?ttl,
-                "membership expired again; joining again. Its beats come late: where the way to the store is slow, a longer time to \
-                 live keeps its place (squall worker --expires-after)"
+                "membership expired again; joining again. Its heartbeats arrive late: if the connection to the store is slow, \
+                 set a longer time to live (squall worker --expires-after)"
             ),
         }
         self.drop_all_leases();
@@ -263,7 +223,8 @@ impl<S: LeaseStore> Membership<S> {
         self.refresh_at = Some(Instant::now());
     }
 
-    /// Too long without an answer: nothing may be used any more. The store may still have it as ours, so look at once.
+    /// The store has not confirmed the membership in time, so no lease may be used. The store may
+    /// still list them as this member's, so it refreshes at once.
     fn drop_unconfirmed_leases(&mut self) {
         self.drop_all_leases();
         self.refresh_at = Some(Instant::now());
@@ -275,45 +236,54 @@ impl<S: LeaseStore> Membership<S> {
         }
     }
 
-    /// Reads the space and does what the plan says.
+    /// Reads the store and applies the plan for it.
     async fn refresh(&mut self, seen: &watch::Sender<WatchState>) {
         self.refresh_at = None;
         self.last_refresh = Instant::now();
         if !self.joined {
-            // Boxed: beat and look call each other once.
+            // Boxed, because `heartbeat` and `refresh` call each other once.
             return Box::pin(self.heartbeat(seen)).await;
         }
-        // In a crowd only those who may have to assign read everything. Who has just come does not know yet whether it is one.
-        let known = seen.borrow().member_count;
-        if known == 0 || known >= LARGE_GROUP_MEMBERS {
-            let look = match self.store.member_snapshot(&self.config.member).await {
-                Ok(look) => look,
-                Err(error) => return self.schedule_retry("look", &error),
+        // In a large group only members that may have to assign read the full snapshot. A new
+        // member does not know yet whether it is one of them.
+        let member_count = seen.borrow().member_count;
+        if member_count == 0 || member_count >= LARGE_GROUP_MEMBERS {
+            let snapshot = match self.store.member_snapshot(&self.config.member).await {
+                Ok(snapshot) => snapshot,
+                Err(error) => return self.schedule_retry("member_snapshot", &error),
             };
-            if look.member_count >= LARGE_GROUP_MEMBERS && !lease_plan::may_assign(look.older_members) {
-                let waits = look.assigned.iter().any(|unit| !self.leases.contains_key(unit));
-                let watching = waits || lease_plan::is_standby_assigner(look.older_members);
-                seen.send_replace(WatchState { revision: look.revision, member_count: look.member_count, watching });
-                let plan = lease_plan::plan_from_member_snapshot(&look, &self.config.member, &self.leases);
-                return self.handle_plan(plan, look.revision).await;
+            if snapshot.member_count >= LARGE_GROUP_MEMBERS && !lease_plan::may_assign(snapshot.older_members) {
+                let lacks_units = snapshot.assigned.iter().any(|unit| !self.leases.contains_key(unit));
+                let watching = lacks_units || lease_plan::is_standby_assigner(snapshot.older_members);
+                seen.send_replace(WatchState {
+                    revision: snapshot.revision,
+                    member_count: snapshot.member_count,
+                    watching,
+                });
+                let plan = lease_plan::plan_from_member_snapshot(&snapshot, &self.config.member, &self.leases);
+                return self.handle_plan(plan, snapshot.revision).await;
             }
         }
-        let view = match self.store.snapshot().await {
-            Ok(view) => view,
-            Err(error) => return self.schedule_retry("view", &error),
+        let snapshot = match self.store.snapshot().await {
+            Ok(snapshot) => snapshot,
+            Err(error) => return self.schedule_retry("snapshot", &error),
         };
-        seen.send_replace(WatchState { revision: view.revision, member_count: view.members.len(), watching: true });
+        seen.send_replace(WatchState {
+            revision: snapshot.revision,
+            member_count: snapshot.members.len(),
+            watching: true,
+        });
         let (member, units) = (&self.config.member, &self.config.units);
-        let plan = plan_from_snapshot(&view, member, units, self.config.join_delay, &self.leases);
-        self.handle_plan(plan, view.revision).await;
+        let plan = plan_from_snapshot(&snapshot, member, units, self.config.join_delay, &self.leases);
+        self.handle_plan(plan, snapshot.revision).await;
     }
 
     async fn handle_plan(&mut self, plan: Option<LeasePlan>, revision: Revision) {
         let Some(plan) = plan else { return self.handle_expiry() };
         if let Err(error) = self.apply_plan(plan, revision).await {
-            self.schedule_retry("step", &error);
+            self.schedule_retry("apply_plan", &error);
         } else if self.last_heartbeat_ok && std::mem::take(&mut self.failures) > 0 {
-            info!(member = %self.config.member, "the store can be used again");
+            info!(member = %self.config.member, "the store is usable again");
         }
     }
 
@@ -330,9 +300,10 @@ impl<S: LeaseStore> Membership<S> {
             self.store.release(&self.config.member, &plan.orphaned).await?;
         }
         if let Some(assignment) = plan.new_assignment {
-            // Whoever was faster has raised the revision, and the watcher wakes us for it.
-            let done = self.store.assign(revision, &assignment).await?;
-            debug!(member = %self.config.member, done, "assignment");
+            // If another member was faster, the revision has changed and the watcher wakes this
+            // member.
+            let accepted = self.store.assign(revision, &assignment).await?;
+            debug!(member = %self.config.member, accepted, "sent an assignment");
             return Ok(());
         }
         if plan.acquire.is_empty() || self.leaving {
@@ -359,7 +330,7 @@ impl<S: LeaseStore> Membership<S> {
         self.send_event(LeaseEvent::Drain(lease));
     }
 
-    /// Leases come back in bunches; one step returns them all.
+    /// Users release leases in bursts; one call releases all that are queued.
     async fn release_returned(&mut self, first: Lease) {
         let mut next = Some(first);
         while let Some(lease) = next {
@@ -370,10 +341,11 @@ impl<S: LeaseStore> Membership<S> {
             next = self.releases.try_recv().ok();
         }
         match self.store.release(&self.config.member, &self.pending_releases).await {
-            // Released leases raise the revision, so everybody, this member too, looks again.
+            // A release raises the revision, so every member refreshes, including this one.
             Ok(_) => self.pending_releases.clear(),
             Err(error) => {
-                // Not in `held`, so the next look finds them as strays and gives them back.
+                // They are not in `leases`, so the next refresh finds them as orphaned and releases
+                // them.
                 self.pending_releases.clear();
                 self.schedule_retry("release", &error);
             }
@@ -394,38 +366,39 @@ impl<S: LeaseStore> Membership<S> {
         }
     }
 
-    /// Until the store knows it, others would leave units to this member that it does not take.
+    /// Records in the store that the member is leaving. Until then, assigners give it units that it
+    /// does not acquire.
     async fn record_leaving(&mut self) {
         match self.store.mark_leaving(&self.config.member).await {
             Ok(_) => self.leaving_recorded = true,
-            Err(error) => self.schedule_retry("retire", &error),
+            Err(error) => self.schedule_retry("mark_leaving", &error),
         }
     }
 
     fn schedule_retry(&mut self, step: &str, error: &StoreError) {
         let wait = (RETRY_DELAY * 2u32.pow(self.failures.min(8))).min(self.config.heartbeat_interval);
         let (member, cause) = (&self.config.member, std::error::Error::source(error));
-        // Once for each time that the store is away.
+        // A warning once per outage, the rest at debug level.
         match self.failures {
-            0 => warn!(%member, step, %error, ?cause, "the store cannot be used; it is tried again"),
-            _ => debug!(%member, step, %error, ?cause, "store step failed"),
+            0 => warn!(%member, step, %error, ?cause, "the store is not usable; retrying"),
+            _ => debug!(%member, step, %error, ?cause, "store operation failed"),
         }
         self.failures += 1;
         self.refresh_at = Some(Instant::now() + wait);
     }
 
-    fn send_event(&self, notice: LeaseEvent) {
-        // The handle is dropped only when nobody uses leases any more.
-        let _ = self.events.send(notice);
+    fn send_event(&self, event: LeaseEvent) {
+        // If the handle is dropped, no user of leases is left to inform.
+        let _ = self.events.send(event);
     }
 }
 
-/// What the last look showed, as far as the watcher has to know.
+/// The state of the last snapshot, as far as the watcher needs it.
 #[derive(Clone, Copy, Debug, Default)]
 struct WatchState {
     revision: Revision,
     member_count: usize,
-    /// Whether every change is of interest, or only those that a beat tells of.
+    /// Whether every change wakes the member, or only those that a heartbeat reports.
     watching: bool,
 }
 
@@ -443,23 +416,23 @@ async fn sleep_until_some(at: Option<Instant>) {
     }
 }
 
-/// Wakes the seat when the space changes; waits for it to have looked before watching again.
-async fn watch_changes<S: LeaseStore>(store: S, mut seen: watch::Receiver<WatchState>, kick: mpsc::Sender<()>) {
+/// Wakes the member when the store changes. It waits for a refresh before it watches again.
+async fn watch_changes<S: LeaseStore>(store: S, mut seen: watch::Receiver<WatchState>, wakeup: mpsc::Sender<()>) {
     loop {
         if seen.changed().await.is_err() {
             return;
         }
-        let known = *seen.borrow_and_update();
-        if !known.watching {
+        let last_seen = *seen.borrow_and_update();
+        if !last_seen.watching {
             continue;
         }
-        if !known.refresh_delay().is_zero() {
-            tokio::time::sleep(known.refresh_delay()).await;
+        if !last_seen.refresh_delay().is_zero() {
+            tokio::time::sleep(last_seen.refresh_delay()).await;
         }
-        if store.wait_for_change(known.revision, WATCH_TIMEOUT).await.is_err() {
+        if store.wait_for_change(last_seen.revision, WATCH_TIMEOUT).await.is_err() {
             tokio::time::sleep(RETRY_DELAY * 4).await;
         }
-        if kick.send(()).await.is_err() {
+        if wakeup.send(()).await.is_err() {
             return;
         }
     }

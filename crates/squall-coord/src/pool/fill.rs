@@ -1,38 +1,40 @@
-//! Fills pools with numbered things: up to a size, or by a number. Refuses to number anything twice, whoever else
-//! fills the same pool at the same time.
+//! Fills pools with numbered items: up to a size, or by a count.
+//! It uses no number twice, even if several callers fill the same pool at once. squall-web and
+//! squall-worker call it.
 
 use std::future::Future;
 
 use super::{ItemId, PoolItem, PoolName, PoolStore};
 use crate::StoreError;
 
-/// Things per step; a step stops everybody else at the store meanwhile.
+/// Items per call; the store serves no other caller during a call.
 const ITEMS_PER_STEP: u64 = 500;
 
-/// What filling a pool came to.
+/// The outcome of filling a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FillResult {
-    /// How many there were.
+    /// Items before the call.
     pub existing: u64,
-    /// What this call added.
+    /// Items that this call added.
     pub created: Vec<ItemId>,
-    /// How many there are now.
+    /// Items now.
     pub current: u64,
 }
 
-/// Sees to it that a pool has at least `target` things. `make` gets each new id and answers its payload; nothing of an
-/// id is seen before its payload is there. When two fill the same pool, the payload of whoever was first counts.
-pub async fn ensure_pool_size<P, M, F, E>(pools: &P, pool: &PoolName, target: u64, make: M) -> Result<FillResult, E>
+/// Adds items until a pool has at least `size`. `make` receives each new id and returns its
+/// payload; an id becomes visible together with its payload. If two callers fill the same pool, the
+/// payload that is stored first counts.
+pub async fn ensure_pool_size<P, M, F, E>(pools: &P, pool: &PoolName, size: u64, make: M) -> Result<FillResult, E>
 where
     P: PoolStore,
     M: FnMut(ItemId) -> F,
     F: Future<Output = Result<String, E>>,
     E: From<StoreError>,
 {
-    fill(pools, pool, FillTarget::AtLeast(target), make).await
+    fill(pools, pool, FillTarget::AtLeast(size), make).await
 }
 
-/// Adds `count` things to a pool, however many it has. Otherwise as [`ensure`].
+/// Adds `count` items to a pool. Otherwise like [`ensure_pool_size`].
 pub async fn add_pool_items<P, M, F, E>(pools: &P, pool: &PoolName, count: u64, make: M) -> Result<FillResult, E>
 where
     P: PoolStore,
@@ -49,7 +51,7 @@ enum FillTarget {
     Add(u64),
 }
 
-async fn fill<P, M, F, E>(pools: &P, pool: &PoolName, goal: FillTarget, mut make: M) -> Result<FillResult, E>
+async fn fill<P, M, F, E>(pools: &P, pool: &PoolName, target: FillTarget, mut make: M) -> Result<FillResult, E>
 where
     P: PoolStore,
     M: FnMut(ItemId) -> F,
@@ -60,8 +62,8 @@ where
     let existing = total(pools, pool).await?;
     let (mut current, mut created, mut next) = (existing, Vec::new(), existing + 1);
     loop {
-        let missing = match goal {
-            FillTarget::AtLeast(target) => target.saturating_sub(current),
+        let missing = match target {
+            FillTarget::AtLeast(size) => size.saturating_sub(current),
             FillTarget::Add(count) => count - created.len() as u64,
         };
         if missing == 0 {
@@ -73,9 +75,9 @@ where
             let payload = make(id.clone()).await?;
             items.push(PoolItem { id, payload });
         }
-        // Numbers that somebody else has taken are skipped by the store; the next round tries higher ones.
+        // The store skips numbers that another caller has taken; the next round tries higher ones.
         next += items.len() as u64;
-        let up_to = if let FillTarget::AtLeast(target) = goal { Some(target) } else { None };
+        let up_to = if let FillTarget::AtLeast(size) = target { Some(size) } else { None };
         created.extend(pools.put(pool, &items, up_to, None).await?);
         current = total(pools, pool).await?;
         next = next.max(current + 1);

@@ -1,5 +1,6 @@
-//! Pools in this process: the embedded default, and the model the Redis scripts are tested against.
-//! Refuses to outlive the process. Who is alive is what its [`MemoryLeaseStore`] says.
+//! Resource pools of this process: the default for an embedded fleet, and the model that tests
+//! compare the Redis scripts with.
+//! They do not outlive the process. Their [`MemoryLeaseStore`] decides which holders are alive.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,8 +12,8 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    ItemId, MAX_NOTIFIED_WAITERS, PoolCounts, PoolItem, PoolItemStatus, PoolLease, PoolName, PoolReleaseOutcome,
-    PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, TURN_TIMEOUT,
+    ItemId, MAX_NOTIFIED_WAITERS, PoolCounts, PoolHolder, PoolItem, PoolItemStatus, PoolLease, PoolName,
+    PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, TURN_TIMEOUT,
 };
 use crate::{Epoch, MemberId, MemoryLeaseStore, Revision, StoreError};
 
@@ -28,7 +29,7 @@ pub struct MemoryPoolStore {
 struct MemoryPoolState {
     run: Epoch,
     pools: BTreeMap<PoolName, PoolState>,
-    /// How often anybody was called.
+    /// Number of notifications so far.
     notification_count: u64,
 }
 
@@ -39,12 +40,12 @@ struct PoolState {
     held: BTreeMap<ItemId, HeldItem>,
     last_grant: u64,
     last_arrival: u64,
-    /// For which run it was last emptied.
+    /// The run for which the pool was last emptied.
     last_reset_run: Option<Epoch>,
-    /// For which run numbers were last given out, and the next one to look at.
+    /// The run for which item numbers were last returned.
     numbering_run: Option<Epoch>,
     next_number: u64,
-    /// By the order in which they came.
+    /// Queued requests by arrival.
     queue: BTreeMap<u64, QueuedRequest>,
 }
 
@@ -62,11 +63,11 @@ struct QueuedRequest {
     holder: MemberId,
     run: Epoch,
     expires_at: Instant,
-    /// When, and by which call.
+    /// When it was notified, and by which notification.
     notified: Option<(Instant, u64)>,
 }
 
-/// What a step has to know of the world around the pools.
+/// The time, the current run and the members during one operation.
 struct StepContext<'a> {
     now: Instant,
     run: Epoch,
@@ -78,9 +79,9 @@ impl StepContext<'_> {
         run >= self.run && self.members.is_alive(holder)
     }
 
-    fn is_still_waiting(&self, waiter: &QueuedRequest) -> bool {
-        let patient = waiter.notified.is_none_or(|(at, _)| self.now < at + TURN_TIMEOUT);
-        waiter.expires_at > self.now && patient && self.is_active_holder(&waiter.holder, waiter.run)
+    fn is_still_waiting(&self, queued: &QueuedRequest) -> bool {
+        let within_turn = queued.notified.is_none_or(|(at, _)| self.now < at + TURN_TIMEOUT);
+        queued.expires_at > self.now && within_turn && self.is_active_holder(&queued.holder, queued.run)
     }
 }
 
@@ -91,42 +92,42 @@ impl PoolState {
         }
     }
 
-    /// Takes back what is held by nobody that counts.
-    fn reclaim_abandoned(&mut self, moment: &StepContext<'_>) -> u64 {
-        let lost: Vec<ItemId> = self
+    /// Frees items whose holders are not members or whose runs have ended.
+    fn reclaim_abandoned(&mut self, context: &StepContext<'_>) -> u64 {
+        let abandoned: Vec<ItemId> = self
             .held
             .iter()
-            .filter(|(_, record)| !moment.is_active_holder(&record.holder, record.run))
+            .filter(|(_, held_item)| !context.is_active_holder(&held_item.holder, held_item.run))
             .map(|(id, _)| id.clone())
             .collect();
-        lost.iter().for_each(|id| self.return_item(id));
-        lost.len() as u64
+        abandoned.iter().for_each(|id| self.return_item(id));
+        abandoned.len() as u64
     }
 
-    /// Removes tickets that wait no longer from among the first `count`.
-    fn remove_expired_requests(&mut self, moment: &StepContext<'_>, count: usize) {
+    /// Removes requests that no longer wait from the first `count` requests.
+    fn remove_expired_requests(&mut self, context: &StepContext<'_>, count: usize) {
         let mut checked = 0;
-        self.queue.retain(|_, waiter| {
-            let stays = checked >= count || moment.is_still_waiting(waiter);
-            checked += usize::from(stays);
-            stays
+        self.queue.retain(|_, queued| {
+            let keep = checked >= count || context.is_still_waiting(queued);
+            checked += usize::from(keep);
+            keep
         });
     }
 
-    fn queue_position(&self, ticket: &PoolRequestId) -> Option<u64> {
-        self.queue.iter().find(|(_, waiter)| waiter.request_id == *ticket).map(|(place, _)| *place)
+    fn queue_position(&self, request_id: &PoolRequestId) -> Option<u64> {
+        self.queue.iter().find(|(_, queued)| queued.request_id == *request_id).map(|(position, _)| *position)
     }
 
-    /// Calls those whose turn it is and who have not been called yet; says whether there was anybody.
-    fn notify_next(&mut self, moment: &StepContext<'_>, number: u64) -> bool {
+    /// Notifies the requests whose turn it is, once each. Returns whether there were any.
+    fn notify_next(&mut self, context: &StepContext<'_>, number: u64) -> bool {
         let window = self.available.len().min(MAX_NOTIFIED_WAITERS);
-        self.remove_expired_requests(moment, window);
-        let mut any = false;
-        for waiter in self.queue.values_mut().take(window).filter(|waiter| waiter.notified.is_none()) {
-            waiter.notified = Some((moment.now, number));
-            any = true;
+        self.remove_expired_requests(context, window);
+        let mut notified_any = false;
+        for queued in self.queue.values_mut().take(window).filter(|queued| queued.notified.is_none()) {
+            queued.notified = Some((context.now, number));
+            notified_any = true;
         }
-        any
+        notified_any
     }
 
     fn lease(&self, name: &PoolName, id: &ItemId) -> Option<PoolLease> {
@@ -136,45 +137,45 @@ impl PoolState {
 }
 
 impl MemoryPoolStore {
-    /// Pools for the members of `members`; there are none yet.
+    /// Creates an empty set of pools for the members of `members`.
     pub fn new(members: &MemoryLeaseStore) -> Self {
         Self { members: members.clone(), state: Arc::default(), turn_notify: Arc::default() }
     }
 
-    /// Says that a run has begun: everything of earlier ones is over. A lower one changes nothing. (In Redis the key
-    /// `test:epoch` says it.)
+    /// Records that a run has begun, which ends all earlier runs. A lower number changes nothing.
+    /// Redis has the key `test:epoch` for this.
     pub fn begin_run(&self, run: Epoch) {
         let mut state = self.lock();
         state.run = state.run.max(run);
     }
 
     fn lock(&self) -> MutexGuard<'_, MemoryPoolState> {
-        self.state.lock().expect("no step panics")
+        self.state.lock().expect("no operation panics while it holds the lock")
     }
 
-    /// Does something to one pool at one moment, then calls whoever is next.
+    /// Performs `step` on one pool, then notifies the next waiters.
     fn run_step<T>(
         &self,
         state: &mut MemoryPoolState,
         name: &PoolName,
-        act: impl FnOnce(&mut PoolState, &StepContext<'_>) -> T,
+        step: impl FnOnce(&mut PoolState, &StepContext<'_>) -> T,
     ) -> Option<T> {
-        let moment = StepContext { now: self.members.now(), run: state.run, members: &self.members };
+        let context = StepContext { now: self.members.now(), run: state.run, members: &self.members };
         let pool = state.pools.get_mut(name)?;
-        let outcome = act(pool, &moment);
-        if pool.notify_next(&moment, state.notification_count + 1) {
+        let outcome = step(pool, &context);
+        if pool.notify_next(&context, state.notification_count + 1) {
             state.notification_count += 1;
             self.turn_notify.notify_waiters();
         }
         Some(outcome)
     }
 
-    /// Whether the ticket is in the queue and has not been called after `seen`.
-    fn is_waiting(&self, ask: &PoolRequest, seen: Revision) -> bool {
+    /// Whether the request is queued and has not been notified after `seen`.
+    fn is_waiting(&self, request: &PoolRequest, seen: Revision) -> bool {
         let state = self.lock();
-        let Some(pool) = state.pools.get(&ask.pool) else { return false };
-        let waiter = pool.queue_position(&ask.request_id).and_then(|place| pool.queue.get(&place));
-        waiter.is_some_and(|waiter| waiter.notified.is_none_or(|(_, call)| call <= seen.0))
+        let Some(pool) = state.pools.get(&request.pool) else { return false };
+        let queued = pool.queue_position(&request.request_id).and_then(|position| pool.queue.get(&position));
+        queued.is_some_and(|queued| queued.notified.is_none_or(|(_, notified)| notified <= seen.0))
     }
 
     fn names(&self) -> Vec<PoolName> {
@@ -249,101 +250,104 @@ impl PoolStore for MemoryPoolStore {
         Ok(number)
     }
 
-    async fn try_acquire(&self, ask: &PoolRequest, wait: Duration) -> Result<PoolRequestOutcome, StoreError> {
+    async fn try_acquire(&self, request: &PoolRequest, wait: Duration) -> Result<PoolRequestOutcome, StoreError> {
         let mut state = self.lock();
         let seen = Revision(state.notification_count);
-        if ask.run < state.run {
+        if request.run < state.run {
             return Ok(PoolRequestOutcome::RunEnded(state.run));
         }
-        if !self.members.is_alive(&ask.holder) {
+        if !self.members.is_alive(&request.holder) {
             return Ok(PoolRequestOutcome::NotMember);
         }
-        let answer = self.run_step(&mut state, &ask.pool, |pool, moment| {
-            if let Some((id, _)) = pool.held.iter().find(|(_, record)| record.request_id == ask.request_id) {
-                return PoolRequestOutcome::Granted(pool.lease(&ask.pool, id).expect("found just now"));
+        let outcome = self.run_step(&mut state, &request.pool, |pool, context| {
+            if let Some((id, _)) = pool.held.iter().find(|(_, held_item)| held_item.request_id == request.request_id) {
+                return PoolRequestOutcome::Granted(pool.lease(&request.pool, id).expect("found just now"));
             }
             if pool.available.is_empty() {
-                pool.reclaim_abandoned(moment);
+                pool.reclaim_abandoned(context);
             }
-            let place = pool.queue_position(&ask.request_id);
-            if let Some(waiter) = place.and_then(|place| pool.queue.get_mut(&place)) {
-                waiter.notified = None;
+            let position = pool.queue_position(&request.request_id);
+            if let Some(queued) = position.and_then(|position| pool.queue.get_mut(&position)) {
+                queued.notified = None;
             }
-            pool.remove_expired_requests(moment, pool.available.len().min(MAX_NOTIFIED_WAITERS));
-            let place = pool.queue_position(&ask.request_id);
-            let ahead = place.map_or(pool.queue.len(), |place| pool.queue.range(..place).count());
+            pool.remove_expired_requests(context, pool.available.len().min(MAX_NOTIFIED_WAITERS));
+            let position = pool.queue_position(&request.request_id);
+            let ahead = position.map_or(pool.queue.len(), |position| pool.queue.range(..position).count());
             if ahead < pool.available.len() {
                 let id = pool.available.pop_first().expect("more than ahead");
-                place.map(|place| pool.queue.remove(&place));
+                position.map(|position| pool.queue.remove(&position));
                 pool.last_grant += 1;
-                let (holder, ticket) = (ask.holder.clone(), ask.request_id.clone());
+                let (holder, request_id) = (request.holder.clone(), request.request_id.clone());
                 pool.held.insert(
                     id.clone(),
-                    HeldItem { holder, run: ask.run, grant: Epoch(pool.last_grant), request_id: ticket },
+                    HeldItem { holder, run: request.run, grant: Epoch(pool.last_grant), request_id },
                 );
-                return PoolRequestOutcome::Granted(pool.lease(&ask.pool, &id).expect("inserted just now"));
+                return PoolRequestOutcome::Granted(pool.lease(&request.pool, &id).expect("inserted just now"));
             }
             if wait.is_zero() {
-                place.map(|place| pool.queue.remove(&place));
+                position.map(|position| pool.queue.remove(&position));
                 return PoolRequestOutcome::NoneAvailable;
             }
-            if place.is_none() {
+            if position.is_none() {
                 pool.last_arrival += 1;
-                let (ticket, holder) = (ask.request_id.clone(), ask.holder.clone());
-                let waiter = QueuedRequest {
-                    request_id: ticket,
+                let (request_id, holder) = (request.request_id.clone(), request.holder.clone());
+                let queued = QueuedRequest {
+                    request_id,
                     holder,
-                    run: ask.run,
-                    expires_at: moment.now + wait,
+                    run: request.run,
+                    expires_at: context.now + wait,
                     notified: None,
                 };
-                pool.queue.insert(pool.last_arrival, waiter);
+                pool.queue.insert(pool.last_arrival, queued);
             }
             PoolRequestOutcome::Queued { ahead: ahead as u64, seen_notifications: seen }
         });
-        Ok(answer.unwrap_or(PoolRequestOutcome::NoPool))
+        Ok(outcome.unwrap_or(PoolRequestOutcome::NoPool))
     }
 
-    async fn cancel_request(&self, pool: &PoolName, ticket: &PoolRequestId) -> Result<bool, StoreError> {
+    async fn cancel_request(&self, pool: &PoolName, request_id: &PoolRequestId) -> Result<bool, StoreError> {
         let outcome = self.run_step(&mut self.lock(), pool, |pool, _| {
-            let id = pool.held.iter().find(|(_, record)| record.request_id == *ticket).map(|(id, _)| id.clone());
+            let id =
+                pool.held.iter().find(|(_, held_item)| held_item.request_id == *request_id).map(|(id, _)| id.clone());
             if let Some(id) = &id {
                 pool.return_item(id);
             }
-            let place = pool.queue_position(ticket).map(|place| pool.queue.remove(&place));
-            id.is_some() || place.is_some()
+            let position = pool.queue_position(request_id).map(|position| pool.queue.remove(&position));
+            id.is_some() || position.is_some()
         });
         Ok(outcome.unwrap_or(false))
     }
 
-    async fn wait_for_turn(&self, ask: &PoolRequest, seen: Revision, within: Duration) -> Result<(), StoreError> {
+    async fn wait_for_turn(&self, request: &PoolRequest, seen: Revision, within: Duration) -> Result<(), StoreError> {
         let waiting = async {
             loop {
-                let mut call = pin!(self.turn_notify.notified());
-                call.as_mut().enable();
-                if !self.is_waiting(ask, seen) {
+                let mut notified = pin!(self.turn_notify.notified());
+                notified.as_mut().enable();
+                if !self.is_waiting(request, seen) {
                     return;
                 }
-                call.await;
+                notified.await;
             }
         };
         let _ = tokio::time::timeout(within, waiting).await;
         Ok(())
     }
 
-    async fn release(&self, hold: &PoolLease) -> Result<PoolReleaseOutcome, StoreError> {
+    async fn release(&self, lease: &PoolLease) -> Result<PoolReleaseOutcome, StoreError> {
         let mut state = self.lock();
-        if hold.run < state.run {
+        if lease.run < state.run {
             return Ok(PoolReleaseOutcome::RunEnded(state.run));
         }
-        let done = self.run_step(&mut state, &hold.pool, |pool, _| {
-            let given = (&hold.holder, hold.run, hold.grant);
-            let ours =
-                pool.held.get(&hold.id).is_some_and(|record| (&record.holder, record.run, record.grant) == given);
-            if ours {
-                pool.return_item(&hold.id);
+        let done = self.run_step(&mut state, &lease.pool, |pool, _| {
+            let expected = (&lease.holder, lease.run, lease.grant);
+            let is_current = pool
+                .held
+                .get(&lease.id)
+                .is_some_and(|held_item| (&held_item.holder, held_item.run, held_item.grant) == expected);
+            if is_current {
+                pool.return_item(&lease.id);
             }
-            ours
+            is_current
         });
         Ok(if done == Some(true) { PoolReleaseOutcome::Released } else { PoolReleaseOutcome::NotHeld })
     }
@@ -354,7 +358,7 @@ impl PoolStore for MemoryPoolStore {
                 let ids: Vec<ItemId> =
                     pool.held.iter().filter(|(_, r)| r.holder == *holder).map(|(id, _)| id.clone()).collect();
                 ids.iter().for_each(|id| pool.return_item(id));
-                pool.queue.retain(|_, waiter| waiter.holder != *holder);
+                pool.queue.retain(|_, queued| queued.holder != *holder);
                 ids.len() as u64
             })
         });
@@ -363,9 +367,9 @@ impl PoolStore for MemoryPoolStore {
 
     async fn sweep(&self) -> Result<u64, StoreError> {
         let returned = self.names().into_iter().filter_map(|name| {
-            self.run_step(&mut self.lock(), &name, |pool, moment| {
-                pool.remove_expired_requests(moment, usize::MAX);
-                pool.reclaim_abandoned(moment)
+            self.run_step(&mut self.lock(), &name, |pool, context| {
+                pool.remove_expired_requests(context, usize::MAX);
+                pool.reclaim_abandoned(context)
             })
         });
         Ok(returned.sum())
@@ -390,7 +394,11 @@ impl PoolStore for MemoryPoolStore {
         let list = |(id, payload): (&ItemId, &String)| PoolItemStatus {
             id: id.clone(),
             payload: payload.clone(),
-            held: pool.held.get(id).map(|record| (record.holder.clone(), record.run, record.grant)),
+            held: pool.held.get(id).map(|HeldItem { holder, run, grant, .. }| PoolHolder {
+                member: holder.clone(),
+                run: *run,
+                grant: *grant,
+            }),
         };
         Ok(pool.payloads.iter().take(limit).map(list).collect())
     }

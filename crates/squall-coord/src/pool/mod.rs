@@ -1,6 +1,7 @@
-//! Pools of unique things that users borrow: accounts, sessions, wallets. The atomic steps, and what they answer.
-//! Refuses to know what is inside a payload, and to wait: [`ResourceHolder`] waits. A holder is a member of a space; what it
-//! holds goes back when it is no member any more, or when its run is over.
+//! Pools of unique items that users acquire: accounts, sessions, wallets. This module has the
+//! operations of a pool store and their outcomes.
+//! It does not read payloads, and it does not wait; [`ResourceHolder`] waits. A holder is a member
+//! of a lease store. Its items become free when it stops being a member, or when its run ends.
 
 mod fill;
 mod memory;
@@ -16,124 +17,140 @@ pub use resource_holder::{AcquireError, ResourceHolder};
 
 use crate::{Epoch, MemberId, Revision, StoreError};
 
-/// How long somebody whose turn it is may take to come for it before the next in the queue is called.
+/// How long a notified waiter may take to repeat its request before the next waiter is notified.
 pub const TURN_TIMEOUT: Duration = Duration::from_secs(3);
-/// How many waiters are called at once at most; each that comes calls the next.
+/// How many waiters of a pool are notified at once. Each one that repeats its request lets the next
+/// be notified.
 pub(crate) const MAX_NOTIFIED_WAITERS: usize = 100;
 
-/// One thing to put into a pool.
+/// An item to add to a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolItem {
-    /// Its name in the pool.
+    /// Its id in the pool.
     pub id: ItemId,
-    /// What a borrower gets to see, usually a JSON object.
+    /// The data that its holder gets, usually a JSON object.
     pub payload: String,
 }
 
-/// Somebody asking for anything out of a pool.
+/// A request for any item of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolRequest {
     /// The pool.
     pub pool: PoolName,
-    /// The member that will hold it.
+    /// The member that will hold the item.
     pub holder: MemberId,
-    /// The run it is for; refused when a later one has begun.
+    /// The run that it is for; rejected if a later run has begun.
     pub run: Epoch,
-    /// Asking twice with the same ticket is asking once: the place in the queue, or what was given, stays the same.
+    /// The id of the request. A repeated request with the same id counts once: its position in the
+    /// queue, or its granted item, stays the same.
     pub request_id: PoolRequestId,
 }
 
-/// Something borrowed.
+/// An item that a member holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolLease {
-    /// Where it belongs.
+    /// Its pool.
     pub pool: PoolName,
-    /// Which one it is.
+    /// Its id.
     pub id: ItemId,
-    /// Who has it.
+    /// The member that holds it.
     pub holder: MemberId,
-    /// For which run.
+    /// The run for which it is held.
     pub run: Epoch,
-    /// Which grant it is; every grant of a pool has a higher number than any before it.
+    /// The number of its grant; every grant of a pool has a higher number than all earlier ones.
     pub grant: Epoch,
-    /// What was put in.
+    /// Its payload.
     pub payload: String,
 }
 
-/// The answer to somebody asking.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolRequestOutcome {
-    /// Here it is.
+    /// The item.
     Granted(PoolLease),
-    /// In the queue.
+    /// The request waits in the queue.
     Queued {
-        /// How many came earlier and are still waiting.
+        /// How many earlier requests still wait.
         ahead: u64,
-        /// Calls up to this one do not concern this asker.
+        /// Notifications up to this one are not for this request.
         seen_notifications: Revision,
     },
-    /// Nothing there that is not somebody else's turn, and the asker did not want to wait.
+    /// No item is free, or earlier requests wait for the free ones, and the caller did not want to
+    /// wait.
     NoneAvailable,
-    /// There is no such pool.
+    /// The pool does not exist.
     NoPool,
-    /// The asker is not a member (any more).
+    /// The caller is not a member.
     NotMember,
-    /// The asker's run is over; this is the current one.
+    /// The caller's run has ended; this is the current run.
     RunEnded(Epoch),
 }
 
-/// The answer to giving something back.
+/// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolReleaseOutcome {
-    /// It is free again.
+    /// The item is free.
     Released,
-    /// It was not held by this grant any more; nothing was changed.
+    /// The item is not held by this grant; nothing has changed.
     NotHeld,
-    /// The run is over and nothing was changed: what it held goes back by the sweep. This is the current run.
+    /// The run has ended and nothing has changed; the sweep frees its items. This is the current
+    /// run.
     RunEnded(Epoch),
 }
 
-/// A pool in numbers, all of one instant: `total` = `available` + `held`.
+/// Counts of one pool at one instant: `total` = `available` + `held`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolCounts {
     /// The pool.
     pub pool: PoolName,
-    /// Things that belong to it.
+    /// All its items.
     pub total: u64,
-    /// Free ones.
+    /// Free items.
     pub available: u64,
-    /// Borrowed ones.
+    /// Held items.
     pub held: u64,
-    /// Tickets in the queue.
+    /// Requests in the queue.
     pub waiting: u64,
 }
 
-/// All pools in numbers.
+/// Counts of all pools.
 #[derive(Debug, Default)]
 pub struct AllPoolCounts {
-    /// In the order of their names.
+    /// Counts, by pool name.
     pub pools: Vec<PoolCounts>,
-    /// Those whose keys hold somebody else's values.
+    /// Pools that cannot be counted because their keys hold foreign data.
     pub failed: Vec<(PoolName, StoreError)>,
 }
 
-/// One thing in a pool and who has it.
+/// An item and its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolItemStatus {
-    /// Which one.
+    /// Its id.
     pub id: ItemId,
-    /// What was put in.
+    /// Its payload.
     pub payload: String,
-    /// Holder, run and grant, if it is borrowed.
-    pub held: Option<(MemberId, Epoch, Epoch)>,
+    /// The holder, if a member holds the item.
+    pub held: Option<PoolHolder>,
 }
 
-/// The pools of one cell. Every method but the listings is one atomic step per pool; only the store's clock counts.
-/// Whoever finds a pool empty sweeps it first, so a dead holder's things are missed by nobody.
+/// The member that holds an item, for which run, and by which grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolHolder {
+    /// The holder.
+    pub member: MemberId,
+    /// The run for which it holds the item.
+    pub run: Epoch,
+    /// The number of its grant.
+    pub grant: Epoch,
+}
+
+/// The pools of one fleet. Every method except [`list`](Self::list) is atomic for each pool. Only
+/// the store's clock decides what has expired. A request that finds no free item sweeps the pool
+/// first, so items of expired holders are always found.
 pub trait PoolStore: Clone + Send + Sync + 'static {
-    /// Adds items that the pool does not have yet, as long as it has less than `up_to`; says which were added.
-    /// Payload and id become visible together. Without items it only makes the pool known. What is put in for a `run` that is over
-    /// changes nothing; `None` is for those who fill pools between runs or for any of them.
+    /// Adds items that the pool lacks while it has fewer than `up_to`, and returns the added ids.
+    /// Payload and id become visible together. Without items it only creates the pool. Items for a
+    /// `run` that has ended are ignored; `None` adds items for any run.
     fn put(
         &self,
         pool: &PoolName,
@@ -142,12 +159,13 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
         run: Option<Epoch>,
     ) -> impl Future<Output = Result<Vec<ItemId>, StoreError>> + Send;
 
-    /// Empties a pool once for a run: whoever asks first does it, whoever asks again changes nothing, and neither does an earlier
-    /// run. Says whether it was emptied now.
+    /// Empties a pool once per run and returns whether it did. The first call of a run empties it;
+    /// further calls, and calls of an earlier run, change nothing.
     fn reset_for_run(&self, pool: &PoolName, run: Epoch) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// A number below `limit` that nobody has been given in this run and that names nothing in the pool; `None` when there is none, or the
-    /// run is over. Things that are made on demand are made once each by it; what was not made is given out again in the next run.
+    /// Returns a number below `limit` that this run has not returned yet and that is not the id of
+    /// an item, so each item is created once. Returns `None` if no number is left or the run has
+    /// ended. The next run returns the number again if its item was not created.
     fn next_item_number(
         &self,
         pool: &PoolName,
@@ -155,47 +173,49 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
         limit: Option<u64>,
     ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
 
-    /// Takes something, or a place in the queue for `wait`; zero means not to queue.
+    /// Acquires an item, or queues the request for `wait`. With a zero `wait` it does not queue.
     fn try_acquire(
         &self,
-        ask: &PoolRequest,
+        request: &PoolRequest,
         wait: Duration,
     ) -> impl Future<Output = Result<PoolRequestOutcome, StoreError>> + Send;
 
-    /// Gives up a ticket: its place in the queue, or what it was given. Says whether there was anything to give up.
+    /// Cancels a request: removes it from the queue, or frees its item. Returns whether there was
+    /// one.
     fn cancel_request(
         &self,
         pool: &PoolName,
-        ticket: &PoolRequestId,
+        request_id: &PoolRequestId,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Waits until the asker is called after `seen`, or `within` has passed; never blocks other steps.
+    /// Waits until the request is notified after `seen`, or for `within` at most. It never blocks
+    /// other operations.
     fn wait_for_turn(
         &self,
-        ask: &PoolRequest,
+        request: &PoolRequest,
         seen: Revision,
         within: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Gives something back.
-    fn release(&self, hold: &PoolLease) -> impl Future<Output = Result<PoolReleaseOutcome, StoreError>> + Send;
+    /// Releases an item.
+    fn release(&self, lease: &PoolLease) -> impl Future<Output = Result<PoolReleaseOutcome, StoreError>> + Send;
 
-    /// Gives back everything that a member has out of any pool, and its places in queues; says how many things it had. A pool that
-    /// cannot be used keeps it from none of the others.
+    /// Releases all items of a member in all pools and removes its queued requests; returns the
+    /// number of items. An unusable pool does not stop the others.
     fn release_all(&self, holder: &MemberId) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Gives back what is held by those who are no members, or for runs that are over, and calls whoever is next.
-    /// Idempotent; anybody may run it at any time. Says how many things came back. A pool that cannot be used keeps it from none of
-    /// the others.
+    /// Frees items whose holders are not members or whose runs have ended, and notifies waiters;
+    /// returns the number of items. Idempotent; any client may call it at any time. An unusable
+    /// pool does not stop the others.
     fn sweep(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// The pools there are, in order.
+    /// The names of all pools, in order.
     fn names(&self) -> impl Future<Output = Result<Vec<PoolName>, StoreError>> + Send;
 
-    /// Counts one pool; there is nothing of one that does not exist.
+    /// Counts one pool; a missing pool has zero items.
     fn count(&self, pool: &PoolName) -> impl Future<Output = Result<PoolCounts, StoreError>> + Send;
 
-    /// Counts every pool, in the order of their names; with those that cannot be counted, and why.
+    /// Counts every pool, by name, and returns the errors of those that cannot be counted.
     fn count_all(&self) -> impl Future<Output = Result<AllPoolCounts, StoreError>> + Send {
         async move {
             let mut counted = AllPoolCounts::default();
@@ -210,7 +230,8 @@ pub trait PoolStore: Clone + Send + Sync + 'static {
         }
     }
 
-    /// Lists up to `limit` things of a pool, in no order. What moves meanwhile may be missed or listed twice.
+    /// Lists up to `limit` items, in no order. Items that move meanwhile may be missing or listed
+    /// twice.
     fn list(
         &self,
         pool: &PoolName,

@@ -1,20 +1,22 @@
-//! The names of pools, of things in them and of tickets. Refuses names under which two Redis keys could collide.
+//! Names of pools, items and requests.
+//! It rejects names with which two Redis keys could collide. Scenarios, the API and both pool
+//! stores use them.
 
 use std::fmt;
 
 const MAX_NAME_LENGTH: usize = 128;
-/// What stands in the place of an id in the keys that a pool has for itself.
+/// Words that stand in place of an item id in the pool's own keys.
 const RESERVED_IDS: [&str; 6] = ["available", "pool_loaded_count", "held", "holders", "waiting", "tickets"];
 
-/// A name that cannot be used.
+/// An invalid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` cannot be a {kind}: {rule}")]
 pub struct PoolNameError {
-    /// What it should name.
+    /// What the name is for.
     pub kind: &'static str,
-    /// What was given.
+    /// The rejected name.
     pub name: String,
-    /// What is allowed.
+    /// Which names are allowed.
     pub rule: &'static str,
 }
 
@@ -29,7 +31,7 @@ impl PoolName {
         check_name("resource name", name.into(), rule, |c| c == ':').map(Self)
     }
 
-    /// The name as it stands in the store.
+    /// The name as it is stored.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -41,14 +43,14 @@ impl fmt::Display for PoolName {
     }
 }
 
-/// The name of one thing in a pool: 1 to 128 letters, digits, `_`, `.`, `-`.
+/// The id of an item in a pool: 1 to 128 letters, digits, `_`, `.`, `-`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ItemId(String);
 
 impl ItemId {
     /// Checks a name.
     pub fn new(name: impl Into<String>) -> Result<Self, PoolNameError> {
-        let rule = "1 to 128 letters, digits, `_`, `.` and `-`, and none of the words a pool keeps for itself";
+        let rule = "1 to 128 letters, digits, `_`, `.` and `-`, and no word that Squall reserves";
         let name = check_name("resource id", name.into(), rule, |_| false)?;
         if RESERVED_IDS.contains(&name.as_str()) {
             return Err(PoolNameError { kind: "resource id", name, rule });
@@ -56,12 +58,12 @@ impl ItemId {
         Ok(Self(name))
     }
 
-    /// As it came out of the store, which has only checked ones.
+    /// An id from the store, which holds only checked ids.
     pub(crate) fn from_stored(name: String) -> Self {
         Self(name)
     }
 
-    /// The name as it stands in the store.
+    /// The name as it is stored.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -83,26 +85,26 @@ fn check_name(
     kind: &'static str,
     name: String,
     rule: &'static str,
-    also: impl Fn(char) -> bool,
+    allow: impl Fn(char) -> bool,
 ) -> Result<String, PoolNameError> {
-    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') || also(c);
-    if name.is_empty() || name.len() > MAX_NAME_LENGTH || !name.chars().all(fine) {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') || allow(c);
+    if name.is_empty() || name.len() > MAX_NAME_LENGTH || !name.chars().all(allowed) {
         return Err(PoolNameError { kind, name, rule });
     }
     Ok(name)
 }
 
-/// One request, however often it is repeated.
+/// The id of a request. A repeated request has the same id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolRequestId(String);
 
 impl PoolRequestId {
-    /// A ticket nobody else has.
+    /// A new unique id.
     pub fn unique() -> Self {
         Self(uuid::Uuid::new_v4().simple().to_string())
     }
 
-    /// The ticket as it stands in the store: letters and digits.
+    /// The id as it is stored: letters and digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_could_collide_are_refused() {
+    fn names_that_could_collide_in_redis_are_rejected() {
         assert!(PoolName::new("shop:accounts.v-2_x").is_ok());
         for bad in ["", "a b", "a{b}", "a\n", "ü", &"x".repeat(129)] {
             assert!(PoolName::new(bad).is_err(), "{bad:?}");

@@ -1,7 +1,9 @@
-//! Borrows on behalf of one member in one run: asks, waits for its turn until a deadline, gives back.
-//! Refuses to lose anything on the way: a request that was abandoned, or whose answer got lost, and what could not be given back, are
-//! owed to the store. Debts are settled with the next step of the same borrower and by [`ResourceHolder::settling`]; by the sweep when the
-//! member or its run is gone.
+//! Acquires items for one member in one run: it sends the request, waits for its turn until a
+//! deadline, and releases.
+//! It leaks nothing. An abandoned request, a request whose reply was lost, and a failed release go
+//! into a cleanup queue. The next call of the same holder and [`ResourceHolder::run_cleanup`] work
+//! it off; the sweep frees the rest when the member expires or its run ends. squall-worker's
+//! resource server uses it.
 
 use std::{
     collections::BTreeMap,
@@ -16,39 +18,40 @@ use tracing::debug;
 use super::{PoolLease, PoolName, PoolReleaseOutcome, PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore};
 use crate::{Epoch, MemberId, StoreError};
 
-/// How long to trust in being called before asking again.
+/// How long to wait for a notification before the request is repeated.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// How soon to ask again when the store is away; debts are tried less and less often, up to [`ASK_AGAIN`].
+/// Delay before a request is repeated while the store is unreachable. Cleanup retries double it up
+/// to [`POLL_INTERVAL`].
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Why nothing was borrowed.
+/// Why no item was acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError {
-    /// Nothing became free in time, or at once where waiting was not wanted.
+    /// No item became free in time, or none was free and the caller did not want to wait.
     #[error(
         "no `{pool}` {}: make the pool larger, hold resources for less time, or wait longer", describe_wait(*waited)
     )]
     Exhausted {
         /// The pool.
         pool: PoolName,
-        /// How long was waited.
+        /// How long the caller waited.
         waited: Duration,
     },
-    /// No such pool.
+    /// The pool does not exist.
     #[error(
         "there is no resource pool `{pool}`: declare it in the scenario (@resource in Python, [[resource]] in a file), or create it before the run (POST /ensure_resource)"
     )]
     NoPool {
-        /// The pool that was asked for.
+        /// The requested pool.
         pool: PoolName,
     },
     /// The member has expired.
-    #[error("this worker is not a member of the fleet any more, so it can hold nothing")]
+    #[error("this worker's membership of the fleet has expired, so it can hold no resources")]
     NotMember,
     /// A later run has begun.
-    #[error("this run is over; run {current} has begun")]
+    #[error("this run has ended; run {current} has begun")]
     RunEnded {
-        /// The run now.
+        /// The current run.
         current: Epoch,
     },
     /// The store failed until the deadline.
@@ -60,7 +63,7 @@ fn describe_wait(waited: Duration) -> String {
     if waited.is_zero() { "was free".to_owned() } else { format!("became free within {waited:?}") }
 }
 
-/// One member borrowing in one run. Clones share it.
+/// One member that acquires items in one run. Clones share it.
 #[derive(Clone, Debug)]
 pub struct ResourceHolder<P> {
     pools: P,
@@ -70,44 +73,45 @@ pub struct ResourceHolder<P> {
 }
 
 impl<P: PoolStore> ResourceHolder<P> {
-    /// Borrows for `holder` in `run`.
+    /// Acquires items for `holder` in `run`.
     pub fn new(pools: P, holder: MemberId, run: Epoch) -> Self {
         Self { pools, holder, run, cleanup: Arc::default() }
     }
 
-    /// Takes something out of `pool`, after everybody who came earlier, within `wait`. Zero does not wait. May be dropped.
+    /// Acquires an item of `pool` within `wait`, after all earlier requests. With a zero `wait` it
+    /// does not wait. The future may be dropped at any time.
     pub async fn acquire(&self, pool: &PoolName, wait: Duration) -> Result<PoolLease, AcquireError> {
         self.flush_cleanup().await;
-        let ask = PoolRequest {
+        let request = PoolRequest {
             pool: pool.clone(),
             holder: self.holder.clone(),
             run: self.run,
             request_id: PoolRequestId::unique(),
         };
-        let mut asking = self.cleanup.guard(CleanupAction::CancelRequest(pool.clone(), ask.request_id.clone()));
-        let outcome = self.request_until_granted(&ask, &mut asking.done, wait).await;
-        drop(asking);
+        let mut guard = self.cleanup.guard(CleanupAction::CancelRequest(pool.clone(), request.request_id.clone()));
+        let outcome = self.request_until_granted(&request, &mut guard.done, wait).await;
+        drop(guard);
         if outcome.is_err() {
             self.flush_cleanup().await;
         }
         outcome
     }
 
-    /// `done` says in the end whether the store knows nothing of the ticket but what was granted.
+    /// Sets `done` if the store holds nothing of the request except what it returns.
     async fn request_until_granted(
         &self,
-        ask: &PoolRequest,
+        request: &PoolRequest,
         done: &mut bool,
         wait: Duration,
     ) -> Result<PoolLease, AcquireError> {
-        let (began, mut all_answered) = (Instant::now(), true);
+        let (started, mut all_replied) = (Instant::now(), true);
         loop {
-            let left = wait.saturating_sub(began.elapsed());
-            let answer = self.pools.try_acquire(ask, left).await;
-            // What was asked before and not answered may still come to the store.
-            *done = match &answer {
+            let remaining = wait.saturating_sub(started.elapsed());
+            let outcome = self.pools.try_acquire(request, remaining).await;
+            // An earlier request without a reply may still reach the store.
+            *done = match &outcome {
                 Ok(PoolRequestOutcome::Queued { .. }) | Err(_) => false,
-                Ok(PoolRequestOutcome::NoneAvailable) => all_answered,
+                Ok(PoolRequestOutcome::NoneAvailable) => all_replied,
                 Ok(
                     PoolRequestOutcome::Granted(_)
                     | PoolRequestOutcome::NoPool
@@ -115,24 +119,25 @@ impl<P: PoolStore> ResourceHolder<P> {
                     | PoolRequestOutcome::RunEnded(_),
                 ) => true,
             };
-            match answer {
-                Ok(PoolRequestOutcome::Granted(hold)) => return Ok(hold),
-                Ok(PoolRequestOutcome::Queued { seen_notifications: seen, .. }) if !left.is_zero() => {
-                    let pause = left.min(POLL_INTERVAL);
-                    if let Err(error) = self.pools.wait_for_turn(ask, seen, pause).await {
-                        // Being told is only faster than asking again: then the time passes without it.
-                        debug!(pool = %ask.pool, %error, "cannot hear whose turn it is");
+            match outcome {
+                Ok(PoolRequestOutcome::Granted(lease)) => return Ok(lease),
+                Ok(PoolRequestOutcome::Queued { seen_notifications: seen, .. }) if !remaining.is_zero() => {
+                    let pause = remaining.min(POLL_INTERVAL);
+                    if let Err(error) = self.pools.wait_for_turn(request, seen, pause).await {
+                        // A notification is only faster than the next poll, so the wait continues
+                        // without it.
+                        debug!(pool = %request.pool, %error, "cannot receive turn notifications; polling instead");
                         tokio::time::sleep(pause).await;
                     }
                 }
                 Ok(PoolRequestOutcome::Queued { .. } | PoolRequestOutcome::NoneAvailable) => {
-                    return Err(AcquireError::Exhausted { pool: ask.pool.clone(), waited: wait });
+                    return Err(AcquireError::Exhausted { pool: request.pool.clone(), waited: wait });
                 }
-                Ok(PoolRequestOutcome::NoPool) => return Err(AcquireError::NoPool { pool: ask.pool.clone() }),
+                Ok(PoolRequestOutcome::NoPool) => return Err(AcquireError::NoPool { pool: request.pool.clone() }),
                 Ok(PoolRequestOutcome::NotMember) => return Err(AcquireError::NotMember),
                 Ok(PoolRequestOutcome::RunEnded(current)) => return Err(AcquireError::RunEnded { current }),
-                Err(StoreError::Unreachable(_)) if left > RETRY_DELAY => {
-                    all_answered = false;
+                Err(StoreError::Unreachable(_)) if remaining > RETRY_DELAY => {
+                    all_replied = false;
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
                 Err(error) => return Err(error.into()),
@@ -140,16 +145,18 @@ impl<P: PoolStore> ResourceHolder<P> {
         }
     }
 
-    /// Gives something back. Doing it twice is doing it once. After an error, or if this is dropped, it is owed.
-    pub async fn release(&self, hold: &PoolLease) -> Result<PoolReleaseOutcome, StoreError> {
+    /// Releases an item. A second release changes nothing. After an error, or if the future is
+    /// dropped, the release goes into the cleanup queue.
+    pub async fn release(&self, lease: &PoolLease) -> Result<PoolReleaseOutcome, StoreError> {
         self.flush_cleanup().await;
-        let mut releasing = self.cleanup.guard(CleanupAction::ReleaseLease(hold.clone()));
-        let outcome = self.pools.release(hold).await;
-        releasing.done = outcome.is_ok();
+        let mut guard = self.cleanup.guard(CleanupAction::ReleaseLease(lease.clone()));
+        let outcome = self.pools.release(lease).await;
+        guard.done = outcome.is_ok();
         outcome
     }
 
-    /// Settles debts as they come up, for as long as it is polled; whoever borrows for long has somebody do this.
+    /// Works off the cleanup queue for as long as it is polled. A long-lived holder runs this in a
+    /// task.
     pub async fn run_cleanup(&self) -> Infallible {
         loop {
             self.cleanup.added.notified().await;
@@ -157,7 +164,7 @@ impl<P: PoolStore> ResourceHolder<P> {
         }
     }
 
-    /// Waits until nothing is owed; what the store cannot be told is tried again, less and less often.
+    /// Waits until the cleanup queue is empty. It retries failed actions with growing pauses.
     pub async fn finish_cleanup(&self) {
         let mut pause = RETRY_DELAY;
         while !self.flush_cleanup().await {
@@ -166,19 +173,21 @@ impl<P: PoolStore> ResourceHolder<P> {
         }
     }
 
-    /// Tells the store what is owed, one after the other; what it cannot be told now is kept. Says whether nothing is left.
+    /// Performs the queued actions in order, keeps those that fail, and returns whether the queue
+    /// is empty.
     async fn flush_cleanup(&self) -> bool {
-        // Whoever comes meanwhile would only tell the store the same.
-        let Ok(_alone) = self.cleanup.flush_lock.try_lock() else { return false };
-        let owed: Vec<(u64, CleanupAction)> =
-            self.cleanup.lock().iter().map(|(number, debt)| (*number, debt.clone())).collect();
-        for (number, debt) in owed {
-            match self.perform(&debt).await {
-                // Only now: this may be dropped at the await, and telling twice is telling once.
+        // A concurrent call would only repeat the same actions.
+        let Ok(_flushing) = self.cleanup.flush_lock.try_lock() else { return false };
+        let pending: Vec<(u64, CleanupAction)> =
+            self.cleanup.lock().iter().map(|(number, action)| (*number, action.clone())).collect();
+        for (number, action) in pending {
+            match self.perform(&action).await {
+                // Removed only now, because this future may be dropped at the await. Repeating an
+                // action is harmless.
                 Ok(()) => drop(self.cleanup.lock().remove(&number)),
                 Err(error) => {
-                    debug!(pool = %debt.pool(), %error, "the store could not be told yet what is not needed any more");
-                    // A pool that is spoilt stands in nobody else's way.
+                    debug!(pool = %action.pool(), %error, "cleanup action failed; it is kept for a retry");
+                    // A broken pool must not block the cleanup of others.
                     if matches!(error, StoreError::Unreachable(_)) {
                         return false;
                     }
@@ -188,20 +197,22 @@ impl<P: PoolStore> ResourceHolder<P> {
         self.cleanup.lock().is_empty()
     }
 
-    async fn perform(&self, debt: &CleanupAction) -> Result<(), StoreError> {
-        match debt {
-            CleanupAction::CancelRequest(pool, ticket) => self.pools.cancel_request(pool, ticket).await.map(drop),
-            CleanupAction::ReleaseLease(hold) => self.pools.release(hold).await.map(drop),
+    async fn perform(&self, action: &CleanupAction) -> Result<(), StoreError> {
+        match action {
+            CleanupAction::CancelRequest(pool, request_id) => {
+                self.pools.cancel_request(pool, request_id).await.map(drop)
+            }
+            CleanupAction::ReleaseLease(lease) => self.pools.release(lease).await.map(drop),
         }
     }
 }
 
-/// Something that the store does not know yet.
+/// An action that the store has not performed yet.
 #[derive(Clone, Debug)]
 enum CleanupAction {
-    /// Asked for, and not wanted any more.
+    /// Cancel a request that is not needed.
     CancelRequest(PoolName, PoolRequestId),
-    /// Not needed any more.
+    /// Release an item that is not needed.
     ReleaseLease(PoolLease),
 }
 
@@ -209,33 +220,33 @@ impl CleanupAction {
     fn pool(&self) -> &PoolName {
         match self {
             CleanupAction::CancelRequest(pool, _) => pool,
-            CleanupAction::ReleaseLease(hold) => &hold.pool,
+            CleanupAction::ReleaseLease(lease) => &lease.pool,
         }
     }
 }
 
 #[derive(Debug, Default)]
 struct CleanupQueue {
-    /// By the order in which they came up.
+    /// Actions in order of arrival.
     pending: Mutex<BTreeMap<u64, CleanupAction>>,
-    /// Rung when something is owed.
+    /// Notified when an action is added.
     added: Notify,
-    /// Held by whoever settles them.
+    /// Held during a flush, so that only one runs at a time.
     flush_lock: tokio::sync::Mutex<()>,
 }
 
 impl CleanupQueue {
-    /// Dropped before it is done, it is owed.
-    fn guard(&self, debt: CleanupAction) -> CleanupGuard<'_> {
-        CleanupGuard { queue: self, action: debt, done: false }
+    /// Guards an operation in progress: if it is dropped before `done`, `action` is queued.
+    fn guard(&self, action: CleanupAction) -> CleanupGuard<'_> {
+        CleanupGuard { queue: self, action, done: false }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, CleanupAction>> {
-        self.pending.lock().expect("nobody panics while holding it")
+        self.pending.lock().expect("no code panics while it holds the lock")
     }
 }
 
-/// A step under way.
+/// Queues its action on drop unless the operation is done.
 struct CleanupGuard<'a> {
     queue: &'a CleanupQueue,
     action: CleanupAction,
@@ -245,9 +256,9 @@ struct CleanupGuard<'a> {
 impl Drop for CleanupGuard<'_> {
     fn drop(&mut self) {
         if !self.done {
-            let mut owed = self.queue.lock();
-            let number = owed.last_key_value().map_or(0, |(last, _)| last + 1);
-            owed.insert(number, self.action.clone());
+            let mut pending = self.queue.lock();
+            let number = pending.last_key_value().map_or(0, |(last, _)| last + 1);
+            pending.insert(number, self.action.clone());
             self.queue.added.notify_one();
         }
     }

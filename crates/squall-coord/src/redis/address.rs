@@ -1,5 +1,6 @@
-//! Reads the address of a server, of a Sentinel group or of a cluster. Refuses what it does not understand instead of
-//! ignoring it: a mistyped option of an address is otherwise found only when it is needed. Never shows a password.
+//! Parses the address of a server, a Sentinel group or a cluster.
+//! It rejects unknown options, because a mistyped option would otherwise show only when it is
+//! needed. It never shows a password. [`super::RedisClient::open`] calls it.
 
 use std::{fmt, path::PathBuf};
 
@@ -11,7 +12,7 @@ use redis::{
 };
 use url::Url;
 
-/// Where and how to connect.
+/// A parsed address.
 #[derive(Clone)]
 pub(super) enum RedisAddress {
     Server {
@@ -47,7 +48,7 @@ pub(super) struct Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Login")
+        f.write_str("Credentials")
     }
 }
 
@@ -84,25 +85,25 @@ impl RedisAddress {
         let mut tls =
             RedisTlsOptions { enabled: matches!(url.scheme(), "rediss" | "valkeys"), ..RedisTlsOptions::default() };
         let unix = url.scheme().ends_with("unix");
-        let mut kept = Vec::new();
+        let mut redis_options = Vec::new();
         for (name, value) in url.query_pairs() {
-            let passed_on = name == "protocol" || unix && matches!(&*name, "db" | "user" | "pass");
-            if passed_on {
-                kept.push((name.into_owned(), value.into_owned()));
+            let known_to_redis = name == "protocol" || unix && matches!(&*name, "db" | "user" | "pass");
+            if known_to_redis {
+                redis_options.push((name.into_owned(), value.into_owned()));
             } else if !tls.set_option(&name, &value)? {
                 return Err(invalid_address("unknown option", name));
             }
         }
         url.set_query(None);
-        if !kept.is_empty() {
-            url.query_pairs_mut().extend_pairs(kept);
+        if !redis_options.is_empty() {
+            url.query_pairs_mut().extend_pairs(redis_options);
         }
         tls.insecure |= url.fragment() == Some("insecure");
         tls.validate()?;
         if tls.insecure {
             url.set_fragment(Some("insecure"));
         }
-        // Now, so that a wrong address is told as such.
+        // Parsed now, so that an invalid address is reported as such.
         url.clone().into_connection_info()?;
         Ok(Self::Server { url, tls })
     }
@@ -154,7 +155,7 @@ impl RedisAddress {
     }
 }
 
-/// What stands after the scheme of an address with several hosts, which is no URL.
+/// The part after the scheme of an address with several hosts, which is not a valid URL.
 struct MultiHostAddress {
     login: Credentials,
     nodes: Vec<NodeAddress>,
@@ -182,7 +183,7 @@ impl MultiHostAddress {
 
 impl NodeAddress {
     fn parse(text: &str, port: u16) -> Result<Self, RedisError> {
-        // The url crate knows about ports and IPv6.
+        // The url crate parses ports and IPv6.
         let url =
             Url::parse(&format!("redis://{text}")).map_err(|error| invalid_address("not a host", error.to_string()))?;
         let host =
@@ -201,7 +202,7 @@ impl NodeAddress {
 }
 
 fn percent_decode(text: &str) -> Result<String, RedisError> {
-    // A query's rules but for `+`, which a password may have.
+    // Query encoding except for `+`, which may be part of a password.
     let text = text.replace('+', "%2B");
     let mut pairs = url::form_urlencoded::parse(text.as_bytes());
     match (pairs.next(), pairs.next()) {
@@ -216,7 +217,7 @@ fn non_empty(text: String) -> Option<String> {
 }
 
 impl RedisTlsOptions {
-    /// Whether it was an option of TLS.
+    /// Sets a TLS option; returns whether `name` is one.
     fn set_option(&mut self, name: &str, value: &str) -> Result<bool, RedisError> {
         match name {
             "ca" => self.ca = Some(value.into()),
@@ -249,7 +250,7 @@ impl RedisTlsOptions {
         self.enabled
     }
 
-    /// Read at every connect, so that renewed files are taken up.
+    /// Reads the files at every connect, so that renewed certificates are used.
     fn certificates(&self) -> Result<TlsCertificates, RedisError> {
         let read = |path: &PathBuf| {
             std::fs::read(path)
@@ -270,7 +271,7 @@ pub(super) fn server_client(url: &Url, tls: &RedisTlsOptions) -> Result<Client, 
     if tls.enabled { Client::build_with_tls(info, tls.certificates()?) } else { Client::open(info) }
 }
 
-/// One node of a cluster by itself.
+/// A client of one cluster node.
 pub(super) fn node_client(
     node: &NodeAddress,
     login: &Credentials,
@@ -335,14 +336,14 @@ pub(super) fn cluster_client_builder(
 
 /// The address without user, password and options, for messages.
 pub(super) fn redact_address(text: &str) -> String {
-    let whole = text;
+    let full = text;
     let text = text.split(['?', '#']).next().unwrap_or_default();
     if let Some((scheme, authority)) = text.split_once("://")
         && authority.contains(':')
-        && whole[text.len()..].contains('@')
+        && full[text.len()..].contains('@')
         && !text.contains('@')
     {
-        // A password with an unescaped `?` or `#` in it looks like this, too; nobody can tell them apart.
+        // This may be a password with an unescaped `?` or `#`; the two cases look the same.
         return format!("{scheme}://…");
     }
     match (text.find("://"), text.rfind('@')) {
@@ -357,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_not_shown() {
+    fn redacted_address_has_no_password() {
         assert_eq!(redact_address("redis://me:s3cret@host:1/0"), "redis://host:1/0");
         assert_eq!(redact_address("redis://host:1/0"), "redis://host:1/0");
         assert_eq!(redact_address("nonsense"), "nonsense");
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_read() {
+    fn sentinel_and_cluster_addresses_are_parsed() {
         let Ok(RedisAddress::Sentinel { nodes, master, login, db, tls, sentinel }) =
             RedisAddress::parse("rediss+sentinel://me:p%40ss+1@a,b:1,[::1]:2/main/3?sentinel_password=s&ca=/ca.pem")
         else {
@@ -399,24 +400,24 @@ mod tests {
     }
 
     #[track_caller]
-    fn refused(address: &str, why: &str) {
+    fn assert_rejected(address: &str, reason: &str) {
         let error = RedisAddress::parse(address).err().unwrap_or_else(|| panic!("{address} was accepted"));
-        assert!(error.to_string().contains(why), "{address}: {error}");
+        assert!(error.to_string().contains(reason), "{address}: {error}");
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
-        refused("localhost:6379", "no scheme");
-        refused("http://host", "unknown scheme");
-        refused("redis://host?timeout=3", "unknown option - InvalidClientConfig: timeout");
-        refused("redis://host?ca=/x", "write rediss");
-        refused("rediss://host?cert=/x", "belong together");
-        refused("rediss://host?insecure=maybe", "true or false");
-        refused("redis+sentinel://host:1", "no master's name");
-        refused("redis+sentinel://host:1/m/x", "not a number");
-        refused("redis+sentinel://host:1/m?what=1", "unknown option");
-        refused("redis-cluster://a:1,,b:2", "a host is missing");
-        refused("redis-cluster://a:1/5", "only database 0");
-        refused("redis://host/abc", "");
+    fn invalid_addresses_are_rejected_with_the_reason() {
+        assert_rejected("localhost:6379", "no scheme");
+        assert_rejected("http://host", "unknown scheme");
+        assert_rejected("redis://host?timeout=3", "unknown option - InvalidClientConfig: timeout");
+        assert_rejected("redis://host?ca=/x", "write rediss");
+        assert_rejected("rediss://host?cert=/x", "belong together");
+        assert_rejected("rediss://host?insecure=maybe", "true or false");
+        assert_rejected("redis+sentinel://host:1", "no master's name");
+        assert_rejected("redis+sentinel://host:1/m/x", "not a number");
+        assert_rejected("redis+sentinel://host:1/m?what=1", "unknown option");
+        assert_rejected("redis-cluster://a:1,,b:2", "a host is missing");
+        assert_rejected("redis-cluster://a:1/5", "only database 0");
+        assert_rejected("redis://host/abc", "");
     }
 }

@@ -1,5 +1,7 @@
-//! Connections to Redis or Valkey: commands share one, blocking reads have their own. One server, Sentinel or a cluster.
-//! Refuses to show logins; [`super::connection_addr`] reads addresses, [`super::connection`] keeps the shared connection.
+//! Connections to Redis or Valkey: one server, Sentinel or a cluster. Commands share one
+//! connection; each blocking read has its own.
+//! It never shows credentials. The `address` module parses addresses, and [`SharedConnection`]
+//! keeps the shared connection alive.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,41 +15,42 @@ use super::{
     shared_connection::{ServerLocator, SharedConnection},
 };
 
-/// How long an ordinary command may take before it counts as unanswered.
+/// How long an ordinary command may take.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest that a blocking read on a cluster may take: its timeout is of the connection, not of the command.
+/// The longest blocking read on a cluster, where the timeout belongs to the connection and not to
+/// the command.
 const MAX_BLOCKING_READ: Duration = Duration::from_secs(60);
 /// How often a cluster command follows a redirection or tries another connection.
 const CLUSTER_RETRIES: u32 = 5;
 
-/// The server's address cannot be used.
+/// Why a client could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum RedisConnectError {
-    /// Not an address.
+    /// The address is invalid.
     #[error(
         "`{url}` is not a Redis address; write it as redis://host:port/db, rediss://…?ca=FILE, unix:///path, \
          redis+sentinel://host:port,host:port/master/db or redis-cluster://host:port,host:port"
     )]
     InvalidAddress {
-        /// What was given, without its password.
+        /// The address, without credentials.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         source: RedisError,
     },
-    /// Nobody there, or not let in.
+    /// The server is unreachable, or rejects the credentials.
     #[error("cannot connect to Redis at {url}; is the server running, and are user and password right?")]
     Connect {
         /// The address, without its password.
         url: String,
-        /// What happened.
+        /// The cause.
         #[source]
         source: RedisError,
     },
 }
 
-/// A server to talk to. Clones share the command connection, which reconnects by itself.
+/// A client of a Redis server. Clones share the command connection, which reconnects by itself.
 #[derive(Clone)]
 pub struct RedisClient {
     address: Arc<RedisAddress>,
@@ -56,34 +59,40 @@ pub struct RedisClient {
 }
 
 impl RedisClient {
-    /// Connects, or says why not.
+    /// Connects to the server at `url`.
     ///
-    /// | address | to |
+    /// | address | connects to |
     /// |---|---|
-    /// | `redis://user:password@host:port/db` | one server; user, password, port and db may be left out |
-    /// | `rediss://…?ca=FILE&cert=FILE&key=FILE` | the same by TLS; `ca` instead of the system's authorities, `cert` and `key` to be known by; `insecure=true` trusts anybody |
-    /// | `unix:///path?db=1&user=…&pass=…` | one server by its socket |
-    /// | `redis+sentinel://user:password@host:port,…/master/db?sentinel_user=…&sentinel_password=…` | whichever server these Sentinels call `master`; `rediss+sentinel` by TLS, options as above |
-    /// | `redis-cluster://user:password@host:port,…` | a cluster that these nodes know; `rediss-cluster` by TLS, options as above |
+    /// | `redis://user:password@host:port/db` | one server; all but the host is optional |
+    /// | `rediss://…?ca=FILE&cert=FILE&key=FILE` | the same with TLS |
+    /// | `unix:///path?db=1&user=…&pass=…` | one server through its socket |
+    /// | `redis+sentinel://user:password@host:port,…/master/db` | the server that these Sentinels call `master` |
+    /// | `redis-cluster://user:password@host:port,…` | the cluster of these nodes |
+    ///
+    /// `ca` replaces the system's certificate authorities, `cert` and `key` are the client's
+    /// certificate, and `insecure=true` accepts any server certificate. `rediss+sentinel` and
+    /// `rediss-cluster` use TLS with the same options. `sentinel_user` and `sentinel_password` are
+    /// the credentials of the Sentinels.
     pub async fn open(url: &str) -> Result<Self, RedisConnectError> {
         let address = RedisAddress::parse(url)
             .map_err(|source| RedisConnectError::InvalidAddress { url: redact_address(url), source })?;
         if address.tls().is_enabled() {
-            // Whoever was first has decided; there is only one provider in this program.
+            // Fails if a provider is installed already, which is fine: this program has only one.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
-        let refused = |source| RedisConnectError::Connect { url: redact_address(url), source };
-        let mut commands = connect(&address).await.map_err(refused)?;
-        // A server that wants a login lets anybody connect; other errors may pass (it is still loading, say).
-        if let Err(error) = redis::cmd("PING").query_async::<redis::Value>(&mut commands).await
+        let connect_error = |source| RedisConnectError::Connect { url: redact_address(url), source };
+        let mut connection = connect(&address).await.map_err(connect_error)?;
+        // A server with a password accepts connections without one. Other errors may pass, for
+        // example while the server loads its data.
+        if let Err(error) = redis::cmd("PING").query_async::<redis::Value>(&mut connection).await
             && error.code() == Some("NOAUTH")
         {
-            return Err(refused(error));
+            return Err(connect_error(error));
         }
-        Ok(Self { address: Arc::new(address), connection: commands, url: redact_address(url).into() })
+        Ok(Self { address: Arc::new(address), connection, url: redact_address(url).into() })
     }
 
-    /// The shared connection, for commands that answer at once.
+    /// The shared connection, for commands that return at once.
     pub fn connection(&self) -> SharedConnection {
         self.connection.clone()
     }
@@ -98,8 +107,9 @@ impl RedisClient {
         matches!(*self.address, RedisAddress::Cluster { .. })
     }
 
-    /// A connection of its own for subscriptions, opened now. On a cluster it is one to any node, and every node hears what
-    /// is published on any other. It ends with its server; whoever listens opens another and reads what it has missed.
+    /// Opens a connection for subscriptions. On a cluster it leads to any node, because nodes
+    /// forward published messages to each other. It ends with its server; the subscriber then opens
+    /// another one and catches up.
     pub async fn open_pubsub(&self) -> Result<redis::aio::PubSub, RedisError> {
         match &*self.address {
             RedisAddress::Server { url, tls } => address::server_client(url, tls)?.get_async_pubsub().await,
@@ -107,19 +117,19 @@ impl RedisClient {
                 address::sentinel_client(&self.address)?.async_get_client().await?.get_async_pubsub().await
             }
             RedisAddress::Cluster { nodes, login, tls } => {
-                let mut outcome = Err(RedisError::from((redis::ErrorKind::Client, "the cluster has no nodes")));
+                let mut pubsub = Err(RedisError::from((redis::ErrorKind::Client, "the cluster has no nodes")));
                 for node in nodes {
-                    outcome = address::node_client(node, login, tls)?.get_async_pubsub().await;
-                    if outcome.is_ok() {
+                    pubsub = address::node_client(node, login, tls)?.get_async_pubsub().await;
+                    if pubsub.is_ok() {
                         break;
                     }
                 }
-                outcome
+                pubsub
             }
         }
     }
 
-    /// A connection of its own for commands that wait; opened at first use and again after an error.
+    /// A connection for blocking commands, opened at first use and again after an error.
     pub fn blocking_connection(&self) -> BlockingConnection {
         BlockingConnection { address: self.address.clone(), connection: None }
     }
@@ -127,7 +137,7 @@ impl RedisClient {
 
 impl std::fmt::Debug for RedisClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Link({})", self.url)
+        write!(f, "RedisClient({})", self.url)
     }
 }
 
@@ -139,15 +149,17 @@ async fn connect(address: &RedisAddress) -> Result<SharedConnection, RedisError>
         RedisAddress::Sentinel { .. } => {
             SharedConnection::server(ServerLocator::Sentinels(address::sentinel_client(address)?)).await
         }
-        RedisAddress::Cluster { .. } => Ok(SharedConnection::cluster(cluster(address, RESPONSE_TIMEOUT).await?)),
+        RedisAddress::Cluster { .. } => {
+            Ok(SharedConnection::cluster(connect_cluster(address, RESPONSE_TIMEOUT).await?))
+        }
     }
 }
 
-async fn cluster(address: &RedisAddress, answer: Duration) -> Result<ClusterConnection, RedisError> {
+async fn connect_cluster(address: &RedisAddress, response_timeout: Duration) -> Result<ClusterConnection, RedisError> {
     let RedisAddress::Cluster { nodes, login, tls } = address else { unreachable!("only called for clusters") };
     address::cluster_client_builder(nodes, login, tls)?
         .connection_timeout(CONNECT_TIMEOUT)
-        .response_timeout(answer)
+        .response_timeout(response_timeout)
         .overall_response_timeout(None)
         .retries(CLUSTER_RETRIES)
         .min_retry_wait(20)
@@ -157,7 +169,7 @@ async fn cluster(address: &RedisAddress, answer: Duration) -> Result<ClusterConn
         .await
 }
 
-/// A connection on which one command at a time may wait at the server.
+/// A connection on which one command at a time may block at the server.
 pub struct BlockingConnection {
     address: Arc<RedisAddress>,
     connection: Option<BlockingConnectionKind>,
@@ -169,9 +181,10 @@ enum BlockingConnectionKind {
 }
 
 impl BlockingConnection {
-    /// Sends a command that waits for up to `within` at the server.
+    /// Sends a command that blocks for up to `within` at the server.
     pub async fn query<T: FromRedisValue>(&mut self, command: &Cmd, within: Duration) -> Result<T, RedisError> {
-        // Out of its place meanwhile: whoever gives up waiting leaves a connection behind that is still blocked.
+        // Taken out meanwhile: if the caller drops this future, the connection is still blocked and
+        // must not be reused.
         let mut connection = self.take_or_connect().await?;
         let reading = async {
             match &mut connection {
@@ -179,22 +192,22 @@ impl BlockingConnection {
                 BlockingConnectionKind::Cluster(connection) => command.query_async(connection).await,
             }
         };
-        // Twice the wait and some: only a server that is gone takes so long.
-        let answer = tokio::time::timeout(within * 2 + RESPONSE_TIMEOUT, reading).await;
-        let answer =
-            answer.unwrap_or_else(|_| Err(RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))));
-        if answer.is_ok() {
+        // More than twice the wait: only a dead server takes longer.
+        let reply = tokio::time::timeout(within * 2 + RESPONSE_TIMEOUT, reading).await;
+        let reply = reply.unwrap_or_else(|_| Err(RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut))));
+        if reply.is_ok() {
             self.connection = Some(connection);
         }
-        answer
+        reply
     }
 
-    /// The server's number for this connection, to unblock it from another. A cluster has no such numbers.
+    /// The server's id of this connection, with which another connection can unblock it. A cluster
+    /// has no such ids.
     pub async fn client_id(&mut self) -> Result<i64, RedisError> {
         let mut connection = self.take_or_connect().await?;
         let BlockingConnectionKind::Server(server) = &mut connection else {
             self.connection = Some(connection);
-            return Err(RedisError::from((redis::ErrorKind::Client, "connections to a cluster have no number")));
+            return Err(RedisError::from((redis::ErrorKind::Client, "connections to a cluster have no id")));
         };
         let id = redis::cmd("CLIENT").arg("ID").query_async(server).await?;
         self.connection = Some(connection);
@@ -217,7 +230,7 @@ impl BlockingConnection {
                 BlockingConnectionKind::Server(sentinels.get_async_connection_with_config(&config).await?)
             }
             RedisAddress::Cluster { .. } => {
-                BlockingConnectionKind::Cluster(cluster(&self.address, MAX_BLOCKING_READ).await?)
+                BlockingConnectionKind::Cluster(connect_cluster(&self.address, MAX_BLOCKING_READ).await?)
             }
         })
     }

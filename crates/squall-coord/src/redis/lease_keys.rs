@@ -1,30 +1,33 @@
-//! The keys of one space in Redis. Refuses to invent names: whoever owns the space gives them.
+//! The Redis keys of a lease store.
+//! It does not choose names: the owner of the store passes a prefix or its own keys
+//! (squall-streams).
 
 use std::sync::Arc;
 
 use crate::MemberId;
 
-/// Where a space lives. All keys must share a hash slot when the server is a cluster.
+/// The keys of a lease store. On a cluster all keys must share a hash slot.
 #[derive(Clone, Debug)]
 pub struct LeaseKeys {
-    /// String, JSON: `{member: {"joined_at": ms, "entry": n, "leaving": true?, <units_word>: [unit, …]}}`.
+    /// String, JSON: `{member: {"joined_at": ms, "entry": n, "leaving": true?, <units_field>:
+    /// [unit, …]}}`.
     pub members: Arc<str>,
     /// Sorted set: member → deadline in ms.
     pub live: Arc<str>,
     /// Hash: `revision`, `epoch`, `assigned`, and `unit:<unit>` → `<epoch> <member>`.
     pub leases: Arc<str>,
-    /// Stream: one entry per revision, the last 256 or so.
+    /// Stream: one entry per revision; about the last 256.
     pub control: Arc<str>,
-    /// String that exists while an administrator has closed the space.
+    /// String that exists while an administrator has paused grants.
     pub admin: Arc<str>,
-    /// Start of the key that lives as long as a member does; the member's name follows.
+    /// Prefix of the key that expires with a member; the member's name follows.
     pub heartbeat_prefix: Arc<str>,
-    /// What units are called in the members record.
+    /// The field of the units in the members record.
     pub units_field: &'static str,
 }
 
 impl LeaseKeys {
-    /// Keys that begin with `prefix` and a colon; what a fleet uses.
+    /// Keys that begin with `prefix` and a colon, as fleets use them.
     pub fn with_prefix(prefix: &str) -> Self {
         let key = |part: &str| format!("{prefix}:{part}").into();
         Self {
@@ -38,7 +41,7 @@ impl LeaseKeys {
         }
     }
 
-    /// The key that lives as long as the member does.
+    /// The key that expires with the member.
     pub fn heartbeat_key(&self, member: &MemberId) -> String {
         format!("{}{member}", self.heartbeat_prefix)
     }

@@ -1,5 +1,5 @@
-//! The store in Redis or Valkey: one Lua script per step, over declared keys only.
-//! Refuses to keep state of its own; two of these on the same keys are the same store.
+//! The lease store in Redis or Valkey: one Lua script per operation, over declared keys only.
+//! It keeps no state of its own; two instances with the same keys are the same store.
 
 mod address;
 mod client;
@@ -29,7 +29,7 @@ use crate::{
     StoreError, UnitAssignment, UnitId,
 };
 
-/// One space in Redis. Clones share it and its connections.
+/// A lease store in Redis. Clones share it and its connections.
 #[derive(Clone)]
 pub struct RedisLeaseStore {
     inner: Arc<Inner>,
@@ -56,32 +56,32 @@ struct LeaseScripts {
     release: Script,
 }
 
-macro_rules! step {
+macro_rules! script {
     ($name:literal) => {
         Script::new(concat!(include_str!("scripts/prelude.lua"), include_str!(concat!("scripts/", $name, ".lua"))))
     };
 }
 
 impl RedisLeaseStore {
-    /// The space under `keys` on the server at the other end of `link`.
-    pub fn new(link: &RedisClient, keys: LeaseKeys) -> Self {
+    /// The store under `keys` on the server of `client`.
+    pub fn new(client: &RedisClient, keys: LeaseKeys) -> Self {
         let scripts = LeaseScripts {
-            join: step!("join"),
-            heartbeat: step!("beat"),
-            mark_leaving: step!("retire"),
-            leave: step!("leave"),
-            sweep: step!("sweep"),
-            snapshot: step!("view"),
-            member_snapshot: step!("look"),
-            assign: step!("assign"),
-            acquire: step!("acquire"),
-            release: step!("release"),
+            join: script!("join"),
+            heartbeat: script!("heartbeat"),
+            mark_leaving: script!("mark_leaving"),
+            leave: script!("leave"),
+            sweep: script!("sweep"),
+            snapshot: script!("snapshot"),
+            member_snapshot: script!("member_snapshot"),
+            assign: script!("assign"),
+            acquire: script!("acquire"),
+            release: script!("release"),
         };
-        let waiting = Mutex::new(link.blocking_connection());
+        let change_reader = Mutex::new(client.blocking_connection());
         Self {
             inner: Arc::new(Inner {
-                connection: link.connection(),
-                change_reader: waiting,
+                connection: client.connection(),
+                change_reader,
                 keys,
                 scripts,
                 skew_ms: AtomicU64::new(0),
@@ -89,12 +89,12 @@ impl RedisLeaseStore {
         }
     }
 
-    /// The space's keys.
+    /// The store's keys.
     pub fn keys(&self) -> &LeaseKeys {
         &self.inner.keys
     }
 
-    /// Moves this handle's idea of the store's clock forward, for tests of expiry.
+    /// Moves this handle's view of the store's clock forward, for tests of expiry.
     pub fn advance(&self, by: Duration) {
         self.inner.skew_ms.fetch_add(millis(by), Relaxed);
     }
@@ -109,7 +109,7 @@ impl RedisLeaseStore {
 
     async fn invoke<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
         match call.invoke_async(&mut self.inner.connection.clone()).await {
-            Ok(answer) => Ok(answer),
+            Ok(reply) => Ok(reply),
             Err(error) => Err(self.to_store_error(error, &self.inner.keys.expected_types()).await),
         }
     }
@@ -122,44 +122,46 @@ impl RedisLeaseStore {
         self.inner.skew_ms.load(Relaxed)
     }
 
-    /// Finds the key behind a WRONGTYPE, which Redis does not name.
+    /// Finds the key behind a WRONGTYPE error, which Redis does not name.
     async fn to_store_error<K: AsRef<str>>(&self, error: RedisError, types: &[(K, &'static str)]) -> StoreError {
         if is_transient(&error) {
             return StoreError::Unreachable(Box::new(error));
         }
         if error.to_string().contains("WRONGTYPE")
-            && let Some(wrong) = find_wrong_type(&mut self.inner.connection.clone(), types).await
+            && let Some(wrong_key) = find_wrong_type(&mut self.inner.connection.clone(), types).await
         {
-            return wrong;
+            return wrong_key;
         }
         rejected(error)
     }
 }
 
-/// What the server has against a step, with the remedy where there is one.
+/// Converts a server error, with a remedy where there is one.
 pub(crate) fn rejected(error: RedisError) -> StoreError {
     match error.code() {
         Some("MOVED" | "ASK" | "CROSSSLOT") => StoreError::Rejected(
-            "this server is one of a Redis Cluster: give its address as redis-cluster://… instead of redis://…".into(),
+            "this server is a node of a Redis Cluster: write its address as redis-cluster://… instead of redis://…"
+                .into(),
         ),
         _ => StoreError::Rejected(Box::new(error)),
     }
 }
 
-/// Whether the server may be back soon, without anybody doing anything: nobody answers, or it says that it is still coming up.
+/// Whether the error may pass without intervention: the server does not respond, or is still
+/// starting.
 pub fn is_transient(error: &RedisError) -> bool {
-    let silent = error.is_io_error() || error.is_timeout() || error.is_connection_dropped();
-    silent || matches!(error.code(), Some("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "UNBLOCKED"))
+    let no_reply = error.is_io_error() || error.is_timeout() || error.is_connection_dropped();
+    no_reply || matches!(error.code(), Some("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "UNBLOCKED"))
 }
 
-/// The first of `keys` that exists with another type than expected, as the error to report.
+/// Returns an error for the first of `keys` that has another type than expected.
 pub async fn find_wrong_type<K: AsRef<str>>(
-    commands: &mut SharedConnection,
+    connection: &mut SharedConnection,
     keys: &[(K, &'static str)],
 ) -> Option<StoreError> {
     for (key, expected) in keys {
         let key = key.as_ref();
-        let found: String = redis::cmd("TYPE").arg(key).query_async(commands).await.ok()?;
+        let found: String = redis::cmd("TYPE").arg(key).query_async(connection).await.ok()?;
         if found != "none" && found != *expected {
             return Some(StoreError::WrongType { key: key.to_owned(), expected, found });
         }
@@ -167,11 +169,11 @@ pub async fn find_wrong_type<K: AsRef<str>>(
     None
 }
 
-/// The first of `keys`, all strings, that holds something else than a whole number, as the error to report.
-pub async fn find_non_number<K: AsRef<str>>(commands: &mut SharedConnection, keys: &[K]) -> Option<StoreError> {
+/// Returns an error for the first of `keys`, all strings, that is not a whole number.
+pub async fn find_non_number<K: AsRef<str>>(connection: &mut SharedConnection, keys: &[K]) -> Option<StoreError> {
     for key in keys {
         let key = key.as_ref();
-        let found: Option<String> = redis::cmd("GET").arg(key).query_async(commands).await.ok()?;
+        let found: Option<String> = redis::cmd("GET").arg(key).query_async(connection).await.ok()?;
         if let Some(found) = found.filter(|found| found.parse::<u64>().is_err()) {
             return Some(not_a_number_error(key.to_owned(), &found));
         }
@@ -179,7 +181,7 @@ pub async fn find_non_number<K: AsRef<str>>(commands: &mut SharedConnection, key
     None
 }
 
-/// What stands in `key` is not the number that belongs there.
+/// The error for a key that holds text in place of a number.
 fn not_a_number_error(key: String, found: &str) -> StoreError {
     let found: String = found.chars().take(40).collect();
     StoreError::WrongType { key, expected: "whole number", found: format!("text that is none (`{found}`)") }
@@ -216,13 +218,13 @@ impl LeaseStore for RedisLeaseStore {
     }
 
     async fn sweep(&self) -> Result<Vec<MemberId>, StoreError> {
-        let dead: Vec<String> = self.invoke(&self.invocation(&self.inner.scripts.sweep)).await?;
-        Ok(dead.into_iter().map(MemberId::new).collect())
+        let removed: Vec<String> = self.invoke(&self.invocation(&self.inner.scripts.sweep)).await?;
+        Ok(removed.into_iter().map(MemberId::new).collect())
     }
 
     async fn snapshot(&self) -> Result<LeaseSnapshot, StoreError> {
-        let parts = self.invoke(&self.invocation(&self.inner.scripts.snapshot)).await?;
-        snapshot_reply::parse_snapshot(parts, self.keys())
+        let reply = self.invoke(&self.invocation(&self.inner.scripts.snapshot)).await?;
+        snapshot_reply::parse_snapshot(reply, self.keys())
     }
 
     async fn member_snapshot(&self, member: &MemberId) -> Result<MemberSnapshot, StoreError> {
@@ -252,7 +254,7 @@ impl LeaseStore for RedisLeaseStore {
                     grants.into_iter().map(|epoch| (epoch > 0).then_some(Epoch(epoch))).collect(),
                 ))
             }
-            Value::BulkString(word) if word == b"closed" => Ok(LeaseAcquireOutcome::Paused),
+            Value::BulkString(reply) if reply == b"closed" => Ok(LeaseAcquireOutcome::Paused),
             _ => Ok(LeaseAcquireOutcome::NotMember),
         }
     }
@@ -270,14 +272,14 @@ impl LeaseStore for RedisLeaseStore {
         let mut command = redis::cmd("XREAD");
         command.arg("COUNT").arg(1).arg("BLOCK").arg(millis(within).max(1));
         command.arg("STREAMS").arg(&*self.keys().control).arg(format!("{}-0", seen.0));
-        let mut waiting = self.inner.change_reader.lock().await;
-        match waiting.query::<Value>(&command, within).await {
+        let mut change_reader = self.inner.change_reader.lock().await;
+        match change_reader.query::<Value>(&command, within).await {
             Ok(_) => Ok(()),
             Err(error) => Err(self.to_store_error(error, &self.inner.keys.expected_types()).await),
         }
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,6 @@
-//! Pools in Redis or Valkey: one Lua script per step and pool, over declared keys only.
-//! Refuses to keep state of its own but who of this process waits to be called.
+//! Resource pools in Redis or Valkey: one Lua script per operation and pool, over declared keys
+//! only.
+//! It keeps no state except which requests of this process wait for a notification.
 
 mod turn_listener;
 
@@ -10,39 +11,40 @@ use redis::{FromRedisValue, Script, ScriptInvocation};
 use self::turn_listener::TurnListener;
 use super::{RedisClient, RedisLeaseStore, find_non_number, millis, not_a_number_error};
 use crate::{
-    Epoch, ItemId, MemberId, PoolCounts, PoolItem, PoolItemStatus, PoolLease, PoolName, PoolReleaseOutcome,
+    Epoch, ItemId, MemberId, PoolCounts, PoolHolder, PoolItem, PoolItemStatus, PoolLease, PoolName, PoolReleaseOutcome,
     PoolRequest, PoolRequestId, PoolRequestOutcome, PoolStore, Revision, StoreError, TURN_TIMEOUT,
     pool::MAX_NOTIFIED_WAITERS,
 };
 
-/// Things per put: a script stops everybody else meanwhile.
+/// Items per put, because a script blocks the server while it runs.
 const ITEMS_PER_PUT: usize = 500;
-/// Things per look for a number, for the same reason.
+/// Item numbers that one script checks, for the same reason.
 const NUMBERS_PER_SEARCH: u64 = 1000;
 
-/// Where the pools of a cell live. All keys share a hash slot if the prefix has a hash tag.
+/// The keys of a fleet's pools. They share a hash slot if the prefix has a hash tag.
 #[derive(Clone, Debug)]
 pub struct PoolKeys {
     prefix: Arc<str>,
 }
 
 impl PoolKeys {
-    /// Keys with this before them, such as `squall:{default}:`; empty for the seed's own names.
+    /// Keys that begin with `prefix`, such as `squall:{default}:`. An empty prefix gives vikhry's
+    /// key names.
     pub fn new(prefix: &str) -> Self {
         Self { prefix: prefix.into() }
     }
 
-    /// Hash: pool → how many things were ever put in.
+    /// Hash: pool → number of its items.
     pub fn resources(&self) -> String {
         format!("{}resources", self.prefix)
     }
 
-    /// Set: ids that are free.
+    /// Set: ids of free items.
     pub fn available(&self, pool: &PoolName) -> String {
         self.pool_key(pool, "available")
     }
 
-    /// String, usually JSON: the payload of one thing.
+    /// String, usually JSON: the payload of an item.
     pub fn item(&self, pool: &PoolName, id: &ItemId) -> String {
         self.pool_key(pool, id.as_str())
     }
@@ -52,18 +54,18 @@ impl PoolKeys {
         self.pool_key(pool, "held")
     }
 
-    fn pool_key(&self, pool: &PoolName, what: &str) -> String {
-        format!("{}resource:{pool}:{what}", self.prefix)
+    fn pool_key(&self, pool: &PoolName, part: &str) -> String {
+        format!("{}resource:{pool}:{part}", self.prefix)
     }
 
-    /// Stream: who was called, over all pools.
+    /// Stream: notified requests of all pools.
     fn calls(&self) -> String {
         format!("{}resources:calls", self.prefix)
     }
 
-    /// String: what one put was answered.
-    fn put_reply(&self, ticket: &PoolRequestId) -> String {
-        format!("{}resources:put:{}", self.prefix, ticket.as_str())
+    /// String: the reply to one put.
+    fn put_reply(&self, request_id: &PoolRequestId) -> String {
+        format!("{}resources:put:{}", self.prefix, request_id.as_str())
     }
 
     /// String: the current run.
@@ -94,10 +96,10 @@ struct PoolScripts {
     release: Script,
     release_all: Script,
     sweep: Script,
-    counts: Script,
+    count: Script,
 }
 
-macro_rules! step {
+macro_rules! script {
     ($name:literal) => {
         Script::new(concat!(
             include_str!("scripts/pool/prelude.lua"),
@@ -108,20 +110,20 @@ macro_rules! step {
 
 impl RedisPoolStore {
     /// The pools under `keys` for the members of `members`. On a cluster, both must share a hash slot.
-    pub fn new(link: &RedisClient, members: &RedisLeaseStore, keys: PoolKeys) -> Self {
+    pub fn new(client: &RedisClient, members: &RedisLeaseStore, keys: PoolKeys) -> Self {
         let scripts = PoolScripts {
-            put: step!("put"),
-            reset_for_run: step!("renew"),
-            next_item_number: step!("number"),
-            try_acquire: step!("ask"),
-            cancel_request: step!("forget"),
-            release: step!("release"),
-            release_all: step!("release_all"),
-            sweep: step!("sweep"),
-            counts: step!("counts"),
+            put: script!("put"),
+            reset_for_run: script!("reset_for_run"),
+            next_item_number: script!("next_item_number"),
+            try_acquire: script!("try_acquire"),
+            cancel_request: script!("cancel_request"),
+            release: script!("release"),
+            release_all: script!("release_all"),
+            sweep: script!("sweep"),
+            count: script!("count"),
         };
-        let listening = TurnListener::new(link.blocking_connection(), keys.calls());
-        Self { inner: Arc::new(Inner { members: members.clone(), keys, scripts, turn_listener: listening }) }
+        let turn_listener = TurnListener::new(client.blocking_connection(), keys.calls());
+        Self { inner: Arc::new(Inner { members: members.clone(), keys, scripts, turn_listener }) }
     }
 
     /// The pools' keys.
@@ -133,8 +135,8 @@ impl RedisPoolStore {
         let Inner { keys, members, .. } = &*self.inner;
         let mut call = script.prepare_invoke();
         call.key(keys.resources());
-        for what in ["available", "held", "holders", "waiting", "tickets"] {
-            call.key(keys.pool_key(pool, what));
+        for part in ["available", "held", "holders", "waiting", "tickets"] {
+            call.key(keys.pool_key(pool, part));
         }
         call.key(&*members.keys().live).key(keys.epoch()).key(keys.calls());
         call.arg(members.skew_ms()).arg(pool.as_str()).arg(millis(TURN_TIMEOUT)).arg(MAX_NOTIFIED_WAITERS);
@@ -143,22 +145,23 @@ impl RedisPoolStore {
 
     async fn invoke<T: FromRedisValue>(&self, pool: &PoolName, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
         match call.invoke_async(&mut self.inner.members.connection()).await {
-            Ok(answer) => Ok(answer),
+            Ok(reply) => Ok(reply),
             Err(error) => Err(self.to_store_error(error, pool).await),
         }
     }
 
-    /// Finds the key behind an answer that does not name it: of another type, or text where a number belongs.
+    /// Finds the key behind an error that does not name it: a wrong type, or text in place of a
+    /// number.
     async fn to_store_error(&self, error: redis::RedisError, pool: &PoolName) -> StoreError {
         let explained = self.inner.members.to_store_error(error, &self.expected_types(pool)).await;
         let StoreError::Rejected(error) = explained else { return explained };
-        let (mut commands, resources) = (self.inner.members.connection(), self.keys().resources());
-        if let Some(wrong) = find_non_number(&mut commands, &[self.keys().epoch()]).await {
-            return wrong;
+        let (mut connection, resources) = (self.inner.members.connection(), self.keys().resources());
+        if let Some(wrong_key) = find_non_number(&mut connection, &[self.keys().epoch()]).await {
+            return wrong_key;
         }
         let mut total = redis::cmd("HGET");
         let total: Result<Option<String>, _> =
-            total.arg(&resources).arg(pool.as_str()).query_async(&mut commands).await;
+            total.arg(&resources).arg(pool.as_str()).query_async(&mut connection).await;
         match total.ok().flatten().filter(|total| total.parse::<u64>().is_err()) {
             Some(total) => not_a_number_error(format!("{resources}, field {pool}"), &total),
             None => StoreError::Rejected(error),
@@ -167,7 +170,7 @@ impl RedisPoolStore {
 
     async fn query<T: FromRedisValue>(&self, pool: &PoolName, command: &redis::Cmd) -> Result<T, StoreError> {
         match command.query_async(&mut self.inner.members.connection()).await {
-            Ok(answer) => Ok(answer),
+            Ok(reply) => Ok(reply),
             Err(error) => Err(self.to_store_error(error, pool).await),
         }
     }
@@ -186,24 +189,25 @@ impl RedisPoolStore {
         ]
     }
 
-    /// The same step on every pool; what stands in the way of one keeps none of the others from it, and is the answer.
+    /// Runs a script on every pool. A failing pool does not stop the others; the first error is
+    /// returned at the end.
     async fn invoke_on_all(&self, script: &Script, holder: Option<&MemberId>) -> Result<u64, StoreError> {
-        let (mut count, mut trouble) = (0, None);
+        let (mut count, mut first_error) = (0, None);
         for pool in self.names().await? {
             let mut call = self.invocation(script, &pool);
             if let Some(holder) = holder {
                 call.arg(holder.as_str());
             }
             match self.invoke::<u64>(&pool, &call).await {
-                Ok(done) => count += done,
+                Ok(freed) => count += freed,
                 Err(error @ StoreError::Unreachable(_)) => return Err(error),
-                Err(error) => trouble = trouble.or(Some(error)),
+                Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        trouble.map_or(Ok(count), Err)
+        first_error.map_or(Ok(count), Err)
     }
 
-    /// The payload; not part of the step, because it never changes while its id exists.
+    /// Reads a payload outside the script, because it never changes while its id exists.
     async fn payload(&self, pool: &PoolName, id: &ItemId) -> Result<String, StoreError> {
         let key = self.keys().item(pool, id);
         let payload: Option<String> = self.query(pool, redis::cmd("GET").arg(&key)).await?;
@@ -225,7 +229,8 @@ impl PoolStore for RedisPoolStore {
         while let Some(batch) = next {
             let mut call = self.invocation(&self.inner.scripts.put, pool);
             call.key(self.keys().pool_key(pool, "pool_loaded_count"));
-            // The client of a cluster sends a command again by itself when its answer is lost.
+            // The cluster client repeats a command by itself when its reply is lost; this key makes
+            // the repetition harmless.
             call.key(self.keys().put_reply(&PoolRequestId::unique()));
             call.arg(optional_arg(up_to)).arg(optional_arg(run.map(|run| run.0)));
             for item in batch {
@@ -260,18 +265,18 @@ impl PoolStore for RedisPoolStore {
         }
     }
 
-    async fn try_acquire(&self, ask: &PoolRequest, wait: Duration) -> Result<PoolRequestOutcome, StoreError> {
-        let mut call = self.invocation(&self.inner.scripts.try_acquire, &ask.pool);
-        // Rounded up: less than a millisecond is not "do not queue".
+    async fn try_acquire(&self, request: &PoolRequest, wait: Duration) -> Result<PoolRequestOutcome, StoreError> {
+        let mut call = self.invocation(&self.inner.scripts.try_acquire, &request.pool);
+        // Rounded up, because 0 means not to queue.
         let wait = millis(wait) + u64::from(!wait.subsec_nanos().is_multiple_of(1_000_000));
-        call.arg(ask.holder.as_str()).arg(ask.run.0).arg(ask.request_id.as_str()).arg(wait);
-        let answer: Vec<String> = self.invoke(&ask.pool, &call).await?;
-        let number = |at: usize| answer.get(at).and_then(|text| text.parse().ok()).unwrap_or_default();
-        Ok(match (answer[0].as_str(), answer.get(1)) {
+        call.arg(request.holder.as_str()).arg(request.run.0).arg(request.request_id.as_str()).arg(wait);
+        let reply: Vec<String> = self.invoke(&request.pool, &call).await?;
+        let number = |at: usize| reply.get(at).and_then(|text| text.parse().ok()).unwrap_or_default();
+        Ok(match (reply[0].as_str(), reply.get(1)) {
             ("granted", Some(id)) => {
                 let id = ItemId::from_stored(id.clone());
-                let payload = self.payload(&ask.pool, &id).await?;
-                let (pool, holder, run) = (ask.pool.clone(), ask.holder.clone(), ask.run);
+                let payload = self.payload(&request.pool, &id).await?;
+                let (pool, holder, run) = (request.pool.clone(), request.holder.clone(), request.run);
                 PoolRequestOutcome::Granted(PoolLease { pool, id, holder, run, grant: Epoch(number(2)), payload })
             }
             ("waiting", _) => PoolRequestOutcome::Queued { ahead: number(1), seen_notifications: Revision(number(2)) },
@@ -282,24 +287,24 @@ impl PoolStore for RedisPoolStore {
         })
     }
 
-    async fn cancel_request(&self, pool: &PoolName, ticket: &PoolRequestId) -> Result<bool, StoreError> {
+    async fn cancel_request(&self, pool: &PoolName, request_id: &PoolRequestId) -> Result<bool, StoreError> {
         let mut call = self.invocation(&self.inner.scripts.cancel_request, pool);
-        call.arg(ticket.as_str());
+        call.arg(request_id.as_str());
         self.invoke(pool, &call).await
     }
 
-    async fn wait_for_turn(&self, ask: &PoolRequest, seen: Revision, within: Duration) -> Result<(), StoreError> {
-        match self.inner.turn_listener.wait_for_turn(&ask.request_id, seen.0, within).await {
+    async fn wait_for_turn(&self, request: &PoolRequest, seen: Revision, within: Duration) -> Result<(), StoreError> {
+        match self.inner.turn_listener.wait_for_turn(&request.request_id, seen.0, within).await {
             Ok(()) => Ok(()),
-            Err(error) => Err(self.inner.members.to_store_error(error, &self.expected_types(&ask.pool)).await),
+            Err(error) => Err(self.inner.members.to_store_error(error, &self.expected_types(&request.pool)).await),
         }
     }
 
-    async fn release(&self, hold: &PoolLease) -> Result<PoolReleaseOutcome, StoreError> {
-        let mut call = self.invocation(&self.inner.scripts.release, &hold.pool);
-        call.arg(hold.holder.as_str()).arg(hold.run.0).arg(hold.id.as_str()).arg(hold.grant.0);
-        let answer: Vec<String> = self.invoke(&hold.pool, &call).await?;
-        Ok(match (answer[0].as_str(), answer.get(1).and_then(|run| run.parse().ok())) {
+    async fn release(&self, lease: &PoolLease) -> Result<PoolReleaseOutcome, StoreError> {
+        let mut call = self.invocation(&self.inner.scripts.release, &lease.pool);
+        call.arg(lease.holder.as_str()).arg(lease.run.0).arg(lease.id.as_str()).arg(lease.grant.0);
+        let reply: Vec<String> = self.invoke(&lease.pool, &call).await?;
+        Ok(match (reply[0].as_str(), reply.get(1).and_then(|run| run.parse().ok())) {
             ("done", _) => PoolReleaseOutcome::Released,
             ("stale", Some(run)) => PoolReleaseOutcome::RunEnded(Epoch(run)),
             _ => PoolReleaseOutcome::NotHeld,
@@ -318,13 +323,13 @@ impl PoolStore for RedisPoolStore {
         let any = PoolName::new("any").expect("a valid name");
         let mut names: Vec<String> = self.query(&any, redis::cmd("HKEYS").arg(self.keys().resources())).await?;
         names.sort_unstable();
-        // Names that nobody could have given are somebody else's and left alone.
+        // Invalid names are foreign and are skipped.
         Ok(names.into_iter().filter_map(|name| PoolName::new(name).ok()).collect())
     }
 
     async fn count(&self, pool: &PoolName) -> Result<PoolCounts, StoreError> {
         let (total, available, held, waiting) =
-            self.invoke(pool, &self.invocation(&self.inner.scripts.counts, pool)).await?;
+            self.invoke(pool, &self.invocation(&self.inner.scripts.count, pool)).await?;
         Ok(PoolCounts { pool: pool.clone(), total, available, held, waiting })
     }
 
@@ -363,15 +368,15 @@ impl PoolStore for RedisPoolStore {
     }
 }
 
-/// As scripts are told it: -1 where there is none.
+/// An optional number as a script argument; -1 for `None`.
 fn optional_arg(number: Option<u64>) -> i64 {
     number.map_or(-1, |number| i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 /// `<grant> <run> <ticket> <holder>`
-fn parse_holder(record: &str) -> Option<(MemberId, Epoch, Epoch)> {
+fn parse_holder(record: &str) -> Option<PoolHolder> {
     let mut parts = record.splitn(4, ' ');
     let grant = parts.next()?.parse().ok()?;
     let run = parts.next()?.parse().ok()?;
-    Some((MemberId::new(parts.nth(1)?), Epoch(run), Epoch(grant)))
+    Some(PoolHolder { member: MemberId::new(parts.nth(1)?), run: Epoch(run), grant: Epoch(grant) })
 }

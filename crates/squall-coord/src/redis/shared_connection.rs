@@ -1,7 +1,8 @@
-//! The connection that all commands of a process share, to one server, to whichever server Sentinel calls the master, or
-//! to a cluster. It comes back by itself after a failure. Refuses to repeat a command that may have been done: whoever sent
-//! it knows whether doing it twice is harmless. (Only the cluster client repeats, after a redirection or a broken
-//! connection; every script here may be repeated.)
+//! The connection that all commands of a client share: to one server, to the current master of a
+//! Sentinel group, or to a cluster. It reconnects by itself after a failure.
+//! It does not repeat a command that may have been performed, because only the caller knows whether
+//! a repetition is harmless. The cluster client does repeat commands after a redirection or a
+//! broken connection; every script of this crate tolerates that.
 
 use std::{
     io,
@@ -21,10 +22,10 @@ use super::{
     is_transient,
 };
 
-/// How soon the server is looked for again after a failure; doubled up to the longest.
+/// Pause before the next connection attempt; doubled each time, up to the maximum.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 const MAX_RECONNECT_PAUSE: Duration = Duration::from_millis(500);
-/// How often, before a command is told that nobody is there.
+/// Connection attempts before a command fails.
 const CONNECT_ATTEMPTS: u32 = 5;
 
 /// The shared connection of a [`super::RedisClient`]. Clones share it.
@@ -38,11 +39,11 @@ enum SharedConnectionKind {
 }
 
 impl SharedConnection {
-    /// Connects, or says why not.
-    pub(super) async fn server(source: ServerLocator) -> Result<Self, RedisError> {
-        let moves = matches!(source, ServerLocator::Sentinels(_));
+    /// Connects to the server that `locator` finds.
+    pub(super) async fn server(locator: ServerLocator) -> Result<Self, RedisError> {
+        let has_failover = matches!(locator, ServerLocator::Sentinels(_));
         let server =
-            ServerConnection { has_failover: moves, state: Mutex::default(), locator: tokio::sync::Mutex::new(source) };
+            ServerConnection { has_failover, state: Mutex::default(), locator: tokio::sync::Mutex::new(locator) };
         server.connection().await?;
         Ok(Self(SharedConnectionKind::Server(Arc::new(server))))
     }
@@ -78,21 +79,21 @@ impl ConnectionLike for SharedConnection {
         }
     }
 
-    /// Asked by nobody here: the database is part of the address.
+    /// Unused: the database is part of the address.
     fn get_db(&self) -> i64 {
         0
     }
 }
 
-/// Where the server is.
+/// How to find the server.
 pub(super) enum ServerLocator {
     Address(Client),
-    /// Whichever server they call the master.
+    /// The server that the Sentinels call the master.
     Sentinels(SentinelClient),
 }
 
 impl ServerLocator {
-    /// Connects, with some patience.
+    /// Connects, with a few attempts.
     async fn connect_with_retry(&mut self) -> Result<MultiplexedConnection, RedisError> {
         let mut pause = RECONNECT_PAUSE;
         for _ in 1..CONNECT_ATTEMPTS {
@@ -116,10 +117,10 @@ impl ServerLocator {
     }
 }
 
-/// One server and the connection to it. The client's own manager would not do: after a login that failed, or one that was answered with
-/// LOADING, it never connects again.
+/// One server and the connection to it. The Redis client's ConnectionManager does not fit: after a
+/// failed login, or a login during LOADING, it never connects again.
 struct ServerConnection {
-    /// Another server may take its place.
+    /// Whether another server may take over.
     has_failover: bool,
     state: Mutex<ConnectionState>,
     locator: tokio::sync::Mutex<ServerLocator>,
@@ -128,9 +129,10 @@ struct ServerConnection {
 #[derive(Default)]
 struct ConnectionState {
     connection: Option<MultiplexedConnection>,
-    /// How often the server was looked for. Also says which connection it is, so that an old failure does not end a new one.
+    /// Number of connects. It also identifies the connection, so that a late failure of an old one
+    /// does not end a new one.
     connect_count: u64,
-    /// Why the latest search found nothing.
+    /// The error of the latest connect.
     last_error: Option<RedisError>,
 }
 
@@ -139,44 +141,47 @@ impl ServerConnection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection and its number. One looks for the server, everybody else waits for the outcome, good or bad.
+    /// Returns the connection and its number. One caller connects; the others wait for its result,
+    /// success or error.
     async fn connection(&self) -> Result<(MultiplexedConnection, u64), RedisError> {
-        let before = {
-            let known = self.lock_state();
-            if let Some(connection) = &known.connection {
-                return Ok((connection.clone(), known.connect_count));
+        let seen_count = {
+            let state = self.lock_state();
+            if let Some(connection) = &state.connection {
+                return Ok((connection.clone(), state.connect_count));
             }
-            known.connect_count
+            state.connect_count
         };
-        let mut source = self.locator.lock().await;
+        let mut locator = self.locator.lock().await;
         {
-            let known = self.lock_state();
-            match (&known.connection, &known.last_error) {
-                (Some(connection), _) => return Ok((connection.clone(), known.connect_count)),
-                (None, Some(error)) if known.connect_count > before => return Err(error.clone()),
+            let state = self.lock_state();
+            match (&state.connection, &state.last_error) {
+                (Some(connection), _) => return Ok((connection.clone(), state.connect_count)),
+                (None, Some(error)) if state.connect_count > seen_count => return Err(error.clone()),
                 (None, _) => {}
             }
         }
-        let found = source.connect_with_retry().await;
-        let mut known = self.lock_state();
-        known.connect_count += 1;
-        known.last_error = found.as_ref().err().cloned();
-        known.connection = found.as_ref().ok().cloned();
-        found.map(|connection| (connection, known.connect_count))
+        let connected = locator.connect_with_retry().await;
+        let mut state = self.lock_state();
+        state.connect_count += 1;
+        state.last_error = connected.as_ref().err().cloned();
+        state.connection = connected.as_ref().ok().cloned();
+        connected.map(|connection| (connection, state.connect_count))
     }
 
-    /// Leaves a connection that is broken, or whose server does not know us or is not the master any more.
-    fn discard_if_broken<T>(&self, answer: Result<T, RedisError>, number: u64) -> Result<T, RedisError> {
-        let Err(error) = answer else { return answer };
+    /// Discards the connection if it is broken, or if its server rejects the login or is a replica
+    /// now.
+    fn discard_if_broken<T>(&self, reply: Result<T, RedisError>, number: u64) -> Result<T, RedisError> {
+        let Err(error) = reply else { return reply };
         let demoted = error.code() == Some("READONLY");
         if is_transient(&error) || demoted || error.code() == Some("NOAUTH") {
-            let mut known = self.lock_state();
-            if known.connect_count == number {
-                known.connection = None;
+            let mut state = self.lock_state();
+            if state.connect_count == number {
+                state.connection = None;
             }
         }
         if demoted && self.has_failover {
-            // Elsewhere a replica is a wrong address; here the next command finds the new master.
+            // With Sentinel the next command finds the new master. Without Sentinel a replica is a
+            // wrong address.
             return Err(io::Error::new(io::ErrorKind::ConnectionReset, error).into());
         }
         Err(error)

@@ -1,4 +1,6 @@
-//! Turns the answers of the reading scripts into a [`LeaseSnapshot`] or a [`MemberSnapshot`]. Refuses answers it does not understand instead of guessing.
+//! Parses the replies of `snapshot.lua` and `member_snapshot.lua` into a [`LeaseSnapshot`] or a
+//! [`MemberSnapshot`].
+//! It rejects replies that it does not understand.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,29 +8,29 @@ use redis::Value;
 use serde_json::Value as Json;
 
 use super::LeaseKeys;
-use crate::{Epoch, Lease, LeaseSnapshot, LiveMember, MemberId, MemberSnapshot, Revision, StoreError, UnitId};
+use crate::{Epoch, LeaseHolder, LeaseSnapshot, LiveMember, MemberId, MemberSnapshot, Revision, StoreError, UnitId};
 
-/// now, revision, members record, (member, deadline)…, (field, value)…
+/// time in ms, revision, members record, (member, deadline)…, (field, value)…
 pub(super) type SnapshotReply = (String, u64, String, Vec<(String, f64)>, BTreeMap<String, String>);
 
 pub(super) fn parse_snapshot(
     (now, revision, record, live, held): SnapshotReply,
     keys: &LeaseKeys,
 ) -> Result<LeaseSnapshot, StoreError> {
-    let foreign = || StoreError::WrongType {
+    let wrong_record = || StoreError::WrongType {
         key: keys.members.to_string(),
         expected: "members record",
         found: "text of another kind".into(),
     };
-    let now: f64 = now.parse().map_err(|_| foreign())?;
-    let record: BTreeMap<String, Json> = serde_json::from_str(&record).map_err(|_| foreign())?;
+    let now: f64 = now.parse().map_err(|_| wrong_record())?;
+    let record: BTreeMap<String, Json> = serde_json::from_str(&record).map_err(|_| wrong_record())?;
     let mut members = Vec::new();
     let mut assignment = BTreeMap::new();
     for (id, deadline) in live {
-        let entry = record.get(&id).ok_or_else(foreign)?;
-        let number = |field: &str| entry.get(field).and_then(Json::as_f64).ok_or_else(foreign);
+        let entry = record.get(&id).ok_or_else(wrong_record)?;
+        let number = |field: &str| entry.get(field).and_then(Json::as_f64).ok_or_else(wrong_record);
         let id = MemberId::new(id);
-        let units = entry.get(keys.units_field).and_then(Json::as_array).ok_or_else(foreign)?;
+        let units = entry.get(keys.units_field).and_then(Json::as_array).ok_or_else(wrong_record)?;
         assignment.insert(id.clone(), units.iter().map(parse_unit).collect());
         let leaving = entry.get("leaving").is_some();
         let member = LiveMember {
@@ -40,42 +42,35 @@ pub(super) fn parse_snapshot(
         members.push((number("entry")?, member));
     }
     members.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let leases = held
-        .iter()
-        .filter_map(|(field, value)| parse_lease(field, value))
-        .map(|(lease, by)| (lease.unit, (by, lease.epoch)));
+    let leases = held.iter().filter_map(|(field, value)| parse_lease(field, value));
     let members = members.into_iter().map(|(_, member)| member).collect();
     Ok(LeaseSnapshot { revision: Revision(revision), members, assignment, leases: leases.collect() })
 }
 
-/// revision, members, how many before, units, (unit, lease)…
-pub(super) fn parse_member_snapshot(parts: Vec<Value>, keys: &LeaseKeys) -> Result<MemberSnapshot, StoreError> {
-    let foreign = || StoreError::WrongType {
+/// Parses: revision, number of members, number of older members, units, (unit, lease)…
+pub(super) fn parse_member_snapshot(reply: Vec<Value>, keys: &LeaseKeys) -> Result<MemberSnapshot, StoreError> {
+    let wrong_record = || StoreError::WrongType {
         key: keys.members.to_string(),
         expected: "members record",
         found: "text of another kind".into(),
     };
-    let texts: Vec<String> = redis::from_redis_value(Value::Array(parts)).map_err(|_| foreign())?;
-    let [revision, members, before, units, leases @ ..] = &texts[..] else { return Err(foreign()) };
-    let number = |text: &String| text.parse::<i64>().map_err(|_| foreign());
-    let units: Vec<Json> = serde_json::from_str(units).map_err(|_| foreign())?;
+    let fields: Vec<String> = redis::from_redis_value(Value::Array(reply)).map_err(|_| wrong_record())?;
+    let [revision, members, older_members, units, leases @ ..] = &fields[..] else { return Err(wrong_record()) };
+    let number = |text: &String| text.parse::<i64>().map_err(|_| wrong_record());
+    let units: Vec<Json> = serde_json::from_str(units).map_err(|_| wrong_record())?;
     Ok(MemberSnapshot {
-        revision: Revision(revision.parse().map_err(|_| foreign())?),
-        member_count: usize::try_from(number(members)?).map_err(|_| foreign())?,
-        older_members: usize::try_from(number(before)?).ok(),
+        revision: Revision(revision.parse().map_err(|_| wrong_record())?),
+        member_count: usize::try_from(number(members)?).map_err(|_| wrong_record())?,
+        older_members: usize::try_from(number(older_members)?).ok(),
         assigned: units.iter().map(parse_unit).collect(),
-        leases: leases
-            .chunks_exact(2)
-            .filter_map(|pair| parse_lease(&format!("unit:{}", pair[0]), &pair[1]))
-            .map(|(lease, by)| (lease.unit, (by, lease.epoch)))
-            .collect(),
+        leases: leases.chunks_exact(2).filter_map(|pair| parse_lease(&format!("unit:{}", pair[0]), &pair[1])).collect(),
     })
 }
 
-fn parse_lease(field: &str, value: &str) -> Option<(Lease, MemberId)> {
+fn parse_lease(field: &str, value: &str) -> Option<(UnitId, LeaseHolder)> {
     let unit = UnitId::new(field.strip_prefix("unit:")?);
     let (epoch, holder) = value.split_once(' ')?;
-    Some((Lease { unit, epoch: Epoch(epoch.parse().ok()?) }, MemberId::new(holder)))
+    Some((unit, LeaseHolder { member: MemberId::new(holder), epoch: Epoch(epoch.parse().ok()?) }))
 }
 
 fn parse_unit(value: &Json) -> UnitId {

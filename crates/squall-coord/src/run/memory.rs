@@ -1,4 +1,5 @@
-//! The run's record in this process: the embedded default, and the model the Redis scripts are tested against.
+//! The record of a run in this process: the default for an embedded fleet, and the model that tests
+//! compare the Redis scripts with. It does not outlive the process.
 
 use std::{
     collections::BTreeMap,
@@ -9,17 +10,16 @@ use std::{
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    BlockGrant, BlockRequest, CompatView, CounterState, CounterStore, INSTANCE_FIELD, RUN_RETENTION, ReportFields,
-    ReportOutcome, ReportReceipt, RunRecord, RunStore, START_POSITION, SecondRow, ShipOutcome, ShippedDelta,
-    UserLocations, UserMove, content_name,
+    BlockGrant, BlockRequest, CounterState, CounterStore, INSTANCE_FIELD, RUN_RETENTION, ReportFields, ReportOutcome,
+    ReportReceipt, RunRecord, RunStore, START_POSITION, ShipOutcome, ShippedDelta, WorkerSubscription, content_name,
 };
 use crate::{Epoch, MemoryPoolStore, StoreError};
 
-/// One run's record in memory. Clones share it.
+/// The record of a run in memory. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryRunStore {
     state: Arc<Mutex<MemoryRunState>>,
-    /// Told when a run begins, as in Redis all read one key.
+    /// The pools that learn of every new run, because all Redis stores read one epoch key.
     pools: Option<MemoryPoolStore>,
 }
 
@@ -28,7 +28,7 @@ struct MemoryRunState {
     clock: ClockOrigin,
     skew: Duration,
     record: RunRecord,
-    /// What is under a name, and until when.
+    /// Bundles by name, with their expiry.
     bundles: BTreeMap<String, (Instant, Vec<u8>)>,
     reports: BTreeMap<String, (Instant, ReportFields)>,
     runs: BTreeMap<u64, RunData>,
@@ -50,9 +50,9 @@ impl Default for ClockOrigin {
 
 #[derive(Debug)]
 struct RunData {
-    /// Forgotten then, unless something of it is written before.
+    /// Removed then, unless it is written to earlier.
     expires_at: Instant,
-    /// Of the next delta.
+    /// Number of deltas appended so far.
     delta_count: u64,
     deltas: Vec<ShippedDelta>,
     last_sequence: BTreeMap<String, u64>,
@@ -62,19 +62,19 @@ struct RunData {
 }
 
 impl RunData {
-    fn new(until: Instant) -> RunData {
-        let (deltas, shipped, notes, counters) = (Vec::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        RunData { expires_at: until, delta_count: 0, deltas, last_sequence: shipped, checkpoint: None, notes, counters }
+    fn new(expires_at: Instant) -> RunData {
+        let (deltas, last_sequence, notes, counters) = (Vec::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        RunData { expires_at, delta_count: 0, deltas, last_sequence, checkpoint: None, notes, counters }
     }
 }
 
 impl MemoryRunStore {
-    /// No run yet.
+    /// A store without a run.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No run yet; `pools` are told of every one that begins.
+    /// A store without a run. `pools` learn of every run that begins.
     pub fn with_pools(pools: &MemoryPoolStore) -> Self {
         Self { pools: Some(pools.clone()), ..Self::default() }
     }
@@ -84,8 +84,13 @@ impl MemoryRunStore {
         self.lock_and_expire().skew += by;
     }
 
+    /// Whether `epoch` is the run that the record shows.
+    pub(crate) fn is_current(&self, epoch: u64) -> bool {
+        self.lock_and_expire().record.epoch == epoch
+    }
+
     fn lock_and_expire(&self) -> MutexGuard<'_, MemoryRunState> {
-        let mut state = self.state.lock().expect("no step panics");
+        let mut state = self.state.lock().expect("no operation panics while it holds the lock");
         state.remove_expired();
         state
     }
@@ -101,18 +106,18 @@ impl MemoryRunState {
         Instant::now() + self.skew
     }
 
-    /// Drops what Redis would have dropped by now.
+    /// Drops what Redis would have expired by now.
     fn remove_expired(&mut self) {
         let now = self.now();
-        self.bundles.retain(|_, (until, _)| *until > now);
+        self.bundles.retain(|_, (expires_at, _)| *expires_at > now);
         self.runs.retain(|_, run| run.expires_at > now);
     }
 
-    /// A run of which something is written.
+    /// The data of a run for writing, with a renewed expiry.
     fn run_mut(&mut self, epoch: u64) -> &mut RunData {
-        let until = self.now() + RUN_RETENTION;
-        let run = self.runs.entry(epoch).or_insert_with(|| RunData::new(until));
-        run.expires_at = until;
+        let expires_at = self.now() + RUN_RETENTION;
+        let run = self.runs.entry(epoch).or_insert_with(|| RunData::new(expires_at));
+        run.expires_at = expires_at;
         run
     }
 
@@ -121,9 +126,9 @@ impl MemoryRunState {
     }
 }
 
-/// A place as a number, for comparing.
-fn position_number(place: &str) -> u64 {
-    place.split_once('-').and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
+/// A position as a number, for comparison.
+fn position_number(position: &str) -> u64 {
+    position.split_once('-').and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
 }
 
 impl RunStore for MemoryRunStore {
@@ -135,27 +140,27 @@ impl RunStore for MemoryRunStore {
         &self,
         seen: &RunRecord,
         state: &str,
-        order: &str,
+        spec: &str,
         raise_epoch: bool,
     ) -> Result<Option<RunRecord>, StoreError> {
-        let mut all = self.lock_and_expire();
-        if (all.record.epoch, all.record.revision) != (seen.epoch, seen.revision) {
+        let mut inner = self.lock_and_expire();
+        if (inner.record.epoch, inner.record.revision) != (seen.epoch, seen.revision) {
             return Ok(None);
         }
-        all.record.epoch += u64::from(raise_epoch);
-        all.record.revision += 1;
-        (all.record.state, all.record.spec) = (state.to_owned(), order.to_owned());
+        inner.record.epoch += u64::from(raise_epoch);
+        inner.record.revision += 1;
+        (inner.record.state, inner.record.spec) = (state.to_owned(), spec.to_owned());
         if let Some(pools) = &self.pools {
-            pools.begin_run(Epoch(all.record.epoch));
+            pools.begin_run(Epoch(inner.record.epoch));
         }
-        Ok(Some(all.current_record()))
+        Ok(Some(inner.current_record()))
     }
 
     async fn put_bundle(&self, bytes: &[u8]) -> Result<String, StoreError> {
         let name = content_name(bytes);
-        let mut all = self.lock_and_expire();
-        let until = all.now() + RUN_RETENTION;
-        all.bundles.insert(name.clone(), (until, bytes.to_vec()));
+        let mut inner = self.lock_and_expire();
+        let expires_at = inner.now() + RUN_RETENTION;
+        inner.bundles.insert(name.clone(), (expires_at, bytes.to_vec()));
         Ok(name)
     }
 
@@ -164,20 +169,24 @@ impl RunStore for MemoryRunStore {
     }
 
     async fn report(&self, worker: &str, report: &ReportFields, ttl: Duration) -> Result<ReportOutcome, StoreError> {
-        let mut all = self.lock_and_expire();
-        let (until, now_ms) = (all.now() + ttl, all.now_ms());
-        let now = all.now();
-        let holder = all.reports.get(worker).filter(|(until, _)| *until > now).map(|(_, report)| report);
-        if let Some((holder, mine, theirs)) =
-            holder.and_then(|holder| Some((holder, report.get(INSTANCE_FIELD)?, holder.get(INSTANCE_FIELD)?)))
-            && mine != theirs
+        let mut inner = self.lock_and_expire();
+        let (expires_at, now_ms) = (inner.now() + ttl, inner.now_ms());
+        let now = inner.now();
+        let current = inner.reports.get(worker).filter(|(expires_at, _)| *expires_at > now).map(|(_, report)| report);
+        if let Some((current, own_instance, current_instance)) =
+            current.and_then(|current| Some((current, report.get(INSTANCE_FIELD)?, current.get(INSTANCE_FIELD)?)))
+            && own_instance != current_instance
         {
-            return Ok(ReportOutcome::NameTaken(holder.get("last_heartbeat").cloned().unwrap_or_default()));
+            return Ok(ReportOutcome::NameTaken(current.get("last_heartbeat").cloned().unwrap_or_default()));
         }
         let mut report = report.clone();
         report.insert("last_heartbeat".into(), format!("{:.3}", now_ms as f64 / 1e3));
-        all.reports.insert(worker.to_owned(), (until, report));
-        Ok(ReportOutcome::Accepted(ReportReceipt { epoch: all.record.epoch, revision: all.record.revision, now_ms }))
+        inner.reports.insert(worker.to_owned(), (expires_at, report));
+        Ok(ReportOutcome::Accepted(ReportReceipt {
+            epoch: inner.record.epoch,
+            revision: inner.record.revision,
+            now_ms,
+        }))
     }
 
     async fn remove_worker(&self, worker: &str) -> Result<(), StoreError> {
@@ -186,18 +195,18 @@ impl RunStore for MemoryRunStore {
     }
 
     async fn reports(&self) -> Result<BTreeMap<String, ReportFields>, StoreError> {
-        let mut all = self.lock_and_expire();
-        let now = all.now();
-        all.reports.retain(|_, (until, _)| *until > now);
-        Ok(all.reports.iter().map(|(worker, (_, report))| (worker.clone(), report.clone())).collect())
+        let mut inner = self.lock_and_expire();
+        let now = inner.now();
+        inner.reports.retain(|_, (expires_at, _)| *expires_at > now);
+        Ok(inner.reports.iter().map(|(worker, (_, report))| (worker.clone(), report.clone())).collect())
     }
 
     async fn ship(&self, epoch: u64, source: &str, seq: u64, delta: &[u8]) -> Result<ShipOutcome, StoreError> {
-        let mut all = self.lock_and_expire();
-        if all.record.epoch != epoch {
+        let mut inner = self.lock_and_expire();
+        if inner.record.epoch != epoch {
             return Ok(ShipOutcome::RunEnded);
         }
-        let run = all.run_mut(epoch);
+        let run = inner.run_mut(epoch);
         let expected = run.last_sequence.get(source).map_or(0, |last| last + 1);
         if seq < expected {
             return Ok(ShipOutcome::Duplicate);
@@ -211,20 +220,26 @@ impl RunStore for MemoryRunStore {
         Ok(ShipOutcome::Appended)
     }
 
-    async fn deltas(&self, epoch: u64, place: &str, most: usize) -> Result<Vec<ShippedDelta>, StoreError> {
-        let (all, after) = (self.lock_and_expire(), position_number(place));
-        let deltas = all.runs.get(&epoch).map_or(&[][..], |run| &run.deltas);
-        Ok(deltas.iter().filter(|delta| position_number(&delta.position) > after).take(most).cloned().collect())
+    async fn deltas(&self, epoch: u64, position: &str, max_count: usize) -> Result<Vec<ShippedDelta>, StoreError> {
+        let (inner, after) = (self.lock_and_expire(), position_number(position));
+        let deltas = inner.runs.get(&epoch).map_or(&[][..], |run| &run.deltas);
+        Ok(deltas.iter().filter(|delta| position_number(&delta.position) > after).take(max_count).cloned().collect())
     }
 
-    async fn save_checkpoint(&self, epoch: u64, before: &str, place: &str, made: &[u8]) -> Result<bool, StoreError> {
-        let mut all = self.lock_and_expire();
-        let run = all.run_mut(epoch);
-        if run.checkpoint.as_ref().map_or(START_POSITION, |(place, _)| place) != before {
+    async fn save_checkpoint(
+        &self,
+        epoch: u64,
+        previous: &str,
+        position: &str,
+        data: &[u8],
+    ) -> Result<bool, StoreError> {
+        let mut inner = self.lock_and_expire();
+        let run = inner.run_mut(epoch);
+        if run.checkpoint.as_ref().map_or(START_POSITION, |(position, _)| position) != previous {
             return Ok(false);
         }
-        run.checkpoint = Some((place.to_owned(), made.to_vec()));
-        run.deltas.retain(|delta| position_number(&delta.position) >= position_number(before));
+        run.checkpoint = Some((position.to_owned(), data.to_vec()));
+        run.deltas.retain(|delta| position_number(&delta.position) >= position_number(previous));
         Ok(true)
     }
 
@@ -238,10 +253,10 @@ impl RunStore for MemoryRunStore {
     }
 
     async fn extend_retention(&self, epoch: u64, bundle: &str) -> Result<(), StoreError> {
-        let mut all = self.lock_and_expire();
-        let day = all.now() + RUN_RETENTION;
-        all.bundles.entry(bundle.to_owned()).and_modify(|(until, _)| *until = day);
-        all.runs.entry(epoch).and_modify(|run| run.expires_at = day);
+        let mut inner = self.lock_and_expire();
+        let expires_at = inner.now() + RUN_RETENTION;
+        inner.bundles.entry(bundle.to_owned()).and_modify(|(until, _)| *until = expires_at);
+        inner.runs.entry(epoch).and_modify(|run| run.expires_at = expires_at);
         Ok(())
     }
 
@@ -250,16 +265,16 @@ impl RunStore for MemoryRunStore {
     }
 
     async fn publish(&self, worker: &str, message: &str) -> Result<u64, StoreError> {
-        let mut all = self.lock_and_expire();
-        let Some(listeners) = all.listeners.get_mut(worker) else { return Ok(0) };
+        let mut inner = self.lock_and_expire();
+        let Some(listeners) = inner.listeners.get_mut(worker) else { return Ok(0) };
         listeners.retain(|listener| listener.send(message.as_bytes().to_vec()).is_ok());
         Ok(listeners.len() as u64)
     }
 
-    fn subscribe(&self, worker: &str) -> mpsc::UnboundedReceiver<Vec<u8>> {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    fn subscribe(&self, worker: &str) -> WorkerSubscription {
+        let (sender, messages) = mpsc::unbounded_channel();
         self.lock_and_expire().listeners.entry(worker.to_owned()).or_default().push(sender);
-        receiver
+        WorkerSubscription::direct(messages)
     }
 }
 
@@ -269,14 +284,14 @@ impl CounterStore for MemoryRunStore {
         epoch: u64,
         counter: &str,
         source: &str,
-        draw: &BlockRequest,
+        request: &BlockRequest,
     ) -> Result<Option<BlockGrant>, StoreError> {
-        let mut all = self.lock_and_expire();
-        if all.record.epoch != epoch {
+        let mut inner = self.lock_and_expire();
+        if inner.record.epoch != epoch {
             return Ok(None);
         }
-        let counters = &mut all.run_mut(epoch).counters;
-        Ok(Some(counters.entry(counter.to_owned()).or_default().allocate(source, draw)))
+        let counters = &mut inner.run_mut(epoch).counters;
+        Ok(Some(counters.entry(counter.to_owned()).or_default().allocate(source, request)))
     }
 
     async fn counters(&self, epoch: u64) -> Result<BTreeMap<String, CounterState>, StoreError> {
@@ -284,34 +299,11 @@ impl CounterStore for MemoryRunStore {
     }
 
     async fn write_off(&self, epoch: u64, counter: &str, source: &str) -> Result<Option<u64>, StoreError> {
-        let mut all = self.lock_and_expire();
-        if all.record.epoch != epoch {
+        let mut inner = self.lock_and_expire();
+        if inner.record.epoch != epoch {
             return Ok(None);
         }
-        let counter = all.runs.get_mut(&epoch).and_then(|run| run.counters.get_mut(counter));
+        let counter = inner.runs.get_mut(&epoch).and_then(|run| run.counters.get_mut(counter));
         Ok(counter.and_then(|counter| counter.write_off(source)))
-    }
-}
-
-/// Nobody looks into this process's memory: nothing is kept, but a stale run is told so.
-impl CompatView for MemoryRunStore {
-    async fn clear_compat_view(&self, _: u64) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn user_locations(&self, _: u64) -> Result<UserLocations, StoreError> {
-        Ok(UserLocations::new())
-    }
-
-    async fn move_users(&self, epoch: u64, _: UserMove<'_>) -> Result<bool, StoreError> {
-        Ok(self.lock_and_expire().record.epoch == epoch)
-    }
-
-    async fn append_user_count(&self, epoch: u64, _: u64, _: &str) -> Result<bool, StoreError> {
-        Ok(self.lock_and_expire().record.epoch == epoch)
-    }
-
-    async fn append_second(&self, epoch: u64, _: u64, _: &[SecondRow]) -> Result<bool, StoreError> {
-        Ok(self.lock_and_expire().record.epoch == epoch)
     }
 }

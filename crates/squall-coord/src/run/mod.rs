@@ -1,111 +1,117 @@
-//! The record of a run, as a fleet shares it: where it is, what is wanted, who reports what, and what was measured on the way.
-//! Refuses to understand any of it: states, orders, reports and deltas are texts and bytes to this room. One trait, two back ends of
-//! equal meaning: [`MemoryRunStore`] and [`RedisRunStore`].
+//! The record of the run that a fleet shares: its state, its spec, the workers' reports and the
+//! measured deltas.
+//! This module does not interpret them; states, specs, reports and deltas are texts and bytes here.
+//! One trait has two implementations of equal behaviour, [`MemoryRunStore`] and [`RedisRunStore`].
+//! Orchestrators, workers and the API use it.
 
-mod compat;
 mod counter_store;
 mod memory;
 mod redis;
+mod subscription;
 
-pub use compat::{CompatView, MAX_USERS_PER_MOVE, SecondRow, SeriesKind, UserLocations, UserMove};
 pub use counter_store::{BlockGrant, BlockRequest, CounterState, CounterStore, SourceAllocation};
 pub use memory::MemoryRunStore;
 pub use redis::{RedisRunStore, RunKeys};
+pub use subscription::WorkerSubscription;
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use crate::StoreError;
+use crate::{CompatView, StoreError};
 
-/// How long what belongs to an ended run stays readable.
+/// How long the data of an ended run stays readable.
 pub(crate) const RUN_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 /// The position before the first delta.
 pub const START_POSITION: &str = "0-0";
 
-/// The run as it is recorded at one instant.
+/// The record of the run at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunRecord {
     /// Empty before the first run.
     pub state: String,
-    /// Raised with every run.
+    /// Number of the run; every run raises it.
     pub epoch: u64,
-    /// Raised with every change.
+    /// Number of changes; every change raises it.
     pub revision: u64,
-    /// What is wanted; empty before the first run.
+    /// The desired state of the run, as JSON; empty before the first run.
     pub spec: String,
     /// The store's clock, in milliseconds since 1970.
     pub now_ms: u64,
 }
 
-/// What a worker hears when it reports.
+/// What a worker gets back for its report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportReceipt {
-    /// Of the run.
+    /// The current run.
     pub epoch: u64,
-    /// Of the record; if it differs from the one last read, there is something to read.
+    /// The revision of the record. If it differs from the last one read, the record has changed.
     pub revision: u64,
     /// The store's clock, in milliseconds since 1970.
     pub now_ms: u64,
 }
 
-/// The field of a report that says which life of a worker it is of.
+/// The field of a report that identifies the worker's process.
 pub(crate) const INSTANCE_FIELD: &str = "instance";
 
-/// What became of a report.
+/// The outcome of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportOutcome {
+    /// The report is stored.
     Accepted(ReportReceipt),
-    /// Another life has this name, and was last heard then.
+    /// Another process has this name; the text is the time of its last report.
     NameTaken(String),
 }
 
-/// What became of a delta.
+/// The outcome of shipping a delta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShipOutcome {
-    /// It is in.
+    /// The delta is appended.
     Appended,
-    /// It was in already.
+    /// The delta was appended earlier.
     Duplicate,
-    /// Another run has begun; nobody wants it any more.
+    /// Another run has begun, so the delta is not needed.
     RunEnded,
-    /// An earlier one of the same source is missing; this is its number.
+    /// An earlier delta of the same source is missing; this is its number.
     Gap(u64),
 }
 
-/// A delta and its place among all deltas of the run.
+/// A delta and its position among all deltas of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShippedDelta {
-    /// Give it back to read on from here.
+    /// The position to read on from.
     pub position: String,
-    /// As it was shipped.
+    /// The shipped bytes.
     pub bytes: Vec<u8>,
 }
 
-/// A worker's report as the store keeps it: one text per field. `squall_model::protocol` encodes and decodes it.
+/// A worker's report as the store keeps it: one text per field. `squall_model::protocol` encodes and
+/// decodes it.
 pub type ReportFields = BTreeMap<String, String>;
 
-/// One run at a time and its workers. Every method is one atomic step.
+/// The current run and its workers. Every method is atomic.
 pub trait RunStore: CompatView + CounterStore + Clone + Send + Sync + 'static {
     /// Reads the record.
     fn read_record(&self) -> impl Future<Output = Result<RunRecord, StoreError>> + Send;
 
-    /// Replaces state and order if epoch and revision are still those of `seen`, raising the epoch if asked to; answers with the new
-    /// record, or `None` if somebody was faster.
+    /// Replaces state and spec if epoch and revision are still those of `seen`, and raises the
+    /// epoch if `raise_epoch` is set. Returns the new record, or `None` if another client changed
+    /// the record first.
     fn compare_and_set(
         &self,
         seen: &RunRecord,
         state: &str,
-        order: &str,
+        spec: &str,
         raise_epoch: bool,
     ) -> impl Future<Output = Result<Option<RunRecord>, StoreError>> + Send;
 
-    /// Keeps `bytes` under a name made from them; the same bytes have the same name.
+    /// Stores `bytes` under a name derived from them; equal bytes have equal names.
     fn put_bundle(&self, bytes: &[u8]) -> impl Future<Output = Result<String, StoreError>> + Send;
 
-    /// What is kept under `name`.
+    /// Reads the bytes stored under `name`.
     fn get_bundle(&self, name: &str) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
 
-    /// Replaces what `worker` says of itself, for `ttl`. A name belongs to the `instance` that reports under it until it is forgotten.
+    /// Replaces the report of `worker` for `ttl`. A name belongs to the `instance` that reports
+    /// under it until that report expires or is removed.
     fn report(
         &self,
         worker: &str,
@@ -113,13 +119,13 @@ pub trait RunStore: CompatView + CounterStore + Clone + Send + Sync + 'static {
         ttl: Duration,
     ) -> impl Future<Output = Result<ReportOutcome, StoreError>> + Send;
 
-    /// Removes `worker` from those who report.
+    /// Removes the report of `worker`.
     fn remove_worker(&self, worker: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Everybody whose report has not expired, by name.
+    /// All reports that have not expired, by worker.
     fn reports(&self) -> impl Future<Output = Result<BTreeMap<String, ReportFields>, StoreError>> + Send;
 
-    /// Appends a delta, once however often it is tried.
+    /// Appends a delta. A repeated call appends nothing.
     fn ship(
         &self,
         epoch: u64,
@@ -128,45 +134,50 @@ pub trait RunStore: CompatView + CounterStore + Clone + Send + Sync + 'static {
         delta: &[u8],
     ) -> impl Future<Output = Result<ShipOutcome, StoreError>> + Send;
 
-    /// Up to `most` deltas of the run after `place`, in order.
+    /// Returns up to `max_count` deltas of the run after `position`, in order.
     fn deltas(
         &self,
         epoch: u64,
-        place: &str,
-        most: usize,
+        position: &str,
+        max_count: usize,
     ) -> impl Future<Output = Result<Vec<ShippedDelta>, StoreError>> + Send;
 
-    /// Keeps what was made of all deltas up to `place`, if the last to do so had come to `before`; deltas that were in that earlier
-    /// one are dropped. Says whether it was kept.
+    /// Stores a checkpoint of all deltas up to `position` if the stored checkpoint is at
+    /// `previous`, and returns whether it did. Deltas that the previous checkpoint covers are
+    /// dropped.
     fn save_checkpoint(
         &self,
         epoch: u64,
-        before: &str,
-        place: &str,
-        made: &[u8],
+        previous: &str,
+        position: &str,
+        data: &[u8],
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// What was last kept, with its place.
+    /// Reads the last checkpoint: its position and its data.
     fn load_checkpoint(&self, epoch: u64)
     -> impl Future<Output = Result<Option<(String, Vec<u8>)>, StoreError>> + Send;
 
-    /// Keeps small facts of a run by name; a later one replaces an earlier one.
+    /// Stores notes of a run by name; a later note replaces an earlier one.
     fn set_notes(&self, epoch: u64, notes: &[(String, String)]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Puts off the day on which the bundle and the notes of a run are forgotten: it may last longer than they are kept.
+    /// Postpones the expiry of a run's bundle and notes, because a run may last longer than their
+    /// retention.
     fn extend_retention(&self, epoch: u64, bundle: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// All facts of a run.
+    /// Reads all notes of a run.
     fn notes(&self, epoch: u64) -> impl Future<Output = Result<BTreeMap<String, String>, StoreError>> + Send;
 
-    /// Sends `message` to whoever listens as `worker`; says how many do. Only a wake-up: it may be lost.
+    /// Sends `message` to the subscribers of `worker` and returns how many there are. It is only a
+    /// wake-up and may be lost.
     fn publish(&self, worker: &str, message: &str) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Listens as `worker` until dropped. An empty message says that some may have been missed.
-    fn subscribe(&self, worker: &str) -> tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>;
+    /// Subscribes to the messages for `worker` until the subscription is dropped. An empty message
+    /// means that earlier ones may be missing.
+    fn subscribe(&self, worker: &str) -> WorkerSubscription;
 }
 
-/// A name made from the content: 128 bits are plenty against accidents, and whoever may write here is trusted with scenarios anyway.
+/// A name derived from the content. 128 bits exclude accidental collisions; deliberate ones do not
+/// matter, because every client that may write here is trusted with scenarios.
 pub(crate) fn content_name(bytes: &[u8]) -> String {
     format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes))
 }

@@ -1,14 +1,15 @@
-//! The steps of the store against both back ends, and the rebalance protocol under simulated faults.
+//! Both implementations of every store against the same tests, memberships under simulated faults,
+//! and Redis connections.
 
-mod conformance;
-mod counters;
-mod links;
-mod lockstep;
-mod pools;
-mod pools_faults;
-mod pools_lockstep;
-mod runs;
-mod seats;
-mod simulation;
+mod counter_store;
+mod lease_store;
+mod lease_store_equivalence;
+mod membership;
+mod membership_logs;
+mod pool_store;
+mod pool_store_equivalence;
+mod pool_store_faults;
+mod rebalance_simulation;
+mod redis_connections;
+mod run_store;
 mod support;
-mod words;

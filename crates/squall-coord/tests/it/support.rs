@@ -1,4 +1,4 @@
-//! Spaces to test on. Every Redis test has a server of its own.
+//! Stores to test on. Every Redis test has its own server.
 
 use std::time::Duration;
 
@@ -9,36 +9,36 @@ use squall_coord::{
 use squall_testkit::redis::RedisServer;
 
 /// A store whose clock can be moved forward.
-pub(crate) trait Advance: LeaseStore {
+pub(crate) trait AdvanceClock: LeaseStore {
     fn advance(&self, by: Duration);
 }
 
-impl Advance for MemoryLeaseStore {
+impl AdvanceClock for MemoryLeaseStore {
     fn advance(&self, by: Duration) {
         self.advance(by);
     }
 }
 
-impl Advance for RedisLeaseStore {
+impl AdvanceClock for RedisLeaseStore {
     fn advance(&self, by: Duration) {
         self.advance(by);
     }
 }
 
-pub(crate) fn keys(space: &str) -> LeaseKeys {
+pub(crate) fn keys(name: &str) -> LeaseKeys {
     LeaseKeys {
-        members: format!("memb:{space}").into(),
-        live: format!("live:{space}").into(),
-        leases: format!("held:{space}").into(),
-        control: format!("ctrl:{space}").into(),
-        admin: format!("admin:{space}").into(),
-        heartbeat_prefix: format!("beat:{space}.").into(),
+        members: format!("memb:{name}").into(),
+        live: format!("live:{name}").into(),
+        leases: format!("held:{name}").into(),
+        control: format!("ctrl:{name}").into(),
+        admin: format!("admin:{name}").into(),
+        heartbeat_prefix: format!("beat:{name}.").into(),
         units_field: "partitions",
     }
 }
 
-pub(crate) async fn redis_space(server: &RedisServer, space: &str) -> RedisLeaseStore {
-    RedisLeaseStore::new(&RedisClient::open(&server.url()).await.expect("the server runs"), keys(space))
+pub(crate) async fn redis_lease_store(server: &RedisServer, name: &str) -> RedisLeaseStore {
+    RedisLeaseStore::new(&RedisClient::open(&server.url()).await.expect("the server runs"), keys(name))
 }
 
 pub(crate) fn member(name: &str) -> MemberId {
@@ -49,9 +49,9 @@ pub(crate) fn units(count: u32) -> Vec<UnitId> {
     (0..count).map(UnitId::from).collect()
 }
 
-/// Members, their pools, and a way to begin a run.
-pub(crate) trait Cell: Clone + Send + Sync + 'static {
-    type Members: Advance;
+/// A lease store with its pools, and a way to begin a run.
+pub(crate) trait TestStores: Clone + Send + Sync + 'static {
+    type Members: AdvanceClock;
     type Pools: PoolStore;
     fn members(&self) -> &Self::Members;
     fn pools(&self) -> &Self::Pools;
@@ -59,16 +59,16 @@ pub(crate) trait Cell: Clone + Send + Sync + 'static {
 }
 
 #[derive(Clone)]
-pub(crate) struct MemoryCell(MemoryLeaseStore, MemoryPoolStore);
+pub(crate) struct MemoryTestStores(MemoryLeaseStore, MemoryPoolStore);
 
-impl MemoryCell {
+impl MemoryTestStores {
     pub(crate) fn new() -> Self {
         let members = MemoryLeaseStore::new();
         Self(members.clone(), MemoryPoolStore::new(&members))
     }
 }
 
-impl Cell for MemoryCell {
+impl TestStores for MemoryTestStores {
     type Members = MemoryLeaseStore;
     type Pools = MemoryPoolStore;
     fn members(&self) -> &MemoryLeaseStore {
@@ -83,29 +83,35 @@ impl Cell for MemoryCell {
 }
 
 #[derive(Clone)]
-pub(crate) struct RedisCell {
-    pub(crate) link: RedisClient,
+pub(crate) struct RedisTestStores {
+    pub(crate) client: RedisClient,
     prefix: String,
     members: RedisLeaseStore,
     pools: RedisPoolStore,
 }
 
-impl RedisCell {
-    /// A cell with the keys that a fleet gives it.
-    pub(crate) fn new(link: &RedisClient, name: &str) -> Self {
+impl RedisTestStores {
+    /// Stores with the keys of a fleet.
+    pub(crate) fn new(client: &RedisClient, name: &str) -> Self {
         let prefix = format!("squall:{{{name}}}:");
-        let mut space = keys("workers");
-        for key in [&mut space.members, &mut space.live, &mut space.leases, &mut space.control, &mut space.admin] {
+        let mut lease_keys = keys("workers");
+        for key in [
+            &mut lease_keys.members,
+            &mut lease_keys.live,
+            &mut lease_keys.leases,
+            &mut lease_keys.control,
+            &mut lease_keys.admin,
+        ] {
             *key = format!("{prefix}{key}").into();
         }
-        space.heartbeat_prefix = format!("{prefix}{}", space.heartbeat_prefix).into();
-        let members = RedisLeaseStore::new(link, space);
-        let pools = RedisPoolStore::new(link, &members, PoolKeys::new(&prefix));
-        Self { link: link.clone(), prefix, members, pools }
+        lease_keys.heartbeat_prefix = format!("{prefix}{}", lease_keys.heartbeat_prefix).into();
+        let members = RedisLeaseStore::new(client, lease_keys);
+        let pools = RedisPoolStore::new(client, &members, PoolKeys::new(&prefix));
+        Self { client: client.clone(), prefix, members, pools }
     }
 }
 
-impl Cell for RedisCell {
+impl TestStores for RedisTestStores {
     type Members = RedisLeaseStore;
     type Pools = RedisPoolStore;
     fn members(&self) -> &RedisLeaseStore {
@@ -117,23 +123,23 @@ impl Cell for RedisCell {
     async fn begin_run(&self, run: Epoch) {
         let mut set = ::redis::cmd("SET");
         set.arg(format!("{}test:epoch", self.prefix)).arg(run.0);
-        let _: () = set.query_async(&mut self.link.connection()).await.unwrap();
+        let _: () = set.query_async(&mut self.client.connection()).await.unwrap();
     }
 }
 
-/// Declares each case once and runs it against both back ends.
-macro_rules! both {
+/// Runs each case against the memory stores and against Redis.
+macro_rules! on_both_stores {
     ($($case:ident)*) => {
         mod in_memory {
-            $(#[tokio::test] async fn $case() { super::$case(crate::support::MemoryCell::new()).await; })*
+            $(#[tokio::test] async fn $case() { super::$case(crate::support::MemoryTestStores::new()).await; })*
         }
         mod on_redis {
             use super::*;
             $(#[tokio::test] async fn $case() {
                 let server = RedisServer::start();
-                super::$case(RedisCell::new(&RedisClient::open(&server.url()).await.unwrap(), "pools")).await;
+                super::$case(RedisTestStores::new(&RedisClient::open(&server.url()).await.unwrap(), "pools")).await;
             })*
         }
     };
 }
-pub(crate) use both;
+pub(crate) use on_both_stores;

@@ -15,7 +15,6 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::mpsc;
 
 /// Access to the stores of a fleet that can be cut. Clones share the switch.
 #[derive(Clone)]
@@ -122,7 +121,7 @@ impl RunStore for Switched<MemoryRunStore> {
         fn publish(worker: &str, message: &str) -> u64;
     }
 
-    fn subscribe(&self, worker: &str) -> mpsc::UnboundedReceiver<Vec<u8>> {
+    fn subscribe(&self, worker: &str) -> squall_coord::WorkerSubscription {
         self.store.subscribe(worker)
     }
 }

@@ -273,7 +273,7 @@ async fn members(args: ProcessorArgs, out: &mut impl Write) -> Result<(), Stream
     admin.check_stream_exists(name.stream()).await?;
     let snapshot = admin.members(&name).await?;
     let held = |id: &squall_coord::MemberId| -> Vec<u64> {
-        let mine = snapshot.leases.iter().filter(|(_, (holder, _))| holder == id);
+        let mine = snapshot.leases.iter().filter(|(_, holder)| holder.member == *id);
         let mut units: Vec<u64> = mine.filter_map(|(unit, _)| unit.as_str().parse().ok()).collect();
         units.sort_unstable();
         units

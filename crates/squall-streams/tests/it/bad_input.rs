@@ -166,5 +166,5 @@ async fn invalid_processor_settings_are_rejected() {
     })
     .await
     .unwrap_err();
-    assert!(matches!(error, squall_streams::ExecutorError::Timing(_)), "{error}");
+    assert_eq!(error.to_string(), "the time to live 100ms is less than three heartbeat intervals of 100ms");
 }

@@ -63,7 +63,7 @@ pub(crate) async fn items<C: FleetStores>(
     let items: Vec<Value> = listed
         .iter()
         .map(|item| {
-            let held = item.held.as_ref().map(|(holder, run, _)| json!({"worker": holder.as_str(), "epoch": run.0}));
+            let held = item.held.as_ref().map(|held| json!({"worker": held.member.as_str(), "epoch": held.run.0}));
             json!({
                 "resource_id": item.id.as_str(),
                 "payload": serde_json::from_str::<Value>(&item.payload).unwrap_or_else(|_| item.payload.clone().into()),

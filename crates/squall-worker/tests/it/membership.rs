@@ -141,7 +141,8 @@ async fn what_a_leaver_still_uses_is_nobody_elses() {
     let until = async |what: &str, done: &mut dyn FnMut(Vec<(String, u32)>) -> bool| {
         loop {
             let view = cell.workers().snapshot().await.unwrap();
-            let held = |id: &str| view.leases.values().filter(|(by, _)| by.as_str().starts_with(id)).count() as u32;
+            let held =
+                |id: &str| view.leases.values().filter(|holder| holder.member.as_str().starts_with(id)).count() as u32;
             if done(["w0", "w1"].map(|id| (id.to_owned(), held(id))).into()) {
                 return;
             }
@@ -155,21 +156,21 @@ async fn what_a_leaver_still_uses_is_nobody_elses() {
 
     // One of the two has it, the other waits for it.
     using.subscribe().wait_for(|using| *using == 1).await.unwrap();
-    let holder = pools.list(&only, 1).await.unwrap()[0].held.clone().expect("it is lent").0;
+    let holder = pools.list(&only, 1).await.unwrap()[0].held.clone().expect("it is lent").member;
     let leaver = usize::from(holder.as_str().starts_with("w1"));
     stops[leaver].cancel();
     let other = 1 - leaver;
     until("all shares with the other", &mut |held| held[other].1 == 256).await;
     // Whoever sweeps now finds it in use.
     pools.sweep().await.unwrap();
-    assert_eq!(pools.list(&only, 1).await.unwrap()[0].held.as_ref().map(|(by, ..)| by), Some(&holder));
+    assert_eq!(pools.list(&only, 1).await.unwrap()[0].held.as_ref().map(|held| &held.member), Some(&holder));
     assert_eq!(*using.borrow(), 1, "nobody else has it");
 
     // When its iteration is over it goes, and the other has the thing.
     hosts[leaver].go.add_permits(1);
     workers.remove(leaver).await.expect("no panic").expect("it leaves");
     using.subscribe().wait_for(|using| *using == 1).await.unwrap();
-    assert_ne!(pools.list(&only, 1).await.unwrap()[0].held.as_ref().map(|(by, ..)| by), Some(&holder));
+    assert_ne!(pools.list(&only, 1).await.unwrap()[0].held.as_ref().map(|held| &held.member), Some(&holder));
     hosts[other].go.close();
     stops[other].cancel();
     workers.remove(0).await.expect("no panic").expect("it leaves");

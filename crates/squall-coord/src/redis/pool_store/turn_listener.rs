@@ -1,5 +1,7 @@
-//! Hears who is called, on one connection for all waiters of this process: one of them listens, for all the others too.
-//! Refuses to promise anything: a call that is missed costs time only, because waiters ask again by themselves.
+//! Receives turn notifications on one connection for all waiting requests of this process: one
+//! waiter reads the stream for all of them.
+//! Delivery is not guaranteed. A missed notification costs only time, because waiters poll as well.
+//! [`super::RedisPoolStore`] uses it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,7 +15,7 @@ use tokio::sync::Notify;
 use super::super::{BlockingConnection, millis};
 use crate::PoolRequestId;
 
-/// How many calls are remembered for waiters that begin to wait just after being called.
+/// How many notifications are kept for requests that register just after theirs was read.
 const MAX_RECENT_TURNS: usize = 1024;
 
 pub(super) struct TurnListener {
@@ -24,73 +26,80 @@ pub(super) struct TurnListener {
 
 #[derive(Default)]
 struct ReceivedTurns {
-    /// The last call that was read.
+    /// The last notification that was read.
     position: u64,
     recent: VecDeque<(u64, String)>,
     waiters: HashMap<String, Arc<Notify>>,
 }
 
 impl TurnListener {
-    pub(super) fn new(link: BlockingConnection, calls: String) -> Self {
-        Self { stream_key: calls, connection: tokio::sync::Mutex::new(link), received: Mutex::default() }
+    pub(super) fn new(connection: BlockingConnection, stream_key: String) -> Self {
+        Self { stream_key, connection: tokio::sync::Mutex::new(connection), received: Mutex::default() }
     }
 
-    /// Waits until `ticket` is called after `seen`, or `within` has passed.
+    /// Waits until `request_id` is notified after `seen`, or for `within` at most.
     pub(super) async fn wait_for_turn(
         &self,
-        ticket: &PoolRequestId,
+        request_id: &PoolRequestId,
         seen: u64,
         within: Duration,
     ) -> Result<(), RedisError> {
-        let Some(waiter) = TurnWaiter::register(self, ticket, seen) else { return Ok(()) };
-        let listening = async {
-            let mut link = self.connection.lock().await;
+        let Some(waiter) = TurnWaiter::register(self, request_id, seen) else { return Ok(()) };
+        let reading = async {
+            let mut connection = self.connection.lock().await;
             loop {
-                self.read_turns(&mut link, seen, within).await?;
+                self.read_turns(&mut connection, seen, within).await?;
             }
         };
         tokio::select! {
             biased;
             () = waiter.wakeup.notified() => Ok(()),
-            outcome = tokio::time::timeout(within, listening) => outcome.unwrap_or(Ok(())),
+            outcome = tokio::time::timeout(within, reading) => outcome.unwrap_or(Ok(())),
         }
     }
 
-    /// Reads the next calls and rings the bells of those who are meant.
-    async fn read_turns(&self, link: &mut BlockingConnection, seen: u64, within: Duration) -> Result<(), RedisError> {
+    /// Reads the next notifications and wakes the waiters that they name.
+    async fn read_turns(
+        &self,
+        connection: &mut BlockingConnection,
+        seen: u64,
+        within: Duration,
+    ) -> Result<(), RedisError> {
         let position = self.lock().position;
         let mut command = redis::cmd("XREAD");
         command.arg("COUNT").arg(100).arg("BLOCK").arg(millis(within).max(1));
-        // After everything of that number: our own calls end in `-0`, somebody else's may not.
+        // After all entries of that number: Squall's ids end in `-0`, foreign ones may not.
         command.arg("STREAMS").arg(&self.stream_key).arg(format!("{position}-{}", u64::MAX));
-        let answer: Value = link.query(&command, within).await?;
-        let mut heard = self.lock();
-        if answer == Value::Nil {
-            // Quiet, or the server has lost its data and counts from one again.
-            heard.position = seen;
+        let reply: Value = connection.query(&command, within).await?;
+        let mut received = self.lock();
+        if reply == Value::Nil {
+            // No entries: none were added, or the server has lost its data and counts from one
+            // again.
+            received.position = seen;
             return Ok(());
         }
-        for (call, tickets) in redis::from_redis_value(answer).map(parse_entries)? {
-            // Whatever it says: what is not read past is read again at once, for ever.
-            heard.position = call;
-            for ticket in tickets.split(' ').filter(|ticket| !ticket.is_empty()) {
-                if let Some(bell) = heard.waiters.get(ticket) {
-                    bell.notify_one();
+        for (number, request_ids) in redis::from_redis_value(reply).map(parse_entries)? {
+            // Advance past every entry, also foreign ones; otherwise the next read returns it again
+            // at once.
+            received.position = number;
+            for request_id in request_ids.split(' ').filter(|request_id| !request_id.is_empty()) {
+                if let Some(wakeup) = received.waiters.get(request_id) {
+                    wakeup.notify_one();
                 }
-                heard.recent.push_back((call, ticket.to_owned()));
+                received.recent.push_back((number, request_id.to_owned()));
             }
         }
-        let excess = heard.recent.len().saturating_sub(MAX_RECENT_TURNS);
-        heard.recent.drain(..excess);
+        let excess = received.recent.len().saturating_sub(MAX_RECENT_TURNS);
+        received.recent.drain(..excess);
         Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, ReceivedTurns> {
-        self.received.lock().expect("nobody panics while holding it")
+        self.received.lock().expect("no code panics while it holds the lock")
     }
 }
 
-/// Registered for as long as it waits.
+/// A waiting request, registered until it is dropped.
 struct TurnWaiter<'a> {
     listener: &'a TurnListener,
     request_id: &'a PoolRequestId,
@@ -98,15 +107,15 @@ struct TurnWaiter<'a> {
 }
 
 impl<'a> TurnWaiter<'a> {
-    /// `None` if the ticket has been called already.
-    fn register(listening: &'a TurnListener, ticket: &'a PoolRequestId, seen: u64) -> Option<Self> {
-        let mut heard = listening.lock();
-        if heard.recent.iter().any(|(call, called)| *call > seen && called == ticket.as_str()) {
+    /// Registers a request; `None` if it has been notified already.
+    fn register(listener: &'a TurnListener, request_id: &'a PoolRequestId, seen: u64) -> Option<Self> {
+        let mut received = listener.lock();
+        if received.recent.iter().any(|(number, notified_id)| *number > seen && notified_id == request_id.as_str()) {
             return None;
         }
-        let bell = Arc::new(Notify::new());
-        heard.waiters.insert(ticket.as_str().to_owned(), bell.clone());
-        Some(Self { listener: listening, request_id: ticket, wakeup: bell })
+        let wakeup = Arc::new(Notify::new());
+        received.waiters.insert(request_id.as_str().to_owned(), wakeup.clone());
+        Some(Self { listener, request_id, wakeup })
     }
 }
 
@@ -116,18 +125,18 @@ impl Drop for TurnWaiter<'_> {
     }
 }
 
-/// `[[key, [[id, [field, value, …]], …]]]`; of fields and values only the server's own are certainly text.
+/// `[[key, [[id, [field, value, …]], …]]]`. Foreign fields and values may not be text.
 type StreamReply = Vec<(Vec<u8>, Vec<(String, Vec<Vec<u8>>)>)>;
 
-/// Calls and their tickets; none in what somebody else has put there.
+/// Notification numbers with their request ids, which are empty for foreign entries.
 fn parse_entries(streams: StreamReply) -> Vec<(u64, String)> {
     let entries = streams.into_iter().flat_map(|(_, entries)| entries);
     entries
         .filter_map(|(id, fields)| {
-            let call = id.split_once('-')?.0.parse().ok()?;
-            let tickets = fields.chunks_exact(2).find(|pair| pair[0] == b"tickets");
-            let tickets = tickets.and_then(|pair| String::from_utf8(pair[1].clone()).ok());
-            Some((call, tickets.unwrap_or_default()))
+            let number = id.split_once('-')?.0.parse().ok()?;
+            let request_ids = fields.chunks_exact(2).find(|pair| pair[0] == b"tickets");
+            let request_ids = request_ids.and_then(|pair| String::from_utf8(pair[1].clone()).ok());
+            Some((number, request_ids.unwrap_or_default()))
         })
         .collect()
 }

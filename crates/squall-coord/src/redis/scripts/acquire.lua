@@ -1,8 +1,9 @@
--- Takes units that nobody else holds.
+-- Acquires free units.
 -- Keys: as the prelude, 5 admin lock. Args: as the prelude, 3 member, 4… units.
--- Answer: one epoch (0: held by somebody else) per unit, or 'gone', or 'closed'.
--- Invariant: one holder per unit, who is a member; every grant has a higher epoch than any before it; a step that is repeated, because
--- its answer got lost, is answered as it was.
+-- Reply: one epoch per unit (0: another member holds it), or 'gone' for a non-member, or 'closed'
+--   while an administrator has paused grants.
+-- Invariant: each unit has one holder, which is a member; every grant has a higher epoch than all
+--   earlier ones; a repeated call, after a lost reply, gets the same reply.
 if not redis.call('ZSCORE', KEYS[2], ARGV[3]) then return 'gone' end
 if redis.call('EXISTS', KEYS[5]) == 1 then return 'closed' end
 local grants = {}

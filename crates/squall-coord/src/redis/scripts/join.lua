@@ -1,11 +1,13 @@
--- Becomes a member.
--- Keys: as the prelude, 5 beat (string, expires with the member; a view for people).
--- Args: as the prelude, 3 member, 4 ttl in ms. Answer: the revision.
--- Invariant: joining twice is joining once; the second only renews.
+-- Adds a member.
+-- Keys: as the prelude, 5 heartbeat (string that expires with the member; only for people who look
+--   at the keys).
+-- Args: as the prelude, 3 member, 4 ttl in ms. Reply: the revision.
+-- Invariant: a second join only renews the first.
 if not redis.call('ZSCORE', KEYS[2], ARGV[3]) then
-  announce('join', {ARGV[3]})
+  bump_revision('join', {ARGV[3]})
   local record = redis.call('GET', KEYS[1]) or '{}'
-  -- As `save` writes it, at the end: decoding and composing all of it for every one of a thousand would take seconds.
+  -- Appends the entry in the form that `save` writes. Decoding and encoding the whole record for
+  -- each of a thousand members would take seconds.
   if string.sub(record, 1, 1) ~= '{' or string.sub(record, -1) ~= '}' then members() end
   local entry = cjson.encode(ARGV[3]) .. ':{"joined_at":' .. whole(now) .. ',"entry":' .. whole(revision()) .. ','
     .. cjson.encode(ARGV[2]) .. ':[]}'

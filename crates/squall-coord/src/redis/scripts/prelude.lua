@@ -1,9 +1,11 @@
--- Shared by every step on a space; prepended to each script by the program.
--- Keys: 1 members (string, JSON), 2 live (sorted set, deadline in ms), 3 held (hash), 4 control (stream).
--- Args: 1 clock skew in ms (0 outside tests), 2 the word for units in the members record.
--- Invariant: an expired member has lost its place and its leases before the step looks at anything.
-local unpack_time = redis.call('TIME')
-local now = tonumber(unpack_time[1]) * 1000 + math.floor(tonumber(unpack_time[2]) / 1000) + tonumber(ARGV[1])
+-- Runs before every operation of a lease store; the program prepends it to each script.
+-- Keys: 1 members (string, JSON), 2 live (sorted set, deadline in ms), 3 held (hash), 4 control
+--   (stream).
+-- Args: 1 clock skew in ms (0 outside tests), 2 the field of the units in the members record.
+-- Invariant: an expired member has lost its membership and its leases before the operation reads
+--   anything.
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000) + tonumber(ARGV[1])
 
 local function whole(number) return string.format('%.0f', number) end
 
@@ -12,12 +14,12 @@ local function members()
   if not text then return {} end
   local ok, decoded = pcall(cjson.decode, text)
   if not ok or type(decoded) ~= 'table' then
-    error(KEYS[1] .. ' holds text that Squall did not write') -- a text, because Redis 6 cannot raise a table
+    error(KEYS[1] .. ' holds text that Squall did not write') -- a string, because Redis 6 cannot raise a table
   end
   return decoded
 end
 
--- Composed by hand because cjson writes an empty list as an object.
+-- Writes JSON by hand, because cjson encodes an empty list as an object.
 local function save(all)
   local ids, parts = {}, {}
   for id in pairs(all) do ids[#ids + 1] = id end
@@ -37,8 +39,9 @@ end
 
 local function revision() return tonumber(redis.call('HGET', KEYS[3], 'revision') or '0') end
 
--- The control entry's id is the revision, so a reader that asks for everything after what it has seen misses nothing.
-local function announce(reason, ids)
+-- The id of a control entry is the revision, so a reader that asks for all entries after the last
+-- one it has seen misses none.
+local function bump_revision(reason, ids)
   local id = redis.call('HINCRBY', KEYS[3], 'revision', 1) .. '-0'
   local function add()
     return redis.pcall('XADD', KEYS[4], 'MAXLEN', '~', 256, id, 'reason', reason, 'executor_ids', cjson.encode(ids))
@@ -46,7 +49,7 @@ local function announce(reason, ids)
   local added = add()
   if type(added) == 'table' and added.err then
     if string.find(added.err, 'WRONGTYPE') then error(added.err) end
-    redis.call('DEL', KEYS[4]) -- left over from another life of this space: it is only a wake-up
+    redis.call('DEL', KEYS[4]) -- a remainder of an earlier store; the stream is only a wake-up
     add()
   end
 end
@@ -57,7 +60,7 @@ local function lease(text)
   return string.sub(text, 1, space - 1), string.sub(text, space + 1)
 end
 
-local function drop(all, id)
+local function remove_member(all, id)
   all[id] = nil
   redis.call('ZREM', KEYS[2], id)
   local held = redis.call('HGETALL', KEYS[3])
@@ -69,10 +72,10 @@ local function drop(all, id)
   end
 end
 
-local dead = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', whole(now))
-if #dead > 0 then
+local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', whole(now))
+if #expired > 0 then
   local all = members()
-  for _, id in ipairs(dead) do drop(all, id) end
+  for _, id in ipairs(expired) do remove_member(all, id) end
   save(all)
-  announce('dead', dead)
+  bump_revision('dead', expired)
 end

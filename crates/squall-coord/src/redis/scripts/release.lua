@@ -1,6 +1,7 @@
--- Gives leases back.
--- Keys: as the prelude. Args: as the prelude, 3 member, 4… unit and epoch in turn. Answer: how many were given back.
--- Invariant: a lease that has gone to somebody else, or to a later grant, is left alone.
+-- Releases leases.
+-- Keys: as the prelude. Args: as the prelude, 3 member, 4… unit and epoch in turn. Reply: how many
+--   leases were released.
+-- Invariant: a lease of another member, or of a later grant, stays untouched.
 local count = 0
 for at = 4, #ARGV, 2 do
   local field = 'unit:' .. ARGV[at]
@@ -9,5 +10,5 @@ for at = 4, #ARGV, 2 do
     count = count + 1
   end
 end
-if count > 0 then announce('release', {ARGV[3]}) end
+if count > 0 then bump_revision('release', {ARGV[3]}) end
 return count

@@ -1,4 +1,4 @@
--- Removes expired members; the prelude has done it.
--- Keys and args: as the prelude. Answer: the names of those removed.
--- Invariant: idempotent; anybody may run it at any time.
-return dead
+-- Removes expired members; the prelude has done so already.
+-- Keys and args: as the prelude. Reply: the removed members.
+-- Invariant: idempotent; any client may run it at any time.
+return expired

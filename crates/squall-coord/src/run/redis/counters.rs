@@ -1,13 +1,16 @@
-//! Counters in Redis: one hash for all of a run, `<counter>:limit`, `:next`, `:out`, `:back` and one field for each source. The numbers
-//! within a field stand one after the other, so that a script reads a source in one step.
+//! Counters in Redis: one hash for all counters of a run, with the fields `<counter>:limit`,
+//! `:next`, `:out`, `:back` and one field per source.
+//! The numbers within a field are separated by spaces, so that a script reads a source with one
+//! command.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use redis::{AsyncCommands, Script};
 
-use super::{RUN_RETENTION, RedisRunStore, millis};
+use super::{RUN_RETENTION, RedisRunStore};
 use crate::{
     StoreError,
+    redis::millis,
     run::counter_store::{BlockGrant, BlockRequest, CounterState, CounterStore, SourceAllocation},
 };
 
@@ -19,7 +22,7 @@ pub(super) struct CounterScripts {
 impl CounterScripts {
     pub(super) fn new() -> Self {
         Self {
-            acquire_block: Script::new(include_str!("../scripts/draw.lua")),
+            acquire_block: Script::new(include_str!("../scripts/acquire_block.lua")),
             write_off: Script::new(include_str!("../scripts/write_off.lua")),
         }
     }
@@ -31,26 +34,30 @@ impl CounterStore for RedisRunStore {
         epoch: u64,
         counter: &str,
         source: &str,
-        draw: &BlockRequest,
+        request: &BlockRequest,
     ) -> Result<Option<BlockGrant>, StoreError> {
         let keys = self.keys();
         let mut call = self.inner.counters.acquire_block.prepare_invoke();
         call.key(keys.epoch()).key(keys.counters(epoch)).arg(epoch).arg(counter).arg(source);
-        call.arg(draw.sequence).arg(draw.used).arg(draw.max_count).arg(draw.limit).arg(millis(RUN_RETENTION));
-        for block in &draw.returned_blocks {
+        call.arg(request.sequence)
+            .arg(request.used)
+            .arg(request.max_count)
+            .arg(request.limit)
+            .arg(millis(RUN_RETENTION));
+        for block in &request.returned_blocks {
             call.arg(block.start).arg(block.end);
         }
-        let drawn: Option<(u64, u64, u64, u64)> = self.invoke(&call).await?;
-        Ok(drawn.map(|(first, end, left, elsewhere)| BlockGrant {
+        let granted: Option<(u64, u64, u64, u64)> = self.invoke(&call).await?;
+        Ok(granted.map(|(first, end, remaining, held_by_others)| BlockGrant {
             block: first..end,
-            remaining: left,
-            held_by_others: elsewhere,
+            remaining,
+            held_by_others,
         }))
     }
 
     async fn counters(&self, epoch: u64) -> Result<BTreeMap<String, CounterState>, StoreError> {
-        let answer = self.connection().hgetall(self.keys().counters(epoch)).await;
-        let fields: BTreeMap<String, String> = self.check_reply(answer).await?;
+        let reply = self.connection().hgetall(self.keys().counters(epoch)).await;
+        let fields: BTreeMap<String, String> = self.check_reply(reply).await?;
         let mut counters: BTreeMap<String, CounterState> = BTreeMap::new();
         for (field, value) in fields {
             parse_field(&mut counters, &field, &value);
@@ -66,20 +73,20 @@ impl CounterStore for RedisRunStore {
     }
 }
 
-/// Reads one field; one that nobody of us has written is passed over.
+/// Parses one field; foreign fields are skipped.
 fn parse_field(counters: &mut BTreeMap<String, CounterState>, field: &str, value: &str) {
     let numbers: Vec<u64> = value.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect();
     if let Some((name, source)) = field.split_once(":by:") {
-        if let [turn, first, end, drawn, returned, used, lost] = numbers[..] {
-            let holding = SourceAllocation {
-                sequence: turn,
+        if let [sequence, first, end, granted, returned, used, written_off] = numbers[..] {
+            let allocation = SourceAllocation {
+                sequence,
                 block: first..end,
-                allocated: drawn,
+                allocated: granted,
                 returned,
                 used,
-                written_off: lost != 0,
+                written_off: written_off != 0,
             };
-            counters.entry(name.to_owned()).or_default().sources.insert(source.to_owned(), holding);
+            counters.entry(name.to_owned()).or_default().sources.insert(source.to_owned(), allocation);
         }
         return;
     }

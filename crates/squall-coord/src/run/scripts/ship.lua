@@ -1,10 +1,12 @@
 -- Appends a delta.
--- Keys: 1 epoch, 2 shipped (hash), 3 deltas (stream). Args: 1 epoch, 2 source, 3 number, 4 delta, 5 ttl in ms.
--- Answer: taken, known, gap (with the number expected) or stale.
--- Invariants: a source's deltas are in the stream once each, in order, and only those of the run that is on; where nobody can say
--- which run that is, nothing is given up.
+-- Keys: 1 epoch, 2 shipped (hash), 3 deltas (stream). Args: 1 epoch, 2 source, 3 number, 4 delta, 5
+--   ttl in ms.
+-- Reply: taken, known (a duplicate), gap (with the expected number) or stale (the run has ended).
+-- Invariant: the stream has each delta of a source once, in order, and only deltas of the current
+--   run; if the epoch is not a number, the reply is an error and not stale, so the worker keeps its
+--   deltas.
 local epoch = tonumber(redis.call('GET', KEYS[1]) or '0')
-if not epoch then return redis.error_reply('WRONGTYPE test:epoch is no whole number') end
+if not epoch then return redis.error_reply('WRONGTYPE test:epoch is not a whole number') end
 if epoch ~= tonumber(ARGV[1]) then return {'stale', 0} end
 local last = redis.call('HGET', KEYS[2], ARGV[2])
 local expected = last and tonumber(last) + 1 or 0

@@ -1,7 +1,7 @@
--- Stops waiting for the numbers of a source that is gone.
+-- Writes off the unused numbers of a dead source.
 -- Keys: 1 epoch, 2 counters (hash). Args: 1 epoch, 2 counter, 3 source.
--- Answer: how many it held; nothing if it was written off before or is not known.
--- Invariant: what is written off is not given to anybody: it counts as used.
+-- Reply: how many numbers; nil if they are written off already or the source is unknown.
+-- Invariant: written-off numbers count as used and are never granted again.
 if tonumber(redis.call('GET', KEYS[1]) or '0') ~= tonumber(ARGV[1]) then return false end
 local name = ARGV[2]
 local mine = name .. ':by:' .. ARGV[3]

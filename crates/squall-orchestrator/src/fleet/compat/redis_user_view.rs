@@ -2,7 +2,7 @@
 //! report and by the level of the load. It assigns nothing. Every update moves a bounded number of
 //! users, until Redis shows all of them.
 
-use squall_coord::{CompatView, FleetStores, MAX_USERS_PER_MOVE, StoreError, UserMove};
+use squall_coord::{CompatView, FleetStores, MAX_USERS_PER_MOVE, StoreError, UserLocation, UserMove};
 use squall_model::{CommandType, SHARE_COUNT};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
@@ -118,7 +118,7 @@ impl<C: FleetStores> RedisUserView<C> {
         self.placements = vec![ShownPlacement::Absent; end as usize];
         for (user, location) in locations {
             self.placements[user as usize] = match location {
-                Some((worker, running)) => {
+                Some(UserLocation { worker, running }) => {
                     ShownPlacement::OnWorker(UserPlacement { worker: self.worker_number(&worker), running })
                 }
                 None => ShownPlacement::UnknownWorker,

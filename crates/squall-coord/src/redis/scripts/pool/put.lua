@@ -1,9 +1,11 @@
--- Adds things that the pool does not have yet.
--- Keys: as the prelude, 10 pool_loaded_count (string; for the seed's clients), 11 what this very put was answered, if it is repeated
---   (string, for a minute), 12… payloads (strings), one per thing.
--- Args: as the prelude, 5 most things in the pool (-1: any), 6 run (-1: of none), 7… id and payload in turn. Answer: 1 or 0 per thing.
--- Invariant: payload, id and count change together; a thing that is there, free or held, is never made free again; a run that is over
---   adds nothing; a put that is repeated adds nothing and is answered as before.
+-- Adds items that the pool lacks.
+-- Keys: as the prelude, 10 pool_loaded_count (string, for vikhry's clients), 11 the reply to this
+--   put (string, kept for a minute, in case the put is repeated), 12… payloads (strings), one per
+--   item.
+-- Args: as the prelude, 5 most items in the pool (-1: no limit), 6 run (-1: any), 7… id and payload
+--   in turn. Reply: 1 or 0 per item.
+-- Invariant: payload, id and count change together; an existing item, free or held, is never freed
+--   by a put; an ended run adds nothing; a repeated put adds nothing and gets the same reply.
 local before = redis.call('GET', KEYS[11])
 local added = {}
 if before then
@@ -13,7 +15,7 @@ end
 if tonumber(ARGV[6]) >= 0 and tonumber(ARGV[6]) < run then return added end
 redis.call('HSETNX', KEYS[1], ARGV[2], 0)
 local total = tonumber(redis.call('HGET', KEYS[1], ARGV[2]))
-if not total or total < 0 then return foreign(ARGV[2] .. ' of resources') end
+if not total or total < 0 then return not_a_number(ARGV[2] .. ' of resources') end
 local limit = tonumber(ARGV[5])
 for at = 12, #KEYS do
   local id, payload = ARGV[7 + (at - 12) * 2], ARGV[8 + (at - 12) * 2]
@@ -28,5 +30,5 @@ for at = 12, #KEYS do
 end
 redis.call('SET', KEYS[10], whole(total))
 if #added > 0 then redis.call('SET', KEYS[11], table.concat(added), 'EX', 60) end
-call_next()
+notify_next()
 return added

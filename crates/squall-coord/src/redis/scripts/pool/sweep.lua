@@ -1,7 +1,7 @@
--- Gives back what is held by those who are no members, or for runs that are over.
--- Keys and args: as the prelude. Answer: how many things came back.
--- Invariant: idempotent; anybody may run it at any time.
-front(redis.call('ZCARD', KEYS[5]))
-local count = reap()
-call_next()
+-- Frees items whose holders are not members or whose runs have ended.
+-- Keys and args: as the prelude. Reply: how many items became free.
+-- Invariant: idempotent; any client may run it at any time.
+first_waiting(redis.call('ZCARD', KEYS[5]))
+local count = reclaim_abandoned()
+notify_next()
 return count
