@@ -198,7 +198,7 @@ fn what_was_lost_meanwhile_is_not_used() {
         Record { metrics, notes, engine }
     });
     assert_eq!(record.lines(MetricKind::Request), ["x: RESOURCE_LOST×1"]);
-    assert!(record.notes()[0].starts_with("`users` may be another user's"), "{:?}", record.notes());
+    assert!(record.notes()[0].starts_with("the lease of `users` has expired"), "{:?}", record.notes());
     assert_eq!(target.requests(), 0);
 }
 
