@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn csv_cells_are_found_by_row_and_column() {
+    fn csv_cell_is_found_by_row_and_column() {
         let table = DataTable::csv("user", b"\xef\xbb\xbfname, password\nann,\"a,b\"\nbob,\n").unwrap();
         assert_eq!((table.columns.as_slice(), table.rows), (&["name".to_owned(), "password".to_owned()][..], 2));
         assert_eq!([table.cell(0, 0), table.cell(0, 1)], [("ann", false), ("a,b", false)]);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_that_is_never_closed_is_not_a_cell() {
+    fn csv_with_unclosed_quote_is_rejected_with_its_line() {
         for (text, line) in [
             ("a,b\n1,\"x\n2,y\n", Some(2)),
             ("\"a\n1\n", Some(1)),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn jsonl_keeps_what_is_a_number() {
+    fn jsonl_numbers_stay_numbers() {
         let table = DataTable::jsonl("p", b"{\"id\":7,\"name\":\"x\"}\n\n{\"id\":8,\"tags\":[1]}\n").unwrap();
         assert_eq!(table.columns, ["id", "name", "tags"]);
         assert_eq!([table.cell(0, 0), table.cell(0, 1), table.cell(0, 2)], [("7", true), ("x", false), ("", false)]);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_files_say_where() {
+    fn broken_data_file_error_names_the_line() {
         for (result, expected) in [
             (DataTable::csv("d", b"a,b\n1\n"), "line: 2"),
             (DataTable::csv("d", b"a,b\n"), "no rows"),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unique_rows_of_all_segments_are_each_dealt_once() {
+    async fn unique_row_is_handed_out_once_across_segments() {
         let table = table(10, RowOrder::Unique);
         let mut rng = fastrand::Rng::with_seed(1);
         let mut dealt = Vec::new();
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unique_rows_are_those_that_were_supplied() {
+    async fn unique_rows_come_from_the_shared_counter() {
         let table = table(10, RowOrder::Unique);
         let (dealer, ration) = DataFeeder::with_shared_counter(&table);
         let SharedCounter { limit, refill, .. } = ration.expect("it has to be supplied");
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_users_own_row_is_the_same_wherever_the_user_is() {
+    async fn user_row_by_number_is_the_same_on_every_feeder() {
         let mut table = DataTable { per: RowLifetime::User, ..table(3, RowOrder::Unique) };
         table.assign_rows_by_user();
         let mut rng = fastrand::Rng::with_seed(1);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_in_turn_begin_again() {
+    async fn rows_in_turn_restart_after_the_last() {
         let table = table(3, RowOrder::InTurn);
         let (dealer, ration) = DataFeeder::with_shared_counter(&table);
         assert!(ration.is_none(), "everybody may use them");

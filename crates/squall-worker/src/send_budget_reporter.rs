@@ -209,10 +209,12 @@ mod tests {
     async fn redirects_are_allowed_from_the_first_report_without_a_bound_per_iteration() {
         for (bound, allowed) in [(None, true), (Some(1), false)] {
             let (run, budget) = (MemoryRunStore::new(), SendBudget::new(1));
-            run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
+            run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true)
+                .await
+                .unwrap()
+                .expect("alone");
             let (first, ttl) = ((vec![10], bound), Duration::from_secs(1));
-            let mut reporter =
-                SendBudgetReporter::new(run, (1, 7), budget.clone(), first, ttl, LoadStart::default());
+            let mut reporter = SendBudgetReporter::new(run, (1, 7), budget.clone(), first, ttl, LoadStart::default());
             assert!(reporter.report_first_budget().await.is_ok());
             assert_eq!(budget.redirects_allowed(), allowed, "{bound:?}");
         }

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_the_table_is_known_by_its_number_and_what_is_stored() {
+    fn resource_with_row_number_and_equal_values_is_the_table_row() {
         let table = table("name,pin", "ann,1,x\nbob,2,x\n");
         let stored = r#"{"name":"bob","pin":"2","unused":"y","resource_name":"users","resource_id":"1"}"#;
         assert_eq!(table.resource_row("1", stored), Ok(UserRow::TableIndex(1)));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn values_keep_their_type() {
+    fn stored_resource_values_keep_their_json_type() {
         let table = table("name,pin", "ann,1,x\n");
         check(
             &table,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_no_use_is_named_with_its_pool_and_field() {
+    fn unusable_resource_error_names_pool_and_field() {
         let table = table("name,pin", "ann,1,x\n");
         check(&table, "7", r#"{"name":"x"}"#, Err("`7` of the pool `users` cannot be used: it has no field `pin`"));
         check(&table, "0", "{}", Err("`0` of the pool `users` cannot be used: it has no field `name`"));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pool_notes_about_a_thing_is_no_column() {
+    fn pool_metadata_field_is_not_a_column() {
         let table = table("resource_id,name", "0,ann,x\nacc-1,bob,x\n");
         let own =
             |id: &str| format!(r#"{{"resource_id":"{id}","name":"ann","resource_name":"users","created_at":1.5}}"#);

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stay_one_value() {
+    fn escaped_value_stays_one_value() {
         check(Escape::Path, "a/b c", "a%2Fb%20c");
         check(Escape::Query, "é&x=1", "%C3%A9%26x%3D1");
         check(Escape::Json, "a\"b", "a\\\"b");
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_escaped_string_is_the_string_that_json_reads(text in "\\PC*|[\\x00-\\x20\"\\\\]*") {
+        fn json_escaped_string_parses_to_itself(text in "\\PC*|[\\x00-\\x20\"\\\\]*") {
             let mut out = String::new();
             write_json_string(&text, &mut out);
             prop_assert_eq!(serde_json::from_str::<String>(&out).unwrap(), text);

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn now_is_formatted_as_the_calendar_date() {
         for (ms, date) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400_000, "2000-02-29T00:00:00.000Z"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_says_its_version_and_variant() {
+    fn uuid_has_version_and_variant() {
         for random in [0, u128::MAX, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef] {
             let mut out = String::new();
             write_uuid(random, &mut out);

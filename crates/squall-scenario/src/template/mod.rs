@@ -177,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_template_becomes_the_sum_of_its_parts(parts in prop::collection::vec(part(), 0..8)) {
+        fn rendered_template_is_the_concatenation_of_its_parts(parts in prop::collection::vec(part(), 0..8)) {
             let written: String = parts.iter().map(|(written, _)| written.as_str()).collect();
             let expected: String = parts.iter().map(|(_, expected)| expected.as_str()).collect();
             let template = compile(&written);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unset_variable_is_named() {
+    fn unset_variable_error_names_its_slot() {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut context = RenderContext { slots: &[None], data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
         assert_eq!(

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_at_their_expressions() {
+    fn template_text_is_split_at_expressions() {
         check("plain", "plain");
         check("a{{ b }}c", "a|<Name(b)>|c");
         check("{{user.name}}", "<Column(user,name)>");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_pointed_at() {
+    fn template_syntax_error_names_its_bytes() {
         refuse("a{{ b", "not closed", 1..5);
         refuse("{{ }}", "nothing between", 3..4);
         refuse("{{ f(1 2) }}", "`,` or `)`", 7..8);

@@ -67,21 +67,21 @@ fn measured(rest: &str) -> u64 {
 }
 
 #[test]
-fn a_plain_request_allocates_nothing() {
+fn constant_request_allocates_nothing() {
     let request = "[[task]]\nname = 'x'\npost = '/echo'\njson = { a = 1 }\nheaders = { x-a = 'b' }\n";
     assert_eq!(measured(request), 0);
     assert_eq!(measured(&format!("{request}expect = {{ status = [200, '3xx'] }}")), 0);
 }
 
 #[test]
-fn a_rendered_request_allocates_a_bounded_few() {
+fn rendered_request_allocates_at_most_three_times() {
     let request = "[[task]]\nname = 'x'\nget = '/api/products?page={{ random(1, 20) }}'";
     let each = measured(request) as f64 / 1000.0;
     assert!(each <= 3.0, "{each} allocations for each request: its flow, and a list of its headers");
 }
 
 #[test]
-fn ten_thousand_users_fit_in_eight_kibibytes_each() {
+fn user_takes_less_than_eight_kibibytes() {
     const USERS: u64 = 200;
     let target = target();
     let scenario = scenario(&target, "[[task]]\nname = 'x'\nget = '/api/products'");

@@ -19,12 +19,12 @@ fn check(rest: &str, requests: &[&str], groups: &[&str]) {
 }
 
 #[test]
-fn a_plain_task_records_what_the_target_counts() {
+fn constant_task_records_every_request_of_the_target() {
     check("[[task]]\nname = 'health'\nget = '/health'", &["health: HTTP_200×2"], &[]);
 }
 
 #[test]
-fn a_status_from_400_on_is_an_error_unless_it_is_expected() {
+fn status_400_or_above_is_an_error_unless_expected() {
     check("[[task]]\nname = 'x'\nget = '/nothing'", &["x: HTTP_404×2"], &[]);
     check("[[task]]\nname = 'x'\nget = '/nothing'\nexpect = { status = 404 }", &["x: HTTP_404×2"], &[]);
     check("[[task]]\nname = 'x'\nget = '/health'\nexpect = { status = [201, '3xx'] }", &["x: STATUS×2"], &[]);
@@ -32,7 +32,7 @@ fn a_status_from_400_on_is_an_error_unless_it_is_expected() {
 }
 
 #[test]
-fn an_expected_404_completes_its_task_and_an_unexpected_one_does_not() {
+fn task_with_404_completes_only_if_404_is_expected() {
     let target = target();
     let text =
         "[[task]]\nname = 'a'\nget = '/nothing'\nexpect = { status = 404 }\n[[task]]\nname = 'b'\nget = '/nothing'";
@@ -43,7 +43,7 @@ fn an_expected_404_completes_its_task_and_an_unexpected_one_does_not() {
 }
 
 #[test]
-fn redirect_hops_are_samples_of_their_own() {
+fn each_redirect_is_recorded_under_its_own_metric() {
     check(
         "[[task]]\nname = 'go'\nget = '/redirect/3'",
         &["go: HTTP_302×2", "go (redirect): HTTP_302×4 HTTP_200×2"],
@@ -59,7 +59,7 @@ fn redirect_hops_are_samples_of_their_own() {
 }
 
 #[test]
-fn checks_are_held_against_the_last_response_of_a_redirect() {
+fn checks_apply_to_the_last_response_after_redirects() {
     check(
         "[[task]]\nname = 'go'\nget = '/redirect/1'\nexpect = { json = { '$.status' = 'ok' } }",
         &["go: HTTP_302×2", "go (redirect): HTTP_200×2"],
@@ -79,7 +79,7 @@ fn expect(expectation: &str, code: &str, note: &str) {
 }
 
 #[test]
-fn every_expectation_can_hold_and_fail() {
+fn every_expectation_can_pass_and_fail() {
     expect("status = '2xx'", "HTTP_200", "");
     expect("header = { content-type = 'application/json' }", "HTTP_200", "");
     expect("header = { content-type = { contains = 'json' }, x-none = false }", "HTTP_200", "");
@@ -102,7 +102,7 @@ fn every_expectation_can_hold_and_fail() {
 }
 
 #[test]
-fn a_body_that_is_no_json_fails_its_json_check() {
+fn json_check_fails_on_a_body_that_is_not_json() {
     check("[[task]]\nname = 'x'\nget = '/bytes/9'\nexpect = { json = { '$' = 1 } }", &["x: JSON×2"], &[]);
 }
 
@@ -131,7 +131,7 @@ expect = { status = 200, json = { "$.quantity" = 2, "$.product_id" = "{{ product
 "#;
 
 #[test]
-fn a_flow_hands_values_from_step_to_step() {
+fn extracted_value_is_used_by_later_steps() {
     check(
         FLOW,
         &["buy/order: HTTP_201×2", "buy/look: HTTP_200×2", "on_start/login: HTTP_200×1"],
@@ -140,7 +140,7 @@ fn a_flow_hands_values_from_step_to_step() {
 }
 
 #[test]
-fn tags_and_groups_are_part_of_the_metric() {
+fn metric_key_has_tags_and_group() {
     let target = target();
     let (record, _) = run(&scenario(&target, FLOW), 1);
     let order = record.metrics.iter().find(|metric| metric.key.name == "buy/order").expect("recorded");
@@ -149,7 +149,7 @@ fn tags_and_groups_are_part_of_the_metric() {
 }
 
 #[test]
-fn a_failed_step_ends_its_flow_unless_told_otherwise() {
+fn failed_step_ends_flow_unless_continue_on_failure() {
     let flow = |more: &str| {
         format!(
             "[[task]]\nname = 'f'\n[[task.step]]\nname = 'a'\nget = '/nothing'\n{more}\n\
@@ -161,7 +161,7 @@ fn a_failed_step_ends_its_flow_unless_told_otherwise() {
 }
 
 #[test]
-fn consecutive_steps_of_a_group_are_one_span() {
+fn consecutive_steps_of_a_group_share_one_span() {
     let step = |name: &str, group: &str| {
         let group = if group.is_empty() { String::new() } else { format!("group = '{group}'\n") };
         format!("[[task.step]]\nname = '{name}'\nget = '/health'\n{group}")
@@ -173,7 +173,7 @@ fn consecutive_steps_of_a_group_are_one_span() {
 }
 
 #[test]
-fn a_missing_value_is_a_failed_extraction() {
+fn missing_value_without_default_fails_extraction() {
     let target = target();
     let text = "[[task]]\nname = 'x'\nget = '/health'\nextract = { token = '$.token' }\n\
                 [[task]]\nname = 'y'\nget = '/api/products/{{ token }}'\n\
@@ -196,7 +196,7 @@ fn bytes_out(record: &Record, metric: &str) -> u64 {
 }
 
 #[test]
-fn what_a_request_had_sent_when_it_was_cut_off_is_counted() {
+fn bytes_of_a_timed_out_request_are_counted() {
     let target = target();
     let text = "[[task]]\nname = 'open'\nget = '/delay/00000'\n\
                 [[task]]\nname = 'slow'\ntimeout = '30ms'\nget = '/delay/60000'\n";
@@ -207,7 +207,7 @@ fn what_a_request_had_sent_when_it_was_cut_off_is_counted() {
 }
 
 #[test]
-fn what_a_request_had_sent_when_the_run_was_aborted_is_counted() {
+fn bytes_of_an_aborted_request_are_counted() {
     let target = target();
     let text = "[[task]]\nname = 'whole'\nget = '/delay/00000'\n[[task]]\nname = 'aborted'\nget = '/delay/60000'";
     let scenario = scenario(&target, text);
@@ -235,7 +235,7 @@ fn what_a_request_had_sent_when_the_run_was_aborted_is_counted() {
 }
 
 #[test]
-fn a_task_that_takes_too_long_is_cut_off() {
+fn task_timeout_ends_requests_and_think_time() {
     let target = target();
     let text = "[[task]]\nname = 'slow'\ntimeout = '30ms'\nget = '/delay/60000'\n\
                 [[task]]\nname = 'flow'\ntimeout = '1s'\n[[task.step]]\nname = 'a'\nget = '/health'\nthink = '1h'\n\
@@ -254,12 +254,12 @@ fn a_task_that_takes_too_long_is_cut_off() {
 }
 
 #[test]
-fn a_request_timeout_is_the_clients() {
+fn http_timeout_ends_a_slow_request() {
     check("[http]\ntimeout = '400ms'\n[[task]]\nname = 'slow'\nget = '/delay/60000'", &["slow: TIMEOUT×2"], &[]);
 }
 
 #[test]
-fn a_target_that_is_not_there_is_counted_with_its_reason() {
+fn refused_connection_is_recorded_with_its_reason() {
     let target = target();
     let scenario = scenario(&target, "[[task]]\nname = 'x'\nget = '/health'");
     drop(target);
@@ -270,7 +270,7 @@ fn a_target_that_is_not_there_is_counted_with_its_reason() {
 }
 
 #[test]
-fn a_login_that_fails_keeps_the_user_from_starting() {
+fn failed_on_start_keeps_the_user_from_starting() {
     let target = target();
     let text = "[[on_start]]\nname = 'login'\npost = '/auth/login'\njson = { username = 'a', password = 'wrong' }\n\
                 [[task]]\nname = 'x'\nget = '/health'";
@@ -288,7 +288,7 @@ fn users() -> Memory {
 }
 
 #[test]
-fn unique_rows_run_out_with_a_clear_outcome() {
+fn exhausted_unique_rows_record_data_exhausted() {
     let target = target();
     let (record, completed) = run(&with_files(&target, &USERS.replace("ORDER", "unique"), users()), 4);
     assert_eq!(record.lines(MetricKind::Request), ["x: HTTP_200×3 DATA_EXHAUSTED×1"]);
@@ -298,7 +298,7 @@ fn unique_rows_run_out_with_a_clear_outcome() {
 }
 
 #[test]
-fn rows_in_turn_and_at_random_never_run_out() {
+fn rows_in_turn_and_random_rows_never_run_out() {
     for order in ["in_turn", "random"] {
         let target = target();
         let (record, _) = run(&with_files(&target, &USERS.replace("ORDER", order), users()), 7);
@@ -331,7 +331,7 @@ fn unique_rows_are_shared_by_all_threads_of_a_driver() {
 
 /// The user in hand is number 3.
 #[test]
-fn a_users_own_row_is_that_of_its_number() {
+fn unique_row_per_user_has_the_users_number() {
     let target = target();
     let text = USERS
         .replace("order = 'ORDER'", "order = 'unique'\nper = 'user'")
@@ -344,7 +344,7 @@ fn a_users_own_row_is_that_of_its_number() {
 }
 
 #[test]
-fn with_a_rate_a_user_draws_a_row_and_keeps_it() {
+fn user_of_an_open_model_keeps_its_unique_row() {
     let target = target();
     let text = USERS.replace("order = 'ORDER'", "order = 'unique'\nper = 'user'");
     let (record, _) = run(&with_files(&target, &format!("[load]\nrate = 5\nfor = '1s'\n{text}"), users()), 5);
@@ -352,7 +352,7 @@ fn with_a_rate_a_user_draws_a_row_and_keeps_it() {
 }
 
 #[test]
-fn what_is_in_flight_when_the_run_is_aborted_is_recorded() {
+fn request_in_flight_at_abort_is_recorded_as_aborted() {
     let target = target();
     let scenario = scenario(&target, "[[task]]\nname = 'slow'\nget = '/delay/60000'");
     block_on(async {
@@ -402,7 +402,7 @@ fn of_text(text: &str) -> squall_scenario::Scenario {
 
 /// Set-Cookie stands in a line for each cookie.
 #[test]
-fn an_expectation_sees_every_header_of_its_name() {
+fn header_check_sees_every_header_of_its_name() {
     let (url, _lines) = answering("HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nContent-Length: 0\r\n\r\n");
     let expect = |wish: &str| {
         format!("[[task]]\nname = '{wish}'\nget = '/'\nexpect = {{ header = {{ set-cookie = {wish} }} }}\n")
@@ -415,7 +415,7 @@ fn an_expectation_sees_every_header_of_its_name() {
 
 /// A number is passed on as the server wrote it; and two that differ are not equal because floats are.
 #[test]
-fn numbers_stay_what_they_are() {
+fn extracted_numbers_keep_their_notation_and_precision() {
     let (url, lines) = answering(
         "HTTP/1.1 200 OK\r\nContent-Length: 74\r\n\r\n\
          {\"id\":9007199254740993,\"n\":[1.10,1e3],\"l\":123456789012345678901234567890 }",

@@ -26,7 +26,7 @@ fn refuse_whole(text: &str, at: (usize, usize), message: &str) {
 }
 
 #[test]
-fn names_and_types() {
+fn unknown_keys_and_wrong_types_are_rejected() {
     refuse("wieght = 5", (5, 1), "unknown key `wieght` in [[task]] / did you mean `weight`?");
     refuse("zzz = 5", (5, 1), "there are basic, bearer, body");
     refuse("weight = 'five'", (5, 10), "`weight` must be a number, not a string");
@@ -40,14 +40,14 @@ fn names_and_types() {
 }
 
 #[test]
-fn what_checks_nothing_or_cannot_be_sent() {
+fn empty_checks_and_unsendable_requests_are_rejected() {
     refuse("expect = { status = [] }", (5, 21), "an empty list of statuses expects nothing");
     let text = "target = 'http://h'\n[[task]]\nname = 'x'\nget = \"/x\\r\\nX: y\"";
     refuse_whole(text, (4, 7), "has a line break or another control character in it");
 }
 
 #[test]
-fn tasks() {
+fn invalid_tasks_are_rejected() {
     refuse("weight = 0", (5, 10), "a weight of 0 is not possible / give a number above 0");
     refuse("weight = -1.5", (5, 10), "a weight of -1.5 is not possible");
     refuse("weight = 1e300", (5, 10), "a weight of 1e300 is not possible");
@@ -77,7 +77,7 @@ fn tasks() {
 
 /// Task `a/b` and step `b` of task `a` were counted as one; `g:p99` could mean a task or a group.
 #[test]
-fn a_metric_has_one_meaning() {
+fn metric_name_with_two_meanings_is_rejected() {
     let flow = "[[task]]\nname = 'a'\n[[task.step]]\nname = 'b'\nget = '/'\n";
     refuse(
         &format!("[[task]]\nname = 'a/b'\nget = '/'\n{flow}"),
@@ -98,7 +98,7 @@ fn a_metric_has_one_meaning() {
 }
 
 #[test]
-fn settings_that_others_make_idle() {
+fn ineffective_settings_are_rejected() {
     refuse("[http]\ninsecure = true\nca = '/dev/null'", (7, 6), "keep one of them");
     refuse("[http]\nunix_socket = '/tmp/s'\nip = '4'", (7, 6), "a Unix socket has no address to choose");
     refuse("[http]\nunix_socket = '/tmp/s'\nresolve = { a = '127.0.0.1' }", (7, 13), "a Unix socket has no address");
@@ -110,7 +110,7 @@ fn settings_that_others_make_idle() {
 
 /// `--unix-socket` works on a file with a proxy, and so on.
 #[test]
-fn a_flag_drops_what_it_makes_idle_in_the_file() {
+fn flag_drops_file_settings_that_it_makes_ineffective() {
     let flag = |value: &str| Some(Sourced::from_flag("--flag", value));
     let name = |name: &str| Sourced::from_flag("--flag", name);
     let on = Some(Sourced::from_flag("--insecure", true));
@@ -129,7 +129,7 @@ fn a_flag_drops_what_it_makes_idle_in_the_file() {
 }
 
 #[test]
-fn circles_of_requires() {
+fn circular_requires_are_rejected() {
     let text = "target = 'http://h'\n[[task]]\nname = 'a'\nget = '/'\nrequires = ['b']\n\
                 [[task]]\nname = 'b'\nget = '/'\nrequires = ['a']\n[[task]]\nname = 'c'\nget = '/'\nrequires = ['a']";
     let errors = parse(text).unwrap_err();
@@ -138,7 +138,7 @@ fn circles_of_requires() {
 }
 
 #[test]
-fn loads() {
+fn invalid_loads_are_rejected() {
     refuse("[load]\nrate = 0", (6, 8), "`0` is not a rate");
     refuse("[load]\nrate = -5", (6, 8), "`-5` is not a rate");
     refuse("[load]\nrate = '5/x'", (6, 8), "`5/x` is not a rate");
@@ -167,7 +167,7 @@ fn loads() {
 }
 
 #[test]
-fn requests() {
+fn invalid_requests_are_rejected() {
     refuse("expect = { status = 99 }", (5, 21), "`99` is not a status");
     refuse("expect = { status = '6xx' }", (5, 21), "`6xx` is not a status");
     refuse("expect = { body_matches = '(' }", (5, 27), "bad regular expression: unclosed group");
@@ -207,7 +207,7 @@ fn requests() {
 }
 
 #[test]
-fn templates() {
+fn invalid_templates_are_rejected() {
     refuse("body = 'a {{ b'", (5, 11), "`{{` is not closed");
     refuse("body = '{{ tokn }}'\nextract = { token = '$.a' }", (5, 12), "did you mean `token`?");
     refuse("body = '{{ uuid }}'", (5, 12), "to call the function write uuid()");
@@ -232,7 +232,7 @@ fn complaints(request: UrlRequest) -> Vec<String> {
 }
 
 #[test]
-fn every_mistake_of_one_template_is_reported() {
+fn every_error_of_one_template_is_reported() {
     let text = "target = 'http://h'\n[[task]]\nname = 'x'\nget = '/'\n\
                 body = '{{ }} {{ 1.2.3 }} {{ a }} {{ choice(b, c) }} {{ user() }} {{ d'";
     let errors = parse(text).unwrap_err();
@@ -241,12 +241,12 @@ fn every_mistake_of_one_template_is_reported() {
 }
 
 #[test]
-fn a_bad_target_template_is_one_mistake() {
+fn bad_target_template_is_reported_once() {
     refuse_whole("target = 'http://{{ x }}'\n[[task]]\nname = 'x'\nget = '/'", (1, 21), "unknown variable `x`");
 }
 
 #[test]
-fn a_wrong_scheme_is_one_mistake_with_a_sensible_hint() {
+fn wrong_scheme_is_reported_once_with_a_hint() {
     let of_url = |url: &str| complaints(UrlRequest { url: url.to_owned(), ..UrlRequest::default() });
     assert_eq!(of_url("htp://x"), ["`htp://x` cannot be tested / did you mean http://x?"]);
     assert_eq!(of_url("ftp://x/y"), ["`ftp://x/y` cannot be tested / only http:// and https:// are spoken"]);
@@ -260,7 +260,7 @@ fn a_wrong_scheme_is_one_mistake_with_a_sensible_hint() {
 }
 
 #[test]
-fn a_json_body_that_is_not_json_is_refused() {
+fn json_body_that_is_not_json_is_rejected() {
     let given = |json: &str| UrlRequest {
         url: "http://h/".to_owned(),
         json: Some(Sourced::from_flag("--body-json", json)),
@@ -281,7 +281,7 @@ fn a_json_body_that_is_not_json_is_refused() {
 }
 
 #[test]
-fn data() {
+fn invalid_data_sources_are_rejected() {
     refuse("[[data]]\nname = 'd'\nfile = 'no.csv'", (7, 8), "cannot read no.csv");
     refuse("[[data]]\nname = 'd'\nfile = 'no.txt'", (7, 8), ".csv, .jsonl");
     let refused = |name: &'static str, text: &'static str, at: (usize, usize), message: &str| {
@@ -305,14 +305,14 @@ fn data() {
 }
 
 #[test]
-fn every_mistake_is_reported_at_once_with_its_line() {
+fn all_errors_are_reported_at_once_with_their_lines() {
     let text = include_str!("broken.toml");
     insta::assert_snapshot!(parse(text).unwrap_err());
 }
 
 /// A wrong rate hid what was wrong with the shape of the load.
 #[test]
-fn a_wrong_level_hides_nothing() {
+fn wrong_load_level_hides_no_other_error() {
     let lines = |load: &str| {
         let text = format!("target = 'http://h'\n[[task]]\nname = 'x'\nget = '/'\n[load]\n{load}");
         let errors = parse(&text).unwrap_err();
@@ -327,7 +327,7 @@ fn a_wrong_level_hides_nothing() {
 
 /// Found by an auditor: each of these kept quiet about the second.
 #[test]
-fn a_mistake_in_data_or_in_a_body_hides_no_other() {
+fn error_in_data_or_body_hides_no_other_error() {
     let lines = |text: &str| {
         let mut files = Memory(BTreeMap::from([("users.csv", "name\nann\n")]));
         let errors = Scenario::parse("x.toml", text, &mut files, ScenarioOverrides::default()).unwrap_err();
@@ -341,7 +341,7 @@ fn a_mistake_in_data_or_in_a_body_hides_no_other() {
 }
 
 #[test]
-fn mistakes_of_the_command_line_name_their_flag() {
+fn command_line_errors_name_their_flag() {
     let flag = |name: &str, value: &str| Some(Sourced::from_flag(name, value));
     let overrides = ScenarioOverrides {
         load: RawLoad { rate: flag("--rate", "-1"), users: flag("--users", "5"), ..RawLoad::default() },
@@ -355,7 +355,7 @@ fn mistakes_of_the_command_line_name_their_flag() {
 }
 
 #[test]
-fn malformed_urls_are_refused() {
+fn malformed_urls_are_rejected() {
     for url in ["", "http://", "ftp://h/", "http://h:99999/", "http://a b/", "://", "http:///x"] {
         let request = UrlRequest { url: url.to_owned(), ..UrlRequest::default() };
         assert!(Scenario::from_url(request, &mut NoFiles, ScenarioOverrides::default()).is_err(), "{url:?}");
@@ -363,7 +363,7 @@ fn malformed_urls_are_refused() {
 }
 
 #[test]
-fn a_sound_scenario_describes_itself() {
+fn valid_scenario_is_described() {
     let text = include_str!("shop.toml");
     let mut files = Memory(BTreeMap::from([("users.csv", "name,password\nann,x\nbob,y\n")]));
     let scenario = Scenario::parse("shop.toml", text, &mut files, ScenarioOverrides::default()).unwrap();
@@ -426,18 +426,18 @@ const WORDS: &[&str] = &[
 
 proptest! {
     #[test]
-    fn junk_never_panics(text in "\\PC*") {
+    fn random_text_never_panics(text in "\\PC*") {
         let _ = parse(&text).map_err(|errors| errors.to_string());
     }
 
     #[test]
-    fn pieces_of_scenarios_never_panic(words in prop::collection::vec(prop::sample::select(WORDS), 0..40)) {
+    fn random_scenario_fragments_never_panic(words in prop::collection::vec(prop::sample::select(WORDS), 0..40)) {
         let text = words.concat();
         let _ = parse(&text).map_err(|errors| errors.to_string());
     }
 
     #[test]
-    fn a_damaged_scenario_never_panics(at in 0usize..2000, length in 0usize..20, with in "\\PC{0,4}") {
+    fn damaged_scenario_never_panics(at in 0usize..2000, length in 0usize..20, with in "\\PC{0,4}") {
         let text = include_str!("shop.toml");
         let cut = |at: usize| (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let damaged = format!("{}{with}{}", &text[..cut(at)], &text[cut(at + length)..]);

@@ -28,14 +28,14 @@ fn parse(path: &Path, overrides: ScenarioOverrides) -> Scenario {
 }
 
 #[test]
-fn every_example_is_sound() {
+fn every_example_is_valid() {
     for path in examples() {
         assert!(!parse(&path, ScenarioOverrides::default()).describe().is_empty());
     }
 }
 
 #[test]
-fn every_example_runs_and_every_request_is_accounted_for() {
+fn every_example_runs_and_its_accounting_balances() {
     let flag = |name: &str, value: &str| Some(Sourced::from_flag(name, value));
     for path in examples() {
         let target = target();

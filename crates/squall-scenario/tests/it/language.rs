@@ -72,7 +72,7 @@ fn body(request: &str, expected: &str) {
 }
 
 #[test]
-fn methods_and_paths() {
+fn method_and_path_are_sent_as_written() {
     line("get = '/a?b=c'", "GET /a?b=c");
     line("post = '/a'", "POST /a");
     line("put = '/a'", "PUT /a");
@@ -87,7 +87,7 @@ fn methods_and_paths() {
 }
 
 #[test]
-fn values_are_encoded_for_where_they_stand() {
+fn template_values_are_encoded_for_their_position() {
     line("get = '{{ base }}/p/{{ page }}'", "GET /api/p/3");
     line("get = '/p/{{ word }}/{{ user.password }}'", "GET /p/red%20shoes/s3cret%2F%26");
     line("get = '/p?q={{ word }}&u={{ user.name }}'", "GET /p?q=red%20shoes&u=ann%20b");
@@ -101,14 +101,14 @@ fn values_are_encoded_for_where_they_stand() {
 }
 
 #[test]
-fn a_target_with_a_path_is_the_beginning_of_every_path() {
+fn path_of_the_target_prefixes_every_path() {
     let first = |prefix: &str, request: &str| send(prefix, request).lines().next().unwrap_or_default().to_owned();
     assert_eq!(first("/v1", "get = '/p'"), "GET /v1/p HTTP/1.1");
     assert_eq!(first("/v1/", "get = '/p/{{ page }}'"), "GET /v1/p/3 HTTP/1.1");
 }
 
 #[test]
-fn absolute_urls_ignore_the_target() {
+fn absolute_url_ignores_the_target() {
     let capture = Capture::start();
     let text =
         format!("target = 'http://127.0.0.1:1'\n[[task]]\nname = 'x'\nget = '{}/p/{{{{ user() }}}}'", capture.url);
@@ -118,7 +118,7 @@ fn absolute_urls_ignore_the_target() {
 }
 
 #[test]
-fn headers_of_the_request_win_over_common_ones() {
+fn request_headers_override_scenario_headers() {
     header("get = '/'\nheaders = { X-A = 'b', accept = 'text/html' }", "X-A", "b");
     header("get = '/'\nheaders = { accept = 'text/html' }", "Accept", "text/html");
     header("get = '/'\nheaders = { User-Agent = 'u{{ user() }}' }", "User-Agent", "u3");
@@ -139,7 +139,7 @@ fn headers_of_the_request_win_over_common_ones() {
 }
 
 #[test]
-fn logins() {
+fn basic_and_bearer_set_the_authorization_header() {
     header("get = '/'\nbasic = 'ann:pass'", "Authorization", "Basic YW5uOnBhc3M=");
     header("get = '/'\nbasic = { user = 'ann', password = 'pass' }", "Authorization", "Basic YW5uOnBhc3M=");
     header("get = '/'\nbasic = '{{ user.name }}:{{ user() }}'", "Authorization", "Basic YW5uIGI6Mw==");
@@ -147,7 +147,7 @@ fn logins() {
 }
 
 #[test]
-fn bodies() {
+fn bodies_are_sent_with_their_content_type() {
     body("post = '/'\nbody = 'a {{ page }} b'", "a 3 b");
     body("post = '/'\nbody = 'user {{ user() }}'", "user 3");
     body("post = '/'\nbody_file = 'body.bin'", "{{ not a template }}");
@@ -160,7 +160,7 @@ fn bodies() {
 }
 
 #[test]
-fn json_keeps_types_and_order() {
+fn json_body_keeps_types_and_order() {
     body("post = '/'\njson = { b = 1, a = [true, 1.5, 'x'], z = {} }", r#"{"b":1,"a":[true,1.5,"x"],"z":{}}"#);
     body("post = '/'\njson = { n = '{{ page }}', s = 'p{{ page }}' }", r#"{"n":3,"s":"p3"}"#);
     body("post = '/'\njson = { n = '{{ random(5, 5) }}', s = '{{ choice(\"k\") }}!' }", r#"{"n":5,"s":"k!"}"#);
@@ -173,7 +173,7 @@ fn json_keeps_types_and_order() {
 }
 
 #[test]
-fn made_up_values_have_their_form() {
+fn generated_values_have_the_documented_format() {
     let text = send("", "post = '/'\nbody = '{{ uuid() }} {{ now() }} {{ now_ms() }} {{ random_string(12) }}'");
     let body: Vec<&str> = text.split_once("\r\n\r\n").unwrap().1.split(' ').collect();
     assert_eq!(body.iter().map(|part| part.len()).collect::<Vec<_>>(), [36, 24, 13, 12], "{body:?}");
@@ -181,7 +181,7 @@ fn made_up_values_have_their_form() {
 }
 
 #[test]
-fn a_variable_with_a_random_part_is_drawn_once_for_each_user() {
+fn random_variable_is_rendered_once_per_user() {
     let capture = Capture::start();
     let text = format!(
         "target = '{}'\n[variables]\nsession = '{{{{ uuid() }}}}'\nlong = 's-{{{{ session }}}}'\n\
@@ -198,7 +198,7 @@ fn a_variable_with_a_random_part_is_drawn_once_for_each_user() {
 }
 
 #[test]
-fn a_path_from_a_response_is_used_as_it_is() {
+fn extracted_path_is_used_unchanged() {
     let capture = Capture::start();
     let text = format!(
         "target = '{}/v1'\n[variables]\nnext = '/orders/7?x=a%20b'\n\
@@ -213,7 +213,7 @@ fn a_path_from_a_response_is_used_as_it_is() {
 }
 
 #[test]
-fn a_value_cannot_smuggle_a_line_into_the_head() {
+fn line_break_in_a_header_value_is_not_sent() {
     let capture = Capture::start();
     let text = format!(
         "target = '{}'\n[[data]]\nname = 'd'\nfile = 'd.jsonl'\n\
@@ -241,7 +241,7 @@ fn flag(name: &str, value: &str) -> Sourced<String> {
 }
 
 #[test]
-fn a_url_is_a_scenario_of_one_request() {
+fn url_becomes_a_scenario_of_one_request() {
     let request = UrlRequest { url: "HOST/api/products?page=2".to_owned(), ..UrlRequest::default() };
     let (scenario, text) = from_url(request, ScenarioOverrides::default());
     assert!(text.starts_with("GET /api/products?page=2 HTTP/1.1"), "{text}");
@@ -250,7 +250,7 @@ fn a_url_is_a_scenario_of_one_request() {
 }
 
 #[test]
-fn a_url_with_flags_is_the_request_that_they_say() {
+fn url_flags_set_method_query_body_and_checks() {
     let request = UrlRequest {
         url: "http://HOST/p".to_owned(),
         query: vec![flag("--query", "q=a b")],
@@ -268,7 +268,7 @@ fn a_url_with_flags_is_the_request_that_they_say() {
 }
 
 #[test]
-fn a_users_own_number_stays_a_number_in_json() {
+fn user_number_stays_a_number_in_json() {
     let capture = Capture::start();
     let text = format!(
         "target = '{}'\n[variables]\nn = '{{{{ random(4, 4) }}}}'\ns = 'x{{{{ n }}}}'\ncount = 1\n\
@@ -284,7 +284,7 @@ fn a_users_own_number_stays_a_number_in_json() {
 }
 
 #[test]
-fn a_login_in_a_url_is_sent_but_not_shown() {
+fn url_credentials_are_sent_and_not_shown() {
     let request = UrlRequest { url: "http://ann:pass@HOST/p".to_owned(), ..UrlRequest::default() };
     let (scenario, text) = from_url(request, ScenarioOverrides::default());
     assert!(text.contains("Authorization: Basic YW5uOnBhc3M=\r\n"), "{text}");
@@ -316,7 +316,7 @@ fn asked(load: &str, seat: UserIdentity, numbers: &[u64]) -> BTreeMap<u64, Strin
 
 /// Whoever makes a start, and whatever it did before, sends the same: with the same seed a run can be had again.
 #[test]
-fn what_is_drawn_depends_on_the_seed_and_the_number_of_the_start() {
+fn random_values_depend_on_seed_and_iteration_number() {
     let load = "seed = 5\nload = { rate = 10, for = '1s' }";
     let (one, other) = (UserIdentity { number: 1, seed: 11 }, UserIdentity { number: 2, seed: 22 });
     let drawn = asked(load, one, &[0, 1, 2, 3]);
@@ -330,7 +330,7 @@ fn what_is_drawn_depends_on_the_seed_and_the_number_of_the_start() {
 }
 
 #[test]
-fn uuids_come_again_only_with_a_seed() {
+fn uuids_repeat_only_with_a_seed() {
     let load = "load = { rate = 10, for = '1s' }";
     let seat = UserIdentity { number: 1, seed: 11 };
     let parts = |load: &str| {
@@ -344,7 +344,7 @@ fn uuids_come_again_only_with_a_seed() {
 }
 
 #[test]
-fn a_scheme_may_be_written_in_capitals() {
+fn url_scheme_is_case_insensitive() {
     let capture = Capture::start();
     let url = capture.url.replace("http", "HTTP");
     let text = format!("[[task]]\nname = 'x'\nget = '{url}/p'");

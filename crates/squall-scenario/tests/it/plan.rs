@@ -28,7 +28,7 @@ fn check_with(load: &str, flags: RawLoad, expected: &str) {
 }
 
 #[test]
-fn loads_are_what_they_say() {
+fn load_description_states_the_load() {
     check("", "10 users for 30s");
     check("rate = 200", "200 iterations/s for 30s");
     check("rate = '90/m'\nfor = '1m'", "1.5 iterations/s for 1m");
@@ -48,7 +48,7 @@ fn loads_are_what_they_say() {
 }
 
 #[test]
-fn a_run_that_only_its_iterations_end_names_no_duration() {
+fn run_limited_by_iterations_describes_no_duration() {
     check("users = 1\nrequests = 1", "1 user until 1 iteration is done");
     check("rate = 5\nrequests = 40", "5 iterations/s until 40 iterations are done");
     check("rate = 5\nrequests = 40\nramp_up = '2s'", "0 → 5 iterations/s in 2s, then 5 until 40 iterations are done");
@@ -59,7 +59,7 @@ fn a_run_that_only_its_iterations_end_names_no_duration() {
 }
 
 #[test]
-fn the_model_of_the_plan_is_the_model_of_the_file() {
+fn plan_has_the_load_model_of_the_file() {
     let model = |load: &str| parse(load, ScenarioOverrides::default()).plan.load.model;
     assert!(matches!(model("rate = 5\narrivals = 'poisson'"), LoadModel::Open { arrivals: Arrivals::Poisson, .. }));
     assert!(matches!(model("users = 5\npause = '1s'"), LoadModel::Closed { pause: Pause::Fixed(_), .. }));
@@ -72,7 +72,7 @@ fn flag(name: &str, value: &str) -> Option<Sourced<String>> {
 }
 
 #[test]
-fn a_flag_beats_the_file() {
+fn flag_overrides_the_file() {
     let none = RawLoad::default;
     let file = "rate = 100\nfor = '1m'\nramp_up = '10s'\narrivals = 'poisson'";
     check_with(
@@ -124,7 +124,7 @@ fn check_thresholds(file: &str, flags: &[&str], expected: &[&str]) {
 }
 
 #[test]
-fn thresholds_of_one_source_never_replace_each_other() {
+fn thresholds_of_one_source_are_all_kept() {
     check_thresholds("[]", &["p99<1us", "p99<1s"], &["p99<1us", "p99<1s"]);
     check_thresholds("['p99<1us', 'p99<1s']", &[], &["p99<1us", "p99<1s"]);
     check_thresholds("['p99<5s', 'p99<6s', 'x:p99<1s']", &["p99<1us", "p99<1s"], &["x:p99<1s", "p99<1us", "p99<1s"]);
@@ -134,7 +134,7 @@ fn thresholds_of_one_source_never_replace_each_other() {
 }
 
 #[test]
-fn check_names_the_metrics_that_thresholds_can_name() {
+fn description_lists_the_metrics_of_thresholds() {
     let text = "target = 'http://h'\n[[on_start]]\nname = 'login'\nget = '/'\n[[task]]\nname = 'a'\nget = '/'\n\
                 [[task]]\nname = 'b'\ngroup = 'shop'\n[[task.step]]\nname = 'one'\nget = '/'\ngroup = 'pay'\n";
     let scenario = Scenario::parse("x.toml", text, &mut NoFiles, ScenarioOverrides::default()).unwrap();
@@ -144,7 +144,7 @@ fn check_names_the_metrics_that_thresholds_can_name() {
 }
 
 #[test]
-fn tasks_carry_their_weights_and_conditions() {
+fn planned_tasks_have_weights_and_conditions() {
     let text = "target = 'http://h'\n[[task]]\nname = 'a'\nweight = 2.5\nget = '/'\n\
                 [[task]]\nname = 'b'\nget = '/'\nrequires = ['a']\nevery = ['1s', '2s']";
     let plan = Scenario::parse("x.toml", text, &mut NoFiles, ScenarioOverrides::default()).unwrap().plan;
@@ -156,7 +156,7 @@ fn tasks_carry_their_weights_and_conditions() {
 
 /// Values for variables from the command line: of those that the file declares, with the kind that they have.
 #[test]
-fn parameters_become_the_variables_of_the_file() {
+fn parameter_replaces_a_variable_of_the_file() {
     let set = |name: &str, value: &str| (name.to_owned(), Sourced::from_flag("--param", value));
     let of = |variables| ScenarioOverrides { variables, ..ScenarioOverrides::default() };
     let server = Capture::start();

@@ -28,7 +28,7 @@ fn iteration() -> Iteration {
 }
 
 #[test]
-fn counted_things_and_rows_of_files_become_stock() {
+fn counted_resources_and_file_rows_become_pool_contents() {
     let target = target();
     let counted = &scenario(&target, SHOP).pool_contents()[0];
     let rows: Vec<serde_json::Value> =
@@ -44,7 +44,7 @@ fn counted_things_and_rows_of_files_become_stock() {
 }
 
 #[test]
-fn a_user_holds_one_until_it_ends_and_asks_again_after_a_lapse() {
+fn user_keeps_its_lease_until_it_stops_or_the_lease_expires() {
     let target = target();
     let scenario = scenario(&target, SHOP);
     block_on(async {
@@ -76,7 +76,7 @@ fn a_user_holds_one_until_it_ends_and_asks_again_after_a_lapse() {
 }
 
 #[test]
-fn what_cannot_be_had_fails_the_iteration_with_its_reason() {
+fn failed_acquire_fails_the_iteration_with_its_reason() {
     let (target, text) = (target(), SHOP.replace("'5s'", "0"));
     let scenario = scenario(&target, &text);
     let record = block_on(async {
@@ -99,7 +99,7 @@ fn what_cannot_be_had_fails_the_iteration_with_its_reason() {
 
 /// `POST /ensure_resource` during a run made waiters fail for ever: the name of a thing was taken for the number of a row.
 #[test]
-fn what_others_have_put_into_the_pool_is_used_as_it_is_stored() {
+fn foreign_resource_is_used_with_its_stored_values() {
     #[track_caller]
     fn check(id: &str, payload: &str) {
         let capture = Capture::start();
@@ -134,7 +134,7 @@ fn what_others_have_put_into_the_pool_is_used_as_it_is_stored() {
 
 /// Given back, it would go to the same waiter again and again.
 #[test]
-fn what_lacks_a_field_fails_once_and_is_kept_from_everybody() {
+fn resource_without_a_used_field_fails_once_and_stays_leased() {
     let target = target();
     let scenario = scenario(&target, SHOP);
     let (record, returned) = block_on(async {
@@ -179,7 +179,7 @@ fn what_lacks_a_field_fails_once_and_is_kept_from_everybody() {
 
 /// In the middle of an iteration: nothing is sent with what may be another's, and it is said.
 #[test]
-fn what_was_lost_meanwhile_is_not_used() {
+fn request_with_an_expired_lease_is_not_sent() {
     let target = target();
     let scenario = scenario(&target, SHOP);
     let record = block_on(async {
@@ -203,7 +203,7 @@ fn what_was_lost_meanwhile_is_not_used() {
 }
 
 #[test]
-fn mistakes_are_all_found() {
+fn invalid_resources_are_rejected() {
     #[track_caller]
     fn refuse(table: &str, message: &str) {
         let text = format!("target = 'http://h'\n[[resource]]\n{table}\n[[task]]\nget = '/'");

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_found_as_they_were_written() {
+    fn json_number_text_is_found_as_written() {
         let document = br#" {"a": [1, {"x":"]}\\\"", "b\u0021" : 1.10 }], "n":[[], {}, -1e3 ], "long": 123456789012345678901234567890, "long" : 2.50} "#;
         let json: serde_json::Value = serde_json::from_slice(document).unwrap();
         for (path, text) in [("$.a[1]['b!']", "1.10"), ("$.n[2]", "-1e3"), ("$.long", "2.50"), ("$.a[0]", "1")] {
