@@ -209,7 +209,7 @@ fn extract_variables(
     for extract in &step.extracts {
         match extract.extract(response) {
             Ok(value) => slots[extract.slot] = Some(value),
-            Err(note) => return Some(RequestVerdict::failed("EXTRACT", note)),
+            Err(error) => return Some(RequestVerdict::failed("EXTRACT", error.to_string())),
         }
     }
     None

@@ -1,4 +1,4 @@
-//! The guide keeps up with the language: its first example is sound, and it names every key that there is.
+//! The guide matches the scenario format: its first example is valid, and it documents every key.
 
 use squall_scenario::{NoFiles, Scenario, ScenarioOverrides};
 
@@ -13,7 +13,7 @@ fn first_example_of_the_guide_is_valid() {
 
 #[test]
 fn guide_documents_every_key() {
-    // A key that nobody can mean makes the reader list those that there are.
+    // An unknown key that resembles no other makes the reader list all known keys.
     for table in ["", "[load]", "[http]", "[[data]]", "[[task]]", "[[on_start]]", "[[task]]\n[task.expect]"] {
         let errors =
             Scenario::parse("x.toml", &format!("{table}\n'§' = 1"), &mut NoFiles, ScenarioOverrides::default());

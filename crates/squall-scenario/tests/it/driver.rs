@@ -1,4 +1,4 @@
-//! What is sent and what is recorded, against a target that counts.
+//! Requests of the driver: which are sent and what is recorded, against a target that counts them.
 
 use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::{MetricKind, OutcomeCategory, RecorderConfig};
@@ -6,7 +6,7 @@ use squall_model::TaskIndex;
 use squall_target::TargetEndpoint;
 use std::{collections::BTreeMap, time::Instant};
 
-use crate::harness::{Memory, Record, block_on, run, scenario, target, with_files};
+use crate::harness::{MemoryFiles, RecordedRun, block_on, run, scenario, target, with_files};
 
 /// One user runs all tasks of `rest` twice; `expected` are the lines of requests, then of groups.
 #[track_caller]
@@ -67,7 +67,7 @@ fn checks_apply_to_the_last_response_after_redirects() {
     );
 }
 
-/// Checks one expectation on `/api/products/7`; `code` is the outcome and `note` what is said about it.
+/// Checks one expectation on `/api/products/7`. `code` is the outcome, `note` a part of its message.
 #[track_caller]
 fn expect(expectation: &str, code: &str, note: &str) {
     let target = target();
@@ -191,7 +191,7 @@ fn missing_value_without_default_fails_extraction() {
 }
 
 /// Bytes that `metric` has sent.
-fn bytes_out(record: &Record, metric: &str) -> u64 {
+fn bytes_out(record: &RecordedRun, metric: &str) -> u64 {
     record.metrics.iter().find(|one| one.key.name == metric).expect("it was used").bytes_out
 }
 
@@ -212,8 +212,8 @@ fn bytes_of_an_aborted_request_are_counted() {
     let text = "[[task]]\nname = 'whole'\nget = '/delay/00000'\n[[task]]\nname = 'aborted'\nget = '/delay/60000'";
     let scenario = scenario(&target, text);
     let record = block_on(async {
-        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
-        let thread = scenario.driver().thread(probe.clone()).expect("a sound scenario");
+        let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+        let thread = scenario.driver().thread(recorder.clone()).expect("a sound scenario");
         let mut user = thread.user(UserIdentity { number: 0, seed: 7 });
         let now = Instant::now();
         let of = |task| Iteration { number: 0, task: TaskIndex(task), intended: now, started: now };
@@ -227,8 +227,8 @@ fn bytes_of_an_aborted_request_are_counted() {
             _ = user.iterate(of(1)) => panic!("it takes a minute"),
             () = arrived => {}
         }
-        let (metrics, notes, engine) = probe.harvest(0, 0);
-        Record { metrics, notes, engine }
+        let (metrics, notes, engine) = recorder.harvest(0, 0);
+        RecordedRun { metrics, notes, engine }
     });
     assert_eq!(record.lines(MetricKind::Request), ["whole: HTTP_200×1", "aborted: ABORTED×1"]);
     assert_eq!(bytes_out(&record, "aborted"), bytes_out(&record, "whole"));
@@ -283,8 +283,8 @@ const USERS: &str = "[[data]]\nname = 'user'\nfile = 'users.csv'\norder = 'ORDER
     [[task]]\nname = 'x'\nget = '/echo'\nquery = { who = '{{ user.name }}' }\nheaders = { x-who = '{{ user.name }}' }\n\
     expect = { body_contains = ['x-who', '{{ user.name }}'] }";
 
-fn users() -> Memory {
-    Memory(BTreeMap::from([("users.csv", "name\nann\nbob\ncid\n")]))
+fn users() -> MemoryFiles {
+    MemoryFiles(BTreeMap::from([("users.csv", "name\nann\nbob\ncid\n")]))
 }
 
 #[test]
@@ -313,8 +313,9 @@ fn unique_rows_are_shared_by_all_threads_of_a_driver() {
     let exhausted: usize = (0..3)
         .map(|thread| {
             block_on(async {
-                let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
-                let mut user = driver.thread(probe).expect("sound").user(UserIdentity { number: thread, seed: thread });
+                let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+                let mut user =
+                    driver.thread(recorder).expect("sound").user(UserIdentity { number: thread, seed: thread });
                 let mut failed = 0;
                 for number in 0..2 {
                     let now = Instant::now();
@@ -329,18 +330,18 @@ fn unique_rows_are_shared_by_all_threads_of_a_driver() {
     assert_eq!((exhausted, target.requests()), (3, 3), "six iterations, three rows");
 }
 
-/// The user in hand is number 3.
+/// The user of [`run`] has the number 3.
 #[test]
 fn unique_row_per_user_has_the_users_number() {
     let target = target();
     let text = USERS
         .replace("order = 'ORDER'", "order = 'unique'\nper = 'user'")
         .replace("'x-who', '{{ user.name }}'", "'dan'");
-    let rows = Memory(BTreeMap::from([("users.csv", "name\nann\nbob\ncid\ndan\n")]));
+    let rows = MemoryFiles(BTreeMap::from([("users.csv", "name\nann\nbob\ncid\ndan\n")]));
     let (record, _) = run(&with_files(&target, &text, rows), 5);
     assert_eq!(record.lines(MetricKind::Request), ["x: HTTP_200×5"]);
     let (record, _) = run(&with_files(&target, &text, users()), 1);
-    assert_eq!(record.lines(MetricKind::Request), ["x: DATA_EXHAUSTED×1"], "nobody else's is taken instead");
+    assert_eq!(record.lines(MetricKind::Request), ["x: DATA_EXHAUSTED×1"], "it takes no row of another user");
 }
 
 #[test]
@@ -356,9 +357,9 @@ fn request_in_flight_at_abort_is_recorded_as_aborted() {
     let target = target();
     let scenario = scenario(&target, "[[task]]\nname = 'slow'\nget = '/delay/60000'");
     block_on(async {
-        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+        let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
         let mut user =
-            scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
+            scenario.driver().thread(recorder.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
         let now = Instant::now();
         let iteration = Iteration { number: 0, task: TaskIndex(0), intended: now, started: now };
         let arrived = async {
@@ -370,14 +371,14 @@ fn request_in_flight_at_abort_is_recorded_as_aborted() {
             _ = user.iterate(iteration) => panic!("it waits a minute"),
             () = arrived => {}
         }
-        let (metrics, _, engine) = probe.harvest(0, 0);
+        let (metrics, _, engine) = recorder.harvest(0, 0);
         assert_eq!((engine.sent, engine.recorded), (1, 1));
         assert_eq!(metrics[0].outcomes[0].0.code.to_string(), "ABORTED");
     });
 }
 
-/// A server that gives every request on its one connection the same answer, and keeps the request lines.
-fn answering(answer: &'static str) -> (String, std::sync::mpsc::Receiver<String>) {
+/// A server that sends `response` to every request on its one connection, and keeps the request lines.
+fn start_server(response: &'static str) -> (String, std::sync::mpsc::Receiver<String>) {
     use std::io::{BufRead, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -388,35 +389,37 @@ fn answering(answer: &'static str) -> (String, std::sync::mpsc::Receiver<String>
         while let Some(line) = lines.next().transpose()? {
             let _ = tx.send(line);
             while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
-            (&stream).write_all(answer.as_bytes())?;
+            (&stream).write_all(response.as_bytes())?;
         }
         std::io::Result::Ok(())
     });
     (url, received)
 }
 
-fn of_text(text: &str) -> squall_scenario::Scenario {
-    let (mut files, overrides) = (crate::harness::Memory::default(), squall_scenario::ScenarioOverrides::default());
+fn parse_text(text: &str) -> squall_scenario::Scenario {
+    let (mut files, overrides) =
+        (crate::harness::MemoryFiles::default(), squall_scenario::ScenarioOverrides::default());
     squall_scenario::Scenario::parse("x.toml", text, &mut files, overrides).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// Set-Cookie stands in a line for each cookie.
+/// A server sends a Set-Cookie header for each cookie.
 #[test]
 fn header_check_sees_every_header_of_its_name() {
-    let (url, _lines) = answering("HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nContent-Length: 0\r\n\r\n");
+    let (url, _lines) =
+        start_server("HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nContent-Length: 0\r\n\r\n");
     let expect = |wish: &str| {
         format!("[[task]]\nname = '{wish}'\nget = '/'\nexpect = {{ header = {{ set-cookie = {wish} }} }}\n")
     };
     let text: String =
         ["\"b=2\"", "{ contains = \"b=\" }", "{ matches = \"^b\" }", "\"c=3\"", "false"].map(expect).concat();
-    let (_, completed) = run(&of_text(&format!("target = '{url}'\n{text}")), 1);
+    let (_, completed) = run(&parse_text(&format!("target = '{url}'\n{text}")), 1);
     assert_eq!(completed, [true, true, true, false, false]);
 }
 
-/// A number is passed on as the server wrote it; and two that differ are not equal because floats are.
+/// A number is sent as the server wrote it, and two integers that are equal as floats still differ.
 #[test]
 fn extracted_numbers_keep_their_notation_and_precision() {
-    let (url, lines) = answering(
+    let (url, lines) = start_server(
         "HTTP/1.1 200 OK\r\nContent-Length: 74\r\n\r\n\
          {\"id\":9007199254740993,\"n\":[1.10,1e3],\"l\":123456789012345678901234567890 }",
     );
@@ -425,7 +428,7 @@ fn extracted_numbers_keep_their_notation_and_precision() {
                 expect = { json = { '$.id' = 9007199254740993 } }\n\
                 [[task.step]]\nget = '/{{ a }}/{{ b }}/{{ c }}/{{ d }}'\n\
                 expect = { json = { '$.id' = 9007199254740992 } }";
-    let (record, completed) = run(&of_text(&format!("target = '{url}'\n{text}")), 1);
+    let (record, completed) = run(&parse_text(&format!("target = '{url}'\n{text}")), 1);
     let sent: Vec<String> = lines.try_iter().collect();
     assert_eq!(sent[1], "GET /9007199254740993/1.10/1e3/123456789012345678901234567890 HTTP/1.1");
     assert_eq!(completed, [false]);

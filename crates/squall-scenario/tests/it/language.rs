@@ -1,4 +1,4 @@
-//! What the language means, byte for byte as it arrives at a server.
+//! The bytes of requests as a server receives them, for each key of the scenario format.
 
 use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::RecorderConfig;
@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use crate::harness::{Capture, Memory, block_on, run};
+use crate::harness::{CapturingServer, MemoryFiles, block_on, run};
 
 const FILES: [(&str, &str); 4] = [
     ("users.csv", "name,password\nann b,s3cret/&\n"),
@@ -34,9 +34,9 @@ file = "items.jsonl"
 "#;
 
 fn send(prefix: &str, request: &str) -> String {
-    let capture = Capture::start();
+    let capture = CapturingServer::start();
     let text = format!("target = \"{}{prefix}\"\n{BEFORE}\n[[task]]\nname = 'x'\n{request}", capture.url);
-    let mut files = Memory(BTreeMap::from(FILES));
+    let mut files = MemoryFiles(BTreeMap::from(FILES));
     let scenario = Scenario::parse("x.toml", &text, &mut files, ScenarioOverrides::default());
     let scenario = scenario.unwrap_or_else(|errors| panic!("{errors}"));
     let (record, _) = run(&scenario, 1);
@@ -109,10 +109,10 @@ fn path_of_the_target_prefixes_every_path() {
 
 #[test]
 fn absolute_url_ignores_the_target() {
-    let capture = Capture::start();
+    let capture = CapturingServer::start();
     let text =
         format!("target = 'http://127.0.0.1:1'\n[[task]]\nname = 'x'\nget = '{}/p/{{{{ user() }}}}'", capture.url);
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 1);
     assert!(capture.take()[0].starts_with("GET /p/3 HTTP/1.1"));
 }
@@ -124,12 +124,12 @@ fn request_headers_override_scenario_headers() {
     header("get = '/'\nheaders = { User-Agent = 'u{{ user() }}' }", "User-Agent", "u3");
     header("get = '/'\nheaders = { X-K = '{{ key }}' }", "X-K", "t0ken");
     let common = "[http]\nheaders = { X-A = 'common', X-B = 'kept' }\nbearer = 'all'\n";
-    let capture = Capture::start();
+    let capture = CapturingServer::start();
     let text = format!(
         "target = '{}'\n{common}[[task]]\nname = 'x'\nget = '/'\nheaders = {{ x-a = 'own{{{{ iteration() }}}}' }}",
         capture.url
     );
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 2);
     let received = capture.take();
     for (number, text) in received.iter().enumerate() {
@@ -182,13 +182,13 @@ fn generated_values_have_the_documented_format() {
 
 #[test]
 fn random_variable_is_rendered_once_per_user() {
-    let capture = Capture::start();
+    let capture = CapturingServer::start();
     let text = format!(
         "target = '{}'\n[variables]\nsession = '{{{{ uuid() }}}}'\nlong = 's-{{{{ session }}}}'\n\
          [[task]]\nname = 'x'\nget = '/{{{{ session }}}}/{{{{ long }}}}'",
         capture.url
     );
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 3);
     let received = capture.take();
     let paths: Vec<&str> = received.iter().filter_map(|text| text.split(' ').nth(1)).collect();
@@ -199,14 +199,14 @@ fn random_variable_is_rendered_once_per_user() {
 
 #[test]
 fn extracted_path_is_used_unchanged() {
-    let capture = Capture::start();
+    let capture = CapturingServer::start();
     let text = format!(
         "target = '{}/v1'\n[variables]\nnext = '/orders/7?x=a%20b'\n\
          [[task]]\nname = 'a'\nget = '/a'\nextract = {{ next = {{ header = 'location', default = '{0}/o/8' }} }}\n\
          [[task]]\nname = 'b'\nget = '{{{{ next }}}}'",
         capture.url
     );
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 1);
     let received = capture.take();
     assert!(received[1].starts_with("GET /o/8 HTTP/1.1"), "{}", received[1]);
@@ -214,13 +214,13 @@ fn extracted_path_is_used_unchanged() {
 
 #[test]
 fn line_break_in_a_header_value_is_not_sent() {
-    let capture = Capture::start();
+    let capture = CapturingServer::start();
     let text = format!(
         "target = '{}'\n[[data]]\nname = 'd'\nfile = 'd.jsonl'\n\
          [[task]]\nname = 'a'\nget = '/'\nheaders = {{ x = '{{{{ d.v }}}}' }}",
         capture.url
     );
-    let mut files = Memory(BTreeMap::from([("d.jsonl", "{\"v\":\"a\\r\\nX-Evil: 1\"}")]));
+    let mut files = MemoryFiles(BTreeMap::from([("d.jsonl", "{\"v\":\"a\\r\\nX-Evil: 1\"}")]));
     let scenario = Scenario::parse("x.toml", &text, &mut files, ScenarioOverrides::default()).unwrap();
     let (record, _) = run(&scenario, 1);
     assert_eq!(record.lines(squall_metrics::MetricKind::Request), ["a: BAD_REQUEST×1"]);
@@ -228,9 +228,9 @@ fn line_break_in_a_header_value_is_not_sent() {
 }
 
 fn from_url(request: UrlRequest, overrides: ScenarioOverrides) -> (Scenario, String) {
-    let capture = Capture::start();
+    let capture = CapturingServer::start();
     let request = UrlRequest { url: request.url.replace("HOST", capture.url.trim_start_matches("http://")), ..request };
-    let scenario = Scenario::from_url(request, &mut Memory::default(), overrides);
+    let scenario = Scenario::from_url(request, &mut MemoryFiles::default(), overrides);
     let scenario = scenario.unwrap_or_else(|errors| panic!("{errors}"));
     run(&scenario, 1);
     (scenario, capture.take().remove(0))
@@ -269,14 +269,14 @@ fn url_flags_set_method_query_body_and_checks() {
 
 #[test]
 fn user_number_stays_a_number_in_json() {
-    let capture = Capture::start();
+    let capture = CapturingServer::start();
     let text = format!(
         "target = '{}'\n[variables]\nn = '{{{{ random(4, 4) }}}}'\ns = 'x{{{{ n }}}}'\ncount = 1\n\
          [[task]]\nname = 'x'\npost = '/'\njson = ['{{{{ n }}}}', '{{{{ s }}}}', '{{{{ count }}}}']\n\
          extract = {{ count = {{ header = 'no', default = 'none' }} }}",
         capture.url
     );
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 2);
     let received = capture.take();
     assert!(received[0].ends_with(r#"[4,"x4",1]"#), "{}", received[0]);
@@ -291,19 +291,20 @@ fn url_credentials_are_sent_and_not_shown() {
     let shown = format!("{} {:?}", scenario.describe(), scenario.plan);
     assert!(!shown.contains("pass") && !shown.contains("ann"), "{shown}");
     let target = "target = 'http://ann:pass@h/base'\n[[task]]\nname = 'x'\nget = '/p'";
-    let plan = Scenario::parse("x.toml", target, &mut Memory::default(), ScenarioOverrides::default()).unwrap().plan;
+    let plan =
+        Scenario::parse("x.toml", target, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap().plan;
     assert_eq!(plan.target, "http://h/base");
 }
 
-/// What user `seat` asks for in the iterations `numbers`, by number.
-fn asked(load: &str, seat: UserIdentity, numbers: &[u64]) -> BTreeMap<u64, String> {
-    let capture = Capture::start();
+/// The request lines of user `number` in the iterations `numbers`.
+fn asked(load: &str, number: UserIdentity, numbers: &[u64]) -> BTreeMap<u64, String> {
+    let capture = CapturingServer::start();
     let request = "get = '/{{ random(1, 1000000) }}/{{ random_string(8) }}/{{ choice(1, 2, 3, 4, 5) }}?{{ uuid() }}'";
     let text = format!("target = '{}'\n{load}\n[[task]]\nname = 'x'\n{request}", capture.url);
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     block_on(async {
-        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
-        let mut user = scenario.driver().thread(probe).expect("a sound scenario").user(seat);
+        let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+        let mut user = scenario.driver().thread(recorder).expect("a sound scenario").user(number);
         for &number in numbers {
             let now = Instant::now();
             user.iterate(Iteration { number, task: TaskIndex(0), intended: now, started: now }).await;
@@ -314,7 +315,8 @@ fn asked(load: &str, seat: UserIdentity, numbers: &[u64]) -> BTreeMap<u64, Strin
     numbers.iter().copied().zip(lines.iter().map(path)).collect()
 }
 
-/// Whoever makes a start, and whatever it did before, sends the same: with the same seed a run can be had again.
+/// An iteration sends the same with every user and after any other iteration, so that a seed repeats a
+/// run.
 #[test]
 fn random_values_depend_on_seed_and_iteration_number() {
     let load = "seed = 5\nload = { rate = 10, for = '1s' }";
@@ -323,7 +325,7 @@ fn random_values_depend_on_seed_and_iteration_number() {
     assert_eq!(drawn, asked(load, other, &[3, 1, 0, 2]));
     assert_eq!(drawn.values().collect::<HashSet<_>>().len(), 4, "{drawn:?}");
     assert_ne!(drawn, asked(&load.replace('5', "6"), one, &[0, 1, 2, 3]));
-    // In a closed load every user counts for itself.
+    // In a closed model every user numbers its own iterations.
     let load = "seed = 5\nload = { users = 2, for = '1s' }";
     assert_eq!(asked(load, one, &[0, 1, 2]), asked(load, one, &[2, 1, 0]));
     assert_ne!(asked(load, one, &[0, 1]), asked(load, other, &[0, 1]));
@@ -332,9 +334,9 @@ fn random_values_depend_on_seed_and_iteration_number() {
 #[test]
 fn uuids_repeat_only_with_a_seed() {
     let load = "load = { rate = 10, for = '1s' }";
-    let seat = UserIdentity { number: 1, seed: 11 };
+    let number = UserIdentity { number: 1, seed: 11 };
     let parts = |load: &str| {
-        let path = asked(load, seat, &[0]).remove(&0).expect("one request");
+        let path = asked(load, number, &[0]).remove(&0).expect("one request");
         path.split_once('?').map(|(rest, uuid)| (rest.to_owned(), uuid.to_owned())).expect("a query")
     };
     let (one, other) = (parts(load), parts(load));
@@ -345,10 +347,10 @@ fn uuids_repeat_only_with_a_seed() {
 
 #[test]
 fn url_scheme_is_case_insensitive() {
-    let capture = Capture::start();
+    let capture = CapturingServer::start();
     let url = capture.url.replace("http", "HTTP");
     let text = format!("[[task]]\nname = 'x'\nget = '{url}/p'");
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 1);
     assert!(capture.take()[0].starts_with("GET /p HTTP/1.1"));
 }

@@ -1,10 +1,10 @@
-//! From load settings to the plan: defaults, shapes, and how flags change a file.
+//! The plan of a scenario: load defaults and profiles, and how flags override a file.
 
 use squall_model::{Arrivals, LoadModel, Pause, Threshold};
 use squall_scenario::{NoFiles, RawLoad, Scenario, ScenarioOverrides, Sourced};
 use std::time::Duration;
 
-use crate::harness::{Capture, run};
+use crate::harness::{CapturingServer, run};
 
 const TASK: &str = "[[task]]\nname = 'x'\nget = '/'\n";
 
@@ -13,7 +13,7 @@ fn parse(load: &str, overrides: ScenarioOverrides) -> Scenario {
     Scenario::parse("shop.toml", &text, &mut NoFiles, overrides).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// The load in words, as `--check` prints it.
+/// The description of the load, as `--check` prints it.
 #[track_caller]
 fn check(load: &str, expected: &str) {
     check_with(load, RawLoad::default(), expected);
@@ -154,12 +154,12 @@ fn planned_tasks_have_weights_and_conditions() {
     assert!(plan.tasks[0].is_unconditional());
 }
 
-/// Values for variables from the command line: of those that the file declares, with the kind that they have.
+/// The command line sets variables that the file declares. They keep the type of the given value.
 #[test]
 fn parameter_replaces_a_variable_of_the_file() {
     let set = |name: &str, value: &str| (name.to_owned(), Sourced::from_flag("--param", value));
     let of = |variables| ScenarioOverrides { variables, ..ScenarioOverrides::default() };
-    let server = Capture::start();
+    let server = CapturingServer::start();
     let file = format!(
         "target = '{}'\n[variables]\nregion = 'eu'\ncount = 1\n[[task]]\nname = 'x'\npost = '/{{{{ region }}}}'\n\
          json = {{ count = '{{{{ count }}}}' }}",
