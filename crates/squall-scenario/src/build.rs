@@ -3,6 +3,7 @@
 //! finds them all. Called by [`Scenario`](crate::Scenario).
 
 mod check;
+mod headers;
 mod http;
 mod load;
 mod metric_names;
@@ -17,7 +18,8 @@ use thresholds::KnownMetrics;
 pub(crate) use thresholds::list_metrics;
 pub(crate) use value::MAX_DURATION;
 
-pub(crate) use request::{encode_header, without_credentials};
+pub(crate) use headers::encode_header;
+pub(crate) use request::without_credentials;
 use squall_http::{Connector, HttpConfig};
 use squall_model::{Load, LoadModel, Pause, Plan, Profile};
 use std::{sync::Arc, time::Duration};

@@ -1,13 +1,18 @@
-//! Builds requests: URL, headers and body, split into constant parts and templates. Sends nothing.
+//! Builds requests: URL and body, split into constant parts and templates. Headers are built in `headers`.
+//! Sends nothing.
 
 use squall_http::{Connector, HttpRequest, IpFamily, PreparedRequest};
 use std::cell::Cell;
 use url::Url;
 
-use super::{ScenarioBuilder, value::positive_duration};
+use super::{
+    ScenarioBuilder,
+    headers::{SourcedHeader, encode_constant_header},
+    value::positive_duration,
+};
 use crate::{
     RawHttp, Sourced,
-    compiled_scenario::{CompiledRequest, HeaderEncoding, HeaderTemplate, RequestTemplate},
+    compiled_scenario::{CompiledRequest, HeaderTemplate, RequestTemplate},
     error::{SourceLocation, did_you_mean},
     read::{NameValuePairs, RawBody, RawJson, RawRequest},
     template::{Escape, Template, TemplatePart, write_json_string},
@@ -24,18 +29,10 @@ pub(super) struct TargetUrl {
 pub(super) struct RequestDefaults {
     target: Option<TargetUrl>,
     connector: Connector,
-    headers: Vec<SourcedHeader>,
-    authorization: Option<SourcedHeader>,
+    pub(super) headers: Vec<SourcedHeader>,
+    pub(super) authorization: Option<SourcedHeader>,
     /// A request has a path, and the scenario has no target.
     pub(super) target_missing: Cell<bool>,
-}
-
-#[derive(Clone)]
-struct SourcedHeader {
-    name: String,
-    value: Template,
-    encoding: HeaderEncoding,
-    location: SourceLocation,
 }
 
 /// Replaces a missing or wrong URL while building continues. Nothing is sent to it.
@@ -100,7 +97,7 @@ impl ScenarioBuilder<'_, '_> {
     ) -> Option<CompiledRequest> {
         let method = self.method(raw);
         let body = raw.body.as_ref().map(|body| self.body(body));
-        let headers = self.all_headers(raw, body.as_ref(), defaults);
+        let headers = self.all_headers(raw, body.as_ref().and_then(|body| body.content_type), defaults);
         let timeout = raw.timeout.as_ref().and_then(|given| positive_duration(given, self.problems));
         let Some(url) = &raw.url else {
             let hint = "add get = \"/path\" (or post, put, patch, delete, head, options)";
@@ -375,91 +372,6 @@ impl ScenarioBuilder<'_, '_> {
             }
         }
     }
-
-    /// The scenario's headers and the request's own, which override those of the same name.
-    fn all_headers(
-        &mut self,
-        raw: &RawRequest,
-        body: Option<&CompiledBody>,
-        defaults: &RequestDefaults,
-    ) -> Vec<SourcedHeader> {
-        let mut own = self.headers(&raw.headers);
-        let has =
-            |headers: &[SourcedHeader], name: &str| headers.iter().any(|header| header.name.eq_ignore_ascii_case(name));
-        let authorization = self.authorization(raw.basic.as_ref(), raw.bearer.as_ref());
-        if let (Some(given), true) = (&authorization, has(&own, "authorization")) {
-            self.problems.add(&given.location, "the request has an Authorization header and a login: keep one");
-        }
-        own.extend(authorization);
-        let inherited: Vec<SourcedHeader> =
-            defaults.headers.iter().filter(|header| !has(&own, &header.name)).cloned().collect();
-        let mut all = inherited;
-        all.extend(own);
-        if !has(&all, "authorization") {
-            all.extend(defaults.authorization.clone());
-        }
-        if let Some(content_type) = body.and_then(|body| body.content_type).filter(|_| !has(&all, "content-type")) {
-            all.push(SourcedHeader {
-                name: "Content-Type".to_owned(),
-                value: Template::text(content_type),
-                encoding: HeaderEncoding::Plain,
-                location: SourceLocation::Unknown,
-            });
-        }
-        all
-    }
-
-    fn headers(&mut self, pairs: &NameValuePairs) -> Vec<SourcedHeader> {
-        let mut host = false;
-        for (name, _) in pairs {
-            if name.value.eq_ignore_ascii_case("content-length") {
-                let hint = "leave it out; a body is sent with the length that it has";
-                self.problems.add_with_hint(&name.location, "Content-Length cannot be set", hint);
-            }
-            if name.value.eq_ignore_ascii_case("host") && std::mem::replace(&mut host, true) {
-                self.problems.add(&name.location, "a request has one Host: keep one of them");
-            }
-        }
-        let header = |(name, value): &(Sourced<String>, Sourced<String>)| SourcedHeader {
-            name: name.value.clone(),
-            value: self.template(value).fold_constants(),
-            encoding: HeaderEncoding::Plain,
-            location: name.location.clone(),
-        };
-        pairs.iter().map(header).collect()
-    }
-
-    fn authorization(
-        &mut self,
-        basic: Option<&Sourced<String>>,
-        bearer: Option<&Sourced<String>>,
-    ) -> Option<SourcedHeader> {
-        if let (Some(_), Some(bearer)) = (basic, bearer) {
-            self.problems.add(&bearer.location, "both `basic` and `bearer` are given: keep one");
-        }
-        let (given, prefix, encoding) = match (basic, bearer) {
-            (Some(basic), _) => (basic, "", HeaderEncoding::Basic),
-            (None, Some(bearer)) => (bearer, "Bearer ", HeaderEncoding::Plain),
-            (None, None) => return None,
-        };
-        let mut value = Template::text(prefix);
-        value.append(self.template(given));
-        if encoding == HeaderEncoding::Basic
-            && value.clone().fold_constants().constant().is_some_and(|text| !text.contains(':'))
-        {
-            self.problems.add_with_hint(
-                &given.location,
-                "a login has a user and a password",
-                "write user:password, or user: without one",
-            );
-        }
-        Some(SourcedHeader {
-            name: "Authorization".to_owned(),
-            value: value.fold_constants(),
-            encoding,
-            location: given.location.clone(),
-        })
-    }
 }
 
 /// A hint that corrects a URL with another scheme.
@@ -470,23 +382,6 @@ fn suggest_url(text: &str) -> String {
             Some(known) => format!("did you mean {known}://{rest}?"),
             None => "only http:// and https:// are spoken".to_owned(),
         },
-    }
-}
-
-/// Encodes a constant header for sending.
-fn encode_constant_header(header: &SourcedHeader) -> (String, String) {
-    let value = header.value.constant().unwrap_or_default();
-    (header.name.clone(), encode_header(value, header.encoding))
-}
-
-/// Encodes the value of a header for sending.
-pub(crate) fn encode_header(value: &str, encoding: HeaderEncoding) -> String {
-    match encoding {
-        HeaderEncoding::Plain => value.to_owned(),
-        HeaderEncoding::Basic => {
-            let (user, password) = value.split_once(':').unwrap_or((value, ""));
-            squall_http::basic_auth(user, password)
-        }
     }
 }
 
