@@ -212,7 +212,8 @@ impl SendBudget {
         self.wait(|| !self.is_exhausted(thread) || at_final_limit()).await;
     }
 
-    pub(crate) fn redirects_allowed(&self) -> bool {
+    /// Whether requests after a redirect may be sent.
+    pub fn redirects_allowed(&self) -> bool {
         self.shared.redirects_allowed.load(Ordering::Relaxed)
     }
 

@@ -3,7 +3,7 @@
 
 mod asyncio_call;
 mod function_call;
-mod unjudged_response;
+mod python_request;
 mod user;
 
 use pyo3::prelude::*;
@@ -31,7 +31,7 @@ use crate::{
     routes::{PreparedCall, Routes},
     watchdog::BlockingStep,
 };
-pub(crate) use function_call::http_error_outcome;
+pub(crate) use squall_scenario::http_error_outcome;
 pub(crate) use user::PythonUser;
 
 /// A Python scenario, ready to make load.

@@ -1,7 +1,9 @@
-//! From raw settings to a validated scenario: resolves names, compiles texts, checks what goes together. Every problem is reported
-//! where it was written and building goes on with a stand-in, so that one run of `--check` finds them all.
+//! Turns raw settings into a validated scenario: resolves names, compiles templates, rejects conflicts.
+//! It reports every problem with its location and continues with a placeholder, so that one `--check`
+//! finds them all. Called by [`Scenario`](crate::Scenario).
 
 mod check;
+mod headers;
 mod http;
 mod load;
 mod metric_names;
@@ -16,7 +18,8 @@ use thresholds::KnownMetrics;
 pub(crate) use thresholds::list_metrics;
 pub(crate) use value::MAX_DURATION;
 
-pub(crate) use request::{encode_header, without_credentials};
+pub(crate) use headers::encode_header;
+pub(crate) use request::without_credentials;
 use squall_http::{Connector, HttpConfig};
 use squall_model::{Load, LoadModel, Pause, Plan, Profile};
 use std::{sync::Arc, time::Duration};
@@ -30,7 +33,7 @@ use crate::{
     template::{Escape, ParsedPart, Template, TemplatePart, TemplateScope, parse},
 };
 
-/// What building needs at hand everywhere.
+/// What every part of building uses.
 pub(crate) struct ScenarioBuilder<'b, 't> {
     pub(crate) problems: &'b mut ProblemList<'t>,
     pub(crate) files: &'b mut dyn ScenarioFiles,
@@ -38,13 +41,13 @@ pub(crate) struct ScenarioBuilder<'b, 't> {
     scope: TemplateScope,
 }
 
-/// Everything that a scenario consists of.
+/// The result of building.
 pub(crate) struct BuiltScenario {
     pub(crate) plan: Plan,
     pub(crate) compiled: Arc<CompiledScenario>,
 }
 
-/// Replaces what the file says of its variables.
+/// Replaces values of the file's variables.
 fn set_variables(raw: &mut RawScenario, values: Vec<(String, Sourced<String>)>, problems: &mut ProblemList<'_>) {
     for (name, value) in values {
         let Some((_, known)) = raw.variables.iter_mut().find(|(known, _)| known.value == name) else {
@@ -64,12 +67,12 @@ fn set_variables(raw: &mut RawScenario, values: Vec<(String, Sourced<String>)>, 
     }
 }
 
-/// A variable's value as JSON; templates stay as they are.
+/// A variable's value as JSON. Templates stay text.
 fn variable_as_json(value: &RawJson) -> serde_json::Value {
     match value {
         RawJson::Text(text) => text.value.as_str().into(),
         RawJson::Literal(literal) => serde_json::from_str(&literal.value).unwrap_or_default(),
-        // Variables are refused these.
+        // Variables of these types have been reported.
         RawJson::Array(_) | RawJson::Object(_) => serde_json::Value::Null,
     }
 }
@@ -138,12 +141,12 @@ pub(crate) fn build_scenario(
     builder.problems.is_empty().then(|| BuiltScenario { plan, compiled: Arc::new(program) })
 }
 
-/// Tells each data source which of its columns the scenario uses.
+/// Marks the columns that the scenario uses in each data source.
 fn mark_used_columns<'f>(data: &mut [DataTable], flows: impl Iterator<Item = &'f CompiledFlow>) {
     let mut used = Vec::new();
     flows.flat_map(|flow| &flow.steps).for_each(|step| step.columns_used(&mut used));
     for at in used {
-        // One that could not be read, which has been reported, is not there.
+        // A source that could not be read is missing here; it has been reported.
         if let Some(table) = data.get_mut(at.data) {
             table.used_columns.push(at.column);
         }
@@ -159,24 +162,24 @@ impl<'b, 't> ScenarioBuilder<'b, 't> {
         ScenarioBuilder { problems, files, text, scope: TemplateScope::default() }
     }
 
-    /// Compiles a text; values stand in it as they are until told otherwise.
+    /// Compiles a template. Its values are not escaped; callers choose the escaping.
     fn template(&mut self, given: &Sourced<String>) -> Template {
         let mut template = Template::default();
         for piece in parse(&given.value) {
             match piece {
                 Err(error) => {
-                    let place = self.locate_within(given, &error.span);
+                    let location = self.locate_within(given, &error.span);
                     let hint = "write {{ name }} or {{ function() }}";
-                    self.problems.add_with_hint(&place, format!("bad template: {error}"), hint);
+                    self.problems.add_with_hint(&location, format!("bad template: {error}"), hint);
                 }
                 Ok(ParsedPart::Text(text)) => template.push_text(&text),
-                Ok(ParsedPart::Expr(ast)) => match self.scope.resolve(&ast, self.files) {
+                Ok(ParsedPart::Expr(parsed)) => match self.scope.resolve(&parsed, self.files) {
                     Ok(expr) => template.parts.push(TemplatePart::Value(expr, Escape::None)),
                     Err(errors) => errors.into_iter().for_each(|error| {
-                        let place = self.locate_within(given, &error.span);
+                        let location = self.locate_within(given, &error.span);
                         match error.hint {
-                            Some(hint) => self.problems.add_with_hint(&place, error.message, hint),
-                            None => self.problems.add(&place, error.message),
+                            Some(hint) => self.problems.add_with_hint(&location, error.message, hint),
+                            None => self.problems.add(&location, error.message),
                         }
                     }),
                 },
@@ -185,7 +188,7 @@ impl<'b, 't> ScenarioBuilder<'b, 't> {
         template
     }
 
-    /// A text that must not change during the run, for example a host.
+    /// A text that must be constant during the run, such as a host.
     fn constant_text(&mut self, given: &Sourced<String>, what: &str) -> String {
         let template = self.template(given).fold_constants();
         if template.constant().is_none() {
@@ -195,7 +198,8 @@ impl<'b, 't> ScenarioBuilder<'b, 't> {
         template.constant().unwrap_or_default().to_owned()
     }
 
-    /// The place of some bytes of a value, if the file has them just as they are (without escapes).
+    /// The location of some bytes of a value. The whole value's location if the file writes it with
+    /// escapes.
     fn locate_within(&self, given: &Sourced<String>, at: &std::ops::Range<usize>) -> SourceLocation {
         let SourceLocation::File(span) = &given.location else { return given.location.clone() };
         let begin = self.text.get(span.clone()).and_then(|raw| raw.find(&given.value));
@@ -207,7 +211,7 @@ impl<'b, 't> ScenarioBuilder<'b, 't> {
         }
     }
 
-    /// What is wrong with the client's settings is most likely wrong with a file that they name.
+    /// Makes the client. An error is reported at the setting that most likely caused it, usually a file.
     fn connector(&mut self, http: &HttpConfig, raw: &RawHttp) -> Connector {
         Connector::new(http.clone()).unwrap_or_else(|error| {
             use squall_http::ConnectorError::{BadPem, EmptyPem, ReadFile};
@@ -221,15 +225,15 @@ impl<'b, 't> ScenarioBuilder<'b, 't> {
             };
             let likely = [&raw.server_name, &raw.cert, &raw.ca, &raw.proxy];
             let given = named.or_else(|| likely.into_iter().flatten().next());
-            let place = given.map_or(SourceLocation::Unknown, |given| given.location.clone());
-            let whose = if place == SourceLocation::Unknown { "[http] cannot be used: " } else { "" };
-            self.problems.add(&place, format!("{whose}{error}"));
+            let location = given.map_or(SourceLocation::Unknown, |given| given.location.clone());
+            let whose = if location == SourceLocation::Unknown { "[http] cannot be used: " } else { "" };
+            self.problems.add(&location, format!("{whose}{error}"));
             Connector::new(HttpConfig::default()).expect("the default settings are sound")
         })
     }
 }
 
-/// Lets building go on after the load was refused.
+/// Lets building continue after the load was rejected.
 fn placeholder_load() -> Load {
     let users = Profile::constant(1.0, Duration::from_secs(1)).expect("one user for one second is a profile");
     Load { model: LoadModel::Closed { users, pause: Pause::NONE }, iterations: None, warm_up: Duration::ZERO }

@@ -1,4 +1,5 @@
-//! Expectations on responses and values taken out of them. Judges one response at a time; records nothing.
+//! Checks of responses and extraction of values from them. Judges one response at a time and records
+//! nothing. Called by the driver's steps.
 
 mod extract;
 mod judge;
@@ -12,10 +13,10 @@ use std::time::Duration;
 
 use crate::template::{ColumnRef, Template};
 
-/// What a response must be like.
+/// The expectations on one response.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseChecks {
-    /// Ranges of statuses that are success; empty is the usual reading: below 400.
+    /// Ranges of accepted statuses. Empty accepts every status below 400.
     pub(crate) statuses: Vec<(u16, u16)>,
     pub(crate) headers: Vec<(String, TextCheck)>,
     pub(crate) body: Vec<TextCheck>,
@@ -42,7 +43,7 @@ pub(crate) struct JsonCheck {
 
 #[derive(Debug)]
 pub(crate) enum JsonExpectation {
-    /// All selected values, and at least one, equal this JSON text.
+    /// The path selects at least one value, and all of them equal this JSON text.
     Equals(Template),
     EqualsConstant(serde_json::Value),
     Present(bool),
@@ -50,7 +51,7 @@ pub(crate) enum JsonExpectation {
 }
 
 impl ResponseChecks {
-    /// Whether nothing but the status is looked at.
+    /// Whether the status is all that is checked.
     pub(crate) fn checks_only_status(&self) -> bool {
         self.headers.is_empty() && !self.needs_body() && self.max_service_time.is_none()
     }
@@ -66,7 +67,7 @@ impl ResponseChecks {
         self.statuses.iter().any(|(low, high)| (*low..=*high).contains(&status))
     }
 
-    /// Whether a redirect is what the scenario wants to see rather than to follow.
+    /// Whether the scenario expects this redirect itself, so that it is not followed.
     pub(crate) fn accepts_redirect(&self, status: u16) -> bool {
         !self.statuses.is_empty() && self.accepts_status(status)
     }
@@ -85,7 +86,7 @@ impl ResponseChecks {
         }
     }
 
-    /// The statuses in words.
+    /// The accepted statuses for a message.
     pub(crate) fn format_statuses(&self) -> String {
         let one = |(low, high): &(u16, u16)| match (low % 100, high - low) {
             (_, 0) => low.to_string(),

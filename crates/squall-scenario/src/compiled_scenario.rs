@@ -1,4 +1,5 @@
-//! A scenario with every name resolved and every text compiled: what the driver runs. Immutable, shared by all threads.
+//! A scenario with every name resolved and every template compiled. Immutable, and shared by all
+//! threads. `build` makes it, the driver runs it.
 
 use squall_http::Connector;
 use squall_metrics::MetricKey;
@@ -17,37 +18,38 @@ pub(crate) struct CompiledScenario {
     pub(crate) data: Vec<DataTable>,
     /// The variables of a user.
     pub(crate) slots: Vec<VariableSlot>,
-    /// Runs once for each user; has no steps if there is nothing to do.
+    /// Runs once for each user. May have no steps.
     pub(crate) on_start: CompiledFlow,
     /// In the plan's order.
     pub(crate) tasks: Vec<CompiledFlow>,
-    /// Where starts are numbered over all users, as in an open load, what an iteration draws depends on its number and this seed; elsewhere
-    /// on its user's seed and its number of that user's.
+    /// Set in an open model, where iterations are numbered over all users: an iteration's random values
+    /// depend on this seed and its number. In a closed model they depend on the user's seed and the
+    /// iteration's number of that user.
     pub(crate) open_model_seed: Option<u64>,
-    /// What thresholds can name, for people.
+    /// The names that thresholds can use.
     pub(crate) metric_names: Vec<String>,
-    /// What `--param` can set, with the values as they were written.
+    /// The variables that `--param` can set, with their values as written.
     pub(crate) declared_variables: Vec<(String, serde_json::Value)>,
 }
 
-/// A variable of which every user has its own.
+/// A variable with a value of its own for every user.
 #[derive(Debug)]
 pub(crate) struct VariableSlot {
     pub(crate) name: String,
-    /// Its value when the user comes to life; without one it must be extracted first.
+    /// Its value when the user starts. Without one, a response must set it before it is used.
     pub(crate) initial: Option<Template>,
-    /// That value is a number or a truth.
+    /// The initial value is a number or a boolean.
     pub(crate) literal: bool,
 }
 
-/// Requests in order.
+/// A sequence of steps.
 #[derive(Debug, Default)]
 pub(crate) struct CompiledFlow {
-    /// Names of the spans that are recorded around the whole flow.
+    /// Names of the groups that time the whole flow.
     pub(crate) spans: Vec<String>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) steps: Vec<CompiledStep>,
-    /// Data sources of which it needs a row.
+    /// The data sources whose rows it uses.
     pub(crate) data: Vec<usize>,
 }
 
@@ -56,7 +58,7 @@ pub(crate) struct CompiledStep {
     pub(crate) metric: MetricKey,
     /// Consecutive steps of one group are timed together.
     pub(crate) group: Option<String>,
-    /// Wait after it.
+    /// The wait after the step.
     pub(crate) think: Option<Pause>,
     pub(crate) continue_on_failure: bool,
     pub(crate) request: CompiledRequest,
@@ -66,21 +68,21 @@ pub(crate) struct CompiledStep {
 
 #[derive(Debug)]
 pub(crate) struct CompiledRequest {
-    /// The request itself if nothing changes, else its constant part.
+    /// The whole request if it is constant, else its constant parts.
     pub(crate) constant: squall_http::HttpRequest,
     pub(crate) template: Option<RequestTemplate>,
-    /// Method and path as written, for people.
+    /// Method and path as written, for `--check`.
     pub(crate) display_text: String,
 }
 
-/// What is rendered anew each time.
+/// The parts of a request that are rendered for every sending.
 #[derive(Debug)]
 pub(crate) struct RequestTemplate {
     pub(crate) path: Template,
-    /// Scheme and authority; taken off the front of a path that begins with it.
+    /// Scheme and authority. Removed from a rendered path that begins with it.
     pub(crate) origin: String,
     pub(crate) headers: Vec<HeaderTemplate>,
-    /// `None` sends the constant one.
+    /// `None` sends the constant body.
     pub(crate) body: Option<Template>,
 }
 

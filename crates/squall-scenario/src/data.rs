@@ -1,4 +1,5 @@
-//! Rows from CSV and JSONL files, kept in one piece of memory, and the dealing of them to users. Reads no file itself.
+//! Data sources: parses CSV and JSONL bytes into rows, keeps them in one block of memory, and hands them
+//! to users. Reads no file itself. `build` makes the tables, the driver's flows draw the rows.
 
 mod resource_row;
 
@@ -11,7 +12,7 @@ use std::{
 
 use crate::template::TemplateValue;
 
-/// One data source, read completely before the run.
+/// One data source, read completely before the run starts.
 #[derive(Debug)]
 pub(crate) struct DataTable {
     pub(crate) name: String,
@@ -23,35 +24,54 @@ pub(crate) struct DataTable {
     text: String,
     /// Where each cell ends in `text`.
     cell_ends: Vec<usize>,
-    /// Which cells JSON writes without quotes; empty if none is.
+    /// Whether JSON writes a cell without quotes. Empty if it quotes all cells.
     literals: Vec<bool>,
-    /// For each column the first line of the file that does not have it.
+    /// For each column, the first line of the file that lacks it.
     pub(crate) first_missing_line: Vec<Option<usize>>,
     /// The columns that the scenario uses.
     pub(crate) used_columns: Vec<usize>,
 }
 
-/// A row in a user's hand.
+/// Why a data file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DataTableError {
+    #[error("line {line}: a quote is opened and never closed")]
+    UnclosedQuote { line: usize },
+    #[error(transparent)]
+    Csv(#[from] csv::Error),
+    #[error("not UTF-8: {0}")]
+    NotUtf8(#[from] std::str::Utf8Error),
+    #[error("line {line}, column {column}: not JSON: {message}")]
+    NotJson { line: usize, column: usize, message: String },
+    #[error("line {line}: not a JSON object")]
+    NotAnObject { line: usize },
+    #[error("the column `{column}` occurs twice")]
+    DuplicateColumn { column: String },
+    #[error("it has no rows")]
+    NoRows,
+}
+
+/// The current row of a user.
 #[derive(Debug, PartialEq)]
 pub(crate) enum UserRow {
-    /// Of the table.
+    /// A row of the table.
     TableIndex(usize),
-    /// Of a thing that somebody else has put into the pool: a value for each column that is used.
+    /// Values stored with a resource that did not come from this table: one for each used column.
     ResourceValues(Box<[TemplateValue]>),
 }
 
-/// Which row comes next.
+/// Which row a user gets next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowOrder {
-    /// One after the other, from the beginning again after the last; all users share the count.
+    /// One after the other, and from the first again after the last. All users share the position.
     InTurn,
     Random,
-    /// One after the other, each only once in the whole run.
+    /// One after the other, each at most once in the whole run.
     Unique,
-    /// Row n is user n's. Nobody draws it, so a user finds it again on another thread or worker.
+    /// User n has row n, so a user has the same row on every thread and worker.
     ByUserNumber,
-    /// A resource: one that no other user of the run holds, however many processes make it. `wait`: for how long one that asks
-    /// stands in the queue.
+    /// A resource that only one user of the run holds at a time, across all processes. `wait` is how
+    /// long a user waits in the queue for one.
     Leased {
         wait: Duration,
     },
@@ -61,12 +81,12 @@ pub(crate) enum RowOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowLifetime {
     Iteration,
-    /// For as long as it lives.
+    /// The user keeps it until it ends.
     User,
 }
 
 impl DataTable {
-    /// A text, and whether JSON writes it without quotes.
+    /// A cell's text, and whether JSON writes it without quotes.
     pub(crate) fn value<'r>(&'r self, row: &'r UserRow, column: usize) -> (&'r str, bool) {
         match row {
             UserRow::TableIndex(row) => self.cell(*row, column),
@@ -80,39 +100,39 @@ impl DataTable {
         (&self.text[begin..self.cell_ends[index]], self.literals.get(index).copied().unwrap_or(false))
     }
 
-    /// Reads comma-separated values whose first line names the columns.
-    pub(crate) fn csv(name: &str, bytes: &[u8]) -> Result<DataTable, String> {
+    /// Parses comma-separated values whose first line names the columns.
+    pub(crate) fn csv(name: &str, bytes: &[u8]) -> Result<DataTable, DataTableError> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         if let Some(line) = unclosed_quote(bytes) {
-            return Err(format!("line {line}: a quote is opened and never closed"));
+            return Err(DataTableError::UnclosedQuote { line });
         }
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::Headers).from_reader(bytes);
-        let headers = reader.headers().map_err(|error| error.to_string())?;
+        let headers = reader.headers()?;
         let columns: Vec<String> = headers.iter().map(str::to_owned).collect();
         let mut table = DataTable::new(name, columns)?;
         for record in reader.records() {
-            let record = record.map_err(|error| error.to_string())?;
+            let record = record?;
             record.iter().for_each(|cell| table.push(cell, None));
             table.rows += 1;
         }
         table.require_rows()
     }
 
-    /// Reads one JSON object per line; columns are all names that occur.
-    pub(crate) fn jsonl(name: &str, bytes: &[u8]) -> Result<DataTable, String> {
-        let text = std::str::from_utf8(bytes).map_err(|error| format!("not UTF-8: {error}"))?;
+    /// Parses one JSON object per line. The columns are all keys that occur.
+    pub(crate) fn jsonl(name: &str, bytes: &[u8]) -> Result<DataTable, DataTableError> {
+        let text = std::str::from_utf8(bytes)?;
         let mut rows = Vec::new();
         let mut columns: Vec<String> = Vec::new();
         let mut seen = std::collections::HashSet::new();
         for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let value = serde_json::from_str(line).map_err(|error: serde_json::Error| {
-                // Its own line number is always 1.
-                let said = error.to_string();
-                let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
-                format!("line {}, column {}: not JSON: {said}", index + 1, error.column())
+                // The message ends with a line number that is always 1, because each line is parsed alone.
+                let message = error.to_string();
+                let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
+                DataTableError::NotJson { line: index + 1, column: error.column(), message: message.to_owned() }
             })?;
             let serde_json::Value::Object(row) = value else {
-                return Err(format!("line {}: not a JSON object", index + 1));
+                return Err(DataTableError::NotAnObject { line: index + 1 });
             };
             columns.extend(row.keys().filter(|key| seen.insert((*key).clone())).cloned());
             rows.push((index + 1, row));
@@ -136,13 +156,13 @@ impl DataTable {
         table.require_rows()
     }
 
-    /// Rows that are made: `cell` gets the row's number and the column's.
+    /// Generates rows. `cell` gets the numbers of the row and the column.
     pub(crate) fn generate(
         name: &str,
         columns: Vec<String>,
         rows: usize,
         cell: impl Fn(usize, usize) -> String,
-    ) -> Result<DataTable, String> {
+    ) -> Result<DataTable, DataTableError> {
         let mut table = DataTable::new(name, columns)?;
         for row in 0..rows {
             for column in 0..table.columns.len() {
@@ -153,14 +173,15 @@ impl DataTable {
         table.require_rows()
     }
 
-    /// Where users are numbered from 0 upwards and may go from one worker to another, a unique row for each is that of its number.
+    /// Gives each user the row of its number, if rows are unique and kept by the user. Used in closed
+    /// models, where users are numbered from 0 and may move between workers.
     pub(crate) fn assign_rows_by_user(&mut self) {
         if self.order == RowOrder::Unique && self.per == RowLifetime::User {
             self.order = RowOrder::ByUserNumber;
         }
     }
 
-    /// A row as a JSON object.
+    /// One row as a JSON object.
     pub(crate) fn row_as_json(&self, row: usize) -> String {
         let cells = self.columns.iter().enumerate().map(|(index, column)| {
             let value = match self.cell(row, index) {
@@ -172,25 +193,21 @@ impl DataTable {
         serde_json::Value::Object(cells.collect()).to_string()
     }
 
-    fn new(name: &str, columns: Vec<String>) -> Result<DataTable, String> {
+    fn new(name: &str, columns: Vec<String>) -> Result<DataTable, DataTableError> {
         if let Some(twice) = columns.iter().enumerate().find(|(i, column)| columns[..*i].contains(column)) {
-            return Err(format!("the column `{}` occurs twice", twice.1));
+            return Err(DataTableError::DuplicateColumn { column: twice.1.clone() });
         }
-        let (text, ends, literals) = (String::new(), Vec::new(), Vec::new());
-        let (order, per) = (RowOrder::InTurn, RowLifetime::Iteration);
-        let missing = vec![None; columns.len()];
-        let (name, used) = (name.to_owned(), Vec::new());
         Ok(DataTable {
-            name,
-            columns,
-            order,
-            per,
+            name: name.to_owned(),
+            order: RowOrder::InTurn,
+            per: RowLifetime::Iteration,
             rows: 0,
-            text,
-            cell_ends: ends,
-            literals,
-            first_missing_line: missing,
-            used_columns: used,
+            text: String::new(),
+            cell_ends: Vec::new(),
+            literals: Vec::new(),
+            first_missing_line: vec![None; columns.len()],
+            used_columns: Vec::new(),
+            columns,
         })
     }
 
@@ -200,12 +217,12 @@ impl DataTable {
         self.literals.extend(literal);
     }
 
-    fn require_rows(self) -> Result<DataTable, String> {
-        if self.rows == 0 { Err("it has no rows".to_owned()) } else { Ok(self) }
+    fn require_rows(self) -> Result<DataTable, DataTableError> {
+        if self.rows == 0 { Err(DataTableError::NoRows) } else { Ok(self) }
     }
 }
 
-/// A value of a JSON object as a cell: its text, and whether JSON writes it without quotes.
+/// A JSON value as a cell: its text, and whether JSON writes it without quotes.
 fn json_to_cell(value: &serde_json::Value) -> (Cow<'_, str>, bool) {
     match value {
         serde_json::Value::String(text) => (text.into(), false),
@@ -213,15 +230,15 @@ fn json_to_cell(value: &serde_json::Value) -> (Cow<'_, str>, bool) {
     }
 }
 
-/// The line where a quoted cell begins that the end of the file cuts off. The reader takes such a file without a word, and all that
-/// follows the quote as one cell.
+/// The line on which a quoted cell opens that is never closed. The CSV reader accepts such a file and
+/// takes everything after the quote as one cell.
 fn unclosed_quote(bytes: &[u8]) -> Option<usize> {
     #[derive(PartialEq)]
     enum QuoteState {
         CellStart,
         Unquoted,
         Quoted,
-        /// After a quote inside a quoted cell: its end, or the first half of a quote that is meant.
+        /// After a quote inside a quoted cell: the cell's end, or the first half of an escaped quote.
         ClosingOrEscapedQuote,
     }
     let (mut at, mut line, mut opened) = (QuoteState::CellStart, 1, 1);
@@ -241,11 +258,11 @@ fn unclosed_quote(bytes: &[u8]) -> Option<usize> {
     (at == QuoteState::Quoted).then_some(opened)
 }
 
-/// Deals the rows of one source to all users of all threads.
+/// Hands the rows of one data source to the users of all threads.
 #[derive(Debug)]
 pub(crate) struct DataFeeder {
     next: AtomicU64,
-    /// One for each row, of rows that are used once.
+    /// The numbers of the rows that are left, where each is used at most once.
     unique_rows: NumberQuota,
 }
 
@@ -254,19 +271,19 @@ impl DataFeeder {
         DataFeeder { next: AtomicU64::new(0), unique_rows: NumberQuota::fixed(table.rows as u64) }
     }
 
-    /// The same where others deal the same rows: those that are used once have to be supplied.
+    /// A feeder whose unique rows come from a counter that all processes of the run share.
     pub(crate) fn with_shared_counter(table: &DataTable) -> (DataFeeder, Option<SharedCounter>) {
-        let mut dealer = DataFeeder::new(table);
+        let mut feeder = DataFeeder::new(table);
         if table.order != RowOrder::Unique {
-            return (dealer, None);
+            return (feeder, None);
         }
-        let (unique, supply) = NumberQuota::with_refill();
-        dealer.unique_rows = unique;
+        let (unique, refill) = NumberQuota::with_refill();
+        feeder.unique_rows = unique;
         let (name, limit) = (format!("data `{}`", table.name), table.rows as u64);
-        (dealer, Some(SharedCounter { name, limit, refill: supply }))
+        (feeder, Some(SharedCounter { name, limit, refill }))
     }
 
-    /// The next row for `user`, or `None` when a unique source has no more.
+    /// The next row for `user`. `None` when no row is left.
     pub(crate) async fn next_row(&self, table: &DataTable, user: u64, rng: &mut fastrand::Rng) -> Option<usize> {
         match table.order {
             RowOrder::Random => Some(rng.usize(..table.rows)),
@@ -276,7 +293,7 @@ impl DataFeeder {
                 usize::try_from(row).ok().filter(|row| *row < table.rows)
             }
             RowOrder::InTurn | RowOrder::Leased { .. } => {
-                // A counter and nothing else: no other memory is published by it.
+                // Relaxed: the counter publishes no other memory.
                 let turn = self.next.fetch_add(1, Ordering::Relaxed);
                 Some((turn % table.rows as u64) as usize)
             }
@@ -289,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn csv_cells_are_found_by_row_and_column() {
+    fn csv_cell_is_found_by_row_and_column() {
         let table = DataTable::csv("user", b"\xef\xbb\xbfname, password\nann,\"a,b\"\nbob,\n").unwrap();
         assert_eq!((table.columns.as_slice(), table.rows), (&["name".to_owned(), "password".to_owned()][..], 2));
         assert_eq!([table.cell(0, 0), table.cell(0, 1)], [("ann", false), ("a,b", false)]);
@@ -297,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_that_is_never_closed_is_not_a_cell() {
+    fn csv_with_unclosed_quote_is_rejected_with_its_line() {
         for (text, line) in [
             ("a,b\n1,\"x\n2,y\n", Some(2)),
             ("\"a\n1\n", Some(1)),
@@ -311,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn jsonl_keeps_what_is_a_number() {
+    fn jsonl_numbers_stay_numbers() {
         let table = DataTable::jsonl("p", b"{\"id\":7,\"name\":\"x\"}\n\n{\"id\":8,\"tags\":[1]}\n").unwrap();
         assert_eq!(table.columns, ["id", "name", "tags"]);
         assert_eq!([table.cell(0, 0), table.cell(0, 1), table.cell(0, 2)], [("7", true), ("x", false), ("", false)]);
@@ -319,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_files_say_where() {
+    fn broken_data_file_error_names_the_line() {
         for (result, expected) in [
             (DataTable::csv("d", b"a,b\n1\n"), "line: 2"),
             (DataTable::csv("d", b"a,b\n"), "no rows"),
@@ -329,7 +346,7 @@ mod tests {
             (DataTable::jsonl("d", b"{\"a\":\n"), "line 1, column 5: not JSON: EOF"),
             (DataTable::jsonl("d", b"\xff"), "UTF-8"),
         ] {
-            let error = result.expect_err(expected);
+            let error = result.expect_err(expected).to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
@@ -340,56 +357,56 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unique_rows_are_each_dealt_once() {
+    async fn unique_row_is_handed_out_once() {
         let table = table(10, RowOrder::Unique);
         let mut rng = fastrand::Rng::with_seed(1);
-        let mut dealt = Vec::new();
-        let dealer = DataFeeder::new(&table);
-        while let Some(row) = dealer.next_row(&table, 0, &mut rng).await {
-            dealt.push(row);
+        let mut handed_out = Vec::new();
+        let feeder = DataFeeder::new(&table);
+        while let Some(row) = feeder.next_row(&table, 0, &mut rng).await {
+            handed_out.push(row);
         }
-        dealt.sort_unstable();
-        assert_eq!(dealt, (0..10).collect::<Vec<_>>());
+        handed_out.sort_unstable();
+        assert_eq!(handed_out, (0..10).collect::<Vec<_>>());
     }
 
     #[tokio::test]
-    async fn unique_rows_are_those_that_were_supplied() {
+    async fn unique_rows_come_from_the_shared_counter() {
         let table = table(10, RowOrder::Unique);
-        let (dealer, ration) = DataFeeder::with_shared_counter(&table);
-        let SharedCounter { limit, refill, .. } = ration.expect("it has to be supplied");
+        let (feeder, counter) = DataFeeder::with_shared_counter(&table);
+        let SharedCounter { limit, refill, .. } = counter.expect("it has to be supplied");
         assert_eq!(limit, 10);
         refill.add_block(4..6);
         refill.close();
         let mut rng = fastrand::Rng::with_seed(1);
-        let mut dealt = Vec::new();
+        let mut handed_out = Vec::new();
         for _ in 0..3 {
-            dealt.push(dealer.next_row(&table, 0, &mut rng).await);
+            handed_out.push(feeder.next_row(&table, 0, &mut rng).await);
         }
-        assert_eq!(dealt, [Some(4), Some(5), None]);
+        assert_eq!(handed_out, [Some(4), Some(5), None]);
     }
 
     #[tokio::test]
-    async fn a_users_own_row_is_the_same_wherever_the_user_is() {
+    async fn user_row_by_number_is_the_same_on_every_feeder() {
         let mut table = DataTable { per: RowLifetime::User, ..table(3, RowOrder::Unique) };
         table.assign_rows_by_user();
         let mut rng = fastrand::Rng::with_seed(1);
         for worker in 0..2 {
-            let (dealer, ration) = DataFeeder::with_shared_counter(&table);
-            assert!(ration.is_none(), "nobody has to draw them");
+            let (feeder, counter) = DataFeeder::with_shared_counter(&table);
+            assert!(counter.is_none(), "rows by user number need no counter");
             for (user, expected) in [(2, Some(2)), (0, Some(0)), (2, Some(2)), (3, None)] {
-                assert_eq!(dealer.next_row(&table, user, &mut rng).await, expected, "worker {worker}");
+                assert_eq!(feeder.next_row(&table, user, &mut rng).await, expected, "worker {worker}");
             }
         }
     }
 
     #[tokio::test]
-    async fn rows_in_turn_begin_again() {
+    async fn rows_in_turn_restart_after_the_last() {
         let table = table(3, RowOrder::InTurn);
-        let (dealer, ration) = DataFeeder::with_shared_counter(&table);
-        assert!(ration.is_none(), "everybody may use them");
+        let (feeder, counter) = DataFeeder::with_shared_counter(&table);
+        assert!(counter.is_none(), "everybody may use them");
         let mut rng = fastrand::Rng::with_seed(1);
         for expected in [0, 1, 2, 0, 1] {
-            assert_eq!(dealer.next_row(&table, 0, &mut rng).await, Some(expected));
+            assert_eq!(feeder.next_row(&table, 0, &mut rng).await, Some(expected));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A scenario in words, for `--check`: what would be sent, how much of it, and what is promised.
+//! Describes a scenario for `--check`: its load, requests, metrics and thresholds. Validates nothing.
 
 use squall_model::{Arrivals, Load, LoadModel, Pause, Plan, ProfileStage, format_duration};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::{
     data::{DataTable, RowLifetime, RowOrder},
 };
 
-pub(crate) fn describe(plan: &Plan, program: &CompiledScenario) -> String {
+pub(crate) fn describe(plan: &Plan, compiled: &CompiledScenario) -> String {
     let mut out = String::new();
     let mut line = |text: String| writeln!(out, "{text}").expect("writing to a string does not fail");
     line(plan.distinct_target().map_or(plan.name.clone(), |target| format!("{} against {target}", plan.name)));
@@ -19,16 +19,16 @@ pub(crate) fn describe(plan: &Plan, program: &CompiledScenario) -> String {
         line(format!("  warm-up     {} kept out of the results", format_duration(plan.load.warm_up)));
     }
     line(format!("  seed        {}", plan.seed));
-    for table in &program.data {
+    for table in &compiled.data {
         line(format!("  data        {}", data(table)));
     }
-    if !program.on_start.steps.is_empty() {
+    if !compiled.on_start.steps.is_empty() {
         line("  each user first".to_owned());
-        program.on_start.steps.iter().for_each(|step| line(format!("    {}", request(step))));
+        compiled.on_start.steps.iter().for_each(|step| line(format!("    {}", request(step))));
     }
     line("  tasks".to_owned());
     let whole: f64 = plan.tasks.iter().map(|task| task.weight).sum();
-    for (spec, flow) in plan.tasks.iter().zip(&program.tasks) {
+    for (spec, flow) in plan.tasks.iter().zip(&compiled.tasks) {
         let share = spec.weight / whole * 100.0;
         let required: Vec<&str> = spec.requires.iter().map(|index| plan.tasks[index.0].name.as_str()).collect();
         let mut notes = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) fn describe(plan: &Plan, program: &CompiledScenario) -> String {
         line(format!("    {share:5.1}%  {}{notes}", spec.name));
         steps(flow).for_each(|text| line(format!("            {text}")));
     }
-    line(format!("  metrics     {}", list_metrics(&program.metric_names)));
+    line(format!("  metrics     {}", list_metrics(&compiled.metric_names)));
     if plan.thresholds.is_empty() {
         line("  thresholds  none".to_owned());
     } else {
@@ -59,11 +59,11 @@ fn load(load: &Load) -> String {
         LoadModel::Closed { pause: Pause::NONE, .. } => ("user", String::new()),
         LoadModel::Closed { pause: wait, .. } => ("user", format!(", pausing {}", pause(*wait))),
     };
-    // A run that only its number of iterations ends has a duration that means nothing.
+    // A run that only its number of iterations ends has a placeholder for its duration.
     let endless = load.iterations.is_some() && profile.duration() >= MAX_DURATION;
     let last = profile.pieces().len() - 1;
     let piece = |(index, stage): (usize, &ProfileStage)| {
-        // Said once: what follows is in the same unit.
+        // Written once, because all stages have the same unit.
         let unit = if index == 0 { format!(" {}", plural(unit, stage.to)) } else { String::new() };
         let (from, to, length) = (number(stage.from), number(stage.to), format_duration(stage.duration));
         match stage.from == stage.to {

@@ -1,10 +1,11 @@
-//! Runs the tasks of a scenario over HTTP and records what became of every request. Decides neither when nor which: that is the
-//! engine's.
+//! The engine driver of declared scenarios: its users run tasks over HTTP and record every request.
+//! The engine decides when a user runs which task.
 
-mod exchange;
 mod flow_run;
 mod render;
-mod request_guard;
+mod request_runner;
+mod step_request;
+mod unjudged_response;
 mod user;
 
 use squall_engine::{
@@ -23,27 +24,29 @@ use crate::{
     data::DataFeeder,
 };
 use render::RenderBuffers;
-pub use request_guard::RequestGuard;
+pub use request_runner::{RequestFailure, RequestHandler, RequestRunner, RequestStart, http_error_outcome};
+pub use unjudged_response::UnjudgedResponse;
 pub use user::ScenarioUser;
 
 /// A scenario, ready to make load.
 #[derive(Debug)]
 pub struct ScenarioDriver {
     compiled: Arc<CompiledScenario>,
-    /// One for each data source; all threads deal from the same.
+    /// One for each data source, shared by all threads.
     feeders: Arc<[DataFeeder]>,
 }
 
 impl ScenarioDriver {
-    pub(crate) fn new(program: Arc<CompiledScenario>) -> ScenarioDriver {
-        let dealers = program.data.iter().map(DataFeeder::new).collect();
-        ScenarioDriver { compiled: program, feeders: dealers }
+    pub(crate) fn new(compiled: Arc<CompiledScenario>) -> ScenarioDriver {
+        let feeders = compiled.data.iter().map(DataFeeder::new).collect();
+        ScenarioDriver { compiled, feeders }
     }
 
-    /// One of several that make the same run.
-    pub(crate) fn with_shared_counters(program: Arc<CompiledScenario>) -> (ScenarioDriver, Vec<SharedCounter>) {
-        let (dealers, rations): (Vec<_>, Vec<_>) = program.data.iter().map(DataFeeder::with_shared_counter).unzip();
-        (ScenarioDriver { compiled: program, feeders: dealers.into() }, rations.into_iter().flatten().collect())
+    /// The driver of one of several processes of the same run. Unique rows are drawn from the
+    /// counters, which the processes share.
+    pub(crate) fn with_shared_counters(compiled: Arc<CompiledScenario>) -> (ScenarioDriver, Vec<SharedCounter>) {
+        let (feeders, counters): (Vec<_>, Vec<_>) = compiled.data.iter().map(DataFeeder::with_shared_counter).unzip();
+        (ScenarioDriver { compiled, feeders: feeders.into() }, counters.into_iter().flatten().collect())
     }
 }
 
@@ -51,33 +54,30 @@ impl Driver for ScenarioDriver {
     type Thread = ScenarioThread;
 
     fn requests_per_iteration(&self) -> Option<RequestsPerIteration> {
-        let own = self.compiled.tasks.iter().map(|flow| flow.steps.len() as u64).max()?;
-        let hops = u64::from(self.compiled.connector.config().max_redirects);
-        self.compiled.on_start.steps.is_empty().then_some(RequestsPerIteration { direct: own, redirects: hops })
+        let direct = self.compiled.tasks.iter().map(|flow| flow.steps.len() as u64).max()?;
+        let redirects = u64::from(self.compiled.connector.config().max_redirects);
+        self.compiled.on_start.steps.is_empty().then_some(RequestsPerIteration { direct, redirects })
     }
 
-    fn thread(&self, probe: ThreadRecorder) -> Result<ScenarioThread, DriverError> {
-        let lane = |flow: &CompiledFlow| PreparedFlow::new(flow, &self.compiled, &probe);
-        let tasks = self.compiled.tasks.iter().map(lane).collect::<Result<_, _>>()?;
-        let on_start = lane(&self.compiled.on_start)?;
-        let (program, dealers) = (self.compiled.clone(), self.feeders.clone());
-        let scratch = RefCell::new(RenderBuffers::default());
-        let unusable = RefCell::default();
+    fn thread(&self, recorder: ThreadRecorder) -> Result<ScenarioThread, DriverError> {
+        let prepare = |flow: &CompiledFlow| PreparedFlow::new(flow, &self.compiled, &recorder);
+        let tasks = self.compiled.tasks.iter().map(prepare).collect::<Result<_, _>>()?;
+        let on_start = prepare(&self.compiled.on_start)?;
         Ok(ScenarioThread {
             shared: Rc::new(ScenarioThreadState {
-                compiled: program,
-                feeders: dealers,
-                recorder: probe,
+                compiled: self.compiled.clone(),
+                feeders: self.feeders.clone(),
+                recorder,
                 tasks,
                 on_start,
-                render_buffers: scratch,
-                unusable_leases: unusable,
+                render_buffers: RefCell::default(),
+                unusable_leases: RefCell::default(),
             }),
         })
     }
 }
 
-/// One engine thread's share: metrics, prepared requests and buffers.
+/// The driver's part on one engine thread: metrics, prepared requests and buffers.
 pub struct ScenarioThread {
     shared: Rc<ScenarioThreadState>,
 }
@@ -85,8 +85,8 @@ pub struct ScenarioThread {
 impl DriverThread for ScenarioThread {
     type User = ScenarioUser;
 
-    fn user(&self, seat: UserIdentity) -> ScenarioUser {
-        ScenarioUser::new(self.shared.clone(), seat)
+    fn user(&self, identity: UserIdentity) -> ScenarioUser {
+        ScenarioUser::new(self.shared.clone(), identity)
     }
 }
 
@@ -98,44 +98,45 @@ struct ScenarioThreadState {
     tasks: Vec<PreparedFlow>,
     on_start: PreparedFlow,
     render_buffers: RefCell<RenderBuffers>,
-    /// What was lent and cannot be used: held until the run is over, so that nobody is handed it again.
+    /// Leases of resources that cannot be used, kept to the end of the run so that the pool does not
+    /// hand them out again.
     unusable_leases: RefCell<Vec<ResourceLease>>,
 }
 
-/// A flow on this thread.
+/// A flow, prepared for one thread.
 struct PreparedFlow {
-    /// One constant request of which only the status matters: the common case, and the one that must cost nothing.
+    /// The flow is one constant request of which only the status is checked. This is the common case,
+    /// and it must not allocate.
     fast_path: bool,
     spans: Vec<MetricId>,
     steps: Vec<PreparedStep>,
 }
 
-/// A step on this thread.
+/// A step, prepared for one thread.
 struct PreparedStep {
     metric: MetricId,
-    /// Known once a redirect was seen.
+    /// Set at the first redirect.
     redirect_metric_id: Cell<Option<MetricId>>,
     group: Option<MetricId>,
-    /// The request as it is sent if it is constant, else what others are copied from.
-    prepared: PreparedRequest,
-    /// Rendered requests that are not in flight.
+    /// The request itself if it is constant, else the original that rendered requests are copied from.
+    constant: PreparedRequest,
+    /// Rendered requests that are not in flight, to be reused.
     idle_requests: RefCell<Vec<PreparedRequest>>,
 }
 
 impl PreparedFlow {
     fn new(
         flow: &CompiledFlow,
-        program: &CompiledScenario,
-        probe: &ThreadRecorder,
+        compiled: &CompiledScenario,
+        recorder: &ThreadRecorder,
     ) -> Result<PreparedFlow, DriverError> {
-        let plain = match flow.steps.as_slice() {
+        let fast_path = match flow.steps.as_slice() {
             [step] => flow.spans.is_empty() && flow.timeout.is_none() && allows_fast_path(step),
             _ => false,
         };
-        let span = |name: &String| probe.metric(MetricKey::group(name));
-        let spans = flow.spans.iter().map(span).collect();
-        let steps = flow.steps.iter().map(|step| PreparedStep::new(step, program, probe)).collect::<Result<_, _>>()?;
-        Ok(PreparedFlow { fast_path: plain, spans, steps })
+        let spans = flow.spans.iter().map(|name| recorder.metric(MetricKey::group(name))).collect();
+        let steps = flow.steps.iter().map(|step| PreparedStep::new(step, compiled, recorder));
+        Ok(PreparedFlow { fast_path, spans, steps: steps.collect::<Result<_, _>>()? })
     }
 }
 
@@ -150,15 +151,15 @@ fn allows_fast_path(step: &CompiledStep) -> bool {
 impl PreparedStep {
     fn new(
         step: &CompiledStep,
-        program: &CompiledScenario,
-        probe: &ThreadRecorder,
+        compiled: &CompiledScenario,
+        recorder: &ThreadRecorder,
     ) -> Result<PreparedStep, DriverError> {
-        let prepared = PreparedRequest::new(&step.request.constant, &program.connector);
+        let prepared = PreparedRequest::new(&step.request.constant, &compiled.connector);
         Ok(PreparedStep {
-            metric: probe.metric(step.metric.clone()),
+            metric: recorder.metric(step.metric.clone()),
             redirect_metric_id: Cell::new(None),
-            group: step.group.as_ref().map(|group| probe.metric(MetricKey::group(group))),
-            prepared: prepared.map_err(|error| DriverError::Request {
+            group: step.group.as_ref().map(|group| recorder.metric(MetricKey::group(group))),
+            constant: prepared.map_err(|error| DriverError::Request {
                 request: step.metric.name.clone(),
                 reason: error.to_string(),
             })?,
@@ -166,11 +167,11 @@ impl PreparedStep {
         })
     }
 
-    /// Where the hops after a redirect are recorded.
-    fn redirect_metric(&self, step: &CompiledStep, probe: &ThreadRecorder) -> MetricId {
+    /// The metric of requests after a redirect. Made at the first redirect, because most steps see none.
+    fn redirect_metric(&self, step: &CompiledStep, recorder: &ThreadRecorder) -> MetricId {
         self.redirect_metric_id.get().unwrap_or_else(|| {
             let name = format!("{} (redirect)", step.metric.name);
-            let id = probe.metric(MetricKey { name, ..step.metric.clone() });
+            let id = recorder.metric(MetricKey { name, ..step.metric.clone() });
             self.redirect_metric_id.set(Some(id));
             id
         })

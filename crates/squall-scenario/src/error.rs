@@ -1,5 +1,5 @@
-//! What is wrong with a scenario, all of it at once, in words that say where and what to do. Decides nothing: the parts that read
-//! the file report here, the command line prints it and exits with 2.
+//! The problems of a scenario, each with its location and a hint. `read` and `build` add problems here; the
+//! command line prints them all and exits with code 2.
 
 use std::{fmt, ops::Range};
 
@@ -8,11 +8,11 @@ use std::{fmt, ops::Range};
 pub struct ScenarioErrors {
     /// The file as the user named it.
     pub file: String,
-    /// In the order of the file; those of the command line come first. Never empty.
+    /// Those of the command line first, then in the order of the file. Never empty.
     pub problems: Vec<ScenarioProblem>,
 }
 
-/// One thing to fix.
+/// One problem to fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioProblem {
     /// Where it was written.
@@ -25,7 +25,7 @@ pub struct ScenarioProblem {
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
-    /// The line that holds it, and how many characters of it are meant.
+    /// The line of the file, and how many characters of it to underline.
     pub(crate) excerpt: Option<(String, usize)>,
 }
 
@@ -36,7 +36,7 @@ pub enum SourceLocation {
     File(Range<usize>),
     /// A command-line flag, as the user types it: `--rate`.
     Flag(String),
-    /// Nowhere in particular: something is missing.
+    /// No location: a setting is missing.
     Unknown,
 }
 
@@ -88,20 +88,21 @@ impl<'t> ProblemList<'t> {
         ProblemList { file: file.to_owned(), text, found: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, place: &SourceLocation, message: impl Into<String>) {
-        self.push(place, message.into(), None);
+    pub(crate) fn add(&mut self, location: &SourceLocation, message: impl Into<String>) {
+        self.push(location, message.into(), None);
     }
 
     pub(crate) fn add_with_hint(
         &mut self,
-        place: &SourceLocation,
+        location: &SourceLocation,
         message: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        self.push(place, message.into(), Some(hint.into()));
+        self.push(location, message.into(), Some(hint.into()));
     }
 
-    /// How many there are so far; whoever sees it grow need not complain about what follows from that.
+    /// How many problems there are so far. A caller that sees the number grow does not report what follows
+    /// from those problems.
     pub(crate) fn count(&self) -> usize {
         self.found.len()
     }
@@ -110,18 +111,18 @@ impl<'t> ProblemList<'t> {
         self.found.is_empty()
     }
 
-    fn push(&mut self, place: &SourceLocation, message: String, hint: Option<String>) {
-        let (line, column, excerpt) = match place {
+    fn push(&mut self, location: &SourceLocation, message: String, hint: Option<String>) {
+        let (line, column, excerpt) = match location {
             SourceLocation::File(span) => line_and_column(self.text, span),
             SourceLocation::Flag(_) | SourceLocation::Unknown => (0, 0, None),
         };
-        let problem = ScenarioProblem { location: place.clone(), line, column, message, hint, excerpt };
+        let problem = ScenarioProblem { location: location.clone(), line, column, message, hint, excerpt };
         if !self.found.contains(&problem) {
             self.found.push(problem);
         }
     }
 
-    /// `Err` with everything found, in reading order, or `value` if there was nothing.
+    /// `Err` with every problem in reading order, or `value` if there are none.
     pub(crate) fn finish<T>(mut self, value: Option<T>) -> Result<T, ScenarioErrors> {
         if self.found.is_empty() && value.is_none() {
             self.add(&SourceLocation::Unknown, "the scenario cannot be used");
@@ -136,7 +137,7 @@ impl<'t> ProblemList<'t> {
     }
 }
 
-/// Longer lines are shown cut off.
+/// Longer lines are truncated.
 const EXCERPT_CHARS: usize = 160;
 
 fn line_and_column(text: &str, span: &Range<usize>) -> (usize, usize, Option<(String, usize)>) {
@@ -159,12 +160,12 @@ fn line_and_column(text: &str, span: &Range<usize>) -> (usize, usize, Option<(St
     (line, column, excerpt)
 }
 
-/// The known name that a mistyped one was probably meant to be.
+/// The known name that is closest to a mistyped one.
 pub(crate) fn did_you_mean<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     known
         .into_iter()
         .map(|name| (strsim::jaro_winkler(typed, name), name))
-        // Alike at the beginning is not enough: `contains` is not `count`.
+        // A common beginning is not enough: `contains` is not `count`.
         .filter(|(_, name)| strsim::levenshtein(typed, name) * 2 <= typed.len().max(name.len()))
         .filter(|(score, name)| *score > 0.8 || name.replace('_', "") == typed.to_lowercase().replace(['-', '_'], ""))
         .max_by(|(a, _), (b, _)| a.total_cmp(b))

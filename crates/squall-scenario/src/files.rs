@@ -1,5 +1,5 @@
-//! The scenario's view of the outside while it is read: files that it names and environment variables. Nothing is read through
-//! it once a run has started.
+//! Access to the files and environment variables that a scenario names, while it is read. Nothing is read
+//! through it once the run has started. The command line chooses the implementation.
 
 use std::{
     cell::RefCell,
@@ -10,10 +10,10 @@ use std::{
 
 /// Where referenced files and environment variables come from.
 pub trait ScenarioFiles {
-    /// The whole of the file that the scenario calls `path`.
+    /// The content of the file that the scenario calls `path`.
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>>;
 
-    /// Where that file is, for those who must open it themselves.
+    /// Where that file is, for code that opens it itself.
     fn locate(&self, path: &str) -> PathBuf {
         PathBuf::from(path)
     }
@@ -22,7 +22,7 @@ pub trait ScenarioFiles {
     fn env(&mut self, name: &str) -> Option<String>;
 }
 
-/// The real ones; relative paths start at a folder.
+/// Files on disk and the process's environment. Relative paths start at a folder.
 #[derive(Debug, Clone)]
 pub struct DiskFiles {
     folder: PathBuf,
@@ -68,7 +68,7 @@ impl ScenarioFiles for NoFiles {
     }
 }
 
-/// Remembers everything that is asked for, so that it can travel with the scenario.
+/// Records every file and variable that is read, so that they can be bundled with the scenario.
 #[derive(Debug)]
 pub struct RecordingFiles<F> {
     files: F,
@@ -81,7 +81,7 @@ impl<F: ScenarioFiles> RecordingFiles<F> {
         RecordingFiles { files, recorded_files: RefCell::default(), recorded_env: BTreeMap::new() }
     }
 
-    /// The files and the variables that were there, by the names they were asked for.
+    /// The files and variables that were found, by the names under which they were requested.
     pub fn into_parts(self) -> (BTreeMap<String, Vec<u8>>, BTreeMap<String, String>) {
         (self.recorded_files.into_inner(), self.recorded_env)
     }
@@ -95,12 +95,12 @@ impl<F: ScenarioFiles> ScenarioFiles for RecordingFiles<F> {
     }
 
     fn locate(&self, path: &str) -> PathBuf {
-        let place = self.files.locate(path);
-        // A socket, or nothing: whoever opens it says so better.
-        if let Ok(bytes) = std::fs::read(&place) {
+        let location = self.files.locate(path);
+        // A socket or a missing file is not recorded; the code that opens it reports the error.
+        if let Ok(bytes) = std::fs::read(&location) {
             self.recorded_files.borrow_mut().insert(path.to_owned(), bytes);
         }
-        place
+        location
     }
 
     fn env(&mut self, name: &str) -> Option<String> {
@@ -110,10 +110,11 @@ impl<F: ScenarioFiles> ScenarioFiles for RecordingFiles<F> {
     }
 }
 
-/// What has travelled with a scenario, unpacked. Nothing else is to be had: a scenario means the same on every machine.
+/// The unpacked files and variables of a bundle. Nothing else can be read, so that a scenario is the same
+/// on every machine.
 #[derive(Debug, Clone, Default)]
 pub struct BundledFiles {
-    /// Where each file lies now.
+    /// Where each file is unpacked.
     pub files: BTreeMap<String, PathBuf>,
     pub env: BTreeMap<String, String>,
 }

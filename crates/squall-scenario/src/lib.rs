@@ -1,8 +1,10 @@
-//! Declared scenarios: from TOML text (or one URL) to a plan and a driver. Reads and judges everything before the first request,
-//! and reports every mistake at once; sends nothing itself and keeps no time, which are the engine's and the HTTP client's work.
+//! Declared scenarios: turns TOML text or one URL into a plan and a driver. It reads and validates
+//! everything before the first request and reports every mistake at once. The engine keeps the time,
+//! and the HTTP client sends.
 //!
-//! The way of a scenario: `read` (text to raw settings with places) → `build` (names resolved, texts compiled, contradictions found)
-//! → `program` (what is run) → `driver` (runs it).
+//! A scenario passes through `read` (text to raw settings with their locations), `build` (resolves
+//! names, compiles templates, finds conflicts) and `compiled_scenario` (the result) to `driver` (runs
+//! it). The command line and the Python module call this crate.
 
 mod build;
 mod check;
@@ -17,7 +19,10 @@ mod read;
 mod scenario;
 mod template;
 
-pub use driver::{RequestGuard, ScenarioDriver, ScenarioThread, ScenarioUser};
+pub use driver::{
+    RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioDriver, ScenarioThread, ScenarioUser,
+    UnjudgedResponse, http_error_outcome,
+};
 pub use error::{ScenarioErrors, ScenarioProblem, SourceLocation};
 pub use files::{BundledFiles, DiskFiles, NoFiles, RecordingFiles, ScenarioFiles};
 pub use raw_settings::{RawHttp, RawLoad, ScenarioOverrides, Sourced, UrlRequest};

@@ -1,5 +1,6 @@
-//! Settings as they were given, by file or by flag, before anything is judged: all optional, each with the place it came from.
-//! The command line fills these structs too; a flag beats the file, and only the merged result is validated.
+//! Settings as written in the file or as flags, before validation. All are optional and carry their
+//! location. The command line fills these structs too; a flag overrides the file, and `build` validates
+//! only the merged result.
 
 use crate::error::SourceLocation;
 
@@ -17,14 +18,14 @@ impl<T> Sourced<T> {
     }
 }
 
-/// How much load. Texts are as people write them; both the file's `[load]` and the flags become this.
+/// The load, as text. Both the file's `[load]` and the flags become this.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RawLoad {
     /// Open model: `500`, `200/s`, `90/m`.
     pub rate: Option<Sourced<String>>,
     /// Closed model: `50`.
     pub users: Option<Sourced<String>>,
-    /// Of a user between two iterations: `1s`, or `1s..3s` for a random one.
+    /// A user's pause between two iterations: `1s`, or `1s..3s` for a random one.
     pub pause: Option<Sourced<String>>,
     /// `30s`. The file's key is `for`.
     pub duration: Option<Sourced<String>>,
@@ -40,18 +41,18 @@ pub struct RawLoad {
     pub steps: Option<Sourced<String>>,
     /// `even` or `poisson`.
     pub arrivals: Option<Sourced<String>>,
-    /// `5s`: kept out of the results.
+    /// `5s`: this first part of the run is not in the results.
     pub warm_up: Option<Sourced<String>>,
 }
 
-/// How to speak HTTP; the file's `[http]` and the flags become this.
+/// The settings of the HTTP client. Both the file's `[http]` and the flags become this.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RawHttp {
-    /// Sent with every request; a request's own header of the same name wins.
+    /// Sent with every request, unless the request has a header of the same name.
     pub headers: Vec<(Sourced<String>, Sourced<String>)>,
-    /// For a whole request; default 30 s.
+    /// Limit for a whole request; default 30 s.
     pub timeout: Option<Sourced<String>>,
-    /// For making a connection; default 10 s.
+    /// Limit for opening a connection; default 10 s.
     pub connect_timeout: Option<Sourced<String>>,
     /// `auto`, `1.1` or `2`.
     pub version: Option<Sourced<String>>,
@@ -61,10 +62,10 @@ pub struct RawHttp {
     pub ca: Option<Sourced<String>>,
     pub cert: Option<Sourced<String>>,
     pub key: Option<Sourced<String>>,
-    /// Name to verify instead of the URL's host.
+    /// The name to verify in certificates instead of the URL's host.
     pub server_name: Option<Sourced<String>>,
     pub proxy: Option<Sourced<String>>,
-    /// Most redirects followed; 0 follows none. Default 10.
+    /// How many redirects a request follows at most; 0 follows none. Default 10.
     pub redirects: Option<Sourced<u32>>,
     pub compression: Option<Sourced<bool>>,
     /// Each user keeps its cookies. Default on.
@@ -82,23 +83,26 @@ pub struct RawHttp {
     pub resolve: Vec<(Sourced<String>, Sourced<String>)>,
 }
 
-/// What the command line changes about a scenario.
+/// The command line's changes to a scenario.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScenarioOverrides {
     pub name: Option<Sourced<String>>,
     pub target: Option<Sourced<String>>,
     pub seed: Option<Sourced<u64>>,
     pub load: RawLoad,
-    /// In addition to the file's; one with the same left side replaces the file's. All of these are kept.
+    /// Added to the file's thresholds. One with the same left side replaces the file's; all of these are
+    /// kept.
     pub thresholds: Vec<Sourced<String>>,
-    /// Code names its metrics while it runs: thresholds may be about ones that nobody knows yet. One that never appears breaks its promise.
+    /// Python code names its metrics at run time, so thresholds may name metrics that are not known yet. A
+    /// threshold on a metric that never appears fails.
     pub allow_unknown_metrics: bool,
     pub http: RawHttp,
-    /// Values for variables that the file declares, by name; numbers and truths are such, everything else is a text.
+    /// Values for variables that the file declares, by name. Numbers and booleans keep their type;
+    /// everything else is text.
     pub variables: Vec<(String, Sourced<String>)>,
-    /// Where paths lead if neither the file nor a flag says it; nothing is sent there.
+    /// The target if neither the file nor a flag names one. Used only where nothing is sent.
     pub placeholder_target: Option<&'static str>,
-    /// What is wrong with flags that could not be brought into this form, to be reported with everything else.
+    /// Errors in flags that do not fit these fields, reported together with all others.
     pub flag_errors: Vec<Sourced<String>>,
 }
 
@@ -125,66 +129,68 @@ pub struct UrlRequest {
 }
 
 macro_rules! prefer {
-    ($over:ident, $under:ident, $($field:ident)+) => { $($over.$field = $over.$field.take().or($under.$field);)+ };
+    ($own:ident, $fallback:ident, $($field:ident)+) => { $($own.$field = $own.$field.take().or($fallback.$field);)+ };
 }
 
 impl RawLoad {
-    /// These settings where they are given, `under` elsewhere. What chooses another model or shape drops what belonged to the
-    /// other one, so that `--users 5` works on a file with a rate.
+    /// These settings where they are given, `fallback` elsewhere. A setting that chooses another model or
+    /// shape drops the fallback's settings of the other one, so that `--users 5` works on a file with a
+    /// rate.
     #[must_use]
-    pub fn with_fallback(mut self, mut under: RawLoad) -> RawLoad {
+    pub fn with_fallback(mut self, mut fallback: RawLoad) -> RawLoad {
         if self.rate.is_some() {
-            (under.users, under.pause) = (None, None);
+            (fallback.users, fallback.pause) = (None, None);
         }
         if self.users.is_some() {
-            (under.rate, under.arrivals) = (None, None);
+            (fallback.rate, fallback.arrivals) = (None, None);
         }
         if self.stages.is_some() {
-            (under.ramp_up, under.profile, under.steps, under.duration) = (None, None, None, None);
+            (fallback.ramp_up, fallback.profile, fallback.steps, fallback.duration) = (None, None, None, None);
         }
         if self.profile.is_some() || self.ramp_up.is_some() || self.duration.is_some() {
-            under.stages = None;
+            fallback.stages = None;
         }
         if self.profile.is_some() {
-            (under.ramp_up, under.steps) = (None, None);
+            (fallback.ramp_up, fallback.steps) = (None, None);
         }
         if self.ramp_up.is_some() {
-            (under.profile, under.steps) = (None, None);
+            (fallback.profile, fallback.steps) = (None, None);
         }
-        prefer!(self, under, rate users pause duration requests ramp_up stages profile steps arrivals warm_up);
+        prefer!(self, fallback, rate users pause duration requests ramp_up stages profile steps arrivals warm_up);
         self
     }
 }
 
 impl RawHttp {
-    /// These settings where they are given, `under` elsewhere; headers are joined by name. What leads elsewhere drops what belonged
-    /// to the other way, so that `--unix-socket` works on a file with a proxy.
+    /// These settings where they are given, `fallback` elsewhere. Headers are merged by name. A setting that
+    /// chooses another route drops the fallback's settings of the other one, so that `--unix-socket` works
+    /// on a file with a proxy.
     #[must_use]
-    pub fn with_fallback(mut self, mut under: RawHttp) -> RawHttp {
+    pub fn with_fallback(mut self, mut fallback: RawHttp) -> RawHttp {
         if self.unix_socket.is_some() {
-            (under.proxy, under.ip, under.resolve) = (None, None, Vec::new());
+            (fallback.proxy, fallback.ip, fallback.resolve) = (None, None, Vec::new());
         }
         if self.proxy.is_some() || self.ip.is_some() || !self.resolve.is_empty() {
-            under.unix_socket = None;
+            fallback.unix_socket = None;
         }
         if self.insecure.is_some() {
-            under.ca = None;
+            fallback.ca = None;
         }
         if self.ca.is_some() {
-            under.insecure = None;
+            fallback.insecure = None;
         }
         let own: Vec<String> = self.headers.iter().map(|(name, _)| name.value.to_ascii_lowercase()).collect();
-        let kept = under.headers.into_iter().filter(|(name, _)| !own.contains(&name.value.to_ascii_lowercase()));
+        let kept = fallback.headers.into_iter().filter(|(name, _)| !own.contains(&name.value.to_ascii_lowercase()));
         self.headers = kept.chain(self.headers).collect();
-        self.resolve.extend(under.resolve);
+        self.resolve.extend(fallback.resolve);
         if self.basic.is_some() || self.bearer.is_some() {
             self.headers.retain(|(name, _)| {
                 matches!(name.location, SourceLocation::Flag(_)) || !name.value.eq_ignore_ascii_case("authorization")
             });
         } else if !own.iter().any(|name| name == "authorization") {
-            (self.basic, self.bearer) = (under.basic, under.bearer);
+            (self.basic, self.bearer) = (fallback.basic, fallback.bearer);
         }
-        prefer!(self, under, timeout connect_timeout version keep_alive insecure ca cert key server_name proxy redirects
+        prefer!(self, fallback, timeout connect_timeout version keep_alive insecure ca cert key server_name proxy redirects
             compression cookies unix_socket phases ip);
         self
     }

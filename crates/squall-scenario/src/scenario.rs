@@ -1,4 +1,5 @@
-//! The front door: text or URL in, validated scenario or every problem out.
+//! The entry point of the crate: turns a file's text or a URL into a validated scenario, or into all of its
+//! problems. Called by the command line and the Python module.
 
 use squall_engine::SharedCounter;
 use squall_http::HttpConfig;
@@ -18,26 +19,27 @@ use crate::{
 /// A validated scenario.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// What the engine and the report must know.
+    /// The part of the scenario that the engine and the report use.
     pub plan: Plan,
     compiled: Arc<CompiledScenario>,
 }
 
 impl Scenario {
-    /// Reads a scenario file's `text`. `file` is its name for messages; `files` reads what it refers to.
+    /// Parses the `text` of a scenario file. Messages call it `file`; `files` reads the files that it names.
     ///
     /// ```
-    /// use squall_scenario::{NoFiles, Overrides, Scenario};
+    /// use squall_scenario::{NoFiles, Scenario, ScenarioOverrides};
     /// let text = r#"
     ///     target = "http://127.0.0.1:8089"
     ///     [[task]]
     ///     name = "browse"
     ///     get = "/api/products?page={{ random(1, 20) }}"
     /// "#;
-    /// let scenario = Scenario::parse("shop.toml", text, &mut NoFiles, Overrides::default()).unwrap();
+    /// let scenario = Scenario::parse("shop.toml", text, &mut NoFiles, ScenarioOverrides::default()).unwrap();
     /// assert_eq!(scenario.plan.name, "shop");
     ///
-    /// let errors = Scenario::parse("shop.toml", "taget = 1", &mut NoFiles, Overrides::default()).unwrap_err();
+    /// let overrides = ScenarioOverrides::default();
+    /// let errors = Scenario::parse("shop.toml", "taget = 1", &mut NoFiles, overrides).unwrap_err();
     /// assert!(errors.to_string().contains("did you mean `target`?"));
     /// ```
     pub fn parse(
@@ -78,27 +80,28 @@ impl Scenario {
         ScenarioDriver::new(self.compiled.clone())
     }
 
-    /// The driver of a member of a fleet, and what it has to be supplied with because the others use it too.
+    /// The driver of one worker of a fleet, and the counters that all workers share.
     pub fn driver_with_shared_counters(&self) -> (ScenarioDriver, Vec<SharedCounter>) {
         ScenarioDriver::with_shared_counters(self.compiled.clone())
     }
 
-    /// The pools that it wants to find.
+    /// The resource pools that the scenario uses, with their contents.
     pub fn pool_contents(&self) -> Vec<PoolContents> {
-        let held = self.compiled.data.iter().filter(|table| matches!(table.order, RowOrder::Leased { .. }));
-        held.map(|table| PoolContents {
-            pool: table.name.clone(),
-            payloads: (0..table.rows).map(|row| table.row_as_json(row)).collect(),
-        })
-        .collect()
+        let leased = self.compiled.data.iter().filter(|table| matches!(table.order, RowOrder::Leased { .. }));
+        leased
+            .map(|table| PoolContents {
+                pool: table.name.clone(),
+                payloads: (0..table.rows).map(|row| table.row_as_json(row)).collect(),
+            })
+            .collect()
     }
 
-    /// What [`ScenarioOverrides::declared_variables`] can set, with the values as they were written.
+    /// The variables that [`ScenarioOverrides::variables`] can set, with their values as written.
     pub fn variables(&self) -> &[(String, serde_json::Value)] {
         &self.compiled.declared_variables
     }
 
-    /// The plan in words.
+    /// A description of the plan for people.
     pub fn describe(&self) -> String {
         describe::describe(&self.plan, &self.compiled)
     }
@@ -110,9 +113,9 @@ impl From<BuiltScenario> for Scenario {
     }
 }
 
-/// The scenario file that would say the same.
+/// The raw scenario of a file with just this request.
 fn raw_scenario_from_url(request: UrlRequest, problems: &mut ProblemList<'_>) -> RawScenario {
-    let place = SourceLocation::Flag("URL".to_owned());
+    let location = SourceLocation::Flag("URL".to_owned());
     let has_scheme = request.url.contains("://") || request.url.starts_with("{{");
     let url = if has_scheme { request.url } else { format!("http://{}", request.url) };
     let bodies = [
@@ -131,7 +134,7 @@ fn raw_scenario_from_url(request: UrlRequest, problems: &mut ProblemList<'_>) ->
         problems.add(&second, "the request already has a body: give only one");
     }
     let default_method = if body.is_some() { "POST" } else { "GET" };
-    let method = request.method.unwrap_or(Sourced { value: default_method.to_owned(), location: place.clone() });
+    let method = request.method.unwrap_or(Sourced { value: default_method.to_owned(), location: location.clone() });
     let status = request.expect_status.iter().flat_map(|given| {
         given.value.split(',').map(|status| Sourced { value: status.to_owned(), location: given.location.clone() })
     });
@@ -143,15 +146,15 @@ fn raw_scenario_from_url(request: UrlRequest, problems: &mut ProblemList<'_>) ->
     let name = format!("{} {}", method.value.to_ascii_uppercase(), url_path(&url));
     let request = RawRequest {
         method: Some(method),
-        url: Some(Sourced { value: url, location: place.clone() }),
+        url: Some(Sourced { value: url, location: location.clone() }),
         query: parse_pairs(&request.query, problems),
         body,
         expect: Some(expect),
         ..RawRequest::default()
     };
     let task = RawTask {
-        name: Some(Sourced { value: name, location: place.clone() }),
-        ..RawTask::from_request(request, place)
+        name: Some(Sourced { value: name, location: location.clone() }),
+        ..RawTask::from_request(request, location)
     };
     RawScenario { tasks: vec![task], ..RawScenario::default() }
 }
@@ -163,7 +166,7 @@ fn url_path(url: &str) -> &str {
     path.split(['?', '#']).next().unwrap_or("/")
 }
 
-/// `name=value` texts.
+/// Splits `name=value` texts.
 fn parse_pairs(given: &[Sourced<String>], problems: &mut ProblemList<'_>) -> read::NameValuePairs {
     let pair = |given: &Sourced<String>| match given.value.split_once('=') {
         Some((name, value)) => {

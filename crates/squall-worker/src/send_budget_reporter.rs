@@ -153,7 +153,8 @@ impl<R: RunStore> SendBudgetReporter<R> {
         }
         (self.sequence, self.last_report) = (self.sequence + 1, Some(said));
         self.send_budget.raise_limits(&most);
-        if hops {
+        // The leader bounds nothing by the number of iterations, so redirects need no further report.
+        if said.each.is_none() {
             self.send_budget.allow_redirects();
         }
         Ok(())
@@ -202,6 +203,21 @@ mod tests {
         announcer.sequence = 5;
         assert!(announcer.report_first_budget().await.is_ok());
         assert_eq!((run.deltas(1, START_POSITION, 9).await.unwrap().len(), announcer.sequence), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn redirects_are_allowed_from_the_first_report_without_a_bound_per_iteration() {
+        for (bound, allowed) in [(None, true), (Some(1), false)] {
+            let (run, budget) = (MemoryRunStore::new(), SendBudget::new(1));
+            run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true)
+                .await
+                .unwrap()
+                .expect("alone");
+            let (first, ttl) = ((vec![10], bound), Duration::from_secs(1));
+            let mut reporter = SendBudgetReporter::new(run, (1, 7), budget.clone(), first, ttl, LoadStart::default());
+            assert!(reporter.report_first_budget().await.is_ok());
+            assert_eq!(budget.redirects_allowed(), allowed, "{bound:?}");
+        }
     }
 
     /// What a worker may send alone is what it sends in the time that it may go on alone.

@@ -1,9 +1,11 @@
-//! One call of a scenario's function on asyncio: its task runs by itself, this side performs what comes out of its port, several things
-//! at once if it wants. Ends when the function has, and its requests.
+//! One call of a scenario's function on asyncio. The function runs in the user's asyncio task; this side
+//! performs the operations that arrive in its queue, several at once if the function starts several. The
+//! call ends when the function and all of its requests have ended. Called by the user.
 
 use pyo3::{intern, prelude::*, types::PyTuple};
 use squall_http::{BodyMode, Session};
 use squall_metrics::Outcome;
+use squall_scenario::UnjudgedResponse;
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
@@ -14,10 +16,8 @@ use tokio::time::Sleep;
 
 use super::{
     PythonThreadContext,
-    function_call::{
-        FunctionCall, PythonRequestResult, TASK_TIMEOUT, UserSessions, finish_batch, pause, send_all, send_request,
-    },
-    unjudged_response::UnjudgedResponse,
+    function_call::{FunctionCall, TASK_TIMEOUT, UserSessions, pause},
+    python_request::{PythonRequestResult, record, send_all, send_request},
 };
 use crate::{
     asyncio_loop::AsyncioLoop,
@@ -29,8 +29,9 @@ use crate::{
     routes::PreparedCall,
 };
 
-/// How long a request that was answered waits for its verdict while the function awaits something of its own: then it is recorded, so that
-/// it counts in the second it belongs to. Waited for twice, so that a process that stood still does not take that for the function's time.
+/// How long a response stays unjudged while the function awaits something that is not Squall's. Then it
+/// is recorded, so that it counts in the second in which it arrived. The wait is repeated once: after a
+/// stall of the process the first timer is due at once, though the function had no time to run.
 const CHECK_WAIT: Duration = Duration::from_millis(500);
 
 /// A user's task on the loop.
@@ -42,14 +43,14 @@ pub(super) struct AsyncioUserTask {
 impl AsyncioUserTask {
     pub(super) fn new(
         py: Python<'_>,
-        guest: &AsyncioLoop,
-        port: Py<OperationQueue>,
+        asyncio_loop: &AsyncioLoop,
+        queue: Py<OperationQueue>,
         context: &ContextVariables,
     ) -> PyResult<AsyncioUserTask> {
-        Ok(AsyncioUserTask { task: guest.start_user_task(py, &port, context)?, queue: port })
+        Ok(AsyncioUserTask { task: asyncio_loop.start_user_task(py, &queue, context)?, queue })
     }
 
-    /// Whether it waits for `operation` itself, and not for something around it.
+    /// Whether the task awaits `operation` directly, not a future around it.
     fn waits_for(&self, py: Python<'_>, operation: &Py<Operation>) -> bool {
         self.task.bind(py).getattr(intern!(py, "_fut_waiter")).is_ok_and(|waiter| waiter.is(operation))
     }
@@ -61,14 +62,14 @@ impl AsyncioUserTask {
         crate::asyncio_loop::wake_loop();
     }
 
-    /// Its task is told to end; whether it does, nobody waits for.
+    /// Asks the task to end. Does not wait for it.
     pub(super) fn end(&self, py: Python<'_>) {
         self.queue.get().end_task(py);
         crate::asyncio_loop::wake_loop();
     }
 }
 
-/// An operation under way with the sessions that it uses.
+/// An operation that is being performed; its future owns the sessions that it uses.
 struct InFlightOperation<'p> {
     operation: Py<Operation>,
     future: Pin<Box<dyn Future<Output = FinishedOperation<'p>> + 'p>>,
@@ -79,7 +80,8 @@ struct FinishedOperation<'p> {
     sessions: UsedSessions,
 }
 
-/// The sessions of an operation; most need one, and a box around it would cost each of them an allocation.
+/// The sessions of an operation. Most operations use one; boxing it would cost each of them an
+/// allocation.
 #[allow(clippy::large_enum_variant)]
 enum UsedSessions {
     None,
@@ -94,35 +96,46 @@ enum OperationOutcome<'p> {
     Batch(Vec<PythonRequestResult<'p>>, Vec<PreparedCall>),
 }
 
-/// Which answer waits for its verdict, and how many times more it may.
-type CheckWait = Option<(Instant, u8)>;
+/// The wait of the response that ended at `response_ended`.
+struct CheckWait {
+    response_ended: Instant,
+    timers_left: u8,
+}
 
-/// Records the answer in `last` if it has waited long enough.
-fn record_unjudged(
-    mut due: Pin<&mut Sleep>,
-    waits: &mut CheckWait,
+/// Records the response in `last` if it has waited long enough.
+fn record_after_wait(
+    mut timer: Pin<&mut Sleep>,
+    wait: &mut Option<CheckWait>,
     cx: &mut Context<'_>,
     last: &mut Option<UnjudgedResponse<'_>>,
 ) {
-    let Some(answered) = last.as_ref().map(UnjudgedResponse::ended) else { return };
-    let mut left = match *waits {
-        Some((of, left)) if of == answered => left,
+    let Some(response_ended) = last.as_ref().map(UnjudgedResponse::ended) else { return };
+    let mut timers_left = match wait {
+        Some(wait) if wait.response_ended == response_ended => wait.timers_left,
         _ => {
-            due.as_mut().reset(tokio::time::Instant::now() + CHECK_WAIT);
+            timer.as_mut().reset(tokio::time::Instant::now() + CHECK_WAIT);
             2
         }
     };
-    while left > 0 && due.as_mut().poll(cx).is_ready() {
-        left -= 1;
-        due.as_mut().reset(tokio::time::Instant::now() + CHECK_WAIT);
+    while timers_left > 0 && timer.as_mut().poll(cx).is_ready() {
+        timers_left -= 1;
+        timer.as_mut().reset(tokio::time::Instant::now() + CHECK_WAIT);
     }
-    *waits = Some((answered, left));
-    if left == 0 {
-        *last = None;
+    *wait = Some(CheckWait { response_ended, timers_left });
+    if timers_left == 0 {
+        record(last.take());
     }
 }
 
-/// Cancels the task if the visit is given up before it ended.
+/// How a call on asyncio ended.
+pub(super) enum AsyncioCallEnd {
+    /// The task has ended the call and can run the next one.
+    TaskIdle(PyResult<()>),
+    /// The task still runs the call after its clean-up time. The user needs another task.
+    TaskStuck(PyResult<()>),
+}
+
+/// Cancels the task if the call's future is dropped before the call ends.
 struct CancelTaskGuard<'l> {
     task: &'l AsyncioUserTask,
     ended: bool,
@@ -137,130 +150,130 @@ impl Drop for CancelTaskGuard<'_> {
 }
 
 impl<'a> FunctionCall<'a> {
-    /// Runs `hook` in the user's task. `Err(true)` beside the error says that the task did not end and must not be used again.
+    /// Runs `hook` in the user's task.
     pub(super) async fn run_on_asyncio(
         &mut self,
-        lodger: &AsyncioUserTask,
+        task: &AsyncioUserTask,
         hook: &ScenarioFunction,
         arguments: &Py<PyTuple>,
-    ) -> (PyResult<()>, bool) {
-        let mut guard = CancelTaskGuard { task: lodger, ended: false };
-        let guest = self.thread.asyncio_loop.as_ref().expect("a lodger has a loop");
+    ) -> AsyncioCallEnd {
+        let mut guard = CancelTaskGuard { task, ended: false };
+        let asyncio_loop = self.thread.asyncio_loop.as_ref().expect("a user task has a loop");
         let deadline = self.time_limit.map(|(deadline, _)| deadline);
-        let begun = self.run_watched(|py| {
-            let begun = lodger.queue.get().start_call(py, &hook.call, arguments, deadline);
-            guest.wake_if_ready(py);
-            begun
+        let started = self.run_watched(|py| {
+            let started = task.queue.get().start_call(py, &hook.call, arguments, deadline);
+            asyncio_loop.wake_if_ready(py);
+            started
         });
-        if let Err(error) = begun {
-            return (Err(error), false);
+        if let Err(error) = started {
+            return AsyncioCallEnd::TaskIdle(Err(error));
         }
-        let mut under_way: Vec<InFlightOperation<'a>> = Vec::new();
-        let (mut due, mut waits) = (pin!(tokio::time::sleep(CHECK_WAIT)), None);
+        let mut in_flight: Vec<InFlightOperation<'a>> = Vec::new();
+        let (mut timer, mut wait) = (pin!(tokio::time::sleep(CHECK_WAIT)), None);
         loop {
             let deadline = self.time_limit.map(|(deadline, _)| deadline);
-            let whole = poll_fn(|cx| match self.poll_operations(cx, lodger, guest, &mut under_way) {
+            let call = poll_fn(|cx| match self.poll_operations(cx, task, asyncio_loop, &mut in_flight) {
                 Poll::Pending => {
-                    record_unjudged(due.as_mut(), &mut waits, cx, &mut self.last_request);
+                    record_after_wait(timer.as_mut(), &mut wait, cx, &mut self.last_request);
                     Poll::Pending
                 }
                 ended => ended,
             });
             let ended = match deadline {
-                None => Some(whole.await),
-                Some(deadline) => tokio::time::timeout_at(deadline.into(), whole).await.ok(),
+                None => Some(call.await),
+                Some(deadline) => tokio::time::timeout_at(deadline.into(), call).await.ok(),
             };
             if let Some(ended) = ended {
                 guard.ended = true;
-                return (self.final_result(ended), false);
+                return AsyncioCallEnd::TaskIdle(self.final_result(ended));
             }
-            let granted = self.time_limit.map(|(deadline, _)| deadline) != deadline;
-            if self.timed_out && !granted {
-                // It goes on and on.
-                self.timed_out_request |= self.thread.recorder.cancel_as(under_way, TASK_TIMEOUT) > 0;
-                return (self.final_result(Ok(())), true);
+            let deadline_moved = self.time_limit.map(|(deadline, _)| deadline) != deadline;
+            if self.timed_out && !deadline_moved {
+                // The clean-up has outlasted its time too.
+                self.timed_out_request |= self.thread.recorder.cancel_as(in_flight, TASK_TIMEOUT) > 0;
+                return AsyncioCallEnd::TaskStuck(self.final_result(Ok(())));
             }
             if !self.timed_out {
-                self.cancel_timed_out(lodger, guest, std::mem::take(&mut under_way));
+                self.cancel_timed_out(task, asyncio_loop, std::mem::take(&mut in_flight));
             }
         }
     }
 
-    /// Cancels a function whose time is over, and all that it has under way.
+    /// Cancels a function whose time limit has passed, and all of its operations.
     fn cancel_timed_out(
         &mut self,
-        lodger: &AsyncioUserTask,
-        guest: &AsyncioLoop,
-        under_way: Vec<InFlightOperation<'a>>,
+        task: &AsyncioUserTask,
+        asyncio_loop: &AsyncioLoop,
+        in_flight: Vec<InFlightOperation<'a>>,
     ) {
-        // Whatever it waited for, it was not what had been answered.
-        self.last_request = None;
+        // The last request has its response, so the function timed out while it awaited something else.
+        self.record_last_request();
         self.grant_cleanup_time();
         let operations: Vec<Py<Operation>> =
-            Python::attach(|py| under_way.iter().map(|one| one.operation.clone_ref(py)).collect());
-        self.timed_out_request = self.thread.recorder.cancel_as(under_way, TASK_TIMEOUT) > 0;
+            Python::attach(|py| in_flight.iter().map(|one| one.operation.clone_ref(py)).collect());
+        self.timed_out_request = self.thread.recorder.cancel_as(in_flight, TASK_TIMEOUT) > 0;
         let errors: Vec<PyErr> = Python::attach(|py| operations.iter().map(|_| self.timeout_error(py)).collect());
         self.run_watched(|py| {
-            lodger.cancel(py);
-            // What it does not wait for itself somebody else does.
+            task.cancel(py);
+            // Other tasks may await operations that this task does not.
             for (operation, error) in operations.into_iter().zip(errors) {
                 Operation::complete_and_resume(operation, py, Err(error));
             }
-            guest.wake_if_ready(py);
+            asyncio_loop.wake_if_ready(py);
         });
     }
 
     fn poll_operations(
         &mut self,
         cx: &mut Context<'_>,
-        lodger: &AsyncioUserTask,
-        guest: &AsyncioLoop,
-        under_way: &mut Vec<InFlightOperation<'a>>,
+        task: &AsyncioUserTask,
+        asyncio_loop: &AsyncioLoop,
+        in_flight: &mut Vec<InFlightOperation<'a>>,
     ) -> Poll<PyResult<()>> {
         loop {
-            let news = lodger.queue.get().poll(cx.waker());
-            let mut moved = !news.submitted.is_empty();
-            for gone in news.cancelled {
-                let (given_up, others) = under_way.drain(..).partition(|one| one.operation.is(&gone));
-                *under_way = others;
-                let given_up: Vec<InFlightOperation<'a>> = given_up;
-                self.timed_out_request |= self.thread.recorder.cancel_as(given_up, Outcome::ABORTED) > 0;
+            let news = task.queue.get().poll(cx.waker());
+            let mut progressed = !news.submitted.is_empty();
+            for cancelled in news.cancelled {
+                let (dropped, others) = in_flight.drain(..).partition(|one| one.operation.is(&cancelled));
+                *in_flight = others;
+                let dropped: Vec<InFlightOperation<'a>> = dropped;
+                self.timed_out_request |= self.thread.recorder.cancel_as(dropped, Outcome::ABORTED) > 0;
             }
             for operation in news.submitted {
                 if let Some(work) = Python::attach(|py| operation.borrow_mut(py).take_work()) {
                     let future = self.start_operation(work);
-                    under_way.push(InFlightOperation { operation, future });
+                    in_flight.push(InFlightOperation { operation, future });
                 }
             }
             let mut index = 0;
-            while index < under_way.len() {
-                match under_way[index].future.as_mut().poll(cx) {
+            while index < in_flight.len() {
+                match in_flight[index].future.as_mut().poll(cx) {
                     Poll::Pending => index += 1,
-                    Poll::Ready(performed) => {
-                        moved = true;
-                        let operation = under_way.swap_remove(index).operation;
-                        let result = self.finish_operation(performed);
+                    Poll::Ready(finished) => {
+                        progressed = true;
+                        let operation = in_flight.swap_remove(index).operation;
+                        let result = self.finish_operation(finished);
                         let direct = self.run_watched(|py| {
-                            let direct = lodger.waits_for(py, &operation);
+                            let direct = task.waits_for(py, &operation);
                             Operation::complete_and_resume(operation, py, result);
-                            guest.wake_if_ready(py);
+                            asyncio_loop.wake_if_ready(py);
                             direct
                         });
-                        if direct && lodger.queue.get().awaits_foreign() {
-                            self.last_request = None;
+                        if direct && task.queue.get().awaits_foreign() {
+                            self.record_last_request();
                         }
                     }
                 }
             }
-            if moved {
+            if progressed {
                 continue;
             }
-            // What the function sent is part of it, awaited or not.
-            if !under_way.is_empty() || lodger.queue.get().has_background() {
+            // The call includes every request that the function has sent, awaited or not.
+            if !in_flight.is_empty() || task.queue.get().has_background() {
                 return Poll::Pending;
             }
-            return match lodger.queue.get().take_call_result() {
-                Some(None) => Poll::Ready(not_awaited::check_all_awaited(lodger.queue.get().take_not_awaited())),
+            return match task.queue.get().take_call_result() {
+                Some(None) => Poll::Ready(not_awaited::check_all_awaited(task.queue.get().take_not_awaited())),
                 Some(Some(error)) => Poll::Ready(Err(Python::attach(|py| PyErr::from_value(error.into_bound(py))))),
                 None => Poll::Pending,
             };
@@ -268,9 +281,9 @@ impl<'a> FunctionCall<'a> {
     }
 
     fn start_operation(&mut self, work: OperationWork) -> Pin<Box<dyn Future<Output = FinishedOperation<'a>> + 'a>> {
-        let shared = self.thread;
-        // What comes now bears what is raised from here on, also when it is given up.
-        self.last_request = None;
+        let thread = self.thread;
+        // From here on, this operation bears the code's failures, even if it is cancelled.
+        self.record_last_request();
         self.timed_out_request &= self.timed_out;
         match work {
             OperationWork::Sleep(time) => Box::pin(async move {
@@ -278,37 +291,37 @@ impl<'a> FunctionCall<'a> {
                 FinishedOperation { outcome: OperationOutcome::Slept, sessions: UsedSessions::None }
             }),
             OperationWork::Long(job) => {
-                let means = shared.operation_context(self.sessions.first.cookies());
+                let context = thread.operation_context(self.sessions.first.cookies());
                 Box::pin(async move {
                     FinishedOperation {
-                        outcome: OperationOutcome::Value(job.start(means).await),
+                        outcome: OperationOutcome::Value(job.start(context).await),
                         sessions: UsedSessions::None,
                     }
                 })
             }
             OperationWork::Acquire(borrow) => Box::pin(async move {
                 FinishedOperation {
-                    outcome: OperationOutcome::Value(borrow.perform(&shared.recorder).await),
+                    outcome: OperationOutcome::Value(borrow.perform(&thread.recorder).await),
                     sessions: UsedSessions::None,
                 }
             }),
             OperationWork::Request(call) => {
-                let (mut session, late) = (self.take_session(), std::mem::take(&mut self.start_delay));
+                let (mut session, start_delay) = (self.take_session(), std::mem::take(&mut self.start_delay));
                 Box::pin(async move {
-                    let told = send_request(shared, &mut session, &call, late, BodyMode::Keep).await;
+                    let sent = send_request(thread, &mut session, &call, start_delay, BodyMode::Keep).await;
                     FinishedOperation {
-                        outcome: OperationOutcome::Request(told, call),
+                        outcome: OperationOutcome::Request(sent, call),
                         sessions: UsedSessions::One(session),
                     }
                 })
             }
             OperationWork::Batch(calls) => {
                 let mut sessions: Vec<Session> = calls.iter().map(|_| self.take_session()).collect();
-                let late = if calls.is_empty() { Duration::ZERO } else { std::mem::take(&mut self.start_delay) };
+                let start_delay = if calls.is_empty() { Duration::ZERO } else { std::mem::take(&mut self.start_delay) };
                 Box::pin(async move {
-                    let told = send_all(shared, sessions.iter_mut(), &calls, late).await;
+                    let sent = send_all(thread, sessions.iter_mut(), &calls, start_delay).await;
                     FinishedOperation {
-                        outcome: OperationOutcome::Batch(told, calls),
+                        outcome: OperationOutcome::Batch(sent, calls),
                         sessions: UsedSessions::Several(sessions),
                     }
                 })
@@ -317,13 +330,13 @@ impl<'a> FunctionCall<'a> {
     }
 
     fn take_session(&mut self) -> Session {
-        let UserSessions { first, extra: more } = &mut *self.sessions;
-        more.pop().unwrap_or_else(|| Session::with_cookies(&self.thread.script.connector, first.cookies().clone()))
+        let UserSessions { first, extra } = &mut *self.sessions;
+        extra.pop().unwrap_or_else(|| Session::with_cookies(&self.thread.script.connector, first.cookies().clone()))
     }
 
-    /// Takes sessions back and makes the result.
-    fn finish_operation(&mut self, performed: FinishedOperation<'a>) -> PyResult<Py<PyAny>> {
-        let FinishedOperation { outcome: work, sessions } = performed;
+    /// Takes the operation's sessions back and makes its result for the code.
+    fn finish_operation(&mut self, finished: FinishedOperation<'a>) -> PyResult<Py<PyAny>> {
+        let FinishedOperation { outcome: work, sessions } = finished;
         match sessions {
             UsedSessions::None => {}
             UsedSessions::One(session) => self.sessions.extra.push(session),
@@ -332,20 +345,20 @@ impl<'a> FunctionCall<'a> {
         match work {
             OperationOutcome::Slept => Ok(Python::attach(|py| py.None())),
             OperationOutcome::Value(done) => done,
-            OperationOutcome::Request(told, call) => self.finish_request(call, told),
-            OperationOutcome::Batch(told, calls) => finish_batch(self, told, calls),
+            OperationOutcome::Request(sent, call) => self.finish_request(call, sent),
+            OperationOutcome::Batch(sent, calls) => self.finish_batch(sent, calls),
         }
     }
 }
 
-/// A port of a user, and the client that uses it; its resources come through the same port.
+/// A new operation queue for a user and a client that uses it. The user's resources use the same queue.
 pub(super) fn queue_and_client(
     user: &Bound<'_, PyAny>,
-    shared: &PythonThreadContext,
+    thread: &PythonThreadContext,
 ) -> PyResult<(Py<OperationQueue>, Py<PyAny>)> {
     let py = user.py();
-    let port = Py::new(py, OperationQueue::new())?;
-    user.getattr("resources")?.setattr("queue", &port)?;
-    let client = shared.clients.awaited.get().with_queue(port.clone_ref(py));
-    Ok((port, Py::new(py, client)?.into_any()))
+    let queue = Py::new(py, OperationQueue::new())?;
+    user.getattr("resources")?.setattr("queue", &queue)?;
+    let client = thread.clients.awaited.get().with_queue(queue.clone_ref(py));
+    Ok((queue, Py::new(py, client)?.into_any()))
 }

@@ -11,9 +11,10 @@ use std::{
 
 use super::{
     PythonThreadContext,
-    asyncio_call::{AsyncioUserTask, queue_and_client},
+    asyncio_call::{AsyncioCallEnd, AsyncioUserTask, queue_and_client},
     exception_code,
-    function_call::{FunctionCall, TASK_TIMEOUT, UserSessions, send_constant},
+    function_call::{FunctionCall, TASK_TIMEOUT, UserSessions},
+    python_request::send_constant,
 };
 use crate::{
     context_variables::ContextVariables,
@@ -66,14 +67,15 @@ impl PythonUserObject {
     async fn run(&mut self, visit: &mut FunctionCall<'_>, hook: &ScenarioFunction) -> PyResult<()> {
         let shared = visit.thread;
         if let (FunctionKind::Coroutine, Some(lodger)) = (hook.kind, &self.asyncio_task) {
-            // Boxed, so that users who do without asyncio do not pay for its size.
-            let (ended, abandoned) = Box::pin(visit.run_on_asyncio(lodger, hook, &self.async_arguments)).await;
-            if abandoned {
-                // Its task does not listen: the user goes on with another one.
-                Python::attach(|py| lodger.end(py));
-                Python::attach(|py| self.replace_asyncio_task(py, shared))?;
-            }
-            return ended;
+            // Boxed, so that users without asyncio are not larger for it.
+            return match Box::pin(visit.run_on_asyncio(lodger, hook, &self.async_arguments)).await {
+                AsyncioCallEnd::TaskIdle(ended) => ended,
+                AsyncioCallEnd::TaskStuck(ended) => {
+                    Python::attach(|py| lodger.end(py));
+                    Python::attach(|py| self.replace_asyncio_task(py, shared))?;
+                    ended
+                }
+            };
         }
         let arguments = self.arguments(hook.kind);
         let stepper = Python::attach(|py| {
@@ -150,13 +152,16 @@ impl PythonUser {
             };
             let ended = object.run(&mut visit, hook).await;
             unended.ended = true;
-            if let Err(error) = ended {
-                let metric = shared.lifecycle_metric(name);
-                let outcome = Python::attach(|py| exception_outcome(py, &shared, metric, &error));
-                record_code_failure(&mut visit, &error, outcome, (begun, begun));
-                shared.recorder.record_span(metric, begun, Instant::now(), outcome);
-                return Err(UserStartError(error.to_string()));
-            }
+            let Err(error) = ended else {
+                visit.record_last_request();
+                continue;
+            };
+            let metric = shared.lifecycle_metric(name);
+            let outcome = Python::attach(|py| exception_outcome(py, &shared, metric, &error));
+            record_code_failure(&mut visit, &error, outcome, (begun, begun));
+            visit.record_last_request();
+            shared.recorder.record_span(metric, begun, Instant::now(), outcome);
+            return Err(UserStartError(error.to_string()));
         }
         Ok(())
     }
@@ -234,8 +239,8 @@ impl VirtualUser for PythonUser {
         if let (Ok(()), Some(check), Some(answer)) = (&ended, &task.check, &visit.last_response) {
             ended = Python::attach(|py| object.context.run(py, || check.run(py, &object.user, answer)));
             if ended.is_err() && visit.last_request.as_ref().is_some_and(|last| !last.has_response()) {
-                // It has failed already; what the check refuses is an answer before it.
-                visit.last_request = None;
+                // That request has failed already. The check rejects the response before it.
+                visit.record_last_request();
             }
         }
         let outcome = match &ended {
@@ -245,6 +250,7 @@ impl VirtualUser for PythonUser {
         if let Err(error) = &ended {
             record_code_failure(&mut visit, error, outcome, (iteration.intended, iteration.started));
         }
+        visit.record_last_request();
         span.end(Instant::now(), outcome);
         if ended.is_err() {
             // Code that was interrupted before it waited for anything must not be begun again before the thread has heard of the abort.

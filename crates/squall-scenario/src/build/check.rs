@@ -1,4 +1,4 @@
-//! Expectations and extractions, compiled.
+//! Compiles expectations and extractions. Responses are judged in [`check`](crate::check).
 
 use regex::bytes::Regex;
 use serde_json_path::JsonPath;
@@ -62,7 +62,7 @@ impl ScenarioBuilder<'_, '_> {
     }
 
     fn regex(&mut self, given: &Sourced<String>) -> Option<Regex> {
-        // The limit keeps a pattern like (a{999}){999} from taking the machine's memory.
+        // Limited, because a pattern like (a{999}){999} would use up the machine's memory.
         match regex::bytes::RegexBuilder::new(&given.value).size_limit(1 << 20).build() {
             Ok(regex) => Some(regex),
             Err(error) => {
@@ -83,13 +83,13 @@ impl ScenarioBuilder<'_, '_> {
             Ok(path) => Some(path),
             Err(error) => {
                 let at = error.position().min(given.value.len());
-                let place = self.locate_within(given, &(at..given.value.len()));
+                let location = self.locate_within(given, &(at..given.value.len()));
                 let hint = "write for example $.items[0].id (RFC 9535)";
                 let said = match error.message() {
                     "parser error" => "it makes no sense from here on",
                     said => said,
                 };
-                self.problems.add_with_hint(&place, format!("bad JSONPath: {said}"), hint);
+                self.problems.add_with_hint(&location, format!("bad JSONPath: {said}"), hint);
                 None
             }
         }
@@ -120,8 +120,8 @@ impl ScenarioBuilder<'_, '_> {
                 let default = usize::from(regex.captures_len() > 1);
                 let group = raw.group.as_ref().map_or(default, |group| group.value as usize);
                 if group >= regex.captures_len() {
-                    let place = raw.group.as_ref().map_or(&pattern.location, |group| &group.location);
-                    self.problems.add(place, format!("the pattern has no group {group}"));
+                    let location = raw.group.as_ref().map_or(&pattern.location, |group| &group.location);
+                    self.problems.add(location, format!("the pattern has no group {group}"));
                 }
                 ExtractSource::Regex(regex, group)
             }

@@ -1,4 +1,4 @@
-//! The settings of the HTTP client.
+//! Builds the settings of the HTTP client and rejects those that conflict.
 
 use squall_http::{HttpConfig, HttpVersion, IpFamily, TlsOptions};
 use std::{net::SocketAddr, path::PathBuf};
@@ -39,7 +39,7 @@ impl ScenarioBuilder<'_, '_> {
         }
     }
 
-    /// Settings that others make idle.
+    /// Reports settings that others make ineffective.
     fn reject_unused(&mut self, raw: &RawHttp) {
         if let (Some(_), Some(ca)) = (raw.insecure.as_ref().filter(|given| given.value), &raw.ca) {
             let hint = "`insecure` accepts any certificate: keep one of them";
@@ -48,8 +48,8 @@ impl ScenarioBuilder<'_, '_> {
         let family = raw.ip.iter().map(|given| &given.location);
         let names = raw.resolve.iter().map(|(host, _)| &host.location);
         if raw.unix_socket.is_some() {
-            for place in family.chain(names) {
-                self.problems.add_with_hint(place, "a Unix socket has no address to choose", "keep one of them");
+            for location in family.chain(names) {
+                self.problems.add_with_hint(location, "a Unix socket has no address to choose", "keep one of them");
             }
         } else if let Some(proxy) = raw.proxy.as_ref().and_then(|given| Url::parse(&given.value).ok()) {
             for (host, _) in raw.resolve.iter().filter(|(host, _)| proxy.host_str() != Some(&host.value)) {
@@ -80,7 +80,8 @@ impl ScenarioBuilder<'_, '_> {
         }
     }
 
-    /// Where a file is; flags speak of the working directory, the file of its own folder.
+    /// The path of a file. Paths in flags are relative to the working directory, paths in the scenario to its
+    /// folder.
     fn locate_file(&self, given: &Sourced<String>) -> PathBuf {
         match given.location {
             SourceLocation::File(_) => self.files.locate(&given.value),
@@ -103,7 +104,7 @@ impl ScenarioBuilder<'_, '_> {
         }
     }
 
-    /// A name for handshakes where there is none would be a test of something else than was meant.
+    /// Reports a server name without TLS: it has no effect, so the test is not the intended one.
     pub(super) fn reject_server_name_without_tls<'f>(
         &mut self,
         raw: &RawHttp,
@@ -113,7 +114,7 @@ impl ScenarioBuilder<'_, '_> {
         if let (Some(given), Some(_)) = (&raw.server_name, urls.peek())
             && urls.all(|url| url.scheme() == "http")
         {
-            let message = "a server name is told to TLS servers, and no request goes to https://";
+            let message = "a server name is used for TLS only, and no request goes to https://";
             self.problems.add_with_hint(&given.location, message, "write https://, or leave it out");
         }
     }
@@ -145,7 +146,7 @@ impl ScenarioBuilder<'_, '_> {
     }
 }
 
-/// Where relative paths start, for whoever looks for a file elsewhere.
+/// A hint that says where relative paths start.
 pub(super) fn path_base_hint(given: &Sourced<String>) -> &'static str {
     match given.location {
         SourceLocation::File(_) => "a path starts at the folder of the scenario file",

@@ -1,4 +1,5 @@
-//! From raw load settings to the load of a plan. The one place that knows which of them go together; used for files and URLs alike.
+//! Builds the load of a plan from raw settings and rejects settings that conflict. Used for files and URLs
+//! alike.
 
 use squall_model::{
     Arrivals, HIGHEST_LEVEL, Load, LoadModel, Pause, Profile, ProfileError, ProfileStage, format_duration, parse_rate,
@@ -14,7 +15,7 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(30);
 const DEFAULT_STEPS: u32 = 5;
 const MAX_STEPS: u32 = 10_000;
 
-/// The load, or `None` with every reason reported.
+/// The load. `None` if a problem was reported.
 pub(crate) fn build_load(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Option<Load> {
     reject_conflicts(raw, problems);
     let open = raw.rate.is_some() || (raw.users.is_none() && raw.stages.is_some());
@@ -29,7 +30,7 @@ pub(crate) fn build_load(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Optio
         (None, Some(_)) => Some(MAX_DURATION),
         (None, None) => Some(DEFAULT_DURATION),
     };
-    // A wrong level is no reason to keep quiet about a wrong shape.
+    // A wrong level does not hide a wrong shape: the profile is built with another level.
     let profile = profile(raw, level.unwrap_or(1.0), run, problems);
     let whole = profile.as_ref().map(Profile::duration).or(run);
     if let (Some(given), Some(warm_up), Some(whole)) = (&raw.warm_up, warm_up, whole)
@@ -55,7 +56,7 @@ pub(crate) fn build_load(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Optio
     Some(Load { model, iterations, warm_up: warm_up? })
 }
 
-/// Settings that exclude each other.
+/// Reports settings that exclude each other.
 fn reject_conflicts(raw: &RawLoad, problems: &mut ProblemList<'_>) {
     let open = raw.rate.as_ref().or(raw.stages.as_ref().filter(|_| raw.users.is_none()));
     for (one, other, message, hint) in [
@@ -117,7 +118,7 @@ fn level(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Option<f64> {
             }
         },
         (None, Some(users)) => (users, positive_count(users, problems)? as f64),
-        // Where stages begin that name no level to begin at.
+        // Stages start at 0 unless a rate or users are given.
         (None, None) if raw.stages.is_some() => return Some(0.0),
         (None, None) => return Some(DEFAULT_USERS),
     };
@@ -151,7 +152,7 @@ fn profile(raw: &RawLoad, level: f64, run: Option<Duration>, problems: &mut Prob
     let ramp = raw.ramp_up.as_ref().map(|given| duration(given, problems));
     let shape = raw.profile.as_ref().map_or("constant", |given| given.value.as_str());
     let steps = steps(raw, problems);
-    let shape_place = raw.profile.as_ref().or(raw.ramp_up.as_ref()).or(raw.duration.as_ref());
+    let shape_location = raw.profile.as_ref().or(raw.ramp_up.as_ref()).or(raw.duration.as_ref());
     if let (Some(given), Some(run)) = (&raw.profile, run)
         && run == MAX_DURATION
         && !matches!(shape, "constant")
@@ -165,8 +166,12 @@ fn profile(raw: &RawLoad, level: f64, run: Option<Duration>, problems: &mut Prob
         return None;
     }
     if !["constant", "ramp", "step", "spike"].contains(&shape) {
-        let place = &raw.profile.as_ref()?.location;
-        problems.add_with_hint(place, format!("unknown profile `{shape}`"), "there are constant, ramp, step and spike");
+        let location = &raw.profile.as_ref()?.location;
+        problems.add_with_hint(
+            location,
+            format!("unknown profile `{shape}`"),
+            "there are constant, ramp, step and spike",
+        );
         return None;
     }
     let run = run?;
@@ -177,11 +182,11 @@ fn profile(raw: &RawLoad, level: f64, run: Option<Duration>, problems: &mut Prob
         ("step", _) => Profile::step(level, steps?, run),
         (_, _) => Profile::spike(level, run),
     };
-    let place = match &built {
+    let location = match &built {
         Err(ProfileError::RampTooLong { .. }) => raw.ramp_up.as_ref(),
-        _ => shape_place,
+        _ => shape_location,
     };
-    report_profile_error(built, place, problems)
+    report_profile_error(built, location, problems)
 }
 
 fn steps(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Option<u32> {
@@ -194,7 +199,7 @@ fn steps(raw: &RawLoad, problems: &mut ProblemList<'_>) -> Option<u32> {
     steps
 }
 
-/// Straight lines from level to level, beginning at the given rate or number of users.
+/// A profile of straight lines from level to level, starting at `begin`.
 fn staged_profile(given: &Sourced<String>, begin: f64, problems: &mut ProblemList<'_>) -> Option<Profile> {
     let parsed = match parse_stages(&given.value) {
         Ok(parsed) => parsed,
@@ -226,8 +231,8 @@ fn report_profile_error(
     match built {
         Ok(profile) => Some(profile),
         Err(error) => {
-            let place = given.map_or(crate::error::SourceLocation::Unknown, |given| given.location.clone());
-            problems.add(&place, error.to_string());
+            let location = given.map_or(crate::error::SourceLocation::Unknown, |given| given.location.clone());
+            problems.add(&location, error.to_string());
             None
         }
     }

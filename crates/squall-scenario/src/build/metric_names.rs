@@ -1,5 +1,5 @@
-//! The names of all metrics that a scenario can have, each with one meaning. They are taken from what was written, so that a task
-//! with another mistake still counts.
+//! Lists the names of all metrics of a scenario and rejects names with two meanings. It reads the raw
+//! scenario, so that a task with another mistake still has its metrics.
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -9,7 +9,7 @@ use crate::{
     read::{RawScenario, RawStep, RawTask},
 };
 
-/// What a name stands for.
+/// What a metric's name means.
 #[derive(Clone, PartialEq)]
 enum MetricMeaning<'r> {
     Task(&'r str),
@@ -35,7 +35,8 @@ struct MetricNames<'r> {
     meanings: HashMap<String, MetricMeaning<'r>>,
 }
 
-/// Every name once. Two things under one name would be counted as one, or a threshold could mean either: that is refused.
+/// Every name once. A name with two meanings is rejected: both would be counted as one metric, or a
+/// threshold could mean either.
 pub(super) fn metric_names(raw: &RawScenario, problems: &mut ProblemList<'_>) -> Vec<String> {
     let mut names = MetricNames::default();
     let mut spans = Vec::new();
@@ -43,7 +44,7 @@ pub(super) fn metric_names(raw: &RawScenario, problems: &mut ProblemList<'_>) ->
         let Some(flow) = &task.name else { continue };
         names.request(flow.value.clone(), MetricMeaning::Task(&flow.value), &flow.location, problems);
         names.steps(&flow.value, &task.steps, problems);
-        // A flow is timed as a whole under its own name; its group may be that very span.
+        // A flow is timed under its own name, and its group may have the same name.
         let own = |task: &RawTask| !task.steps.is_empty() && task.group.as_ref().is_some_and(|g| g.value == flow.value);
         spans.extend(task.group.iter().filter(|_| !own(task)));
     }
@@ -60,8 +61,8 @@ impl<'r> MetricNames<'r> {
     fn steps(&mut self, flow: &'r str, steps: &'r [RawStep], problems: &mut ProblemList<'_>) {
         for (index, step) in steps.iter().enumerate() {
             let name = step_name(step, index);
-            let place = step.name.as_ref().map_or(&step.location, |name| &name.location);
-            self.request(format!("{flow}/{name}"), MetricMeaning::Step { flow, name }, place, problems);
+            let location = step.name.as_ref().map_or(&step.location, |name| &name.location);
+            self.request(format!("{flow}/{name}"), MetricMeaning::Step { flow, name }, location, problems);
         }
     }
 
@@ -69,34 +70,34 @@ impl<'r> MetricNames<'r> {
         &mut self,
         name: String,
         meaning: MetricMeaning<'r>,
-        place: &SourceLocation,
+        location: &SourceLocation,
         problems: &mut ProblemList<'_>,
     ) {
-        self.add(name.clone(), meaning, place, problems);
-        self.add(format!("{name} (redirect)"), MetricMeaning::Redirects(name), place, problems);
+        self.add(name.clone(), meaning, location, problems);
+        self.add(format!("{name} (redirect)"), MetricMeaning::Redirects(name), location, problems);
     }
 
     fn add(
         &mut self,
         name: String,
         meaning: MetricMeaning<'r>,
-        place: &SourceLocation,
+        location: &SourceLocation,
         problems: &mut ProblemList<'_>,
     ) {
         if name.contains(char::is_control) && !matches!(meaning, MetricMeaning::Redirects(_)) {
-            problems.add(place, "a name cannot have a line break or another control character");
+            problems.add(location, "a name cannot have a line break or another control character");
         }
         match self.meanings.entry(name) {
             Entry::Vacant(free) => {
                 self.order.push(free.key().clone());
                 free.insert(meaning);
             }
-            // The same task or step twice is reported where they are made; groups may be named as often as one likes.
+            // Repeated tasks and steps are reported where they are built. Groups may repeat.
             Entry::Occupied(taken) if *taken.get() == meaning => {}
             Entry::Occupied(taken) => {
                 let (first, second) = (taken.get().describe(), meaning.describe());
                 let message = format!("the metric `{}` would be both {first} and {second}", taken.key());
-                problems.add_with_hint(place, message, "give one of them another name");
+                problems.add_with_hint(location, message, "give one of them another name");
             }
         }
     }

@@ -1,44 +1,41 @@
-//! Requests: where they go, what they carry, and which parts of them change from one to the next.
+//! Builds requests: URL and body, split into constant parts and templates. Headers are built in `headers`.
+//! Sends nothing.
 
 use squall_http::{Connector, HttpRequest, IpFamily, PreparedRequest};
 use std::cell::Cell;
 use url::Url;
 
-use super::{ScenarioBuilder, value::positive_duration};
+use super::{
+    ScenarioBuilder,
+    headers::{SourcedHeader, encode_constant_header},
+    value::positive_duration,
+};
 use crate::{
     RawHttp, Sourced,
-    compiled_scenario::{CompiledRequest, HeaderEncoding, HeaderTemplate, RequestTemplate},
+    compiled_scenario::{CompiledRequest, HeaderTemplate, RequestTemplate},
     error::{SourceLocation, did_you_mean},
     read::{NameValuePairs, RawBody, RawJson, RawRequest},
     template::{Escape, Template, TemplatePart, write_json_string},
 };
 
-/// Where paths start.
+/// The base URL of paths.
 #[derive(Debug, Clone)]
 pub(super) struct TargetUrl {
     /// As given.
     pub(super) url: String,
 }
 
-/// What all requests of a scenario have in common.
+/// The settings that all requests of a scenario share.
 pub(super) struct RequestDefaults {
     target: Option<TargetUrl>,
     connector: Connector,
-    headers: Vec<SourcedHeader>,
-    authorization: Option<SourcedHeader>,
-    /// A path was given without anything for it to start from.
+    pub(super) headers: Vec<SourcedHeader>,
+    pub(super) authorization: Option<SourcedHeader>,
+    /// A request has a path, and the scenario has no target.
     pub(super) target_missing: Cell<bool>,
 }
 
-#[derive(Clone)]
-struct SourcedHeader {
-    name: String,
-    value: Template,
-    encoding: HeaderEncoding,
-    location: SourceLocation,
-}
-
-/// Stands in for what is missing or wrong; nothing is ever sent to it.
+/// Replaces a missing or wrong URL while building continues. Nothing is sent to it.
 const PLACEHOLDER_URL: &str = "http://target.invalid";
 
 impl RequestDefaults {
@@ -58,7 +55,7 @@ impl RequestDefaults {
     }
 }
 
-/// The parts of a request before they are put together.
+/// A request's body and the content type that it implies.
 struct CompiledBody {
     content: BodyContent,
     content_type: Option<&'static str>,
@@ -70,7 +67,7 @@ enum BodyContent {
 }
 
 impl ScenarioBuilder<'_, '_> {
-    /// The base of all paths.
+    /// Parses the target.
     pub(super) fn target(&mut self, given: &Sourced<String>) -> TargetUrl {
         let before = self.problems.count();
         let text = self.constant_text(given, "the target");
@@ -95,20 +92,20 @@ impl ScenarioBuilder<'_, '_> {
     pub(super) fn request(
         &mut self,
         raw: &RawRequest,
-        place: &SourceLocation,
-        common: &RequestDefaults,
+        location: &SourceLocation,
+        defaults: &RequestDefaults,
     ) -> Option<CompiledRequest> {
         let method = self.method(raw);
         let body = raw.body.as_ref().map(|body| self.body(body));
-        let headers = self.all_headers(raw, body.as_ref(), common);
+        let headers = self.all_headers(raw, body.as_ref().and_then(|body| body.content_type), defaults);
         let timeout = raw.timeout.as_ref().and_then(|given| positive_duration(given, self.problems));
         let Some(url) = &raw.url else {
             let hint = "add get = \"/path\" (or post, put, patch, delete, head, options)";
-            self.problems.add_with_hint(place, "there is no request here", hint);
+            self.problems.add_with_hint(location, "there is no request here", hint);
             return None;
         };
         let shown = format!("{method} {}", without_credentials(&url.value));
-        let (origin, mut path) = self.split_url(url, common)?;
+        let (origin, mut path) = self.split_url(url, defaults)?;
         self.add_query(&raw.query, &mut path);
         let path = path.fold_constants();
         let (constant, dynamic): (Vec<SourcedHeader>, Vec<SourcedHeader>) =
@@ -136,7 +133,7 @@ impl ScenarioBuilder<'_, '_> {
             body: bytes.into(),
             timeout,
         };
-        self.validate_request(&request, common, url, &constant);
+        self.validate_request(&request, defaults, url, &constant);
         let is_dynamic = path.constant().is_none() || !dynamic.is_empty() || template.is_some();
         let dynamic = is_dynamic.then(|| RequestTemplate {
             path,
@@ -150,15 +147,15 @@ impl ScenarioBuilder<'_, '_> {
         Some(CompiledRequest { constant: request, template: dynamic, display_text: shown })
     }
 
-    /// Lets the client check what it will be given during the run.
+    /// Lets the HTTP client validate the request before the run.
     fn validate_request(
         &mut self,
         request: &HttpRequest,
-        common: &RequestDefaults,
+        defaults: &RequestDefaults,
         url: &Sourced<String>,
         headers: &[SourcedHeader],
     ) {
-        let http = common.connector.config();
+        let http = defaults.connector.config();
         let direct = http.proxy.is_none() && http.unix_socket.is_none() && http.resolve.is_empty();
         let other_family = match (http.ip, request.url.host()) {
             (IpFamily::V4, Some(url::Host::Ipv6(_))) => Some("an IPv6 address cannot be reached with IPv4 only"),
@@ -168,7 +165,7 @@ impl ScenarioBuilder<'_, '_> {
         if let Some(message) = other_family.filter(|_| direct) {
             self.problems.add(&url.location, message);
         }
-        let Err(error) = PreparedRequest::new(request, &common.connector) else { return };
+        let Err(error) = PreparedRequest::new(request, &defaults.connector) else { return };
         let text = error.to_string();
         let guilty = headers.iter().find(|header| text.contains(&header.name) && !header.name.is_empty());
         match guilty {
@@ -194,8 +191,8 @@ impl ScenarioBuilder<'_, '_> {
         if known { method } else { "GET".to_owned() }
     }
 
-    /// Scheme and authority, and the path that is asked for there.
-    fn split_url(&mut self, given: &Sourced<String>, common: &RequestDefaults) -> Option<(String, Template)> {
+    /// Splits a URL or path into scheme and authority, and the path template.
+    fn split_url(&mut self, given: &Sourced<String>, defaults: &RequestDefaults) -> Option<(String, Template)> {
         let template = self.template(given).into_path().fold_constants();
         let starts_with_value = matches!(template.parts.first(), Some(TemplatePart::Value(..)));
         let first = match template.parts.first() {
@@ -224,8 +221,8 @@ impl ScenarioBuilder<'_, '_> {
             self.problems.add_with_hint(&given.location, message, "begin it with / or http://");
             return None;
         }
-        common.target_missing.set(common.target_missing.get() || common.target.is_none());
-        let target = common.target.as_ref().map_or(PLACEHOLDER_URL, |target| target.url.as_str());
+        defaults.target_missing.set(defaults.target_missing.get() || defaults.target.is_none());
+        let target = defaults.target.as_ref().map_or(PLACEHOLDER_URL, |target| target.url.as_str());
         let base = Url::parse(target).unwrap_or_else(|_| Url::parse(PLACEHOLDER_URL).expect("a sound URL"));
         let origin = scheme_and_authority(&base);
         let mut path = Template::default();
@@ -269,7 +266,7 @@ impl ScenarioBuilder<'_, '_> {
         }
     }
 
-    /// `name=value`, both encoded.
+    /// Appends `name=value`, both encoded.
     fn add_pair(&mut self, name: &Sourced<String>, value: &Sourced<String>, out: &mut Template) {
         let mut text = String::new();
         Escape::Query.write(&name.value, false, &mut text);
@@ -305,11 +302,11 @@ impl ScenarioBuilder<'_, '_> {
         CompiledBody { content, content_type }
     }
 
-    /// JSON as the user wrote it, refused if it can never be JSON, whatever its values turn out to be.
+    /// JSON text from a flag. Reports text that is not JSON with any values of its templates.
     fn json_text(&mut self, given: &Sourced<String>) -> Template {
         let before = self.problems.count();
         let template = self.template(given).fold_constants();
-        // A digit can stand wherever a value can: inside a string, as a number, next to another digit.
+        // Each value is replaced by a digit, which is valid inside a string, as a number and next to a digit.
         let part = |part: &TemplatePart| match part {
             TemplatePart::Text(text) => text.clone(),
             TemplatePart::Value(..) => "1".to_owned(),
@@ -324,7 +321,7 @@ impl ScenarioBuilder<'_, '_> {
         template
     }
 
-    /// JSON text. A string that is one `{{ expression }}` and nothing else takes the type of its value.
+    /// A JSON value as a template. A string that is just one `{{ expression }}` takes the type of its value.
     pub(super) fn json_template(&mut self, value: &RawJson) -> Template {
         let mut out = Template::default();
         self.write_json(value, &mut out);
@@ -375,94 +372,9 @@ impl ScenarioBuilder<'_, '_> {
             }
         }
     }
-
-    /// The common headers and the request's own; of two with one name the request's wins.
-    fn all_headers(
-        &mut self,
-        raw: &RawRequest,
-        body: Option<&CompiledBody>,
-        common: &RequestDefaults,
-    ) -> Vec<SourcedHeader> {
-        let mut own = self.headers(&raw.headers);
-        let has =
-            |headers: &[SourcedHeader], name: &str| headers.iter().any(|header| header.name.eq_ignore_ascii_case(name));
-        let authorization = self.authorization(raw.basic.as_ref(), raw.bearer.as_ref());
-        if let (Some(given), true) = (&authorization, has(&own, "authorization")) {
-            self.problems.add(&given.location, "the request has an Authorization header and a login: keep one");
-        }
-        own.extend(authorization);
-        let inherited: Vec<SourcedHeader> =
-            common.headers.iter().filter(|header| !has(&own, &header.name)).cloned().collect();
-        let mut all = inherited;
-        all.extend(own);
-        if !has(&all, "authorization") {
-            all.extend(common.authorization.clone());
-        }
-        if let Some(content_type) = body.and_then(|body| body.content_type).filter(|_| !has(&all, "content-type")) {
-            all.push(SourcedHeader {
-                name: "Content-Type".to_owned(),
-                value: Template::text(content_type),
-                encoding: HeaderEncoding::Plain,
-                location: SourceLocation::Unknown,
-            });
-        }
-        all
-    }
-
-    fn headers(&mut self, pairs: &NameValuePairs) -> Vec<SourcedHeader> {
-        let mut host = false;
-        for (name, _) in pairs {
-            if name.value.eq_ignore_ascii_case("content-length") {
-                let hint = "leave it out; a body is sent with the length that it has";
-                self.problems.add_with_hint(&name.location, "Content-Length cannot be set", hint);
-            }
-            if name.value.eq_ignore_ascii_case("host") && std::mem::replace(&mut host, true) {
-                self.problems.add(&name.location, "a request has one Host: keep one of them");
-            }
-        }
-        let header = |(name, value): &(Sourced<String>, Sourced<String>)| SourcedHeader {
-            name: name.value.clone(),
-            value: self.template(value).fold_constants(),
-            encoding: HeaderEncoding::Plain,
-            location: name.location.clone(),
-        };
-        pairs.iter().map(header).collect()
-    }
-
-    fn authorization(
-        &mut self,
-        basic: Option<&Sourced<String>>,
-        bearer: Option<&Sourced<String>>,
-    ) -> Option<SourcedHeader> {
-        if let (Some(_), Some(bearer)) = (basic, bearer) {
-            self.problems.add(&bearer.location, "both `basic` and `bearer` are given: keep one");
-        }
-        let (given, prefix, encoding) = match (basic, bearer) {
-            (Some(basic), _) => (basic, "", HeaderEncoding::Basic),
-            (None, Some(bearer)) => (bearer, "Bearer ", HeaderEncoding::Plain),
-            (None, None) => return None,
-        };
-        let mut value = Template::text(prefix);
-        value.append(self.template(given));
-        if encoding == HeaderEncoding::Basic
-            && value.clone().fold_constants().constant().is_some_and(|text| !text.contains(':'))
-        {
-            self.problems.add_with_hint(
-                &given.location,
-                "a login has a user and a password",
-                "write user:password, or user: without one",
-            );
-        }
-        Some(SourcedHeader {
-            name: "Authorization".to_owned(),
-            value: value.fold_constants(),
-            encoding,
-            location: given.location.clone(),
-        })
-    }
 }
 
-/// What to write instead of a URL that is not http.
+/// A hint that corrects a URL with another scheme.
 fn suggest_url(text: &str) -> String {
     match text.split_once("://") {
         None => format!("write http://{text}"),
@@ -473,24 +385,7 @@ fn suggest_url(text: &str) -> String {
     }
 }
 
-/// A constant header as it is sent.
-fn encode_constant_header(header: &SourcedHeader) -> (String, String) {
-    let value = header.value.constant().unwrap_or_default();
-    (header.name.clone(), encode_header(value, header.encoding))
-}
-
-/// The value of a header in the form in which it travels.
-pub(crate) fn encode_header(value: &str, encoding: HeaderEncoding) -> String {
-    match encoding {
-        HeaderEncoding::Plain => value.to_owned(),
-        HeaderEncoding::Basic => {
-            let (user, password) = value.split_once(':').unwrap_or((value, ""));
-            squall_http::basic_auth(user, password)
-        }
-    }
-}
-
-/// `url` without user and password, for the eyes of whoever reads the report.
+/// `url` without user and password, for reports.
 pub(crate) fn without_credentials(url: &str) -> String {
     let Some(host) = url.find("://").map(|at| at + 3) else { return url.to_owned() };
     let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |at| host + at);
@@ -500,7 +395,7 @@ pub(crate) fn without_credentials(url: &str) -> String {
     }
 }
 
-/// Scheme, login, host and port of `url`, as they were given.
+/// Scheme, credentials, host and port of `url`, as written.
 fn scheme_and_authority(url: &Url) -> String {
     url[..url::Position::BeforePath].to_owned()
 }

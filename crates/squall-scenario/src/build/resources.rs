@@ -1,4 +1,5 @@
-//! Resources: rows that users hold one at a time, from a file or counted. Checks them; the run lends them.
+//! Builds resources: rows from a file or numbered rows, each leased to one user at a time. Users acquire
+//! them during the run.
 
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use crate::{
     template::{ParsedExprKind, ParsedPart, parse},
 };
 
-/// More would fill the store with what nobody needs.
+/// Limits the size of a pool in the store.
 const MAX_RESOURCES: u64 = 100_000;
-/// Of all of them together.
+/// Limits the size of all resources of a pool together.
 const MAX_TOTAL_BYTES: usize = 32 << 20;
 
-/// The name under which a counted thing knows its number.
+/// The variable that is a numbered resource's number.
 const NUMBER_VARIABLE: &str = "n";
 
 impl ScenarioBuilder<'_, '_> {
@@ -76,8 +77,10 @@ impl ScenarioBuilder<'_, '_> {
         }
         let each: usize = raw.fields.iter().map(|(column, text)| column.value.len() + text.value.len()).sum();
         if each.saturating_mul(usize::try_from(count.value).unwrap_or(usize::MAX)) > MAX_TOTAL_BYTES {
-            self.problems
-                .add(&count.location, format!("so many with such fields are more than {} MiB", MAX_TOTAL_BYTES >> 20));
+            self.problems.add(
+                &count.location,
+                format!("`count` times the size of `fields` is more than {} MiB", MAX_TOTAL_BYTES >> 20),
+            );
             return None;
         }
         let columns = raw.fields.iter().map(|(column, _)| column.value.clone()).collect();
@@ -86,25 +89,29 @@ impl ScenarioBuilder<'_, '_> {
             texts[column].iter().map(|piece| piece.clone().unwrap_or_else(|| row.to_string())).collect()
         };
         let made = DataTable::generate(&name.value, columns, usize::try_from(count.value).ok()?, cell);
-        made.map_err(|error| self.problems.add(&raw.location, error)).ok()
+        made.map_err(|error| self.problems.add(&raw.location, error.to_string())).ok()
     }
 
-    /// The pieces of a text; `None` stands for the number.
+    /// The parts of a text. `None` is the resource's number.
     fn number_template(&mut self, text: &Sourced<String>) -> Vec<Option<String>> {
         let mut pieces = Vec::new();
         for piece in parse(&text.value) {
             match piece {
                 Ok(ParsedPart::Text(text)) => pieces.push(Some(text)),
-                Ok(ParsedPart::Expr(ast)) if ast.kind == ParsedExprKind::Name(NUMBER_VARIABLE.to_owned()) => {
+                Ok(ParsedPart::Expr(parsed)) if parsed.kind == ParsedExprKind::Name(NUMBER_VARIABLE.to_owned()) => {
                     pieces.push(None)
                 }
-                Ok(ParsedPart::Expr(ast)) => {
-                    let place = self.locate_within(text, &ast.span);
-                    self.problems.add_with_hint(&place, "only the thing's number is known here", "write {{ n }}");
+                Ok(ParsedPart::Expr(parsed)) => {
+                    let location = self.locate_within(text, &parsed.span);
+                    self.problems.add_with_hint(
+                        &location,
+                        "only the resource's number can be used here",
+                        "write {{ n }}",
+                    );
                 }
                 Err(error) => {
-                    let place = self.locate_within(text, &error.span);
-                    self.problems.add_with_hint(&place, format!("bad template: {error}"), "write {{ n }}");
+                    let location = self.locate_within(text, &error.span);
+                    self.problems.add_with_hint(&location, format!("bad template: {error}"), "write {{ n }}");
                 }
             }
         }

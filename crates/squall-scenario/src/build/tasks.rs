@@ -1,4 +1,4 @@
-//! Tasks: names, weights, conditions and steps.
+//! Builds tasks: names, weights, conditions and steps. Requests are built in `request`.
 
 use squall_metrics::{MetricKey, MetricKind};
 use squall_model::{Pause, TaskIndex, TaskSpec};
@@ -16,7 +16,7 @@ use crate::{
     read::{RawRequest, RawScenario, RawStep, RawTask},
 };
 
-/// What the steps of a task take over from it.
+/// The settings that the steps of a task inherit.
 struct InheritedSettings<'r> {
     group: Option<&'r str>,
     tags: BTreeMap<String, String>,
@@ -25,25 +25,25 @@ struct InheritedSettings<'r> {
 }
 
 impl ScenarioBuilder<'_, '_> {
-    pub(super) fn tasks(&mut self, raw: &RawScenario, common: &RequestDefaults) -> Vec<(TaskSpec, CompiledFlow)> {
+    pub(super) fn tasks(&mut self, raw: &RawScenario, defaults: &RequestDefaults) -> Vec<(TaskSpec, CompiledFlow)> {
         if raw.tasks.is_empty() {
             let hint = "add [[task]] with a name and get = \"/path\"";
             self.problems.add_with_hint(&SourceLocation::Unknown, "the scenario has no task", hint);
         }
         let indexes = self.task_indexes(&raw.tasks);
-        let tasks = raw.tasks.iter().map(|task| self.task(task, &indexes, common)).collect::<Vec<_>>();
+        let tasks = raw.tasks.iter().map(|task| self.task(task, &indexes, defaults)).collect::<Vec<_>>();
         self.reject_cycles(&raw.tasks, &tasks);
         tasks
     }
 
     /// The steps that each user runs once.
-    pub(super) fn on_start(&mut self, raw: &RawScenario, common: &RequestDefaults) -> CompiledFlow {
+    pub(super) fn on_start(&mut self, raw: &RawScenario, defaults: &RequestDefaults) -> CompiledFlow {
         let nothing = InheritedSettings { group: None, tags: BTreeMap::new(), think: None, continue_on_failure: false };
-        let steps = self.steps("on_start", &raw.on_start, &nothing, common);
+        let steps = self.steps("on_start", &raw.on_start, &nothing, defaults);
         build_flow(Vec::new(), None, steps)
     }
 
-    /// Names of tasks; a missing or repeated one is reported.
+    /// The index of each task by its name. Reports missing and repeated names.
     fn task_indexes<'r>(&mut self, tasks: &'r [RawTask]) -> HashMap<&'r str, usize> {
         let mut indexes = HashMap::new();
         for (index, task) in tasks.iter().enumerate() {
@@ -70,7 +70,7 @@ impl ScenarioBuilder<'_, '_> {
         &mut self,
         raw: &RawTask,
         indexes: &HashMap<&str, usize>,
-        common: &RequestDefaults,
+        defaults: &RequestDefaults,
     ) -> (TaskSpec, CompiledFlow) {
         let name = raw.name.as_ref().map_or("", |name| name.value.as_str());
         let spec = TaskSpec {
@@ -89,7 +89,7 @@ impl ScenarioBuilder<'_, '_> {
         };
         let mut spans: Vec<String> = Vec::new();
         let steps = match (&raw.request, raw.steps.as_slice()) {
-            (Some(request), []) => self.step(name, request, &raw.location, &inherited, common).into_iter().collect(),
+            (Some(request), []) => self.step(name, request, &raw.location, &inherited, defaults).into_iter().collect(),
             (None, []) => {
                 let hint = "add get = \"/path\", or a [[task.step]] for each request of a flow";
                 self.problems.add_with_hint(&raw.location, format!("the task `{name}` has no request"), hint);
@@ -105,7 +105,7 @@ impl ScenarioBuilder<'_, '_> {
                     );
                 }
                 spans.push(name.to_owned());
-                self.steps(name, steps, &inherited, common)
+                self.steps(name, steps, &inherited, defaults)
             }
         };
         if let Some(group) = group.filter(|group| !spans.iter().any(|span| span == group)) {
@@ -144,9 +144,9 @@ impl ScenarioBuilder<'_, '_> {
         found.map(|index| TaskIndex(*index))
     }
 
-    /// A task that waits for itself would never run.
+    /// Reports tasks that require themselves, because they never run.
     fn reject_cycles(&mut self, raw: &[RawTask], tasks: &[(TaskSpec, CompiledFlow)]) {
-        // Those that can run, by and by; what is left waits for itself or for one that does.
+        // Marks tasks whose requirements can all run. The rest require themselves or a task that does.
         let mut ready = vec![false; tasks.len()];
         while let Some(next) = (0..tasks.len())
             .find(|index| !ready[*index] && tasks[*index].0.requires.iter().all(|required| ready[required.0]))
@@ -170,15 +170,15 @@ impl ScenarioBuilder<'_, '_> {
         flow: &str,
         raw: &[RawStep],
         inherited: &InheritedSettings<'_>,
-        common: &RequestDefaults,
+        defaults: &RequestDefaults,
     ) -> Vec<CompiledStep> {
         let mut names: Vec<String> = Vec::new();
         let mut steps = Vec::new();
         for (index, raw) in raw.iter().enumerate() {
             let name = step_name(raw, index);
             if names.contains(&name) {
-                let place = raw.name.as_ref().map_or(&raw.location, |name| &name.location);
-                self.problems.add(place, format!("`{flow}` already has a step called `{name}`"));
+                let location = raw.name.as_ref().map_or(&raw.location, |name| &name.location);
+                self.problems.add(location, format!("`{flow}` already has a step called `{name}`"));
             }
             let Some(request) = &raw.request else {
                 let hint = "add get = \"/path\" (or post, put, patch, delete, head, options)";
@@ -192,7 +192,7 @@ impl ScenarioBuilder<'_, '_> {
                 think: think.unwrap_or(inherited.think),
                 continue_on_failure: raw.continue_on_failure || inherited.continue_on_failure,
             };
-            if let Some(mut step) = self.step(&format!("{flow}/{name}"), request, &raw.location, &inherited, common) {
+            if let Some(mut step) = self.step(&format!("{flow}/{name}"), request, &raw.location, &inherited, defaults) {
                 step.group = raw.group.as_ref().map(|group| group.value.clone());
                 steps.push(step);
             }
@@ -205,11 +205,11 @@ impl ScenarioBuilder<'_, '_> {
         &mut self,
         metric: &str,
         raw: &RawRequest,
-        place: &SourceLocation,
+        location: &SourceLocation,
         inherited: &InheritedSettings<'_>,
-        common: &RequestDefaults,
+        defaults: &RequestDefaults,
     ) -> Option<CompiledStep> {
-        let request = self.request(raw, place, common);
+        let request = self.request(raw, location, defaults);
         let checks = raw.expect.as_ref().map(|expect| self.checks(expect)).unwrap_or_default();
         let extracts = raw.extract.iter().filter_map(|(name, extract)| self.extract(name, extract)).collect();
         Some(CompiledStep {
@@ -240,7 +240,7 @@ fn build_flow(spans: Vec<String>, timeout: Option<std::time::Duration>, steps: V
     CompiledFlow { spans, timeout, steps, data }
 }
 
-/// A step without a name is known by its number.
+/// The name of a step; its number if it has none.
 pub(super) fn step_name(step: &RawStep, index: usize) -> String {
     step.name.as_ref().map_or_else(|| (index + 1).to_string(), |name| name.value.clone())
 }

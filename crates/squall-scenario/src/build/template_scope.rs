@@ -1,16 +1,17 @@
-//! The names that templates may use: variables, data columns, extracted values. Reads the data files.
+//! Collects the names that templates may use: variables, data columns, extracted values. Reads the data
+//! files. Resolving names in templates is the job of [`TemplateScope`](crate::template).
 
 use super::{ScenarioBuilder, http::path_base_hint};
 use crate::{
     Sourced,
     compiled_scenario::VariableSlot,
-    data::{DataTable, RowLifetime, RowOrder},
+    data::{DataTable, DataTableError, RowLifetime, RowOrder},
     read::{RawData, RawJson, RawScenario},
     template::{DataSourceInfo, TemplateValue, VariableBinding},
 };
 
 impl ScenarioBuilder<'_, '_> {
-    /// Fills the scope and returns what stands behind it.
+    /// Fills the scope. Returns the tables and slots behind its names.
     pub(super) fn build_scope(&mut self, raw: &RawScenario) -> (Vec<DataTable>, Vec<VariableSlot>) {
         let mut slots = Vec::new();
         let extracted = self.extracted_names(raw);
@@ -57,7 +58,8 @@ impl ScenarioBuilder<'_, '_> {
         tables.extend(table);
     }
 
-    /// A variable may use those above it. One that is constant is folded into every text; any other is drawn anew for each user.
+    /// Adds a variable, which may use those above it. A constant is folded into every template; any other
+    /// variable is rendered once for each user.
     fn variable(&mut self, name: &Sourced<String>, value: &RawJson, extracted: bool, slots: &mut Vec<VariableSlot>) {
         if !is_name(&name.value) {
             let hint = "use letters, digits, _ and -, beginning with a letter";
@@ -70,7 +72,7 @@ impl ScenarioBuilder<'_, '_> {
                 let literal = template.is_number();
                 (template, literal)
             }
-            RawJson::Array(_) | RawJson::Object(_) => unreachable!("refused when it was read"),
+            RawJson::Array(_) | RawJson::Object(_) => unreachable!("the reader rejects these"),
         };
         let binding = match template.constant() {
             Some(text) if !extracted => VariableBinding::Constant(TemplateValue { text: text.to_owned(), literal }),
@@ -110,9 +112,9 @@ impl ScenarioBuilder<'_, '_> {
             Some("random") => Some(RowOrder::Random),
             Some("unique") => Some(RowOrder::Unique),
             Some(other) => {
-                let place = &raw.order.as_ref()?.location;
+                let location = &raw.order.as_ref()?.location;
                 self.problems.add_with_hint(
-                    place,
+                    location,
                     format!("unknown order `{other}`"),
                     "there are in_turn, random and unique",
                 );
@@ -123,9 +125,9 @@ impl ScenarioBuilder<'_, '_> {
             None | Some("iteration") => Some(RowLifetime::Iteration),
             Some("user") => Some(RowLifetime::User),
             Some(other) => {
-                let place = &raw.per.as_ref()?.location;
+                let location = &raw.per.as_ref()?.location;
                 self.problems.add_with_hint(
-                    place,
+                    location,
                     format!("unknown `per = \"{other}\"`"),
                     "there are iteration and user",
                 );
@@ -142,7 +144,7 @@ impl ScenarioBuilder<'_, '_> {
         if raw.file.is_none() {
             self.problems.add_with_hint(&raw.location, "data needs a file", "add file = \"users.csv\"");
         }
-        // What is wrong already is no reason to keep quiet about the file and about who uses what of it.
+        // Continues after an error, so that errors in the file and in its uses are reported too.
         if let Some(name) = &raw.name {
             self.check_new_name(name, "data");
         }
@@ -151,7 +153,7 @@ impl ScenarioBuilder<'_, '_> {
         Some(table)
     }
 
-    /// Refuses a name that is taken, or is none.
+    /// Reports a name that is taken or not valid.
     pub(super) fn check_new_name(&mut self, name: &Sourced<String>, what: &str) {
         if self.scope.data.contains_key(&name.value) {
             self.problems.add(&name.location, format!("there is already data called `{}`", name.value));
@@ -161,7 +163,7 @@ impl ScenarioBuilder<'_, '_> {
     }
 
     pub(super) fn read_rows(&mut self, name: &str, file: &Sourced<String>) -> Option<DataTable> {
-        let read: fn(&str, &[u8]) -> Result<DataTable, String> = match file.value.rsplit('.').next() {
+        let read: fn(&str, &[u8]) -> Result<DataTable, DataTableError> = match file.value.rsplit('.').next() {
             Some("csv") => DataTable::csv,
             Some("jsonl" | "ndjson") => DataTable::jsonl,
             _ => {
@@ -183,7 +185,7 @@ impl ScenarioBuilder<'_, '_> {
         }
     }
 
-    /// The bytes of a file that the scenario names.
+    /// The content of a file that the scenario names.
     pub(super) fn read_file(&mut self, file: &Sourced<String>) -> Option<Vec<u8>> {
         match self.files.read(&file.value) {
             Ok(bytes) => Some(bytes),

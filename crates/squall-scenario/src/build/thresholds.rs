@@ -1,4 +1,5 @@
-//! Thresholds of file and command line, checked against the metrics that the run will have.
+//! Parses the thresholds of the file and the command line, and checks that the run has their metrics.
+//! Does not evaluate them.
 
 use squall_model::Threshold;
 
@@ -9,14 +10,14 @@ use crate::{Sourced, error::did_you_mean, read::RawScenario};
 #[derive(Clone, Copy)]
 pub(super) struct KnownMetrics<'a> {
     pub(super) names: &'a [String],
-    /// There may be others.
+    /// The run may have other metrics too.
     pub(super) allow_unknown: bool,
 }
 
 impl KnownMetrics<'_> {
     /// Whether there will be, or may be, a metric of this name.
     fn may_have(&self, metric: &String) -> bool {
-        // What code raises is counted apart where no request bears it.
+        // A failure of Python code without a request to bear it is counted under this name.
         let of = metric.strip_suffix(" (failed)").filter(|_| self.allow_unknown);
         let hook = self.allow_unknown && ["on_start", "on_stop"].contains(&of.unwrap_or(metric));
         hook || self.names.contains(metric) || of.is_some_and(|of| self.names.iter().any(|name| name == of))
@@ -24,8 +25,9 @@ impl KnownMetrics<'_> {
 }
 
 impl ScenarioBuilder<'_, '_> {
-    /// The file's thresholds and then the flags'; a flag replaces what the file says of the same quantity. Within the file and
-    /// within the flags all are kept: two limits on one quantity are two promises.
+    /// The file's thresholds, then the flags'. A flag replaces the file's threshold on the same quantity.
+    /// Within the file and within the flags all are kept, because two limits on one quantity are two
+    /// thresholds.
     pub(super) fn thresholds(
         &mut self,
         raw: &RawScenario,
@@ -53,7 +55,7 @@ impl ScenarioBuilder<'_, '_> {
             };
             if let Some(metric) = threshold.metric.as_ref().filter(|metric| !known.may_have(metric)) {
                 let hint = match did_you_mean(metric, known.names.iter().map(String::as_str)) {
-                    // A task's name with a slip in it is that, and not a metric still to come.
+                    // A misspelt task name is an error, not a metric that appears later.
                     Some(close) => Some(format!("did you mean `{close}`?")),
                     None if known.allow_unknown => None,
                     None => Some(format!("there are {}", list_metrics(known.names))),
@@ -70,13 +72,13 @@ impl ScenarioBuilder<'_, '_> {
     }
 }
 
-/// The names worth listing: those of redirects go without saying.
+/// The metric names without those of redirects, which every request has.
 pub(crate) fn list_metrics(names: &[String]) -> String {
     let listed: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.ends_with(" (redirect)")).collect();
     listed.join(", ")
 }
 
-/// Whether both promise something about the same quantity in the same direction.
+/// Whether both limit the same quantity in the same direction.
 fn replaces(new: &Threshold, old: &Threshold) -> bool {
     use squall_model::ComparisonOperator::{AtLeast, AtMost, Greater, Less};
     let upper = |threshold: &Threshold| match threshold.comparison {

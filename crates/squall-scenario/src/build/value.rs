@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{Sourced, error::ProblemList};
 
-/// "Until told otherwise": the length of a run that only a number of requests ends, and the longest duration of anything.
+/// The longest duration of any setting, and the length of a run that only its number of requests ends.
 pub(crate) const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 pub(crate) fn duration(given: &Sourced<String>, problems: &mut ProblemList<'_>) -> Option<Duration> {
@@ -36,7 +36,7 @@ pub(crate) fn positive_count(given: &Sourced<String>, problems: &mut ProblemList
     number
 }
 
-/// `1s`, or `1s..3s` for something in between.
+/// `1s`, or `1s..3s` for a random pause between the two.
 pub(crate) fn pause(given: &Sourced<String>, problems: &mut ProblemList<'_>) -> Option<Pause> {
     let Some((least, most)) = given.value.split_once("..") else {
         return duration(given, problems).map(Pause::Fixed);

@@ -1,4 +1,4 @@
-//! Holds one response against its expectations. The first that fails decides the outcome.
+//! Judges one response by its checks. The first failing check decides the outcome.
 
 use serde_json::Value;
 use squall_http::HttpResponse;
@@ -8,10 +8,10 @@ use std::{borrow::Cow, time::Duration};
 use super::{JsonCheck, JsonExpectation, ResponseChecks, TextCheck};
 use crate::template::{RenderContext, Template, UnsetVariableError};
 
-/// A response as checks and extractors see it; its JSON is read at most once.
+/// A response for checks and extractors. Its JSON is parsed at most once.
 pub(crate) struct LazyJsonResponse<'r> {
     pub(crate) response: HttpResponse<'r>,
-    json: Option<Result<Value, String>>,
+    json: Option<Result<Value, serde_json::Error>>,
 }
 
 impl<'r> LazyJsonResponse<'r> {
@@ -19,15 +19,14 @@ impl<'r> LazyJsonResponse<'r> {
         LazyJsonResponse { response, json: None }
     }
 
-    /// The body as JSON, or why it is none.
-    pub(crate) fn json(&mut self) -> Result<&Value, &str> {
+    /// The body as JSON.
+    pub(crate) fn json(&mut self) -> Result<&Value, &serde_json::Error> {
         let body = self.response.body();
-        let read = || serde_json::from_slice(body).map_err(|error| error.to_string());
-        self.json.get_or_insert_with(read).as_ref().map_err(String::as_str)
+        self.json.get_or_insert_with(|| serde_json::from_slice(body)).as_ref()
     }
 }
 
-/// How a response was judged, and why in words if it failed.
+/// The outcome of a response, and a message if it failed.
 #[derive(Debug, PartialEq)]
 pub(crate) struct RequestVerdict {
     pub(crate) outcome: Outcome,
@@ -43,31 +42,31 @@ impl RequestVerdict {
 impl ResponseChecks {
     pub(crate) fn judge(
         &self,
-        answer: &mut LazyJsonResponse<'_>,
+        lazy: &mut LazyJsonResponse<'_>,
         service: Duration,
         context: &mut RenderContext<'_>,
     ) -> Result<RequestVerdict, UnsetVariableError> {
-        let status = answer.response.status;
+        let status = lazy.response.status;
         if !self.accepts_status(status) {
             return Ok(self.unexpected_status(status));
         }
         for (name, check) in &self.headers {
-            if let Some(note) = check_header(name, check, answer, context)? {
+            if let Some(note) = check_header(name, check, lazy, context)? {
                 return Ok(RequestVerdict::failed("HEADER", note));
             }
         }
         for check in &self.body {
-            if let Some(note) = check_body(check, answer.response.body(), context)? {
+            if let Some(note) = check_body(check, lazy.response.body(), context)? {
                 return Ok(RequestVerdict::failed("BODY", note));
             }
         }
         for check in &self.json {
-            if let Some(note) = check_json(check, answer, context)? {
+            if let Some(note) = check_json(check, lazy, context)? {
                 return Ok(RequestVerdict::failed("JSON", note));
             }
         }
         if let Some(max) = self.max_service_time.filter(|max| service > *max) {
-            // The time itself is in the histogram; without it equal failures are one note.
+            // Without the measured time, so that equal failures share one message.
             return Ok(RequestVerdict::failed(
                 "MAX_MS",
                 format!("expected at most {} ms, took longer", display_ms(max)),
@@ -76,7 +75,7 @@ impl ResponseChecks {
         Ok(RequestVerdict { outcome: self.passing_outcome(status), note: None })
     }
 
-    /// The outcome of a status that is as it should be, even if it is 404.
+    /// The outcome of an accepted status, which may be 404.
     #[inline]
     pub(crate) fn passing_outcome(&self, status: u16) -> Outcome {
         Outcome { category: OutcomeCategory::Ok, code: OutcomeCode::Http(status) }
@@ -100,12 +99,12 @@ impl ResponseChecks {
 fn check_header(
     name: &str,
     check: &TextCheck,
-    answer: &LazyJsonResponse<'_>,
+    lazy: &LazyJsonResponse<'_>,
     context: &mut RenderContext<'_>,
 ) -> Result<Option<String>, UnsetVariableError> {
-    // A name can stand in several lines (Set-Cookie); one that is as it should be is enough.
+    // A header can occur several times (Set-Cookie). One that passes is enough.
     let mut found =
-        answer.response.headers().filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        lazy.response.headers().filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value);
     let holds = match check {
         TextCheck::Present(wanted) => *wanted == found.next().is_some(),
         TextCheck::Equals(wanted) => {
@@ -121,7 +120,7 @@ fn check_header(
     if holds {
         return Ok(None);
     }
-    let found = answer.response.header(name);
+    let found = lazy.response.header(name);
     let found = found.map_or("it is missing".to_owned(), |found| format!("got {:?}", truncate(found)));
     Ok(Some(format!("expected header {name} {}, {found}", describe_expectation(check, context)?)))
 }
@@ -146,10 +145,10 @@ fn check_body(
 
 fn check_json(
     check: &JsonCheck,
-    answer: &mut LazyJsonResponse<'_>,
+    lazy: &mut LazyJsonResponse<'_>,
     context: &mut RenderContext<'_>,
 ) -> Result<Option<String>, UnsetVariableError> {
-    let json = match answer.json() {
+    let json = match lazy.json() {
         Ok(json) => json,
         Err(error) => return Ok(Some(format!("expected JSON, got something else: {error}"))),
     };
@@ -177,11 +176,11 @@ fn check_json(
     Ok(other.map(|found| format!("expected {shown} to be {wanted}, got {}", truncate(&found.to_string()))))
 }
 
-/// Equal as people see it: `1` is `1.0`, and the order of an object's members does not matter.
+/// Whether two values are equal: `1` equals `1.0`, and the order of an object's members does not matter.
 fn json_equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => match (as_integer(a), as_integer(b)) {
-            // Not as floats: numbers of 64 bits that differ by one would be the same.
+            // Not as floats, for which 64-bit integers that differ by one can be equal.
             (Some(a), Some(b)) => a == b,
             _ => a == b || a.as_f64() == b.as_f64(),
         },
@@ -230,12 +229,12 @@ fn contains(found: &[u8], wanted: &[u8]) -> bool {
     false
 }
 
-/// `0.001` and not `0`: a limit that nothing can keep should be seen to be one.
+/// Milliseconds with as many decimals as needed: a limit of 0.001 must not look like 0.
 fn display_ms(max: Duration) -> f64 {
     (max.as_secs_f64() * 1e9).round() / 1e6
 }
 
-/// Notes stay short.
+/// Shortens a text for a message.
 fn truncate(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(80) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
@@ -250,15 +249,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn contains_is_what_windows_say(found in "[ab]{0,12}", wanted in "[ab]{1,4}") {
+        fn contains_agrees_with_windows(found in "[ab]{0,12}", wanted in "[ab]{1,4}") {
             let expected = found.as_bytes().windows(wanted.len()).any(|window| window == wanted.as_bytes());
             prop_assert_eq!(contains(found.as_bytes(), wanted.as_bytes()), expected);
         }
     }
 
-    /// All functions of RFC 9535, those with patterns included.
+    /// All functions of RFC 9535, including those with patterns.
     #[test]
-    fn json_paths_can_match_and_search() {
+    fn json_path_supports_match_and_search() {
         let json: Value = serde_json::from_str(r#"[{"n":"a"},{"n":"ba"},{"n":"c"}]"#).unwrap();
         let count = |path: &str| serde_json_path::JsonPath::parse(path).expect(path).query(&json).len();
         assert_eq!(count(r#"$[?match(@.n, "a")]"#), 1);
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn json_values_are_compared_as_people_see_them() {
+    fn json_equality_ignores_number_notation_and_member_order() {
         let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
         assert!(json_equal(&value("1"), &value("1.0")));
         assert!(json_equal(&value(r#"{"a":1,"b":[2]}"#), &value(r#"{"b":[2.0],"a":1}"#)));

@@ -1,15 +1,15 @@
-//! Things out of a pool as rows: the table's own where it is one of them, else what is stored with the thing. Borrows nothing itself; a
-//! user asks here once for everything that it is lent.
+//! Turns a leased resource into a data row: the table's own row if the resource came from it, else the
+//! values stored with the resource. Acquires nothing itself. Called by a flow for each new lease.
 
 use serde_json::{Map, Value as Json};
 
 use super::{DataTable, UserRow, json_to_cell};
 use crate::template::TemplateValue;
 
-/// What a pool notes with a thing about itself.
+/// Fields that the pool adds to a resource itself.
 const POOL_METADATA_FIELDS: [&str; 3] = ["resource_name", "resource_id", "created_at"];
 
-/// Why a thing is of no use to a scenario.
+/// Why a scenario cannot use a resource.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ResourceRowError {
     #[error("`{id}` of the pool `{pool}` cannot be used: what is stored with it is not a JSON object")]
@@ -19,7 +19,8 @@ pub(crate) enum ResourceRowError {
 }
 
 impl DataTable {
-    /// The row of a thing that was lent. What is stored counts: a thing whose number is that of a row may be somebody else's all the same.
+    /// The row of a leased resource. The stored values decide, because a resource whose id is the number of
+    /// a row may have been added by another program.
     pub(crate) fn resource_row(&self, id: &str, stored: &str) -> Result<UserRow, ResourceRowError> {
         let fields: Map<String, Json> = serde_json::from_str(stored)
             .map_err(|_| ResourceRowError::NotAnObject { pool: self.name.clone(), id: id.to_owned() })?;
@@ -29,7 +30,7 @@ impl DataTable {
         }
     }
 
-    /// Whether all that the scenario uses of a row is the same in `fields`; then nothing has to be kept of them.
+    /// Whether `fields` has the row's values in all used columns, so that the row can stand for them.
     fn row_matches(&self, row: usize, fields: &Map<String, Json>) -> bool {
         let same = |column: &usize| {
             let field = fields.get(&self.columns[*column]).map(json_to_cell);
@@ -64,7 +65,7 @@ impl DataTable {
 mod tests {
     use super::*;
 
-    /// Two rows of which all but `unused` is used.
+    /// A table whose columns are all used, except for `unused`.
     fn table(columns: &str, rows: &str) -> DataTable {
         let mut table = DataTable::csv("users", format!("{columns},unused\n{rows}").as_bytes()).unwrap();
         table.used_columns = (0..table.columns.len() - 1).collect();
@@ -83,11 +84,11 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_the_table_is_known_by_its_number_and_what_is_stored() {
+    fn resource_with_row_number_and_equal_values_is_the_table_row() {
         let table = table("name,pin", "ann,1,x\nbob,2,x\n");
         let stored = r#"{"name":"bob","pin":"2","unused":"y","resource_name":"users","resource_id":"1"}"#;
         assert_eq!(table.resource_row("1", stored), Ok(UserRow::TableIndex(1)));
-        // Put in by somebody else before the row could be, or under a name that is not a row's.
+        // Another program added it first under a row's number, or under an id that is not a row number.
         let bob = [TemplateValue::text("bob"), TemplateValue::text("2")];
         check(&table, "0", stored, Ok(&bob));
         check(&table, "2", stored, Ok(&bob));
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn values_keep_their_type() {
+    fn stored_resource_values_keep_their_json_type() {
         let table = table("name,pin", "ann,1,x\n");
         check(
             &table,
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_no_use_is_named_with_its_pool_and_field() {
+    fn unusable_resource_error_names_pool_and_field() {
         let table = table("name,pin", "ann,1,x\n");
         check(&table, "7", r#"{"name":"x"}"#, Err("`7` of the pool `users` cannot be used: it has no field `pin`"));
         check(&table, "0", "{}", Err("`0` of the pool `users` cannot be used: it has no field `name`"));
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pool_notes_about_a_thing_is_no_column() {
+    fn pool_metadata_field_is_not_a_column() {
         let table = table("resource_id,name", "0,ann,x\nacc-1,bob,x\n");
         let own =
             |id: &str| format!(r#"{{"resource_id":"{id}","name":"ann","resource_name":"users","created_at":1.5}}"#);
@@ -127,9 +128,9 @@ mod tests {
             Ok(UserRow::TableIndex(0)),
             "its own value, though it looks like a mark"
         );
-        let refusal = "`7` of the pool `users` cannot be used: it has no field `resource_id`, \
+        let expected = "`7` of the pool `users` cannot be used: it has no field `resource_id`, \
                        only the pool's own mark of that name";
-        check(&table, "7", &own("7"), Err(refusal));
+        check(&table, "7", &own("7"), Err(expected));
         check(&table, "7", &own("acc-7"), Ok(&[TemplateValue::text("acc-7"), TemplateValue::text("ann")]));
     }
 }

@@ -1,4 +1,5 @@
-//! Renders the changing parts of a request into buffers that are used again and again.
+//! Renders the changing parts of a request into reused buffers. Sends nothing. Called by
+//! [`FlowRun`](super::flow_run::FlowRun) before each request with a template.
 
 use squall_http::PreparedRequest;
 use std::cell::RefCell;
@@ -10,7 +11,7 @@ use crate::{
     template::{RenderContext, UnsetVariableError},
 };
 
-/// Buffers of one thread; only one request is rendered at a time.
+/// The buffers of one thread, which renders one request at a time.
 #[derive(Default)]
 pub(super) struct RenderBuffers {
     path: String,
@@ -18,11 +19,11 @@ pub(super) struct RenderBuffers {
     body: String,
 }
 
-/// Why a request could not be made.
+/// Why a request could not be rendered.
 #[derive(Debug)]
 pub(super) enum RenderError {
     Unset(UnsetVariableError),
-    /// The values make something that cannot be sent, such as a line break in a header.
+    /// The values make a request that cannot be sent, such as a line break in a header.
     InvalidRequest(String),
 }
 
@@ -32,7 +33,7 @@ impl From<UnsetVariableError> for RenderError {
     }
 }
 
-/// A rendered request; goes back to where it came from when it is no longer needed.
+/// A rendered request. Dropping it returns it to the idle requests of its step.
 pub(super) struct RenderedRequest<'l> {
     prepared: Option<PreparedRequest>,
     return_to: &'l RefCell<Vec<PreparedRequest>>,
@@ -40,7 +41,7 @@ pub(super) struct RenderedRequest<'l> {
 
 impl RenderedRequest<'_> {
     pub(super) fn get(&self) -> &PreparedRequest {
-        self.prepared.as_ref().expect("it is there until it is dropped")
+        self.prepared.as_ref().expect("only drop takes it")
     }
 }
 
@@ -51,36 +52,36 @@ impl Drop for RenderedRequest<'_> {
 }
 
 impl RenderBuffers {
-    /// The request as it is now.
+    /// Renders a request with the user's present values.
     pub(super) fn render<'l>(
         &mut self,
-        spec: &CompiledRequest,
-        dynamic: &RequestTemplate,
-        lane: &'l PreparedStep,
+        compiled: &CompiledRequest,
+        template: &RequestTemplate,
+        step: &'l PreparedStep,
         context: &mut RenderContext<'_>,
     ) -> Result<RenderedRequest<'l>, RenderError> {
-        self.render_parts(dynamic, context)?;
-        let path = self.path.strip_prefix(dynamic.origin.as_str()).unwrap_or(&self.path);
-        let names = dynamic.headers.iter().map(|header| header.name.as_str());
+        self.render_parts(template, context)?;
+        let path = self.path.strip_prefix(template.origin.as_str()).unwrap_or(&self.path);
+        let names = template.headers.iter().map(|header| header.name.as_str());
         let headers: Vec<(&str, &str)> = names.zip(self.headers.iter().map(String::as_str)).collect();
-        let body = if dynamic.body.is_some() { self.body.as_bytes() } else { &spec.constant.body };
-        let idle = lane.idle_requests.borrow_mut().pop();
-        let mut prepared = idle.unwrap_or_else(|| lane.prepared.clone());
+        let body = if template.body.is_some() { self.body.as_bytes() } else { &compiled.constant.body };
+        let idle = step.idle_requests.borrow_mut().pop();
+        let mut prepared = idle.unwrap_or_else(|| step.constant.clone());
         match prepared.update(path, &headers, body) {
-            Ok(()) => Ok(RenderedRequest { prepared: Some(prepared), return_to: &lane.idle_requests }),
+            Ok(()) => Ok(RenderedRequest { prepared: Some(prepared), return_to: &step.idle_requests }),
             Err(error) => Err(RenderError::InvalidRequest(error.to_string())),
         }
     }
 
     fn render_parts(
         &mut self,
-        dynamic: &RequestTemplate,
+        template: &RequestTemplate,
         context: &mut RenderContext<'_>,
     ) -> Result<(), UnsetVariableError> {
         self.path.clear();
-        dynamic.path.render(context, &mut self.path)?;
-        self.headers.resize_with(dynamic.headers.len(), String::new);
-        for (header, out) in dynamic.headers.iter().zip(&mut self.headers) {
+        template.path.render(context, &mut self.path)?;
+        self.headers.resize_with(template.headers.len(), String::new);
+        for (header, out) in template.headers.iter().zip(&mut self.headers) {
             out.clear();
             header.value.render(context, out)?;
             if header.encoding != HeaderEncoding::Plain {
@@ -88,7 +89,7 @@ impl RenderBuffers {
             }
         }
         self.body.clear();
-        match &dynamic.body {
+        match &template.body {
             Some(body) => body.render(context, &mut self.body),
             None => Ok(()),
         }

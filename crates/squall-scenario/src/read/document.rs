@@ -1,4 +1,4 @@
-//! The whole file, table by table.
+//! Reads the whole scenario file, table by table.
 
 use toml::de::DeTable;
 
@@ -14,14 +14,14 @@ use crate::{
     error::{ProblemList, SourceLocation},
 };
 
-/// Everything that `text` says. A text that is not TOML is reported as such and yields nothing, because what would be missing from it
-/// then says nothing about the user.
+/// The raw scenario of `text`. Text that is not TOML yields `None`: reporting its missing settings would
+/// mislead.
 pub(crate) fn read_scenario(text: &str, problems: &mut ProblemList<'_>) -> Option<RawScenario> {
     let (root, errors) = DeTable::parse_recoverable(text);
     let mut last_line = None;
     for error in &errors {
         let span = error.span().unwrap_or(text.len()..text.len());
-        // After the first mistake of a line the parser only guesses what the rest of it is.
+        // Only the first error of a line is reported, because the parser guesses after it.
         let line = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
         if last_line.replace(line) == Some(line) {
             continue;

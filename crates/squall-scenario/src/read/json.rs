@@ -1,4 +1,4 @@
-//! TOML values as JSON, strings kept with their places because they may hold templates.
+//! Converts TOML values to JSON. Strings keep their location, because they may be templates.
 
 use toml::de::DeValue;
 
@@ -8,7 +8,8 @@ use super::{
 };
 use crate::{Sourced, error::ProblemList};
 
-/// `node` as JSON. Dates become strings; what JSON cannot say (`inf`, `nan`, too large a number) is reported and becomes 0.
+/// `node` as JSON. Dates become strings. A number that JSON does not have (`inf`, `nan`, too large) is
+/// reported and becomes 0.
 pub(super) fn toml_to_json(node: TomlNode<'_, '_>, problems: &mut ProblemList<'_>) -> RawJson {
     let here = node_location(node);
     match node.get_ref() {

@@ -1,4 +1,4 @@
-//! The tables `[load]` and `[http]`.
+//! Reads the tables `[load]` and `[http]`.
 
 use toml::de::DeValue;
 

@@ -1,4 +1,5 @@
-//! From TOML text to raw settings: every key with its place, nothing judged but types and names. Knows no HTTP and no load.
+//! Reads TOML text into raw settings, each with its location. Checks only types and key names; `build`
+//! validates the rest.
 
 mod document;
 mod json;

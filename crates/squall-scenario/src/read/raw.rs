@@ -1,4 +1,5 @@
-//! The shapes of a scenario as written. Everything is optional; what is missing or contradictory is found when it is built.
+//! The raw scenario: every table as written. All fields are optional; `build` reports missing and
+//! conflicting ones.
 
 use crate::{RawHttp, RawLoad, Sourced, error::SourceLocation};
 
@@ -28,14 +29,14 @@ pub(crate) struct RawData {
     pub(crate) per: Option<Sourced<String>>,
 }
 
-/// Things that users hold one at a time.
+/// A pool of resources, each leased to one user at a time.
 #[derive(Debug)]
 pub(crate) struct RawResource {
     pub(crate) location: SourceLocation,
     pub(crate) name: Option<Sourced<String>>,
     pub(crate) file: Option<Sourced<String>>,
     pub(crate) count: Option<Sourced<u64>>,
-    /// What each has, where they are counted.
+    /// The fields of numbered resources.
     pub(crate) fields: NameValuePairs,
     pub(crate) wait: Option<Sourced<String>>,
 }
@@ -49,20 +50,20 @@ pub(crate) struct RawTask {
     pub(crate) tags: NameValuePairs,
     pub(crate) requires: Vec<Sourced<String>>,
     pub(crate) every: Option<Sourced<String>>,
-    /// Of the whole task.
+    /// The time limit of the whole task.
     pub(crate) timeout: Option<Sourced<String>>,
     pub(crate) think: Option<Sourced<String>>,
     pub(crate) continue_on_failure: bool,
-    /// Written into the task itself.
+    /// The request in the task's own table.
     pub(crate) request: Option<RawRequest>,
     pub(crate) steps: Vec<RawStep>,
 }
 
 impl RawTask {
-    /// A task of one request and nothing else.
-    pub(crate) fn from_request(request: RawRequest, place: SourceLocation) -> RawTask {
+    /// A task with just one request.
+    pub(crate) fn from_request(request: RawRequest, location: SourceLocation) -> RawTask {
         RawTask {
-            location: place,
+            location,
             name: None,
             weight: None,
             group: None,
@@ -97,7 +98,7 @@ pub(crate) struct RawRequest {
     pub(crate) body: Option<RawBody>,
     pub(crate) basic: Option<Sourced<String>>,
     pub(crate) bearer: Option<Sourced<String>>,
-    /// Of this request alone.
+    /// The time limit of this request.
     pub(crate) timeout: Option<Sourced<String>>,
     pub(crate) expect: Option<RawExpect>,
     pub(crate) extract: Vec<(Sourced<String>, RawExtract)>,
@@ -108,16 +109,16 @@ pub(crate) enum RawBody {
     Text(Sourced<String>),
     File(Sourced<String>),
     Json(RawJson),
-    /// JSON as text, sent as it stands.
+    /// JSON as text, sent unchanged.
     JsonText(Sourced<String>),
     Form(NameValuePairs),
 }
 
-/// A JSON value whose strings may hold templates.
+/// A JSON value whose strings may be templates.
 #[derive(Debug, Clone)]
 pub(crate) enum RawJson {
     Text(Sourced<String>),
-    /// Number or truth, as JSON writes it.
+    /// A number or a boolean, as JSON writes it.
     Literal(Sourced<String>),
     Array(Vec<RawJson>),
     Object(Vec<(String, RawJson)>),
@@ -138,7 +139,7 @@ pub(crate) enum RawHeaderCheck {
     Equals(Sourced<String>),
     Contains(Sourced<String>),
     Matches(Sourced<String>),
-    /// Merely there, or merely not.
+    /// Whether the path selects anything.
     Present(bool),
 }
 
@@ -154,7 +155,7 @@ pub(crate) struct RawExtract {
     pub(crate) json: Option<Sourced<String>>,
     pub(crate) header: Option<Sourced<String>>,
     pub(crate) regex: Option<Sourced<String>>,
-    /// Of the regex; default 1 if it has one.
+    /// The group of the regex; default 1 if it has one.
     pub(crate) group: Option<Sourced<u64>>,
     pub(crate) default: Option<Sourced<String>>,
 }

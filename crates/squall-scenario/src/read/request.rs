@@ -1,4 +1,4 @@
-//! One request with its expectations and extractions, as written into a task or a step.
+//! Reads one request with its expectations and extractions, from a task or a step.
 
 use toml::de::DeValue;
 
@@ -12,7 +12,8 @@ use crate::{Sourced, error::ProblemList};
 
 const METHODS: [&str; 7] = ["get", "post", "put", "patch", "delete", "head", "options"];
 
-/// The request of `table`, or `None` if none of its keys speaks of one. `timeout` is left to the caller where it means something else.
+/// The request of `table`. `None` if it has no key of a request. A caller whose `timeout` has another
+/// meaning reads it itself.
 pub(super) fn request(table: &mut TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> Option<RawRequest> {
     let mut found = RawRequest::default();
     for method in METHODS {
@@ -56,7 +57,7 @@ fn body(table: &mut TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> Option
     let json = table.get("json").map(|node| (node_location(node), json_body(node, problems)));
     let form = table.get("form").map(node_location);
     let form = form.map(|at| (at, RawBody::Form(table.string_map("form", problems))));
-    // What can be wrong in itself comes first, so that it is looked at.
+    // Bodies that can have errors of their own come first, so that these are reported.
     let mut given = [json, file, form, text].into_iter().flatten();
     let first = given.next();
     for (second, _) in given {
@@ -86,7 +87,7 @@ fn expect(table: &mut TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> Opti
     Some(expect)
 }
 
-/// `200`, `"2xx"` or a list of such.
+/// `200`, `"2xx"` or a list of these.
 fn status(table: &mut TomlTable<'_, '_>, problems: &mut ProblemList<'_>) -> Vec<Sourced<String>> {
     let Some(node) = table.get("status") else { return Vec::new() };
     let one = |node: TomlNode<'_, '_>, problems: &mut ProblemList<'_>| {

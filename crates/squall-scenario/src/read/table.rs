@@ -1,5 +1,5 @@
-//! Typed access to one TOML table. Remembers which keys were asked for, so that whatever is left over is reported as unknown; a
-//! value of the wrong type is reported and then treated as absent, so that reading goes on.
+//! Typed access to one TOML table. It remembers the keys that were read and reports all others as
+//! unknown. A value of the wrong type is reported and then treated as absent, so that reading continues.
 
 use std::ops::Range;
 use toml::{
@@ -32,7 +32,7 @@ impl<'a, 'i> TomlTable<'a, 'i> {
         TomlTable { table, description: what, span, known_keys: Vec::new() }
     }
 
-    /// `node` as a table; anything else is reported.
+    /// `node` as a table. Reports a node of another type.
     pub(crate) fn from_node(
         node: TomlNode<'a, 'i>,
         what: &'static str,
@@ -49,7 +49,7 @@ impl<'a, 'i> TomlTable<'a, 'i> {
         SourceLocation::File(self.span.clone())
     }
 
-    /// The raw value of `key`, which is from now on a known key.
+    /// The raw value of `key`. Makes `key` a known one.
     pub(crate) fn get(&mut self, key: &'static str) -> Option<TomlNode<'a, 'i>> {
         self.known_keys.push(key);
         self.table.get(key)
@@ -124,7 +124,7 @@ impl<'a, 'i> TomlTable<'a, 'i> {
         Some(Sourced { value: found?, location: node_location(node) })
     }
 
-    /// A table of texts in the order in which they were written.
+    /// A table of texts, in file order.
     pub(crate) fn string_map(
         &mut self,
         key: &'static str,
@@ -181,7 +181,7 @@ impl<'a, 'i> TomlTable<'a, 'i> {
         }
     }
 
-    /// Reports every key that nobody asked for.
+    /// Reports every key that was not read.
     pub(crate) fn report_unknown_keys(self, problems: &mut ProblemList<'_>) {
         for (key, _) in entries_in_file_order(self.table) {
             let name = key.get_ref().as_ref();
@@ -206,9 +206,9 @@ impl<'a, 'i> TomlTable<'a, 'i> {
     }
 }
 
-pub(crate) fn report_wrong_type(node: TomlNode<'_, '_>, key: &str, wanted: &str, problems: &mut ProblemList<'_>) {
+pub(crate) fn report_wrong_type(node: TomlNode<'_, '_>, key: &str, expected: &str, problems: &mut ProblemList<'_>) {
     let found = node.get_ref().type_str();
-    let hint = match (wanted, node.get_ref()) {
+    let hint = match (expected, node.get_ref()) {
         ("a string", DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_)) => "put it in quotes",
         ("a string", _) => "write it as \"text\"",
         (_, DeValue::String(_)) => "write it without quotes",
@@ -216,7 +216,7 @@ pub(crate) fn report_wrong_type(node: TomlNode<'_, '_>, key: &str, wanted: &str,
     };
     problems.add_with_hint(
         &node_location(node),
-        format!("`{key}` must be {wanted}, not {} {found}", article(found)),
+        format!("`{key}` must be {expected}, not {} {found}", article(found)),
         hint,
     );
 }
@@ -233,7 +233,7 @@ fn string(node: TomlNode<'_, '_>, key: &str, problems: &mut ProblemList<'_>) -> 
     Some(Sourced { value: found?.to_owned(), location: node_location(node) })
 }
 
-/// The entries of a table as they stand in the file; the parser itself sorts them by name.
+/// The entries of a table in file order. The parser sorts them by name.
 pub(crate) fn entries_in_file_order<'a, 'i>(
     table: &'a DeTable<'i>,
 ) -> impl Iterator<Item = (&'a Spanned<std::borrow::Cow<'i, str>>, TomlNode<'a, 'i>)> {
@@ -246,7 +246,7 @@ pub(crate) fn sourced_key(key: &Spanned<std::borrow::Cow<'_, str>>) -> Sourced<S
     Sourced { value: key.get_ref().to_string(), location: SourceLocation::File(key.span()) }
 }
 
-/// A scalar as text, numbers in plain decimal.
+/// A scalar as text. Numbers are decimal.
 pub(crate) fn scalar_text(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),

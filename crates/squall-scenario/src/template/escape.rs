@@ -1,9 +1,9 @@
-//! How a value is written so that it stays one value where it stands.
+//! Escapes a value for its position in a URL, a form or JSON, so that it stays one value.
 
-/// Where a value stands.
+/// The position of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Escape {
-    /// As it is.
+    /// Written unchanged.
     None,
     /// One segment of a path: everything but letters, digits and `-._~` is percent-encoded.
     Path,
@@ -11,14 +11,14 @@ pub(crate) enum Escape {
     Query,
     /// Inside a JSON string.
     Json,
-    /// A whole JSON value: numbers and truths stay what they are, anything else is a string.
+    /// A whole JSON value: numbers and booleans stay unquoted, everything else becomes a string.
     JsonValue,
 }
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 impl Escape {
-    /// Appends `text`; `literal` says that it is a JSON number, truth or structure rather than a string.
+    /// Appends `text`. `literal`: it is a JSON number, boolean or structure rather than a string.
     pub(crate) fn write(self, text: &str, literal: bool, out: &mut String) {
         match self {
             Escape::None => out.push_str(text),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stay_one_value() {
+    fn escaped_value_stays_one_value() {
         check(Escape::Path, "a/b c", "a%2Fb%20c");
         check(Escape::Query, "é&x=1", "%C3%A9%26x%3D1");
         check(Escape::Json, "a\"b", "a\\\"b");
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_escaped_string_is_the_string_that_json_reads(text in "\\PC*|[\\x00-\\x20\"\\\\]*") {
+        fn json_escaped_string_parses_to_itself(text in "\\PC*|[\\x00-\\x20\"\\\\]*") {
             let mut out = String::new();
             write_json_string(&text, &mut out);
             prop_assert_eq!(serde_json::from_str::<String>(&out).unwrap(), text);

@@ -1,4 +1,4 @@
-//! Expressions with every name resolved to a place, and how they are evaluated.
+//! Expressions with resolved names, and their evaluation. Names are resolved by the scope.
 
 use std::{
     fmt::Write as _,
@@ -28,7 +28,7 @@ impl TemplateValue {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Expr {
     Constant(TemplateValue),
-    /// A user's own variable.
+    /// A variable of the user.
     Slot(usize),
     Column(ColumnRef),
     /// Both ends included.
@@ -37,7 +37,8 @@ pub(crate) enum Expr {
         high: i64,
     },
     RandomString(usize),
-    /// The same in every run only if a seed was given: keys that must be used once would otherwise collide with those of the last run.
+    /// `reproducible`: the same in every run. Only with a given seed, because keys that a target accepts
+    /// once would collide with those of the previous run.
     Uuid {
         reproducible: bool,
     },
@@ -46,28 +47,28 @@ pub(crate) enum Expr {
     NowMs,
     User,
     Iteration,
-    /// One of these, each as likely; never empty.
+    /// One of these with equal probability. Never empty.
     Choice(Vec<Expr>),
 }
 
-/// A column of a data source, both by their numbers.
+/// A column of a data source, both by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ColumnRef {
     pub(crate) data: usize,
     pub(crate) column: usize,
 }
 
-/// A variable was used before anything had set it.
+/// A variable was used before a response set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UnsetVariableError {
     pub(crate) slot: usize,
 }
 
-/// What expressions may look at: one user in one iteration.
+/// The values that expressions can use: one user in one iteration.
 pub(crate) struct RenderContext<'a> {
     pub(crate) slots: &'a [Option<TemplateValue>],
     pub(crate) data: &'a [DataTable],
-    /// The row in hand of each data source; those that the task uses have been drawn before anything is rendered.
+    /// The current row of each data source. A flow draws the rows that it uses before it renders.
     pub(crate) rows: &'a [Option<UserRow>],
     pub(crate) user: u64,
     pub(crate) iteration: u64,
@@ -75,7 +76,7 @@ pub(crate) struct RenderContext<'a> {
 }
 
 impl Expr {
-    /// Whether JSON would write the result without quotes, as far as the kind of expression tells.
+    /// Whether JSON writes the result without quotes, as far as the kind of expression determines it.
     pub(crate) fn is_number(&self) -> bool {
         matches!(self, Expr::Random { .. } | Expr::NowMs | Expr::User | Expr::Iteration)
     }
@@ -114,7 +115,7 @@ impl Expr {
         Ok(())
     }
 
-    /// Values made on the spot.
+    /// Appends a generated value.
     fn write_generated(&self, context: &mut RenderContext<'_>, escape: Escape, out: &mut String) {
         let quoted = escape == Escape::JsonValue && !self.is_number();
         if quoted {
@@ -155,7 +156,8 @@ fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// The civil date of a day number by counting in 400-year eras that begin in March, where leap days come last.
+/// The civil date of a day number. Counts in 400-year eras that begin in March, so that leap days come
+/// last.
 fn rfc3339(unix_ms: u64) -> String {
     let (days, ms) = (unix_ms / 86_400_000 + 719_468, unix_ms % 86_400_000);
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -174,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn now_is_formatted_as_the_calendar_date() {
         for (ms, date) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400_000, "2000-02-29T00:00:00.000Z"),
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_says_its_version_and_variant() {
+    fn uuid_has_version_and_variant() {
         for random in [0, u128::MAX, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef] {
             let mut out = String::new();
             write_uuid(random, &mut out);

@@ -1,5 +1,6 @@
-//! Texts with `{{ expressions }}`: parsed once, folded as far as they are constant, then written into reused buffers. Reads no
-//! clock but for `now()`, asks nobody, and fails only where a value that a response should have brought is not there.
+//! Templates: texts with `{{ expressions }}`, parsed once, with constants folded, and rendered into reused
+//! buffers. Rendering does no I/O, reads the clock only for `now()`, and fails only if a variable that a
+//! response should have set is unset.
 
 mod escape;
 mod expr;
@@ -11,7 +12,7 @@ pub(crate) use expr::{ColumnRef, Expr, RenderContext, TemplateValue, UnsetVariab
 pub(crate) use parse::{ParsedExpr, ParsedExprKind, ParsedPart, parse};
 pub(crate) use scope::{DataSourceInfo, TemplateScope, VariableBinding};
 
-/// A compiled text.
+/// A compiled template.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Template {
     pub(crate) parts: Vec<TemplatePart>,
@@ -28,8 +29,8 @@ impl Template {
         Template { parts: vec![TemplatePart::Text(text.into())] }
     }
 
-    /// The same as a path with an optional query: values are encoded for where they stand. A value at the very beginning stays as it
-    /// is, because it is a whole path, such as one that a response gave.
+    /// This template as a path with an optional query. Values are encoded for their position. A value at
+    /// the very beginning stays unchanged, because it is a whole path, such as one from a response.
     pub(crate) fn into_path(mut self) -> Template {
         let mut query = false;
         for (index, part) in self.parts.iter_mut().enumerate() {
@@ -42,7 +43,7 @@ impl Template {
         self
     }
 
-    /// Constant values become text, and neighbouring texts one.
+    /// Turns constant values into text and joins neighbouring texts.
     pub(crate) fn fold_constants(self) -> Template {
         let mut folded = Template::default();
         for part in self.parts {
@@ -78,7 +79,7 @@ impl Template {
         }
     }
 
-    /// The text, if nothing in it changes. Only of a folded template.
+    /// The text of a constant template. Call it on a folded template.
     pub(crate) fn constant(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [] => Some(""),
@@ -92,7 +93,7 @@ impl Template {
         matches!(self.parts.as_slice(), [TemplatePart::Value(expr, _)] if expr.is_number())
     }
 
-    /// The columns that it takes values from.
+    /// Collects the data columns that the template uses.
     pub(crate) fn columns_used(&self, used: &mut Vec<ColumnRef>) {
         for part in &self.parts {
             if let TemplatePart::Value(expr, _) = part {
@@ -101,7 +102,7 @@ impl Template {
         }
     }
 
-    /// Appends the text as it is now.
+    /// Appends the text with the values of `context`.
     pub(crate) fn render(&self, context: &mut RenderContext<'_>, out: &mut String) -> Result<(), UnsetVariableError> {
         for part in &self.parts {
             match part {
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A part of a template, written in the file's language, and what it must become for user 3 in iteration 9.
+    /// A part of a template as written, and its text for user 3 in iteration 9.
     fn part() -> impl Strategy<Value = (String, String)> {
         let text = "[^{}]{1,8}".prop_map(|text| (text.clone(), text));
         let number = any::<i32>().prop_map(|n| (format!("{{{{{n}}}}}"), n.to_string()));
@@ -149,8 +150,9 @@ mod tests {
         for piece in parse(text).into_iter().map(|piece| piece.expect("well formed")) {
             match piece {
                 ParsedPart::Text(text) => template.push_text(&text),
-                ParsedPart::Expr(ast) => {
-                    let expr = scope.resolve(&ast, &mut crate::NoFiles).unwrap_or_else(|e| panic!("{}", e[0].message));
+                ParsedPart::Expr(parsed) => {
+                    let expr =
+                        scope.resolve(&parsed, &mut crate::NoFiles).unwrap_or_else(|e| panic!("{}", e[0].message));
                     template.parts.push(TemplatePart::Value(expr, Escape::None));
                 }
             }
@@ -177,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_template_becomes_the_sum_of_its_parts(parts in prop::collection::vec(part(), 0..8)) {
+        fn rendered_template_is_the_concatenation_of_its_parts(parts in prop::collection::vec(part(), 0..8)) {
             let written: String = parts.iter().map(|(written, _)| written.as_str()).collect();
             let expected: String = parts.iter().map(|(_, expected)| expected.as_str()).collect();
             let template = compile(&written);
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unset_variable_is_named() {
+    fn unset_variable_error_names_its_slot() {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut context = RenderContext { slots: &[None], data: &[], rows: &[], user: 0, iteration: 0, rng: &mut rng };
         assert_eq!(

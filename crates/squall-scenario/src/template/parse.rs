@@ -1,16 +1,16 @@
-//! The grammar of templates: text, and between `{{` and `}}` one expression: a name, `data.column`, a call, a string or a number.
-//! Knows no names; those are resolved by the scope.
+//! Parses templates: text, and between `{{` and `}}` one expression, which is a name, `data.column`, a
+//! call, a string or a number. The scope resolves names.
 
 use std::ops::Range;
 
-/// A text cut at its expressions.
+/// A part of a template.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ParsedPart {
     Text(String),
     Expr(ParsedExpr),
 }
 
-/// An expression as written, with the bytes of the text that it takes.
+/// An expression as written, with its bytes in the text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ParsedExpr {
     pub(crate) kind: ParsedExprKind,
@@ -26,7 +26,7 @@ pub(crate) enum ParsedExprKind {
     Number(String),
 }
 
-/// Why a text is not a template, and which bytes of it are meant.
+/// Why a text is not a template, and at which bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct ParseTemplateError {
@@ -34,10 +34,10 @@ pub(crate) struct ParseTemplateError {
     pub(crate) span: Range<usize>,
 }
 
-/// Calls may be arguments of calls, but not endlessly.
+/// Limits the nesting of calls, because the parser recurses.
 const MAX_DEPTH: usize = 8;
 
-/// The pieces of `text`; in place of a bad expression stands what is wrong with it, and reading goes on behind its `}}`.
+/// The parts of `text`. A bad expression becomes an error, and parsing continues after its `}}`.
 pub(crate) fn parse(text: &str) -> Vec<Result<ParsedPart, ParseTemplateError>> {
     let mut pieces = Vec::new();
     let mut at = 0;
@@ -90,7 +90,7 @@ impl ExprParser<'_> {
         &rest[..end]
     }
 
-    /// The expression behind the `{{` at `open`, and the `}}` behind it.
+    /// Parses the expression after the `{{` at `open`, and its `}}`.
     fn closed_expr(&mut self, open: usize) -> Result<ParsedExpr, ParseTemplateError> {
         let expr = self.expr(0)?;
         self.skip_whitespace();
@@ -183,24 +183,24 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let shown = |ast: &ParsedExpr| format!("{:?}", ast.kind).replace(['"', ' '], "");
+        let shown = |parsed: &ParsedExpr| format!("{:?}", parsed.kind).replace(['"', ' '], "");
         let pieces = all(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         let show = |piece: &ParsedPart| match piece {
             ParsedPart::Text(text) => text.clone(),
-            ParsedPart::Expr(ast) => format!("<{}>", shown(ast)),
+            ParsedPart::Expr(parsed) => format!("<{}>", shown(parsed)),
         };
         assert_eq!(pieces.iter().map(show).collect::<Vec<_>>().join("|"), expected);
     }
 
     #[track_caller]
-    fn refuse(text: &str, message: &str, at: Range<usize>) {
+    fn reject(text: &str, message: &str, at: Range<usize>) {
         let error = all(text).expect_err(text);
         assert!(error.message.contains(message), "{text}: {error}");
         assert_eq!(error.span, at, "{text}");
     }
 
     #[test]
-    fn texts_are_cut_at_their_expressions() {
+    fn template_text_is_split_at_expressions() {
         check("plain", "plain");
         check("a{{ b }}c", "a|<Name(b)>|c");
         check("{{user.name}}", "<Column(user,name)>");
@@ -212,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_pointed_at() {
-        refuse("a{{ b", "not closed", 1..5);
-        refuse("{{ }}", "nothing between", 3..4);
-        refuse("{{ f(1 2) }}", "`,` or `)`", 7..8);
-        refuse("{{ 'x }}", "no end", 3..8);
-        refuse("{{ 1.2.3 }}", "not a number", 3..9);
-        refuse("{{ a. }}", "column", 5..6);
-        refuse("{{ é! }}", "not closed", 0..6);
-        refuse(&format!("{{{{ {}1", "f(".repeat(99)), "too deeply", 21..22);
+    fn template_syntax_error_names_its_bytes() {
+        reject("a{{ b", "not closed", 1..5);
+        reject("{{ }}", "nothing between", 3..4);
+        reject("{{ f(1 2) }}", "`,` or `)`", 7..8);
+        reject("{{ 'x }}", "no end", 3..8);
+        reject("{{ 1.2.3 }}", "not a number", 3..9);
+        reject("{{ a. }}", "column", 5..6);
+        reject("{{ é! }}", "not closed", 0..6);
+        reject(&format!("{{{{ {}1", "f(".repeat(99)), "too deeply", 21..22);
     }
 }

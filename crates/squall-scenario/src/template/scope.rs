@@ -1,28 +1,29 @@
-//! Which names a template may use and what they stand for.
+//! The names that templates may use, and the resolution of parsed expressions. Called while a scenario is
+//! built.
 
 use std::collections::HashMap;
 
 use super::{ColumnRef, Expr, ParsedExpr, TemplateValue, parse::ParsedExprKind};
 use crate::{ScenarioFiles, error::did_you_mean};
 
-/// What a name stands for.
+/// The meaning of a variable's name.
 #[derive(Debug, Clone)]
 pub(crate) enum VariableBinding {
-    /// Always this.
+    /// A constant value.
     Constant(TemplateValue),
-    /// The user's variable of this number.
+    /// A slot of the user's variables.
     Slot(usize),
 }
 
-/// A data source as templates see it.
+/// A data source for the resolution of names.
 #[derive(Debug, Clone)]
 pub(crate) struct DataSourceInfo {
     pub(crate) index: usize,
-    /// As the scenario names it.
+    /// The file as written in the scenario.
     pub(crate) file: String,
-    /// `None` if the file could not be read, which has been reported: any column may then be meant.
+    /// `None` if the file could not be read, which has been reported. Every column is then accepted.
     pub(crate) columns: Option<Vec<String>>,
-    /// For each column the first line of the file that does not have it.
+    /// For each column, the first line of the file that lacks it.
     pub(crate) first_missing_line: Vec<Option<usize>>,
 }
 
@@ -31,13 +32,13 @@ pub(crate) struct DataSourceInfo {
 pub(crate) struct TemplateScope {
     pub(crate) variables: HashMap<String, VariableBinding>,
     pub(crate) data: HashMap<String, DataSourceInfo>,
-    /// Where data has no meaning: in variables, which outlive every row.
+    /// Set while variables are resolved. They cannot use data, because they outlive every row.
     pub(crate) resolving_variables: bool,
-    /// Somebody chose the seed, and wants the same values again.
+    /// The seed is given, so random values must be reproducible.
     pub(crate) seeded: bool,
 }
 
-/// Why an expression has no meaning: which part of it, what is wrong, what to do.
+/// Why an expression cannot be resolved: its bytes, the problem, a hint.
 pub(crate) struct ResolveExprError {
     pub(crate) span: std::ops::Range<usize>,
     pub(crate) message: String,
@@ -56,30 +57,30 @@ const FUNCTIONS: [(&str, &str); 9] = [
     ("choice", "choice(\"a\", \"b\")"),
 ];
 
-/// Longer random strings are a mistake.
+/// A longer random string is reported as a mistake.
 const MAX_RANDOM_STRING: usize = 1 << 20;
 
 impl TemplateScope {
     pub(crate) fn resolve(
         &self,
-        ast: &ParsedExpr,
+        parsed: &ParsedExpr,
         files: &mut dyn ScenarioFiles,
     ) -> Result<Expr, Vec<ResolveExprError>> {
-        match &ast.kind {
+        match &parsed.kind {
             ParsedExprKind::Text(text) => Ok(Expr::Constant(TemplateValue::text(text))),
             ParsedExprKind::Number(text) => Ok(Expr::Constant(TemplateValue::literal(text))),
-            ParsedExprKind::Name(name) => self.variable(name, ast),
-            ParsedExprKind::Column(data, column) => self.column(data, column, ast),
-            ParsedExprKind::Call(name, arguments) => self.call(name, arguments, ast, files),
+            ParsedExprKind::Name(name) => self.variable(name, parsed),
+            ParsedExprKind::Column(data, column) => self.column(data, column, parsed),
+            ParsedExprKind::Call(name, arguments) => self.call(name, arguments, parsed, files),
         }
     }
 
-    fn variable(&self, name: &str, ast: &ParsedExpr) -> Result<Expr, Vec<ResolveExprError>> {
+    fn variable(&self, name: &str, parsed: &ParsedExpr) -> Result<Expr, Vec<ResolveExprError>> {
         match self.variables.get(name) {
             Some(VariableBinding::Constant(value)) => Ok(Expr::Constant(value.clone())),
             Some(VariableBinding::Slot(slot)) => Ok(Expr::Slot(*slot)),
             None => Err(vec![ResolveExprError {
-                span: ast.span.clone(),
+                span: parsed.span.clone(),
                 message: format!("unknown variable `{name}`"),
                 hint: Some(self.suggestion(name)),
             }]),
@@ -100,19 +101,19 @@ impl TemplateScope {
         }
     }
 
-    fn column(&self, data: &str, column: &str, ast: &ParsedExpr) -> Result<Expr, Vec<ResolveExprError>> {
-        let refuse = |message: String, hint: String| {
-            Err(vec![ResolveExprError { span: ast.span.clone(), message, hint: Some(hint) }])
+    fn column(&self, data: &str, column: &str, parsed: &ParsedExpr) -> Result<Expr, Vec<ResolveExprError>> {
+        let reject = |message: String, hint: String| {
+            Err(vec![ResolveExprError { span: parsed.span.clone(), message, hint: Some(hint) }])
         };
         if self.resolving_variables {
-            return refuse("a variable cannot use data".to_owned(), "use the column where it is needed".to_owned());
+            return reject("a variable cannot use data".to_owned(), "use the column where it is needed".to_owned());
         }
         let Some(names) = self.data.get(data) else {
             let hint = match did_you_mean(data, self.data.keys().map(String::as_str)) {
                 Some(known) => format!("did you mean `{known}.{column}`?"),
                 None => "declare it as [[data]] with a name and a file".to_owned(),
             };
-            return refuse(format!("unknown data `{data}`"), hint);
+            return reject(format!("unknown data `{data}`"), hint);
         };
         let Some(columns) = &names.columns else { return Ok(Expr::Column(ColumnRef { data: names.index, column: 0 })) };
         match columns.iter().position(|known| known == column) {
@@ -120,7 +121,7 @@ impl TemplateScope {
                 None => Ok(Expr::Column(ColumnRef { data: names.index, column: at })),
                 Some(line) => {
                     let message = format!("{} has no `{column}` in line {line}", names.file);
-                    refuse(message, "give every row the key, with \"\" or null where there is no value".to_owned())
+                    reject(message, "give every row the key, with \"\" or null where there is no value".to_owned())
                 }
             },
             None => {
@@ -128,12 +129,12 @@ impl TemplateScope {
                     Some(known) => format!("did you mean `{data}.{known}`?"),
                     None => format!("there are {}", columns.join(", ")),
                 };
-                refuse(format!("data `{data}` has no column `{column}`"), hint)
+                reject(format!("data `{data}` has no column `{column}`"), hint)
             }
         }
     }
 
-    /// The arguments of a call, or everything that is wrong with any of them.
+    /// Resolves the arguments of a call, or returns the errors of all of them.
     fn resolve_all(
         &self,
         arguments: &[ParsedExpr],
@@ -153,11 +154,11 @@ impl TemplateScope {
         &self,
         name: &str,
         arguments: &[ParsedExpr],
-        ast: &ParsedExpr,
+        parsed: &ParsedExpr,
         files: &mut dyn ScenarioFiles,
     ) -> Result<Expr, Vec<ResolveExprError>> {
-        let refuse = |message: String, hint: Option<String>| {
-            Err(vec![ResolveExprError { span: ast.span.clone(), message, hint }])
+        let reject = |message: String, hint: Option<String>| {
+            Err(vec![ResolveExprError { span: parsed.span.clone(), message, hint }])
         };
         let example = FUNCTIONS.iter().find(|(known, _)| *known == name);
         let Some((_, example)) = example else {
@@ -166,26 +167,26 @@ impl TemplateScope {
                 Some(known) => format!("did you mean `{known}`?"),
                 None => format!("there are {}", known.collect::<Vec<_>>().join(", ")),
             };
-            return refuse(format!("unknown function `{name}`"), Some(hint));
+            return reject(format!("unknown function `{name}`"), Some(hint));
         };
         let arguments = self.resolve_all(arguments, files)?;
         let whole = |index: usize| match arguments.get(index) {
             Some(Expr::Constant(value)) => value.text.parse::<i64>().ok(),
             _ => None,
         };
-        let wrong = || refuse(format!("`{name}` cannot be called like this"), Some(format!("write {example}")));
+        let wrong = || reject(format!("`{name}` cannot be called like this"), Some(format!("write {example}")));
         match (name, arguments.len()) {
             ("random", 2) => match (whole(0), whole(1)) {
                 (Some(low), Some(high)) if low <= high => Ok(Expr::Random { low, high }),
-                (Some(low), Some(high)) => refuse(
+                (Some(low), Some(high)) => reject(
                     format!("`random` from {low} to {high} has nothing to choose from"),
                     Some(format!("write random({high}, {low})")),
                 ),
-                _ => refuse("`random` takes two whole numbers".to_owned(), Some(format!("write {example}"))),
+                _ => reject("`random` takes two whole numbers".to_owned(), Some(format!("write {example}"))),
             },
             ("random_string", 1) => match whole(0).and_then(|length| usize::try_from(length).ok()) {
                 Some(length) if (1..=MAX_RANDOM_STRING).contains(&length) => Ok(Expr::RandomString(length)),
-                _ => refuse(format!("`random_string` takes a length from 1 to {MAX_RANDOM_STRING}"), None),
+                _ => reject(format!("`random_string` takes a length from 1 to {MAX_RANDOM_STRING}"), None),
             },
             ("uuid", 0) => Ok(Expr::Uuid { reproducible: self.seeded }),
             ("now", 0) => Ok(Expr::Now),
@@ -197,7 +198,7 @@ impl TemplateScope {
                 (Expr::Constant(variable), default) => match (files.env(&variable.text), default) {
                     (Some(value), _) => Ok(Expr::Constant(TemplateValue::text(value))),
                     (None, Some(default)) => Ok(default.clone()),
-                    (None, None) => refuse(
+                    (None, None) => reject(
                         format!("the environment variable {} is not set", variable.text),
                         Some(format!("set it, or give a default: env(\"{}\", \"…\")", variable.text)),
                     ),

@@ -1,4 +1,4 @@
-//! What a user costs: nothing per plain request, little in all.
+//! The memory of a user: no allocation per constant request, and a few KiB in all.
 
 use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::RecorderConfig;
@@ -20,7 +20,8 @@ thread_local! {
     static BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is handed to the system allocator unchanged; counting touches only thread-local cells without destructors.
+// SAFETY: every call is passed to the system allocator unchanged. Counting touches only thread-local
+// cells without destructors.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|n| n.set(n.get() + 1));
@@ -44,7 +45,7 @@ fn iteration(number: u64) -> Iteration {
     Iteration { number, task: TaskIndex(0), intended: now, started: now }
 }
 
-/// Allocations of `requests` further iterations of a user that has run some before.
+/// Allocations of `requests` iterations of a user that has already run some.
 async fn allocations(user: &mut ScenarioUser, requests: u64) -> u64 {
     for number in 0..50 {
         assert!(user.iterate(iteration(number)).await);
@@ -60,35 +61,35 @@ fn measured(rest: &str) -> u64 {
     let target = target();
     let scenario = scenario(&target, rest);
     block_on(async {
-        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
-        let thread = scenario.driver().thread(probe).expect("sound");
+        let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+        let thread = scenario.driver().thread(recorder).expect("sound");
         allocations(&mut thread.user(UserIdentity { number: 0, seed: 0 }), 1000).await
     })
 }
 
 #[test]
-fn a_plain_request_allocates_nothing() {
+fn constant_request_allocates_nothing() {
     let request = "[[task]]\nname = 'x'\npost = '/echo'\njson = { a = 1 }\nheaders = { x-a = 'b' }\n";
     assert_eq!(measured(request), 0);
     assert_eq!(measured(&format!("{request}expect = {{ status = [200, '3xx'] }}")), 0);
 }
 
 #[test]
-fn a_rendered_request_allocates_a_bounded_few() {
+fn rendered_request_allocates_at_most_three_times() {
     let request = "[[task]]\nname = 'x'\nget = '/api/products?page={{ random(1, 20) }}'";
     let each = measured(request) as f64 / 1000.0;
     assert!(each <= 3.0, "{each} allocations for each request: its flow, and a list of its headers");
 }
 
 #[test]
-fn ten_thousand_users_fit_in_eight_kibibytes_each() {
+fn user_takes_less_than_eight_kibibytes() {
     const USERS: u64 = 200;
     let target = target();
     let scenario = scenario(&target, "[[task]]\nname = 'x'\nget = '/api/products'");
     block_on(async {
-        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
-        let thread = scenario.driver().thread(probe).expect("sound");
-        // What the thread itself needs is there before counting begins.
+        let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+        let thread = scenario.driver().thread(recorder).expect("sound");
+        // The thread's own memory is allocated before counting begins.
         let mut first = thread.user(UserIdentity { number: USERS, seed: 0 });
         assert!(first.iterate(iteration(0)).await);
         let before = BYTES.with(Cell::get);

@@ -1,19 +1,19 @@
-//! The guide keeps up with the language: its first example is sound, and it names every key that there is.
+//! The guide matches the scenario format: its first example is valid, and it documents every key.
 
 use squall_scenario::{NoFiles, Scenario, ScenarioOverrides};
 
 const GUIDE: &str = include_str!("../../../../docs/scenarios.md");
 
 #[test]
-fn the_first_example_of_the_guide_is_sound() {
+fn first_example_of_the_guide_is_valid() {
     let example = GUIDE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     Scenario::parse("shop.toml", example, &mut NoFiles, ScenarioOverrides::default())
         .unwrap_or_else(|errors| panic!("{errors}"));
 }
 
 #[test]
-fn the_guide_names_every_key() {
-    // A key that nobody can mean makes the reader list those that there are.
+fn guide_documents_every_key() {
+    // An unknown key that resembles no other makes the reader list all known keys.
     for table in ["", "[load]", "[http]", "[[data]]", "[[task]]", "[[on_start]]", "[[task]]\n[task.expect]"] {
         let errors =
             Scenario::parse("x.toml", &format!("{table}\n'§' = 1"), &mut NoFiles, ScenarioOverrides::default());

@@ -1,4 +1,4 @@
-//! What is sent and what is recorded, against a target that counts.
+//! Requests of the driver: which are sent and what is recorded, against a target that counts them.
 
 use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::{MetricKind, OutcomeCategory, RecorderConfig};
@@ -6,7 +6,7 @@ use squall_model::TaskIndex;
 use squall_target::TargetEndpoint;
 use std::{collections::BTreeMap, time::Instant};
 
-use crate::harness::{Memory, Record, block_on, run, scenario, target, with_files};
+use crate::harness::{MemoryFiles, RecordedRun, block_on, run, scenario, target, with_files};
 
 /// One user runs all tasks of `rest` twice; `expected` are the lines of requests, then of groups.
 #[track_caller]
@@ -19,12 +19,12 @@ fn check(rest: &str, requests: &[&str], groups: &[&str]) {
 }
 
 #[test]
-fn a_plain_task_records_what_the_target_counts() {
+fn constant_task_records_every_request_of_the_target() {
     check("[[task]]\nname = 'health'\nget = '/health'", &["health: HTTP_200×2"], &[]);
 }
 
 #[test]
-fn a_status_from_400_on_is_an_error_unless_it_is_expected() {
+fn status_400_or_above_is_an_error_unless_expected() {
     check("[[task]]\nname = 'x'\nget = '/nothing'", &["x: HTTP_404×2"], &[]);
     check("[[task]]\nname = 'x'\nget = '/nothing'\nexpect = { status = 404 }", &["x: HTTP_404×2"], &[]);
     check("[[task]]\nname = 'x'\nget = '/health'\nexpect = { status = [201, '3xx'] }", &["x: STATUS×2"], &[]);
@@ -32,7 +32,7 @@ fn a_status_from_400_on_is_an_error_unless_it_is_expected() {
 }
 
 #[test]
-fn an_expected_404_completes_its_task_and_an_unexpected_one_does_not() {
+fn task_with_404_completes_only_if_404_is_expected() {
     let target = target();
     let text =
         "[[task]]\nname = 'a'\nget = '/nothing'\nexpect = { status = 404 }\n[[task]]\nname = 'b'\nget = '/nothing'";
@@ -43,7 +43,7 @@ fn an_expected_404_completes_its_task_and_an_unexpected_one_does_not() {
 }
 
 #[test]
-fn redirect_hops_are_samples_of_their_own() {
+fn each_redirect_is_recorded_under_its_own_metric() {
     check(
         "[[task]]\nname = 'go'\nget = '/redirect/3'",
         &["go: HTTP_302×2", "go (redirect): HTTP_302×4 HTTP_200×2"],
@@ -59,7 +59,7 @@ fn redirect_hops_are_samples_of_their_own() {
 }
 
 #[test]
-fn checks_are_held_against_the_last_response_of_a_redirect() {
+fn checks_apply_to_the_last_response_after_redirects() {
     check(
         "[[task]]\nname = 'go'\nget = '/redirect/1'\nexpect = { json = { '$.status' = 'ok' } }",
         &["go: HTTP_302×2", "go (redirect): HTTP_200×2"],
@@ -67,7 +67,7 @@ fn checks_are_held_against_the_last_response_of_a_redirect() {
     );
 }
 
-/// Checks one expectation on `/api/products/7`; `code` is the outcome and `note` what is said about it.
+/// Checks one expectation on `/api/products/7`. `code` is the outcome, `note` a part of its message.
 #[track_caller]
 fn expect(expectation: &str, code: &str, note: &str) {
     let target = target();
@@ -79,7 +79,7 @@ fn expect(expectation: &str, code: &str, note: &str) {
 }
 
 #[test]
-fn every_expectation_can_hold_and_fail() {
+fn every_expectation_can_pass_and_fail() {
     expect("status = '2xx'", "HTTP_200", "");
     expect("header = { content-type = 'application/json' }", "HTTP_200", "");
     expect("header = { content-type = { contains = 'json' }, x-none = false }", "HTTP_200", "");
@@ -102,7 +102,7 @@ fn every_expectation_can_hold_and_fail() {
 }
 
 #[test]
-fn a_body_that_is_no_json_fails_its_json_check() {
+fn json_check_fails_on_a_body_that_is_not_json() {
     check("[[task]]\nname = 'x'\nget = '/bytes/9'\nexpect = { json = { '$' = 1 } }", &["x: JSON×2"], &[]);
 }
 
@@ -131,7 +131,7 @@ expect = { status = 200, json = { "$.quantity" = 2, "$.product_id" = "{{ product
 "#;
 
 #[test]
-fn a_flow_hands_values_from_step_to_step() {
+fn extracted_value_is_used_by_later_steps() {
     check(
         FLOW,
         &["buy/order: HTTP_201×2", "buy/look: HTTP_200×2", "on_start/login: HTTP_200×1"],
@@ -140,7 +140,7 @@ fn a_flow_hands_values_from_step_to_step() {
 }
 
 #[test]
-fn tags_and_groups_are_part_of_the_metric() {
+fn metric_key_has_tags_and_group() {
     let target = target();
     let (record, _) = run(&scenario(&target, FLOW), 1);
     let order = record.metrics.iter().find(|metric| metric.key.name == "buy/order").expect("recorded");
@@ -149,7 +149,7 @@ fn tags_and_groups_are_part_of_the_metric() {
 }
 
 #[test]
-fn a_failed_step_ends_its_flow_unless_told_otherwise() {
+fn failed_step_ends_flow_unless_continue_on_failure() {
     let flow = |more: &str| {
         format!(
             "[[task]]\nname = 'f'\n[[task.step]]\nname = 'a'\nget = '/nothing'\n{more}\n\
@@ -161,7 +161,7 @@ fn a_failed_step_ends_its_flow_unless_told_otherwise() {
 }
 
 #[test]
-fn consecutive_steps_of_a_group_are_one_span() {
+fn consecutive_steps_of_a_group_share_one_span() {
     let step = |name: &str, group: &str| {
         let group = if group.is_empty() { String::new() } else { format!("group = '{group}'\n") };
         format!("[[task.step]]\nname = '{name}'\nget = '/health'\n{group}")
@@ -173,7 +173,7 @@ fn consecutive_steps_of_a_group_are_one_span() {
 }
 
 #[test]
-fn a_missing_value_is_a_failed_extraction() {
+fn missing_value_without_default_fails_extraction() {
     let target = target();
     let text = "[[task]]\nname = 'x'\nget = '/health'\nextract = { token = '$.token' }\n\
                 [[task]]\nname = 'y'\nget = '/api/products/{{ token }}'\n\
@@ -191,12 +191,12 @@ fn a_missing_value_is_a_failed_extraction() {
 }
 
 /// Bytes that `metric` has sent.
-fn bytes_out(record: &Record, metric: &str) -> u64 {
+fn bytes_out(record: &RecordedRun, metric: &str) -> u64 {
     record.metrics.iter().find(|one| one.key.name == metric).expect("it was used").bytes_out
 }
 
 #[test]
-fn what_a_request_had_sent_when_it_was_cut_off_is_counted() {
+fn bytes_of_a_timed_out_request_are_counted() {
     let target = target();
     let text = "[[task]]\nname = 'open'\nget = '/delay/00000'\n\
                 [[task]]\nname = 'slow'\ntimeout = '30ms'\nget = '/delay/60000'\n";
@@ -207,13 +207,13 @@ fn what_a_request_had_sent_when_it_was_cut_off_is_counted() {
 }
 
 #[test]
-fn what_a_request_had_sent_when_the_run_was_aborted_is_counted() {
+fn bytes_of_an_aborted_request_are_counted() {
     let target = target();
     let text = "[[task]]\nname = 'whole'\nget = '/delay/00000'\n[[task]]\nname = 'aborted'\nget = '/delay/60000'";
     let scenario = scenario(&target, text);
     let record = block_on(async {
-        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
-        let thread = scenario.driver().thread(probe.clone()).expect("a sound scenario");
+        let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+        let thread = scenario.driver().thread(recorder.clone()).expect("a sound scenario");
         let mut user = thread.user(UserIdentity { number: 0, seed: 7 });
         let now = Instant::now();
         let of = |task| Iteration { number: 0, task: TaskIndex(task), intended: now, started: now };
@@ -227,15 +227,15 @@ fn what_a_request_had_sent_when_the_run_was_aborted_is_counted() {
             _ = user.iterate(of(1)) => panic!("it takes a minute"),
             () = arrived => {}
         }
-        let (metrics, notes, engine) = probe.harvest(0, 0);
-        Record { metrics, notes, engine }
+        let (metrics, notes, engine) = recorder.harvest(0, 0);
+        RecordedRun { metrics, notes, engine }
     });
     assert_eq!(record.lines(MetricKind::Request), ["whole: HTTP_200×1", "aborted: ABORTED×1"]);
     assert_eq!(bytes_out(&record, "aborted"), bytes_out(&record, "whole"));
 }
 
 #[test]
-fn a_task_that_takes_too_long_is_cut_off() {
+fn task_timeout_ends_requests_and_think_time() {
     let target = target();
     let text = "[[task]]\nname = 'slow'\ntimeout = '30ms'\nget = '/delay/60000'\n\
                 [[task]]\nname = 'flow'\ntimeout = '1s'\n[[task.step]]\nname = 'a'\nget = '/health'\nthink = '1h'\n\
@@ -254,12 +254,12 @@ fn a_task_that_takes_too_long_is_cut_off() {
 }
 
 #[test]
-fn a_request_timeout_is_the_clients() {
+fn http_timeout_ends_a_slow_request() {
     check("[http]\ntimeout = '400ms'\n[[task]]\nname = 'slow'\nget = '/delay/60000'", &["slow: TIMEOUT×2"], &[]);
 }
 
 #[test]
-fn a_target_that_is_not_there_is_counted_with_its_reason() {
+fn refused_connection_is_recorded_with_its_reason() {
     let target = target();
     let scenario = scenario(&target, "[[task]]\nname = 'x'\nget = '/health'");
     drop(target);
@@ -270,7 +270,7 @@ fn a_target_that_is_not_there_is_counted_with_its_reason() {
 }
 
 #[test]
-fn a_login_that_fails_keeps_the_user_from_starting() {
+fn failed_on_start_keeps_the_user_from_starting() {
     let target = target();
     let text = "[[on_start]]\nname = 'login'\npost = '/auth/login'\njson = { username = 'a', password = 'wrong' }\n\
                 [[task]]\nname = 'x'\nget = '/health'";
@@ -283,12 +283,12 @@ const USERS: &str = "[[data]]\nname = 'user'\nfile = 'users.csv'\norder = 'ORDER
     [[task]]\nname = 'x'\nget = '/echo'\nquery = { who = '{{ user.name }}' }\nheaders = { x-who = '{{ user.name }}' }\n\
     expect = { body_contains = ['x-who', '{{ user.name }}'] }";
 
-fn users() -> Memory {
-    Memory(BTreeMap::from([("users.csv", "name\nann\nbob\ncid\n")]))
+fn users() -> MemoryFiles {
+    MemoryFiles(BTreeMap::from([("users.csv", "name\nann\nbob\ncid\n")]))
 }
 
 #[test]
-fn unique_rows_run_out_with_a_clear_outcome() {
+fn exhausted_unique_rows_record_data_exhausted() {
     let target = target();
     let (record, completed) = run(&with_files(&target, &USERS.replace("ORDER", "unique"), users()), 4);
     assert_eq!(record.lines(MetricKind::Request), ["x: HTTP_200×3 DATA_EXHAUSTED×1"]);
@@ -298,7 +298,7 @@ fn unique_rows_run_out_with_a_clear_outcome() {
 }
 
 #[test]
-fn rows_in_turn_and_at_random_never_run_out() {
+fn rows_in_turn_and_random_rows_never_run_out() {
     for order in ["in_turn", "random"] {
         let target = target();
         let (record, _) = run(&with_files(&target, &USERS.replace("ORDER", order), users()), 7);
@@ -313,8 +313,9 @@ fn unique_rows_are_shared_by_all_threads_of_a_driver() {
     let exhausted: usize = (0..3)
         .map(|thread| {
             block_on(async {
-                let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
-                let mut user = driver.thread(probe).expect("sound").user(UserIdentity { number: thread, seed: thread });
+                let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+                let mut user =
+                    driver.thread(recorder).expect("sound").user(UserIdentity { number: thread, seed: thread });
                 let mut failed = 0;
                 for number in 0..2 {
                     let now = Instant::now();
@@ -329,22 +330,22 @@ fn unique_rows_are_shared_by_all_threads_of_a_driver() {
     assert_eq!((exhausted, target.requests()), (3, 3), "six iterations, three rows");
 }
 
-/// The user in hand is number 3.
+/// The user of [`run`] has the number 3.
 #[test]
-fn a_users_own_row_is_that_of_its_number() {
+fn unique_row_per_user_has_the_users_number() {
     let target = target();
     let text = USERS
         .replace("order = 'ORDER'", "order = 'unique'\nper = 'user'")
         .replace("'x-who', '{{ user.name }}'", "'dan'");
-    let rows = Memory(BTreeMap::from([("users.csv", "name\nann\nbob\ncid\ndan\n")]));
+    let rows = MemoryFiles(BTreeMap::from([("users.csv", "name\nann\nbob\ncid\ndan\n")]));
     let (record, _) = run(&with_files(&target, &text, rows), 5);
     assert_eq!(record.lines(MetricKind::Request), ["x: HTTP_200×5"]);
     let (record, _) = run(&with_files(&target, &text, users()), 1);
-    assert_eq!(record.lines(MetricKind::Request), ["x: DATA_EXHAUSTED×1"], "nobody else's is taken instead");
+    assert_eq!(record.lines(MetricKind::Request), ["x: DATA_EXHAUSTED×1"], "it takes no row of another user");
 }
 
 #[test]
-fn with_a_rate_a_user_draws_a_row_and_keeps_it() {
+fn user_of_an_open_model_keeps_its_unique_row() {
     let target = target();
     let text = USERS.replace("order = 'ORDER'", "order = 'unique'\nper = 'user'");
     let (record, _) = run(&with_files(&target, &format!("[load]\nrate = 5\nfor = '1s'\n{text}"), users()), 5);
@@ -352,13 +353,13 @@ fn with_a_rate_a_user_draws_a_row_and_keeps_it() {
 }
 
 #[test]
-fn what_is_in_flight_when_the_run_is_aborted_is_recorded() {
+fn request_in_flight_at_abort_is_recorded_as_aborted() {
     let target = target();
     let scenario = scenario(&target, "[[task]]\nname = 'slow'\nget = '/delay/60000'");
     block_on(async {
-        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+        let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
         let mut user =
-            scenario.driver().thread(probe.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
+            scenario.driver().thread(recorder.clone()).expect("sound").user(UserIdentity { number: 0, seed: 0 });
         let now = Instant::now();
         let iteration = Iteration { number: 0, task: TaskIndex(0), intended: now, started: now };
         let arrived = async {
@@ -370,14 +371,14 @@ fn what_is_in_flight_when_the_run_is_aborted_is_recorded() {
             _ = user.iterate(iteration) => panic!("it waits a minute"),
             () = arrived => {}
         }
-        let (metrics, _, engine) = probe.harvest(0, 0);
+        let (metrics, _, engine) = recorder.harvest(0, 0);
         assert_eq!((engine.sent, engine.recorded), (1, 1));
         assert_eq!(metrics[0].outcomes[0].0.code.to_string(), "ABORTED");
     });
 }
 
-/// A server that gives every request on its one connection the same answer, and keeps the request lines.
-fn answering(answer: &'static str) -> (String, std::sync::mpsc::Receiver<String>) {
+/// A server that sends `response` to every request on its one connection, and keeps the request lines.
+fn start_server(response: &'static str) -> (String, std::sync::mpsc::Receiver<String>) {
     use std::io::{BufRead, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -388,35 +389,37 @@ fn answering(answer: &'static str) -> (String, std::sync::mpsc::Receiver<String>
         while let Some(line) = lines.next().transpose()? {
             let _ = tx.send(line);
             while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
-            (&stream).write_all(answer.as_bytes())?;
+            (&stream).write_all(response.as_bytes())?;
         }
         std::io::Result::Ok(())
     });
     (url, received)
 }
 
-fn of_text(text: &str) -> squall_scenario::Scenario {
-    let (mut files, overrides) = (crate::harness::Memory::default(), squall_scenario::ScenarioOverrides::default());
+fn parse_text(text: &str) -> squall_scenario::Scenario {
+    let (mut files, overrides) =
+        (crate::harness::MemoryFiles::default(), squall_scenario::ScenarioOverrides::default());
     squall_scenario::Scenario::parse("x.toml", text, &mut files, overrides).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// Set-Cookie stands in a line for each cookie.
+/// A server sends a Set-Cookie header for each cookie.
 #[test]
-fn an_expectation_sees_every_header_of_its_name() {
-    let (url, _lines) = answering("HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nContent-Length: 0\r\n\r\n");
+fn header_check_sees_every_header_of_its_name() {
+    let (url, _lines) =
+        start_server("HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nContent-Length: 0\r\n\r\n");
     let expect = |wish: &str| {
         format!("[[task]]\nname = '{wish}'\nget = '/'\nexpect = {{ header = {{ set-cookie = {wish} }} }}\n")
     };
     let text: String =
         ["\"b=2\"", "{ contains = \"b=\" }", "{ matches = \"^b\" }", "\"c=3\"", "false"].map(expect).concat();
-    let (_, completed) = run(&of_text(&format!("target = '{url}'\n{text}")), 1);
+    let (_, completed) = run(&parse_text(&format!("target = '{url}'\n{text}")), 1);
     assert_eq!(completed, [true, true, true, false, false]);
 }
 
-/// A number is passed on as the server wrote it; and two that differ are not equal because floats are.
+/// A number is sent as the server wrote it, and two integers that are equal as floats still differ.
 #[test]
-fn numbers_stay_what_they_are() {
-    let (url, lines) = answering(
+fn extracted_numbers_keep_their_notation_and_precision() {
+    let (url, lines) = start_server(
         "HTTP/1.1 200 OK\r\nContent-Length: 74\r\n\r\n\
          {\"id\":9007199254740993,\"n\":[1.10,1e3],\"l\":123456789012345678901234567890 }",
     );
@@ -425,7 +428,7 @@ fn numbers_stay_what_they_are() {
                 expect = { json = { '$.id' = 9007199254740993 } }\n\
                 [[task.step]]\nget = '/{{ a }}/{{ b }}/{{ c }}/{{ d }}'\n\
                 expect = { json = { '$.id' = 9007199254740992 } }";
-    let (record, completed) = run(&of_text(&format!("target = '{url}'\n{text}")), 1);
+    let (record, completed) = run(&parse_text(&format!("target = '{url}'\n{text}")), 1);
     let sent: Vec<String> = lines.try_iter().collect();
     assert_eq!(sent[1], "GET /9007199254740993/1.10/1e3/123456789012345678901234567890 HTTP/1.1");
     assert_eq!(completed, [false]);

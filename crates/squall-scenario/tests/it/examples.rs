@@ -1,5 +1,5 @@
-//! Every example in `scenarios/` is read as it is, and run for a moment by the real engine: what the shop counts is what is
-//! reported.
+//! Every example in `scenarios/` is valid, and the engine runs it for a moment: the report counts the same
+//! requests as the built-in shop.
 
 use squall_engine::{Engine, EngineConfig};
 use squall_metrics::Delta;
@@ -28,14 +28,14 @@ fn parse(path: &Path, overrides: ScenarioOverrides) -> Scenario {
 }
 
 #[test]
-fn every_example_is_sound() {
+fn every_example_is_valid() {
     for path in examples() {
         assert!(!parse(&path, ScenarioOverrides::default()).describe().is_empty());
     }
 }
 
 #[test]
-fn every_example_runs_and_every_request_is_accounted_for() {
+fn every_example_runs_and_its_accounting_balances() {
     let flag = |name: &str, value: &str| Some(Sourced::from_flag(name, value));
     for path in examples() {
         let target = target();
@@ -62,7 +62,7 @@ fn every_example_runs_and_every_request_is_accounted_for() {
     }
 }
 
-/// Runs a scenario on two engine threads and returns everything that they shipped.
+/// Runs a scenario on two engine threads and returns the merged result.
 async fn run(scenario: &Scenario) -> Vec<Delta> {
     let config =
         EngineConfig { threads: 2, ..EngineConfig::new(scenario.plan.load.clone(), scenario.plan.tasks.clone()) };

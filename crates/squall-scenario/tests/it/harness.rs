@@ -1,4 +1,4 @@
-//! Runs a scenario's users by hand, without an engine, against a target in this process.
+//! Runs users of a scenario without an engine, against a target in this process.
 
 use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::{EngineDelta, ErrorNote, MetricDelta, MetricKind, RecorderConfig};
@@ -9,9 +9,9 @@ use std::{collections::BTreeMap, future::Future, io, time::Instant};
 
 /// Files and environment from memory.
 #[derive(Default)]
-pub(crate) struct Memory(pub(crate) BTreeMap<&'static str, &'static str>);
+pub(crate) struct MemoryFiles(pub(crate) BTreeMap<&'static str, &'static str>);
 
-impl ScenarioFiles for Memory {
+impl ScenarioFiles for MemoryFiles {
     fn read(&mut self, path: &str) -> io::Result<Vec<u8>> {
         let found = self.0.get(path).ok_or(io::ErrorKind::NotFound)?;
         Ok(found.as_bytes().to_vec())
@@ -26,25 +26,25 @@ pub(crate) fn target() -> TargetServer {
     TargetServer::start("127.0.0.1:0").expect("a free port")
 }
 
-/// A scenario against `target`; `rest` is everything below the target's line.
+/// A scenario against `target`. `rest` follows the line of the target.
 pub(crate) fn scenario(target: &TargetServer, rest: &str) -> Scenario {
-    with_files(target, rest, Memory::default())
+    with_files(target, rest, MemoryFiles::default())
 }
 
-pub(crate) fn with_files(target: &TargetServer, rest: &str, mut files: Memory) -> Scenario {
+pub(crate) fn with_files(target: &TargetServer, rest: &str, mut files: MemoryFiles) -> Scenario {
     let text = format!("target = \"{}\"\n{rest}", target.url(""));
     Scenario::parse("shop.toml", &text, &mut files, ScenarioOverrides::default())
         .unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// What a probe recorded.
-pub(crate) struct Record {
+/// The content of a recorder.
+pub(crate) struct RecordedRun {
     pub(crate) metrics: Vec<MetricDelta>,
     pub(crate) notes: Vec<ErrorNote>,
     pub(crate) engine: EngineDelta,
 }
 
-impl Record {
+impl RecordedRun {
     /// `name: OUTCOME×n, …` for each metric of `kind`.
     pub(crate) fn lines(&self, kind: MetricKind) -> Vec<String> {
         let of_kind = self.metrics.iter().filter(|metric| metric.key.kind == kind);
@@ -64,11 +64,12 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
 }
 
-/// One user starts and then runs every task in turn, `rounds` times. Returns which iterations were completed too.
-pub(crate) fn run(scenario: &Scenario, rounds: u64) -> (Record, Vec<bool>) {
+/// One user starts and runs every task in turn, `rounds` times. Also returns whether each iteration was
+/// completed.
+pub(crate) fn run(scenario: &Scenario, rounds: u64) -> (RecordedRun, Vec<bool>) {
     block_on(async {
-        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
-        let thread = scenario.driver().thread(probe.clone()).expect("a sound scenario");
+        let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+        let thread = scenario.driver().thread(recorder.clone()).expect("a sound scenario");
         let mut user = thread.user(UserIdentity { number: 3, seed: 7 });
         let mut completed = Vec::new();
         if user.start().await.is_ok() {
@@ -82,28 +83,28 @@ pub(crate) fn run(scenario: &Scenario, rounds: u64) -> (Record, Vec<bool>) {
         }
         user.stop().await;
         drop(user);
-        let (metrics, notes, engine) = probe.harvest(0, 0);
-        (Record { metrics, notes, engine }, completed)
+        let (metrics, notes, engine) = recorder.harvest(0, 0);
+        (RecordedRun { metrics, notes, engine }, completed)
     })
 }
 
-/// A server that keeps what it receives, byte for byte, and answers 200.
-pub(crate) struct Capture {
+/// A server that keeps the bytes that it receives and responds with 200.
+pub(crate) struct CapturingServer {
     pub(crate) url: String,
     received: std::sync::mpsc::Receiver<String>,
 }
 
-impl Capture {
-    pub(crate) fn start() -> Capture {
+impl CapturingServer {
+    pub(crate) fn start() -> CapturingServer {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         let (tx, received) = std::sync::mpsc::channel();
-        // Ends with the connection: one user has one, and closes it when it is dropped.
+        // Ends with the user's only connection, which the user closes when it is dropped.
         std::thread::spawn(move || {
             let (stream, _) = listener.accept()?;
             serve(stream, &tx)
         });
-        Capture { url, received }
+        CapturingServer { url, received }
     }
 
     /// Everything received since the last call.
@@ -126,7 +127,7 @@ fn serve(stream: std::net::TcpStream, tx: &std::sync::mpsc::Sender<String>) -> i
         let mut body = vec![0; length.unwrap_or(0)];
         reader.read_exact(&mut body)?;
         text.push_str(&String::from_utf8_lossy(&body));
-        // Sent before the answer, so that whoever has the answer finds it.
+        // Kept before the response is sent, so that a test with the response finds the request.
         tx.send(text).expect("the test is still there");
         reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
     }

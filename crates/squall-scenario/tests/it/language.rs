@@ -1,4 +1,4 @@
-//! What the language means, byte for byte as it arrives at a server.
+//! The bytes of requests as a server receives them, for each key of the scenario format.
 
 use squall_engine::{Driver, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
 use squall_metrics::RecorderConfig;
@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use crate::harness::{Capture, Memory, block_on, run};
+use crate::harness::{CapturingServer, MemoryFiles, block_on, run};
 
 const FILES: [(&str, &str); 4] = [
     ("users.csv", "name,password\nann b,s3cret/&\n"),
@@ -34,9 +34,9 @@ file = "items.jsonl"
 "#;
 
 fn send(prefix: &str, request: &str) -> String {
-    let capture = Capture::start();
+    let capture = CapturingServer::start();
     let text = format!("target = \"{}{prefix}\"\n{BEFORE}\n[[task]]\nname = 'x'\n{request}", capture.url);
-    let mut files = Memory(BTreeMap::from(FILES));
+    let mut files = MemoryFiles(BTreeMap::from(FILES));
     let scenario = Scenario::parse("x.toml", &text, &mut files, ScenarioOverrides::default());
     let scenario = scenario.unwrap_or_else(|errors| panic!("{errors}"));
     let (record, _) = run(&scenario, 1);
@@ -72,7 +72,7 @@ fn body(request: &str, expected: &str) {
 }
 
 #[test]
-fn methods_and_paths() {
+fn method_and_path_are_sent_as_written() {
     line("get = '/a?b=c'", "GET /a?b=c");
     line("post = '/a'", "POST /a");
     line("put = '/a'", "PUT /a");
@@ -87,7 +87,7 @@ fn methods_and_paths() {
 }
 
 #[test]
-fn values_are_encoded_for_where_they_stand() {
+fn template_values_are_encoded_for_their_position() {
     line("get = '{{ base }}/p/{{ page }}'", "GET /api/p/3");
     line("get = '/p/{{ word }}/{{ user.password }}'", "GET /p/red%20shoes/s3cret%2F%26");
     line("get = '/p?q={{ word }}&u={{ user.name }}'", "GET /p?q=red%20shoes&u=ann%20b");
@@ -101,35 +101,35 @@ fn values_are_encoded_for_where_they_stand() {
 }
 
 #[test]
-fn a_target_with_a_path_is_the_beginning_of_every_path() {
+fn path_of_the_target_prefixes_every_path() {
     let first = |prefix: &str, request: &str| send(prefix, request).lines().next().unwrap_or_default().to_owned();
     assert_eq!(first("/v1", "get = '/p'"), "GET /v1/p HTTP/1.1");
     assert_eq!(first("/v1/", "get = '/p/{{ page }}'"), "GET /v1/p/3 HTTP/1.1");
 }
 
 #[test]
-fn absolute_urls_ignore_the_target() {
-    let capture = Capture::start();
+fn absolute_url_ignores_the_target() {
+    let capture = CapturingServer::start();
     let text =
         format!("target = 'http://127.0.0.1:1'\n[[task]]\nname = 'x'\nget = '{}/p/{{{{ user() }}}}'", capture.url);
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 1);
     assert!(capture.take()[0].starts_with("GET /p/3 HTTP/1.1"));
 }
 
 #[test]
-fn headers_of_the_request_win_over_common_ones() {
+fn request_headers_override_scenario_headers() {
     header("get = '/'\nheaders = { X-A = 'b', accept = 'text/html' }", "X-A", "b");
     header("get = '/'\nheaders = { accept = 'text/html' }", "Accept", "text/html");
     header("get = '/'\nheaders = { User-Agent = 'u{{ user() }}' }", "User-Agent", "u3");
     header("get = '/'\nheaders = { X-K = '{{ key }}' }", "X-K", "t0ken");
     let common = "[http]\nheaders = { X-A = 'common', X-B = 'kept' }\nbearer = 'all'\n";
-    let capture = Capture::start();
+    let capture = CapturingServer::start();
     let text = format!(
         "target = '{}'\n{common}[[task]]\nname = 'x'\nget = '/'\nheaders = {{ x-a = 'own{{{{ iteration() }}}}' }}",
         capture.url
     );
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 2);
     let received = capture.take();
     for (number, text) in received.iter().enumerate() {
@@ -139,7 +139,7 @@ fn headers_of_the_request_win_over_common_ones() {
 }
 
 #[test]
-fn logins() {
+fn basic_and_bearer_set_the_authorization_header() {
     header("get = '/'\nbasic = 'ann:pass'", "Authorization", "Basic YW5uOnBhc3M=");
     header("get = '/'\nbasic = { user = 'ann', password = 'pass' }", "Authorization", "Basic YW5uOnBhc3M=");
     header("get = '/'\nbasic = '{{ user.name }}:{{ user() }}'", "Authorization", "Basic YW5uIGI6Mw==");
@@ -147,7 +147,7 @@ fn logins() {
 }
 
 #[test]
-fn bodies() {
+fn bodies_are_sent_with_their_content_type() {
     body("post = '/'\nbody = 'a {{ page }} b'", "a 3 b");
     body("post = '/'\nbody = 'user {{ user() }}'", "user 3");
     body("post = '/'\nbody_file = 'body.bin'", "{{ not a template }}");
@@ -160,7 +160,7 @@ fn bodies() {
 }
 
 #[test]
-fn json_keeps_types_and_order() {
+fn json_body_keeps_types_and_order() {
     body("post = '/'\njson = { b = 1, a = [true, 1.5, 'x'], z = {} }", r#"{"b":1,"a":[true,1.5,"x"],"z":{}}"#);
     body("post = '/'\njson = { n = '{{ page }}', s = 'p{{ page }}' }", r#"{"n":3,"s":"p3"}"#);
     body("post = '/'\njson = { n = '{{ random(5, 5) }}', s = '{{ choice(\"k\") }}!' }", r#"{"n":5,"s":"k!"}"#);
@@ -173,7 +173,7 @@ fn json_keeps_types_and_order() {
 }
 
 #[test]
-fn made_up_values_have_their_form() {
+fn generated_values_have_the_documented_format() {
     let text = send("", "post = '/'\nbody = '{{ uuid() }} {{ now() }} {{ now_ms() }} {{ random_string(12) }}'");
     let body: Vec<&str> = text.split_once("\r\n\r\n").unwrap().1.split(' ').collect();
     assert_eq!(body.iter().map(|part| part.len()).collect::<Vec<_>>(), [36, 24, 13, 12], "{body:?}");
@@ -181,14 +181,14 @@ fn made_up_values_have_their_form() {
 }
 
 #[test]
-fn a_variable_with_a_random_part_is_drawn_once_for_each_user() {
-    let capture = Capture::start();
+fn random_variable_is_rendered_once_per_user() {
+    let capture = CapturingServer::start();
     let text = format!(
         "target = '{}'\n[variables]\nsession = '{{{{ uuid() }}}}'\nlong = 's-{{{{ session }}}}'\n\
          [[task]]\nname = 'x'\nget = '/{{{{ session }}}}/{{{{ long }}}}'",
         capture.url
     );
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 3);
     let received = capture.take();
     let paths: Vec<&str> = received.iter().filter_map(|text| text.split(' ').nth(1)).collect();
@@ -198,29 +198,29 @@ fn a_variable_with_a_random_part_is_drawn_once_for_each_user() {
 }
 
 #[test]
-fn a_path_from_a_response_is_used_as_it_is() {
-    let capture = Capture::start();
+fn extracted_path_is_used_unchanged() {
+    let capture = CapturingServer::start();
     let text = format!(
         "target = '{}/v1'\n[variables]\nnext = '/orders/7?x=a%20b'\n\
          [[task]]\nname = 'a'\nget = '/a'\nextract = {{ next = {{ header = 'location', default = '{0}/o/8' }} }}\n\
          [[task]]\nname = 'b'\nget = '{{{{ next }}}}'",
         capture.url
     );
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 1);
     let received = capture.take();
     assert!(received[1].starts_with("GET /o/8 HTTP/1.1"), "{}", received[1]);
 }
 
 #[test]
-fn a_value_cannot_smuggle_a_line_into_the_head() {
-    let capture = Capture::start();
+fn line_break_in_a_header_value_is_not_sent() {
+    let capture = CapturingServer::start();
     let text = format!(
         "target = '{}'\n[[data]]\nname = 'd'\nfile = 'd.jsonl'\n\
          [[task]]\nname = 'a'\nget = '/'\nheaders = {{ x = '{{{{ d.v }}}}' }}",
         capture.url
     );
-    let mut files = Memory(BTreeMap::from([("d.jsonl", "{\"v\":\"a\\r\\nX-Evil: 1\"}")]));
+    let mut files = MemoryFiles(BTreeMap::from([("d.jsonl", "{\"v\":\"a\\r\\nX-Evil: 1\"}")]));
     let scenario = Scenario::parse("x.toml", &text, &mut files, ScenarioOverrides::default()).unwrap();
     let (record, _) = run(&scenario, 1);
     assert_eq!(record.lines(squall_metrics::MetricKind::Request), ["a: BAD_REQUEST×1"]);
@@ -228,9 +228,9 @@ fn a_value_cannot_smuggle_a_line_into_the_head() {
 }
 
 fn from_url(request: UrlRequest, overrides: ScenarioOverrides) -> (Scenario, String) {
-    let capture = Capture::start();
+    let capture = CapturingServer::start();
     let request = UrlRequest { url: request.url.replace("HOST", capture.url.trim_start_matches("http://")), ..request };
-    let scenario = Scenario::from_url(request, &mut Memory::default(), overrides);
+    let scenario = Scenario::from_url(request, &mut MemoryFiles::default(), overrides);
     let scenario = scenario.unwrap_or_else(|errors| panic!("{errors}"));
     run(&scenario, 1);
     (scenario, capture.take().remove(0))
@@ -241,7 +241,7 @@ fn flag(name: &str, value: &str) -> Sourced<String> {
 }
 
 #[test]
-fn a_url_is_a_scenario_of_one_request() {
+fn url_becomes_a_scenario_of_one_request() {
     let request = UrlRequest { url: "HOST/api/products?page=2".to_owned(), ..UrlRequest::default() };
     let (scenario, text) = from_url(request, ScenarioOverrides::default());
     assert!(text.starts_with("GET /api/products?page=2 HTTP/1.1"), "{text}");
@@ -250,7 +250,7 @@ fn a_url_is_a_scenario_of_one_request() {
 }
 
 #[test]
-fn a_url_with_flags_is_the_request_that_they_say() {
+fn url_flags_set_method_query_body_and_checks() {
     let request = UrlRequest {
         url: "http://HOST/p".to_owned(),
         query: vec![flag("--query", "q=a b")],
@@ -268,15 +268,15 @@ fn a_url_with_flags_is_the_request_that_they_say() {
 }
 
 #[test]
-fn a_users_own_number_stays_a_number_in_json() {
-    let capture = Capture::start();
+fn user_number_stays_a_number_in_json() {
+    let capture = CapturingServer::start();
     let text = format!(
         "target = '{}'\n[variables]\nn = '{{{{ random(4, 4) }}}}'\ns = 'x{{{{ n }}}}'\ncount = 1\n\
          [[task]]\nname = 'x'\npost = '/'\njson = ['{{{{ n }}}}', '{{{{ s }}}}', '{{{{ count }}}}']\n\
          extract = {{ count = {{ header = 'no', default = 'none' }} }}",
         capture.url
     );
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 2);
     let received = capture.take();
     assert!(received[0].ends_with(r#"[4,"x4",1]"#), "{}", received[0]);
@@ -284,26 +284,27 @@ fn a_users_own_number_stays_a_number_in_json() {
 }
 
 #[test]
-fn a_login_in_a_url_is_sent_but_not_shown() {
+fn url_credentials_are_sent_and_not_shown() {
     let request = UrlRequest { url: "http://ann:pass@HOST/p".to_owned(), ..UrlRequest::default() };
     let (scenario, text) = from_url(request, ScenarioOverrides::default());
     assert!(text.contains("Authorization: Basic YW5uOnBhc3M=\r\n"), "{text}");
     let shown = format!("{} {:?}", scenario.describe(), scenario.plan);
     assert!(!shown.contains("pass") && !shown.contains("ann"), "{shown}");
     let target = "target = 'http://ann:pass@h/base'\n[[task]]\nname = 'x'\nget = '/p'";
-    let plan = Scenario::parse("x.toml", target, &mut Memory::default(), ScenarioOverrides::default()).unwrap().plan;
+    let plan =
+        Scenario::parse("x.toml", target, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap().plan;
     assert_eq!(plan.target, "http://h/base");
 }
 
-/// What user `seat` asks for in the iterations `numbers`, by number.
-fn asked(load: &str, seat: UserIdentity, numbers: &[u64]) -> BTreeMap<u64, String> {
-    let capture = Capture::start();
+/// The request lines of user `number` in the iterations `numbers`.
+fn asked(load: &str, number: UserIdentity, numbers: &[u64]) -> BTreeMap<u64, String> {
+    let capture = CapturingServer::start();
     let request = "get = '/{{ random(1, 1000000) }}/{{ random_string(8) }}/{{ choice(1, 2, 3, 4, 5) }}?{{ uuid() }}'";
     let text = format!("target = '{}'\n{load}\n[[task]]\nname = 'x'\n{request}", capture.url);
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     block_on(async {
-        let probe = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
-        let mut user = scenario.driver().thread(probe).expect("a sound scenario").user(seat);
+        let recorder = ThreadRecorder::new(RecorderConfig::default(), Instant::now());
+        let mut user = scenario.driver().thread(recorder).expect("a sound scenario").user(number);
         for &number in numbers {
             let now = Instant::now();
             user.iterate(Iteration { number, task: TaskIndex(0), intended: now, started: now }).await;
@@ -314,27 +315,28 @@ fn asked(load: &str, seat: UserIdentity, numbers: &[u64]) -> BTreeMap<u64, Strin
     numbers.iter().copied().zip(lines.iter().map(path)).collect()
 }
 
-/// Whoever makes a start, and whatever it did before, sends the same: with the same seed a run can be had again.
+/// An iteration sends the same with every user and after any other iteration, so that a seed repeats a
+/// run.
 #[test]
-fn what_is_drawn_depends_on_the_seed_and_the_number_of_the_start() {
+fn random_values_depend_on_seed_and_iteration_number() {
     let load = "seed = 5\nload = { rate = 10, for = '1s' }";
     let (one, other) = (UserIdentity { number: 1, seed: 11 }, UserIdentity { number: 2, seed: 22 });
     let drawn = asked(load, one, &[0, 1, 2, 3]);
     assert_eq!(drawn, asked(load, other, &[3, 1, 0, 2]));
     assert_eq!(drawn.values().collect::<HashSet<_>>().len(), 4, "{drawn:?}");
     assert_ne!(drawn, asked(&load.replace('5', "6"), one, &[0, 1, 2, 3]));
-    // In a closed load every user counts for itself.
+    // In a closed model every user numbers its own iterations.
     let load = "seed = 5\nload = { users = 2, for = '1s' }";
     assert_eq!(asked(load, one, &[0, 1, 2]), asked(load, one, &[2, 1, 0]));
     assert_ne!(asked(load, one, &[0, 1]), asked(load, other, &[0, 1]));
 }
 
 #[test]
-fn uuids_come_again_only_with_a_seed() {
+fn uuids_repeat_only_with_a_seed() {
     let load = "load = { rate = 10, for = '1s' }";
-    let seat = UserIdentity { number: 1, seed: 11 };
+    let number = UserIdentity { number: 1, seed: 11 };
     let parts = |load: &str| {
-        let path = asked(load, seat, &[0]).remove(&0).expect("one request");
+        let path = asked(load, number, &[0]).remove(&0).expect("one request");
         path.split_once('?').map(|(rest, uuid)| (rest.to_owned(), uuid.to_owned())).expect("a query")
     };
     let (one, other) = (parts(load), parts(load));
@@ -344,11 +346,11 @@ fn uuids_come_again_only_with_a_seed() {
 }
 
 #[test]
-fn a_scheme_may_be_written_in_capitals() {
-    let capture = Capture::start();
+fn url_scheme_is_case_insensitive() {
+    let capture = CapturingServer::start();
     let url = capture.url.replace("http", "HTTP");
     let text = format!("[[task]]\nname = 'x'\nget = '{url}/p'");
-    let scenario = Scenario::parse("x.toml", &text, &mut Memory::default(), ScenarioOverrides::default()).unwrap();
+    let scenario = Scenario::parse("x.toml", &text, &mut MemoryFiles::default(), ScenarioOverrides::default()).unwrap();
     run(&scenario, 1);
     assert!(capture.take()[0].starts_with("GET /p HTTP/1.1"));
 }

@@ -1,4 +1,5 @@
-//! The scenario room from outside: what is refused and how it is said, what is sent, and what is recorded.
+//! Tests of the crate from outside: which scenarios are rejected and with which message, which requests
+//! are sent, and what is recorded.
 
 mod allocation;
 mod docs;
@@ -8,4 +9,5 @@ mod examples;
 mod harness;
 mod language;
 mod plan;
+mod request_runner;
 mod resources;

@@ -1,10 +1,10 @@
-//! From load settings to the plan: defaults, shapes, and how flags change a file.
+//! The plan of a scenario: load defaults and profiles, and how flags override a file.
 
 use squall_model::{Arrivals, LoadModel, Pause, Threshold};
 use squall_scenario::{NoFiles, RawLoad, Scenario, ScenarioOverrides, Sourced};
 use std::time::Duration;
 
-use crate::harness::{Capture, run};
+use crate::harness::{CapturingServer, run};
 
 const TASK: &str = "[[task]]\nname = 'x'\nget = '/'\n";
 
@@ -13,7 +13,7 @@ fn parse(load: &str, overrides: ScenarioOverrides) -> Scenario {
     Scenario::parse("shop.toml", &text, &mut NoFiles, overrides).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// The load in words, as `--check` prints it.
+/// The description of the load, as `--check` prints it.
 #[track_caller]
 fn check(load: &str, expected: &str) {
     check_with(load, RawLoad::default(), expected);
@@ -28,7 +28,7 @@ fn check_with(load: &str, flags: RawLoad, expected: &str) {
 }
 
 #[test]
-fn loads_are_what_they_say() {
+fn load_description_states_the_load() {
     check("", "10 users for 30s");
     check("rate = 200", "200 iterations/s for 30s");
     check("rate = '90/m'\nfor = '1m'", "1.5 iterations/s for 1m");
@@ -48,7 +48,7 @@ fn loads_are_what_they_say() {
 }
 
 #[test]
-fn a_run_that_only_its_iterations_end_names_no_duration() {
+fn run_limited_by_iterations_describes_no_duration() {
     check("users = 1\nrequests = 1", "1 user until 1 iteration is done");
     check("rate = 5\nrequests = 40", "5 iterations/s until 40 iterations are done");
     check("rate = 5\nrequests = 40\nramp_up = '2s'", "0 → 5 iterations/s in 2s, then 5 until 40 iterations are done");
@@ -59,7 +59,7 @@ fn a_run_that_only_its_iterations_end_names_no_duration() {
 }
 
 #[test]
-fn the_model_of_the_plan_is_the_model_of_the_file() {
+fn plan_has_the_load_model_of_the_file() {
     let model = |load: &str| parse(load, ScenarioOverrides::default()).plan.load.model;
     assert!(matches!(model("rate = 5\narrivals = 'poisson'"), LoadModel::Open { arrivals: Arrivals::Poisson, .. }));
     assert!(matches!(model("users = 5\npause = '1s'"), LoadModel::Closed { pause: Pause::Fixed(_), .. }));
@@ -72,7 +72,7 @@ fn flag(name: &str, value: &str) -> Option<Sourced<String>> {
 }
 
 #[test]
-fn a_flag_beats_the_file() {
+fn flag_overrides_the_file() {
     let none = RawLoad::default;
     let file = "rate = 100\nfor = '1m'\nramp_up = '10s'\narrivals = 'poisson'";
     check_with(
@@ -124,7 +124,7 @@ fn check_thresholds(file: &str, flags: &[&str], expected: &[&str]) {
 }
 
 #[test]
-fn thresholds_of_one_source_never_replace_each_other() {
+fn thresholds_of_one_source_are_all_kept() {
     check_thresholds("[]", &["p99<1us", "p99<1s"], &["p99<1us", "p99<1s"]);
     check_thresholds("['p99<1us', 'p99<1s']", &[], &["p99<1us", "p99<1s"]);
     check_thresholds("['p99<5s', 'p99<6s', 'x:p99<1s']", &["p99<1us", "p99<1s"], &["x:p99<1s", "p99<1us", "p99<1s"]);
@@ -134,7 +134,7 @@ fn thresholds_of_one_source_never_replace_each_other() {
 }
 
 #[test]
-fn check_names_the_metrics_that_thresholds_can_name() {
+fn description_lists_the_metrics_of_thresholds() {
     let text = "target = 'http://h'\n[[on_start]]\nname = 'login'\nget = '/'\n[[task]]\nname = 'a'\nget = '/'\n\
                 [[task]]\nname = 'b'\ngroup = 'shop'\n[[task.step]]\nname = 'one'\nget = '/'\ngroup = 'pay'\n";
     let scenario = Scenario::parse("x.toml", text, &mut NoFiles, ScenarioOverrides::default()).unwrap();
@@ -144,7 +144,7 @@ fn check_names_the_metrics_that_thresholds_can_name() {
 }
 
 #[test]
-fn tasks_carry_their_weights_and_conditions() {
+fn planned_tasks_have_weights_and_conditions() {
     let text = "target = 'http://h'\n[[task]]\nname = 'a'\nweight = 2.5\nget = '/'\n\
                 [[task]]\nname = 'b'\nget = '/'\nrequires = ['a']\nevery = ['1s', '2s']";
     let plan = Scenario::parse("x.toml", text, &mut NoFiles, ScenarioOverrides::default()).unwrap().plan;
@@ -154,12 +154,12 @@ fn tasks_carry_their_weights_and_conditions() {
     assert!(plan.tasks[0].is_unconditional());
 }
 
-/// Values for variables from the command line: of those that the file declares, with the kind that they have.
+/// The command line sets variables that the file declares. They keep the type of the given value.
 #[test]
-fn parameters_become_the_variables_of_the_file() {
+fn parameter_replaces_a_variable_of_the_file() {
     let set = |name: &str, value: &str| (name.to_owned(), Sourced::from_flag("--param", value));
     let of = |variables| ScenarioOverrides { variables, ..ScenarioOverrides::default() };
-    let server = Capture::start();
+    let server = CapturingServer::start();
     let file = format!(
         "target = '{}'\n[variables]\nregion = 'eu'\ncount = 1\n[[task]]\nname = 'x'\npost = '/{{{{ region }}}}'\n\
          json = {{ count = '{{{{ count }}}}' }}",

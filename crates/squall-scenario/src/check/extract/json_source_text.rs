@@ -1,4 +1,5 @@
-//! Finds a value's own text in a JSON document that has been read before, so that a number is passed on as it was written. Judges nothing.
+//! Finds a value's own text in a JSON document that has been parsed, so that an extracted number keeps the
+//! server's notation.
 
 use serde_json_path::{NormalizedPath, PathElement};
 
@@ -22,7 +23,7 @@ fn item(text: &[u8], index: usize) -> Option<&[u8]> {
     Some(rest)
 }
 
-/// The last of that name, which is the one that was read.
+/// The last member of that name, which is the one that the parser keeps.
 fn member<'b>(text: &'b [u8], name: &str) -> Option<&'b [u8]> {
     let mut rest = text.strip_prefix(b"{")?.trim_ascii_start();
     let mut found = None;
@@ -38,7 +39,7 @@ fn member<'b>(text: &'b [u8], name: &str) -> Option<&'b [u8]> {
     found
 }
 
-/// Where the value that `text` begins with ends.
+/// The end of the value at the start of `text`.
 fn value_end(text: &[u8]) -> Option<usize> {
     let (mut depth, mut at) = (0usize, 0);
     loop {
@@ -54,7 +55,7 @@ fn value_end(text: &[u8]) -> Option<usize> {
             Some(b']' | b'}') if depth > 0 => (depth, at) = (depth - 1, at + 1),
             Some(b',' | b':' | b' ' | b'\t' | b'\r' | b'\n') if depth > 0 => at += 1,
             None | Some(b',' | b':' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n') => return (depth == 0).then_some(at),
-            // A number, a truth or null.
+            // A number, a boolean or null.
             Some(_) => {
                 let scalar = |byte: &u8| !matches!(byte, b',' | b':' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n');
                 at += text[at..].iter().take_while(|byte| scalar(byte)).count();
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_found_as_they_were_written() {
+    fn json_number_text_is_found_as_written() {
         let document = br#" {"a": [1, {"x":"]}\\\"", "b\u0021" : 1.10 }], "n":[[], {}, -1e3 ], "long": 123456789012345678901234567890, "long" : 2.50} "#;
         let json: serde_json::Value = serde_json::from_slice(document).unwrap();
         for (path, text) in [("$.a[1]['b!']", "1.10"), ("$.n[2]", "-1e3"), ("$.long", "2.50"), ("$.a[0]", "1")] {

@@ -1,0 +1,240 @@
+//! Sends the request of one step, judges its response and sets the variables that the step extracts.
+//! The [`RequestRunner`] sends and records; the task's time limit is kept here. Called by
+//! [`FlowRun`](super::flow_run::FlowRun) and, for tasks of one constant request, by the user itself.
+
+use squall_engine::{FENCED, ThreadRecorder};
+use squall_http::{BodyMode, Exchange, HttpResponse, PreparedRequest, Session};
+use squall_metrics::{MetricId, Outcome, OutcomeCategory, OutcomeCode};
+use std::{
+    pin::{Pin, pin},
+    time::{Duration, Instant},
+};
+
+use super::{
+    PreparedStep, RequestFailure, RequestHandler, RequestRunner, RequestStart, ScenarioThreadState, UnjudgedResponse,
+    flow_run::{UserState, unset_note},
+};
+use crate::{
+    check::{LazyJsonResponse, RequestVerdict},
+    compiled_scenario::CompiledStep,
+    template::TemplateValue,
+};
+
+/// The task's time limit passed.
+pub(super) const TASK_TIMEOUT: Outcome =
+    Outcome { category: OutcomeCategory::Timeout, code: OutcomeCode::Named("TASK_TIMEOUT") };
+
+/// How a step ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepResult {
+    pub(super) ended: Instant,
+    /// The outcome of a step that failed.
+    pub(super) failure: Option<Outcome>,
+}
+
+impl StepResult {
+    pub(super) fn failed(ended: Instant, outcome: Outcome) -> StepResult {
+        StepResult { ended, failure: Some(outcome) }
+    }
+}
+
+/// Judges a response by its status alone. Its output is whether the task was completed.
+pub(super) struct StatusHandler<'p> {
+    pub(super) shared: &'p ScenarioThreadState,
+    pub(super) compiled: &'p CompiledStep,
+    pub(super) prepared: &'p PreparedStep,
+}
+
+impl<'p> RequestHandler<'p> for StatusHandler<'p> {
+    type Output = bool;
+
+    #[inline]
+    fn body_mode(&self) -> BodyMode {
+        BodyMode::Discard
+    }
+
+    fn redirect_metric(&mut self) -> MetricId {
+        self.prepared.redirect_metric(self.compiled, &self.shared.recorder)
+    }
+
+    fn follows_redirect(&self, status: u16) -> bool {
+        !self.compiled.checks.accepts_redirect(status)
+    }
+
+    #[inline]
+    fn judge(&mut self, request: UnjudgedResponse<'p>, response: HttpResponse<'_>, _exchange: &Exchange<'_>) -> bool {
+        let accepted = self.compiled.checks.accepts_status(response.status);
+        if accepted {
+            request.record_as(self.compiled.checks.passing_outcome(response.status));
+        } else {
+            record_verdict(request, &self.compiled.checks.unexpected_status(response.status));
+        }
+        accepted
+    }
+
+    fn fail(&mut self, failure: RequestFailure<'p, '_>) -> bool {
+        record_failure(failure);
+        false
+    }
+}
+
+/// Judges a response by all checks of its step and extracts its variables.
+pub(super) struct StepHandler<'p, 'h, 'u> {
+    shared: &'p ScenarioThreadState,
+    compiled: &'h CompiledStep,
+    prepared: &'h PreparedStep,
+    user: &'h mut UserState<'u>,
+    /// The metric of the request under way, or of the next one.
+    metric: MetricId,
+    /// Set once the request is recorded as unsent; the user then pauses.
+    unsent: Option<StepResult>,
+}
+
+impl<'p, 'h, 'u> StepHandler<'p, 'h, 'u> {
+    pub(super) fn new(
+        shared: &'p ScenarioThreadState,
+        (compiled, prepared): (&'h CompiledStep, &'h PreparedStep),
+        user: &'h mut UserState<'u>,
+    ) -> StepHandler<'p, 'h, 'u> {
+        StepHandler { shared, compiled, prepared, user, metric: prepared.metric, unsent: None }
+    }
+
+    /// Sends `request` and follows its redirects, until the task's `deadline` at most.
+    pub(super) async fn send(
+        mut self,
+        session: &mut Session,
+        request: &PreparedRequest,
+        (intended, started): (Instant, Instant),
+        deadline: Option<Instant>,
+    ) -> StepResult {
+        let recorder = &self.shared.recorder;
+        let start = RequestStart { metric: self.metric, intended, started };
+        let sending = RequestRunner::new(recorder).run(session, request, start, &mut self);
+        let Some(deadline) = deadline else { return sending.await };
+        match run_until(deadline, sending, recorder).await {
+            Ok(result) => result,
+            Err(CutShort { requests: 0 }) => self.unsent.unwrap_or_else(|| self.record_unsent_timeout(start)),
+            Err(CutShort { .. }) => StepResult::failed(Instant::now(), TASK_TIMEOUT),
+        }
+    }
+
+    /// The task's time limit passed while the request waited for the send budget.
+    #[cold]
+    fn record_unsent_timeout(&self, start: RequestStart) -> StepResult {
+        let recorder = &self.shared.recorder;
+        recorder.record_unsent(self.metric, start.intended, start.started, TASK_TIMEOUT);
+        recorder.note_error(
+            self.metric,
+            TASK_TIMEOUT,
+            "not sent: the task's time limit passed while the request waited for the worker's send budget",
+        );
+        StepResult::failed(Instant::now(), TASK_TIMEOUT)
+    }
+
+    fn verdict(&mut self, response: HttpResponse<'_>, service_time: Duration) -> RequestVerdict {
+        let mut response = LazyJsonResponse::new(response);
+        let mut context = self.user.context(self.shared);
+        match self.compiled.checks.judge(&mut response, service_time, &mut context) {
+            Ok(verdict) if verdict.outcome.is_error() => verdict,
+            Ok(verdict) => extract_variables(self.compiled, &mut response, self.user.slots).unwrap_or(verdict),
+            Err(unset) => RequestVerdict {
+                outcome: Outcome::new(OutcomeCategory::Exception, "VARIABLE_UNSET"),
+                note: Some(unset_note(self.shared, unset)),
+            },
+        }
+    }
+}
+
+impl<'p> RequestHandler<'p> for StepHandler<'p, '_, '_> {
+    type Output = StepResult;
+
+    fn body_mode(&self) -> BodyMode {
+        if self.compiled.needs_body() { BodyMode::Keep } else { BodyMode::Discard }
+    }
+
+    fn redirect_metric(&mut self) -> MetricId {
+        self.metric = self.prepared.redirect_metric(self.compiled, &self.shared.recorder);
+        self.metric
+    }
+
+    fn follows_redirect(&self, status: u16) -> bool {
+        !self.compiled.checks.accepts_redirect(status)
+    }
+
+    fn judge(
+        &mut self,
+        request: UnjudgedResponse<'p>,
+        response: HttpResponse<'_>,
+        _exchange: &Exchange<'_>,
+    ) -> StepResult {
+        let verdict = self.verdict(response, request.service_time());
+        let failure = verdict.outcome.is_error().then_some(verdict.outcome);
+        let ended = request.ended();
+        record_verdict(request, &verdict);
+        StepResult { ended, failure }
+    }
+
+    fn fail(&mut self, failure: RequestFailure<'p, '_>) -> StepResult {
+        let unsent = matches!(failure, RequestFailure::Unsent { .. });
+        let result = record_failure(failure);
+        self.unsent = unsent.then_some(result);
+        result
+    }
+}
+
+fn record_verdict(request: UnjudgedResponse<'_>, verdict: &RequestVerdict) {
+    request.record_as_noted(verdict.outcome, verdict.note.as_deref());
+}
+
+/// Records a request without a response to judge, unless the runner has recorded it.
+#[cold]
+fn record_failure(failure: RequestFailure<'_, '_>) -> StepResult {
+    match failure {
+        RequestFailure::Fenced => StepResult::failed(Instant::now(), FENCED),
+        RequestFailure::Unsent { outcome, ended, .. } => StepResult::failed(ended, outcome),
+        RequestFailure::NoResponse { request, .. } | RequestFailure::BadRedirect { request, .. } => {
+            let result = StepResult::failed(request.ended(), request.outcome());
+            request.record();
+            result
+        }
+    }
+}
+
+/// Sets the variables that a good response brings. Returns a verdict if one of them is missing.
+fn extract_variables(
+    step: &CompiledStep,
+    response: &mut LazyJsonResponse<'_>,
+    slots: &mut [Option<TemplateValue>],
+) -> Option<RequestVerdict> {
+    for extract in &step.extracts {
+        match extract.extract(response) {
+            Ok(value) => slots[extract.slot] = Some(value),
+            Err(error) => return Some(RequestVerdict::failed("EXTRACT", error.to_string())),
+        }
+    }
+    None
+}
+
+/// Work that a deadline has cut, with its requests under way; they are recorded as [`TASK_TIMEOUT`].
+struct CutShort {
+    requests: u64,
+}
+
+/// Runs `work` until `deadline`. Allocates nothing.
+async fn run_until<F: Future>(deadline: Instant, work: F, recorder: &ThreadRecorder) -> Result<F::Output, CutShort> {
+    let mut work = pin!(Some(work));
+    let running = work.as_mut().as_pin_mut().expect("it was set just now");
+    match tokio::time::timeout_at(deadline.into(), running).await {
+        Ok(output) => Ok(output),
+        Err(_) => Err(CutShort { requests: recorder.cancel_as(DropInPlace(work), TASK_TIMEOUT) }),
+    }
+}
+
+/// Drops a pinned value when it is dropped itself.
+struct DropInPlace<'w, T>(Pin<&'w mut Option<T>>);
+
+impl<T> Drop for DropInPlace<'_, T> {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
+}

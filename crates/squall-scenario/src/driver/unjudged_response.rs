@@ -1,0 +1,114 @@
+//! A request whose response is in and whose outcome its caller still decides. Recorded exactly once,
+//! by [`UnjudgedResponse::record`]. Made by the [`RequestRunner`](super::RequestRunner).
+
+use squall_engine::{InFlightRequest, ThreadRecorder};
+use squall_http::Exchange;
+use squall_metrics::{MetricId, Outcome, OutcomeCode};
+use std::time::{Duration, Instant};
+
+use super::RequestStart;
+
+/// A finished request that is not recorded yet. Dropping it records it with its present outcome; only
+/// an aborted run drops it, every other caller records it.
+#[must_use = "a finished request is recorded by an explicit call"]
+pub struct UnjudgedResponse<'p> {
+    recorder: &'p ThreadRecorder,
+    metric: MetricId,
+    /// Set until it is recorded.
+    in_flight: Option<InFlightRequest<'p>>,
+    started: Instant,
+    ended: Instant,
+    outcome: Outcome,
+    bytes_in: u64,
+    bytes_out: u64,
+}
+
+impl<'p> UnjudgedResponse<'p> {
+    #[inline]
+    pub(super) fn new(
+        recorder: &'p ThreadRecorder,
+        in_flight: InFlightRequest<'p>,
+        start: RequestStart,
+        exchange: &Exchange<'_>,
+        outcome: Outcome,
+    ) -> UnjudgedResponse<'p> {
+        UnjudgedResponse {
+            recorder,
+            metric: start.metric,
+            in_flight: Some(in_flight),
+            started: start.started,
+            ended: exchange.ended,
+            outcome,
+            bytes_in: exchange.bytes_in,
+            bytes_out: exchange.bytes_out,
+        }
+    }
+
+    /// When the last byte of the response was read, or the failure was known.
+    pub fn ended(&self) -> Instant {
+        self.ended
+    }
+
+    /// From the start of the request to its end.
+    pub fn service_time(&self) -> Duration {
+        self.ended.saturating_duration_since(self.started)
+    }
+
+    /// The outcome that [`UnjudgedResponse::record`] writes.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Whether the server responded, with any status.
+    pub fn has_response(&self) -> bool {
+        matches!(self.outcome.code, OutcomeCode::Http(_))
+    }
+
+    /// Makes the request a failure, unless it already is one.
+    pub fn mark_failed(&mut self, outcome: Outcome) {
+        if !self.outcome.is_error() {
+            self.outcome = outcome;
+        }
+    }
+
+    /// Adds a message to the report's errors, under the present outcome.
+    pub fn note_error(&self, message: &str) {
+        self.recorder.note_error(self.metric, self.outcome, message);
+    }
+
+    /// Records the request with its present outcome.
+    #[inline]
+    pub fn record(mut self) {
+        self.record_once();
+    }
+
+    /// Records the request as `outcome`.
+    #[inline]
+    pub fn record_as(mut self, outcome: Outcome) {
+        self.outcome = outcome;
+        self.record_once();
+    }
+
+    /// Records the request as `outcome` and adds `message` to the report's errors.
+    pub fn record_as_noted(mut self, outcome: Outcome, message: Option<&str>) {
+        self.outcome = outcome;
+        if let Some(message) = message {
+            self.note_error(message);
+        }
+        self.record_once();
+    }
+
+    #[inline]
+    fn record_once(&mut self) {
+        if let Some(in_flight) = self.in_flight.take() {
+            in_flight.end(self.ended, self.outcome, self.bytes_in, self.bytes_out);
+        }
+    }
+}
+
+impl Drop for UnjudgedResponse<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.record_once();
+    }
+}
