@@ -1,5 +1,7 @@
-//! Supplies the users here with numbers that the whole fleet uses once each: iterations of a run that has so many, rows of data. Draws as
-//! much as is used in a moment, gives back what nobody took, and says what was used, so that whoever waits for the last of them elsewhere knows.
+//! Supplies this worker's users with numbers that the whole fleet uses once each: iterations of a
+//! limited run, rows of data. It draws blocks sized to the users' pace, returns numbers that no
+//! user takes, and reports how many were used, because users of other workers may wait for the last
+//! numbers. It decides nothing about the limit: the store does. The job starts it.
 
 use squall_coord::{BlockGrant, BlockRequest, RunStore};
 use squall_engine::{QuotaStatus, SharedCounter};
@@ -11,13 +13,16 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-/// What nobody took for this long goes back; where users wait and there is nothing, it is asked again after it.
+/// Numbers that no user takes for this long go back. If users wait and the store has none, the
+/// supplier asks again after this time.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// With nothing in hand and nothing to say there is nothing to look at: whoever wants something asks.
+/// Time between polls with no numbers at hand and nothing to report. A waiting user ends it early.
 const IDLE_INTERVAL: Duration = Duration::from_secs(60);
-/// At most this part of what is left is drawn ahead, so that nobody keeps the last of it from others.
+/// At most one part in this many of the remaining numbers is drawn ahead, so that no worker keeps
+/// the last ones from others.
 const DRAW_AHEAD_DIVISOR: u64 = 8;
-/// A block that was used up faster than this is followed by a larger one, one that lasted longer than `LONG` by a smaller one.
+/// A block that lasted less than this is followed by a larger one, a block that lasted more than
+/// `SLOW_BLOCK` by a smaller one.
 const FAST_BLOCK: Duration = Duration::from_millis(50);
 const SLOW_BLOCK: Duration = Duration::from_millis(300);
 const MAX_BLOCK: u64 = 100_000;
@@ -25,26 +30,26 @@ const MAX_BLOCK: u64 = 100_000;
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// The supplies of one run here; dropping it ends them.
+/// Supplies all shared counters of one job. Dropping it ends the tasks.
 pub(crate) struct CounterSupplier {
     closing: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl CounterSupplier {
-    /// Begins to supply what is asked for; nothing is drawn before.
+    /// Starts one task per counter. A task draws nothing before a user asks.
     pub(crate) fn start<R: RunStore>(
         run: &R,
         epoch: u64,
         source: &str,
-        rations: Vec<SharedCounter>,
+        counters: Vec<SharedCounter>,
     ) -> CounterSupplier {
         let closing = CancellationToken::new();
-        let supplier = |ration| CounterSupplyTask {
+        let supply_task = |counter| CounterSupplyTask {
             run: run.clone(),
             epoch,
             source: source.to_owned(),
-            counter: ration,
+            counter,
             sequence: 0,
             reported_used: 0,
             last_taken: 0,
@@ -52,16 +57,17 @@ impl CounterSupplier {
             remaining: u64::MAX,
             last_block_at: Instant::now(),
         };
-        let tasks = rations.into_iter().map(|ration| tokio::spawn(supplier(ration).run(closing.clone()))).collect();
+        let tasks =
+            counters.into_iter().map(|counter| tokio::spawn(supply_task(counter).run(closing.clone()))).collect();
         CounterSupplier { closing, tasks }
     }
 
-    /// Nobody will take any more: the rest goes back.
+    /// Returns the unused numbers. Called when no user will take another one.
     pub(crate) fn close(&self) {
         self.closing.cancel();
     }
 
-    /// Whether everything has gone back.
+    /// Whether the store has every unused number back.
     pub(crate) fn is_done(&self) -> bool {
         self.tasks.iter().all(JoinHandle::is_finished)
     }
@@ -73,78 +79,89 @@ impl Drop for CounterSupplier {
     }
 }
 
+/// Why a task polls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PollTrigger {
+    UserWaits,
+    Timer,
+}
+
 struct CounterSupplyTask<R> {
     run: R,
     epoch: u64,
     source: String,
     counter: SharedCounter,
     sequence: u64,
-    /// What the store was last told to be used.
+    /// The number of used ones that the store knows.
     reported_used: u64,
-    /// What was taken when it was last looked at.
+    /// The number of taken ones at the last poll.
     last_taken: u64,
-    /// Of the next block.
+    /// Size of the next block.
     block_size: u64,
-    /// That nobody had, when it was last asked.
+    /// Numbers that no worker had at the last draw.
     remaining: u64,
-    /// When the last block came.
+    /// When the last block arrived.
     last_block_at: Instant,
 }
 
-/// Another run has begun.
+/// Another run has started.
 struct StaleEpoch;
 
 impl<R: RunStore> CounterSupplyTask<R> {
     async fn run(mut self, closing: CancellationToken) {
-        let mut nap = IDLE_INTERVAL;
+        let mut wait = IDLE_INTERVAL;
         loop {
-            let rested = tokio::select! {
-                () = self.counter.refill.refill_requested() => false,
-                () = tokio::time::sleep(nap) => true,
+            let trigger = tokio::select! {
+                () = self.counter.refill.refill_requested() => PollTrigger::UserWaits,
+                () = tokio::time::sleep(wait) => PollTrigger::Timer,
                 () = closing.cancelled() => break,
             };
-            match self.poll(rested).await {
-                Ok(next) => nap = next,
+            match self.poll(trigger).await {
+                Ok(next) => wait = next,
                 Err(StaleEpoch) => return self.counter.refill.close(),
             }
         }
-        let back = self.counter.refill.reclaim();
-        // Last words: only another run makes them superfluous.
-        let _ = self.draw(self.counter.refill.status(), back, 0).await;
+        let returned = self.counter.refill.reclaim();
+        // Fails only if another run has started, and then the numbers of this one do not matter.
+        let _ = self.draw(self.counter.refill.status(), returned, 0).await;
     }
 
-    /// Draws, gives back or says what there is to say; answers when to look again of itself.
-    async fn poll(&mut self, rested: bool) -> Result<Duration, StaleEpoch> {
+    /// Draws, returns or reports numbers as needed. Returns the time until the next poll.
+    async fn poll(&mut self, trigger: PollTrigger) -> Result<Duration, StaleEpoch> {
         let mut need = self.counter.refill.status();
-        let idle = rested && need.waiting == 0 && need.taken == self.last_taken;
+        let is_timer = trigger == PollTrigger::Timer;
+        let idle = is_timer && need.waiting == 0 && need.taken == self.last_taken;
         self.last_taken = need.taken;
-        let back = if idle { self.counter.refill.reclaim() } else { Vec::new() };
-        need.available -= back.iter().map(|block| block.end - block.start).sum::<u64>().min(need.available);
-        let most = self.next_draw_size(need, rested);
-        // Somebody may wait for the last of it elsewhere; a draw says it by the way.
-        let to_say = rested && need.available == 0 && need.taken != self.reported_used;
-        if most == 0 && back.is_empty() && !to_say {
+        let returned = if idle { self.counter.refill.reclaim() } else { Vec::new() };
+        need.available -= returned.iter().map(|block| block.end - block.start).sum::<u64>().min(need.available);
+        let max_count = self.next_draw_size(need, trigger);
+        // A user of another worker may wait for the last numbers. Every draw also reports how many
+        // were used.
+        let must_report = is_timer && need.available == 0 && need.taken != self.reported_used;
+        if max_count == 0 && returned.is_empty() && !must_report {
             return Ok(if need.available > 0 || need.taken != self.reported_used {
                 POLL_INTERVAL
             } else {
                 IDLE_INTERVAL
             });
         }
-        let BlockGrant { block, remaining: left, held_by_others: elsewhere } = self.draw(need, back, most).await?;
-        self.remaining = left;
+        let BlockGrant { block, remaining, held_by_others } = self.draw(need, returned, max_count).await?;
+        self.remaining = remaining;
         if !block.is_empty() {
             self.last_block_at = Instant::now();
             self.counter.refill.set_refill_threshold(self.block_size / 2);
             self.counter.refill.add_block(block);
-        } else if most > 0 && left == 0 && elsewhere == 0 && need.available == 0 {
+        } else if max_count > 0 && remaining == 0 && held_by_others == 0 && need.available == 0 {
             self.counter.refill.close();
         }
         Ok(POLL_INTERVAL)
     }
 
-    /// How many to draw: as many as wait, or, where they go fast, as many as are used in a moment.
-    fn next_draw_size(&mut self, need: QuotaStatus, rested: bool) -> u64 {
-        if need.waiting == 0 && (rested || self.block_size == 1 || need.available > self.block_size / 2) {
+    /// How many numbers to draw: one for each waiting user, or a block if users take them fast.
+    fn next_draw_size(&mut self, need: QuotaStatus, trigger: PollTrigger) -> u64 {
+        if need.waiting == 0
+            && (trigger == PollTrigger::Timer || self.block_size == 1 || need.available > self.block_size / 2)
+        {
             return 0;
         }
         match self.last_block_at.elapsed() {
@@ -155,14 +172,19 @@ impl<R: RunStore> CounterSupplyTask<R> {
         self.block_size.min(self.remaining / DRAW_AHEAD_DIVISOR).max(need.waiting)
     }
 
-    /// One draw, as often as it takes.
-    async fn draw(&mut self, need: QuotaStatus, back: Vec<Range<u64>>, most: u64) -> Result<BlockGrant, StaleEpoch> {
+    /// Draws once, and tries until the store responds.
+    async fn draw(
+        &mut self,
+        need: QuotaStatus,
+        returned: Vec<Range<u64>>,
+        max_count: u64,
+    ) -> Result<BlockGrant, StaleEpoch> {
         self.sequence += 1;
         let draw = BlockRequest {
             sequence: self.sequence,
             used: need.taken,
-            returned_blocks: back,
-            max_count: most,
+            returned_blocks: returned,
+            max_count,
             limit: self.counter.limit,
         };
         let mut retry = FIRST_RETRY;
@@ -173,7 +195,7 @@ impl<R: RunStore> CounterSupplyTask<R> {
                     return drawn.ok_or(StaleEpoch);
                 }
                 Err(error) => {
-                    debug!(of = self.counter.name, %error, "could not be drawn yet");
+                    debug!(counter = self.counter.name, %error, "the worker could not draw numbers; it tries again");
                     tokio::time::sleep(retry).await;
                     retry = (retry * 2).min(LONGEST_RETRY);
                 }

@@ -1,6 +1,7 @@
-//! Ships deltas one by one, each as often as it takes. Knows nothing of what they say.
+//! Ships a job's deltas to the store in order, each until the store has it. It does not read their
+//! content. The job calls it.
 
-use squall_coord::{RunStore, ShipOutcome as Answer};
+use squall_coord::{RunStore, ShipOutcome};
 use squall_metrics::{Delta, encode_delta};
 use std::{
     collections::VecDeque,
@@ -16,10 +17,10 @@ use tracing::{debug, info, warn};
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// How large the deltas may be together that are kept after they were shipped.
+/// Most bytes of shipped deltas that the shipper keeps.
 const MAX_BUFFER_BYTES: usize = 8 << 20;
 
-/// Hands deltas to the task that ships them.
+/// Sends deltas to the task that ships them.
 #[derive(Clone)]
 pub(crate) struct DeltaShipper {
     deltas: mpsc::UnboundedSender<Delta>,
@@ -29,40 +30,42 @@ pub(crate) struct DeltaShipper {
 #[derive(Default)]
 struct ShipperState {
     unshipped: AtomicUsize,
-    /// Another run has begun.
+    /// Another run has started.
     stale: AtomicBool,
-    /// The store has lost what it had of this one.
+    /// The store has lost deltas that the shipper does not keep any longer.
     lost_by_store: AtomicBool,
 }
 
 impl DeltaShipper {
-    /// Ships for `source` in run `epoch`. Ends when this is dropped and everything is in. The latest `most_kept`, one a second, are kept for a
-    /// store that goes back and loses them.
-    pub(crate) fn start<R: RunStore>(run: R, epoch: u64, source: String, most_kept: usize) -> DeltaShipper {
+    /// Ships the deltas of `source` in the run `epoch`. The task ends when the shipper is dropped
+    /// and the store has everything. It keeps the last `max_kept` deltas, one a second, for a store
+    /// that goes back to an older state and loses them.
+    pub(crate) fn start<R: RunStore>(run: R, epoch: u64, source: String, max_kept: usize) -> DeltaShipper {
         let (deltas, receiver) = mpsc::unbounded_channel();
         let state = Arc::<ShipperState>::default();
-        let shipped = DeltaReplayBuffer { max_deltas: most_kept, ..DeltaReplayBuffer::default() };
+        let shipped = DeltaReplayBuffer { max_deltas: max_kept, ..DeltaReplayBuffer::default() };
         tokio::spawn(ship_all(run, (epoch, source), receiver, shipped, state.clone()));
         DeltaShipper { deltas, state }
     }
 
     pub(crate) fn ship(&self, delta: Delta) {
         self.state.unshipped.fetch_add(1, Ordering::SeqCst);
-        // The task ends before this only if the run is stale or forgotten, and then nobody wants it.
+        // Sending fails only after the task has ended, because the run is over or the store lost
+        // its deltas. No report then counts this one.
         let _ = self.deltas.send(delta);
     }
 
-    /// Deltas that are not in yet.
+    /// Deltas that the store does not have yet.
     pub(crate) fn unshipped(&self) -> usize {
         self.state.unshipped.load(Ordering::SeqCst)
     }
 
-    /// Whether another run has begun, so that nothing more is wanted from this one.
+    /// Whether another run has started. The store then takes no more deltas of this one.
     pub(crate) fn is_stale(&self) -> bool {
         self.state.stale.load(Ordering::SeqCst)
     }
 
-    /// Whether the store has lost what it had of this run, so that nothing more can follow it.
+    /// Whether the store has lost deltas that cannot be shipped again. It then takes no later ones.
     pub(crate) fn is_lost_by_store(&self) -> bool {
         self.state.lost_by_store.load(Ordering::SeqCst)
     }
@@ -80,24 +83,28 @@ async fn ship_all<R: RunStore>(
         let mut retry = FIRST_RETRY;
         while let Some((seq, bytes)) = shipped.get(next) {
             match run.ship(epoch, &source, *seq, bytes).await {
-                Ok(Answer::Appended | Answer::Duplicate) => next += 1,
-                Ok(Answer::RunEnded) => {
-                    debug!(epoch, "another run has begun; what was measured in the old one is dropped");
+                Ok(ShipOutcome::Appended | ShipOutcome::Duplicate) => next += 1,
+                Ok(ShipOutcome::RunEnded) => {
+                    debug!(epoch, "another run has started; the worker drops the deltas of the old one");
                     state.stale.store(true, Ordering::SeqCst);
                     return;
                 }
-                Ok(Answer::Gap(expected)) => {
-                    // A replica that did not have everything took its place, or it was restarted with what it knew a while ago.
+                Ok(ShipOutcome::Gap(expected)) => {
+                    // Redis failed over to a replica that lacked some deltas, or restarted from an
+                    // older dump.
                     let Some(first) = shipped.position(expected) else {
-                        warn!(epoch, seq, expected, "the store has lost what was measured here");
+                        warn!(
+                            epoch,
+                            seq, expected, "the store has lost deltas that the worker does not keep any longer"
+                        );
                         state.lost_by_store.store(true, Ordering::SeqCst);
                         return;
                     };
-                    info!(epoch, from = expected, "the store has lost what was measured here; it is shipped again");
+                    info!(epoch, from = expected, "the store has lost deltas; the worker ships them again");
                     next = first;
                 }
                 Err(error) => {
-                    debug!(epoch, seq, %error, "a delta could not be shipped yet");
+                    debug!(epoch, seq, %error, "the worker could not ship a delta; it tries again");
                     tokio::time::sleep(retry).await;
                     retry = (retry * 2).min(LONGEST_RETRY);
                 }
@@ -108,7 +115,7 @@ async fn ship_all<R: RunStore>(
     }
 }
 
-/// The latest deltas of a source as they were shipped, in order, for a store that loses some.
+/// The last shipped deltas of a source, in order, for a store that loses some.
 #[derive(Default)]
 struct DeltaReplayBuffer {
     deltas: VecDeque<(u64, Vec<u8>)>,
@@ -117,7 +124,7 @@ struct DeltaReplayBuffer {
 }
 
 impl DeltaReplayBuffer {
-    /// Adds the next one; gives its position.
+    /// Adds the next delta and returns its position.
     fn add(&mut self, seq: u64, bytes: Vec<u8>) -> usize {
         self.bytes += bytes.len();
         self.deltas.push_back((seq, bytes));
@@ -152,15 +159,15 @@ mod tests {
         Delta { source, seq, second: seq as u32, metrics: Vec::new(), errors: Vec::new(), engine, last: false }
     }
 
-    async fn everything_is_in(shipper: &DeltaShipper) {
+    async fn wait_until_shipped(shipper: &DeltaShipper) {
         while shipper.unshipped() > 0 && !shipper.is_lost_by_store() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Found by a reader: after a failover, or a restart with an older dump, what workers had measured was lost, and the bound with it.
+    /// A failover, or a restart from an older dump, loses deltas that Redis had acknowledged.
     #[tokio::test]
-    async fn what_the_store_has_lost_is_shipped_again() {
+    async fn deltas_lost_by_the_store_are_shipped_again() {
         let server = RedisServer::start();
         let link = RedisClient::open(&server.url()).await.unwrap();
         let run = RedisRunStore::new(&link, RunKeys::new("t:"));
@@ -168,33 +175,33 @@ mod tests {
             run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
         let shipper = DeltaShipper::start(run.clone(), epoch, "s".to_owned(), 120);
         (0..5).for_each(|seq| shipper.ship(delta(seq)));
-        everything_is_in(&shipper).await;
-        let there = run.deltas(epoch, START_POSITION, 10).await.unwrap();
-        assert_eq!(there.len(), 5);
-        // It goes back to when it had three.
-        let mut lose = redis::cmd("XDEL");
-        lose.arg(run.keys().deltas(epoch)).arg(&there[3].position).arg(&there[4].position);
-        let _: i64 = lose.query_async(&mut link.connection()).await.unwrap();
-        let knows = async |last: i64| {
-            let mut knows = redis::cmd("HSET");
-            knows.arg(run.keys().shipped(epoch)).arg("s").arg(last);
-            let _: i64 = knows.query_async(&mut link.connection()).await.unwrap();
+        wait_until_shipped(&shipper).await;
+        let stored = run.deltas(epoch, START_POSITION, 10).await.unwrap();
+        assert_eq!(stored.len(), 5);
+        // Redis goes back to the state with three deltas.
+        let mut delete = redis::cmd("XDEL");
+        delete.arg(run.keys().deltas(epoch)).arg(&stored[3].position).arg(&stored[4].position);
+        let _: i64 = delete.query_async(&mut link.connection()).await.unwrap();
+        let set_last_shipped = async |last: i64| {
+            let mut set = redis::cmd("HSET");
+            set.arg(run.keys().shipped(epoch)).arg("s").arg(last);
+            let _: i64 = set.query_async(&mut link.connection()).await.unwrap();
         };
-        knows(2).await;
+        set_last_shipped(2).await;
         shipper.ship(delta(5));
-        everything_is_in(&shipper).await;
-        let there = run.deltas(epoch, START_POSITION, 10).await.unwrap();
-        let seqs: Vec<u64> = there.iter().map(|delta| decode_delta(&delta.bytes).unwrap().seq).collect();
+        wait_until_shipped(&shipper).await;
+        let stored = run.deltas(epoch, START_POSITION, 10).await.unwrap();
+        let seqs: Vec<u64> = stored.iter().map(|delta| decode_delta(&delta.bytes).unwrap().seq).collect();
         assert_eq!((seqs, shipper.is_lost_by_store()), ((0..6).collect(), false));
-        // Nobody has shipped what it wants now.
-        knows(7).await;
+        // The store expects a number that this shipper never shipped.
+        set_last_shipped(7).await;
         shipper.ship(delta(9));
-        everything_is_in(&shipper).await;
+        wait_until_shipped(&shipper).await;
         assert!(shipper.is_lost_by_store());
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn replay_buffer_is_bounded_by_count_and_bytes() {
         let mut shipped = DeltaReplayBuffer { max_deltas: 100, ..DeltaReplayBuffer::default() };
         for seq in 0..110 {
             shipped.add(seq, vec![0; 10]);

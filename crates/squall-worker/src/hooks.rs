@@ -1,10 +1,31 @@
-//! What a scenario does once for a whole run: set it up before the first user, tear it down after the last. Run by the worker that the
-//! record names; how it ended is noted, so that whoever leads by then goes on from there.
+//! Runs a scenario's hooks: set-up before the first user, tear-down after the last one. It does not
+//! choose the worker: the record names one, and that worker notes the outcome, so that any later
+//! leader finds it.
 
 use squall_coord::RunStore;
 use squall_model::protocol::{HookOutcome, RunNote, RunNotes};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tracing::{info, warn};
+
+/// The hooks of one run, and which of them this worker has started.
+pub(crate) struct RunHooks {
+    pub(crate) epoch: u64,
+    pub(crate) hooks: Arc<dyn ScenarioHooks>,
+    pub(crate) started: BTreeSet<HookKind>,
+}
+
+impl RunHooks {
+    /// The hooks of a job that was just built. A hook that this worker started in the same run
+    /// stays started.
+    pub(crate) fn of_job(
+        previous: Option<RunHooks>,
+        epoch: u64,
+        hooks: Option<Arc<dyn ScenarioHooks>>,
+    ) -> Option<RunHooks> {
+        let started = previous.filter(|previous| previous.epoch == epoch).map(|previous| previous.started);
+        Some(RunHooks { epoch, hooks: hooks?, started: started.unwrap_or_default() })
+    }
+}
 
 /// Which hook of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,48 +34,48 @@ pub(crate) enum HookKind {
     TearDown,
 }
 
-/// The scenario's own.
+/// Code of a scenario that runs once for a whole run.
 pub trait ScenarioHooks: Send + Sync + 'static {
-    /// Sets a run up; what it makes, in JSON, is given to all users wherever they are. The message of a failure is for people. May block.
+    /// Sets a run up. All users in the fleet get the data that it returns, in JSON. The message of
+    /// an error is for people. May block.
     fn set_up(&self) -> Result<String, String>;
 
-    /// Gives what the set-up made to the users of this process.
-    fn apply_set_up_data(&self, made: &str) -> Result<(), String>;
+    /// Gives the data of the set-up to the users of this process.
+    fn apply_set_up_data(&self, data: &str) -> Result<(), String>;
 
-    /// Tears down what the set-up made. May block.
-    fn tear_down(&self, made: &str) -> Result<(), String>;
+    /// Tears a run down, with the data of its set-up. May block.
+    fn tear_down(&self, data: &str) -> Result<(), String>;
 }
 
-/// How often a store that is away is asked again, and for how long in all it is worth it.
+/// Time between two attempts to reach the store, and how many attempts are made.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_ATTEMPTS: usize = 100;
 
-/// Sets the run `epoch` up and notes how that ended.
+/// Sets the run `epoch` up and notes the outcome.
 pub(crate) async fn set_up<R: RunStore>(run: R, epoch: u64, hooks: Arc<dyn ScenarioHooks>) {
-    info!(epoch, "sets the run up");
-    let ended = run_blocking(move || hooks.set_up()).await;
-    note_hook_outcome(&run, epoch, RunNote::SetUp, ended).await;
+    info!(epoch, "the worker sets the run up");
+    let result = run_blocking(move || hooks.set_up()).await;
+    note_hook_outcome(&run, epoch, RunNote::SetUp, result).await;
 }
 
-/// Tears the run `epoch` down and notes how that ended.
+/// Tears the run `epoch` down and notes the outcome.
 pub(crate) async fn tear_down<R: RunStore>(run: R, epoch: u64, hooks: Arc<dyn ScenarioHooks>) {
-    info!(epoch, "tears the run down");
-    let made = load_set_up_data(&run, epoch).await.unwrap_or_else(|| "null".to_owned());
-    let ended = run_blocking(move || hooks.tear_down(&made)).await;
-    note_hook_outcome(&run, epoch, RunNote::TearDown, ended.map(|()| String::new())).await;
+    info!(epoch, "the worker tears the run down");
+    let data = load_set_up_data(&run, epoch).await.unwrap_or_else(|| "null".to_owned());
+    let result = run_blocking(move || hooks.tear_down(&data)).await;
+    note_hook_outcome(&run, epoch, RunNote::TearDown, result.map(|()| String::new())).await;
 }
 
-/// Gives what the set-up of the run `epoch` made to the users here.
+/// Gives the data of the run's set-up to the users of this worker.
 pub(crate) async fn apply_set_up_data<R: RunStore>(run: &R, epoch: u64, hooks: Arc<dyn ScenarioHooks>) {
-    let Some(made) = load_set_up_data(run, epoch).await else {
-        return warn!(epoch, "what the set-up made is not known here");
+    let Some(data) = load_set_up_data(run, epoch).await else {
+        return warn!(epoch, "the worker found no set-up data; its users start without it");
     };
-    if let Err(error) = run_blocking(move || hooks.apply_set_up_data(&made)).await {
-        warn!(epoch, error, "what the set-up made cannot be used here");
+    if let Err(error) = run_blocking(move || hooks.apply_set_up_data(&data)).await {
+        warn!(epoch, error, "the users cannot use the set-up data");
     }
 }
 
-/// What the set-up made.
 async fn load_set_up_data<R: RunStore>(run: &R, epoch: u64) -> Option<String> {
     for _ in 0..MAX_ATTEMPTS {
         if let Ok(notes) = run.notes(epoch).await {
@@ -91,8 +112,8 @@ async fn note_hook_outcome<R: RunStore>(
 }
 
 async fn run_blocking<T: Send + 'static>(
-    act: impl FnOnce() -> Result<T, String> + Send + 'static,
+    hook: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    let ended = tokio::task::spawn_blocking(act).await;
-    ended.unwrap_or_else(|error| Err(format!("it ended badly: {error}")))
+    let joined = tokio::task::spawn_blocking(hook).await;
+    joined.unwrap_or_else(|error| Err(format!("it ended badly: {error}")))
 }

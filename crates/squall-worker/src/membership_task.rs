@@ -1,11 +1,13 @@
-//! A worker's place among those who make the load: a seat that runs beside the worker's loop. When it is taken and given up is the
-//! worker's to say.
+//! A worker's membership among the workers that hold shares, in a task beside the worker's main
+//! loop. It does not decide when to join or leave: the worker does, by `membership_policy`.
 
 use squall_coord::{LeaseEvent, LeaseStore, Membership, MembershipConfig, MembershipConfigError, MembershipHandle};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// A seat that was taken.
+use crate::membership_policy::MembershipState;
+
+/// A running membership.
 pub(crate) struct MembershipTask {
     task: JoinHandle<()>,
     release_token: CancellationToken,
@@ -18,35 +20,42 @@ impl MembershipTask {
         members: S,
         config: MembershipConfig,
     ) -> Result<MembershipTask, MembershipConfigError> {
-        let (seat, handle) = Membership::new(members, config)?;
-        let (retire, leave) = (CancellationToken::new(), CancellationToken::new());
-        let sitting = tokio::spawn(seat.run_until(retire.clone(), leave.clone()));
-        Ok(MembershipTask { task: sitting, release_token: retire, leave_token: leave, handle })
+        let (membership, handle) = Membership::new(members, config)?;
+        let (release_token, leave_token) = (CancellationToken::new(), CancellationToken::new());
+        let task = tokio::spawn(membership.run_until(release_token.clone(), leave_token.clone()));
+        Ok(MembershipTask { task, release_token, leave_token, handle })
     }
 
-    /// Gives the shares back, and keeps the place itself.
+    /// Gives the shares back and stays a member.
     pub(crate) fn release_shares(&self) {
         self.release_token.cancel();
     }
 
-    /// Gives up the place, and with it what its users have borrowed.
+    /// Gives the shares back and ends the membership. The users' leased resources may then be
+    /// reassigned.
     pub(crate) fn leave(&self) {
         self.release_shares();
         self.leave_token.cancel();
     }
 
-    pub(crate) fn is_releasing_shares(&self) -> bool {
-        self.release_token.is_cancelled()
+    pub(crate) fn state(&self) -> MembershipState {
+        if self.is_finished() {
+            MembershipState::Ended
+        } else if self.release_token.is_cancelled() {
+            MembershipState::Releasing
+        } else {
+            MembershipState::Joined
+        }
     }
 
     pub(crate) fn is_finished(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// What the seat of a place has to say; never, if there is none, and `None` when it has ended.
-    pub(crate) async fn next_notice(place: &mut Option<MembershipTask>) -> Option<LeaseEvent> {
-        match place {
-            Some(place) => place.handle.events.recv().await,
+    /// The next event of the membership; `None` after its end. Never ready without a membership.
+    pub(crate) async fn next_event(membership: &mut Option<MembershipTask>) -> Option<LeaseEvent> {
+        match membership {
+            Some(membership) => membership.handle.events.recv().await,
             None => std::future::pending().await,
         }
     }

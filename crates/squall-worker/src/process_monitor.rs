@@ -1,21 +1,22 @@
-//! What this process and its machine have to say of themselves: CPU and memory, as the system counts them.
+//! Measures CPU time and memory of this process as the operating system counts them. The worker
+//! calls it for every report.
 
 use std::{
     fs,
     time::{Duration, Instant},
 };
 
-/// Looks at the process from time to time.
+/// Samples the process.
 #[derive(Debug)]
 pub(crate) struct ProcessMonitor {
     total_ram_bytes: u64,
     last_sample: (Instant, Duration),
 }
 
-/// How the process is.
+/// CPU time and memory of the process.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ProcessStats {
-    /// Of one core, since the last look.
+    /// CPU time since the last sample, in percent of one core.
     pub(crate) cpu_percent: f64,
     pub(crate) cpu_s: f64,
     pub(crate) rss_bytes: u64,
@@ -30,7 +31,6 @@ impl ProcessMonitor {
         ProcessMonitor { total_ram_bytes, last_sample: (Instant::now(), process_cpu_time()) }
     }
 
-    /// How the process is since the last look.
     pub(crate) fn sample(&mut self) -> ProcessStats {
         let (now, cpu, status) = (Instant::now(), process_cpu_time(), read_or_empty("/proc/self/status"));
         let (before, used) = std::mem::replace(&mut self.last_sample, (now, cpu));
@@ -51,7 +51,7 @@ fn process_cpu_time() -> Duration {
     Duration::new(clock.tv_sec as u64, clock.tv_nsec as u32)
 }
 
-/// Empty where the system does not say.
+/// Empty if the system has no such file.
 fn read_or_empty(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
@@ -66,9 +66,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_alive() {
-        let vitals = ProcessMonitor::new().sample();
-        assert!(vitals.rss_bytes > 100 * 1024 && vitals.total_ram_bytes > vitals.rss_bytes, "{vitals:?}");
+    fn sample_of_this_process_has_memory() {
+        let stats = ProcessMonitor::new().sample();
+        assert!(stats.rss_bytes > 100 * 1024 && stats.total_ram_bytes > stats.rss_bytes, "{stats:?}");
         assert_eq!(parse_kib("a: 1 kB\nb: 22 kB\n", "b:"), 22);
     }
 }

@@ -1,11 +1,12 @@
-//! When to say that messages were refused: anybody can publish to a worker, and a flood must not fill its log. Logs nothing itself.
+//! Limits how often a worker logs refused messages: any client of the store can publish to a
+//! worker, and a flood must not fill its log. It logs nothing itself; the worker does.
 
 use std::time::{Duration, Instant};
 
-/// At most one line in this time.
+/// At most one log line in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Messages that were refused and not yet told of.
+/// Counts refused messages that are not logged yet.
 #[derive(Debug, Default)]
 pub(crate) struct RejectedMessageCounter {
     last_logged: Option<Instant>,
@@ -17,9 +18,10 @@ impl RejectedMessageCounter {
         self.unlogged += 1;
     }
 
-    /// How many are to be told of at `now`: the first at once, then what has come in the meantime.
+    /// The number of messages to log at `now`: the first at once, later ones together once per
+    /// interval.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<u64> {
-        let early = self.last_logged.is_some_and(|told| now.saturating_duration_since(told) < LOG_INTERVAL);
+        let early = self.last_logged.is_some_and(|logged_at| now.saturating_duration_since(logged_at) < LOG_INTERVAL);
         if early || self.unlogged == 0 {
             return None;
         }
@@ -33,15 +35,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_told_and_then_as_many_as_came_in_ten_seconds() {
+    fn first_refusal_is_logged_at_once_and_later_ones_together() {
         let (mut refusals, start) = (RejectedMessageCounter::default(), Instant::now());
         assert_eq!(refusals.take_due(start), None, "nothing was refused");
-        let mut told = Vec::new();
+        let mut logged = Vec::new();
         for _ in 0..200 {
             refusals.add();
-            told.extend(refusals.take_due(start));
+            logged.extend(refusals.take_due(start));
         }
-        assert_eq!(told, [1]);
+        assert_eq!(logged, [1]);
         assert_eq!(refusals.take_due(start + LOG_INTERVAL / 2), None);
         assert_eq!(refusals.take_due(start + LOG_INTERVAL), Some(199));
         assert_eq!(refusals.take_due(start + 2 * LOG_INTERVAL), None, "nothing new");

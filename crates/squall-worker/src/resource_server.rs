@@ -1,5 +1,6 @@
-//! Keeps the pools for the users of one run in this process: stocks them, borrows for those who ask, gives back what was dropped.
-//! The same for a worker of a fleet and for a run that has its pools in its own memory. Decides nothing: who gets what is the store's.
+//! Serves the resource pools of one run to the users of this process: fills the pools, acquires
+//! items for users, releases dropped leases. It does not decide which user gets which item: the
+//! store does. A worker uses it with the fleet's store, a local run with pools in memory.
 
 use serde_json::{Map, Value};
 use squall_coord::{
@@ -18,10 +19,10 @@ use tokio::{
 };
 use tracing::debug;
 
-/// Things per step; a step stops everybody else at the store meanwhile.
+/// Items per call. The store serves no other client during a call.
 const PUT_BATCH: usize = 500;
 
-/// The pools of one process live as long as it; nobody beats.
+/// Pools in memory live as long as the process, without heartbeats.
 const UNLIMITED_TTL: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Why the pools of a scenario cannot be filled.
@@ -33,7 +34,8 @@ pub enum PoolFillError {
     Store(#[from] StoreError),
 }
 
-/// Which things of a pool are this process's, where several have pools of their own: every so-manieth.
+/// The items of a pool that belong to this process, if several processes have pools in memory:
+/// those whose index modulo `count` is `index`.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolSlice {
     pub index: u64,
@@ -44,67 +46,66 @@ impl PoolSlice {
     pub const ALL: PoolSlice = PoolSlice { index: 0, count: 1 };
 }
 
-/// Empties and fills the pools of a scenario, once for a run, whoever else does the same at the same time. A pool whose things are made
-/// as they are asked for keeps what it has, which goes out before anything is made.
+/// Empties and fills the pools of a scenario, once for a run even if several workers do so at the
+/// same time. A pool whose items are made on demand keeps its items, and users get those before new
+/// ones are made.
 pub(crate) async fn fill_pools<P: PoolStore>(
     pools: &P,
-    stock: &[PoolContents],
+    contents: &[PoolContents],
     run: Epoch,
-    portion: PoolSlice,
+    slice: PoolSlice,
 ) -> Result<(), PoolFillError> {
-    for one in stock {
-        let pool = PoolName::new(one.pool.as_str())?;
-        if one.payloads.is_empty() {
+    for declared in contents {
+        let pool = PoolName::new(declared.pool.as_str())?;
+        if declared.payloads.is_empty() {
             pools.put(&pool, &[], None, Some(run)).await?;
             continue;
         }
         pools.reset_for_run(&pool, run).await?;
-        let mine = one.payloads.iter().enumerate().filter(|(at, _)| *at as u64 % portion.count == portion.index);
+        let mine = declared.payloads.iter().enumerate().filter(|(at, _)| *at as u64 % slice.count == slice.index);
         let mine: Vec<(usize, &String)> = mine.collect();
         if pools.count(&pool).await?.total >= mine.len() as u64 {
             continue;
         }
         for batch in mine.chunks(PUT_BATCH) {
-            let things: Vec<PoolItem> =
+            let items: Vec<PoolItem> =
                 batch.iter().map(|(at, payload)| stored_item(&pool, ItemId::from(*at as u64), payload)).collect();
-            pools.put(&pool, &things, None, Some(run)).await?;
+            pools.put(&pool, &items, None, Some(run)).await?;
         }
     }
     Ok(())
 }
 
-/// A line to the pools of a fleet, and the task that serves it until nobody holds the line.
+/// A client of the fleet's pools, and the task that serves it until the last clone of the client is
+/// dropped.
 pub(crate) fn serve_fleet_pools<P: PoolStore>(
     pools: P,
     holder: MemberId,
     run: Epoch,
 ) -> (ResourceClient, JoinHandle<()>) {
-    let (lender, asks) = ResourceClient::new();
-    let keeper =
+    let (client, requests) = ResourceClient::new();
+    let server =
         ResourceServer { holder: ResourceHolder::new(pools.clone(), holder, run), pools, run, slice: PoolSlice::ALL };
-    (lender, tokio::spawn(keeper.serve(asks)))
+    (client, tokio::spawn(server.serve(requests)))
 }
 
-/// A line to pools in this process, stocked with `stock`, and the task that serves it until nobody holds the line.
+/// A client of pools in memory with `contents`, and the task that serves it until the last clone of
+/// the client is dropped.
 pub async fn serve_local_pools(
-    stock: &[PoolContents],
-    portion: PoolSlice,
+    contents: &[PoolContents],
+    slice: PoolSlice,
 ) -> Result<(ResourceClient, JoinHandle<()>), PoolFillError> {
-    let cell = MemoryFleetStores::default();
+    let stores = MemoryFleetStores::default();
     let (holder, run) = (MemberId::new("here"), Epoch(1));
-    cell.workers().join(&holder, UNLIMITED_TTL).await?;
-    fill_pools(&cell.pools(), stock, run, portion).await?;
-    let (lender, asks) = ResourceClient::new();
-    let keeper = ResourceServer {
-        holder: ResourceHolder::new(cell.pools(), holder, run),
-        pools: cell.pools(),
-        run,
-        slice: portion,
-    };
-    Ok((lender, tokio::spawn(keeper.serve(asks))))
+    stores.workers().join(&holder, UNLIMITED_TTL).await?;
+    fill_pools(&stores.pools(), contents, run, slice).await?;
+    let (client, requests) = ResourceClient::new();
+    let server =
+        ResourceServer { holder: ResourceHolder::new(stores.pools(), holder, run), pools: stores.pools(), run, slice };
+    Ok((client, tokio::spawn(server.serve(requests))))
 }
 
-/// The other end of the users' line.
+/// Handles the requests of the users' clients.
 #[derive(Clone)]
 struct ResourceServer<P> {
     holder: ResourceHolder<P>,
@@ -113,83 +114,86 @@ struct ResourceServer<P> {
     slice: PoolSlice,
 }
 
-/// What became of something that was asked for.
+/// The result of a request.
 enum ResourceOutcome {
-    /// Lent; if nobody waited for it any more, its return is on its way.
+    /// The item is leased under this number. If the user did not wait for it, its release is
+    /// already in the queue.
     Acquired(u64, PoolLease),
     NotHeld,
 }
 
 impl<P: PoolStore> ResourceServer<P> {
-    async fn serve(self, mut asks: UnboundedReceiver<ResourceRequest>) {
-        let mut lent: HashMap<u64, PoolLease> = HashMap::new();
-        // Given back before this task knew that it was lent: the answer goes straight to the user.
-        let mut early: Vec<u64> = Vec::new();
-        let mut under_way: JoinSet<ResourceOutcome> = JoinSet::new();
-        let mut next = 0;
-        let mut settling = Box::pin(self.holder.run_cleanup());
+    async fn serve(self, mut requests: UnboundedReceiver<ResourceRequest>) {
+        let mut leases: HashMap<u64, PoolLease> = HashMap::new();
+        // Leases that were released before this task knew of them: the reply goes directly to the
+        // user.
+        let mut released_early: Vec<u64> = Vec::new();
+        let mut pending: JoinSet<ResourceOutcome> = JoinSet::new();
+        let mut next_number = 0;
+        let mut cleanup = Box::pin(self.holder.run_cleanup());
         loop {
             tokio::select! {
-                ask = asks.recv() => match ask {
+                request = requests.recv() => match request {
                     None => break,
-                    Some(ResourceRequest::Release(number)) => match lent.remove(&number) {
-                        Some(hold) => { under_way.spawn(self.clone().release(hold)); }
-                        None => early.push(number),
+                    Some(ResourceRequest::Release(number)) => match leases.remove(&number) {
+                        Some(lease) => { pending.spawn(self.clone().release(lease)); }
+                        None => released_early.push(number),
                     },
-                    Some(ask) => {
-                        next += 1;
-                        under_way.spawn(self.clone().handle_request(next, ask));
+                    Some(request) => {
+                        next_number += 1;
+                        pending.spawn(self.clone().handle_request(next_number, request));
                     }
                 },
-                Some(settled) = under_way.join_next(), if !under_way.is_empty() => {
-                    if let Ok(ResourceOutcome::Acquired(number, hold)) = settled {
-                        match early.iter().position(|known| *known == number) {
+                Some(finished) = pending.join_next(), if !pending.is_empty() => {
+                    if let Ok(ResourceOutcome::Acquired(number, lease)) = finished {
+                        match released_early.iter().position(|known| *known == number) {
                             Some(at) => {
-                                early.swap_remove(at);
-                                under_way.spawn(self.clone().release(hold));
+                                released_early.swap_remove(at);
+                                pending.spawn(self.clone().release(lease));
                             }
-                            None => { lent.insert(number, hold); }
+                            None => { leases.insert(number, lease); }
                         }
                     }
                 }
-                never = &mut settling => match never {},
+                never = &mut cleanup => match never {},
             }
         }
-        // One that stands still would keep the others from settling.
-        drop(settling);
-        while let Some(settled) = under_way.join_next().await {
-            if let Ok(ResourceOutcome::Acquired(number, hold)) = settled {
-                lent.insert(number, hold);
+        // An unpolled cleanup could keep the releases below from finishing.
+        drop(cleanup);
+        while let Some(finished) = pending.join_next().await {
+            if let Ok(ResourceOutcome::Acquired(number, lease)) = finished {
+                leases.insert(number, lease);
             }
         }
-        for hold in lent.into_values() {
-            self.clone().release(hold).await;
+        for lease in leases.into_values() {
+            self.clone().release(lease).await;
         }
-        // Whoever waits for this has a limit; what is still owed then goes back with the next run, or with this worker.
+        // The job waits for this with a timeout. Items that are still held then are released with
+        // the next run or when this worker leaves.
         self.holder.finish_cleanup().await;
     }
 
-    async fn handle_request(self, number: u64, ask: ResourceRequest) -> ResourceOutcome {
-        match ask {
-            ResourceRequest::Acquire { pool, wait, reply: mut answer } => {
-                let taken = tokio::select! {
-                    taken = self.acquire(&pool, wait) => taken,
-                    // The borrower gives up its place in the queue.
-                    () = answer.closed() => return ResourceOutcome::NotHeld,
+    async fn handle_request(self, number: u64, request: ResourceRequest) -> ResourceOutcome {
+        match request {
+            ResourceRequest::Acquire { pool, wait, mut reply } => {
+                let acquired = tokio::select! {
+                    acquired = self.acquire(&pool, wait) => acquired,
+                    // The user does not wait any longer; dropping the call leaves the queue.
+                    () = reply.closed() => return ResourceOutcome::NotHeld,
                 };
-                let told = taken.as_ref().map(|hold| GrantedResource {
+                let granted = acquired.as_ref().map(|lease| GrantedResource {
                     lease_id: number,
-                    id: hold.id.to_string(),
-                    payload: hold.payload.clone(),
+                    id: lease.id.to_string(),
+                    payload: lease.payload.clone(),
                 });
-                answer.send(told.map_err(Clone::clone));
-                return taken.map_or(ResourceOutcome::NotHeld, |hold| ResourceOutcome::Acquired(number, hold));
+                reply.send(granted.map_err(Clone::clone));
+                return acquired.map_or(ResourceOutcome::NotHeld, |lease| ResourceOutcome::Acquired(number, lease));
             }
-            ResourceRequest::AllocateNumber { pool, limit, reply: answer } => {
-                let _ = answer.send(self.next_number(&pool, limit).await);
+            ResourceRequest::AllocateNumber { pool, limit, reply } => {
+                let _ = reply.send(self.next_number(&pool, limit).await);
             }
-            ResourceRequest::Add { pool, id, payload, reply: answer } => {
-                let _ = answer.send(self.add(&pool, id, payload).await);
+            ResourceRequest::Add { pool, id, payload, reply } => {
+                let _ = reply.send(self.add(&pool, id, payload).await);
             }
             ResourceRequest::Release(_) => {}
         }
@@ -204,44 +208,45 @@ impl<P: PoolStore> ResourceServer<P> {
     }
 
     async fn next_number(&self, pool: &str, limit: Option<u64>) -> Result<Option<u64>, ResourceError> {
-        let (PoolSlice { index: number, count: of }, pool) = (self.slice, parse_pool_name(pool)?);
+        let (PoolSlice { index, count }, pool) = (self.slice, parse_pool_name(pool)?);
         loop {
-            let given = self.pools.next_item_number(&pool, self.run, limit).await.map_err(rejected)?;
-            // Others' numbers are passed over, in a pool that is this process's own; so each names the thing that it is for.
-            if given.is_none_or(|given| given % of == number) {
-                return Ok(given);
+            let number = self.pools.next_item_number(&pool, self.run, limit).await.map_err(rejected)?;
+            // The pool is this process's own, so it hands out the numbers of other processes as
+            // well; those are skipped.
+            if number.is_none_or(|number| number % count == index) {
+                return Ok(number);
             }
         }
     }
 
     async fn add(&self, pool: &str, id: String, payload: String) -> Result<(), ResourceError> {
         let (pool, id) = (parse_pool_name(pool)?, ItemId::new(id).map_err(rejected)?);
-        let made = stored_item(&pool, id, &payload);
-        self.pools.put(&pool, &[made], None, Some(self.run)).await.map(|_| ()).map_err(rejected)
+        let item = stored_item(&pool, id, &payload);
+        self.pools.put(&pool, &[item], None, Some(self.run)).await.map(|_| ()).map_err(rejected)
     }
 
-    async fn release(self, hold: PoolLease) -> ResourceOutcome {
-        if let Err(error) = self.holder.release(&hold).await {
-            // The borrower owes it.
-            debug!(pool = %hold.pool, %error, "something could not be given back yet");
+    async fn release(self, lease: PoolLease) -> ResourceOutcome {
+        if let Err(error) = self.holder.release(&lease).await {
+            // The holder's cleanup tries again.
+            debug!(pool = %lease.pool, %error, "the worker could not release an item; it tries again");
         }
         ResourceOutcome::NotHeld
     }
 }
 
-/// A thing as it is stored: with what the seed and the API note about theirs, where it has no fields of these names. Everything else stays
-/// as it was written.
+/// The item as the store keeps it: with the fields that vikhry and the web API add to theirs,
+/// unless it has fields of these names. The rest of the payload stays byte for byte.
 fn stored_item(pool: &PoolName, id: ItemId, payload: &str) -> PoolItem {
     let fields = serde_json::from_str::<Map<String, Value>>(payload);
     let (Ok(fields), Some(open)) = (fields, payload.trim_end().strip_suffix('}')) else {
         return PoolItem { id, payload: payload.to_owned() };
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    let marks =
+    let added =
         [("resource_name", pool.as_str().into()), ("resource_id", id.as_str().into()), ("created_at", now.into())];
     let (mut stored, mut between) = (open.to_owned(), if fields.is_empty() { "" } else { "," });
-    for (name, mark) in marks.iter().filter(|(name, _): &&(&str, Value)| !fields.contains_key(*name)) {
-        stored += &format!("{between}\"{name}\":{mark}");
+    for (name, value) in added.iter().filter(|(name, _): &&(&str, Value)| !fields.contains_key(*name)) {
+        stored += &format!("{between}\"{name}\":{value}");
         between = ",";
     }
     PoolItem { id, payload: stored + "}" }
@@ -266,115 +271,114 @@ mod tests {
         time::Instant,
     };
 
-    fn stock(count: usize) -> Vec<PoolContents> {
+    fn contents(count: usize) -> Vec<PoolContents> {
         vec![PoolContents { pool: "users".into(), payloads: (0..count).map(|n| format!("{{\"n\":{n}}}")).collect() }]
     }
 
     #[tokio::test]
-    async fn a_dropped_loan_can_be_borrowed_again() {
-        let (lender, serving) = serve_local_pools(&stock(1), PoolSlice::ALL).await.unwrap();
-        let loan = lender.acquire("users", Duration::ZERO).await.unwrap();
-        assert_eq!((loan.id(), loan.is_valid()), ("0", true));
-        assert!(loan.payload().starts_with("{\"n\":0,"), "{}", loan.payload());
-        assert!(matches!(lender.acquire("users", Duration::ZERO).await, Err(ResourceError::Exhausted(_))));
-        drop(loan);
-        let again = lender.acquire("users", Duration::from_secs(60)).await.unwrap();
-        lender.invalidate_leases();
+    async fn dropped_lease_can_be_acquired_again() {
+        let (client, server_task) = serve_local_pools(&contents(1), PoolSlice::ALL).await.unwrap();
+        let lease = client.acquire("users", Duration::ZERO).await.unwrap();
+        assert_eq!((lease.id(), lease.is_valid()), ("0", true));
+        assert!(lease.payload().starts_with("{\"n\":0,"), "{}", lease.payload());
+        assert!(matches!(client.acquire("users", Duration::ZERO).await, Err(ResourceError::Exhausted(_))));
+        drop(lease);
+        let again = client.acquire("users", Duration::from_secs(60)).await.unwrap();
+        client.invalidate_leases();
         assert!(!again.is_valid());
-        drop((again, lender));
-        serving.await.unwrap();
+        drop((again, client));
+        server_task.await.unwrap();
     }
 
-    /// The answer was there, and the user was cancelled before it looked.
+    /// The reply was sent, and the user was cancelled before it read it.
     #[tokio::test]
-    async fn what_was_lent_to_a_user_that_is_gone_can_be_borrowed_again() {
-        let (lender, _serving) = serve_local_pools(&stock(1), PoolSlice::ALL).await.unwrap();
-        let mut taking = Box::pin(lender.acquire("users", Duration::ZERO));
-        assert!(taking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        // Others are told that there is none: by then it is lent, and the answer is there.
-        while lender.acquire("users", Duration::ZERO).await.is_ok() {}
+    async fn item_leased_to_a_cancelled_user_can_be_acquired_again() {
+        let (client, _server_task) = serve_local_pools(&contents(1), PoolSlice::ALL).await.unwrap();
+        let mut acquiring = Box::pin(client.acquire("users", Duration::ZERO));
+        assert!(acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        // When another request finds no item, the item is leased and the reply sent.
+        while client.acquire("users", Duration::ZERO).await.is_ok() {}
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        drop(taking);
-        assert_eq!(lender.acquire("users", Duration::from_secs(1)).await.unwrap().id(), "0");
+        drop(acquiring);
+        assert_eq!(client.acquire("users", Duration::from_secs(1)).await.unwrap().id(), "0");
     }
 
-    /// Each process has made what is its own: the other's names are none of its things.
     #[tokio::test]
-    async fn processes_make_all_that_they_may_make() {
-        let mut made = Vec::new();
-        for number in 0..2 {
-            let (lender, _serving) = serve_local_pools(&[], PoolSlice { index: number, count: 2 }).await.unwrap();
-            while let Some(given) = lender.allocate_number("users", Some(7)).await.unwrap() {
-                lender.add("users", given.to_string(), "{}".into()).await.unwrap();
-                made.push(given);
+    async fn processes_allocate_every_number_once() {
+        let mut allocated = Vec::new();
+        for index in 0..2 {
+            let (client, _server_task) = serve_local_pools(&[], PoolSlice { index, count: 2 }).await.unwrap();
+            while let Some(number) = client.allocate_number("users", Some(7)).await.unwrap() {
+                client.add("users", number.to_string(), "{}".into()).await.unwrap();
+                allocated.push(number);
             }
         }
-        made.sort_unstable();
-        assert_eq!(made, (0..7).collect::<Vec<_>>());
+        allocated.sort_unstable();
+        assert_eq!(allocated, (0..7).collect::<Vec<_>>());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_is_given_back_while_the_store_is_away_can_be_borrowed_again() {
+    async fn lease_released_while_the_store_is_away_can_be_acquired_again() {
         let mut server = RedisServer::start_persistent();
-        let cell = RedisFleetStores::new(&RedisClient::open(&server.url()).await.unwrap(), "away");
-        let (pools, holder, run) = (cell.pools(), MemberId::new("here"), Epoch(1));
-        cell.workers().join(&holder, UNLIMITED_TTL).await.unwrap();
-        fill_pools(&pools, &stock(1), run, PoolSlice::ALL).await.unwrap();
-        let (users, (lender, serving)) =
+        let stores = RedisFleetStores::new(&RedisClient::open(&server.url()).await.unwrap(), "away");
+        let (pools, holder, run) = (stores.pools(), MemberId::new("here"), Epoch(1));
+        stores.workers().join(&holder, UNLIMITED_TTL).await.unwrap();
+        fill_pools(&pools, &contents(1), run, PoolSlice::ALL).await.unwrap();
+        let (users, (client, server_task)) =
             (PoolName::new("users").unwrap(), serve_fleet_pools(pools.clone(), holder, run));
-        let loan = lender.acquire("users", Duration::ZERO).await.unwrap();
+        let lease = client.acquire("users", Duration::ZERO).await.unwrap();
         server.kill();
-        drop(loan);
+        drop(lease);
         while pools.count(&users).await.is_ok() {}
         server.restart();
-        // Nobody asks for anything: it goes back by itself.
+        // Without any request, the cleanup releases it.
         let begin = Instant::now();
         while !pools.count(&users).await.is_ok_and(|users| users.available == 1) {
-            assert!(begin.elapsed() < Duration::from_secs(60), "it is lost");
+            assert!(begin.elapsed() < Duration::from_secs(60), "the item is lost");
         }
-        // At the end of the run, too.
-        let loan = lender.acquire("users", Duration::from_secs(60)).await.unwrap();
+        // The same at the end of the run.
+        let lease = client.acquire("users", Duration::from_secs(60)).await.unwrap();
         server.kill();
-        drop(loan);
+        drop(lease);
         while pools.count(&users).await.is_ok() {}
-        drop(lender);
+        drop(client);
         while pools.count(&users).await.is_ok() {}
         server.restart();
-        tokio::time::timeout(Duration::from_secs(60), serving).await.expect("it ends").unwrap();
+        tokio::time::timeout(Duration::from_secs(60), server_task).await.expect("the server task ends").unwrap();
         assert_eq!(pools.count(&users).await.unwrap().available, 1);
     }
 
     #[track_caller]
-    fn stored(payload: &str, expected: &str) {
-        let thing = stored_item(&PoolName::new("users").unwrap(), ItemId::from(7), payload);
-        let now = thing.payload.rsplit_once("\"created_at\":").map(|(_, now)| now.trim_end_matches('}'));
+    fn check_stored(payload: &str, expected: &str) {
+        let item = stored_item(&PoolName::new("users").unwrap(), ItemId::from(7), payload);
+        let now = item.payload.rsplit_once("\"created_at\":").map(|(_, now)| now.trim_end_matches('}'));
         let now = now.filter(|now| now.parse::<f64>().is_ok_and(|now| now > 1e9));
-        assert_eq!(thing.payload, expected.replace("NOW", now.unwrap_or("a time")));
+        assert_eq!(item.payload, expected.replace("NOW", now.unwrap_or("a time")));
     }
 
-    /// What was written is passed on to the letter: numbers may be longer than any machine's.
+    /// The payload is not parsed and written again, because its numbers may exceed 64 bits.
     #[test]
-    fn things_are_stored_with_the_marks_that_they_do_not_have_themselves() {
-        let marks = r#""resource_name":"users","resource_id":"7","created_at":NOW}"#;
-        stored("{}", &format!("{{{marks}"));
+    fn stored_item_gets_only_the_fields_it_lacks() {
+        let added = r#""resource_name":"users","resource_id":"7","created_at":NOW}"#;
+        check_stored("{}", &format!("{{{added}"));
         let long = r#"{"n": 123456789012345678901234567890, "in": {}}"#;
-        stored(&format!("{long}\n"), &format!("{},{marks}", &long[..long.len() - 1]));
+        check_stored(&format!("{long}\n"), &format!("{},{added}", &long[..long.len() - 1]));
         let own = r#"{"resource_id":"x","created_at":"then""#;
-        stored(&format!("{own}}}"), &format!(r#"{own},"resource_name":"users"}}"#));
+        check_stored(&format!("{own}}}"), &format!(r#"{own},"resource_name":"users"}}"#));
         for other in ["", "7", "[{}]", "\"}\""] {
-            stored(other, other);
+            check_stored(other, other);
         }
     }
 
     #[tokio::test]
-    async fn who_waits_is_served_in_order_and_who_leaves_is_passed_over() {
-        let (lender, _serving) = serve_local_pools(&stock(1), PoolSlice::ALL).await.unwrap();
-        let first = lender.acquire("users", Duration::ZERO).await.unwrap();
-        let wait = |lender: ResourceClient| async move { lender.acquire("users", Duration::from_secs(600)).await };
-        let impatient = tokio::spawn(wait(lender.clone()));
-        let second = tokio::spawn(wait(lender.clone()));
+    async fn waiting_users_are_served_in_order_without_cancelled_ones() {
+        let (client, _server_task) = serve_local_pools(&contents(1), PoolSlice::ALL).await.unwrap();
+        let first = client.acquire("users", Duration::ZERO).await.unwrap();
+        let wait = |client: ResourceClient| async move { client.acquire("users", Duration::from_secs(600)).await };
+        let impatient = tokio::spawn(wait(client.clone()));
+        let second = tokio::spawn(wait(client.clone()));
         impatient.abort();
         assert!(impatient.await.unwrap_err().is_cancelled());
         drop(first);
@@ -382,16 +386,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn processes_share_things_and_numbers_without_meeting() {
+    async fn processes_split_items_and_numbers_without_overlap() {
         let mut ids = Vec::new();
-        for number in 0..2 {
-            let (lender, _serving) = serve_local_pools(&stock(5), PoolSlice { index: number, count: 2 }).await.unwrap();
-            while let Ok(loan) = lender.acquire("users", Duration::ZERO).await {
-                ids.push(loan.id().to_owned());
-                std::mem::forget(loan);
+        for index in 0..2 {
+            let (client, _server_task) = serve_local_pools(&contents(5), PoolSlice { index, count: 2 }).await.unwrap();
+            while let Ok(lease) = client.acquire("users", Duration::ZERO).await {
+                ids.push(lease.id().to_owned());
+                std::mem::forget(lease);
             }
-            while let Some(given) = lender.allocate_number("more", Some(7)).await.unwrap() {
-                ids.push(format!("more-{given}"));
+            while let Some(number) = client.allocate_number("more", Some(7)).await.unwrap() {
+                ids.push(format!("more-{number}"));
             }
         }
         ids.sort();
@@ -399,38 +403,38 @@ mod tests {
         assert_eq!(ids, expected.collect::<Vec<_>>());
     }
 
-    /// What somebody has put into the pool of a factory is there when a run begins, and nothing is made under its names.
+    /// Items that were in the pool before the run keep their ids, and new items get other ones.
     #[tokio::test]
-    async fn what_a_factorys_pool_has_is_kept_and_handed_out_first() {
-        let (cell, holder, run) = (MemoryFleetStores::default(), MemberId::new("here"), Epoch(1));
-        cell.workers().join(&holder, UNLIMITED_TTL).await.unwrap();
-        let (pools, users) = (cell.pools(), PoolName::new("users").unwrap());
+    async fn pool_filled_on_demand_hands_out_its_old_items_first() {
+        let (stores, holder, run) = (MemoryFleetStores::default(), MemberId::new("here"), Epoch(1));
+        stores.workers().join(&holder, UNLIMITED_TTL).await.unwrap();
+        let (pools, users) = (stores.pools(), PoolName::new("users").unwrap());
         let make = |id: ItemId| async move { Ok::<_, StoreError>(format!("{{\"made\":{id}}}")) };
         squall_coord::ensure_pool_size(&pools, &users, 3, make).await.unwrap();
         let factory = [PoolContents { pool: "users".into(), payloads: Vec::new() }];
         fill_pools(&pools, &factory, run, PoolSlice::ALL).await.unwrap();
         assert_eq!(pools.count(&users).await.unwrap().total, 3);
-        let (lender, _serving) = serve_fleet_pools(pools.clone(), holder, run);
+        let (client, _server_task) = serve_fleet_pools(pools.clone(), holder, run);
         let mut ids = Vec::new();
-        while let Ok(loan) = lender.acquire("users", Duration::ZERO).await {
-            ids.push(loan.id().to_owned());
-            std::mem::forget(loan);
+        while let Ok(lease) = client.acquire("users", Duration::ZERO).await {
+            ids.push(lease.id().to_owned());
+            std::mem::forget(lease);
         }
         ids.sort();
         assert_eq!(ids, ["1", "2", "3"]);
         let mut numbers = Vec::new();
         for _ in 0..3 {
-            numbers.push(lender.allocate_number("users", None).await.unwrap());
+            numbers.push(client.allocate_number("users", None).await.unwrap());
         }
         assert_eq!(numbers, [Some(0), Some(4), Some(5)]);
     }
 
     #[tokio::test]
-    async fn a_pool_that_nobody_declared_is_refused_by_name() {
-        let (lender, _serving) = serve_local_pools(&[], PoolSlice::ALL).await.unwrap();
-        let error = lender.acquire("users", Duration::from_secs(60)).await.unwrap_err();
+    async fn undeclared_pool_is_refused_by_name() {
+        let (client, _server_task) = serve_local_pools(&[], PoolSlice::ALL).await.unwrap();
+        let error = client.acquire("users", Duration::from_secs(60)).await.unwrap_err();
         assert!(error.to_string().contains("there is no resource pool `users`"), "{error}");
-        lender.add("users", "7".into(), "{}".into()).await.unwrap();
-        assert_eq!(lender.acquire("users", Duration::ZERO).await.unwrap().id(), "7");
+        client.add("users", "7".into(), "{}".into()).await.unwrap();
+        assert_eq!(client.acquire("users", Duration::ZERO).await.unwrap().id(), "7");
     }
 }

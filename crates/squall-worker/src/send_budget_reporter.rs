@@ -1,6 +1,7 @@
-//! Says before it is sent how much will be: what a worker may send alone is what it sends in the time that it may go on alone, by its pace
-//! of the last seconds. Who goes faster than that asks for more before it has used what there is. Only when the store has an announcement
-//! may more be sent; so if this process dies, what it may have sent is known.
+//! Announces to the store how many requests the worker may send, and only then lets the engine send
+//! them. So the leader knows how many requests a killed worker sent at most. The budget covers the
+//! time that a worker may work without the store, at the pace of the last seconds; a faster thread
+//! asks for more before its budget is used up. The job starts it.
 
 use squall_coord::{RunStore, ShipOutcome};
 use squall_engine::SendBudget;
@@ -13,92 +14,92 @@ use std::{
 use tokio::time::{Instant, MissedTickBehavior};
 use tracing::debug;
 
-/// Time between two looks at the pace.
+/// Time between two samples of the pace.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Looks whose best pace counts.
+/// The best pace of this many samples counts.
 const RATE_SAMPLES: usize = 3;
-/// What a thread may send that has sent nothing for a while.
+/// Requests that a thread may send after it has sent none for a while.
 const MIN_BUDGET: u64 = 16;
-/// What it may send at least once it has asked for more, and how many times as much as before.
+/// A thread that asks for more gets its budget times `BUDGET_FACTOR`, and at least
+/// `MIN_RAISED_BUDGET`.
 const MIN_RAISED_BUDGET: u64 = 256;
 const BUDGET_FACTOR: u64 = 4;
 
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// Announces for one life of a worker in one run.
+/// Announces the send budget of one worker instance in one run.
 pub(crate) struct SendBudgetReporter<R> {
     run: R,
     epoch: u64,
     instance: u64,
     send_budget: SendBudget,
-    /// Requests of an iteration at most, if that is known.
+    /// Most requests of one iteration, if the driver knows it.
     max_requests_per_iteration: Option<u64>,
-    /// How long this worker may go on alone after its last announcement.
+    /// How long this worker may work after its last announcement.
     budget_horizon: Duration,
     sequence: u64,
-    /// What was last said.
+    /// The last report that the store has.
     last_report: Option<SendBudgetReport>,
     thread_rates: Vec<ThreadRate>,
     last_sample_at: Instant,
-    /// When the load begins, once that is known.
+    /// When the load starts.
     load_start: LoadStart,
 }
 
-/// When the load of a job begins; set once.
+/// When the load of a job starts; set once, when the record says so.
 pub(crate) type LoadStart = Arc<OnceLock<std::time::Instant>>;
 
-/// The run wants nothing more of this worker.
+/// Another run has started.
 pub(crate) struct StaleRun;
 
-/// How fast one thread is.
+/// The pace of one thread.
 struct ThreadRate {
     started_requests: u64,
-    /// Requests per second at the last looks.
+    /// Requests per second in the last samples.
     recent_rates: VecDeque<f64>,
-    /// That it may send from an announcement on.
+    /// Requests that the thread may send after an announcement.
     budget: u64,
 }
 
 impl<R: RunStore> SendBudgetReporter<R> {
-    /// `first`: what each thread of `leash` may send before anybody knows how fast it is; `ttl`: how long this worker lives without a beat.
+    /// `first_budgets`: what each thread may send before its pace is known. `ttl`: how long the
+    /// fleet counts this worker as alive after a heartbeat.
     pub(crate) fn new(
         run: R,
         (epoch, instance): (u64, u64),
-        leash: SendBudget,
-        (first, each): (Vec<u64>, Option<u64>),
+        send_budget: SendBudget,
+        (first_budgets, max_requests_per_iteration): (Vec<u64>, Option<u64>),
         ttl: Duration,
-        starts: LoadStart,
+        load_start: LoadStart,
     ) -> SendBudgetReporter<R> {
-        let alone = ttl + SAMPLE_INTERVAL;
-        let threads = first.into_iter().map(ThreadRate::with_budget).collect();
         SendBudgetReporter {
             run,
             epoch,
             instance,
-            send_budget: leash,
-            max_requests_per_iteration: each,
-            budget_horizon: alone,
+            send_budget,
+            max_requests_per_iteration,
+            budget_horizon: ttl + SAMPLE_INTERVAL,
             sequence: 0,
             last_report: None,
-            thread_rates: threads,
+            thread_rates: first_budgets.into_iter().map(ThreadRate::with_budget).collect(),
             last_sample_at: Instant::now(),
-            load_start: starts,
+            load_start,
         }
     }
 
-    /// Says what is to be known before the first request.
+    /// Announces the budget that the first requests need.
     pub(crate) async fn report_first_budget(&mut self) -> Result<(), StaleRun> {
         self.report_budget().await
     }
 
-    /// Goes on until nobody wants to know any more.
+    /// Announces budgets until another run starts or the task is dropped.
     pub(crate) async fn run(mut self) {
-        let mut looks = tokio::time::interval_at(Instant::now() + SAMPLE_INTERVAL, SAMPLE_INTERVAL);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut samples = tokio::time::interval_at(Instant::now() + SAMPLE_INTERVAL, SAMPLE_INTERVAL);
+        samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                _ = looks.tick() => self.sample_rates(),
+                _ = samples.tick() => self.sample_rates(),
                 () = self.send_budget.refill_requested() => self.raise_low_budgets(),
             }
             if self.report_budget().await.is_err() {
@@ -107,54 +108,55 @@ impl<R: RunStore> SendBudgetReporter<R> {
         }
     }
 
-    /// Learns how fast the threads are.
+    /// Measures the pace of every thread.
     fn sample_rates(&mut self) {
-        let (now, alone) = (Instant::now(), self.budget_horizon.as_secs_f64());
-        let passed = now.duration_since(self.last_sample_at).as_secs_f64().max(1e-3);
+        let (now, horizon_s) = (Instant::now(), self.budget_horizon.as_secs_f64());
+        let elapsed_s = now.duration_since(self.last_sample_at).as_secs_f64().max(1e-3);
         self.last_sample_at = now;
-        let going = self.load_start.get().is_some_and(|at| at.elapsed() > SAMPLE_INTERVAL * RATE_SAMPLES as u32);
-        let all = self.thread_rates.iter_mut().zip(self.send_budget.requests_begun());
-        all.for_each(|(thread, begun)| thread.update(begun, passed, alone, going));
+        let is_loading = self.load_start.get().is_some_and(|at| at.elapsed() > SAMPLE_INTERVAL * RATE_SAMPLES as u32);
+        let threads = self.thread_rates.iter_mut().zip(self.send_budget.requests_begun());
+        threads.for_each(|(thread, started)| thread.update(started, elapsed_s, horizon_s, is_loading));
     }
 
-    /// Lets those who have used half of what they may send go on faster.
+    /// Raises the budget of threads that have used half of it.
     fn raise_low_budgets(&mut self) {
-        let low = self.thread_rates.iter_mut().enumerate().filter(|(at, _)| self.send_budget.is_half_used(*at));
+        let low = self.thread_rates.iter_mut().enumerate().filter(|(thread, _)| self.send_budget.is_half_used(*thread));
         low.for_each(|(_, thread)| thread.raise_budget());
     }
 
-    /// Says what may be sent from now on, as often as it takes, then lets it be sent.
+    /// Announces the budget until the store has it, then lets the threads use it.
     async fn report_budget(&mut self) -> Result<(), StaleRun> {
-        let allowances: Vec<u64> = self.thread_rates.iter().map(|thread| thread.budget).collect();
-        let hops = self.send_budget.redirect_pending();
-        let most = self.send_budget.lower_limits(&allowances);
-        let said = SendBudgetReport {
+        let budgets: Vec<u64> = self.thread_rates.iter().map(|thread| thread.budget).collect();
+        let redirects = self.send_budget.redirect_pending();
+        let limits = self.send_budget.lower_limits(&budgets);
+        let report = SendBudgetReport {
             instance: self.instance,
-            most: most.iter().copied().fold(0, u64::saturating_add),
-            each: self.max_requests_per_iteration.filter(|_| !hops),
+            most: limits.iter().copied().fold(0, u64::saturating_add),
+            each: self.max_requests_per_iteration.filter(|_| !redirects),
         };
-        if self.last_report.is_some_and(|last| last == said) {
+        if self.last_report.is_some_and(|last| last == report) {
             return Ok(());
         }
-        let (source, bytes) = (SourceName::SendBudget { instance: self.instance }.to_string(), said.encode());
+        let (source, bytes) = (SourceName::SendBudget { instance: self.instance }.to_string(), report.encode());
         let mut retry = FIRST_RETRY;
         loop {
             match self.run.ship(self.epoch, &source, self.sequence, &bytes).await {
                 Ok(ShipOutcome::Appended | ShipOutcome::Duplicate) => break,
                 Ok(ShipOutcome::RunEnded) => return Err(StaleRun),
-                // The store has lost earlier ones, of which only the last counts.
+                // The store has lost earlier announcements. Only the last one counts, so they are
+                // not repeated.
                 Ok(ShipOutcome::Gap(expected)) => self.sequence = expected,
                 Err(error) => {
-                    debug!(%error, "could not be announced yet");
+                    debug!(%error, "the worker could not announce its send budget; it tries again");
                     tokio::time::sleep(retry).await;
                     retry = (retry * 2).min(LONGEST_RETRY);
                 }
             }
         }
-        (self.sequence, self.last_report) = (self.sequence + 1, Some(said));
-        self.send_budget.raise_limits(&most);
-        // The leader bounds nothing by the number of iterations, so redirects need no further report.
-        if said.each.is_none() {
+        (self.sequence, self.last_report) = (self.sequence + 1, Some(report));
+        self.send_budget.raise_limits(&limits);
+        // Without a bound per iteration the leader bounds no redirects, so they need no further report.
+        if report.each.is_none() {
             self.send_budget.allow_redirects();
         }
         Ok(())
@@ -162,26 +164,27 @@ impl<R: RunStore> SendBudgetReporter<R> {
 }
 
 impl ThreadRate {
-    fn with_budget(first: u64) -> ThreadRate {
-        ThreadRate { started_requests: 0, recent_rates: VecDeque::new(), budget: first }
+    fn with_budget(budget: u64) -> ThreadRate {
+        ThreadRate { started_requests: 0, recent_rates: VecDeque::new(), budget }
     }
 
-    /// It has begun so many requests, `passed` seconds after the last look. `going`: the load began a while ago.
-    fn update(&mut self, begun: u64, passed: f64, alone: f64, going: bool) {
-        if begun == 0 && !going {
-            // A load that has not begun says nothing of its pace.
+    /// Takes a sample: the thread has started `started` requests, `elapsed_s` after the last
+    /// sample. `is_loading`: the load started long enough ago for a pace of zero to count.
+    fn update(&mut self, started: u64, elapsed_s: f64, horizon_s: f64, is_loading: bool) {
+        if started == 0 && !is_loading {
+            // The pace is unknown before the load starts.
             return;
         }
-        self.recent_rates.push_back(begun.saturating_sub(self.started_requests) as f64 / passed);
+        self.recent_rates.push_back(started.saturating_sub(self.started_requests) as f64 / elapsed_s);
         if self.recent_rates.len() > RATE_SAMPLES {
             self.recent_rates.pop_front();
         }
-        self.started_requests = begun;
+        self.started_requests = started;
         let pace = self.recent_rates.iter().copied().fold(0.0, f64::max);
-        self.budget = MIN_BUDGET + (pace * alone).ceil() as u64;
+        self.budget = MIN_BUDGET + (pace * horizon_s).ceil() as u64;
     }
 
-    /// It goes faster than was thought.
+    /// The thread is faster than its recent pace.
     fn raise_budget(&mut self) {
         self.budget = self.budget.saturating_mul(BUDGET_FACTOR).max(MIN_RAISED_BUDGET);
     }
@@ -192,17 +195,24 @@ mod tests {
     use super::*;
     use squall_coord::{MemoryRunStore, START_POSITION};
 
-    /// A worker that could announce nothing more would hold its load, and make none of it.
+    /// Otherwise the worker could announce nothing more, and would hold shares without making their
+    /// load.
     #[tokio::test]
-    async fn announcements_go_on_where_the_store_has_lost_some() {
-        let (run, leash) = (MemoryRunStore::new(), SendBudget::new(1));
+    async fn reporter_continues_at_the_number_that_the_store_expects() {
+        let (run, send_budget) = (MemoryRunStore::new(), SendBudget::new(1));
         run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().expect("alone");
         let first = (vec![10], None);
-        let mut announcer =
-            SendBudgetReporter::new(run.clone(), (1, 7), leash, first, Duration::from_secs(1), LoadStart::default());
-        announcer.sequence = 5;
-        assert!(announcer.report_first_budget().await.is_ok());
-        assert_eq!((run.deltas(1, START_POSITION, 9).await.unwrap().len(), announcer.sequence), (1, 1));
+        let mut reporter = SendBudgetReporter::new(
+            run.clone(),
+            (1, 7),
+            send_budget,
+            first,
+            Duration::from_secs(1),
+            LoadStart::default(),
+        );
+        reporter.sequence = 5;
+        assert!(reporter.report_first_budget().await.is_ok());
+        assert_eq!((run.deltas(1, START_POSITION, 9).await.unwrap().len(), reporter.sequence), (1, 1));
     }
 
     #[tokio::test]
@@ -220,27 +230,26 @@ mod tests {
         }
     }
 
-    /// What a worker may send alone is what it sends in the time that it may go on alone.
     #[test]
-    fn the_allowance_is_what_the_pace_of_the_last_seconds_makes_of_the_time_alone() {
+    fn budget_is_the_best_recent_pace_times_the_horizon() {
         let mut pace = ThreadRate::with_budget(1000);
         pace.update(0, 1.0, 4.5, false);
-        assert_eq!(pace.budget, 1000, "the load has not begun");
+        assert_eq!(pace.budget, 1000, "the load has not started");
         let mut idle = ThreadRate::with_budget(1000);
         idle.update(0, 1.0, 4.5, true);
-        assert_eq!(idle.budget, MIN_BUDGET, "the load goes on, and nobody is here to make it");
-        for begun in [100, 200, 300] {
-            pace.update(begun, 1.0, 4.5, true);
+        assert_eq!(idle.budget, MIN_BUDGET, "the load is running and this thread has no user");
+        for started in [100, 200, 300] {
+            pace.update(started, 1.0, 4.5, true);
         }
         assert_eq!(pace.budget, MIN_BUDGET + 450);
         pace.raise_budget();
-        assert_eq!(pace.budget, 4 * (MIN_BUDGET + 450), "until the next look");
+        assert_eq!(pace.budget, 4 * (MIN_BUDGET + 450), "until the next sample");
         pace.update(500, 2.0, 4.5, true);
-        assert_eq!(pace.budget, MIN_BUDGET + 450, "a look that came late counts its seconds");
+        assert_eq!(pace.budget, MIN_BUDGET + 450, "a late sample is divided by its time");
         for _ in 0..RATE_SAMPLES {
             pace.update(500, 1.0, 4.5, true);
         }
-        assert_eq!(pace.budget, MIN_BUDGET, "a load that has paused");
+        assert_eq!(pace.budget, MIN_BUDGET, "a paused load");
         pace.raise_budget();
         assert_eq!(pace.budget, MIN_RAISED_BUDGET);
     }

@@ -1,5 +1,6 @@
-//! The shares that a worker holds, and how they change hands so that no start is lost or made twice: whoever gives one up notes before when it
-//! has started everything of it, whoever gets it goes on from there. Asks for no share: that is the seat's.
+//! The shares that a worker holds, and their handover without lost or repeated starts: the worker
+//! that gives a share up notes the time before which it made every start, and the next holder
+//! continues from there. It acquires no share: the membership does.
 
 use squall_coord::{Lease, LeaseEvent, RunStore, StoreError};
 use squall_model::{
@@ -11,15 +12,16 @@ use tracing::{debug, warn};
 
 use crate::worker_run::WorkerRun;
 
-/// What is held, and what has changed since the engine was last told.
+/// The held shares, and what has changed since the engine last got them.
 #[derive(Default)]
 pub(crate) struct ShareLeases {
     leases: BTreeMap<u32, Lease>,
-    /// Asked back, to be given up with the next change of duty.
+    /// Shares that the membership asked back. The next change of the assignment gives them up.
     draining: BTreeSet<u32>,
-    /// Lost without a word; whoever has them next, perhaps this worker, begins anew.
+    /// Shares whose lease was lost without a handover. Their next holder, perhaps this worker, does
+    /// not know how far they got.
     lost: ShareSet,
-    /// The duty must be looked at again.
+    /// The engine has to get its shares again.
     changed: bool,
 }
 
@@ -28,7 +30,7 @@ impl ShareLeases {
         self.leases.keys().copied().collect()
     }
 
-    /// Whether the engine has to be told something.
+    /// Whether the engine has to get its shares again.
     pub(crate) fn has_changes(&self) -> bool {
         self.changed
     }
@@ -37,11 +39,11 @@ impl ShareLeases {
         self.changed = true;
     }
 
-    /// Learns of a share; says whether one was lost.
-    pub(crate) fn apply_notice(&mut self, notice: LeaseEvent) -> bool {
+    /// Applies an event of the membership. Returns whether a share was lost.
+    pub(crate) fn apply_event(&mut self, event: LeaseEvent) -> bool {
         let share = |lease: &Lease| lease.unit.as_str().parse::<u32>().ok();
         self.changed = true;
-        match notice {
+        match event {
             LeaseEvent::Granted(lease) => {
                 if let Some(share) = share(&lease) {
                     self.leases.insert(share, lease);
@@ -66,7 +68,7 @@ impl ShareLeases {
         }
     }
 
-    /// Tells the engine what it holds now; gives the leases that were asked for and are not needed any more.
+    /// Hands the shares to the engine. Returns the leases that the membership asked back.
     pub(crate) async fn apply_changes<R: RunStore>(
         &mut self,
         job: Option<&mut WorkerRun>,
@@ -76,8 +78,8 @@ impl ShareLeases {
         self.changed = false;
         let lost = std::mem::take(&mut self.lost);
         let draining = std::mem::take(&mut self.draining);
-        let back = draining.iter().filter_map(|share| self.leases.remove(share)).collect();
-        // Before the start is known nothing has been begun, so there is nothing to take over or to leave.
+        let released = draining.iter().filter_map(|share| self.leases.remove(share)).collect();
+        // Before the start no share has any start made, so there is nothing to hand over.
         if let Some(job) = job.filter(|job| job.is_started()) {
             let profile = profile.unwrap_or(job.profile()).clone();
             if !lost.is_empty() {
@@ -85,7 +87,7 @@ impl ShareLeases {
             }
             self.reassign_shares(job, profile, draining, run).await;
         }
-        back
+        released
     }
 
     async fn reassign_shares<R: RunStore>(
@@ -97,16 +99,16 @@ impl ShareLeases {
     ) {
         let (mut shares, before) = (self.shares(), job.shares());
         let gained = shares.without(before);
-        let left = match take_over_shares(run, job.epoch, gained, job.shares_ever_taken).await {
-            Ok(Some(left)) => {
+        let resume_points = match take_over_shares(run, job.epoch, gained, job.shares_ever_taken).await {
+            Ok(Some(resume_points)) => {
                 job.shares_ever_taken = job.shares_ever_taken.iter().chain(gained.iter()).collect();
-                left
+                resume_points
             }
-            refused => {
-                match refused {
-                    Err(error) => debug!(%error, "could not take shares over; it is tried again"),
+            failure => {
+                match failure {
+                    Err(error) => debug!(%error, "the worker could not take shares over; it tries again"),
                     Ok(_) => {
-                        warn!(epoch = job.epoch, "the store has forgotten who had which share; none is taken over")
+                        warn!(epoch = job.epoch, "the store lost the notes of this run; the worker takes no share over")
                     }
                 }
                 self.changed = true;
@@ -115,14 +117,14 @@ impl ShareLeases {
             }
         };
         if shares != before || profile != *job.profile() {
-            let at = job.assign_shares(shares, &profile, &left);
-            let given = draining.into_iter().filter(|share| before.contains(u64::from(*share)));
-            note_left_shares(run, job.epoch, given, &at).await;
+            let at = job.assign_shares(shares, &profile, &resume_points);
+            let released = draining.into_iter().filter(|share| before.contains(u64::from(*share)));
+            note_left_shares(run, job.epoch, released, &at).await;
         }
     }
 }
 
-/// Says before when this worker has started everything of `shares`.
+/// Notes how far this worker got with `shares`.
 async fn note_left_shares<R: RunStore>(run: &R, epoch: u64, shares: impl Iterator<Item = u32>, at: &ResumePoints) {
     let notes: Vec<_> =
         shares.map(|share| RunNote::Share { share, note: ShareNote::Left(at.clone()) }.encode()).collect();
@@ -130,14 +132,15 @@ async fn note_left_shares<R: RunStore>(run: &R, epoch: u64, shares: impl Iterato
         return;
     }
     if let Err(error) = run.set_notes(epoch, &notes).await {
-        // The next holder then goes on from when it gets them.
-        debug!(%error, "could not say where shares were left");
+        // The next holder then continues at the time at which it gets them.
+        debug!(%error, "the worker could not note how far its shares got");
     }
 }
 
-/// Where `shares` are to be taken up: where the last holder left them, at the beginning if nobody has begun them. Not named: somebody had
-/// them and has not said. They are marked as taken: should this worker die, nobody must start the same again. `None` if the store does not
-/// know of `taken`, which this worker has marked before: then nobody knows what was begun, and what looks like a beginning is none.
+/// How far the last holders of `shares` got: the start of the run if no worker held the share, no
+/// entry if the last holder did not note it. Marks the shares as taken, so that no other worker
+/// repeats their starts if this one dies. `None` if the store lost the marks of `taken`, which this
+/// worker made earlier: a missing mark then does not prove that no start was made.
 async fn take_over_shares<R: RunStore>(
     run: &R,
     epoch: u64,
@@ -151,15 +154,15 @@ async fn take_over_shares<R: RunStore>(
     if taken.iter().any(|share| notes.share(share).is_none()) {
         return Ok(None);
     }
-    let left = |share: u32| match notes.share(share) {
+    let resume_point = |share: u32| match notes.share(share) {
         None => Some((share, ResumePoints::RUN_START)),
         Some(ShareNote::Left(points)) => Some((share, points)),
         Some(ShareNote::Taken) => None,
     };
-    let left = shares.iter().filter_map(left).collect();
+    let resume_points = shares.iter().filter_map(resume_point).collect();
     let taken: Vec<_> = shares.iter().map(|share| RunNote::Share { share, note: ShareNote::Taken }.encode()).collect();
     run.set_notes(epoch, &taken).await?;
-    Ok(Some(left))
+    Ok(Some(resume_points))
 }
 
 #[cfg(test)]
@@ -167,18 +170,22 @@ mod tests {
     use super::*;
     use squall_coord::MemoryRunStore;
 
-    /// Found by a reader: after Redis had come back empty a worker began with everything since the start of the run, once more.
+    /// Otherwise a worker would repeat every start since the start of the run after Redis came back
+    /// empty.
     #[tokio::test]
-    async fn a_store_that_has_forgotten_the_run_is_no_beginning() {
+    async fn shares_are_not_taken_over_from_a_store_that_lost_its_notes() {
         let (run, half) = (MemoryRunStore::new(), ShareSet::ALL.part(0, 2));
         let epoch =
             run.compare_and_set(&run.read_record().await.unwrap(), "RUNNING", "{}", true).await.unwrap().unwrap().epoch;
-        let begun = take_over_shares(&run, epoch, half, ShareSet::NONE).await.unwrap().expect("nobody has begun");
-        assert!(begun.len() == 128 && begun.values().all(|places| *places == ResumePoints::RUN_START), "{begun:?}");
+        let first = take_over_shares(&run, epoch, half, ShareSet::NONE).await.unwrap().expect("no share is taken yet");
+        assert!(first.len() == 128 && first.values().all(|points| *points == ResumePoints::RUN_START), "{first:?}");
         let rest = ShareSet::ALL.without(half);
-        let more = take_over_shares(&run, epoch, rest, half).await.unwrap().expect("the store knows of the first half");
+        let more = take_over_shares(&run, epoch, rest, half)
+            .await
+            .unwrap()
+            .expect("the store has the marks of the first half");
         assert_eq!(more.len(), 128);
-        // Whoever had them has not said how far it was.
+        // The last holder did not note how far it got.
         assert_eq!(take_over_shares(&run, epoch, half, ShareSet::NONE).await.unwrap(), Some(BTreeMap::new()));
         let empty = MemoryRunStore::new();
         empty

@@ -1,8 +1,10 @@
-//! The store's clock as seen from here: an offset learned from answers, the quickest of which is the most certain.
+//! Converts the store's clock to local instants. The offset comes from the response with the
+//! shortest round trip, because that one is the most exact. The worker calls it with every
+//! heartbeat.
 
 use std::time::{Duration, Instant};
 
-/// Turns the store's milliseconds into this machine's instants.
+/// Converts the store's milliseconds into this machine's instants.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StoreClock {
     best_reading: Option<ClockReading>,
@@ -15,22 +17,22 @@ struct ClockReading {
     round_trip: Duration,
 }
 
-/// A quick answer is worth more than a fresh one, but clocks drift: after this long any answer is.
+/// Clocks drift: after this time any response replaces a quicker one.
 const MAX_READING_AGE: Duration = Duration::from_secs(60);
 
 impl StoreClock {
-    /// Learns from an answer that was asked for at `asked` and said `now_ms`.
-    pub(crate) fn record_reading(&mut self, asked: Instant, now_ms: u64) {
-        let round_trip = asked.elapsed();
+    /// Takes a response with the store's time `now_ms` to a request that was sent at `sent_at`.
+    pub(crate) fn record_reading(&mut self, sent_at: Instant, now_ms: u64) {
+        let round_trip = sent_at.elapsed();
         let better =
             self.best_reading.is_none_or(|best| round_trip <= best.round_trip || best.at.elapsed() > MAX_READING_AGE);
         if better {
-            // The store looked at its clock somewhere on the way; half of it is the best guess.
-            self.best_reading = Some(ClockReading { at: asked + round_trip / 2, now_ms, round_trip });
+            // The store read its clock during the round trip; its middle is the best guess.
+            self.best_reading = Some(ClockReading { at: sent_at + round_trip / 2, now_ms, round_trip });
         }
     }
 
-    /// The instant at which the store's clock shows `ms`; now, if nothing is known of it.
+    /// The instant at which the store's clock shows `ms`; now, without any reading.
     pub(crate) fn instant(&self, ms: u64) -> Instant {
         let Some(ClockReading { at, now_ms, .. }) = self.best_reading else { return Instant::now() };
         match ms.checked_sub(now_ms) {
@@ -45,16 +47,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_quickest_answer_counts() {
+    fn slow_response_does_not_replace_a_quick_one() {
         let mut clock = StoreClock::default();
-        let asked = Instant::now();
-        clock.record_reading(asked, 1_000_000);
-        // A slow answer with a clock that is off changes nothing.
-        clock.record_reading(asked.checked_sub(Duration::from_secs(1)).unwrap(), 5_000_000);
-        let seen = clock.instant(1_002_000);
-        let expected = asked + Duration::from_secs(2);
-        let off = seen.max(expected) - seen.min(expected);
-        assert!(off < Duration::from_millis(100), "{off:?}");
-        assert!(clock.instant(999_000) < asked);
+        let sent_at = Instant::now();
+        clock.record_reading(sent_at, 1_000_000);
+        // A slow response with a wrong clock.
+        clock.record_reading(sent_at.checked_sub(Duration::from_secs(1)).unwrap(), 5_000_000);
+        let actual = clock.instant(1_002_000);
+        let expected = sent_at + Duration::from_secs(2);
+        let difference = actual.max(expected) - actual.min(expected);
+        assert!(difference < Duration::from_millis(100), "{difference:?}");
+        assert!(clock.instant(999_000) < sent_at);
     }
 }

@@ -1,15 +1,18 @@
-//! The loop of a worker: reports once a beat, reads the record when it has changed, takes and gives back shares, passes deltas on.
+//! The main loop of a worker: reports with every heartbeat, follows the run record, and hands
+//! shares to and from the engine. It decides nothing about the run. `squall worker` and tests start
+//! it.
+
+mod run_following;
 
 use squall_coord::{
     FleetStores, LeaseEvent, MemberId, Membership, MembershipConfig, MembershipConfigError, MembershipHandle,
     ReportOutcome, RunStore,
 };
 use squall_model::{
-    CommandEnvelope, HookAssignment, RunPhase, RunSpec,
-    protocol::{FailedRun, RunNote, WorkerHealth, WorkerReport, format_instance},
+    CommandEnvelope, RunPhase,
+    protocol::{WorkerHealth, WorkerReport, format_instance},
 };
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,216 +21,155 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
-    hooks::{self, HookKind, ScenarioHooks},
+    desired_run::{DesiredRun, RecordFreshness},
+    hooks::RunHooks,
+    lifecycle::{LeaveReason, Lifecycle},
+    load_phase::StopMode,
+    membership_policy::{MembershipAction, MembershipNeed, MembershipState},
     membership_task::MembershipTask,
     process_monitor::ProcessMonitor,
     rejected_message_counter::RejectedMessageCounter,
     share_leases::ShareLeases,
     share_units,
     store_clock::StoreClock,
+    worker_config::{WorkerConfig, WorkerError, WorkerStatus},
     worker_run::{DriverFactory, WorkerRun},
-    worker_run_state::{WorkerRunConfig, WorkerRunEvent, WorkerRunState},
+    worker_run_state::WorkerRunState,
 };
+use run_following::{RunProgress, next_progress};
 
-/// How a worker behaves.
-#[derive(Debug, Clone)]
-pub struct WorkerConfig {
-    /// Its name in the fleet. Two live workers must not share one.
-    pub id: String,
-    /// Time between beats; never more than a third of `ttl`.
-    pub heartbeat_interval: Duration,
-    /// How long it lives without one.
-    pub ttl: Duration,
-    /// Deltas, one a second, that may wait for a store that is away before it ends its part of the run.
-    pub max_unshipped_deltas: usize,
-}
-
-impl WorkerConfig {
-    pub fn new(id: impl Into<String>) -> WorkerConfig {
-        let (beat, ttl) = (Duration::from_millis(1150), Duration::from_millis(3500));
-        WorkerConfig { id: id.into(), heartbeat_interval: beat, ttl, max_unshipped_deltas: 120 }
-    }
-}
-
-/// What a worker last said of itself, for those who look at it from outside.
-#[derive(Debug, Clone, Default)]
-pub struct WorkerStatus {
-    pub report: WorkerReport,
-    /// When the store last heard it.
-    pub last_acknowledged: Option<Instant>,
-}
-
-/// Why a worker cannot work.
-#[derive(Debug, thiserror::Error)]
-pub enum WorkerError {
-    #[error(transparent)]
-    InvalidTimings(#[from] MembershipConfigError),
-    #[error("another worker that is alive is called `{0}`: give this one another --id")]
-    NameTaken(String),
-}
-
-/// The load ends this much before others could take it over.
+/// The load ends this long before other workers could take the shares over.
 const LEASE_SAFETY_MARGIN: Duration = Duration::from_millis(100);
 
-/// How long a worker that leaves waits for its last deltas to be in.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// One process of a fleet.
-pub struct Worker<C: FleetStores, H: DriverFactory> {
-    cell: C,
-    driver_factory: Arc<H>,
+pub struct Worker<C: FleetStores, F: DriverFactory> {
+    stores: C,
+    driver_factory: Arc<F>,
     config: WorkerConfig,
-    /// Of this life of the worker.
+    /// Identifies this life of the worker.
     instance: u64,
+    lifecycle: Lifecycle,
+    /// The revision of the record that `desired_run` was read from.
+    seen_revision: u64,
+    record_freshness: RecordFreshness,
+    desired_run: Option<DesiredRun>,
+    run_state: WorkerRunState<Box<WorkerRun>>,
+    /// The build of a run's users, while one is being built.
+    build_tasks: JoinSet<Result<WorkerRun, String>>,
+    /// The hooks of the run whose users were built last. They outlive its job, because the
+    /// tear-down comes after it.
+    hooks: Option<RunHooks>,
+    share_leases: ShareLeases,
+    /// Whether the membership was valid at the last heartbeat.
+    membership_valid: bool,
+    /// Tasks that the worker waits for before it leaves.
+    background_tasks: JoinSet<()>,
     clock: StoreClock,
     process_monitor: ProcessMonitor,
-    seen_revision: u64,
-    desired_run: Option<(u64, RunPhase, RunSpec)>,
-    run_state: WorkerRunState,
-    share_leases: ShareLeases,
-    failed_run: Option<FailedRun>,
-    /// What the scenario of a run does once, and what of it was begun here.
-    hooks: Option<(u64, Arc<dyn ScenarioHooks>)>,
-    started_hooks: BTreeSet<(u64, HookKind)>,
-    /// What goes on beside the loop, and is waited for before it leaves.
-    background_tasks: JoinSet<()>,
     stale_commands: u64,
     bad_commands: u64,
     rejected_messages: RejectedMessageCounter,
-    leaving: bool,
-    /// Another life has this worker's name.
-    name_taken: bool,
     status: watch::Sender<WorkerStatus>,
-    /// Its place in the fleet was certain at the last beat.
-    membership_valid: bool,
-    /// The record has been looked at: whether a run is on is known.
-    record_known: bool,
-    /// It has to be looked at again, whatever its revision: a store that has forgotten everything counts those anew.
-    reread_record: bool,
 }
 
-impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
-    pub fn new(cell: C, host: H, config: WorkerConfig) -> Worker<C, H> {
-        // The random part of a unique name is as good a source as any.
-        let name = MemberId::unique();
-        let instance = u64::from_str_radix(&name.as_str()[..15], 16).unwrap_or(1);
+impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
+    pub fn new(stores: C, driver_factory: F, config: WorkerConfig) -> Worker<C, F> {
+        // A unique member id starts with random hexadecimal digits.
+        let random = MemberId::unique();
+        let instance = u64::from_str_radix(&random.as_str()[..15], 16).unwrap_or(1);
         Worker {
-            cell,
-            driver_factory: Arc::new(host),
+            stores,
+            driver_factory: Arc::new(driver_factory),
             config,
             instance,
-            clock: StoreClock::default(),
-            process_monitor: ProcessMonitor::new(),
+            lifecycle: Lifecycle::Serving,
             seen_revision: 0,
+            record_freshness: RecordFreshness::Unread,
             desired_run: None,
             run_state: WorkerRunState::Idle,
-            share_leases: ShareLeases::default(),
-            failed_run: None,
+            build_tasks: JoinSet::new(),
             hooks: None,
-            started_hooks: BTreeSet::new(),
+            share_leases: ShareLeases::default(),
+            membership_valid: false,
             background_tasks: JoinSet::new(),
+            clock: StoreClock::default(),
+            process_monitor: ProcessMonitor::new(),
             stale_commands: 0,
             bad_commands: 0,
             rejected_messages: RejectedMessageCounter::default(),
-            leaving: false,
-            name_taken: false,
             status: watch::Sender::default(),
-            membership_valid: false,
-            record_known: false,
-            reread_record: false,
         }
     }
 
-    /// How it is, as it goes on.
+    /// The worker's status, updated with every report.
     pub fn status(&self) -> watch::Receiver<WorkerStatus> {
         self.status.subscribe()
     }
 
-    /// Works until `stop`, then drains: shares go to others, what is under way is finished, everything measured is shipped.
+    /// Works until `stop`, then drains: other workers take the shares, started iterations finish,
+    /// and the store gets every delta.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), WorkerError> {
-        let beat = self.config.heartbeat_interval.min(self.config.ttl / 3);
-        let seat = MembershipConfig {
-            heartbeat_interval: beat,
+        let heartbeat_interval = self.config.heartbeat_interval.min(self.config.ttl / 3);
+        let membership_config = MembershipConfig {
+            heartbeat_interval,
             ttl: self.config.ttl,
             ..MembershipConfig::new(self.member_id(), share_units())
         };
-        // Timings that do not fit are refused before anybody hears of this worker.
-        Membership::new(self.cell.workers(), seat.clone())?;
-        let run = self.cell.run();
+        // Refuses invalid timings before the fleet sees this worker.
+        Membership::new(self.stores.workers(), membership_config.clone())?;
+        let run = self.stores.run();
         self.claim_name(&run, &stop).await?;
-        let mut place: Option<MembershipTask> = None;
+        let mut membership: Option<MembershipTask> = None;
         let mut commands = run.subscribe(&self.config.id);
-        let mut beats = tokio::time::interval(beat);
-        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut goodbye = None;
-        info!(worker = self.config.id, instance = format_instance(self.instance), "ready");
+        let mut heartbeats = tokio::time::interval(heartbeat_interval);
+        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        info!(worker = self.config.id, instance = format_instance(self.instance), "the worker is ready");
         loop {
             tokio::select! {
-                () = stop_requested(&stop, self.name_taken), if !self.leaving => {
-                    info!(worker = self.config.id, "leaving");
-                    self.leaving = true;
-                    goodbye = Some(Instant::now() + LEAVE_TIMEOUT);
-                }
-                Some(notice) = MembershipTask::next_notice(&mut place) => self.handle_notice(notice),
-                _ = beats.tick() => self.heartbeat(&run, place.as_ref()).await,
+                () = stop.cancelled(), if !self.lifecycle.is_leaving() => self.leave(LeaveReason::Stopped),
+                Some(event) = MembershipTask::next_event(&mut membership) => self.handle_lease_event(event),
+                _ = heartbeats.tick() => self.heartbeat(&run, membership.as_ref()).await,
                 Some(message) = commands.recv() => if self.accept_command(&message) { self.read_record(&run).await; },
                 Some(_) = self.background_tasks.join_next() => {}
-                progress = self.run_state.next_event() => match progress {
-                    WorkerRunEvent::Prepared(made) => self.handle_prepared(*made, &run).await,
-                    WorkerRunEvent::DeltaForwarded => self.check_run(&run).await,
+                progress = next_progress(&mut self.build_tasks, &mut self.run_state) => match progress {
+                    RunProgress::BuildEnded(result) => self.handle_build_end(*result, &run).await,
+                    RunProgress::DeltaForwarded => self.check_run(&run).await,
                 },
             }
-            if let Some(MembershipTask { handle, .. }) = &mut place {
-                // Looked at before the notices: by then everything that was lost before it has been told.
-                let until = handle.validity.expires_at().into_std();
-                while let Ok(notice) = handle.events.try_recv() {
-                    self.handle_notice(notice);
-                }
-                if self.share_leases.has_changes() {
-                    self.apply_share_changes(&run, handle).await;
-                    if self.desired_run.as_ref().is_some_and(|(_, phase, _)| *phase == RunPhase::Preparing) {
-                        // The start waits until every share is held.
-                        self.report_now(&run).await;
-                    }
-                }
-                // Who has just come and holds nothing yet is not held back: its first shares are to be taken up where they were left.
-                if let WorkerRunState::Active(job) = &self.run_state
-                    && (!job.shares().is_empty() || until > Instant::now())
-                {
-                    job.set_lease_deadline(until - LEASE_SAFETY_MARGIN);
-                }
+            if let Some(MembershipTask { handle, .. }) = &mut membership {
+                self.follow_membership(&run, handle).await;
             }
-            self.join_or_leave(&mut place, &seat)?;
-            if self.leaving && self.is_drained(goodbye) && self.background_tasks.is_empty() {
-                place.iter().for_each(MembershipTask::leave);
-                if place.as_ref().is_none_or(MembershipTask::is_finished) {
+            self.update_membership(&mut membership, &membership_config)?;
+            if self.is_drained() && self.background_tasks.is_empty() {
+                membership.iter().for_each(MembershipTask::leave);
+                if membership.as_ref().is_none_or(MembershipTask::is_finished) {
                     break;
                 }
             }
         }
-        if self.name_taken {
+        if self.lifecycle.has_lost_its_name() {
             return Err(WorkerError::NameTaken(self.config.id));
         }
         if let Err(error) = run.remove_worker(&self.config.id).await {
-            debug!(%error, "could not say good-bye; the report will expire");
+            debug!(%error, "the worker could not remove its report; the report will expire");
         }
         Ok(())
     }
 
-    /// Takes the name: the last who had it is waited for until it is forgotten, unless it is heard again.
+    /// Claims the worker's name. Waits until the report of the last worker of this name expires,
+    /// and fails if that worker reports again.
     async fn claim_name(&mut self, run: &C::Run, stop: &CancellationToken) -> Result<(), WorkerError> {
         let mut last = None;
         loop {
-            let report = self.build_report();
-            let Ok(ReportOutcome::NameTaken(heard)) =
-                run.report(&self.config.id, &report.encode(), self.config.ttl).await
+            let report = self.build_report().encode();
+            let Ok(ReportOutcome::NameTaken(heartbeat)) = run.report(&self.config.id, &report, self.config.ttl).await
             else {
-                // A store that does not answer is the beats' to wait for.
+                // If the store is unreachable, the heartbeats retry.
                 return Ok(());
             };
-            match last.replace(heard.clone()) {
-                None => info!(worker = self.config.id, "waits until the last worker of this name is forgotten"),
-                Some(before) if before != heard => return Err(WorkerError::NameTaken(self.config.id.clone())),
+            match last.replace(heartbeat.clone()) {
+                None => info!(worker = self.config.id, "the worker waits until the last report of its name expires"),
+                Some(before) if before != heartbeat => return Err(WorkerError::NameTaken(self.config.id.clone())),
                 Some(_) => {}
             }
             tokio::select! {
@@ -237,159 +179,202 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
         }
     }
 
-    /// Takes a place among those who make the load, or gives it up: shares held by somebody who makes nothing of them are load that
-    /// nobody makes.
-    fn join_or_leave(
+    fn leave(&mut self, reason: LeaveReason) {
+        if !self.lifecycle.is_leaving() {
+            info!(worker = self.config.id, ?reason, "the worker is leaving");
+        }
+        self.lifecycle = self.lifecycle.step(reason, Instant::now());
+    }
+
+    /// Applies pending share changes and extends the job's lease deadline.
+    async fn follow_membership(&mut self, run: &C::Run, handle: &mut MembershipHandle) {
+        // Read before the events: every share that was lost before this deadline then has its event
+        // in the queue.
+        let expires_at = handle.validity.expires_at().into_std();
+        while let Ok(event) = handle.events.try_recv() {
+            self.handle_lease_event(event);
+        }
+        if self.share_leases.has_changes() {
+            self.apply_share_changes(run, handle).await;
+            if self.desired_run.as_ref().is_some_and(|desired| desired.phase == RunPhase::Preparing) {
+                // The leader waits until every share is held.
+                self.report_now(run).await;
+            }
+        }
+        // A worker that has just joined and holds no share has no deadline: it must take its first
+        // shares up where they were left.
+        if let Some(job) = self.run_state.job()
+            && (!job.shares().is_empty() || expires_at > Instant::now())
+        {
+            job.set_lease_deadline(expires_at - LEASE_SAFETY_MARGIN);
+        }
+    }
+
+    /// Joins the members, releases shares or leaves, as [`MembershipState::action`] decides.
+    fn update_membership(
         &self,
-        place: &mut Option<MembershipTask>,
-        seat: &MembershipConfig,
+        membership: &mut Option<MembershipTask>,
+        config: &MembershipConfig,
     ) -> Result<(), MembershipConfigError> {
-        match place {
-            Some(taken) if !self.leaving && taken.is_finished() => *place = None,
-            // Who leaves keeps its place until its users are done: what they have borrowed is theirs until then.
-            Some(taken) if self.leaving || self.has_failed_run() && self.has_active_run() => taken.release_shares(),
-            // Nobody comes back from retirement but by a new place.
-            Some(taken) if self.has_failed_run() || taken.is_releasing_shares() && !self.has_active_run() => {
-                taken.leave()
+        let state = membership.as_ref().map_or(MembershipState::Absent, MembershipTask::state);
+        match state.action(self.membership_need()) {
+            Some(MembershipAction::Join) => {
+                *membership = Some(MembershipTask::spawn(self.stores.workers(), config.clone())?);
             }
-            None if !self.leaving && !self.has_failed_run() && self.can_join() => {
-                *place = Some(MembershipTask::spawn(self.cell.workers(), seat.clone())?);
-            }
-            _ => {}
+            Some(MembershipAction::ReleaseShares) => membership.iter().for_each(MembershipTask::release_shares),
+            Some(MembershipAction::Leave) => membership.iter().for_each(MembershipTask::leave),
+            Some(MembershipAction::Forget) => *membership = None,
+            None => {}
         }
         Ok(())
     }
 
-    fn has_active_run(&self) -> bool {
-        matches!(self.run_state, WorkerRunState::Active(_))
+    fn membership_need(&self) -> MembershipNeed {
+        let run_is_on = self.desired_run.as_ref().is_some_and(DesiredRun::is_on);
+        let has_job = self.run_state.job().is_some();
+        if self.lifecycle.is_leaving() {
+            MembershipNeed::Depart
+        } else if self.has_failed_run() {
+            if has_job { MembershipNeed::ReleaseShares } else { MembershipNeed::Leave }
+        } else if self.record_freshness == RecordFreshness::Unread {
+            MembershipNeed::Wait
+        } else if has_job {
+            MembershipNeed::ServeUsers
+        } else if !run_is_on || self.run_state.is_prepared() {
+            MembershipNeed::Serve
+        } else {
+            MembershipNeed::Wait
+        }
     }
 
-    /// Whether it cannot carry out the run that is on, or not any more.
+    /// Whether the worker cannot carry out the run that is on, or not to its end.
     fn has_failed_run(&self) -> bool {
-        let on = self.desired_run.as_ref().filter(|(_, phase, _)| *phase != RunPhase::Idle);
-        on.is_some_and(|(epoch, _, _)| self.failed_epoch() == Some(*epoch))
+        let desired = self.desired_run.as_ref().filter(|desired| desired.is_on());
+        desired.zip(self.run_state.failed_run()).is_some_and(|(desired, failed)| desired.epoch == failed.epoch)
     }
 
-    /// Whether it could make load at once: who comes in the middle of a run builds its users first.
-    fn can_join(&self) -> bool {
-        let is_on = self.desired_run.as_ref().is_some_and(|(_, phase, _)| *phase != RunPhase::Idle);
-        self.record_known
-            && (!is_on || matches!(self.run_state, WorkerRunState::Active(_) | WorkerRunState::Done { .. }))
-    }
-
-    /// The worker's name is for people; its place in the fleet belongs to this life of it.
+    /// A worker's name is for people; its membership belongs to this life of it.
     fn member_id(&self) -> MemberId {
         MemberId::new(format!("{}.{}", self.config.id, format_instance(self.instance)))
     }
 
-    /// Whether a worker that is leaving has nothing left to do.
-    fn is_drained(&mut self, goodbye: Option<Instant>) -> bool {
-        if goodbye.is_some_and(|at| Instant::now() > at) {
-            warn!("leaving although not everything is shipped");
+    /// Whether the worker is leaving and has nothing left to do, or its time is up.
+    fn is_drained(&mut self) -> bool {
+        let Lifecycle::Leaving { deadline, .. } = self.lifecycle else { return false };
+        if Instant::now() > deadline {
+            warn!("the worker leaves before the store has all its deltas");
             return true;
         }
-        match &mut self.run_state {
-            WorkerRunState::Active(job) => {
-                if self.share_leases.shares().is_empty() {
-                    job.stop(false);
-                }
-                job.is_done()
+        let holds_shares = !self.share_leases.shares().is_empty();
+        self.run_state.job_mut().is_none_or(|job| {
+            if !holds_shares {
+                job.stop(StopMode::Drain);
             }
-            WorkerRunState::Idle | WorkerRunState::Preparing { .. } | WorkerRunState::Done { .. } => true,
+            job.is_done()
+        })
+    }
+
+    fn handle_lease_event(&mut self, event: LeaseEvent) {
+        if self.record_freshness == RecordFreshness::Current {
+            self.record_freshness = RecordFreshness::Stale;
+        }
+        if self.share_leases.apply_event(event) {
+            // A worker that lost a share has lost its membership, and with it the resources of its
+            // users.
+            self.invalidate_resources();
         }
     }
 
-    fn handle_notice(&mut self, notice: LeaseEvent) {
-        self.reread_record = true;
-        if self.share_leases.apply_notice(notice) {
-            // Whoever lost a share has lost its place, and with it what its users had borrowed.
-            self.run_state.invalidate_resources();
+    /// Marks the resources that the users lease as possibly reassigned.
+    fn invalidate_resources(&self) {
+        if let Some(job) = self.run_state.job() {
+            job.invalidate_resources();
         }
     }
 
-    /// Tells the engine what it holds now, and gives back what was asked for.
+    /// Hands the current shares to the engine, and releases those that the membership asked back.
     async fn apply_share_changes(&mut self, run: &C::Run, handle: &MembershipHandle) {
-        let job = match &mut self.run_state {
-            WorkerRunState::Active(job) => Some(&mut **job),
-            WorkerRunState::Idle | WorkerRunState::Preparing { .. } | WorkerRunState::Done { .. } => None,
-        };
-        let profile = self.desired_run.as_ref().map(|(_, _, order)| &order.profile);
-        let back = self.share_leases.apply_changes(job, profile, run).await;
-        back.into_iter().for_each(|lease| handle.release(lease));
+        let job = self.run_state.job_mut().map(|job| &mut **job);
+        let profile = self.desired_run.as_ref().map(|desired| &desired.spec.profile);
+        let released = self.share_leases.apply_changes(job, profile, run).await;
+        released.into_iter().for_each(|lease| handle.release(lease));
     }
 
-    async fn heartbeat(&mut self, run: &C::Run, place: Option<&MembershipTask>) {
-        let asked = Instant::now();
-        if let Some(messages) = self.rejected_messages.take_due(asked) {
-            warn!(messages, "more messages were refused");
+    async fn heartbeat(&mut self, run: &C::Run, membership: Option<&MembershipTask>) {
+        let sent_at = Instant::now();
+        if let Some(messages) = self.rejected_messages.take_due(sent_at) {
+            warn!(messages, "the worker refused more messages");
         }
-        self.membership_valid = place.is_some_and(|place| place.handle.validity.is_valid());
+        self.membership_valid = membership.is_some_and(|membership| membership.handle.validity.is_valid());
         if !self.membership_valid {
-            self.run_state.invalidate_resources();
+            self.invalidate_resources();
         }
-        let report = self.build_report();
-        match run.report(&self.config.id, &report.encode(), self.config.ttl).await {
+        let report = self.build_report().encode();
+        match run.report(&self.config.id, &report, self.config.ttl).await {
             Ok(ReportOutcome::NameTaken(_)) => {
-                warn!(worker = self.config.id, "was away too long: another worker has its name now");
-                self.name_taken = true;
+                warn!(
+                    worker = self.config.id,
+                    "another worker took this worker's name while the store was unreachable"
+                );
+                self.leave(LeaveReason::NameTaken);
             }
-            Ok(ReportOutcome::Accepted(heard)) => {
-                self.clock.record_reading(asked, heard.now_ms);
-                self.status.send_modify(|status| status.last_acknowledged = Some(asked));
-                let is_another = self.desired_run.as_ref().is_some_and(|(epoch, ..)| *epoch != heard.epoch);
-                if heard.revision != self.seen_revision || is_another || std::mem::take(&mut self.reread_record) {
+            Ok(ReportOutcome::Accepted(receipt)) => {
+                self.clock.record_reading(sent_at, receipt.now_ms);
+                self.status.send_modify(|status| status.last_acknowledged = Some(sent_at));
+                let is_other_run = self.desired_run.as_ref().is_some_and(|desired| desired.epoch != receipt.epoch);
+                let is_stale = self.record_freshness == RecordFreshness::Stale;
+                if receipt.revision != self.seen_revision || is_other_run || is_stale {
                     self.read_record(run).await;
                 }
-                self.record_known |= heard.revision == self.seen_revision;
+                if receipt.revision == self.seen_revision {
+                    self.record_freshness = RecordFreshness::Current;
+                }
             }
-            Err(error) => debug!(%error, "a beat was not heard"),
+            Err(error) => debug!(%error, "the store did not accept a heartbeat"),
         }
         self.check_run(run).await;
     }
 
     fn build_report(&mut self) -> WorkerReport {
-        let vitals = self.process_monitor.sample();
-        let takes_load = (self.membership_valid || self.has_failed_run()) && !self.leaving;
-        let (ready, done, waiting, sent, threads) = match &self.run_state {
-            WorkerRunState::Active(job) => (job.epoch, 0, job.unshipped_deltas(), job.sent(), job.thread_count()),
-            WorkerRunState::Done { epoch } => (*epoch, *epoch, 0, 0, 0),
-            WorkerRunState::Idle | WorkerRunState::Preparing { .. } => (0, 0, 0, 0, 0),
-        };
+        let process = self.process_monitor.sample();
+        let takes_load = (self.membership_valid || self.has_failed_run()) && !self.lifecycle.is_leaving();
+        let epoch = self.run_state.epoch().filter(|_| self.run_state.is_prepared()).unwrap_or(0);
+        let job = self.run_state.job();
         let held = self.share_leases.shares();
         let report = WorkerReport {
             health: if takes_load { WorkerHealth::Healthy } else { WorkerHealth::Unhealthy },
             instance: self.instance,
-            cpu_percent: vitals.cpu_percent,
-            cpu_s: vitals.cpu_s,
-            rss_bytes: vitals.rss_bytes,
-            max_rss_bytes: vitals.max_rss_bytes,
-            memory_percent: vitals.memory_percent,
-            total_ram_bytes: vitals.total_ram_bytes,
+            cpu_percent: process.cpu_percent,
+            cpu_s: process.cpu_s,
+            rss_bytes: process.rss_bytes,
+            max_rss_bytes: process.max_rss_bytes,
+            memory_percent: process.memory_percent,
+            total_ram_bytes: process.total_ram_bytes,
             revision: self.seen_revision,
-            ready,
-            done,
+            ready: epoch,
+            done: if job.is_some() { 0 } else { epoch },
             share_count: held.len(),
             held,
-            waiting: waiting as u64,
-            sent,
-            threads: threads as u32,
+            waiting: job.map_or(0, |job| job.unshipped_deltas() as u64),
+            sent: job.map_or(0, |job| job.sent()),
+            threads: job.map_or(0, |job| job.thread_count() as u32),
             stale_commands: self.stale_commands,
             bad_commands: self.bad_commands,
-            failed_run: self.failed_run.clone(),
+            failed_run: self.run_state.failed_run(),
         };
         self.status.send_modify(|status| status.report.clone_from(&report));
         report
     }
 
-    /// Whether a message is worth reading the record for.
+    /// Whether the worker has to read the record because of `message`.
     fn accept_command(&mut self, message: &[u8]) -> bool {
         if message.is_empty() {
             return true;
         }
         match CommandEnvelope::decode(message) {
-            Ok(envelope) if self.desired_run.as_ref().is_some_and(|(epoch, _, _)| envelope.epoch < *epoch) => {
+            Ok(command) if self.desired_run.as_ref().is_some_and(|desired| command.epoch < desired.epoch) => {
                 self.stale_commands += 1;
-                debug!(epoch = envelope.epoch, "a command of an earlier run was ignored");
+                debug!(epoch = command.epoch, "the worker ignored a command of an earlier run");
                 false
             }
             Ok(_) => true,
@@ -397,208 +382,18 @@ impl<C: FleetStores, H: DriverFactory> Worker<C, H> {
                 self.bad_commands += 1;
                 self.rejected_messages.add();
                 if let Some(messages) = self.rejected_messages.take_due(Instant::now()) {
-                    warn!(%error, messages, "a message was refused");
+                    warn!(%error, messages, "the worker refused a message");
                 }
                 false
             }
         }
     }
 
-    /// Reads the record and does what it says; says whether it could.
-    async fn read_record(&mut self, run: &C::Run) -> bool {
-        let asked = Instant::now();
-        let record = match run.read_record().await {
-            Ok(record) => record,
-            Err(error) => {
-                debug!(%error, "the record could not be read");
-                return false;
-            }
-        };
-        self.clock.record_reading(asked, record.now_ms);
-        let phase = match RunPhase::from_name(&record.state) {
-            None if !record.state.is_empty() => {
-                warn!("the state of the run (test:state) is none; it is ignored");
-                return false;
-            }
-            phase => phase.unwrap_or_default(),
-        };
-        if record.spec.is_empty() {
-            // No run, or a store that has forgotten it; whatever is made here is nobody's.
-            self.seen_revision = record.revision;
-            self.desired_run = None;
-            self.failed_run = None;
-            self.abandon_run();
-            return true;
-        }
-        let order: RunSpec = match serde_json::from_str(&record.spec) {
-            Ok(order) => order,
-            Err(error) => {
-                warn!(%error, "the order of the run cannot be read; it is ignored");
-                return false;
-            }
-        };
-        self.seen_revision = record.revision;
-        if self.desired_run.as_ref().is_some_and(|(_, _, known)| known.run != order.run) {
-            // Another run, even if a store that has forgotten everything gives it the same number.
-            self.abandon_run();
-            self.failed_run = None;
-        }
-        self.desired_run = Some((record.epoch, phase, order));
-        self.apply_record(run).await;
-        true
-    }
-
-    async fn apply_record(&mut self, run: &C::Run) {
-        let Some((epoch, phase, order)) = self.desired_run.clone() else { return };
-        if self.run_state.epoch().is_some_and(|mine| mine != epoch) {
-            self.abandon_run();
-        }
-        self.run_hooks(run, epoch, phase, &order);
-        let can_begin = self.failed_epoch() != Some(epoch) && !self.leaving;
-        match (phase, &mut self.run_state) {
-            (RunPhase::Preparing | RunPhase::Running, WorkerRunState::Idle) if can_begin => {
-                self.prepare_run(run, epoch, order.bundle);
-            }
-            (RunPhase::Running, WorkerRunState::Active(job)) => {
-                job.set_paused(order.paused.is_some());
-                if let Some(start) = order.start_at_ms {
-                    // Once, before its first user.
-                    if let Some(hooks) = job.hooks.take() {
-                        hooks::apply_set_up_data(run, epoch, hooks).await;
-                    }
-                    job.start(self.clock.instant(start), &order.profile);
-                }
-                self.share_leases.mark_changed();
-            }
-            // It is at its end here, too, or will be in a moment: by its own clock, so that nothing that is due is cut off.
-            (RunPhase::Stopping, WorkerRunState::Active(job)) if order.is_complete() && job.has_known_end() => {
-                self.share_leases.mark_changed();
-            }
-            (RunPhase::Stopping | RunPhase::Idle, WorkerRunState::Active(job)) => {
-                job.stop(order.stop.as_ref().is_some_and(|stop| stop.abort));
-            }
-            (RunPhase::Stopping | RunPhase::Idle, WorkerRunState::Preparing { epoch, .. }) => {
-                self.run_state = WorkerRunState::Done { epoch: *epoch };
-            }
-            _ => {}
-        }
-    }
-
-    /// Does what this worker was told to do once for the whole run; it is told in the record, so it hears of it again and again.
-    fn run_hooks(&mut self, run: &C::Run, epoch: u64, phase: RunPhase, order: &RunSpec) {
-        let Some((_, hooks)) = self.hooks.as_ref().filter(|(of, _)| *of == epoch) else { return };
-        let told = |asked: &Option<HookAssignment>| asked.as_ref().is_some_and(|asked| asked.instance == self.instance);
-        if phase == RunPhase::Preparing && told(&order.set_up) && self.started_hooks.insert((epoch, HookKind::SetUp)) {
-            self.background_tasks.spawn(hooks::set_up(run.clone(), epoch, hooks.clone()));
-        }
-        if phase == RunPhase::Stopping
-            && told(&order.tear_down)
-            && self.started_hooks.insert((epoch, HookKind::TearDown))
-        {
-            self.background_tasks.spawn(hooks::tear_down(run.clone(), epoch, hooks.clone()));
-        }
-    }
-
-    /// Ends what nobody wants any more.
-    fn abandon_run(&mut self) {
-        if let WorkerRunState::Active(job) = &mut self.run_state {
-            warn!(epoch = job.epoch, "the run is not wanted any more; its load ends");
-            job.stop(true);
-        }
-        self.run_state = WorkerRunState::Idle;
-    }
-
-    fn failed_epoch(&self) -> Option<u64> {
-        self.failed_run.as_ref().map(|failed| failed.epoch)
-    }
-
-    fn prepare_run(&mut self, run: &C::Run, epoch: u64, bundle: String) {
-        let WorkerConfig { ttl, max_unshipped_deltas: most_waiting, .. } = self.config;
-        let part = WorkerRunConfig {
-            epoch,
-            instance: self.instance,
-            member: self.member_id(),
-            ttl,
-            max_unshipped_deltas: most_waiting,
-        };
-        self.run_state =
-            WorkerRunState::prepare(self.driver_factory.clone(), (run.clone(), self.cell.pools()), part, bundle);
-    }
-
-    async fn handle_prepared(&mut self, made: Result<WorkerRun, String>, run: &C::Run) {
-        let WorkerRunState::Preparing { epoch, .. } = self.run_state else { return };
-        match made {
-            Ok(job) => {
-                info!(epoch, "users are built");
-                self.hooks = job.hooks.clone().map(|hooks| (epoch, hooks));
-                self.started_hooks.retain(|(of, _)| *of == epoch);
-                self.run_state = WorkerRunState::Active(Box::new(job));
-                self.share_leases.mark_changed();
-            }
-            Err(message) => {
-                warn!(epoch, message, "this run cannot be carried out here");
-                self.failed_run = Some(FailedRun { epoch, message });
-                self.run_state = WorkerRunState::Idle;
-            }
-        }
-        // At once, not at the next beat: everybody waits for it.
-        self.apply_record(run).await;
-        self.report_now(run).await;
-    }
-
-    /// Notices what has become of the job: it is done, or has ended before it was told to, and then others are to have its load.
-    async fn check_run(&mut self, run: &C::Run) {
-        if let WorkerRunState::Active(job) = &mut self.run_state
-            && job.is_lost_by_store()
-        {
-            job.stop(true);
-            // Another run may have its number by now, and nothing is to be said of that one.
-            if !self.read_record(run).await {
-                return;
-            }
-        }
-        let WorkerRunState::Active(job) = &self.run_state else { return };
-        let (epoch, done) = (job.epoch, job.is_done());
-        if let Some(why) = job.early_end_reason().filter(|_| self.failed_epoch() != Some(epoch)) {
-            warn!(epoch, why, "this worker ends its part of the run, and sits out the rest of it");
-            self.failed_run = Some(FailedRun { epoch, message: why.to_owned() });
-            self.report_now(run).await;
-        }
-        if done {
-            self.finish_run(run).await;
-        }
-    }
-
-    /// Everything is shipped: says so.
-    async fn finish_run(&mut self, run: &C::Run) {
-        let WorkerRunState::Active(mut job) = std::mem::replace(&mut self.run_state, WorkerRunState::Idle) else {
-            return;
-        };
-        // Of a run that nobody wants any more its threads have not ended.
-        job.stop(true);
-        self.run_state = WorkerRunState::Done { epoch: job.epoch };
-        if let Some(end) = job.load_end() {
-            let note = RunNote::LoadEnd { instance: self.instance, at: end };
-            if let Err(error) = run.set_notes(job.epoch, &[note.encode()]).await {
-                debug!(%error, "could not say when the load was over");
-            }
-        }
-        self.background_tasks.spawn_blocking(move || job.join());
-        self.report_now(run).await;
-    }
-
-    /// Reports without waiting for the beat.
+    /// Reports without waiting for the next heartbeat.
     async fn report_now(&mut self, run: &C::Run) {
-        let report = self.build_report();
-        if let Err(error) = run.report(&self.config.id, &report.encode(), self.config.ttl).await {
-            debug!(%error, "a report was not heard");
+        let report = self.build_report().encode();
+        if let Err(error) = run.report(&self.config.id, &report, self.config.ttl).await {
+            debug!(%error, "the store did not accept a report");
         }
-    }
-}
-
-/// Waits until this worker is to leave.
-async fn stop_requested(stop: &CancellationToken, at_once: bool) {
-    if !at_once {
-        stop.cancelled().await;
     }
 }

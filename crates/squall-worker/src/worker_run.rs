@@ -1,4 +1,5 @@
-//! One run as one worker carries it out: its engine, its leash, its shipper. Told what to do; knows nothing of the record.
+//! One run as one worker carries it out: its engine, its send budget and its delta shipper. It
+//! knows nothing of the run record: the worker starts and stops it and assigns its shares.
 
 use squall_coord::RunStore;
 use squall_engine::{
@@ -22,206 +23,217 @@ use crate::{
     counter_supplier::CounterSupplier,
     delta_shipper::DeltaShipper,
     hooks::ScenarioHooks,
+    load_phase::{LoadEvent, LoadPhase, StopMode},
+    run_builder::WorkerRunConfig,
     send_budget_reporter::{LoadStart, SendBudgetReporter},
 };
 
-/// Makes drivers of bundles: what a worker can run.
+/// Makes drivers from bundles.
 pub trait DriverFactory: Send + Sync + 'static {
     type Driver: Driver;
 
-    /// Reads what has travelled here. The message of a refusal is for people. May block.
+    /// Reads a bundle from the store. The message of an error is for people. May block.
     fn open_bundle(&self, bundle: &Bundle) -> Result<RunnableBundle<Self::Driver>, String>;
 }
 
-/// A bundle that can be run.
+/// A bundle that a worker can run.
 pub struct RunnableBundle<D> {
     pub driver: D,
-    /// Engine threads that suit it; `None` leaves it to the engine.
+    /// Engine threads that suit the driver; `None` leaves the number to the engine.
     pub threads: Option<usize>,
-    /// Its own plan, where the bundle's stands for several scenarios.
+    /// The plan of the driver's scenario, if the bundle's plan stands for several scenarios.
     pub plan: Option<Plan>,
-    /// What else runs on the same timeline: other scenarios, and what follows them.
+    /// Other scenarios on the same timeline.
     pub additional: Vec<AdditionalScenario<D>>,
-    /// The pools that it declares.
+    /// The pools that the scenarios declare.
     pub pools: Vec<PoolContents>,
-    /// What it has to be supplied with, because the whole fleet uses it once.
+    /// Numbers that the whole fleet uses once each, such as rows of data.
     pub shared_counters: Vec<SharedCounter>,
-    /// What it does once for the whole run.
+    /// Code that runs once for the whole run.
     pub hooks: Option<Arc<dyn ScenarioHooks>>,
 }
 
-/// Something that runs beside a scenario, by a load and tasks of its own.
+/// A scenario with its own load and tasks that runs beside the first one.
 pub struct AdditionalScenario<D> {
     pub driver: D,
     pub threads: Option<usize>,
     pub plan: Plan,
-    /// It ends when what does not follow has.
+    /// Whether the scenario ends when all scenarios that are not in the background have ended.
     pub background: bool,
 }
 
-/// How long giving back what was borrowed may take at the end.
+/// How long returning the leased resources may take at the end of a run.
 const RESOURCE_RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const NOTE_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// At first nobody knows how fast users are: a thread of a closed model may send this much before it must have announced more, and less
-/// where few users pause for long.
+/// Requests that a thread of a closed model may send before its first announcement, when its pace
+/// is unknown.
 const INITIAL_BUDGET: u64 = 1000;
-/// What they do in this time by their pauses; about as long as a worker may go on alone.
+/// Users that pause get less: the requests that their pauses allow in this time, about as long as a
+/// worker may work without the store.
 const INITIAL_BUDGET_SECONDS: f64 = 5.0;
-/// Of every thread, beyond what is known to be due.
+/// Requests of every thread beyond those that the load model predicts.
 const MIN_INITIAL_BUDGET: u64 = 64;
 
-/// Longer than any run goes on.
+/// Longer than any run.
 const UNBOUNDED_DURATION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// A run under way here.
+/// How a run's number of iterations is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IterationLimit {
+    Unlimited,
+    /// By the schedule of an open load, or only in an additional scenario.
+    Scheduled,
+    /// Users of a closed load draw iterations from a shared counter, so no worker knows when the
+    /// load ends.
+    Drawn,
+}
+
+/// A run in this worker.
 pub(crate) struct WorkerRun {
     pub(crate) epoch: u64,
     pub(crate) hooks: Option<Arc<dyn ScenarioHooks>>,
     engine: EngineGroup,
+    phase: LoadPhase,
+    /// When the load starts; unset until the record says so.
+    load_start: LoadStart,
     merger: ThreadMerger,
     shipper: DeltaShipper,
+    max_unshipped_deltas: usize,
     counter_supplier: CounterSupplier,
-    /// The run has so many iterations and no more, and users take them as they can.
-    has_iteration_quota: bool,
-    /// It has so many, whoever takes them.
-    has_iteration_limit: bool,
+    iteration_limit: IterationLimit,
     send_budget: SendBudget,
-    /// Say what may be sent, and when the load here is over how much will have been; they end with this.
+    /// Announce the send budget, and at the end of the load the number of requests. Dropping the
+    /// job ends them.
     _reporting_tasks: JoinSet<()>,
     resources: ResourceClient,
-    /// Serves the line that the users borrow by.
+    /// Serves the requests of `resources`.
     resource_task: JoinHandle<()>,
-    started: bool,
-    load_start: LoadStart,
-    /// That the record says.
+    /// The profile in the record.
     profile: Profile,
-    /// Of each scenario; the first follows the record's, unless that stands for several.
+    /// The profile of each scenario. The first follows the record, unless the record's stands for
+    /// several scenarios.
     profiles: Vec<Profile>,
     multi_scenario: bool,
     shares: ShareSet,
-    /// Shares that were ever taken over here; the store knows of each.
+    /// Every share that this job ever took over. The store has a note for each.
     pub(crate) shares_ever_taken: ShareSet,
-    stopping: bool,
-    /// No more deltas will come.
-    deltas_ended: bool,
-    /// Why it has ended before anybody told it to, if it has.
-    early_end_reason: Option<String>,
-    max_unshipped_deltas: usize,
 }
 
 impl WorkerRun {
-    /// Builds the engine; no load is made before [`WorkerRun::start`].
+    /// Builds the engine. It makes no load before [`WorkerRun::start`].
     pub(crate) async fn prepare<D: Driver, R: RunStore>(
         opened: RunnableBundle<D>,
         bundle: &Bundle,
-        (epoch, instance): (u64, u64),
+        run_config: &WorkerRunConfig,
         run: R,
-        (ttl, most_waiting): (Duration, usize),
-        (lender, lending): (ResourceClient, JoinHandle<()>),
+        (resources, resource_task): (ResourceClient, JoinHandle<()>),
     ) -> Result<WorkerRun, EngineError> {
-        let alone = opened.additional.is_empty();
-        let each = opened.driver.requests_per_iteration().filter(|_| alone).map(|requests| requests.direct);
+        let WorkerRunConfig { epoch, instance, ttl, max_unshipped_deltas, .. } = *run_config;
+        let is_single = opened.additional.is_empty();
+        let requests_per_iteration =
+            opened.driver.requests_per_iteration().filter(|_| is_single).map(|requests| requests.direct);
         let plan = opened.plan.as_ref().unwrap_or(&bundle.plan);
         let mut config = engine_config(bundle, plan, opened.threads, instance);
-        let (tickets, iterations) = iteration_quota(&plan.load).unzip();
-        let limited = tickets.is_some();
-        let beside = opened.additional.iter().map(|beside| &beside.plan);
-        let counted = beside.chain([plan]).any(|plan| plan.load.iterations.is_some());
-        config.iteration_quota = tickets;
-        let mut voices = vec![EngineSpec { driver: opened.driver, config, background: false }];
-        voices.extend(opened.additional.into_iter().map(|beside| beside.engine_spec(bundle, instance)));
-        let first: Vec<u64> = voices.iter().flat_map(|voice| initial_budgets(&voice.config)).collect();
-        let leash = SendBudget::new(first.len());
-        for EngineSpec { config, .. } in &mut voices {
-            config.send_budget = Some(leash.clone());
-            config.resources = Some(lender.clone());
+        let (quota, iterations) = iteration_quota(&plan.load).unzip();
+        let plans = opened.additional.iter().map(|scenario| &scenario.plan).chain([plan]);
+        let iteration_limit = IterationLimit::of(quota.is_some(), plans);
+        config.iteration_quota = quota;
+        let mut engines = vec![EngineSpec { driver: opened.driver, config, background: false }];
+        engines.extend(opened.additional.into_iter().map(|scenario| scenario.engine_spec(bundle, instance)));
+        let budgets: Vec<u64> = engines.iter().flat_map(|engine| initial_budgets(&engine.config)).collect();
+        let send_budget = SendBudget::new(budgets.len());
+        for EngineSpec { config, .. } in &mut engines {
+            config.send_budget = Some(send_budget.clone());
+            config.resources = Some(resources.clone());
         }
-        let profiles = voices.iter().map(|voice| voice.config.load.model.profile().clone()).collect();
-        let engine = EngineGroup::prepare(voices).await?;
+        let profiles = engines.iter().map(|engine| engine.config.load.model.profile().clone()).collect();
+        let engine = EngineGroup::prepare(engines).await?;
         let source = SourceId { instance, thread: 0 };
         let source_name = SourceName::Thread { instance, thread: source.thread }.to_string();
-        let rations = opened.shared_counters.into_iter().chain(iterations).collect();
-        let mut announcing: JoinSet<()> =
-            [note_max_sent(run.clone(), epoch, instance, leash.clone())].into_iter().collect();
-        let starts = LoadStart::default();
-        let mut announcer =
-            SendBudgetReporter::new(run.clone(), (epoch, instance), leash.clone(), (first, each), ttl, starts.clone());
-        // Nobody wants this job if it is stale, and then it hears that in other ways.
-        if announcer.report_first_budget().await.is_ok() {
-            announcing.spawn(announcer.run());
+        let counters = opened.shared_counters.into_iter().chain(iterations).collect();
+        let mut reporting_tasks: JoinSet<()> =
+            [note_max_sent(run.clone(), epoch, instance, send_budget.clone())].into_iter().collect();
+        let load_start = LoadStart::default();
+        let mut reporter = SendBudgetReporter::new(
+            run.clone(),
+            (epoch, instance),
+            send_budget.clone(),
+            (budgets, requests_per_iteration),
+            ttl,
+            load_start.clone(),
+        );
+        // An error says that the run is over; the worker learns that from the record.
+        if reporter.report_first_budget().await.is_ok() {
+            reporting_tasks.spawn(reporter.run());
         }
         Ok(WorkerRun {
             epoch,
             hooks: opened.hooks,
             merger: ThreadMerger::new(source, engine.sources()),
             engine,
-            counter_supplier: CounterSupplier::start(&run, epoch, &source_name, rations),
-            has_iteration_quota: limited,
-            has_iteration_limit: counted,
-            _reporting_tasks: announcing,
-            shipper: DeltaShipper::start(run, epoch, source_name, most_waiting),
-            send_budget: leash,
-            resources: lender,
-            resource_task: lending,
-            started: false,
-            load_start: starts,
+            phase: LoadPhase::Running,
+            load_start,
+            counter_supplier: CounterSupplier::start(&run, epoch, &source_name, counters),
+            iteration_limit,
+            _reporting_tasks: reporting_tasks,
+            shipper: DeltaShipper::start(run, epoch, source_name, max_unshipped_deltas),
+            max_unshipped_deltas,
+            send_budget,
+            resources,
+            resource_task,
             profile: bundle.plan.load.model.profile().clone(),
             profiles,
             multi_scenario: bundle.has_multiple_scenarios(),
             shares: ShareSet::NONE,
             shares_ever_taken: ShareSet::NONE,
-            stopping: false,
-            deltas_ended: false,
-            early_end_reason: None,
-            max_unshipped_deltas: most_waiting,
         })
     }
 
-    /// Lets the engine start at `at`, which may be long ago: the run then goes on where it is, by the `profile` that it has now. An engine
-    /// that knew only the planned one might take a run that was paused for over.
+    /// Starts the engine at `at`, once. `at` may be long ago: the engine then continues at the
+    /// current time of the run. It needs the current `profile` for that, because by the planned one
+    /// a paused run might look finished.
     pub(crate) fn start(&mut self, at: Instant, profile: &Profile) {
-        if !self.started {
-            if self.profile != *profile {
-                self.assign_shares(self.shares, profile, &BTreeMap::new());
-            }
-            self.started = true;
-            // Nobody else says when it begins.
-            let _ = self.load_start.set(at);
-            self.engine.start(at);
+        if self.is_started() {
+            return;
         }
-    }
-
-    /// Whether its load is over at a time that is known here.
-    pub(crate) fn has_known_end(&self) -> bool {
-        self.started && !self.has_iteration_quota
+        if self.profile != *profile {
+            self.assign_shares(self.shares, profile, &BTreeMap::new());
+        }
+        self.load_start.set(at).expect("only this method sets the start, and it returns early if it is set");
+        self.engine.start(at);
     }
 
     pub(crate) fn is_started(&self) -> bool {
-        self.started
+        self.load_start.get().is_some()
     }
 
-    /// Holds `shares` and follows `profile` from now on; gives the time of the run at which that is. `left`: before when the last
-    /// holders of shares that are new here have started everything.
+    /// Whether the load ends at a time that this worker knows.
+    pub(crate) fn ends_by_schedule(&self) -> bool {
+        self.is_started() && self.iteration_limit != IterationLimit::Drawn
+    }
+
+    /// Holds `shares` and follows `profile` from now on. `resume_points` says how far the last
+    /// holders of new shares got. Returns how far this worker got with its previous shares.
     pub(crate) fn assign_shares(
         &mut self,
         shares: ShareSet,
         profile: &Profile,
-        left: &BTreeMap<u32, ResumePoints>,
+        resume_points: &BTreeMap<u32, ResumePoints>,
     ) -> ResumePoints {
         (self.shares, self.profile) = (shares, profile.clone());
         if !self.multi_scenario {
             self.profiles[0].clone_from(profile);
         }
-        let duties = self.profiles.iter().enumerate().map(|(voice, profile)| {
-            let left = left.iter().filter_map(|(share, places)| Some((*share, places.of_scenario(voice)?)));
+        let assignments = self.profiles.iter().enumerate().map(|(scenario, profile)| {
+            let of_scenario = |(share, points): (&u32, &ResumePoints)| Some((*share, points.of_scenario(scenario)?));
             ShareAssignment {
-                resume_from: Arc::new(left.collect()),
+                resume_from: Arc::new(resume_points.iter().filter_map(of_scenario).collect()),
                 ..ShareAssignment::new(shares, profile.clone(), Duration::ZERO)
             }
         });
-        ResumePoints::new(self.engine.set_assignments(duties))
+        ResumePoints::new(self.engine.set_assignments(assignments))
     }
 
     pub(crate) fn shares(&self) -> ShareSet {
@@ -232,32 +244,38 @@ impl WorkerRun {
         &self.profile
     }
 
-    /// This worker's place is certain until `until`.
-    pub(crate) fn set_lease_deadline(&self, until: Instant) {
-        self.send_budget.set_valid_until(until);
+    /// Lets the users send until `deadline`, when other workers may take the shares over.
+    pub(crate) fn set_lease_deadline(&self, deadline: Instant) {
+        self.send_budget.set_valid_until(deadline);
     }
 
-    /// Whether the run is paused.
     pub(crate) fn set_paused(&self, paused: bool) {
         self.send_budget.set_paused(paused);
     }
 
-    /// This worker's place was lost: what its users have borrowed may be others' by now.
+    /// Marks the users' resources as possibly reassigned, because the worker lost its membership.
     pub(crate) fn invalidate_resources(&self) {
         self.resources.invalidate_leases();
     }
 
-    pub(crate) fn stop(&mut self, abort: bool) {
-        self.stopping = true;
-        match abort {
-            true => self.engine.stop_handle().abort(),
-            false => self.engine.stop_handle().drain(),
+    pub(crate) fn stop(&mut self, mode: StopMode) {
+        self.apply_event(LoadEvent::Stop(mode));
+    }
+
+    fn apply_event(&mut self, event: LoadEvent) {
+        let phase = std::mem::replace(&mut self.phase, LoadPhase::Running);
+        let (next, stop) = phase.step(event);
+        self.phase = next;
+        match stop {
+            Some(StopMode::Abort) => self.engine.stop_handle().abort(),
+            Some(StopMode::Drain) => self.engine.stop_handle().drain(),
+            None => {}
         }
     }
 
-    /// Passes the next delta on; never ready when there are no more.
+    /// Ships the engine's next delta; never ready after the last one. Cancel-safe.
     pub(crate) async fn forward_next_delta(&mut self) {
-        if self.deltas_ended {
+        if self.phase.has_ended() {
             return std::future::pending().await;
         }
         match self.engine.next_delta().await {
@@ -267,49 +285,49 @@ impl WorkerRun {
     }
 
     fn handle_engine_end(&mut self) {
-        self.deltas_ended = true;
         self.counter_supplier.close();
-        if let Some(why) = self.engine.failure() {
-            self.early_end_reason = Some(why.to_owned());
+        let failure = self.engine.failure().map(str::to_owned);
+        if failure.is_some() {
             self.merger.flush_incomplete().into_iter().for_each(|delta| self.shipper.ship(delta));
         }
+        self.apply_event(failure.map_or(LoadEvent::EngineEnded, LoadEvent::EngineFailed));
     }
 
     fn merge_and_ship(&mut self, delta: Delta) {
-        let folded = match self.merger.merge(delta) {
-            Ok(folded) => folded,
+        let merged = match self.merger.merge(delta) {
+            Ok(merged) => merged,
             Err(error) => {
-                warn!(%error, "a thread's delta was refused");
+                warn!(%error, "the worker refused the delta of an engine thread");
                 return;
             }
         };
-        folded.into_iter().for_each(|delta| self.shipper.ship(delta));
-        if self.shipper.unshipped() > self.max_unshipped_deltas && !self.stopping {
-            self.early_end_reason = Some("the store was away for too long".to_owned());
-            self.stop(false);
+        merged.into_iter().for_each(|delta| self.shipper.ship(delta));
+        if self.shipper.unshipped() > self.max_unshipped_deltas {
+            self.apply_event(LoadEvent::BacklogFull);
         }
     }
 
-    /// Why it ends, or has ended, before anybody told it to.
+    /// Why the load ends before the record says so, if it does.
     pub(crate) fn early_end_reason(&self) -> Option<&str> {
-        let forgotten = self.is_lost_by_store().then_some("the store has lost what was measured here");
-        self.early_end_reason.as_deref().or(forgotten)
+        let lost = self.is_lost_by_store().then_some("the store has lost what was measured here");
+        self.phase.early_end_reason().or(lost)
     }
 
-    /// Whether the store has lost what was measured here: nobody would count what is sent from now on.
+    /// Whether the store has lost shipped deltas that this worker cannot ship again. No report
+    /// would count further requests.
     pub(crate) fn is_lost_by_store(&self) -> bool {
         self.shipper.is_lost_by_store()
     }
 
-    /// Whether everything that was measured is in the store, and what was drawn and not used; or nobody wants it any more.
+    /// Whether the store has every delta and every unused number back, or no run wants them.
     pub(crate) fn is_done(&self) -> bool {
-        let shipped = self.shipper.unshipped() == 0 || self.is_lost_by_store();
-        self.deltas_ended && shipped && self.counter_supplier.is_done() || self.shipper.is_stale()
+        let is_shipped = self.shipper.unshipped() == 0 || self.is_lost_by_store();
+        self.phase.has_ended() && is_shipped && self.counter_supplier.is_done() || self.shipper.is_stale()
     }
 
-    /// When the load was over here, where the run has so many iterations and no more.
+    /// The time of the run at which the load ended here, if the run limits its iterations.
     pub(crate) fn load_end(&self) -> Option<Duration> {
-        self.has_iteration_limit.then(|| self.engine.load_end())
+        (self.iteration_limit != IterationLimit::Unlimited).then(|| self.engine.load_end())
     }
 
     pub(crate) fn unshipped_deltas(&self) -> usize {
@@ -324,54 +342,71 @@ impl WorkerRun {
         self.send_budget.requests_begun().iter().sum()
     }
 
-    /// Waits for the engine's threads, which have said their last. May block.
+    /// Waits for the engine's threads, which have delivered their last delta, and for the return of
+    /// leased resources. Blocks.
     pub(crate) fn join(self) {
         if let Err(error) = self.engine.join() {
-            warn!(%error, "the engine ended badly");
+            warn!(%error, "an engine thread failed");
         } else {
-            info!(epoch = self.epoch, "run is over");
+            info!(epoch = self.epoch, "the worker has finished the run");
         }
-        // Nobody holds the line any more: what was borrowed goes back now.
+        // The resource task returns every lease when its last client is dropped.
         drop(self.resources);
-        let (mut lending, here) = (self.resource_task, tokio::runtime::Handle::current());
-        if here.block_on(async { tokio::time::timeout(RESOURCE_RELEASE_TIMEOUT, &mut lending).await }).is_err() {
-            // A user's code keeps something; it goes back when the run is over for everybody.
-            lending.abort();
+        let (mut resource_task, runtime) = (self.resource_task, tokio::runtime::Handle::current());
+        let returned =
+            runtime.block_on(async { tokio::time::timeout(RESOURCE_RELEASE_TIMEOUT, &mut resource_task).await });
+        if returned.is_err() {
+            // Code of a user keeps a lease; the store returns it when the run is over.
+            resource_task.abort();
         }
     }
 }
 
-/// Says how many requests this worker will have sent at most, once its load is over: should it die while it drains, no more is missing.
-async fn note_max_sent<R: RunStore>(run: R, epoch: u64, instance: u64, leash: SendBudget) {
-    let note = RunNote::MaxSent { instance, requests: leash.final_limit_total().await }.encode();
+/// Notes once the load is over how many requests this worker sends at most. If it dies while it
+/// drains, no more than these are missing.
+async fn note_max_sent<R: RunStore>(run: R, epoch: u64, instance: u64, send_budget: SendBudget) {
+    let note = RunNote::MaxSent { instance, requests: send_budget.final_limit_total().await }.encode();
     while let Err(error) = run.set_notes(epoch, std::slice::from_ref(&note)).await {
-        debug!(%error, "could not say yet how much was sent");
+        debug!(%error, "the worker could not note its final number of requests; it tries again");
         tokio::time::sleep(NOTE_RETRY_INTERVAL).await;
     }
 }
 
-/// The iterations of a closed run that is limited. An open one has its limit in its schedule.
+/// The quota of a closed load with an iteration limit. An open load has its limit in its schedule.
 fn iteration_quota(load: &Load) -> Option<(NumberQuota, SharedCounter)> {
     let limit = load.iterations.filter(|_| matches!(load.model, LoadModel::Closed { .. }))?;
-    let (tickets, supply) = NumberQuota::with_refill();
-    Some((tickets, SharedCounter { name: ITERATIONS_COUNTER.to_owned(), limit, refill: supply }))
+    let (quota, refill) = NumberQuota::with_refill();
+    Some((quota, SharedCounter { name: ITERATIONS_COUNTER.to_owned(), limit, refill }))
 }
 
-/// What each thread may send before anybody knows how fast it is: an open model is as fast as its clock.
+impl IterationLimit {
+    fn of<'a>(has_quota: bool, mut plans: impl Iterator<Item = &'a Plan>) -> IterationLimit {
+        if has_quota {
+            IterationLimit::Drawn
+        } else if plans.any(|plan| plan.load.iterations.is_some()) {
+            IterationLimit::Scheduled
+        } else {
+            IterationLimit::Unlimited
+        }
+    }
+}
+
+/// Requests that each thread may send before its pace is known. The clock sets the pace of an open
+/// model.
 fn initial_budgets(config: &EngineConfig) -> Vec<u64> {
-    let first = match &config.load.model {
+    let budget = match &config.load.model {
         LoadModel::Closed { users, pause } if !pause.is_none() => {
-            let each = 1.0 + INITIAL_BUDGET_SECONDS / pause.pick(0.5).as_secs_f64();
-            let of_thread = users.peak() / config.threads as f64 * each;
-            (MIN_INITIAL_BUDGET + of_thread.ceil() as u64).min(INITIAL_BUDGET)
+            let per_user = 1.0 + INITIAL_BUDGET_SECONDS / pause.pick(0.5).as_secs_f64();
+            let per_thread = users.peak() / config.threads as f64 * per_user;
+            (MIN_INITIAL_BUDGET + per_thread.ceil() as u64).min(INITIAL_BUDGET)
         }
         LoadModel::Closed { .. } => INITIAL_BUDGET,
         LoadModel::Open { rate, .. } => MIN_INITIAL_BUDGET + (rate.peak() / config.threads as f64).ceil() as u64,
     };
-    vec![first; config.threads]
+    vec![budget; config.threads]
 }
 
-/// How the engine of `plan` is to work here; leash and lender come later.
+/// The engine settings for `plan`, without send budget and resources.
 fn engine_config(bundle: &Bundle, plan: &Plan, threads: Option<usize>, instance: u64) -> EngineConfig {
     let limits = EngineLimits { threads: bundle.limits.threads.or(threads), ..bundle.limits.clone() };
     let mut config = EngineConfig::with_limits(plan.load.clone(), plan.tasks.clone(), limits);
@@ -384,16 +419,17 @@ fn engine_config(bundle: &Bundle, plan: &Plan, threads: Option<usize>, instance:
 
 impl<D> AdditionalScenario<D> {
     fn engine_spec(self, bundle: &Bundle, instance: u64) -> EngineSpec<D> {
-        let AdditionalScenario { driver, threads, mut plan, background: follows } = self;
-        if follows && let LoadModel::Closed { users, .. } = &mut plan.load.model {
-            // It ends with the others, however long somebody lets those go on.
-            let longest = Profile::constant(users.peak(), UNBOUNDED_DURATION);
-            *users = longest.unwrap_or_else(|_| users.clone());
+        let AdditionalScenario { driver, threads, mut plan, background } = self;
+        if background && let LoadModel::Closed { users, .. } = &mut plan.load.model {
+            // It ends with the other scenarios, and a pause may extend those beyond any planned
+            // time.
+            let unbounded = Profile::constant(users.peak(), UNBOUNDED_DURATION);
+            *users = unbounded.unwrap_or_else(|_| users.clone());
         }
         let mut config = engine_config(bundle, &plan, threads, instance);
-        if follows {
+        if background {
             config.threads = 1;
         }
-        EngineSpec { driver, config, background: follows }
+        EngineSpec { driver, config, background }
     }
 }

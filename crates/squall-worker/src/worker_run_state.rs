@@ -1,126 +1,462 @@
-//! What a worker does of a run, from nothing to done, and how its part of it is built. When one stage follows another is the worker's
-//! to say.
+//! The state of a worker's part in a run, and every transition of it. It performs no effect and
+//! reads no clock. The worker feeds it events and performs the effects.
+//!
+//! An order names the epoch of its run. If that is not the epoch of the state, the state first
+//! becomes `Idle`, as after `Withdrawn`.
+//!
+//! | state       | Prepare   | Run       | Follow | AwaitEnd | Stop   | Nothing |
+//! |-------------|-----------|-----------|--------|----------|--------|---------|
+//! | Idle        | Preparing | Preparing | –      | –        | –      | –       |
+//! | Preparing   | –         | –         | –      | Done     | Done   | –       |
+//! | Active      | –         | follow    | follow | shares   | stop   | –       |
+//! | EndingEarly | –         | follow    | follow | shares   | stop   | –       |
+//! | Done        | –         | –         | –      | –        | –      | –       |
+//! | DoneEarly   | –         | –         | –      | –        | –      | –       |
+//! | Unable      | –         | –         | –      | –        | –      | –       |
+//!
+//! | state       | Withdrawn | Built  | BuildFailed | EndedEarly  | Shipped   |
+//! |-------------|-----------|--------|-------------|-------------|-----------|
+//! | Idle        | –         | –      | –           | –           | –         |
+//! | Preparing   | Idle      | Active | Unable      | –           | –         |
+//! | Active      | Idle      | –      | –           | EndingEarly | Done      |
+//! | EndingEarly | Idle      | –      | –           | –           | DoneEarly |
+//! | Done        | Idle      | –      | –           | –           | –         |
+//! | DoneEarly   | Idle      | –      | –           | –           | –         |
+//! | Unable      | Idle      | –      | –           | –           | –         |
+//!
+//! `–` changes nothing. Lower-case words are effects that leave the state as it is.
 
-use squall_coord::{Epoch, MemberId, PoolStore, RunStore, StoreError};
-use squall_model::Bundle;
-use std::{sync::Arc, time::Duration};
-use tokio::task::JoinSet;
+use squall_model::protocol::FailedRun;
 
-use crate::{
-    resource_server::{PoolSlice, fill_pools, serve_fleet_pools},
-    worker_run::{DriverFactory, RunnableBundle, WorkerRun},
-};
-
-/// How often a plan is asked for that a store does not give which is away, and the time between.
-const MAX_FETCH_ATTEMPTS: usize = 100;
-const FETCH_RETRY_INTERVAL: Duration = Duration::from_millis(200);
-
-/// What this worker does of the run.
-pub(crate) enum WorkerRunState {
+/// A worker's part in a run; `J` is the run as the worker carries it out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum WorkerRunState<J> {
+    /// The worker takes part in no run.
     Idle,
-    /// A job is being built.
-    Preparing {
+    /// The users are being built.
+    Preparing { epoch: u64 },
+    /// The users are built; they make load from the start of the run on.
+    Active { epoch: u64, job: J },
+    /// The load ended, or is ending, before the record said so. Other workers take the shares.
+    EndingEarly { epoch: u64, job: J, reason: String },
+    /// The store has everything that the worker measured.
+    Done { epoch: u64 },
+    /// As `Done`, after `EndingEarly`.
+    DoneEarly { epoch: u64, reason: String },
+    /// The users could not be built.
+    Unable { epoch: u64, reason: String },
+}
+
+/// What the record of a run wants from the worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunOrder {
+    /// Build the users.
+    Prepare,
+    /// Build the users if they are not built, else follow the record.
+    Run,
+    /// Follow the record if the users are built. A leaving worker builds no users.
+    Follow,
+    /// End the load at its planned end.
+    AwaitEnd,
+    /// End the load now.
+    Stop,
+    /// Nothing.
+    Nothing,
+}
+
+/// An event in a worker's part in a run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RunEvent<J> {
+    /// The worker has read the record of the run `epoch`.
+    Ordered {
         epoch: u64,
-        build_tasks: JoinSet<Result<WorkerRun, String>>,
+        order: RunOrder,
     },
-    Active(Box<WorkerRun>),
-    /// Everything of this run is in the store.
-    Done {
+    /// The record holds no run, or another one.
+    Withdrawn,
+    /// The users are built.
+    Built(J),
+    BuildFailed(String),
+    /// The job ended, or is ending, before the record said so.
+    EndedEarly(String),
+    /// The store has everything that the job measured.
+    Shipped,
+}
+
+/// What the worker has to do after a transition.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RunEffect<J> {
+    Build {
         epoch: u64,
     },
+    CancelBuild,
+    /// Apply pause, start and profile of the record to the job.
+    Follow,
+    /// Hand the held shares to the engine again.
+    ReassignShares,
+    /// Stop the job in the way that the record asks for.
+    StopJob,
+    /// Tell the fleet at once that the worker ends its part early.
+    ReportEarlyEnd,
+    /// Abort a job that no run wants.
+    Abandon(J),
+    /// Note the end of the load and wait for the job's threads.
+    Finish(J),
 }
 
-/// What happened at a stage.
-pub(crate) enum WorkerRunEvent {
-    Prepared(Box<Result<WorkerRun, String>>),
-    DeltaForwarded,
-}
-
-/// Whose job of which run is built, and within which bounds.
-pub(crate) struct WorkerRunConfig {
-    pub(crate) epoch: u64,
-    pub(crate) instance: u64,
-    pub(crate) member: MemberId,
-    pub(crate) ttl: Duration,
-    pub(crate) max_unshipped_deltas: usize,
-}
-
-impl WorkerRunState {
-    /// Builds the job beside the worker's loop: reading a scenario may take long, and beats must not wait for it.
-    pub(crate) fn prepare<H, R, P>(
-        host: Arc<H>,
-        (run, pools): (R, P),
-        part: WorkerRunConfig,
-        bundle: String,
-    ) -> WorkerRunState
-    where
-        H: DriverFactory,
-        R: RunStore,
-        P: PoolStore,
-    {
-        let epoch = part.epoch;
-        let mut making = JoinSet::new();
-        making.spawn(async move { build_run(host, (run, pools), part, &bundle).await });
-        WorkerRunState::Preparing { epoch, build_tasks: making }
+impl<J> WorkerRunState<J> {
+    /// The state after `event`, and the effects to perform in this order.
+    #[must_use]
+    pub(crate) fn step(self, event: RunEvent<J>) -> (WorkerRunState<J>, Vec<RunEffect<J>>) {
+        match event {
+            RunEvent::Ordered { epoch, order } if self.epoch().is_none_or(|mine| mine == epoch) => {
+                self.step_ordered(epoch, order)
+            }
+            RunEvent::Ordered { epoch, order } => {
+                let (idle, mut effects) = self.step_withdrawn();
+                let (next, more) = idle.step_ordered(epoch, order);
+                effects.extend(more);
+                (next, effects)
+            }
+            RunEvent::Withdrawn => self.step_withdrawn(),
+            RunEvent::Built(job) => self.step_built(job),
+            RunEvent::BuildFailed(reason) => (self.step_build_failed(reason), vec![]),
+            RunEvent::EndedEarly(reason) => self.step_ended_early(reason),
+            RunEvent::Shipped => self.step_shipped(),
+        }
     }
 
+    fn step_ordered(self, epoch: u64, order: RunOrder) -> (WorkerRunState<J>, Vec<RunEffect<J>>) {
+        use WorkerRunState::{Active, Done, DoneEarly, EndingEarly, Idle, Preparing, Unable};
+        match (self, order) {
+            (Idle, RunOrder::Prepare | RunOrder::Run) => (Preparing { epoch }, vec![RunEffect::Build { epoch }]),
+            (Preparing { epoch }, RunOrder::AwaitEnd | RunOrder::Stop) => {
+                (Done { epoch }, vec![RunEffect::CancelBuild])
+            }
+            (state @ (Active { .. } | EndingEarly { .. }), RunOrder::Run | RunOrder::Follow) => {
+                (state, vec![RunEffect::Follow])
+            }
+            (state @ (Active { .. } | EndingEarly { .. }), RunOrder::AwaitEnd) => {
+                (state, vec![RunEffect::ReassignShares])
+            }
+            (state @ (Active { .. } | EndingEarly { .. }), RunOrder::Stop) => (state, vec![RunEffect::StopJob]),
+            (state @ Idle, RunOrder::Follow | RunOrder::AwaitEnd | RunOrder::Stop | RunOrder::Nothing)
+            | (state @ Preparing { .. }, RunOrder::Prepare | RunOrder::Run | RunOrder::Follow | RunOrder::Nothing)
+            | (state @ (Active { .. } | EndingEarly { .. }), RunOrder::Prepare | RunOrder::Nothing)
+            | (
+                state @ (Done { .. } | DoneEarly { .. } | Unable { .. }),
+                RunOrder::Prepare
+                | RunOrder::Run
+                | RunOrder::Follow
+                | RunOrder::AwaitEnd
+                | RunOrder::Stop
+                | RunOrder::Nothing,
+            ) => (state, vec![]),
+        }
+    }
+
+    fn step_withdrawn(self) -> (WorkerRunState<J>, Vec<RunEffect<J>>) {
+        let effects = match self {
+            WorkerRunState::Preparing { .. } => vec![RunEffect::CancelBuild],
+            WorkerRunState::Active { job, .. } | WorkerRunState::EndingEarly { job, .. } => {
+                vec![RunEffect::Abandon(job)]
+            }
+            WorkerRunState::Idle
+            | WorkerRunState::Done { .. }
+            | WorkerRunState::DoneEarly { .. }
+            | WorkerRunState::Unable { .. } => vec![],
+        };
+        (WorkerRunState::Idle, effects)
+    }
+
+    fn step_built(self, job: J) -> (WorkerRunState<J>, Vec<RunEffect<J>>) {
+        match self {
+            WorkerRunState::Preparing { epoch } => {
+                (WorkerRunState::Active { epoch, job }, vec![RunEffect::ReassignShares])
+            }
+            state @ (WorkerRunState::Idle
+            | WorkerRunState::Active { .. }
+            | WorkerRunState::EndingEarly { .. }
+            | WorkerRunState::Done { .. }
+            | WorkerRunState::DoneEarly { .. }
+            | WorkerRunState::Unable { .. }) => (state, vec![RunEffect::Abandon(job)]),
+        }
+    }
+
+    fn step_build_failed(self, reason: String) -> WorkerRunState<J> {
+        match self {
+            WorkerRunState::Preparing { epoch } => WorkerRunState::Unable { epoch, reason },
+            state @ (WorkerRunState::Idle
+            | WorkerRunState::Active { .. }
+            | WorkerRunState::EndingEarly { .. }
+            | WorkerRunState::Done { .. }
+            | WorkerRunState::DoneEarly { .. }
+            | WorkerRunState::Unable { .. }) => state,
+        }
+    }
+
+    fn step_ended_early(self, reason: String) -> (WorkerRunState<J>, Vec<RunEffect<J>>) {
+        match self {
+            WorkerRunState::Active { epoch, job } => {
+                (WorkerRunState::EndingEarly { epoch, job, reason }, vec![RunEffect::ReportEarlyEnd])
+            }
+            state @ (WorkerRunState::Idle
+            | WorkerRunState::Preparing { .. }
+            | WorkerRunState::EndingEarly { .. }
+            | WorkerRunState::Done { .. }
+            | WorkerRunState::DoneEarly { .. }
+            | WorkerRunState::Unable { .. }) => (state, vec![]),
+        }
+    }
+
+    fn step_shipped(self) -> (WorkerRunState<J>, Vec<RunEffect<J>>) {
+        match self {
+            WorkerRunState::Active { epoch, job } => (WorkerRunState::Done { epoch }, vec![RunEffect::Finish(job)]),
+            WorkerRunState::EndingEarly { epoch, job, reason } => {
+                (WorkerRunState::DoneEarly { epoch, reason }, vec![RunEffect::Finish(job)])
+            }
+            state @ (WorkerRunState::Idle
+            | WorkerRunState::Preparing { .. }
+            | WorkerRunState::Done { .. }
+            | WorkerRunState::DoneEarly { .. }
+            | WorkerRunState::Unable { .. }) => (state, vec![]),
+        }
+    }
+
+    /// The epoch of the run; `None` without one.
     pub(crate) fn epoch(&self) -> Option<u64> {
         match self {
             WorkerRunState::Idle => None,
-            WorkerRunState::Preparing { epoch, .. } | WorkerRunState::Done { epoch } => Some(*epoch),
-            WorkerRunState::Active(job) => Some(job.epoch),
+            WorkerRunState::Preparing { epoch }
+            | WorkerRunState::Active { epoch, .. }
+            | WorkerRunState::EndingEarly { epoch, .. }
+            | WorkerRunState::Done { epoch }
+            | WorkerRunState::DoneEarly { epoch, .. }
+            | WorkerRunState::Unable { epoch, .. } => Some(*epoch),
         }
     }
 
-    /// What the users have borrowed may be others' by now.
-    pub(crate) fn invalidate_resources(&self) {
-        if let WorkerRunState::Active(job) = self {
-            job.invalidate_resources();
-        }
-    }
-
-    /// What happens next of itself; never, if nothing does.
-    pub(crate) async fn next_event(&mut self) -> WorkerRunEvent {
+    pub(crate) fn job(&self) -> Option<&J> {
         match self {
-            WorkerRunState::Preparing { build_tasks: making, .. } => {
-                let made = making.join_next().await.and_then(Result::ok);
-                let failed = || Err("building the users failed; the log says why".to_owned());
-                WorkerRunEvent::Prepared(Box::new(made.unwrap_or_else(failed)))
-            }
-            WorkerRunState::Active(job) => {
-                job.forward_next_delta().await;
-                WorkerRunEvent::DeltaForwarded
-            }
-            WorkerRunState::Idle | WorkerRunState::Done { .. } => std::future::pending().await,
+            WorkerRunState::Active { job, .. } | WorkerRunState::EndingEarly { job, .. } => Some(job),
+            WorkerRunState::Idle
+            | WorkerRunState::Preparing { .. }
+            | WorkerRunState::Done { .. }
+            | WorkerRunState::DoneEarly { .. }
+            | WorkerRunState::Unable { .. } => None,
+        }
+    }
+
+    pub(crate) fn job_mut(&mut self) -> Option<&mut J> {
+        match self {
+            WorkerRunState::Active { job, .. } | WorkerRunState::EndingEarly { job, .. } => Some(job),
+            WorkerRunState::Idle
+            | WorkerRunState::Preparing { .. }
+            | WorkerRunState::Done { .. }
+            | WorkerRunState::DoneEarly { .. }
+            | WorkerRunState::Unable { .. } => None,
+        }
+    }
+
+    /// Whether the users are built, or have been: the worker can hold shares of the run.
+    pub(crate) fn is_prepared(&self) -> bool {
+        match self {
+            WorkerRunState::Active { .. }
+            | WorkerRunState::EndingEarly { .. }
+            | WorkerRunState::Done { .. }
+            | WorkerRunState::DoneEarly { .. } => true,
+            WorkerRunState::Idle | WorkerRunState::Preparing { .. } | WorkerRunState::Unable { .. } => false,
+        }
+    }
+
+    /// The run that the worker cannot carry out, or not to its end.
+    pub(crate) fn failed_run(&self) -> Option<FailedRun> {
+        match self {
+            WorkerRunState::EndingEarly { epoch, reason, .. }
+            | WorkerRunState::DoneEarly { epoch, reason }
+            | WorkerRunState::Unable { epoch, reason } => Some(FailedRun { epoch: *epoch, message: reason.clone() }),
+            WorkerRunState::Idle
+            | WorkerRunState::Preparing { .. }
+            | WorkerRunState::Active { .. }
+            | WorkerRunState::Done { .. } => None,
         }
     }
 }
 
-async fn build_run<H: DriverFactory, R: RunStore, P: PoolStore>(
-    host: Arc<H>,
-    (run, pools): (R, P),
-    part: WorkerRunConfig,
-    bundle: &str,
-) -> Result<WorkerRun, String> {
-    let mut asked = 0;
-    let bytes = loop {
-        match run.get_bundle(bundle).await {
-            // A store that is away for a moment does not make this worker useless for the whole run.
-            Err(StoreError::Unreachable(_)) if asked < MAX_FETCH_ATTEMPTS => asked += 1,
-            other => break other.map_err(|error| error.to_string())?,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use RunEffect::{Abandon, Build, CancelBuild, Finish, Follow, ReassignShares, ReportEarlyEnd, StopJob};
+
+    type State = WorkerRunState<char>;
+    type Row = (&'static str, RunEvent<char>, State, Vec<RunEffect<char>>);
+
+    const EPOCH: u64 = 7;
+
+    fn reason() -> String {
+        "reason".to_owned()
+    }
+
+    fn idle() -> State {
+        State::Idle
+    }
+
+    fn preparing() -> State {
+        State::Preparing { epoch: EPOCH }
+    }
+
+    fn active() -> State {
+        State::Active { epoch: EPOCH, job: 'j' }
+    }
+
+    fn ending_early() -> State {
+        State::EndingEarly { epoch: EPOCH, job: 'j', reason: reason() }
+    }
+
+    fn done() -> State {
+        State::Done { epoch: EPOCH }
+    }
+
+    fn done_early() -> State {
+        State::DoneEarly { epoch: EPOCH, reason: reason() }
+    }
+
+    fn unable() -> State {
+        State::Unable { epoch: EPOCH, reason: reason() }
+    }
+
+    fn ordered(order: RunOrder) -> RunEvent<char> {
+        RunEvent::Ordered { epoch: EPOCH, order }
+    }
+
+    /// One row for every event, in the order of the tables above.
+    #[track_caller]
+    fn check(state: fn() -> State, rows: [(State, Vec<RunEffect<char>>); 11]) {
+        let events: [(&str, RunEvent<char>); 11] = [
+            ("Prepare", ordered(RunOrder::Prepare)),
+            ("Run", ordered(RunOrder::Run)),
+            ("Follow", ordered(RunOrder::Follow)),
+            ("AwaitEnd", ordered(RunOrder::AwaitEnd)),
+            ("Stop", ordered(RunOrder::Stop)),
+            ("Nothing", ordered(RunOrder::Nothing)),
+            ("Withdrawn", RunEvent::Withdrawn),
+            ("Built", RunEvent::Built('n')),
+            ("BuildFailed", RunEvent::BuildFailed(reason())),
+            ("EndedEarly", RunEvent::EndedEarly(reason())),
+            ("Shipped", RunEvent::Shipped),
+        ];
+        for ((name, event), expected) in events.into_iter().zip(rows) {
+            assert_eq!(state().step(event), expected, "{:?} after {name}", state());
         }
-        tokio::time::sleep(FETCH_RETRY_INTERVAL).await;
-    };
-    let bytes = bytes.ok_or("the plan of this run is not in the store any more")?;
-    let bundle: Bundle = serde_json::from_slice(&bytes).map_err(|error| format!("the plan cannot be read: {error}"))?;
-    let bundle = Arc::new(bundle);
-    let reading = bundle.clone();
-    let opened: RunnableBundle<H::Driver> = tokio::task::spawn_blocking(move || host.open_bundle(&reading))
-        .await
-        .map_err(|error| format!("reading the plan failed: {error}"))??;
-    let epoch = Epoch(part.epoch);
-    fill_pools(&pools, &opened.pools, epoch, PoolSlice::ALL).await.map_err(|error| error.to_string())?;
-    let lending = serve_fleet_pools(pools, part.member, epoch);
-    let (of, bounds) = ((part.epoch, part.instance), (part.ttl, part.max_unshipped_deltas));
-    WorkerRun::prepare(opened, &bundle, of, run, bounds, lending).await.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn idle_after_every_event() {
+        let build = || (preparing(), vec![Build { epoch: EPOCH }]);
+        let same = || (idle(), vec![]);
+        let dropped = (idle(), vec![Abandon('n')]);
+        check(idle, [build(), build(), same(), same(), same(), same(), same(), dropped, same(), same(), same()]);
+    }
+
+    #[test]
+    fn preparing_after_every_event() {
+        let same = || (preparing(), vec![]);
+        let cancelled = || (done(), vec![CancelBuild]);
+        check(
+            preparing,
+            [
+                same(),
+                same(),
+                same(),
+                cancelled(),
+                cancelled(),
+                same(),
+                (idle(), vec![CancelBuild]),
+                (State::Active { epoch: EPOCH, job: 'n' }, vec![ReassignShares]),
+                (unable(), vec![]),
+                same(),
+                same(),
+            ],
+        );
+    }
+
+    #[test]
+    fn active_after_every_event() {
+        let same = || (active(), vec![]);
+        check(
+            active,
+            [
+                same(),
+                (active(), vec![Follow]),
+                (active(), vec![Follow]),
+                (active(), vec![ReassignShares]),
+                (active(), vec![StopJob]),
+                same(),
+                (idle(), vec![Abandon('j')]),
+                (active(), vec![Abandon('n')]),
+                same(),
+                (ending_early(), vec![ReportEarlyEnd]),
+                (done(), vec![Finish('j')]),
+            ],
+        );
+    }
+
+    #[test]
+    fn ending_early_after_every_event() {
+        let same = || (ending_early(), vec![]);
+        check(
+            ending_early,
+            [
+                same(),
+                (ending_early(), vec![Follow]),
+                (ending_early(), vec![Follow]),
+                (ending_early(), vec![ReassignShares]),
+                (ending_early(), vec![StopJob]),
+                same(),
+                (idle(), vec![Abandon('j')]),
+                (ending_early(), vec![Abandon('n')]),
+                same(),
+                same(),
+                (done_early(), vec![Finish('j')]),
+            ],
+        );
+    }
+
+    #[test]
+    fn finished_states_after_every_event() {
+        for state in [done, done_early, unable] {
+            let same = || (state(), vec![]);
+            let (withdrawn, dropped) = ((idle(), vec![]), (state(), vec![Abandon('n')]));
+            check(state, [same(), same(), same(), same(), same(), same(), withdrawn, dropped, same(), same(), same()]);
+        }
+    }
+
+    #[test]
+    fn order_of_another_epoch_withdraws_the_run_first() {
+        let next = || RunEvent::Ordered { epoch: 8, order: RunOrder::Prepare };
+        let rows: [Row; 7] = [
+            ("idle", next(), idle(), vec![]),
+            ("preparing", next(), preparing(), vec![CancelBuild]),
+            ("active", next(), active(), vec![Abandon('j')]),
+            ("ending early", next(), ending_early(), vec![Abandon('j')]),
+            ("done", next(), done(), vec![]),
+            ("done early", next(), done_early(), vec![]),
+            ("unable", next(), unable(), vec![]),
+        ];
+        for (name, event, state, mut effects) in rows {
+            effects.push(Build { epoch: 8 });
+            assert_eq!(state.step(event), (State::Preparing { epoch: 8 }, effects), "{name}");
+        }
+    }
+
+    #[test]
+    fn failure_is_reported_until_the_run_is_withdrawn() {
+        for state in [ending_early, done_early, unable] {
+            assert_eq!(state().failed_run(), Some(FailedRun { epoch: EPOCH, message: reason() }));
+            assert_eq!(state().step(RunEvent::Withdrawn).0.failed_run(), None);
+        }
+        for state in [idle, preparing, active, done] {
+            assert_eq!(state().failed_run(), None);
+        }
+    }
 }

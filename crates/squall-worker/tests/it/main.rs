@@ -1,9 +1,10 @@
-//! A worker and what it hears: whatever is sent to it, it stays, counts what it refuses and obeys only the record.
+//! A worker follows only the run record: it counts invalid messages and ignores records that it
+//! cannot read. Also the fixtures that all test files of this crate use.
 
-mod ending_early;
-mod lost_request_bounds;
+mod early_end;
 mod membership;
 mod shared_counters;
+mod unshipped_deltas;
 
 use squall_coord::{FleetStores, LeaseStore, MemoryFleetStores, RunStore};
 use squall_engine::{Driver, DriverError, DriverThread, Iteration, ThreadRecorder, UserIdentity, VirtualUser};
@@ -15,10 +16,10 @@ use squall_worker::{DriverFactory, RunnableBundle, Worker, WorkerConfig, WorkerE
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Longest that anything is waited for; reached only by a failing test.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of every wait; only a failing test reaches it.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A run of one task with this load.
+/// A run of one task with `load`.
 pub(crate) fn bundle_of(load: Load, grace: Duration) -> Bundle {
     let tasks = vec![TaskSpec::new("a")];
     let plan = Plan { name: "p".into(), target: "t".into(), load, tasks, thresholds: Vec::new(), seed: 1 };
@@ -27,119 +28,120 @@ pub(crate) fn bundle_of(load: Load, grace: Duration) -> Bundle {
     Bundle { plan, arguments: Vec::new(), files: [].into(), env: [].into(), limits, hooks: false, together: Vec::new() }
 }
 
-/// Opens nothing.
-struct Closed;
+/// Refuses every bundle.
+struct RefusingFactory;
 
-struct Nothing;
+/// Users that do nothing.
+pub(crate) struct IdleDriver;
 
-impl DriverFactory for Closed {
-    type Driver = Nothing;
+impl DriverFactory for RefusingFactory {
+    type Driver = IdleDriver;
 
-    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<Nothing>, String> {
+    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<IdleDriver>, String> {
         Err("closed".to_owned())
     }
 }
 
-impl Driver for Nothing {
-    type Thread = Nothing;
+impl Driver for IdleDriver {
+    type Thread = IdleDriver;
 
-    fn thread(&self, _: ThreadRecorder) -> Result<Nothing, DriverError> {
-        Ok(Nothing)
+    fn thread(&self, _: ThreadRecorder) -> Result<IdleDriver, DriverError> {
+        Ok(IdleDriver)
     }
 }
 
-impl DriverThread for Nothing {
-    type User = Nothing;
+impl DriverThread for IdleDriver {
+    type User = IdleDriver;
 
-    fn user(&self, _: UserIdentity) -> Nothing {
-        Nothing
+    fn user(&self, _: UserIdentity) -> IdleDriver {
+        IdleDriver
     }
 }
 
-impl VirtualUser for Nothing {
+impl VirtualUser for IdleDriver {
     async fn iterate(&mut self, _: Iteration) -> bool {
         true
     }
 }
 
-async fn until(cell: &MemoryFleetStores, what: &str, done: impl Fn(&WorkerReport) -> bool) -> WorkerReport {
-    let begin = Instant::now();
+async fn wait_for_report(stores: &MemoryFleetStores, what: &str, done: impl Fn(&WorkerReport) -> bool) -> WorkerReport {
+    let started = Instant::now();
     loop {
-        let reports = cell.run().reports().await.unwrap();
+        let reports = stores.run().reports().await.unwrap();
         if let Some(report) = reports.get("w").map(WorkerReport::decode).filter(|report| done(report)) {
             return report;
         }
-        assert!(begin.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 /// When the store last received a report of the worker.
-async fn last_heartbeat(cell: &MemoryFleetStores) -> f64 {
-    cell.run().reports().await.unwrap().get("w").map_or(0.0, WorkerReport::last_heartbeat)
+async fn last_heartbeat(stores: &MemoryFleetStores) -> f64 {
+    stores.run().reports().await.unwrap().get("w").map_or(0.0, WorkerReport::last_heartbeat)
 }
 
-/// A worker with quick beats that has reported once.
-async fn worker(cell: &MemoryFleetStores, stop: &CancellationToken) -> tokio::task::JoinHandle<()> {
+/// A worker with a short heartbeat interval that has reported once.
+async fn spawn_worker(stores: &MemoryFleetStores, stop: &CancellationToken) -> tokio::task::JoinHandle<()> {
     let mut config = WorkerConfig::new("w");
-    // Nobody is forgotten because this machine is busy.
+    // So long that the worker does not expire on a busy machine.
     (config.heartbeat_interval, config.ttl) = (Duration::from_millis(20), Duration::from_secs(600));
-    let worker = Worker::new(cell.clone(), Closed, config).run(stop.clone());
-    let working = tokio::spawn(async move { worker.await.expect("timings that fit") });
-    until(cell, "the worker", |_| true).await;
-    working
+    let worker = Worker::new(stores.clone(), RefusingFactory, config).run(stop.clone());
+    let task = tokio::spawn(async move { worker.await.expect("valid timings") });
+    wait_for_report(stores, "the worker", |_| true).await;
+    task
 }
 
-/// A message with this epoch, and this kind and payload.
-fn message(epoch: u64, kind: &str, payload: &str) -> String {
+/// A command of this epoch, type and payload.
+fn command(epoch: u64, kind: &str, payload: &str) -> String {
     format!(r#"{{"type":"{kind}","command_id":"c","epoch":{epoch},"sent_at":1.5,"payload":{payload}}}"#)
 }
 
 #[tokio::test]
-async fn commands_that_are_none_and_commands_of_earlier_runs_are_counted_and_ignored() {
-    let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
-    let run = cell.run();
-    // The third run, whose plan nobody has.
-    let order = r#"{"run":"r","bundle":"b","profile":{"stages":[{"duration":{"secs":9,"nanos":0},"from":1.0,"to":1.0}]},"start_at_ms":null,"expected":[],"ready_by_ms":0}"#;
+async fn invalid_and_stale_commands_are_counted_and_ignored() {
+    let (stores, stop) = (MemoryFleetStores::default(), CancellationToken::new());
+    let run = stores.run();
+    // Epoch 3, whose bundle is not in the store.
+    let spec = r#"{"run":"r","bundle":"b","profile":{"stages":[{"duration":{"secs":9,"nanos":0},"from":1.0,"to":1.0}]},"start_at_ms":null,"expected":[],"ready_by_ms":0}"#;
     for _ in 0..3 {
         let seen = run.read_record().await.unwrap();
-        run.compare_and_set(&seen, "IDLE", order, true).await.unwrap().expect("nobody else is here");
+        run.compare_and_set(&seen, "IDLE", spec, true).await.unwrap().expect("no other writer");
     }
-    let working = worker(&cell, &stop).await;
-    let bad = [
+    let task = spawn_worker(&stores, &stop).await;
+    let invalid = [
         "",
         "[]",
         "{",
         r#"{"type":"start_test"}"#,
-        &message(3, "add_user", "{}"),
-        &message(3, "explode", "{}"),
-        &message(3, "stop_test", r#"{"a":1}"#),
-        &message(3, "start_test", r#"{"target_users":"many","init_params":{}}"#),
+        &command(3, "add_user", "{}"),
+        &command(3, "explode", "{}"),
+        &command(3, "stop_test", r#"{"a":1}"#),
+        &command(3, "start_test", r#"{"target_users":"many","init_params":{}}"#),
     ];
     let mut expected = 0;
-    for text in bad {
-        // An empty message is the store's own: something may have been missed.
+    for text in invalid {
+        // The store itself sends an empty message when messages may have been missed.
         expected += u64::from(!text.is_empty());
-        assert_eq!(run.publish("w", text).await.unwrap(), 1, "it listens");
+        assert_eq!(run.publish("w", text).await.unwrap(), 1, "the worker listens");
     }
-    until(&cell, "refusals", |report| report.bad_commands == expected).await;
-    // Of the current run and of one that is to come: both only wake.
+    wait_for_report(&stores, "refused commands", |report| report.bad_commands == expected).await;
+    // Commands of the current run and of a later one only wake the worker.
     for epoch in [3, 9] {
-        run.publish("w", &message(epoch, "add_user", r#"{"user_ids":[1,2]}"#)).await.unwrap();
-        run.publish("w", &message(epoch, "remove_user", r#"{"user_id":7}"#)).await.unwrap();
+        run.publish("w", &command(epoch, "add_user", r#"{"user_ids":[1,2]}"#)).await.unwrap();
+        run.publish("w", &command(epoch, "remove_user", r#"{"user_id":7}"#)).await.unwrap();
     }
     for (kind, payload) in [("start_test", r#"{"target_users":7,"init_params":{}}"#), ("stop_test", "{}")] {
-        run.publish("w", &message(2, kind, payload)).await.unwrap();
+        run.publish("w", &command(2, kind, payload)).await.unwrap();
     }
-    run.publish("w", &message(1, "add_user", r#"{"user_id":1}"#)).await.unwrap();
-    let report = until(&cell, "stale ones", |report| report.stale_commands == 3).await;
+    run.publish("w", &command(1, "add_user", r#"{"user_id":1}"#)).await.unwrap();
+    let report = wait_for_report(&stores, "stale commands", |report| report.stale_commands == 3).await;
     assert_eq!((report.bad_commands, report.ready), (expected, 0), "{report:?}");
     stop.cancel();
-    working.await.expect("no panic");
+    task.await.expect("no panic");
 }
 
-/// An order whose times cannot be added up.
-fn endless() -> String {
+/// A run specification whose durations overflow when added.
+fn overflowing_spec() -> String {
     let stage = format!(r#"{{"duration":{{"secs":{},"nanos":0}},"from":1.0,"to":1e300}}"#, u64::MAX);
     format!(
         r#"{{"bundle":"b","profile":{{"stages":[{stage},{stage}]}},"start_at_ms":1,"expected":[],"ready_by_ms":0}}"#
@@ -147,78 +149,82 @@ fn endless() -> String {
 }
 
 #[tokio::test]
-async fn an_order_that_nobody_understands_is_ignored() {
-    let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
-    let run = cell.run();
-    let working = worker(&cell, &stop).await;
-    for order in ["nonsense", "{}", "[1,2]", "\u{0}", r#"{"bundle":1}"#, &endless()] {
+async fn unreadable_run_spec_is_ignored() {
+    let (stores, stop) = (MemoryFleetStores::default(), CancellationToken::new());
+    let run = stores.run();
+    let task = spawn_worker(&stores, &stop).await;
+    for spec in ["nonsense", "{}", "[1,2]", "\u{0}", r#"{"bundle":1}"#, &overflowing_spec()] {
         let seen = run.read_record().await.unwrap();
-        run.compare_and_set(&seen, "RUNNING", order, true).await.unwrap().expect("nobody else is here");
+        run.compare_and_set(&seen, "RUNNING", spec, true).await.unwrap().expect("no other writer");
     }
-    let (before, begin) = (last_heartbeat(&cell).await, Instant::now());
-    while last_heartbeat(&cell).await == before {
-        assert!(begin.elapsed() < PATIENCE, "waited in vain for another report");
+    let (before, started) = (last_heartbeat(&stores).await, Instant::now());
+    while last_heartbeat(&stores).await == before {
+        assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for another report");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let report = until(&cell, "a report", |_| true).await;
+    let report = wait_for_report(&stores, "a report", |_| true).await;
     assert_eq!((report.health, report.ready), (WorkerHealth::Healthy, 0));
     stop.cancel();
-    working.await.expect("no panic");
+    task.await.expect("no panic");
 }
 
-/// Shares held by somebody who makes nothing of them are load that nobody makes.
+/// Shares that it held would be load that no worker makes.
 #[tokio::test]
-async fn who_cannot_carry_out_a_run_holds_no_shares_of_it() {
-    let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
-    let run = cell.run();
-    let working = worker(&cell, &stop).await;
-    let until_holding = async |holds: bool| {
-        let begin = Instant::now();
-        while cell.workers().snapshot().await.unwrap().leases.is_empty() == holds {
-            assert!(begin.elapsed() < PATIENCE, "waited in vain for shares: {holds}");
+async fn worker_that_cannot_open_the_bundle_holds_no_shares() {
+    let (stores, stop) = (MemoryFleetStores::default(), CancellationToken::new());
+    let run = stores.run();
+    let task = spawn_worker(&stores, &stop).await;
+    let wait_for_shares = async |holds: bool| {
+        let started = Instant::now();
+        while stores.workers().snapshot().await.unwrap().leases.is_empty() == holds {
+            assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for shares: {holds}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    until_holding(true).await;
-    let order = |of: &str| {
+    wait_for_shares(true).await;
+    let spec = |run_id: &str| {
         format!(
-            r#"{{"run":"{of}","bundle":"b","profile":{{"stages":[{{"duration":{{"secs":9,"nanos":0}},"from":1.0,"to":1.0}}]}},"start_at_ms":null,"expected":[],"ready_by_ms":0}}"#
+            r#"{{"run":"{run_id}","bundle":"b","profile":{{"stages":[{{"duration":{{"secs":9,"nanos":0}},"from":1.0,"to":1.0}}]}},"start_at_ms":null,"expected":[],"ready_by_ms":0}}"#
         )
     };
     for epoch in 1..=2 {
         let seen = run.read_record().await.unwrap();
-        let seen =
-            run.compare_and_set(&seen, "RUNNING", &order(&epoch.to_string()), true).await.unwrap().expect("alone");
-        until_holding(false).await;
+        let seen = run
+            .compare_and_set(&seen, "RUNNING", &spec(&epoch.to_string()), true)
+            .await
+            .unwrap()
+            .expect("no other writer");
+        wait_for_shares(false).await;
         let failed = |report: &WorkerReport| report.failed_run.clone().filter(|failed| failed.epoch == epoch);
-        let report = until(&cell, "a failure report", |report| failed(report).is_some()).await;
+        let report = wait_for_report(&stores, "a failure report", |report| failed(report).is_some()).await;
         assert!(failed(&report).is_some_and(|failed| failed.message.contains("not in the store")), "{report:?}");
-        // The next one may be for everybody.
-        run.compare_and_set(&seen, "IDLE", &order(&epoch.to_string()), false).await.unwrap().expect("alone");
-        until_holding(true).await;
+        // The worker may be able to carry out the next run.
+        run.compare_and_set(&seen, "IDLE", &spec(&epoch.to_string()), false).await.unwrap().expect("no other writer");
+        wait_for_shares(true).await;
     }
     stop.cancel();
-    working.await.expect("no panic");
+    task.await.expect("no panic");
 }
 
-/// The live holder keeps its name; when it is forgotten the newcomer has it.
+/// The live worker keeps its name. A second worker gets it once the report of the first has
+/// expired.
 #[tokio::test]
-async fn a_name_belongs_to_one_worker_at_a_time() {
-    let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
-    let working = worker(&cell, &stop).await;
-    let instance = until(&cell, "the worker", |_| true).await.instance;
+async fn second_worker_of_a_name_is_refused_while_the_first_is_alive() {
+    let (stores, stop) = (MemoryFleetStores::default(), CancellationToken::new());
+    let task = spawn_worker(&stores, &stop).await;
+    let instance = wait_for_report(&stores, "the worker", |_| true).await.instance;
     let mut config = WorkerConfig::new("w");
     config.heartbeat_interval = Duration::from_millis(50);
-    let refused = Worker::new(cell.clone(), Closed, config.clone()).run(CancellationToken::new()).await;
-    assert!(matches!(&refused, Err(WorkerError::NameTaken(name)) if name == "w"), "{refused:?}");
-    assert_eq!(until(&cell, "the worker", |_| true).await.instance, instance);
-    // Killed: it says nothing any more, and is forgotten in the end.
-    working.abort();
-    assert!(working.await.unwrap_err().is_cancelled());
-    let newcomer = Worker::new(cell.clone(), Closed, config).run(stop.clone());
-    let newcomer = tokio::spawn(async move { newcomer.await.expect("the name is free in the end") });
-    cell.run().remove_worker("w").await.unwrap();
-    until(&cell, "the newcomer", |report| report.instance != instance).await;
+    let second = Worker::new(stores.clone(), RefusingFactory, config.clone()).run(CancellationToken::new()).await;
+    assert!(matches!(&second, Err(WorkerError::NameTaken(name)) if name == "w"), "{second:?}");
+    assert_eq!(wait_for_report(&stores, "the worker", |_| true).await.instance, instance);
+    // The first worker is killed.
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    let third = Worker::new(stores.clone(), RefusingFactory, config).run(stop.clone());
+    let third = tokio::spawn(async move { third.await.expect("the name is free") });
+    stores.run().remove_worker("w").await.unwrap();
+    wait_for_report(&stores, "the third worker", |report| report.instance != instance).await;
     stop.cancel();
-    newcomer.await.expect("no panic");
+    third.await.expect("no panic");
 }

@@ -1,4 +1,4 @@
-//! Workers that come late, and that leave while their users still use what they have borrowed.
+//! Workers that join late, and workers that leave while their users still hold leased resources.
 
 use squall_coord::{FleetStores, LeaseStore, MemoryFleetStores, PoolName, PoolStore, RunStore};
 use squall_engine::{
@@ -13,48 +13,49 @@ use std::{
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{PATIENCE, bundle_of};
+use crate::{TEST_TIMEOUT, bundle_of};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Users that borrow the only thing there is, and keep it in use until they are let go; for good when `go` is closed.
+/// Users that acquire the only item of a pool and use it in each iteration wait_for_shares
+/// `permits` has a permit. Once `permits` is closed, iterations end at once.
 #[derive(Clone)]
-struct Borrowing {
-    using: Arc<watch::Sender<usize>>,
-    go: Arc<Semaphore>,
+struct LeasingDriver {
+    users_in_iteration: Arc<watch::Sender<usize>>,
+    permits: Arc<Semaphore>,
 }
 
 struct User {
-    of: Borrowing,
-    probe: ThreadRecorder,
-    loan: Option<ResourceLease>,
+    driver: LeasingDriver,
+    recorder: ThreadRecorder,
+    lease: Option<ResourceLease>,
 }
 
-struct Thread(Borrowing, ThreadRecorder);
+struct Thread(LeasingDriver, ThreadRecorder);
 
-impl DriverFactory for Borrowing {
-    type Driver = Borrowing;
+impl DriverFactory for LeasingDriver {
+    type Driver = LeasingDriver;
 
-    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<Borrowing>, String> {
-        let stock = vec![PoolContents { pool: "only".to_owned(), payloads: vec!["{}".to_owned()] }];
+    fn open_bundle(&self, _: &Bundle) -> Result<RunnableBundle<LeasingDriver>, String> {
+        let pools = vec![PoolContents { pool: "only".to_owned(), payloads: vec!["{}".to_owned()] }];
         let (driver, threads) = (self.clone(), Some(1));
         Ok(RunnableBundle {
             driver,
             threads,
             plan: None,
             additional: Vec::new(),
-            pools: stock,
+            pools,
             shared_counters: Vec::new(),
             hooks: None,
         })
     }
 }
 
-impl Driver for Borrowing {
+impl Driver for LeasingDriver {
     type Thread = Thread;
 
-    fn thread(&self, probe: ThreadRecorder) -> Result<Thread, DriverError> {
-        Ok(Thread(self.clone(), probe))
+    fn thread(&self, recorder: ThreadRecorder) -> Result<Thread, DriverError> {
+        Ok(Thread(self.clone(), recorder))
     }
 }
 
@@ -62,116 +63,122 @@ impl DriverThread for Thread {
     type User = User;
 
     fn user(&self, _: UserIdentity) -> User {
-        User { of: self.0.clone(), probe: self.1.clone(), loan: None }
+        User { driver: self.0.clone(), recorder: self.1.clone(), lease: None }
     }
 }
 
 impl VirtualUser for User {
     async fn iterate(&mut self, _: Iteration) -> bool {
-        let lender = self.probe.resources().expect("there are pools");
-        if self.loan.is_none() {
-            self.loan = lender.acquire("only", PATIENCE).await.ok();
+        let resources = self.recorder.resources().expect("the run has pools");
+        if self.lease.is_none() {
+            self.lease = resources.acquire("only", TEST_TIMEOUT).await.ok();
         }
-        self.of.using.send_modify(|using| *using += 1);
-        if let Ok(permit) = self.of.go.acquire().await {
+        self.driver.users_in_iteration.send_modify(|users| *users += 1);
+        if let Ok(permit) = self.driver.permits.acquire().await {
             permit.forget();
         }
-        self.of.using.send_modify(|using| *using -= 1);
+        self.driver.users_in_iteration.send_modify(|users| *users -= 1);
         true
     }
 }
 
 /// Two users.
-fn users(lasts: Duration) -> Profile {
-    Profile::constant(2.0, lasts).expect("a load")
+fn users(duration: Duration) -> Profile {
+    Profile::constant(2.0, duration).expect("a load")
 }
 
 fn bundle(users: Profile) -> Bundle {
     let load =
         Load { model: LoadModel::Closed { users, pause: Pause::NONE }, iterations: None, warm_up: Duration::ZERO };
-    bundle_of(load, PATIENCE)
+    bundle_of(load, TEST_TIMEOUT)
 }
 
-/// Starts a run that was planned for `planned`, is to last for `lasts` by now, and began some time ago.
-async fn run_for(run: &impl RunStore, planned: Duration, lasts: Duration, ago: Duration) {
+/// Starts a run that was planned for `planned`, now lasts for `actual`, and started `ago`.
+async fn start_run(run: &impl RunStore, planned: Duration, actual: Duration, ago: Duration) {
     let bundle = bundle(users(planned));
     let name = run.put_bundle(&serde_json::to_vec(&bundle).unwrap()).await.unwrap();
-    let mut order = RunSpec::new("r", name, users(lasts));
+    let mut spec = RunSpec::new("r", name, users(actual));
     let seen = run.read_record().await.unwrap();
-    let text = serde_json::to_string(&order).unwrap();
-    let seen = run.compare_and_set(&seen, RunPhase::Preparing.name(), &text, true).await.unwrap().expect("alone");
-    order.start_at_ms = Some(seen.now_ms - ago.as_millis() as u64);
-    let text = serde_json::to_string(&order).unwrap();
-    run.compare_and_set(&seen, RunPhase::Running.name(), &text, false).await.unwrap().expect("alone");
+    let text = serde_json::to_string(&spec).unwrap();
+    let seen =
+        run.compare_and_set(&seen, RunPhase::Preparing.name(), &text, true).await.unwrap().expect("no other writer");
+    spec.start_at_ms = Some(seen.now_ms - ago.as_millis() as u64);
+    let text = serde_json::to_string(&spec).unwrap();
+    run.compare_and_set(&seen, RunPhase::Running.name(), &text, false).await.unwrap().expect("no other writer");
 }
 
-/// Found by a reader: a run that was paused goes on longer than planned, and whoever came after its planned end took shares and made
-/// nothing of them.
+/// A paused run lasts longer than planned. A worker that joins after its planned end must not hold
+/// shares without making their load.
 #[tokio::test]
-async fn who_comes_after_the_planned_end_of_a_longer_run_takes_part() {
-    let (cell, stop) = (MemoryFleetStores::default(), CancellationToken::new());
-    run_for(&cell.run(), Duration::from_secs(1), HOUR, Duration::from_secs(60)).await;
-    let host = Borrowing { using: Arc::default(), go: Arc::new(Semaphore::new(0)) };
+async fn worker_that_joins_after_the_planned_end_of_a_longer_run_makes_load() {
+    let (stores, stop) = (MemoryFleetStores::default(), CancellationToken::new());
+    start_run(&stores.run(), Duration::from_secs(1), HOUR, Duration::from_secs(60)).await;
+    let driver = LeasingDriver { users_in_iteration: Arc::default(), permits: Arc::new(Semaphore::new(0)) };
     let mut config = WorkerConfig::new("w");
     (config.heartbeat_interval, config.ttl) = (Duration::from_millis(20), HOUR);
-    let working = tokio::spawn(Worker::new(cell.clone(), host.clone(), config).run(stop.clone()));
-    let mut using = host.using.subscribe();
-    let used = tokio::time::timeout(PATIENCE, using.wait_for(|using| *using == 1)).await.is_ok();
-    assert!(used, "nobody makes the load: {:?}", cell.run().reports().await);
-    host.go.close();
+    let working = tokio::spawn(Worker::new(stores.clone(), driver.clone(), config).run(stop.clone()));
+    let mut users = driver.users_in_iteration.subscribe();
+    let started = tokio::time::timeout(TEST_TIMEOUT, users.wait_for(|users| *users == 1)).await.is_ok();
+    assert!(started, "the worker makes no load: {:?}", stores.run().reports().await);
+    driver.permits.close();
     stop.cancel();
-    working.await.expect("no panic").expect("it leaves");
+    working.await.expect("no panic").expect("the worker leaves");
 }
 
 #[tokio::test]
-async fn what_a_leaver_still_uses_is_nobody_elses() {
-    let cell = MemoryFleetStores::default();
-    let (run, pools, only) = (cell.run(), cell.pools(), PoolName::new("only").unwrap());
-    let using = Arc::new(watch::Sender::default());
-    let hosts: [Borrowing; 2] =
-        std::array::from_fn(|_| Borrowing { using: using.clone(), go: Arc::new(Semaphore::new(0)) });
+async fn resources_of_a_leaving_worker_are_not_reassigned_until_its_users_finish() {
+    let stores = MemoryFleetStores::default();
+    let (run, pools, only) = (stores.run(), stores.pools(), PoolName::new("only").unwrap());
+    let users = Arc::new(watch::Sender::default());
+    let drivers: [LeasingDriver; 2] = std::array::from_fn(|_| LeasingDriver {
+        users_in_iteration: users.clone(),
+        permits: Arc::new(Semaphore::new(0)),
+    });
     let stops: [CancellationToken; 2] = std::array::from_fn(|_| CancellationToken::new());
     let mut workers = Vec::new();
-    for (at, (host, stop)) in hosts.iter().zip(&stops).enumerate() {
+    for (at, (driver, stop)) in drivers.iter().zip(&stops).enumerate() {
         let mut config = WorkerConfig::new(format!("w{at}"));
         (config.heartbeat_interval, config.ttl) = (Duration::from_millis(20), Duration::from_secs(600));
-        workers.push(tokio::spawn(Worker::new(cell.clone(), host.clone(), config).run(stop.clone())));
+        workers.push(tokio::spawn(Worker::new(stores.clone(), driver.clone(), config).run(stop.clone())));
     }
-    let began = Instant::now();
-    let until = async |what: &str, done: &mut dyn FnMut(Vec<(String, u32)>) -> bool| {
+    let started = Instant::now();
+    let wait_for_shares = async |what: &str, done: &mut dyn FnMut(Vec<(String, u32)>) -> bool| {
         loop {
-            let view = cell.workers().snapshot().await.unwrap();
+            let view = stores.workers().snapshot().await.unwrap();
             let held =
                 |id: &str| view.leases.values().filter(|holder| holder.member.as_str().starts_with(id)).count() as u32;
             if done(["w0", "w1"].map(|id| (id.to_owned(), held(id))).into()) {
                 return;
             }
-            assert!(began.elapsed() < PATIENCE, "waited in vain for {what}: {:?}", run.reports().await);
+            assert!(started.elapsed() < TEST_TIMEOUT, "timed out waiting for {what}: {:?}", run.reports().await);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    until("both", &mut |held| held.iter().all(|(_, shares)| *shares == 128)).await;
+    wait_for_shares("both workers to hold half of the shares", &mut |held| {
+        held.iter().all(|(_, shares)| *shares == 128)
+    })
+    .await;
 
-    run_for(&run, HOUR, HOUR, Duration::ZERO).await;
+    start_run(&run, HOUR, HOUR, Duration::ZERO).await;
 
-    // One of the two has it, the other waits for it.
-    using.subscribe().wait_for(|using| *using == 1).await.unwrap();
-    let holder = pools.list(&only, 1).await.unwrap()[0].held.clone().expect("it is lent").member;
-    let leaver = usize::from(holder.as_str().starts_with("w1"));
-    stops[leaver].cancel();
-    let other = 1 - leaver;
-    until("all shares with the other", &mut |held| held[other].1 == 256).await;
-    // Whoever sweeps now finds it in use.
+    // A user of one worker holds the item; a user of the other worker waits for it.
+    users.subscribe().wait_for(|users| *users == 1).await.unwrap();
+    let holder = pools.list(&only, 1).await.unwrap()[0].held.clone().expect("the item is leased").member;
+    let leaving = usize::from(holder.as_str().starts_with("w1"));
+    stops[leaving].cancel();
+    let other = 1 - leaving;
+    wait_for_shares("the other worker to hold all shares", &mut |held| held[other].1 == 256).await;
+    // A sweep does not release the item.
     pools.sweep().await.unwrap();
     assert_eq!(pools.list(&only, 1).await.unwrap()[0].held.as_ref().map(|held| &held.member), Some(&holder));
-    assert_eq!(*using.borrow(), 1, "nobody else has it");
+    assert_eq!(*users.borrow(), 1, "no other user has the item");
 
-    // When its iteration is over it goes, and the other has the thing.
-    hosts[leaver].go.add_permits(1);
-    workers.remove(leaver).await.expect("no panic").expect("it leaves");
-    using.subscribe().wait_for(|using| *using == 1).await.unwrap();
+    // When its iteration is over, the worker leaves, and the other worker's user gets the item.
+    drivers[leaving].permits.add_permits(1);
+    workers.remove(leaving).await.expect("no panic").expect("the worker leaves");
+    users.subscribe().wait_for(|users| *users == 1).await.unwrap();
     assert_ne!(pools.list(&only, 1).await.unwrap()[0].held.as_ref().map(|held| &held.member), Some(&holder));
-    hosts[other].go.close();
+    drivers[other].permits.close();
     stops[other].cancel();
-    workers.remove(0).await.expect("no panic").expect("it leaves");
+    workers.remove(0).await.expect("no panic").expect("the worker leaves");
 }

@@ -1,0 +1,132 @@
+//! The worker's copy of the run record: which run the fleet wants, and whether the copy is current.
+//! It reads no store.
+
+use squall_coord::RunRecord;
+use squall_model::{RunPhase, RunSpec};
+
+use crate::worker_run_state::RunOrder;
+
+/// The run that the record asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct DesiredRun {
+    pub(crate) epoch: u64,
+    pub(crate) phase: RunPhase,
+    pub(crate) spec: RunSpec,
+}
+
+/// Whether the worker's copy of the record is current.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecordFreshness {
+    /// The worker does not know yet whether a run is on.
+    Unread,
+    Current,
+    /// The worker must read the record again even if its revision is unchanged: a store that lost
+    /// its data counts revisions anew.
+    Stale,
+}
+
+/// Why a record cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecordError {
+    #[error("`{0}` in test:state is not a phase of a run")]
+    UnknownPhase(String),
+    #[error("the run specification in the record is malformed")]
+    MalformedSpec(#[source] serde_json::Error),
+}
+
+impl DesiredRun {
+    /// `None` if the record holds no run.
+    pub(crate) fn parse(record: &RunRecord) -> Result<Option<DesiredRun>, RecordError> {
+        let phase = match RunPhase::from_name(&record.state) {
+            Some(phase) => phase,
+            None if record.state.is_empty() => RunPhase::default(),
+            None => return Err(RecordError::UnknownPhase(record.state.clone())),
+        };
+        if record.spec.is_empty() {
+            return Ok(None);
+        }
+        let spec = serde_json::from_str(&record.spec).map_err(RecordError::MalformedSpec)?;
+        Ok(Some(DesiredRun { epoch: record.epoch, phase, spec }))
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.phase != RunPhase::Idle
+    }
+
+    /// What the run wants from a worker that serves. `ends_by_schedule`: the worker's load ends at
+    /// a time that the worker knows.
+    pub(crate) fn order(&self, ends_by_schedule: bool) -> RunOrder {
+        match self.phase {
+            RunPhase::Preparing => RunOrder::Prepare,
+            RunPhase::Running => RunOrder::Run,
+            // The planned end comes by the worker's own clock, so that no start that is due is cut
+            // off.
+            RunPhase::Stopping if self.spec.is_complete() && ends_by_schedule => RunOrder::AwaitEnd,
+            RunPhase::Stopping | RunPhase::Idle => RunOrder::Stop,
+        }
+    }
+}
+
+impl RunOrder {
+    /// The same order for a leaving worker, which builds no users.
+    pub(crate) fn while_leaving(self) -> RunOrder {
+        match self {
+            RunOrder::Prepare => RunOrder::Nothing,
+            RunOrder::Run => RunOrder::Follow,
+            order @ (RunOrder::Follow | RunOrder::AwaitEnd | RunOrder::Stop | RunOrder::Nothing) => order,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_model::{Profile, RunStopRequest, StopReason};
+    use std::time::Duration;
+
+    fn desired(phase: RunPhase, stop: Option<StopReason>) -> DesiredRun {
+        let profile = Profile::constant(1.0, Duration::from_secs(1)).expect("a valid load");
+        let mut spec = RunSpec::new("r", "b".to_owned(), profile);
+        spec.stop = stop.map(|reason| RunStopRequest { reason, abort: false, asked_at_ms: 0, message: None });
+        DesiredRun { epoch: 1, phase, spec }
+    }
+
+    #[test]
+    fn order_follows_the_phase_of_the_record() {
+        for ends_by_schedule in [false, true] {
+            let order = |phase| desired(phase, None).order(ends_by_schedule);
+            assert_eq!(order(RunPhase::Preparing), RunOrder::Prepare);
+            assert_eq!(order(RunPhase::Running), RunOrder::Run);
+            assert_eq!(order(RunPhase::Idle), RunOrder::Stop);
+        }
+    }
+
+    #[test]
+    fn only_a_complete_run_with_a_scheduled_end_is_awaited() {
+        let complete = desired(RunPhase::Stopping, Some(StopReason::Completed));
+        assert_eq!((complete.order(true), complete.order(false)), (RunOrder::AwaitEnd, RunOrder::Stop));
+        let interrupted = desired(RunPhase::Stopping, Some(StopReason::Interrupted));
+        assert_eq!((interrupted.order(true), interrupted.order(false)), (RunOrder::Stop, RunOrder::Stop));
+    }
+
+    #[test]
+    fn leaving_worker_builds_no_users() {
+        assert_eq!(RunOrder::Prepare.while_leaving(), RunOrder::Nothing);
+        assert_eq!(RunOrder::Run.while_leaving(), RunOrder::Follow);
+        for order in [RunOrder::Follow, RunOrder::AwaitEnd, RunOrder::Stop, RunOrder::Nothing] {
+            assert_eq!(order.while_leaving(), order);
+        }
+    }
+
+    #[test]
+    fn record_without_spec_holds_no_run_and_unknown_phase_is_refused() {
+        let record = |state: &str, spec: &str| RunRecord {
+            state: state.to_owned(),
+            spec: spec.to_owned(),
+            ..RunRecord::default()
+        };
+        assert!(DesiredRun::parse(&record("", "")).is_ok_and(|desired| desired.is_none()));
+        assert!(matches!(DesiredRun::parse(&record("SLEEPING", "")), Err(RecordError::UnknownPhase(_))));
+        assert!(matches!(DesiredRun::parse(&record("RUNNING", "{}")), Err(RecordError::MalformedSpec(_))));
+    }
+}

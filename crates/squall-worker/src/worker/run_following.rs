@@ -1,0 +1,226 @@
+//! How a worker follows the run record: it feeds events to the state of its part in the run and
+//! performs the effects. It decides no transition: `worker_run_state` does. The worker's main loop
+//! calls it.
+
+use squall_coord::{FleetStores, RunStore};
+use squall_model::{HookAssignment, RunPhase, error_chain, protocol::RunNote};
+use std::time::Instant;
+use tokio::task::JoinSet;
+use tracing::{debug, info, warn};
+
+use super::Worker;
+use crate::{
+    desired_run::DesiredRun,
+    hooks::{self, HookKind, RunHooks},
+    load_phase::StopMode,
+    run_builder::{WorkerRunConfig, build_run},
+    worker_run::{DriverFactory, WorkerRun},
+    worker_run_state::{RunEffect, RunEvent, WorkerRunState},
+};
+
+/// What a worker's part in a run did by itself.
+pub(super) enum RunProgress {
+    BuildEnded(Box<Result<WorkerRun, String>>),
+    DeltaForwarded,
+}
+
+impl<C: FleetStores, F: DriverFactory> Worker<C, F> {
+    /// Reads the record and follows it; `false` if the worker could not.
+    pub(super) async fn read_record(&mut self, run: &C::Run) -> bool {
+        let sent_at = Instant::now();
+        let record = match run.read_record().await {
+            Ok(record) => record,
+            Err(error) => {
+                debug!(%error, "the worker could not read the run record");
+                return false;
+            }
+        };
+        self.clock.record_reading(sent_at, record.now_ms);
+        let desired = match DesiredRun::parse(&record) {
+            Ok(desired) => desired,
+            Err(error) => {
+                warn!(error = error_chain(&error), "the worker ignores an invalid run record");
+                return false;
+            }
+        };
+        self.seen_revision = record.revision;
+        // The run id decides, not the epoch: a store that lost its data may give another run the
+        // same epoch.
+        let run_id = |run: &Option<DesiredRun>| run.as_ref().map(|run| run.spec.run.clone());
+        let is_withdrawn =
+            desired.is_none() || self.desired_run.is_some() && run_id(&self.desired_run) != run_id(&desired);
+        self.desired_run = desired;
+        if is_withdrawn {
+            self.apply_event(run, RunEvent::Withdrawn).await;
+        }
+        self.follow_record(run).await;
+        true
+    }
+
+    async fn follow_record(&mut self, run: &C::Run) {
+        let Some(desired) = self.desired_run.clone() else { return };
+        self.run_hooks(run, &desired);
+        let ends_by_schedule = self.run_state.job().is_some_and(|job| job.ends_by_schedule());
+        let order = desired.order(ends_by_schedule);
+        let order = if self.lifecycle.is_leaving() { order.while_leaving() } else { order };
+        self.apply_event(run, RunEvent::Ordered { epoch: desired.epoch, order }).await;
+    }
+
+    /// Steps the state of the run and performs the effects.
+    async fn apply_event(&mut self, run: &C::Run, event: RunEvent<Box<WorkerRun>>) {
+        let state = std::mem::replace(&mut self.run_state, WorkerRunState::Idle);
+        let (next, effects) = state.step(event);
+        self.run_state = next;
+        for effect in effects {
+            self.perform(run, effect).await;
+        }
+    }
+
+    async fn perform(&mut self, run: &C::Run, effect: RunEffect<Box<WorkerRun>>) {
+        match effect {
+            RunEffect::Build { epoch } => self.build(run, epoch),
+            RunEffect::CancelBuild => self.build_tasks = JoinSet::new(),
+            RunEffect::Follow => self.follow_running_record(run).await,
+            RunEffect::ReassignShares => self.share_leases.mark_changed(),
+            RunEffect::StopJob => self.stop_job(),
+            RunEffect::ReportEarlyEnd => {
+                if let Some(failed) = self.run_state.failed_run() {
+                    let (epoch, reason) = (failed.epoch, failed.message);
+                    warn!(epoch, reason, "the worker ends its part of the run early; other workers take its shares");
+                }
+                self.report_now(run).await;
+            }
+            RunEffect::Abandon(mut job) => {
+                warn!(epoch = job.epoch, "the run was withdrawn; the worker ends its load");
+                job.stop(StopMode::Abort);
+            }
+            RunEffect::Finish(job) => self.finish(job, run).await,
+        }
+    }
+
+    fn build(&mut self, run: &C::Run, epoch: u64) {
+        let Some(bundle) = self.desired_run.as_ref().map(|desired| desired.spec.bundle.clone()) else { return };
+        let config = WorkerRunConfig {
+            epoch,
+            instance: self.instance,
+            member: self.member_id(),
+            ttl: self.config.ttl,
+            max_unshipped_deltas: self.config.max_unshipped_deltas,
+        };
+        // In a task of its own: reading a scenario may take long, and heartbeats must not wait for
+        // it.
+        self.build_tasks = JoinSet::new();
+        let stores = (run.clone(), self.stores.pools());
+        self.build_tasks.spawn(build_run(self.driver_factory.clone(), stores, config, bundle));
+    }
+
+    async fn follow_running_record(&mut self, run: &C::Run) {
+        let (Some(desired), Some(job)) = (&self.desired_run, self.run_state.job_mut()) else { return };
+        job.set_paused(desired.spec.paused.is_some());
+        if let Some(start_at_ms) = desired.spec.start_at_ms {
+            if let Some(hooks) = job.hooks.as_ref().filter(|_| !job.is_started()) {
+                hooks::apply_set_up_data(run, desired.epoch, hooks.clone()).await;
+            }
+            job.start(self.clock.instant(start_at_ms), &desired.spec.profile);
+        }
+        self.share_leases.mark_changed();
+    }
+
+    fn stop_job(&mut self) {
+        let stop = self.desired_run.as_ref().and_then(|desired| desired.spec.stop.as_ref());
+        let mode = if stop.is_some_and(|stop| stop.abort) { StopMode::Abort } else { StopMode::Drain };
+        if let Some(job) = self.run_state.job_mut() {
+            job.stop(mode);
+        }
+    }
+
+    /// Runs the hooks that the record assigns to this worker, each once. The record repeats the
+    /// assignment at every reading.
+    fn run_hooks(&mut self, run: &C::Run, desired: &DesiredRun) {
+        let Some(run_hooks) = self.hooks.as_mut().filter(|hooks| hooks.epoch == desired.epoch) else { return };
+        let is_mine = |assigned: &Option<HookAssignment>| {
+            assigned.as_ref().is_some_and(|assigned| assigned.instance == self.instance)
+        };
+        if desired.phase == RunPhase::Preparing
+            && is_mine(&desired.spec.set_up)
+            && run_hooks.started.insert(HookKind::SetUp)
+        {
+            self.background_tasks.spawn(hooks::set_up(run.clone(), desired.epoch, run_hooks.hooks.clone()));
+        }
+        if desired.phase == RunPhase::Stopping
+            && is_mine(&desired.spec.tear_down)
+            && run_hooks.started.insert(HookKind::TearDown)
+        {
+            self.background_tasks.spawn(hooks::tear_down(run.clone(), desired.epoch, run_hooks.hooks.clone()));
+        }
+    }
+
+    pub(super) async fn handle_build_end(&mut self, result: Result<WorkerRun, String>, run: &C::Run) {
+        let event = match result {
+            Ok(job) => {
+                info!(epoch = job.epoch, "the worker has built its users");
+                self.hooks = RunHooks::of_job(self.hooks.take(), job.epoch, job.hooks.clone());
+                RunEvent::Built(Box::new(job))
+            }
+            Err(reason) => {
+                warn!(epoch = self.run_state.epoch(), reason, "the run cannot be carried out here");
+                RunEvent::BuildFailed(reason)
+            }
+        };
+        self.apply_event(run, event).await;
+        // Not with the next heartbeat: the leader waits for every worker.
+        self.follow_record(run).await;
+        self.report_now(run).await;
+    }
+
+    /// Notices that the job has ended early or is done.
+    pub(super) async fn check_run(&mut self, run: &C::Run) {
+        if let Some(job) = self.run_state.job_mut().filter(|job| job.is_lost_by_store()) {
+            job.stop(StopMode::Abort);
+            // Another run may have the same epoch by now, and this failure does not concern it.
+            if !self.read_record(run).await {
+                return;
+            }
+        }
+        let Some(job) = self.run_state.job() else { return };
+        let (reason, is_done) = (job.early_end_reason().map(str::to_owned), job.is_done());
+        if let Some(reason) = reason {
+            self.apply_event(run, RunEvent::EndedEarly(reason)).await;
+        }
+        if is_done {
+            self.apply_event(run, RunEvent::Shipped).await;
+        }
+    }
+
+    /// Notes the end of the load and waits for the job's threads in the background.
+    async fn finish(&mut self, mut job: Box<WorkerRun>, run: &C::Run) {
+        // The threads of a job that no run wants still run.
+        job.stop(StopMode::Abort);
+        if let Some(at) = job.load_end() {
+            let note = RunNote::LoadEnd { instance: self.instance, at };
+            if let Err(error) = run.set_notes(job.epoch, &[note.encode()]).await {
+                debug!(%error, "the worker could not note the end of its load");
+            }
+        }
+        self.background_tasks.spawn_blocking(move || job.join());
+        self.report_now(run).await;
+    }
+}
+
+/// Waits for the next progress of a run; never ready without a run. Cancel-safe.
+pub(super) async fn next_progress(
+    build_tasks: &mut JoinSet<Result<WorkerRun, String>>,
+    run_state: &mut WorkerRunState<Box<WorkerRun>>,
+) -> RunProgress {
+    if let Some(job) = run_state.job_mut() {
+        job.forward_next_delta().await;
+        return RunProgress::DeltaForwarded;
+    }
+    match build_tasks.join_next().await {
+        Some(result) => {
+            let panicked = |_| Err("building the users failed; the log says why".to_owned());
+            RunProgress::BuildEnded(Box::new(result.unwrap_or_else(panicked)))
+        }
+        None => std::future::pending().await,
+    }
+}
