@@ -1,6 +1,6 @@
-//! The HDR log read back by the HdrHistogram library's own reader.
+//! Tests that parse the HDR log with the reader of the HdrHistogram library.
 
-use crate::sample::{Finished, Recipe};
+use crate::sample_run::{Finished, Recipe};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hdrhistogram::{
     Histogram,
@@ -16,7 +16,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// Writes a run's log, looking at the view only every `stride` seconds.
+/// Writes a run's log, with one call every `stride` seconds.
 fn log(recipe: Recipe, stride: usize) -> (Finished, String, usize) {
     let start = UNIX_EPOCH + Duration::from_millis(1_794_779_763_250);
     let mut log = HdrLogWriter::new(Vec::new(), start).unwrap();
@@ -30,7 +30,7 @@ fn log(recipe: Recipe, stride: usize) -> (Finished, String, usize) {
     (finished, String::from_utf8(log.finish().unwrap()).unwrap(), lost)
 }
 
-/// All intervals of each tag added up, and how many there are.
+/// The sum of the intervals of each tag, and their number.
 fn read(text: &str) -> BTreeMap<String, (Histogram<u64>, usize)> {
     let mut tags = BTreeMap::new();
     for entry in IntervalLogIterator::new(text.as_bytes()) {
@@ -48,7 +48,7 @@ fn read(text: &str) -> BTreeMap<String, (Histogram<u64>, usize)> {
 }
 
 #[test]
-fn every_second_of_every_metric_is_there() {
+fn log_has_every_second_of_every_metric() {
     let (finished, text, _) = log(Recipe::default(), 1);
     let tags = read(&text);
     let (all, intervals) = &tags[""];
@@ -68,22 +68,22 @@ fn every_second_of_every_metric_is_there() {
 }
 
 #[test]
-fn seconds_that_close_together_are_written_apart() {
+fn seconds_that_close_together_are_written_as_separate_intervals() {
     let (_, every, _) = log(Recipe::default(), 1);
     let (_, rarely, lost) = log(Recipe::default(), 7);
     assert_eq!((every == rarely, lost), (true, 0));
 }
 
 #[test]
-fn seconds_that_are_no_longer_kept_are_admitted() {
+fn dropped_seconds_leave_a_comment_in_the_log() {
     let (_, text, lost) = log(Recipe::default(), 25);
     assert_eq!((lost, read(&text)[""].1), (15, 15));
     assert!(text.contains("#[15 seconds from 0 s on are missing here]"));
 }
 
-/// `a b` and `a,b` were one tag, and readers added them up.
+/// `a b` and `a,b` would map to one tag, and readers would add them up.
 #[test]
-fn metrics_that_differ_in_what_a_tag_cannot_hold_have_tags_of_their_own() {
+fn metrics_with_colliding_tag_names_get_distinct_tags() {
     let source = SourceId { instance: 0, thread: 0 };
     let mut collector = Collector::new([source], 5);
     let mut log = HdrLogWriter::new(Vec::new(), UNIX_EPOCH).unwrap();
@@ -111,7 +111,7 @@ fn metrics_that_differ_in_what_a_tag_cannot_hold_have_tags_of_their_own() {
 }
 
 #[test]
-fn a_part_of_a_second_is_a_shorter_interval() {
+fn partial_second_is_a_shorter_interval() {
     let finished = Recipe { seconds: 1, ..Recipe::default() }.make();
     let mut log = HdrLogWriter::new(Vec::new(), std::time::UNIX_EPOCH).unwrap();
     log.write_new_seconds(&finished.view, Duration::from_millis(250)).unwrap();

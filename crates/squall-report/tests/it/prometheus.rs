@@ -1,6 +1,6 @@
-//! What Prometheus scrapes, in both formats. The protobuf is decoded here from first principles.
+//! Tests of both Prometheus formats, with a minimal protobuf decoder.
 
-use crate::sample::{Finished, Recipe};
+use crate::sample_run::{Finished, Recipe};
 use squall_report::prometheus::{ScrapeInput, protobuf, text};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn small() -> Finished {
 }
 
 #[test]
-fn text_is_the_exposition_format() {
+fn text_matches_the_exposition_format() {
     insta::assert_snapshot!(text(&scrape(&small())));
 }
 
@@ -31,7 +31,7 @@ fn labels_are_escaped() {
 }
 
 #[test]
-fn tags_that_become_one_label_keep_their_values() {
+fn tags_with_colliding_label_names_keep_their_values() {
     let mut finished = small();
     let key = std::sync::Arc::make_mut(&mut finished.view.metrics[0].key);
     key.tags = [("k y", "1"), ("k-y", "2"), ("k_y", "3")].map(|(name, value)| (name.into(), value.into())).into();
@@ -40,7 +40,7 @@ fn tags_that_become_one_label_keep_their_values() {
 }
 
 #[test]
-fn classic_buckets_add_up() {
+fn classic_buckets_are_cumulative() {
     let finished = small();
     let text = text(&scrape(&finished));
     let browse = |suffix: &str| -> Vec<f64> {
@@ -155,7 +155,7 @@ fn families(mut bytes: &[u8]) -> Vec<Fields> {
 }
 
 #[test]
-fn protobuf_has_the_same_families_as_the_text() {
+fn protobuf_and_text_have_the_same_families() {
     let finished = small();
     let text = text(&scrape(&finished));
     let in_text: Vec<&str> =
@@ -165,7 +165,7 @@ fn protobuf_has_the_same_families_as_the_text() {
 }
 
 #[test]
-fn native_histograms_hold_every_request_within_their_bounds() {
+fn native_histograms_count_every_request_in_its_bucket() {
     let finished = small();
     let families = families(&protobuf(&scrape(&finished)));
     let response = families.iter().find(|f| texts(f, 1) == ["squall_response_seconds"]).unwrap();

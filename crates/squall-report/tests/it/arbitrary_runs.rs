@@ -1,6 +1,7 @@
-//! Whatever a run was like, every renderer has something to say, and nothing it is told can break a format.
+//! Property tests: every renderer accepts arbitrary runs and names, and its output stays
+//! well-formed.
 
-use crate::sample::{Recipe, Target, judged};
+use crate::sample_run::{Recipe, Target, judged};
 use proptest::prelude::*;
 use quick_junit::Report;
 use squall_metrics::ErrorNote;
@@ -33,7 +34,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn no_run_and_no_name_breaks_a_renderer(
+    fn arbitrary_runs_and_names_render_in_every_format(
         recipe in recipes(), stop in stops(), name in any::<String>(), message in any::<String>(), width in 0usize..200,
     ) {
         let mut finished = recipe.make();
