@@ -1,5 +1,5 @@
-//! Runs in the seed's JSON shapes. Picks numbers out of a [`RunView`] and names them; every percentile is read from a merged
-//! histogram there.
+//! Runs in the JSON format of vikhry. It selects numbers of a [`RunView`] and computes no
+//! statistics: the view's merged histograms give every percentile.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -14,25 +14,25 @@ use std::{
 
 use crate::run_watcher::{ApiCounters, WINDOW_S, WatchedRun};
 
-/// Codes that are listed by name; the others are counted together.
+/// Maximum number of result codes listed by name; the others are summed up as `OTHER`.
 const TOP_CODES: usize = 10;
 
-/// What of a run is wanted.
+/// The selection of a metrics request.
 pub(crate) struct MetricsFilter {
     pub(crate) metric_id: Option<String>,
-    /// Most seconds of each metric.
+    /// Maximum number of seconds per metric.
     pub(crate) count: usize,
     pub(crate) include_events: bool,
 }
 
 impl MetricsFilter {
-    /// What every subscriber gets each second.
+    /// The selection of the message that subscribers get every second.
     pub(crate) fn tick() -> MetricsFilter {
         MetricsFilter { metric_id: None, count: 0, include_events: false }
     }
 }
 
-/// A metric's name in the API: its group before it, its tags after it.
+/// A metric's id in the API: group, name and tags.
 pub(crate) fn metric_api_id(key: &MetricKey) -> String {
     key.id()
 }
@@ -42,7 +42,7 @@ pub(crate) fn feed_message(kind: &str, payload: &Value) -> String {
     json!({"type": kind, "payload": payload}).to_string()
 }
 
-/// `/metrics`, and what subscribers get.
+/// The JSON of `/metrics` and of the live feed.
 pub(crate) fn metrics_json<C: FleetStores>(
     shown: Option<&WatchedRun<C>>,
     wanted: &MetricsFilter,
@@ -61,7 +61,7 @@ pub(crate) fn metrics_json<C: FleetStores>(
     json!({
         "generated_at": unix_s(),
         "epoch": shown.map(|shown| shown.epoch),
-        // A second is shown when it is complete, and then for all metrics.
+        // A second is published when it is complete, for all metrics at once.
         "lag": {
             "detected": shown.is_some_and(WatchedRun::is_lagging),
             "metrics_with_backlog": late,
@@ -93,7 +93,7 @@ fn metric_json<C: FleetStores>(
     })
 }
 
-/// Raw samples never travel: an event is a second of the metric, merged over the fleet.
+/// An event: one second of the metric, merged over the fleet. Workers do not send raw samples.
 fn second_json(started_ms: u64, second: &MetricSecond) -> Value {
     json!({
         "event_id": event_id(started_ms, second.t_s),
@@ -113,7 +113,7 @@ pub(crate) fn event_id(started_ms: u64, t_s: u32) -> String {
     format!("{}-0", ts_ms(started_ms, t_s))
 }
 
-/// The end of a second.
+/// Unix time of the end of a second.
 pub(crate) fn ts_ms(started_ms: u64, t_s: u32) -> u64 {
     started_ms + u64::from(t_s) * 1000
 }
@@ -167,7 +167,7 @@ fn aggregate(key: &MetricKey, metric: &MetricView, seconds: f64) -> MetricAggreg
     }
 }
 
-/// Whether it tells how users begin: one that fails there runs nothing.
+/// Whether the metric is the group `on_start`. A user that fails there runs no iteration.
 fn is_on_start_group(key: &MetricKey) -> bool {
     key.kind == MetricKind::Group && (key.name == "on_start" || key.name.ends_with("/on_start"))
 }
@@ -201,9 +201,9 @@ pub(crate) fn history_json<C: FleetStores>(shown: &WatchedRun<C>, from_s: u64) -
 
 /// A worker as `/ready` and `/workers` show it.
 pub(crate) fn worker_json(worker: &WorkerInfo, now_ms: u64) -> Value {
-    // An entry that is not a worker's has never been heard.
-    let heard = (worker.last_heartbeat > 0.0).then_some(worker.last_heartbeat);
-    let age = heard.map(|at| round_to_thousandths((now_ms as f64 / 1e3 - at).max(0.0)));
+    // An entry that no worker wrote has no heartbeat.
+    let heartbeat = (worker.last_heartbeat > 0.0).then_some(worker.last_heartbeat);
+    let age = heartbeat.map(|at| round_to_thousandths((now_ms as f64 / 1e3 - at).max(0.0)));
     json!({
         "worker_id": worker.id,
         "status": worker.status,
@@ -223,7 +223,7 @@ fn nanos_to_ms(nanos: f64) -> f64 {
     round_to_thousandths(nanos / 1e6)
 }
 
-/// Three digits after the point are more than a load test knows.
+/// A load test has no meaningful digits beyond thousandths.
 fn round_to_thousandths(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_is_named_with_its_group_and_tags() {
+    fn metric_id_includes_group_and_tags() {
         let mut key = MetricKey::request("pay");
         assert_eq!(metric_api_id(&key), "pay");
         key.group = Some("checkout".into());

@@ -1,4 +1,5 @@
-//! Probes in the seed's shapes. What they saw is read from the view by the orchestrator's room; here it only gets its names.
+//! Probes in the JSON format of vikhry. squall-orchestrator reads the probe seconds from the view;
+//! this module only renders them.
 
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
@@ -9,10 +10,10 @@ use crate::{
     vikhry_json::{event_id, ts_ms, unix_s},
 };
 
-/// What of the probes is wanted.
+/// The selection of a probes request.
 pub(crate) struct ProbeFilter {
     pub(crate) name: Option<String>,
-    /// Most events of each.
+    /// Maximum number of events per probe.
     pub(crate) count: usize,
     pub(crate) include_events: bool,
 }
@@ -52,13 +53,13 @@ pub(crate) fn probe_history_json<C: FleetStores>(shown: Option<&WatchedRun<C>>, 
 struct ProbeHistory<'a> {
     name: &'a str,
     started_ms: u64,
-    /// The last second of the run that is known.
+    /// The latest complete second of the run.
     now_s: u32,
     seconds: Vec<ProbeSecond>,
 }
 
 impl<'a> ProbeHistory<'a> {
-    /// One that nobody knows has seen nothing.
+    /// An unknown probe has no seconds.
     fn of<C: FleetStores>(shown: Option<&WatchedRun<C>>, name: &'a str) -> ProbeHistory<'a> {
         match shown {
             None => ProbeHistory { name, started_ms: 0, now_s: 0, seconds: Vec::new() },
@@ -87,11 +88,11 @@ impl<'a> ProbeHistory<'a> {
 
     fn aggregate(&self) -> Value {
         let recent = self.seconds.iter().filter(|second| second.t_s + WINDOW_S > self.now_s);
-        let (looks, errors) = recent.fold((0, 0), |(looks, errors), it| (looks + it.samples, errors + it.errors));
+        let (samples, errors) = recent.fold((0, 0), |(samples, errors), it| (samples + it.samples, errors + it.errors));
         let last = self.seconds.last();
         json!({
             "window_s": WINDOW_S,
-            "successes": looks - errors,
+            "successes": samples - errors,
             "errors": errors,
             "last_ts_ms": last.map(|second| ts_ms(self.started_ms, second.t_s)),
             "last_status": last.map(ProbeSecond::is_ok),

@@ -1,4 +1,5 @@
-//! `/api/v1`: tests as bundles, steering the current one, results of those that are over.
+//! `/api/v1`: starts tests from bundles, controls the current test and serves results of finished
+//! tests.
 
 use axum::{
     body::Body,
@@ -9,7 +10,7 @@ use http::{StatusCode, header};
 use serde_json::{Value, json};
 use squall_coord::FleetStores;
 use squall_model::{RunPhase, StopReason};
-use squall_report::{LiveSnapshot, LoadPhase, ReportInput, build_result as result_of, json_line, result_summary};
+use squall_report::{LiveSnapshot, LoadPhase, ReportInput, build_result, json_line, result_summary};
 use std::{sync::Arc, time::Duration};
 
 use super::{ApiState, LevelUnit, add_params};
@@ -28,7 +29,7 @@ pub(crate) async fn start<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, b
     Ok((location, json_response(StatusCode::CREATED, &json!({"epoch": epoch}))).into_response())
 }
 
-/// The run as it is; between runs, how the last one was.
+/// The current run; between runs, the last one with its result.
 pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {
     let status = app.fleet.status().await?;
     app.watcher.catch_up(&status).await;
@@ -45,11 +46,11 @@ pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
         let line = json_line(&LiveSnapshot { view, plan, elapsed: shown.elapsed, phase, unix_ms });
         serde_json::from_str::<Value>(&line).unwrap_or(Value::Null)
     });
-    let ending = shown.and_then(|shown| {
+    let summary = shown.and_then(|shown| {
         let (plan, view, version) = (&shown.bundle.plan, shown.view(), app.config.version);
         Some(result_summary(&ReportInput { plan, view, facts: shown.facts()?, strict: false, command: None, version }))
     });
-    let ending = ending.as_ref();
+    let summary = summary.as_ref();
     let alive = status.workers.iter().filter(|worker| worker.is_healthy()).count();
     let ready = status.workers.iter().filter(|worker| worker.ready == status.epoch && status.epoch > 0).count();
     let stop = order.and_then(|order| order.stop.as_ref());
@@ -69,26 +70,25 @@ pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
         "stop": stop.map(|stop| json!({"reason": stop.reason, "abort": stop.abort, "message": stop.message})),
         "workers": {"alive": alive, "ready": ready},
         "live": live,
-        "verdict": ending.map(|ending| ending.verdict),
-        "exit_code": ending.map(|ending| ending.exit_code),
-        "thresholds": ending.map(|ending| &ending.thresholds),
-        "accounting": ending.map(|ending| &ending.accounting),
-        "fleet": ending.and_then(|ending| ending.fleet.as_ref()),
+        "verdict": summary.map(|summary| summary.verdict),
+        "exit_code": summary.map(|summary| summary.exit_code),
+        "thresholds": summary.map(|summary| &summary.thresholds),
+        "accounting": summary.map(|summary| &summary.accounting),
+        "fleet": summary.and_then(|summary| summary.fleet.as_ref()),
     })))
 }
 
-/// `squall.result/1` of a run that is over.
+/// `squall.result/1` of a finished run.
 pub(crate) async fn result<C: FleetStores>(
     State(app): State<Arc<ApiState<C>>>,
     Path(epoch): Path<String>,
 ) -> ApiResult {
-    let epoch: u64 =
-        epoch.parse().map_err(|_| ApiError::validation(format!("`{epoch}` is not the number of a test")))?;
+    let epoch: u64 = epoch.parse().map_err(|_| ApiError::validation(format!("`{epoch}` is not a test number")))?;
     let Some(run) = app.fleet.stored_result(epoch).await? else {
         let status = app.fleet.status().await?;
         return Err(match status.epoch == epoch && status.state != RunPhase::Idle {
             true => ApiError::invalid_state("read the result", status.state.name(), "IDLE"),
-            false => ApiError::not_found(format!("nothing is known of test {epoch}: results are kept for a day")),
+            false => ApiError::not_found(format!("unknown test {epoch}: results are kept for a day")),
         });
     };
     let run = ReportInput {
@@ -99,7 +99,7 @@ pub(crate) async fn result<C: FleetStores>(
         command: None,
         version: app.config.version,
     };
-    Ok(json_ok(&result_of(&run)))
+    Ok(json_ok(&build_result(&run)))
 }
 
 pub(crate) async fn stop<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {

@@ -1,4 +1,5 @@
-//! Pools of things that users borrow: what there is, and filling them. Lending is the workers' business.
+//! vikhry's routes for resource pools: they list and fill pools. Workers lease the resources to
+//! users.
 
 use axum::{
     body::Body,
@@ -19,7 +20,7 @@ use crate::{
 };
 
 pub(crate) async fn list<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> ApiResult {
-    let (counts, refused) = app.count_pools().await?;
+    let (counts, unusable) = app.count_pools().await?;
     let resources: Vec<Value> = counts
         .iter()
         .map(|pool| {
@@ -33,8 +34,8 @@ pub(crate) async fn list<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) ->
         })
         .collect();
     let mut listed = json!({"generated_at": vikhry_json::unix_s(), "count": resources.len(), "resources": resources});
-    if !refused.is_empty() {
-        listed["refused"] = json!(refused);
+    if !unusable.is_empty() {
+        listed["refused"] = json!(unusable);
     }
     Ok(json_ok(&listed))
 }
@@ -54,11 +55,11 @@ pub(crate) async fn items<C: FleetStores>(
     let pool = parse_pool_name(name)?;
     let pools = app.fleet.cell().pools();
     if !pools.names().await?.contains(&pool) {
-        return Err(ApiError::not_found(format!("there is no resource `{pool}`; /resources lists all")));
+        return Err(ApiError::not_found(format!("unknown resource `{pool}`; /resources lists all")));
     }
     let counts = pools.count(&pool).await?;
     let mut listed = pools.list(&pool, count).await?;
-    // A listing may give more than asked for.
+    // The store may return more items than requested.
     listed.truncate(count);
     let items: Vec<Value> = listed
         .iter()
@@ -115,7 +116,7 @@ fn created_ids(stocked: &FillResult) -> Vec<&str> {
     stocked.created.iter().map(ItemId::as_str).collect()
 }
 
-/// What a borrower gets to see of a new thing.
+/// The payload of a new resource, as users see it.
 async fn resource_payload(pool: &PoolName, id: ItemId, payload: &Map<String, Value>) -> Result<String, StoreError> {
     let mut payload = payload.clone();
     payload.insert("resource_name".into(), pool.as_str().into());
