@@ -15,6 +15,9 @@ const SMALL_BODY_BYTES: usize = 64 << 10;
 /// Limit of a bundle: a scenario with its files.
 const BUNDLE_BODY_BYTES: usize = 16 << 20;
 
+/// First byte of a JSON object.
+const OBJECT_START: u8 = b'{';
+
 /// Why a body is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ApiBodyError {
@@ -54,7 +57,7 @@ pub(crate) fn parse_body<T: ApiRequestBody>(bytes: &[u8]) -> Result<T, ApiBodyEr
     let bytes = if T::OPTIONAL && bytes.is_empty() { b"{}" } else { bytes };
     serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| ApiBodyError::NotJson(error.to_string()))?;
     // Serde would also accept a list with the fields in order, which no reader could understand.
-    if !bytes.trim_ascii_start().starts_with(b"{") {
+    if bytes.trim_ascii_start().first() != Some(&OBJECT_START) {
         return Err(ApiBodyError::NotAnObject);
     }
     let body: T =

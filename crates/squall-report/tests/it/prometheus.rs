@@ -114,7 +114,7 @@ fn messages(fields: &Fields, field: u64) -> Vec<Vec<u8>> {
         .into_iter()
         .map(|value| match value {
             Wire::Bytes(bytes) => bytes,
-            other => panic!("{other:?} is no message"),
+            other => panic!("{other:?} is not a message"),
         })
         .collect()
 }
@@ -124,7 +124,7 @@ fn integers(fields: &Fields, field: u64) -> Vec<u64> {
         .into_iter()
         .map(|value| match value {
             Wire::Integer(value) => value,
-            other => panic!("{other:?} is no integer"),
+            other => panic!("{other:?} is not an integer"),
         })
         .collect()
 }
@@ -134,7 +134,7 @@ fn doubles(fields: &Fields, field: u64) -> Vec<f64> {
         .into_iter()
         .map(|value| match value {
             Wire::Double(value) => value,
-            other => panic!("{other:?} is no double"),
+            other => panic!("{other:?} is not a double"),
         })
         .collect()
 }

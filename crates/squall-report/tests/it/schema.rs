@@ -71,7 +71,7 @@ fn is(value: &Value, kind: &Value) -> bool {
         "null" => value.is_null(),
         "number" => value.is_number(),
         "integer" => value.is_u64() || value.is_i64(),
-        other => panic!("`{other}` is no JSON type"),
+        other => panic!("`{other}` is not a JSON type"),
     }
 }
 
