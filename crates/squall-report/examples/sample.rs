@@ -18,9 +18,9 @@ fn main() -> std::io::Result<()> {
         recipe.watch(|view| log.write_new_seconds(view, std::time::Duration::MAX).expect("the log is written"));
     log.finish()?;
     finished.facts.thresholds = vec![
-        sample_run::judged("p99<500ms", Some(48.2e6), true, None),
-        sample_run::judged("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
-        sample_run::judged("error_rate<0.5%", Some(0.0091), false, Some(15)),
+        sample_run::threshold_result("p99<500ms", Some(48.2e6), true, None),
+        sample_run::threshold_result("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
+        sample_run::threshold_result("error_rate<0.5%", Some(0.0091), false, Some(15)),
     ];
     let run = finished.run();
     fs::write(dir.join("result.json"), build_result(&run).to_json())?;

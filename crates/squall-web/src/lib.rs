@@ -7,7 +7,7 @@
 //! * [`serve`]: the server, on a listener that the caller has bound.
 //! * [`WebConfig`]: the access rules, and the scenario that `/start_test` starts.
 //! * [`TlsFiles`]: certificate and key for HTTPS.
-//! * [`router_paths`] and [`OPENAPI`]: the list of routes and their description; a test compares them.
+//! * [`router_paths`] and [`OPENAPI`]: the list of routes and their description, equal by test.
 
 mod access_guard;
 mod api_metrics;

@@ -172,7 +172,12 @@ impl<C: FleetStores> RunWatcher<C> {
     /// of a test gets the latest state.
     pub(crate) async fn catch_up(&self, status: &FleetStatus) {
         let (epoch, finished) = (status.epoch, status.state == RunPhase::Idle);
-        if self.current_run().await.as_ref().is_some_and(|shown| (shown.epoch, shown.finished) == (epoch, finished)) {
+        if self
+            .current_run()
+            .await
+            .as_ref()
+            .is_some_and(|watched| (watched.epoch, watched.finished) == (epoch, finished))
+        {
             return;
         }
         match self.update(status).await {
@@ -189,7 +194,7 @@ impl<C: FleetStores> RunWatcher<C> {
 
     /// Returns whether the run has changed.
     async fn update(&self, status: &FleetStatus) -> Result<bool, FleetError> {
-        let known = self.run.read().await.as_ref().is_some_and(|shown| shown.is_run_of(status));
+        let known = self.run.read().await.as_ref().is_some_and(|watched| watched.is_run_of(status));
         match (known, status.state) {
             _ if status.epoch == 0 => Ok(false),
             (_, RunPhase::Idle) => self.load_finished(status).await,
@@ -217,23 +222,23 @@ impl<C: FleetStores> RunWatcher<C> {
     }
 
     async fn advance(&self, status: &FleetStatus) -> Result<bool, FleetError> {
-        let mut shown = self.run.write().await;
-        let Some(shown) = shown.as_mut() else { return Ok(false) };
+        let mut watched = self.run.write().await;
+        let Some(watched) = watched.as_mut() else { return Ok(false) };
         if let Some(order) = &status.order {
-            let load = &mut shown.bundle.plan.load.model;
+            let load = &mut watched.bundle.plan.load.model;
             let (LoadModel::Open { rate: profile, .. } | LoadModel::Closed { users: profile, .. }) = load;
             *profile = order.profile.clone();
-            shown.started_ms = order.start_at_ms.unwrap_or(0);
+            watched.started_ms = order.start_at_ms.unwrap_or(0);
         }
-        shown.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
+        watched.elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
         if status.state == RunPhase::Running {
-            shown.load_duration = shown.elapsed;
+            watched.load_duration = watched.elapsed;
         }
-        shown.polled_at = Instant::now();
-        let WatchedRunSource::Aggregating(aggregator) = &mut shown.source else { return Ok(false) };
+        watched.polled_at = Instant::now();
+        let WatchedRunSource::Aggregating(aggregator) = &mut watched.source else { return Ok(false) };
         let rejected_before = aggregator.rejected_entries();
         let merging = async {
-            aggregator.update_roster(&status.workers, shown.elapsed).await?;
+            aggregator.update_roster(&status.workers, watched.elapsed).await?;
             aggregator.poll().await
         };
         // A timeout loses nothing: the aggregator continues after the last delta that it merged.
@@ -244,7 +249,7 @@ impl<C: FleetStores> RunWatcher<C> {
 
     /// Replaces the view with the result that the leader stored.
     async fn load_finished(&self, status: &FleetStatus) -> Result<bool, FleetError> {
-        if self.run.read().await.as_ref().is_some_and(|shown| shown.is_run_of(status) && shown.finished) {
+        if self.run.read().await.as_ref().is_some_and(|watched| watched.is_run_of(status) && watched.finished) {
             return Ok(false);
         }
         let Some(run) = self.fleet.stored_result(status.epoch).await? else { return Ok(false) };
@@ -309,9 +314,9 @@ mod tests {
             let (seen, text) = (run.read_record().await.unwrap(), serde_json::to_string(&order).unwrap());
             run.compare_and_set(&seen, RunPhase::Running.name(), &text, raise).await.unwrap().expect("alone");
             assert!(watcher.poll().await.unwrap(), "the run has changed");
-            let shown = watcher.current_run().await;
-            let shown = shown.as_ref().map(|shown| (shown.epoch, shown.bundle.plan.name.as_str()));
-            assert_eq!(shown, Some((1, name)));
+            let watched = watcher.current_run().await;
+            let watched = watched.as_ref().map(|watched| (watched.epoch, watched.bundle.plan.name.as_str()));
+            assert_eq!(watched, Some((1, name)));
         }
     }
 }

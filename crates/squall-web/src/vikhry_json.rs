@@ -44,51 +44,51 @@ pub(crate) fn feed_message(kind: &str, payload: &Value) -> String {
 
 /// The JSON of `/metrics` and of the live feed.
 pub(crate) fn metrics_json<C: FleetStores>(
-    shown: Option<&WatchedRun<C>>,
-    wanted: &MetricsFilter,
+    watched: Option<&WatchedRun<C>>,
+    filter: &MetricsFilter,
     counters: &ApiCounters,
 ) -> Value {
-    let metrics: Vec<Value> = shown.map_or_else(Vec::new, |shown| {
-        let ids = shown.view().metrics.iter().map(|metric| (metric_api_id(&metric.key), metric));
-        let ids = ids.filter(|(id, _)| wanted.metric_id.as_ref().is_none_or(|wanted| wanted == id));
-        ids.map(|(id, metric)| metric_json(shown, id, metric, wanted)).collect()
+    let metrics: Vec<Value> = watched.map_or_else(Vec::new, |watched| {
+        let ids = watched.view().metrics.iter().map(|metric| (metric_api_id(&metric.key), metric));
+        let ids = ids.filter(|(id, _)| filter.metric_id.as_ref().is_none_or(|metric_id| metric_id == id));
+        ids.map(|(id, metric)| metric_json(watched, id, metric, filter)).collect()
     });
     let late: Vec<Value> = metrics
         .iter()
-        .filter(|_| shown.is_some_and(WatchedRun::is_lagging))
+        .filter(|_| watched.is_some_and(WatchedRun::is_lagging))
         .map(|metric| metric["metric_id"].clone())
         .collect();
     json!({
         "generated_at": unix_s(),
-        "epoch": shown.map(|shown| shown.epoch),
+        "epoch": watched.map(|watched| watched.epoch),
         // A second is published when it is complete, for all metrics at once.
         "lag": {
-            "detected": shown.is_some_and(WatchedRun::is_lagging),
+            "detected": watched.is_some_and(WatchedRun::is_lagging),
             "metrics_with_backlog": late,
             "dropped_subscriber_messages": counters.dropped_messages.load(Relaxed),
         },
         "metrics": metrics,
-        "count": wanted.count,
-        "include_events": wanted.include_events,
+        "count": filter.count,
+        "include_events": filter.include_events,
     })
 }
 
 fn metric_json<C: FleetStores>(
-    shown: &WatchedRun<C>,
+    watched: &WatchedRun<C>,
     id: String,
     metric: &MetricView,
-    wanted: &MetricsFilter,
+    filter: &MetricsFilter,
 ) -> Value {
-    let (window, seconds) = shown.view().window_of(&metric.key, WINDOW_S as usize);
-    let events = wanted.include_events.then(|| {
-        let skip = metric.timeline.len().saturating_sub(wanted.count);
-        metric.timeline.iter().skip(skip).map(|second| second_json(shown.started_ms, second)).collect::<Vec<_>>()
+    let (window, seconds) = watched.view().window_of(&metric.key, WINDOW_S as usize);
+    let events = filter.include_events.then(|| {
+        let skip = metric.timeline.len().saturating_sub(filter.count);
+        metric.timeline.iter().skip(skip).map(|second| second_json(watched.started_ms, second)).collect::<Vec<_>>()
     });
     json!({
         "metric_id": id,
-        "last_event_id": metric.timeline.last().map(|second| event_id(shown.started_ms, second.t_s)),
+        "last_event_id": metric.timeline.last().map(|second| event_id(watched.started_ms, second.t_s)),
         "aggregate": aggregate(&metric.key, &window, seconds as f64),
-        "aggregate_total": aggregate(&metric.key, metric, shown.measured_duration().as_secs_f64()),
+        "aggregate_total": aggregate(&metric.key, metric, watched.measured_duration().as_secs_f64()),
         "events": events,
     })
 }
@@ -173,13 +173,13 @@ fn is_on_start_group(key: &MetricKey) -> bool {
 }
 
 /// `/metrics/history`: one point for each second that ended after `from_s`, in seconds since 1970.
-pub(crate) fn history_json<C: FleetStores>(shown: &WatchedRun<C>, from_s: u64) -> Vec<Value> {
+pub(crate) fn history_json<C: FleetStores>(watched: &WatchedRun<C>, from_s: u64) -> Vec<Value> {
     let from_ms = from_s.saturating_mul(1000);
-    let view: &RunView = shown.view();
+    let view: &RunView = watched.view();
     let mut by_second: BTreeMap<u32, Map<String, Value>> = BTreeMap::new();
     for metric in &view.metrics {
         let id = metric_api_id(&metric.key);
-        let late = metric.timeline.iter().filter(|second| ts_ms(shown.started_ms, second.t_s) > from_ms);
+        let late = metric.timeline.iter().filter(|second| ts_ms(watched.started_ms, second.t_s) > from_ms);
         for second in late {
             let point = json!({
                 "rps": second.requests,
@@ -191,10 +191,10 @@ pub(crate) fn history_json<C: FleetStores>(shown: &WatchedRun<C>, from_s: u64) -
             by_second.entry(second.t_s).or_default().insert(id.clone(), point);
         }
     }
-    let seconds = view.timeline.iter().filter(|second| ts_ms(shown.started_ms, second.t_s) > from_ms);
+    let seconds = view.timeline.iter().filter(|second| ts_ms(watched.started_ms, second.t_s) > from_ms);
     let points = seconds.map(|second| {
         let metrics = by_second.remove(&second.t_s).unwrap_or_default();
-        json!({"ts": ts_ms(shown.started_ms, second.t_s) / 1000, "users": second.users, "metrics": metrics})
+        json!({"ts": ts_ms(watched.started_ms, second.t_s) / 1000, "users": second.users, "metrics": metrics})
     });
     points.collect()
 }

@@ -1,7 +1,7 @@
 //! Property tests: every renderer accepts arbitrary runs and names, and its output stays
 //! well-formed.
 
-use crate::sample_run::{Recipe, Target, judged};
+use crate::sample_run::{Recipe, Target, threshold_result};
 use proptest::prelude::*;
 use quick_junit::Report;
 use squall_metrics::ErrorNote;
@@ -39,7 +39,7 @@ proptest! {
     ) {
         let mut finished = recipe.make();
         finished.facts.stop = stop;
-        finished.facts.thresholds = vec![judged("p99<1s", Some(5e8), true, None), judged("rate>5", None, false, None)];
+        finished.facts.thresholds = vec![threshold_result("p99<1s", Some(5e8), true, None), threshold_result("rate>5", None, false, None)];
         finished.plan.name = name.clone();
         finished.plan.target = name.clone();
         if let Some(metric) = finished.view.metrics.first_mut() {

@@ -1,13 +1,15 @@
 //! Tests of the CSV and JUnit files with independent parsers.
 
-use crate::sample_run::{Finished, Recipe, Target, judged, shop};
+use crate::sample_run::{Finished, Recipe, Target, shop, threshold_result};
 use quick_junit::{Report, TestCaseStatus};
 use squall_report::{csv, junit};
 
 fn shop_with_thresholds() -> Finished {
     let mut finished = shop();
-    finished.facts.thresholds =
-        vec![judged("p99<500ms", Some(48.2e6), true, None), judged("error_rate<1%", Some(0.0158), false, Some(15))];
+    finished.facts.thresholds = vec![
+        threshold_result("p99<500ms", Some(48.2e6), true, None),
+        threshold_result("error_rate<1%", Some(0.0158), false, Some(15)),
+    ];
     finished
 }
 

@@ -18,7 +18,7 @@ fn every_verdict_is_documented_with_its_exit_code() {
 }
 
 /// The names of all exported families, of open and closed runs.
-fn exported() -> BTreeSet<String> {
+fn exported_metrics() -> BTreeSet<String> {
     let mut open = Recipe { seconds: 1, ..Recipe::default() }.make();
     let names = |finished: &crate::sample_run::Finished| {
         let generator = Some(&finished.facts.generator);
@@ -36,15 +36,15 @@ fn exported() -> BTreeSet<String> {
 }
 
 /// Words in `text` that begin with `squall_`.
-fn mentioned(text: &str) -> BTreeSet<String> {
+fn mentioned_metrics(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("squall_")).map(str::to_owned).collect()
 }
 
 #[test]
 fn every_exported_metric_is_documented() {
-    let documented = mentioned(RESULTS);
-    let missing: Vec<_> = exported().into_iter().filter(|name| !documented.contains(name)).collect();
+    let documented = mentioned_metrics(RESULTS);
+    let missing: Vec<_> = exported_metrics().into_iter().filter(|name| !documented.contains(name)).collect();
     assert_eq!(missing, Vec::<String>::new());
 }
 
@@ -55,8 +55,8 @@ fn dashboard_queries_only_exported_metrics() {
     let queries = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
     let queries: Vec<&str> = queries.map(|target| target["expr"].as_str().unwrap()).collect();
     assert!(queries.len() > 20);
-    let exported = exported();
-    for name in mentioned(&queries.join(" ")) {
+    let exported = exported_metrics();
+    for name in mentioned_metrics(&queries.join(" ")) {
         assert!(exported.contains(name.trim_end_matches("_bucket")), "{name} is not exported");
     }
 }

@@ -17,7 +17,7 @@ use std::{
 };
 
 /// Writes a run's log, with one call every `stride` seconds.
-fn log(recipe: Recipe, stride: usize) -> (Finished, String, usize) {
+fn write_log(recipe: Recipe, stride: usize) -> (Finished, String, usize) {
     let start = UNIX_EPOCH + Duration::from_millis(1_794_779_763_250);
     let mut log = HdrLogWriter::new(Vec::new(), start).unwrap();
     let finished = recipe.watch(|view| {
@@ -31,7 +31,7 @@ fn log(recipe: Recipe, stride: usize) -> (Finished, String, usize) {
 }
 
 /// The sum of the intervals of each tag, and their number.
-fn read(text: &str) -> BTreeMap<String, (Histogram<u64>, usize)> {
+fn read_log(text: &str) -> BTreeMap<String, (Histogram<u64>, usize)> {
     let mut tags = BTreeMap::new();
     for entry in IntervalLogIterator::new(text.as_bytes()) {
         let LogEntry::Interval(interval) = entry.expect("the log parses") else { continue };
@@ -49,8 +49,8 @@ fn read(text: &str) -> BTreeMap<String, (Histogram<u64>, usize)> {
 
 #[test]
 fn log_has_every_second_of_every_metric() {
-    let (finished, text, _) = log(Recipe::default(), 1);
-    let tags = read(&text);
+    let (finished, text, _) = write_log(Recipe::default(), 1);
+    let tags = read_log(&text);
     let (all, intervals) = &tags[""];
     assert_eq!((all.len(), *intervals), (6000, 30));
     for (tag, name) in [("browse", "browse"), ("purchase/login", "login"), ("purchase/checkout;tier=gold", "checkout")]
@@ -69,15 +69,15 @@ fn log_has_every_second_of_every_metric() {
 
 #[test]
 fn seconds_that_close_together_are_written_as_separate_intervals() {
-    let (_, every, _) = log(Recipe::default(), 1);
-    let (_, rarely, lost) = log(Recipe::default(), 7);
+    let (_, every, _) = write_log(Recipe::default(), 1);
+    let (_, rarely, lost) = write_log(Recipe::default(), 7);
     assert_eq!((every == rarely, lost), (true, 0));
 }
 
 #[test]
 fn dropped_seconds_leave_a_comment_in_the_log() {
-    let (_, text, lost) = log(Recipe::default(), 25);
-    assert_eq!((lost, read(&text)[""].1), (15, 15));
+    let (_, text, lost) = write_log(Recipe::default(), 25);
+    assert_eq!((lost, read_log(&text)[""].1), (15, 15));
     assert!(text.contains("#[15 seconds from 0 s on are missing here]"));
 }
 
@@ -103,7 +103,7 @@ fn metrics_with_colliding_tag_names_get_distinct_tags() {
         collector.merge(Delta { source, seq, second, metrics, errors, engine, last }).unwrap();
         log.write_new_seconds(collector.view(), Duration::from_secs(u64::from(second) + 1)).unwrap();
     }
-    let tags = read(&String::from_utf8(log.finish().unwrap()).unwrap());
+    let tags = read_log(&String::from_utf8(log.finish().unwrap()).unwrap());
     let counts: Vec<_> = tags.iter().filter(|(tag, _)| tag.contains("-rt")).map(|(_, (sum, _))| sum.len()).collect();
     let mut sorted = counts.clone();
     sorted.sort_unstable();

@@ -1,6 +1,6 @@
 //! Tests of the HTML report: complete, self-contained and escaped.
 
-use crate::sample_run::{Finished, Recipe, Target, fleet, judged, shop};
+use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
 use squall_model::{LoadModel, Pause, Profile};
 use squall_report::html;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn rate_chart_includes_the_warm_up() {
 #[test]
 fn run_with_errors_has_every_section() {
     let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
-    finished.facts.thresholds = vec![judged("error_rate<1%", Some(0.0165), false, Some(15))];
+    finished.facts.thresholds = vec![threshold_result("error_rate<1%", Some(0.0165), false, Some(15))];
     let page = check(&finished);
     for part in [
         "1 of 1 thresholds breached",
@@ -87,7 +87,7 @@ fn names_and_messages_are_escaped() {
     finished.plan.target = attack.to_owned();
     finished.view.errors[0].message = attack.to_owned();
     std::sync::Arc::make_mut(&mut finished.view.metrics[0].key).name = attack.to_owned();
-    let mut hostile = judged("p99<1s", Some(1.0), true, None);
+    let mut hostile = threshold_result("p99<1s", Some(1.0), true, None);
     hostile.threshold.metric = Some(attack.to_owned());
     finished.facts.thresholds = vec![hostile];
     finished.facts.generator.saturated = true;

@@ -14,25 +14,25 @@ fn scrape(finished: &Finished) -> ScrapeInput<'_> {
     }
 }
 
-fn small() -> Finished {
+fn small_run() -> Finished {
     Recipe { seconds: 2, rate: 50, ..Recipe::default() }.make()
 }
 
 #[test]
 fn text_matches_the_exposition_format() {
-    insta::assert_snapshot!(text(&scrape(&small())));
+    insta::assert_snapshot!(text(&scrape(&small_run())));
 }
 
 #[test]
 fn labels_are_escaped() {
-    let mut finished = small();
+    let mut finished = small_run();
     std::sync::Arc::make_mut(&mut finished.view.metrics[0].key).name = "a\"b\\c\nd".to_owned();
     assert!(text(&scrape(&finished)).contains(r#"squall_requests_total{metric="a\"b\\c\nd",kind="request"}"#));
 }
 
 #[test]
 fn tags_with_colliding_label_names_keep_their_values() {
-    let mut finished = small();
+    let mut finished = small_run();
     let key = std::sync::Arc::make_mut(&mut finished.view.metrics[0].key);
     key.tags = [("k y", "1"), ("k-y", "2"), ("k_y", "3")].map(|(name, value)| (name.into(), value.into())).into();
     let text = text(&scrape(&finished));
@@ -41,7 +41,7 @@ fn tags_with_colliding_label_names_keep_their_values() {
 
 #[test]
 fn classic_buckets_are_cumulative() {
-    let finished = small();
+    let finished = small_run();
     let text = text(&scrape(&finished));
     let browse = |suffix: &str| -> Vec<f64> {
         let head = format!("squall_response_seconds_{suffix}{{metric=\"browse\"");
@@ -156,7 +156,7 @@ fn families(mut bytes: &[u8]) -> Vec<Fields> {
 
 #[test]
 fn protobuf_and_text_have_the_same_families() {
-    let finished = small();
+    let finished = small_run();
     let text = text(&scrape(&finished));
     let in_text: Vec<&str> =
         text.lines().filter_map(|l| l.strip_prefix("# TYPE ")).map(|l| l.split(' ').next().unwrap()).collect();
@@ -166,7 +166,7 @@ fn protobuf_and_text_have_the_same_families() {
 
 #[test]
 fn native_histograms_count_every_request_in_its_bucket() {
-    let finished = small();
+    let finished = small_run();
     let families = families(&protobuf(&scrape(&finished)));
     let response = families.iter().find(|f| texts(f, 1) == ["squall_response_seconds"]).unwrap();
     assert_eq!(integers(response, 3), [4], "type histogram");

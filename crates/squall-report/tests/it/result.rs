@@ -1,12 +1,12 @@
 //! Tests of the result file: its contents and parsing.
 
-use crate::sample_run::{Recipe, fleet, judged, shop};
+use crate::sample_run::{Recipe, fleet, shop, threshold_result};
 use squall_report::{ReadResultError, ResultFile, SCHEMA, build_result};
 
 #[test]
 fn result_file_round_trips() {
     let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
-    finished.facts.thresholds = vec![judged("checkout:p95[5s]<30ms", Some(31.25e6), false, Some(9))];
+    finished.facts.thresholds = vec![threshold_result("checkout:p95[5s]<30ms", Some(31.25e6), false, Some(9))];
     let written = build_result(&finished.run());
     assert_eq!(ResultFile::parse(&written.to_json()).unwrap(), written);
 }
@@ -168,9 +168,9 @@ fn fleet_is_in_the_file_and_files_without_a_fleet_parse() {
 fn threshold_values_are_in_their_named_unit() {
     let mut finished = shop();
     finished.facts.thresholds = vec![
-        judged("p99<500ms", Some(40.5e6), true, None),
-        judged("error_rate<1%", Some(0.02), false, None),
-        judged("unused:rate>5", None, false, None),
+        threshold_result("p99<500ms", Some(40.5e6), true, None),
+        threshold_result("error_rate<1%", Some(0.02), false, None),
+        threshold_result("unused:rate>5", None, false, None),
     ];
     let file = build_result(&finished.run());
     let values: Vec<_> = file.thresholds.iter().map(|t| (t.unit.as_str(), t.limit, t.value, t.passed)).collect();

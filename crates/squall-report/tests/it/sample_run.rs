@@ -158,8 +158,13 @@ pub(crate) fn fleet() -> Finished {
     finished
 }
 
-/// A judged threshold; times are in nanoseconds.
-pub(crate) fn judged(text: &str, value: Option<f64>, passed: bool, breached_at_s: Option<u32>) -> ThresholdResult {
+/// The result of a threshold; times are in nanoseconds.
+pub(crate) fn threshold_result(
+    text: &str,
+    value: Option<f64>,
+    passed: bool,
+    breached_at_s: Option<u32>,
+) -> ThresholdResult {
     let threshold: Threshold = text.parse().expect("a threshold");
     ThresholdResult { threshold, value, passed, breached_at_s }
 }

@@ -2,7 +2,7 @@
 //! knows the keywords that the schemas use and panics on any other, so that no rule stays
 //! unchecked.
 
-use crate::sample_run::{Finished, Recipe, Target, fleet, judged, shop};
+use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
 use serde_json::{Value, json};
 use squall_model::StopReason;
 use squall_report::{SEARCH_SCHEMA, SearchFile, SearchOutcome, SearchProbeJson, build_result};
@@ -11,18 +11,18 @@ const SCHEMA: &str = include_str!("../../../../docs/result.schema.json");
 const SEARCH: &str = include_str!("../../../../docs/search.schema.json");
 
 /// Collects every violation in `value` with its path.
-fn problems(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec<String>) {
+fn collect_problems(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec<String>) {
     for (keyword, rule) in schema.as_object().expect("a schema is an object") {
         let ok = match keyword.as_str() {
             "$schema" | "$id" | "$defs" | "title" | "description" => true,
             "$ref" => {
                 let path = rule.as_str().unwrap().strip_prefix('#').expect("references are local");
-                problems(root, root.pointer(path).expect("the reference leads somewhere"), value, at, out);
+                collect_problems(root, root.pointer(path).expect("the reference leads somewhere"), value, at, out);
                 true
             }
             "type" => match rule {
-                Value::Array(types) => types.iter().any(|t| is(value, t)),
-                one => is(value, one),
+                Value::Array(types) => types.iter().any(|t| has_json_type(value, t)),
+                one => has_json_type(value, one),
             },
             "const" => value == rule,
             "enum" => rule.as_array().unwrap().contains(value),
@@ -37,20 +37,20 @@ fn problems(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec
             "properties" => {
                 for (name, rule) in rule.as_object().unwrap() {
                     if let Some(value) = value.get(name) {
-                        problems(root, rule, value, &format!("{at}/{name}"), out);
+                        collect_problems(root, rule, value, &format!("{at}/{name}"), out);
                     }
                 }
                 true
             }
             "additionalProperties" => {
                 for (name, value) in value.as_object().into_iter().flatten() {
-                    problems(root, rule, value, &format!("{at}/{name}"), out);
+                    collect_problems(root, rule, value, &format!("{at}/{name}"), out);
                 }
                 true
             }
             "items" => {
                 for (i, value) in value.as_array().into_iter().flatten().enumerate() {
-                    problems(root, rule, value, &format!("{at}/{i}"), out);
+                    collect_problems(root, rule, value, &format!("{at}/{i}"), out);
                 }
                 true
             }
@@ -62,7 +62,7 @@ fn problems(root: &Value, schema: &Value, value: &Value, at: &str, out: &mut Vec
     }
 }
 
-fn is(value: &Value, kind: &Value) -> bool {
+fn has_json_type(value: &Value, kind: &Value) -> bool {
     match kind.as_str().unwrap() {
         "object" => value.is_object(),
         "array" => value.is_array(),
@@ -82,19 +82,21 @@ fn validate(value: &Value) -> Vec<String> {
 fn validate_by(schema: &str, value: &Value) -> Vec<String> {
     let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
     let mut out = Vec::new();
-    problems(&schema, &schema, value, "", &mut out);
+    collect_problems(&schema, &schema, value, "", &mut out);
     out
 }
 
-fn written(finished: &Finished) -> Value {
+fn result_json(finished: &Finished) -> Value {
     serde_json::from_str(&build_result(&finished.run()).to_json()).expect("a result is JSON")
 }
 
 #[test]
 fn results_of_all_kinds_match_the_schema() {
     let mut judged_run = Recipe { phases: true, warm_up: 3, ..Recipe::default() }.make();
-    judged_run.facts.thresholds =
-        vec![judged("p99<500ms", Some(4e7), true, None), judged("unused:p95[5s]<1s", None, false, Some(3))];
+    judged_run.facts.thresholds = vec![
+        threshold_result("p99<500ms", Some(4e7), true, None),
+        threshold_result("unused:p95[5s]<1s", None, false, Some(3)),
+    ];
     let mut saturated = Finished { strict: true, ..shop() };
     saturated.facts.generator.saturated = true;
     saturated.facts.generator.saturated_because = vec!["no free users".to_owned()];
@@ -104,7 +106,7 @@ fn results_of_all_kinds_match_the_schema() {
     empty.facts.stop = StopReason::Aborted;
     empty.plan.load.iterations = Some(7);
     for finished in [judged_run, saturated, refusing, empty, fleet()] {
-        assert_eq!(validate(&written(&finished)), Vec::<String>::new());
+        assert_eq!(validate(&result_json(&finished)), Vec::<String>::new());
     }
 }
 
@@ -147,7 +149,7 @@ fn search_file_matches_its_schema_and_every_field_is_described() {
 #[test]
 fn validator_finds_schema_violations() {
     let broken = |pointer: &str, value: Value| {
-        let mut file = written(&shop());
+        let mut file = result_json(&shop());
         *file.pointer_mut(pointer).expect("the place exists") = value;
         validate(&file)
     };
@@ -162,11 +164,11 @@ fn validator_finds_schema_violations() {
 fn schema_describes_every_written_field() {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
     let mut finished = Recipe { phases: true, ..Recipe::default() }.make();
-    finished.facts.thresholds = vec![judged("browse:p99<500ms", Some(4e7), true, None)];
+    finished.facts.thresholds = vec![threshold_result("browse:p99<500ms", Some(4e7), true, None)];
     finished.view.engine.sent += 1;
     finished.facts.fleet = fleet().facts.fleet;
     let mut unknown = Vec::new();
-    collect_undescribed_fields(&schema, &schema, &written(&finished), "", &mut unknown);
+    collect_undescribed_fields(&schema, &schema, &result_json(&finished), "", &mut unknown);
     assert_eq!(unknown, Vec::<String>::new());
 }
 

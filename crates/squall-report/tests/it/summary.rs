@@ -1,6 +1,6 @@
 //! Tests of the terminal summary.
 
-use crate::sample_run::{Recipe, Target, fleet, judged, shop};
+use crate::sample_run::{Recipe, Target, fleet, shop, threshold_result};
 use squall_metrics::MetricKey;
 use squall_model::StopReason;
 use squall_report::{TerminalStyle, summary};
@@ -9,9 +9,9 @@ use squall_report::{TerminalStyle, summary};
 fn summary_of_a_run_with_errors_and_a_breached_threshold() {
     let mut finished = shop();
     finished.facts.thresholds = vec![
-        judged("p99<500ms", Some(48.2e6), true, None),
-        judged("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
-        judged("error_rate<1%", Some(0.0158), false, Some(15)),
+        threshold_result("p99<500ms", Some(48.2e6), true, None),
+        threshold_result("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
+        threshold_result("error_rate<1%", Some(0.0158), false, Some(15)),
     ];
     insta::assert_snapshot!(summary(&finished.run(), TerminalStyle::PLAIN));
 }
@@ -122,8 +122,8 @@ fn summary_of_a_run_without_measurements() {
 fn no_line_is_wider_than_the_terminal() {
     let mut finished = shop();
     finished.facts.thresholds = vec![
-        judged("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
-        judged("error_rate<1%", Some(0.0158), false, Some(15)),
+        threshold_result("checkout:p95[10s]<100ms", Some(67.1e6), true, None),
+        threshold_result("error_rate<1%", Some(0.0158), false, Some(15)),
     ];
     for width in [36, 40, 60, 70, 80, 100, 140] {
         let text = summary(&finished.run(), TerminalStyle { colour: false, width });

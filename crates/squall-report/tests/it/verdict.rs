@@ -1,6 +1,6 @@
 //! Tests of every verdict, its exit code and the precedence of verdicts.
 
-use crate::sample_run::{Finished, Recipe, Target, fleet, judged, shop};
+use crate::sample_run::{Finished, Recipe, Target, fleet, shop, threshold_result};
 use squall_metrics::{MetricKey, Outcome, OutcomeCategory};
 use squall_model::StopReason;
 use squall_report::{RunVerdict, TerminalStyle, summary, verdict};
@@ -20,15 +20,17 @@ fn unreachable_target() -> Finished {
 fn complete_run_without_breaches_passes() {
     let mut finished = shop();
     check(&finished, RunVerdict::Passed, 0);
-    finished.facts.thresholds = vec![judged("p99<500ms", Some(4e7), true, None)];
+    finished.facts.thresholds = vec![threshold_result("p99<500ms", Some(4e7), true, None)];
     check(&finished, RunVerdict::Passed, 0);
 }
 
 #[test]
 fn one_breached_threshold_fails_the_run() {
     let mut finished = shop();
-    finished.facts.thresholds =
-        vec![judged("p99<500ms", Some(4e7), true, None), judged("rate>450", Some(200.0), false, None)];
+    finished.facts.thresholds = vec![
+        threshold_result("p99<500ms", Some(4e7), true, None),
+        threshold_result("rate>450", Some(200.0), false, None),
+    ];
     check(&finished, RunVerdict::ThresholdBreached, 1);
 }
 
@@ -43,7 +45,7 @@ fn threshold_that_stopped_the_run_fails_it() {
 fn target_without_any_response_is_unreachable_regardless_of_thresholds() {
     let mut finished = unreachable_target();
     check(&finished, RunVerdict::TargetUnreachable, 3);
-    finished.facts.thresholds = vec![judged("error_rate<1%", Some(1.0), false, None)];
+    finished.facts.thresholds = vec![threshold_result("error_rate<1%", Some(1.0), false, None)];
     check(&finished, RunVerdict::TargetUnreachable, 3);
     finished.facts.stop = StopReason::Threshold;
     check(&finished, RunVerdict::TargetUnreachable, 3);
@@ -75,7 +77,7 @@ fn target_that_accepts_and_never_responds_is_reachable() {
 fn run_without_measurements_fails() {
     let mut finished = Recipe { seconds: 3, warm_up: 3, ..Recipe::default() }.make();
     check(&finished, RunVerdict::NothingMeasured, 1);
-    finished.facts.thresholds = vec![judged("errors<1", Some(0.0), true, None)];
+    finished.facts.thresholds = vec![threshold_result("errors<1", Some(0.0), true, None)];
     check(&finished, RunVerdict::NothingMeasured, 1);
     finished.facts.stop = StopReason::Interrupted;
     check(&finished, RunVerdict::Interrupted, 130);
@@ -101,7 +103,7 @@ fn missed_schedule_fails_only_strict_runs() {
     check(&finished, RunVerdict::Passed, 0);
     finished.strict = true;
     check(&finished, RunVerdict::ScheduleMissed, 4);
-    finished.facts.thresholds = vec![judged("rate>450", Some(200.0), false, None)];
+    finished.facts.thresholds = vec![threshold_result("rate>450", Some(200.0), false, None)];
     check(&finished, RunVerdict::ThresholdBreached, 1);
 }
 
@@ -115,7 +117,7 @@ fn dropped_starts_miss_the_schedule() {
 #[test]
 fn interrupted_takes_precedence_over_other_verdicts() {
     let mut finished = unreachable_target();
-    finished.facts.thresholds = vec![judged("error_rate<1%", Some(1.0), false, None)];
+    finished.facts.thresholds = vec![threshold_result("error_rate<1%", Some(1.0), false, None)];
     for stop in [StopReason::Interrupted, StopReason::Aborted] {
         finished.facts.stop = stop;
         check(&finished, RunVerdict::Interrupted, 130);

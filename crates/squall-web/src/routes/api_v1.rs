@@ -34,21 +34,29 @@ pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
     let status = app.fleet.status().await?;
     app.watcher.catch_up(&status).await;
     let order = status.order.as_ref();
-    let shown = app.watcher.current_run().await;
-    let shown = shown.as_ref().filter(|shown| shown.epoch == status.epoch);
+    let watched = app.watcher.current_run().await;
+    let watched = watched.as_ref().filter(|watched| watched.epoch == status.epoch);
     let elapsed = Duration::from_secs_f64(status.elapsed_s.unwrap_or(0.0).max(0.0));
     let active = matches!(status.state, RunPhase::Preparing | RunPhase::Running);
     let level = order.filter(|_| active).map_or(0.0, |order| order.profile.level(elapsed));
-    let live = shown.map(|shown| {
-        let phase = if shown.finished { LoadPhase::Done } else { LoadPhase::at(&shown.bundle.plan, shown.elapsed) };
+    let live = watched.map(|watched| {
+        let phase =
+            if watched.finished { LoadPhase::Done } else { LoadPhase::at(&watched.bundle.plan, watched.elapsed) };
         let unix_ms = (vikhry_json::unix_s() * 1e3) as u64;
-        let (view, plan) = (shown.view(), &shown.bundle.plan);
-        let line = json_line(&LiveSnapshot { view, plan, elapsed: shown.elapsed, phase, unix_ms });
+        let (view, plan) = (watched.view(), &watched.bundle.plan);
+        let line = json_line(&LiveSnapshot { view, plan, elapsed: watched.elapsed, phase, unix_ms });
         serde_json::from_str::<Value>(&line).unwrap_or(Value::Null)
     });
-    let summary = shown.and_then(|shown| {
-        let (plan, view, version) = (&shown.bundle.plan, shown.view(), app.config.version);
-        Some(result_summary(&ReportInput { plan, view, facts: shown.facts()?, strict: false, command: None, version }))
+    let summary = watched.and_then(|watched| {
+        let (plan, view, version) = (&watched.bundle.plan, watched.view(), app.config.version);
+        Some(result_summary(&ReportInput {
+            plan,
+            view,
+            facts: watched.facts()?,
+            strict: false,
+            command: None,
+            version,
+        }))
     });
     let summary = summary.as_ref();
     let alive = status.workers.iter().filter(|worker| worker.is_healthy()).count();
@@ -58,12 +66,12 @@ pub(crate) async fn current<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
         "state": status.state,
         "epoch": status.epoch,
         "revision": status.revision,
-        "elapsed_s": if status.state == RunPhase::Idle { shown.map(|shown| shown.elapsed.as_secs_f64()) } else { status.elapsed_s },
-        "measured_s": shown.map(|shown| shown.measured_duration().as_secs_f64()),
+        "elapsed_s": if status.state == RunPhase::Idle { watched.map(|watched| watched.elapsed.as_secs_f64()) } else { status.elapsed_s },
+        "measured_s": watched.map(|watched| watched.measured_duration().as_secs_f64()),
         "planned_s": order.map(|order| order.planned_end(elapsed).as_secs_f64()),
-        "name": shown.map(|shown| &shown.bundle.plan.name),
-        "target": shown.map(|shown| &shown.bundle.plan.target),
-        "driven_by": shown.map(|shown| LevelUnit::of_bundle(&shown.bundle).name()),
+        "name": watched.map(|watched| &watched.bundle.plan.name),
+        "target": watched.map(|watched| &watched.bundle.plan.target),
+        "driven_by": watched.map(|watched| LevelUnit::of_bundle(&watched.bundle).name()),
         "level": level,
         "resumes_at": order.and_then(|order| order.paused.as_ref()?.first()).map(|rest| rest.from),
         "paused": order.is_some_and(|order| order.paused.is_some()),

@@ -46,11 +46,11 @@ pub(crate) async fn readyz<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) 
 pub(crate) async fn prometheus<C: FleetStores>(State(app): State<Arc<ApiState<C>>>) -> Response {
     let status = timeout(STORE_TIMEOUT, app.fleet.status()).await.ok().and_then(Result::ok);
     let mut body = api_metrics::render(status.as_ref(), app.watcher.subscriber_count(), &app.watcher.counters);
-    if let Some(shown) = app.watcher.current_run().await.as_ref() {
+    if let Some(watched) = app.watcher.current_run().await.as_ref() {
         body += &text(&ScrapeInput {
-            view: shown.view(),
-            plan: &shown.bundle.plan,
-            elapsed: shown.elapsed,
+            view: watched.view(),
+            plan: &watched.bundle.plan,
+            elapsed: watched.elapsed,
             generator: None,
             version: app.config.version,
         });

@@ -76,35 +76,36 @@ pub(crate) async fn items<C: FleetStores>(
 }
 
 pub(crate) async fn create<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
-    let stock: FillPoolRequest = read_body(body).await?;
-    if stock.count == 0 {
+    let request: FillPoolRequest = read_body(body).await?;
+    if request.count == 0 {
         return Err(ApiError::validation("count: give a number from 1 to 100000"));
     }
-    let pool = parse_pool_name(stock.name.clone())?;
-    let (pools, make) = (app.fleet.cell().pools(), |id| resource_payload(&pool, id, &stock.payload));
-    let stocked: Result<FillResult, StoreError> = squall_coord::add_pool_items(&pools, &pool, stock.count, make).await;
-    let stocked = stocked?;
+    let pool = parse_pool_name(request.name.clone())?;
+    let (pools, payload_of) = (app.fleet.cell().pools(), |id| resource_payload(&pool, id, &request.payload));
+    let filled: Result<FillResult, StoreError> =
+        squall_coord::add_pool_items(&pools, &pool, request.count, payload_of).await;
+    let filled = filled?;
     Ok(json_ok(&json!({
         "resource_name": pool.as_str(),
-        "count": stocked.created.len(),
-        "resource_ids": created_ids(&stocked),
+        "count": filled.created.len(),
+        "resource_ids": created_ids(&filled),
     })))
 }
 
 pub(crate) async fn ensure<C: FleetStores>(State(app): State<Arc<ApiState<C>>>, body: Body) -> ApiResult {
-    let stock: FillPoolRequest = read_body(body).await?;
-    let pool = parse_pool_name(stock.name.clone())?;
-    let (pools, make) = (app.fleet.cell().pools(), |id| resource_payload(&pool, id, &stock.payload));
-    let stocked: Result<FillResult, StoreError> =
-        squall_coord::ensure_pool_size(&pools, &pool, stock.count, make).await;
-    let stocked = stocked?;
+    let request: FillPoolRequest = read_body(body).await?;
+    let pool = parse_pool_name(request.name.clone())?;
+    let (pools, payload_of) = (app.fleet.cell().pools(), |id| resource_payload(&pool, id, &request.payload));
+    let filled: Result<FillResult, StoreError> =
+        squall_coord::ensure_pool_size(&pools, &pool, request.count, payload_of).await;
+    let filled = filled?;
     Ok(json_ok(&json!({
         "resource_name": pool.as_str(),
-        "target_count": stock.count,
-        "existing_count": stocked.existing,
-        "created_count": stocked.created.len(),
-        "current_count": stocked.current,
-        "created_resource_ids": created_ids(&stocked),
+        "target_count": request.count,
+        "existing_count": filled.existing,
+        "created_count": filled.created.len(),
+        "current_count": filled.current,
+        "created_resource_ids": created_ids(&filled),
     })))
 }
 
@@ -112,8 +113,8 @@ fn parse_pool_name(name: String) -> Result<PoolName, ApiError> {
     PoolName::new(name).map_err(|error| ApiError::validation(error.to_string()))
 }
 
-fn created_ids(stocked: &FillResult) -> Vec<&str> {
-    stocked.created.iter().map(ItemId::as_str).collect()
+fn created_ids(filled: &FillResult) -> Vec<&str> {
+    filled.created.iter().map(ItemId::as_str).collect()
 }
 
 /// The payload of a new resource, as users see it.

@@ -253,7 +253,7 @@ pub(crate) async fn workers<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
         .current_run()
         .await
         .as_ref()
-        .is_some_and(|shown| LevelUnit::of_bundle(&shown.bundle) == LevelUnit::Users);
+        .is_some_and(|watched| LevelUnit::of_bundle(&watched.bundle) == LevelUnit::Users);
     let level = if by_users { current_user_count(&status) } else { 0 };
     let workers: Vec<Value> = status
         .workers
@@ -262,12 +262,12 @@ pub(crate) async fn workers<C: FleetStores>(State(app): State<Arc<ApiState<C>>>)
             let users = worker.held.count_below(level);
             let active =
                 status.state == RunPhase::Running && worker.ready == status.epoch && worker.done != status.epoch;
-            let mut shown = vikhry_json::worker_json(worker, status.now_ms);
-            shown["users_count"] = users.into();
-            shown["active_users_count"] = if active { users } else { 0 }.into();
-            shown["memory_percent"] = worker.memory_percent.into();
-            shown["shares"] = worker.shares.into();
-            shown
+            let mut entry = vikhry_json::worker_json(worker, status.now_ms);
+            entry["users_count"] = users.into();
+            entry["active_users_count"] = if active { users } else { 0 }.into();
+            entry["memory_percent"] = worker.memory_percent.into();
+            entry["shares"] = worker.shares.into();
+            entry
         })
         .collect();
     Ok(json_ok(&json!({"generated_at": vikhry_json::unix_s(), "count": workers.len(), "workers": workers})))

@@ -56,14 +56,15 @@ pub(crate) async fn history<C: FleetStores>(
         "all" => None,
         _ => return Err(ApiError::validation(format!("range: unknown value `{range}`; give 5m, 15m, 30m or all"))),
     };
-    let shown = app.watcher.current_run().await;
-    let duration_ms = shown.as_ref().map_or(0, |shown| shown.elapsed.as_millis() as u64);
+    let watched = app.watcher.current_run().await;
+    let duration_ms = watched.as_ref().map_or(0, |watched| watched.elapsed.as_millis() as u64);
     // `from_ts` takes precedence over `range`.
     let from_s = query.from_ts.or_else(|| {
-        let end_s = shown.as_ref().map_or(0, |shown| (shown.started_ms + duration_ms) / 1000);
+        let end_s = watched.as_ref().map_or(0, |watched| (watched.started_ms + duration_ms) / 1000);
         minutes.map(|minutes: u64| end_s.saturating_sub(minutes * 60))
     });
-    let points = shown.as_ref().map_or_else(Vec::new, |shown| vikhry_json::history_json(shown, from_s.unwrap_or(0)));
+    let points =
+        watched.as_ref().map_or_else(Vec::new, |watched| vikhry_json::history_json(watched, from_s.unwrap_or(0)));
     Ok(json_ok(&json!({
         "generated_at": vikhry_json::unix_s(),
         "range": range,
